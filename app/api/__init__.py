@@ -1,4 +1,4 @@
-"""Face: the JSON management API. Modules of this package add their routes to the blueprint."""
+"""The JSON management API, in rooms by subject. Each module declares its endpoints."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ _PREFIX = "/api/v1"
 
 
 def register(app: Flask) -> None:
-    """Every path of the API answers as the specification gives it, and under /api/v1."""
-    from app.api.blueprint import api, api_v1_only
+    """Register every endpoint at its path in the specification, and under /api/v1."""
+    from app.api.endpoints import api, api_v1_only
 
-    for module in pkgutil.iter_modules(__path__):
-        importlib.import_module(f"{__name__}.{module.name}")
+    # The OpenAPI document is built on its first request: its modules are not imported before.
+    for module in pkgutil.walk_packages(__path__, f"{__name__}."):
+        if not module.name.startswith(f"{__name__}.openapi."):
+            importlib.import_module(module.name)
     app.register_blueprint(api)
     app.register_blueprint(api, name="api_v1", url_prefix=_PREFIX)
     app.register_blueprint(api_v1_only, url_prefix=_PREFIX)

@@ -1,59 +1,108 @@
-"""Representations: what a record is in JSON. Times are RFC 3339 in UTC; a client has the words of RFC 7591."""
+"""Representations: typed models of the JSON that the API returns, and of its description in the OpenAPI document."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from operator import attrgetter
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
-from app.operations.clients.clients import ClientRecord
-from app.operations.clients.credentials import CredentialRecord
-from app.operations.directory.lookups import OrganizationSnapshot
-from app.rules.clients.client_metadata import FIELDS
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from app.rules.organizations.organizations import SLUG_PATTERN
+from app.rules.shapes import ClientId as ClientIdCheck
+from app.rules.shapes import PublicId, SchemaOnly, described
+
+Slug = Annotated[
+    str,
+    SchemaOnly(minLength=3, maxLength=40, pattern=SLUG_PATTERN),
+    described("The permanent ID of an organization, as in URLs."),
+]
+ClientId = Annotated[str, ClientIdCheck()]
+UserId = Annotated[str, PublicId("usr", "user")]
+CredentialId = Annotated[str, PublicId("sec", "credential")]
+Count = Annotated[int, SchemaOnly(minimum=0)]
+CappedCount = Annotated[int, SchemaOnly(minimum=0, maximum=1000), described("1000 means 1000 or more.")]
+Url = Annotated[str, SchemaOnly(format="uri")]
+true = Literal[True]
 
 
-def time(value: datetime | None) -> str | None:
-    """``2026-11-21T05:04:03.123456Z``, or null."""
+class Source:
+    """The attribute of the record that a field is read from, where it has another name: ``Source("user.name")``."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+
+def optional() -> Any:
+    """Return the default of a field that is not always present. It is never read from the record."""
+    return Field(default=None)
+
+
+class Representation(BaseModel):
+    """Base of the models of responses. A field with a default may be absent."""
+
+    model_config = ConfigDict(extra="forbid", defer_build=True)
+
+    @classmethod
+    def to_json(cls, record: Any, **values: Any) -> dict[str, Any]:
+        """Return the JSON object that represents a record; ``values`` are fields that it does not have.
+
+        Records are not validated again: they come from the database by way of an operation.
+        """
+        shown = {name: get(record) for name, get in _getters(cls) if name not in values}
+        shown |= {name: _json_value(value) for name, value in values.items()}
+        return shown
+
+
+def fields_of(name: str, source: type, without: Collection[str] = ()) -> Any:
+    """Return a base model with the fields of a dataclass, except those named in ``without``."""
+    hints = get_type_hints(source, include_extras=True)
+    fields: dict[str, Any] = {field: (hint, ...) for field, hint in hints.items() if field not in without}
+    return create_model(name, __base__=Representation, **fields)
+
+
+@functools.cache
+def _getters(model: type[Representation]) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
+    return tuple(
+        (name, _getter(name, field.metadata, field.annotation))
+        for name, field in model.model_fields.items()
+        if field.is_required()
+    )
+
+
+def _getter(name: str, metadata: list[Any], annotation: Any) -> Callable[[Any], Any]:
+    path = next((item.path for item in metadata if isinstance(item, Source)), name)
+    read, nested = attrgetter(path), _nested_model(annotation)
+    if nested is None:
+        return lambda record: _json_value(read(record))
+
+    def get(record: Any) -> Any:
+        value = read(record)
+        if isinstance(value, (list, tuple)):
+            return [nested.to_json(item) for item in value]
+        return None if value is None else nested.to_json(value)
+
+    return get
+
+
+def _json_value(value: Any) -> Any:
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, datetime):
+        return rfc3339(value)
+    if isinstance(value, (list, tuple)):
+        return [_json_value(item) for item in value]
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def _nested_model(annotation: Any) -> type[Representation] | None:
+    if isinstance(annotation, type) and issubclass(annotation, Representation):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := _nested_model(part))), None)
+
+
+def rfc3339(value: datetime | None) -> str | None:
+    """Return ``2026-11-21T05:04:03.123456Z``, or None."""
     return None if value is None else value.astimezone(UTC).isoformat().replace("+00:00", "Z")
-
-
-def client(record: ClientRecord, organization: OrganizationSnapshot) -> dict[str, Any]:
-    """A client, without secrets."""
-    values = {name: getattr(record, name) for name in FIELDS}
-    return {
-        "client_id": record.client_id,
-        "organization_id": organization.slug,
-        **{name: list(value) if isinstance(value, tuple) else value for name, value in values.items()},
-        "metadata": dict(record.metadata or {}),
-        "source": record.source,
-        "metadata_document_uri": record.metadata_document_uri,
-        "created_at": time(record.created_at),
-        "created_by": record.created_by,
-        "updated_at": time(record.updated_at),
-        "last_used_at": time(record.last_used_at),
-    }
-
-
-def credential(record: CredentialRecord, client_id: str, *, secret: str | None = None) -> dict[str, Any]:
-    """An entry of the ledger; with ``secret`` the secret itself stands beside it."""
-    shown = {
-        "id": record.public_id,
-        "client_id": client_id,
-        "name": record.name,
-        "hint": record.hint,
-        "status": record.status,
-        "created_at": time(record.created_at),
-        "created_by": record.created_by,
-        "expires_at": time(record.expires_at),
-        "revoked_at": time(record.revoked_at),
-        "first_used_at": time(record.first_used_at),
-        "last_used_at": time(record.last_used_at),
-        "last_used_address": record.last_used_address,
-        "addresses": [
-            {"address": use.address, "last_used_at": time(use.last_used_at)} for use in record.addresses
-        ],
-        "live_tokens": record.live_tokens,
-        "verdict": record.verdict,
-        "revealable": record.revealable,
-        "revokes_tokens_at_end": record.takes_tokens,
-    }
-    return shown if secret is None else {**shown, "client_secret": secret}

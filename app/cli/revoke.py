@@ -56,7 +56,7 @@ def revoke_command(
         "client_id": client,
         "user_id": None if user is None else find_user_record(actor, user).user.public_id,
         "all": True if everything else None,
-        "sessions": sessions,
+        "include_sessions": sessions,
         "issued_before": issued_before,
         "reason": reason,
         "dry_run": dry_run,

@@ -22,7 +22,7 @@ from app.operations.tokens.introspection import metadata_for
 from app.portal.blueprint import portal
 from app.portal.paging import pages_of, position
 from app.portal.visit import Answer, Visit, visiting
-from app.rules.clients.resource_fields import TOKEN_FORMATS
+from app.rules.clients.client_fields import TOKEN_FORMATS
 from app.rules.errors import Conflict, InvalidInput, PreconditionFailed
 from app.web.forms import field_errors, is_ticked, text, version_read
 

@@ -16,7 +16,7 @@ from app.portal.blueprint import portal
 from app.portal.paging import pages_of, position
 from app.portal.visit import Answer, Visit, visiting
 from app.rules.clients.credentials import DEFAULT_LIFETIME
-from app.rules.clients.credentials import MAX_INITIAL_ACCESS_LIFETIME as LONGEST_LIFE
+from app.rules.clients.credentials import MAX_INITIAL_ACCESS_LIFETIME as MAX_LIFETIME
 from app.rules.errors import Conflict, InvalidInput
 from app.web.forms import field_errors, text
 
@@ -78,7 +78,7 @@ def _page(
         mode=visit.organization.settings["oauth"]["dynamic_registration"]["mode"],
         values=values or {"name": "", "days": str(DEFAULT_LIFETIME.days), "max_uses": "1"},
         errors=errors or {},
-        longest_days=LONGEST_LIFE.days,
+        longest_days=MAX_LIFETIME.days,
         address=_address(visit),
         pager=pages_of(page, here, _LIST),
     )

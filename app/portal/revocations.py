@@ -91,7 +91,7 @@ def _order(visit: Visit) -> dict[str, Any]:
     moment = text("issued_before")
     order |= {"issued_before": f"{moment}Z" if moment else None, "reason": text("reason") or None}
     if "client_id" not in order and "credential_id" not in order:
-        order["sessions"] = is_ticked("sessions")
+        order["include_sessions"] = is_ticked("include_sessions")
     return order
 
 

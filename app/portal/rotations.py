@@ -27,9 +27,9 @@ def rotation(visit: Visit, client_id: str) -> Answer:
 @visiting
 def steer(visit: Visit, client_id: str) -> Answer:
     """The old secrets end now (0 seconds) or so many seconds from now."""
-    seconds = text("ends_in_seconds")
+    seconds = text("expires_in_seconds")
     order = {
-        "ends_in_seconds": int(seconds) if seconds.isascii() and seconds.isdigit() else seconds,
+        "expires_in_seconds": int(seconds) if seconds.isascii() and seconds.isdigit() else seconds,
         "revoke_tokens": is_ticked("revoke_tokens"),
     }
     try:

@@ -1,4 +1,4 @@
-"""Fields: checks of single values that many documents share, and the collector of all wrong fields."""
+"""Field errors: collect everything that is wrong with a request, and check single texts."""
 
 from __future__ import annotations
 
@@ -11,48 +11,51 @@ from typing import Any
 from app.rules.errors import FieldError, InvalidInput
 from app.rules.languages.sentences import sentence
 
+# After this many unknown fields the rest is not reported: a body full of them would be expensive to answer.
+MAX_UNKNOWN = 20
+
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """What is wrong with one value: a stable code and the fix in words."""
+class FieldProblem:
+    """What is wrong with one value: a stable code, and a message that says how to fix it."""
 
     code: str
     message: str
 
 
-class Findings:
-    """The wrong fields of one request, one message each: the first that was found."""
+class ValidationErrors:
+    """The invalid fields of one request, with the first error found for each."""
 
     def __init__(self) -> None:
         self._errors: dict[str, FieldError] = {}
 
     def add(self, field: str, code: str, message: str) -> None:
+        """Add an error, unless the field already has one."""
         self._errors.setdefault(field, FieldError(field, code, message))
 
-    def add_problem(self, field: str, problem: Problem | None) -> bool:
-        """Note the problem, if there is one; say whether there was."""
+    def add_problem(self, field: str, problem: FieldProblem | None) -> bool:
+        """Add the problem, if there is one, and return whether there was."""
         if problem is not None:
             self.add(field, problem.code, problem.message)
         return problem is not None
 
-    def touches(self, field: str) -> bool:
-        """Whether the field, or an item of it, is already wrong."""
+    def has_error(self, field: str) -> bool:
+        """Return whether the field, or something inside it, is invalid."""
         return any(name == field or name.startswith((f"{field}[", f"{field}.")) for name in self._errors)
 
     @property
     def errors(self) -> tuple[FieldError, ...]:
+        """All errors, in the order in which they were found."""
         return tuple(self._errors.values())
 
     def raise_if_any(self) -> None:
+        """Raise InvalidInput with every error."""
         if self._errors:
             raise InvalidInput.of(self._errors.values())
 
 
-MOST_UNKNOWN = 20
-
-
 def find_unknown(
-    findings: Findings,
+    errors: ValidationErrors,
     sent: Iterable[str],
     known: Collection[str],
     *,
@@ -60,64 +63,67 @@ def find_unknown(
     read_only: Collection[str] = (),
     noun: str = "field",
 ) -> None:
-    """Note each name that is not known, with the name that was probably meant, and each that is read only.
-
-    After MOST_UNKNOWN of them no more are told: a body of nothing else would cost more than it is worth.
-    """
+    """Add an error for each unknown name, with a suggestion, and for each name that is read-only."""
     unknown = 0
     for name in sent:
-        if unknown >= MOST_UNKNOWN:
+        if unknown >= MAX_UNKNOWN:
             return
         if name in read_only:
-            findings.add(name, "read_only", "This is set by the service and cannot be sent.")
+            errors.add(name, "read_only", "This is set by the service and cannot be sent.")
         elif name not in known:
             unknown += 1
-            findings.add(
+            errors.add(
                 name[:100], f"unknown_{noun}", f"There is no such {noun}.{suggestion(name, known, synonyms)}"
             )
 
 
 def suggestion(name: str, known: Collection[str], synonyms: Mapping[str, str] | None = None) -> str:
-    """`` Did you mean "redirect_uris"?``, or nothing when no known name is near."""
+    """Return `` Did you mean "redirect_uris"?``, or nothing if no known name is similar."""
     meant = (synonyms or {}).get(name) or next(iter(get_close_matches(name[:100], known, 1, 0.6)), None)
     return f' Did you mean "{meant}"?' if meant else ""
 
 
-def text_problem(value: Any, *, longest: int, shortest: int = 1, lines: bool = False) -> Problem | None:
-    """What is wrong with a text that people will read, or None.
+def text_problem(
+    value: Any, *, max_length: int, min_length: int = 1, multiline: bool = False
+) -> FieldProblem | None:
+    """Return what is wrong with a text for display, or None.
 
-    Lengths are in characters. NFC, no control, bidirectional or invisible characters: two names that look the
-    same must be the same. ``lines`` lets line feeds through.
+    Lengths are in characters. The text must be in NFC and without control, bidirectional and invisible
+    characters, because two names that look the same must be the same. ``multiline`` allows line feeds.
     """
     if not isinstance(value, str):
-        return Problem("wrong_type", sentence("This must be a string, not %(type)s.", type=type_name(value)))
-    if len(value) > longest:
-        return Problem(
+        return FieldProblem(
+            "wrong_type", sentence("This must be a string, not %(type)s.", type=type_name(value))
+        )
+    if len(value) > max_length:
+        return FieldProblem(
             "too_long",
             sentence(
                 "This has %(length)s characters; at most %(most)s are allowed.",
                 length=len(value),
-                most=longest,
+                most=max_length,
             ),
         )
     if value != value.strip():
-        return Problem("surrounding_space", "Remove the spaces at the beginning or the end.")
-    if len(value) < shortest:
-        return Problem(
+        return FieldProblem("surrounding_space", "Remove the spaces at the beginning or the end.")
+    if len(value) < min_length:
+        return FieldProblem(
             "too_short",
             sentence("This must not be empty.")
-            if shortest == 1
-            else sentence("At least %(least)s characters.", least=shortest),
+            if min_length == 1
+            else sentence("At least %(least)s characters.", least=min_length),
         )
     if not unicodedata.is_normalized("NFC", value):
-        return Problem("not_normalized", "Send this text in Unicode's composed form, NFC.")
-    if any(_is_invisible(char) for char in value if not (lines and char == "\n")):
-        return Problem("forbidden_character", "This holds a control, bidirectional or invisible character.")
+        return FieldProblem("not_normalized", "Send this text in Unicode's composed form, NFC.")
+    if any(_is_invisible(char) for char in value if not (multiline and char == "\n")):
+        return FieldProblem(
+            "forbidden_character", "This holds a control, bidirectional or invisible character."
+        )
     return None
 
 
 def type_name(value: Any) -> str:
-    """What JSON calls the value's type, with its article."""
+    """Return the JSON name of the value's type, with its article."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -130,5 +136,6 @@ def type_name(value: Any) -> str:
 
 
 def _is_invisible(char: str) -> bool:
-    # Cc control, Cf format (bidirectional marks, zero width, tags), Cs surrogates, Co private use, Zl and Zp.
+    # Cc: control, Cf: format (bidirectional marks, zero width, tags), Cs: surrogates, Co: private use,
+    # Cn: unassigned, Zl and Zp: line and paragraph separators.
     return unicodedata.category(char) in {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}

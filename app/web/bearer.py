@@ -24,7 +24,7 @@ ACTING = "organization_id"
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ApiContext:
     """One authenticated request: who acts, in which organization, and the query parameters, checked."""
 
     actor: Actor
@@ -32,10 +32,10 @@ class Call:
     parameters: dict[str, str] = field(default_factory=dict)
 
 
-def management(
+def requires_management_token(
     *parameters: str, names_organization: bool = True
 ) -> Callable[[Callable[..., Response]], Callable[..., Response]]:
-    """A decorator: the view gets a Call first, or the caller a 401; ``parameters`` are the known ones.
+    """A decorator: the view gets an ApiContext first, or the caller a 401; ``parameters`` are the known ones.
 
     With ``names_organization`` the parameter ``organization_id`` names the organization to act in, which only root
     may choose; routes that have it in their path go without.
@@ -50,22 +50,22 @@ def management(
             named = sent.pop(ACTING, None)
             if named is not None:
                 actor, organization = enter_organization(actor, named)
-            return view(Call(actor, organization, sent), **values)
+            return view(ApiContext(actor, organization, sent), **values)
 
         return run
 
     return decorate
 
 
-def asked_again(call: Call) -> Call:
-    """The same call after its body came in, which may take minutes: who calls is read anew, and what they may.
+def asked_again(context: ApiContext) -> ApiContext:
+    """The same request after its body came in, which may take minutes: who calls is read anew, and what they may.
 
     Raises Unauthenticated when the access token has ended meanwhile, NotFound when they act there no more.
     """
     actor, organization = caller(is_proven=True)
-    if call.organization.id != organization.id:
-        actor, organization = enter_organization(actor, call.organization.slug)
-    return Call(actor, organization, call.parameters)
+    if context.organization.id != organization.id:
+        actor, organization = enter_organization(actor, context.organization.slug)
+    return ApiContext(actor, organization, context.parameters)
 
 
 def caller(*, is_proven: bool = False) -> tuple[Actor, OrganizationSnapshot]:

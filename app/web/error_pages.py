@@ -82,7 +82,7 @@ def _expired_form(error: CSRFError) -> Response:
 
 def _refusal(error: DomainError) -> Response:
     if _wants_json():
-        return json_api.refuse(error)
+        return json_api.error_response(error)
     title, hint = _WORDS.get(error.status, _WORDS[400])
     response = _page(error.status, title, error.description, hint, error.code)
     retry_after = getattr(error, "retry_after", None)
@@ -101,7 +101,7 @@ def _http_error(error: HTTPException) -> Response | HTTPException:
     if status < 400 or error.response is not None:
         return error
     if _wants_json():
-        return json_api.refuse_http(error)
+        return json_api.http_error_response(error)
     title, message = _WORDS.get(status, _WORDS[400] if status < 500 else _FAULT)
     response = _page(status, title, message, None, json_api.error_code(status))
     for name, value in error.get_headers():

@@ -1,4 +1,4 @@
-"""Idempotency-Key on the wire: each POST of the API takes one."""
+"""The Idempotency-Key header, which every POST of the API accepts."""
 
 from __future__ import annotations
 
@@ -24,34 +24,34 @@ def created(
     meta: Mapping[str, Any] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> IdempotentResult:
-    """201 with the address of what was made, below the collection that was posted to."""
+    """Return a 201 outcome with the Location of the new object, below the collection in the request's path."""
     return IdempotentResult(
         201, data, meta or {}, {"Location": f"{request.path.rstrip('/')}/{location}", **(headers or {})}
     )
 
 
 def sent_key() -> str | None:
-    """The Idempotency-Key of the request, or None without one. Raises InvalidInput for what can be none."""
+    """Return the Idempotency-Key of the request, or None. Raises InvalidInput for an invalid key."""
     key = request.headers.get("Idempotency-Key")
     if key is not None and _KEY.fullmatch(key) is None:
-        message = "An Idempotency-Key is 1 to 200 printable ASCII characters without spaces."
+        message = "An Idempotency-Key must be 1 to 200 printable ASCII characters, without spaces."
         raise InvalidInput(message, field="Idempotency-Key", code="invalid_key")
     return key
 
 
-def once(actor: Actor, body: Mapping[str, Any], work: Callable[[], IdempotentResult]) -> Response:
-    """The answer of ``work``; with an Idempotency-Key it is done once and repeated without its secrets."""
+def run_idempotently(actor: Actor, body: Mapping[str, Any], work: Callable[[], IdempotentResult]) -> Response:
+    """Return the response of ``work``. With an Idempotency-Key, it runs once, and repeats have no secrets."""
     key = sent_key()
     if key is None:
         outcome = work()
     else:
         path = request.path.removeprefix("/api/v1")
-        named = request.args.get("organization_id", "")
+        acting = request.args.get("organization_id", "")
         outcome = run_once(
             actor,
             work,
             key=key,
-            route=f"{request.method} {path} {named}",
+            route=f"{request.method} {path} {acting}",
             body=body,
             secret_fields=_SECRETS,
         )

@@ -1,4 +1,4 @@
-"""The envelope of the JSON API: how a body is read, how an answer and a refusal look (contract, section 3)."""
+"""The JSON API over HTTP: read strict JSON bodies, and write responses and errors in the envelope."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ from app.web.challenges import challenges
 from app.web.request_log import request_id
 
 _HTTP_ERRORS = {
-    400: ("invalid_request", "The request cannot be understood."),
-    403: ("forbidden", "You may not do this."),
+    400: ("invalid_request", "The request is invalid."),
+    403: ("forbidden", "You don't have permission to do this."),
     404: ("not_found", "There is nothing at this path."),
-    405: ("method_not_allowed", "This path does not answer that method."),
-    413: ("too_large", "A body may have at most 64 KiB."),
-    415: ("unsupported_media_type", "Send application/json in UTF-8."),
-    429: ("too_many_requests", "Too many requests. Wait a moment."),
-    500: ("internal_error", "A fault of this service. The request id finds it in the log."),
-    503: ("temporarily_unavailable", "The service cannot answer right now. Try again in a moment."),
+    405: ("method_not_allowed", "This path does not support the method. See the header Allow."),
+    413: ("too_large", "The request body is larger than 64 KiB."),
+    415: ("unsupported_media_type", "Send the request body as application/json in UTF-8."),
+    429: ("too_many_requests", "Too many requests. Wait a moment and try again."),
+    500: ("internal_error", "Something went wrong on our side. Include this request ID when you report it."),
+    503: ("temporarily_unavailable", "The service is temporarily unavailable. Try again in a moment."),
 }
-_KEPT_HEADERS = ("Allow", "Retry-After")
+_PRESERVED_HEADERS = ("Allow", "Retry-After")
 
 
 class UnsupportedMediaType(DomainError):
-    """The body is not what this API reads."""
+    """The body has a media type or encoding that the endpoint does not accept."""
 
     status = 415
     code = "unsupported_media_type"
 
 
 def blueprint(name: str) -> Blueprint:
-    """A blueprint whose every refusal is an envelope. It takes no cookie, so it needs no form token (CF-3)."""
-    made = Blueprint(name, name)
-    csrf.exempt(made)
-    made.register_error_handler(DomainError, refuse)
-    made.register_error_handler(HTTPException, refuse_http)
-    made.after_request(_offer_nonce)
-    return made
+    """Return a blueprint whose errors are envelopes. It accepts no cookies, so it needs no CSRF token (CF-3)."""
+    result = Blueprint(name, name)
+    csrf.exempt(result)
+    result.register_error_handler(DomainError, error_response)
+    result.register_error_handler(HTTPException, http_error_response)
+    result.after_request(_add_dpop_nonce)
+    return result
 
 
 def envelope(
@@ -57,24 +57,25 @@ def envelope(
     meta: Mapping[str, Any] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """A success. ``meta`` is left out when there is none."""
+    """Return a success response. An empty ``meta`` is left out."""
     body = {"success": True, "data": data}
     if meta:
         body["meta"] = dict(meta)
     return _json(body, status, headers)
 
 
-def refuse(error: DomainError) -> Response:
-    """A refusal in its envelope, with the headers that its status asks for."""
+def error_response(error: DomainError) -> Response:
+    """Return the envelope of an error, with the headers that its status requires."""
     headers: dict[str, str] = {}
-    why: dict[str, str] | None = None
+    challenge: dict[str, str] | None = None
     body: dict[str, Any] = {
         "success": False,
         "error_code": error.status,
         "error_msg": error.description,
         "error": error.code,
         "errors": [
-            {"field": wrong.field, "code": wrong.code, "message": wrong.message} for wrong in error.errors
+            {"field": invalid.field, "code": invalid.code, "message": invalid.message}
+            for invalid in error.errors
         ],
         "request_id": request_id(),
     }
@@ -82,29 +83,29 @@ def refuse(error: DomainError) -> Response:
         body["details"] = error.details
     if isinstance(error, Forbidden) and error.permission is not None:
         body["required_scope"] = error.permission
-        why = {"error": "insufficient_scope", "scope": error.permission}
+        challenge = {"error": "insufficient_scope", "scope": error.permission}
     if isinstance(error, Unauthenticated):
         # RFC 6750 section 3.1: without credentials the challenge names no error.
         sent = "Authorization" in request.headers
-        why = {"error": error.code} if sent else {}
+        challenge = {"error": error.code} if sent else {}
     if isinstance(error, FreshSignInRequired):
-        why = {"error": error.code, "max_age": str(error.max_age)}
-        why |= {"acr_values": error.acr_values} if error.acr_values else {}
+        challenge = {"error": error.code, "max_age": str(error.max_age)}
+        challenge |= {"acr_values": error.acr_values} if error.acr_values else {}
     retry_after = getattr(error, "retry_after", None)
     if retry_after is not None:
         headers["Retry-After"] = str(retry_after)
     response = _json(body, error.status, headers)
-    if why is not None:
+    if challenge is not None:
         by_dpop = is_by_dpop(request.headers.get("Authorization"))
-        for challenge in challenges(_resource(), why, by_dpop=by_dpop):
-            response.headers.add("WWW-Authenticate", challenge)
+        for header in challenges(_resource(), challenge, by_dpop=by_dpop):
+            response.headers.add("WWW-Authenticate", header)
     return response
 
 
 def read_object(*, optional: bool = False) -> dict[str, Any]:
-    """The JSON object in the request's body. ``optional`` takes no body at all for an empty object.
+    """Return the JSON object in the request's body. With ``optional``, no body at all is an empty object.
 
-    Raises UnsupportedMediaType, InvalidJson, and 413 for more than 64 KiB, also of a body without a length.
+    Raises UnsupportedMediaType, InvalidJson, and 413 for more than 64 KiB, also for a body without a length.
     """
     body = _body()
     if not body and optional and not request.content_type:
@@ -114,7 +115,7 @@ def read_object(*, optional: bool = False) -> dict[str, Any]:
 
 
 def read_value() -> Any:
-    """The JSON value in the request's body, an array as well; raises what ``read_object`` does."""
+    """Return the JSON value in the request's body, which may be an array; raises what ``read_object`` does."""
     body = _body()
     _require_json()
     return load_value(body)
@@ -122,7 +123,7 @@ def read_value() -> Any:
 
 def _body() -> bytes:
     body = request.get_data(cache=True)
-    # Werkzeug cuts a body without a length off at its bound and says nothing: what is left over tells.
+    # Werkzeug silently truncates a body without a length at the limit. Only what is left over shows it.
     if (
         request.content_length is None
         and len(body) >= MAX_BODY_BYTES
@@ -140,11 +141,11 @@ def _require_json() -> None:
         raise UnsupportedMediaType("Send the body without a Content-Encoding.")
 
 
-def refuse_http(error: HTTPException) -> Response:
-    """The envelope of what Werkzeug refuses, or the answer that it brings."""
+def http_error_response(error: HTTPException) -> Response:
+    """Return the envelope of an HTTP error of Werkzeug, or the response that it contains."""
     if error.response is not None:
         return error.response  # type: ignore[return-value]
-    headers = {name: value for name, value in error.get_headers() if name in _KEPT_HEADERS}
+    headers = {name: value for name, value in error.get_headers() if name in _PRESERVED_HEADERS}
     status = error.code or 500
     body = {
         "success": False,
@@ -158,20 +159,20 @@ def refuse_http(error: HTTPException) -> Response:
 
 
 def error_code(status: int) -> str:
-    """The stable code of a status."""
+    """Return the stable error code of a status."""
     return _HTTP_ERRORS.get(status, _HTTP_ERRORS[400 if status < 500 else 500])[0]
 
 
 def _resource() -> str:
-    """How a challenge describes this API."""
+    """Return the parameters of a challenge that identify this API."""
     config: Config = current_app.config["GATEHOUSE"]
     described = f'realm="{config.base_url}/management"'
-    # Who knows this API's address alone finds out where tokens are had (RFC 9728 section 5.1).
+    # A client that knows only this API's URL finds the authorization server here (RFC 9728 section 5.1).
     return f'{described}, resource_metadata="{management_metadata_address()}"'
 
 
-def _offer_nonce(response: Response) -> Response:
-    """Who sends proofs is told the nonce for the next one (RFC 9449 section 8.2)."""
+def _add_dpop_nonce(response: Response) -> Response:
+    """Add the nonce for the next DPoP proof, if the request has one (RFC 9449 section 8.2)."""
     if "DPoP" in request.headers:
         response.headers["DPoP-Nonce"] = fresh_nonce()
     return response

@@ -11,6 +11,7 @@ from pathlib import Path
 # What every worker imports beside the application itself. The application is no part of it: on SIGHUP new workers
 # import the code of that moment. When requirements.txt changes, the server is restarted.
 LIBRARIES = (
+    "annotated_types",
     "argon2",
     "authlib.integrations.flask_oauth2",
     "authlib.oauth2.rfc8628",
@@ -28,6 +29,9 @@ LIBRARIES = (
     "joserfc.jwk",
     "joserfc.jws",
     "MySQLdb",
+    "pydantic.fields",
+    "pydantic.main",
+    "pydantic.types",
     "smtplib",
     "sqlalchemy.dialects.mysql.mysqldb",
     "sqlalchemy.dialects.sqlite.pysqlite",

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "app" / "translations"
 # Where the sentence stands among the arguments of what says it.
 SPOKEN_BY = (
-    "sentence:1", "FieldError:3", "Problem:2", "add:3", "_of_form:3", "__init__:1",
+    "sentence:1", "FieldError:3", "Problem:2", "add:3", "_pattern_check:3", "__init__:1",
     "Conflict:1", "Forbidden:1", "InvalidInput:1", "NotFound:1", "TooManyRequests:1", "PreconditionFailed:1",
     "InvitationEnded:1", "ResetEnded:1", "OAuthError:1", "Unauthenticated:1", "require_attempt_allowed:2",
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What the tests of the route matrix share."""
+"""Fixtures of the route and role matrices."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ from tests.support.matrix import World, world_of
 
 @pytest.fixture
 def world(app: Flask, http: FlaskClient, make: Factory) -> World:
-    """Two organizations, and every operation with a good body."""
+    """Return two organizations, and every operation with a valid body."""
     return world_of(app, http, make)

@@ -15,13 +15,13 @@ from tests.support.world_rows import wanted
 pytestmark = pytest.mark.either
 
 SLUG = "acme-bad"
-# The least that each body needs; every test makes one thing of it wrong.
+# The minimal valid bodies. Each test makes one thing in them invalid.
 GOOD: dict[str, dict[str, Any]] = {
     "registerClient": {"name": "New", "redirect_uris": ["https://new.example/cb"]},
     "updateClient": {},
     "createCredential": {},
     "rotateCredential": {},
-    "steerRotation": {},
+    "updateRotation": {},
     "revokeTokens": {"all": True, "dry_run": True},
     "createUser": {"email": "newcomer@example.com"},
     "updateUser": {},
@@ -33,18 +33,18 @@ GOOD: dict[str, dict[str, Any]] = {
     "createOrganization": {"name": "Newly founded"},
     "updateOrganization": {},
     "updateSettings": {},
-    "defineResource": {"identifier": "https://new.example/api", "name": "New"},
+    "createResource": {"identifier": "https://new.example/api", "name": "New"},
     "updateResource": {},
-    "rewordScope": {},
+    "updateScope": {},
     "createRole": {"id": "helper", "permissions": ["clients:read"]},
     "updateRole": {},
     "approveClientRequest": {},
     "declineClientRequest": {},
-    "updateSettingsCeilings": {},
+    "updateInstanceLimits": {},
     "addAdministrator": {"email": "somebody@example.com"},
     "revokeToken": {"organization_id": SLUG, "token_type": "access_token", "token": "unknown"},
 }
-# Where the schema says more than the field: exclusive pairs are refused by naming the other one.
+# Mutually exclusive fields: the error may name the other one.
 _ALSO_NAMED = {"user_id": {"email", "name"}, "email": {"user_id"}}
 
 
@@ -68,7 +68,7 @@ def api(http: FlaskClient, make: Factory) -> Api:
 
 
 class Api:
-    """Calls operations with a body or query that is wrong in one place."""
+    """Call operations with a body or query that is invalid in one place."""
 
     def __init__(
         self, http: FlaskClient, document: dict[str, Any], root: str, acme: str, ids: dict[str, str]
@@ -78,8 +78,8 @@ class Api:
         of_root = (
             "createOrganization",
             "updateOrganization",
-            "getSettingsCeilings",
-            "updateSettingsCeilings",
+            "getInstanceLimits",
+            "updateInstanceLimits",
         )
         self.tokens = dict.fromkeys(of_root, root)
         self.default = acme
@@ -107,13 +107,13 @@ def _is_refusal_of(answer: TestResponse, field: str) -> bool:
     )
 
 
-def test_every_operation_with_a_body_is_tried(api: Api) -> None:
+def test_every_operation_with_a_body_is_covered(api: Api) -> None:
     assert {operation.id for operation in api.operations() if operation.body is not None} == set(GOOD)
 
 
-# The fields of ceilings are paths of settings, whose dots are no nesting: their own tests name each wrong one.
-@pytest.mark.parametrize("name", sorted(GOOD.keys() - {"updateSettingsCeilings"}))
-def test_js4_every_field_refuses_every_other_type_and_every_overstepped_bound(api: Api, name: str) -> None:
+# The fields of instance limits are paths of settings, in which dots are no nesting. They have tests of their own.
+@pytest.mark.parametrize("name", sorted(GOOD.keys() - {"updateInstanceLimits"}))
+def test_js4_every_field_rejects_other_types_and_values_out_of_bounds(api: Api, name: str) -> None:
     operation = next(operation for operation in api.operations() if operation.id == name)
     assert operation.body is not None
     tried = 0
@@ -127,7 +127,7 @@ def test_js4_every_field_refuses_every_other_type_and_every_overstepped_bound(ap
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_tn12_unknown_and_privileged_fields_are_refused_and_never_ignored(api: Api, name: str) -> None:
+def test_tn12_unknown_and_privileged_fields_are_rejected(api: Api, name: str) -> None:
     operation = next(operation for operation in api.operations() if operation.id == name)
     for field in ("zz", "org_id", "is_root", "created_at", "__proto__", "version", "email_verified"):
         answer = api.send(operation, json={**GOOD[name], field: "x"})
@@ -161,7 +161,7 @@ NO_JSON = (
 )
 
 
-def test_js1_js2_js3_a_body_that_is_no_plain_json_object_is_refused(api: Api) -> None:
+def test_js1_js2_js3_body_must_be_a_strict_json_object(api: Api) -> None:
     for operation in api.operations():
         if operation.body is None:
             continue
@@ -188,7 +188,7 @@ def test_js1_js2_js3_a_body_that_is_no_plain_json_object_is_refused(api: Api) ->
             )
 
 
-def test_every_query_parameter_refuses_what_its_schema_refuses(api: Api) -> None:
+def test_every_query_parameter_rejects_values_outside_its_schema(api: Api) -> None:
     for operation in api.operations():
         for parameter in operation.parameters:
             if parameter["in"] != "query" or parameter["name"] == "organization_id":
@@ -209,7 +209,7 @@ def test_every_query_parameter_refuses_what_its_schema_refuses(api: Api) -> None
                 )
 
 
-def test_an_unknown_or_repeated_query_parameter_is_refused(api: Api) -> None:
+def test_unknown_or_repeated_query_parameter_is_rejected(api: Api) -> None:
     for operation in api.operations():
         body = GOOD.get(operation.id)
         answer = api.send(operation, query_string={"limti": "5"}, json=body)
@@ -218,7 +218,7 @@ def test_an_unknown_or_repeated_query_parameter_is_refused(api: Api) -> None:
     assert _is_refusal_of(api.send(listing, query_string="limit=5&limit=6"), "limit")
 
 
-def test_a_cursor_that_was_not_given_here_is_refused(api: Api) -> None:
+def test_forged_cursor_is_rejected(api: Api) -> None:
     for operation in api.operations():
         if any(parameter["name"] == "cursor" for parameter in operation.parameters):
             for cursor in ("x", "AAAA", "é", "eyJhIjoxfQ"):
@@ -227,14 +227,14 @@ def test_a_cursor_that_was_not_given_here_is_refused(api: Api) -> None:
                 )
 
 
-def test_a_version_that_is_none_is_refused(api: Api) -> None:
+def test_malformed_if_match_is_rejected(api: Api) -> None:
     for operation in api.operations():
         if any(parameter["name"] == "If-Match" for parameter in operation.parameters):
             answer = api.send(operation, headers={"If-Match": "latest"}, json=GOOD.get(operation.id))
             assert answer.status_code == 400, (operation.id, answer.text)
 
 
-def test_an_idempotency_key_that_is_none_is_refused(api: Api) -> None:
+def test_malformed_idempotency_key_is_rejected(api: Api) -> None:
     for operation in api.operations():
         if any(parameter["name"] == "Idempotency-Key" for parameter in operation.parameters):
             for key in ("", "x" * 300, "a b"):

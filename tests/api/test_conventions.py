@@ -1,4 +1,4 @@
-"""What holds for every path of the JSON API: who is let in, what a body is, and the shape of every answer."""
+"""Conventions of the whole JSON API: authentication, request bodies, parameters, envelopes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def token(make: Factory) -> dict[str, str]:
 
 
 def refusal(answer: Any, status: int) -> dict[str, Any]:
-    """The envelope of a refusal, whose form holds for all of them."""
+    """Return the envelope of an error after checking its form."""
     assert answer.status_code == status, answer.text
     body = answer.get_json()
     assert body["success"] is False
@@ -36,7 +36,7 @@ def refusal(answer: Any, status: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("prefix", ["", "/api/v1"])
-def test_the_api_stands_twice(http: FlaskClient, token: dict[str, str], prefix: str) -> None:
+def test_api_is_available_under_both_prefixes(http: FlaskClient, token: dict[str, str], prefix: str) -> None:
     made = http.post(f"{prefix}/clients", json=GOOD, headers=token)
     assert made.status_code == 201
     assert made.headers["Location"].startswith(f"{prefix}/clients/cli_")
@@ -63,7 +63,7 @@ def test_the_api_stands_twice(http: FlaskClient, token: dict[str, str], prefix: 
         "bearer é",
     ],
 )
-def test_without_a_token_nobody_is_let_in(http: FlaskClient, authorization: str | None) -> None:
+def test_request_without_valid_token_is_unauthorized(http: FlaskClient, authorization: str | None) -> None:
     headers = {} if authorization is None else {"Authorization": authorization}
     answer = http.get("/clients", headers=headers)
     refusal(answer, 401)
@@ -72,7 +72,7 @@ def test_without_a_token_nobody_is_let_in(http: FlaskClient, authorization: str 
     assert ('error="invalid_token"' in challenge) == (authorization is not None)
 
 
-def test_a_cookie_is_no_token(http: FlaskClient, make: Factory) -> None:
+def test_session_cookie_is_not_accepted(http: FlaskClient, make: Factory) -> None:
     """CF-3."""
     user = make.user(make.organization(), role="admin")
     make.sign_in(user, http)
@@ -82,10 +82,8 @@ def test_a_cookie_is_no_token(http: FlaskClient, make: Factory) -> None:
 
 @pytest.mark.parametrize("path", ["/clients", "/api/v1/clients", "/settings", "/api/v1/revoke"])
 @pytest.mark.parametrize("origin", ["https://portal.example", "http://localhost", "null"])
-def test_no_page_of_another_origin_reads_an_answer(
-    http: FlaskClient, token: dict[str, str], path: str, origin: str
-) -> None:
-    """CR-4: no setting allows any, so none is allowed; neither with a token nor by asking first."""
+def test_api_sends_no_cors_headers(http: FlaskClient, token: dict[str, str], path: str, origin: str) -> None:
+    """CR-4: no setting allows other origins, with or without a preflight request."""
     asking = {"Origin": origin, "Access-Control-Request-Method": "POST"}
     answers = [
         http.get(path, headers=token | asking),
@@ -97,7 +95,7 @@ def test_no_page_of_another_origin_reads_an_answer(
         assert not [name for name, _ in answer.headers if name.startswith("Access-Control")]
 
 
-def test_a_token_in_the_address_is_an_unknown_parameter(http: FlaskClient, token: dict[str, str]) -> None:
+def test_token_in_url_is_rejected_as_unknown_parameter(http: FlaskClient, token: dict[str, str]) -> None:
     value = token["Authorization"].split()[1]
     refusal(http.get(f"/clients?access_token={value}"), 401)
     assert (
@@ -106,7 +104,7 @@ def test_a_token_in_the_address_is_an_unknown_parameter(http: FlaskClient, token
     )
 
 
-def test_a_token_for_another_audience_is_refused(http: FlaskClient, make: Factory) -> None:
+def test_token_for_another_audience_is_rejected(http: FlaskClient, make: Factory) -> None:
     """TK-6."""
     machine = make.machine(make.organization(), "orders:read")
     answer = http.post("/oauth/token", data={"grant_type": "client_credentials"}, headers=machine.basic)
@@ -126,9 +124,7 @@ def test_a_token_for_another_audience_is_refused(http: FlaskClient, make: Factor
         ("DELETE", "/clients/{id}/credentials", "credentials:write"),
     ],
 )
-def test_a_missing_scope_is_named(
-    http: FlaskClient, make: Factory, method: str, path: str, scope: str
-) -> None:
+def test_missing_scope_is_named(http: FlaskClient, make: Factory, method: str, path: str, scope: str) -> None:
     organization = make.organization()
     client_id = make.client(organization).client_id
     weak = bearer_header(make.bearer(organization, "audit:read"))
@@ -138,7 +134,7 @@ def test_a_missing_scope_is_named(
     assert f'error="insufficient_scope", scope="{scope}"' in answer.headers["WWW-Authenticate"]
 
 
-def test_a_scope_taken_from_the_client_counts_at_once(http: FlaskClient, make: Factory) -> None:
+def test_scope_removed_from_client_is_lost_immediately(http: FlaskClient, make: Factory) -> None:
     organization = make.organization()
     admin = bearer_header(make.bearer(organization))
     machine = make.machine(organization, "clients:read", "audit:read")
@@ -149,7 +145,7 @@ def test_a_scope_taken_from_the_client_counts_at_once(http: FlaskClient, make: F
     refusal(http.get("/clients", headers=mine), 403)
 
 
-def test_root_names_another_organization_and_nobody_else_does(http: FlaskClient, make: Factory) -> None:
+def test_only_root_can_name_another_organization(http: FlaskClient, make: Factory) -> None:
     acme, globex = make.organization("acme"), make.organization("globex")
     client = make.client(acme)
     root, theirs = bearer_header(make.bearer(make.root())), bearer_header(make.bearer(globex))
@@ -186,7 +182,7 @@ def test_root_names_another_organization_and_nobody_else_does(http: FlaskClient,
         (b'{"name": "' + b"x" * 65_536 + b'"}', "application/json", 413, "too_large"),
     ],
 )
-def test_a_body_is_strict_json(
+def test_body_must_be_strict_json(
     http: FlaskClient, token: dict[str, str], body: bytes, kind: str | None, status: int, code: str
 ) -> None:
     """JS-1 to JS-3."""
@@ -194,12 +190,12 @@ def test_a_body_is_strict_json(
     assert refusal(answer, status)["error"] == code
 
 
-def test_a_compressed_body_is_refused(http: FlaskClient, token: dict[str, str]) -> None:
+def test_compressed_body_is_rejected(http: FlaskClient, token: dict[str, str]) -> None:
     answer = http.post("/clients", json=GOOD, headers={**token, "Content-Encoding": "gzip"})
     refusal(answer, 415)
 
 
-def test_a_wrong_method_says_which_are_right(http: FlaskClient, token: dict[str, str]) -> None:
+def test_unsupported_method_lists_allowed_methods(http: FlaskClient, token: dict[str, str]) -> None:
     """JS-7."""
     for path in ("/clients", "/api/v1/clients"):
         answer = http.patch(path, headers=token)
@@ -210,7 +206,7 @@ def test_a_wrong_method_says_which_are_right(http: FlaskClient, token: dict[str,
 @pytest.mark.parametrize(
     "path", ["/clients/", "/clients/x/y", "/api/v1/nothing", "/api/v2/clients", "/organizations/x/y/z"]
 )
-def test_an_unknown_path_has_its_envelope(http: FlaskClient, path: str) -> None:
+def test_unknown_path_returns_envelope(http: FlaskClient, path: str) -> None:
     refusal(http.get(path), 404)
 
 
@@ -236,14 +232,14 @@ def test_an_unknown_path_has_its_envelope(http: FlaskClient, path: str) -> None:
         ("reveal=true", "reveal", "unknown_parameter"),
     ],
 )
-def test_a_wrong_parameter_is_named(
+def test_invalid_parameter_is_named(
     http: FlaskClient, token: dict[str, str], query: str, field: str, code: str
 ) -> None:
     error = refusal(http.get(f"/clients?{query}", headers=token), 400)["errors"][0]
     assert (error["field"], error["code"]) == (field, code)
 
 
-def test_a_cursor_opens_its_own_list_alone(http: FlaskClient, make: Factory) -> None:
+def test_cursor_is_bound_to_its_list(http: FlaskClient, make: Factory) -> None:
     """JS-8."""
     acme, globex = make.organization(), make.organization()
     for organization in (acme, globex):
@@ -262,7 +258,7 @@ def test_a_cursor_opens_its_own_list_alone(http: FlaskClient, make: Factory) -> 
         refusal(http.get(f"/clients?cursor={forged}", headers=mine), 400)
 
 
-def test_a_fault_tells_nothing_about_itself(
+def test_internal_error_reveals_no_details(
     http: FlaskClient, token: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from app.operations.clients import clients

@@ -35,7 +35,7 @@ def machine(make: Factory) -> MadeClient:
 
 @pytest.fixture
 def token(http: FlaskClient, machine: MadeClient, prover: Prover) -> str:
-    """A management token that is bound to the prover's key."""
+    """Return a management token that is bound to the prover's key."""
     headers = machine.basic | prover.headers("POST", "http://localhost/oauth/token")
     answer = http.post("/oauth/token", data={"grant_type": "client_credentials"}, headers=headers)
     assert answer.get_json()["token_type"] == "DPoP"
@@ -43,7 +43,7 @@ def token(http: FlaskClient, machine: MadeClient, prover: Prover) -> str:
 
 
 def refused_as(answer: TestResponse, error: str) -> str:
-    """The challenge of a 401 in the envelope."""
+    """Return the challenge of a 401 response in the envelope."""
     assert answer.status_code == 401, answer.text
     body = answer.get_json()
     assert (body["success"], body["error"]) == (False, error), body
@@ -51,21 +51,21 @@ def refused_as(answer: TestResponse, error: str) -> str:
     return answer.headers["WWW-Authenticate"]
 
 
-def test_the_api_says_that_it_takes_proofs(http: FlaskClient, make: Factory) -> None:
-    """RFC 9728 section 2, RFC 9449 section 7.1: an app learns it before it asks for a token."""
+def test_challenge_offers_dpop(http: FlaskClient, make: Factory) -> None:
+    """RFC 9728 section 2, RFC 9449 section 7.1: an app finds out before it requests a token."""
     make.root()
     document = http.get("/.well-known/oauth-protected-resource/management").get_json()
     assert document["dpop_signing_alg_values_supported"] == list(ALGORITHMS)
 
 
-def test_with_its_key_a_bound_token_is_good(http: FlaskClient, prover: Prover, token: str) -> None:
-    """The query of the address does not count (DC-6). protocol: DPoP."""
+def test_bound_token_is_accepted_with_proof(http: FlaskClient, prover: Prover, token: str) -> None:
+    """The query string is not part of the proof (DC-6). protocol: DPoP."""
     answer = http.get("/clients?limit=5", headers=prover.headers("GET", URL, access_token=token))
     assert answer.status_code == 200, answer.text
     assert answer.headers["DPoP-Nonce"]
 
 
-def test_a_bearer_use_of_a_bound_token_is_401(http: FlaskClient, prover: Prover, token: str) -> None:
+def test_bound_token_as_bearer_is_unauthorized(http: FlaskClient, prover: Prover, token: str) -> None:
     """DC-6."""
     challenge = refused_as(http.get("/clients", headers=bearer_header(token)), "invalid_token")
     assert challenge.startswith('Bearer realm="http://localhost/management"')
@@ -73,7 +73,7 @@ def test_a_bearer_use_of_a_bound_token_is_401(http: FlaskClient, prover: Prover,
     refused_as(http.get("/clients", headers=both), "invalid_token")
 
 
-def test_a_dpop_use_of_an_unbound_token_is_401(http: FlaskClient, make: Factory, prover: Prover) -> None:
+def test_unbound_token_as_dpop_is_unauthorized(http: FlaskClient, make: Factory, prover: Prover) -> None:
     token = make.bearer(make.organization(), "clients:read")
     answer = http.get("/clients", headers=prover.headers("GET", URL, access_token=token))
     assert refused_as(answer, "invalid_token").startswith("DPoP ")
@@ -90,30 +90,32 @@ def test_a_dpop_use_of_an_unbound_token_is_401(http: FlaskClient, make: Factory,
     ],
     ids=str,
 )
-def test_a_wrong_proof_is_401(http: FlaskClient, prover: Prover, token: str, changes: dict[str, Any]) -> None:
+def test_invalid_proof_is_unauthorized(
+    http: FlaskClient, prover: Prover, token: str, changes: dict[str, Any]
+) -> None:
     answer = http.get("/clients", headers=prover.headers("GET", URL, access_token=token, **changes))
     challenge = refused_as(answer, "invalid_dpop_proof")
     assert challenge.startswith('DPoP realm="http://localhost/management"') and 'algs="ES256 ' in challenge
 
 
-def test_another_key_is_401(http: FlaskClient, token: str) -> None:
+def test_proof_with_another_key_is_unauthorized(http: FlaskClient, token: str) -> None:
     answer = http.get("/clients", headers=Prover().headers("GET", URL, access_token=token))
     refused_as(answer, "invalid_token")
 
 
-def test_two_proofs_are_401(http: FlaskClient, prover: Prover, token: str) -> None:
+def test_two_proofs_are_unauthorized(http: FlaskClient, prover: Prover, token: str) -> None:
     proofs = [("DPoP", prover.proof("GET", URL, access_token=token)) for _ in range(2)]
     answer = http.get("/clients", headers=[("Authorization", f"DPoP {token}"), *proofs])
     refused_as(answer, "invalid_dpop_proof")
 
 
-def test_a_proof_counts_once(http: FlaskClient, prover: Prover, token: str) -> None:
+def test_proof_cannot_be_replayed(http: FlaskClient, prover: Prover, token: str) -> None:
     headers = prover.headers("GET", URL, access_token=token)
     assert http.get("/clients", headers=headers).status_code == 200
     refused_as(http.get("/clients", headers=headers), "invalid_dpop_proof")
 
 
-def test_an_old_nonce_is_answered_with_a_good_one(http: FlaskClient, prover: Prover, token: str) -> None:
+def test_stale_nonce_returns_fresh_nonce(http: FlaskClient, prover: Prover, token: str) -> None:
     headers = prover.headers("GET", URL, access_token=token, nonce="old")
     answer = http.get("/clients", headers=headers)
     refused_as(answer, "use_dpop_nonce")
@@ -122,9 +124,7 @@ def test_an_old_nonce_is_answered_with_a_good_one(http: FlaskClient, prover: Pro
     assert again.status_code == 200
 
 
-def test_a_caller_by_dpop_who_may_not_is_told_so_by_dpop(
-    http: FlaskClient, prover: Prover, token: str
-) -> None:
+def test_forbidden_dpop_request_gets_dpop_challenge(http: FlaskClient, prover: Prover, token: str) -> None:
     url = "http://localhost/organizations"
     answer = http.get("/organizations", headers=prover.headers("GET", url, access_token=token))
     assert answer.status_code == 403
@@ -133,7 +133,7 @@ def test_a_caller_by_dpop_who_may_not_is_told_so_by_dpop(
     assert 'error="insufficient_scope"' in challenge
 
 
-def test_who_signed_in_too_long_ago_is_asked_to_step_up(
+def test_old_sign_in_gets_step_up_challenge(
     app: Flask, http: FlaskClient, make: Factory, machine: MadeClient
 ) -> None:
     """RFC 9470: an app sends the person back with this max_age and comes again. A machine has no sign-in to renew.

@@ -1,4 +1,4 @@
-"""ETags: each single resource has one, and a DELETE of what was changed since is refused with 412."""
+"""ETags: each object has one, and a DELETE with a stale ETag is rejected with 412."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATHS = (
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_what_was_changed_since_it_was_read_is_not_deleted(
+def test_delete_with_stale_if_match_is_rejected(
     app: Flask, http: FlaskClient, make: Factory, path: str
 ) -> None:
     corner, _ = build(app, make)
@@ -31,7 +31,7 @@ def test_what_was_changed_since_it_was_read_is_not_deleted(
     assert http.delete(url, headers={**headers, "If-Match": tag}).status_code == 200
 
 
-def test_a_rotation_is_a_change_of_the_secret_before_it(app: Flask, http: FlaskClient, make: Factory) -> None:
+def test_rotation_changes_version_of_old_secret(app: Flask, http: FlaskClient, make: Factory) -> None:
     corner, _ = build(app, make)
     headers, url = bearer_header(make.bearer(corner.organization)), PATHS[2].format(**corner.ids)
     tag = http.get(url, headers=headers).headers["ETag"]
@@ -44,7 +44,7 @@ def test_a_rotation_is_a_change_of_the_secret_before_it(app: Flask, http: FlaskC
     assert http.get(url, headers=headers).get_json()["data"]["status"] == "expiring"
 
 
-def test_all_secrets_are_revoked_as_they_were_read(app: Flask, http: FlaskClient, make: Factory) -> None:
+def test_revoking_all_secrets_honours_if_match(app: Flask, http: FlaskClient, make: Factory) -> None:
     corner, _ = build(app, make)
     headers = bearer_header(make.bearer(corner.organization))
     url = f"/clients/{corner.ids['clientId']}/credentials"
@@ -67,7 +67,7 @@ def test_all_secrets_are_revoked_as_they_were_read(app: Flask, http: FlaskClient
         ("/organizations/{id}/signing-keys/rotations", {"algorithm": "EdDSA"}),
     ],
 )
-def test_what_was_made_has_the_etag_that_it_is_read_with(
+def test_created_object_has_etag_of_later_read(
     app: Flask, http: FlaskClient, make: Factory, path: str, body: dict[str, str]
 ) -> None:
     corner, _ = build(app, make)

@@ -1,4 +1,4 @@
-"""The matrix of rights (TN-1, PO-1): operations x roles x own, somebody else's, foreign, deleted, absent, malformed.
+"""The matrix of rights (TN-1, PO-1): operations x roles x own, other users', foreign, deleted, absent, malformed ids.
 
 What each role may is written in ``tests/support/rights/operations.txt``; an operation without a line there fails.
 """
@@ -24,27 +24,27 @@ from tests.support.rights.people import OWNED, Person, person_of, spare_of, thin
 from tests.support.world import absent
 
 TABLE = written("operations")
-# What is done without leaving a trace in the audit log, and why.
+# Operations that write no audit event here, and why.
 UNTOLD = {
     "revokeToken": "the token that the body names is nobody's: nothing ends",
-    "endUserSessions": "what there was to end ended just before",
+    "revokeUserSessions": "what there was to end ended just before",
 }
-# What is told although it changes nothing: somebody saw secrets.
+# Operations that write an audit event without a change, because they show secrets.
 REVEALS = {"listCredentials", "getCredential"}
 MALFORMED = ("x", "' or 1=1 --", "usr_00000000000000000000000000")
 
 
-def test_po1_every_operation_has_a_line_and_every_line_an_operation(app: Flask, world: World) -> None:
-    """TN-1: deny by default; whoever adds an operation writes down whose it is."""
+def test_po1_every_operation_is_in_the_table_of_rights(app: Flask, world: World) -> None:
+    """TN-1: deny by default. A new operation must be added to the table."""
     assert {operation.id for operation in world.operations} == set(TABLE)
     assert all(set(row) == set(ROLES) for row in TABLE.values())
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_tn1_people_of_each_role_may_what_is_written_and_nothing_else(
+def test_tn1_each_role_has_exactly_the_rights_in_the_table(
     app: Flask, world: World, make: Factory, database: Database, role: str
 ) -> None:
-    """TN-2, TN-3: another organization's things are as absent for every role, and its rows stay as they are."""
+    """TN-2, TN-3: objects of other organizations don't exist for any role, and their rows never change."""
     person = person_of(app, make, world.acme, role)
     own = things_of(app, make, world.acme, person.user)
     others = things_of(app, make, world.acme, make.user(world.acme.organization))
@@ -81,7 +81,7 @@ def _is_right(operation: Operation, role: str, may: str, answer: TestResponse) -
 
 
 def _is_told(database: Database, role: str, done: dict[str, Operation], refused: list[str]) -> None:
-    """AU-1: each change left its event, with before and after where fields changed, and nothing else left any."""
+    """Check AU-1: each change has an event, with before and after if fields changed, and nothing else has one."""
     told = defaultdict(list)
     for request_id, action, before, after in database.query(
         "SELECT request_id, action, `before`, `after` FROM audit_events WHERE request_id IS NOT NULL"
@@ -103,7 +103,7 @@ def _is_told(database: Database, role: str, done: dict[str, Operation], refused:
 def _call_with_wrong_ids(
     world: World, person: Person, operation: Operation, own: dict[str, str]
 ) -> list[str]:
-    """Foreign, deleted and absent ids get the same bytes, malformed ones the same status; none is let in.
+    """Check that foreign, deleted and absent ids get the same bytes, and malformed ones the same status.
 
     Returns the ids of the requests.
     """

@@ -1,4 +1,4 @@
-"""The route matrix (TN-1): every route x no token, wrong scope, another organization's id, deleted, malformed.
+"""The route matrix (TN-1): every route with no token, a wrong scope, and foreign, deleted and malformed ids.
 
 A route that is in neither table fails: whoever adds one says here who may reach it.
 """
@@ -32,11 +32,11 @@ MALFORMED = (
 )
 
 
-def test_every_operation_has_a_row(world: World) -> None:
+def test_every_operation_has_a_body(world: World) -> None:
     assert {operation.id for operation in world.operations} == set(BODIES)
 
 
-def test_without_a_token_or_with_a_bad_one_it_is_401(world: World) -> None:
+def test_missing_or_invalid_token_is_unauthorized(world: World) -> None:
     tokens = (None, "x", "gth_at_", world.token[:-1] + ("0" if world.token[-1] != "0" else "1"), "ü")
     for operation in world.operations:
         for token in tokens:
@@ -45,7 +45,7 @@ def test_without_a_token_or_with_a_bad_one_it_is_401(world: World) -> None:
             assert answer.headers["WWW-Authenticate"].startswith("Bearer"), operation.id
 
 
-def test_with_another_scope_it_is_403_naming_the_missing_one(world: World, make: Factory) -> None:
+def test_missing_scope_is_forbidden_and_named(world: World, make: Factory) -> None:
     tokens = {scope: make.bearer(world.acme.organization, scope) for scope in (RARE, COMMON)}
     for operation in world.operations:
         if operation.scope is None:
@@ -56,9 +56,7 @@ def test_with_another_scope_it_is_403_naming_the_missing_one(world: World, make:
         assert f'scope="{operation.scope}"' in answer.headers["WWW-Authenticate"], operation.id
 
 
-def test_tn2_foreign_deleted_and_absent_ids_are_the_same_bytes_and_malformed_ones_404(
-    world: World, database: Database
-) -> None:
+def test_tn2_foreign_deleted_absent_and_malformed_ids_are_not_found(world: World, database: Database) -> None:
     before = rows_of(database, world.globex)
     for operation in world.operations:
         names = [parameter["name"] for parameter in operation.parameters if parameter["in"] == "path"]
@@ -93,7 +91,7 @@ def _wrong(
             yield f"{name}:malformed {text[:20]}", {**own, name: text}
 
 
-def test_naming_another_organization_is_404_whether_it_stands_or_not(world: World) -> None:
+def test_other_organization_is_not_found_whether_it_exists_or_not(world: World) -> None:
     named = [o for o in world.operations if any(p["name"] == "organization_id" for p in o.parameters)]
     assert {operation.id for operation in named} >= {"listClients", "registerClient", "updateClient"}
     for operation in named:
@@ -105,7 +103,7 @@ def test_naming_another_organization_is_404_whether_it_stands_or_not(world: Worl
         assert len(alike) == 1, operation.id
 
 
-def test_rv1_another_organizations_name_in_the_body_is_400_alike(world: World) -> None:
+def test_rv1_other_organization_in_body_is_always_400(world: World) -> None:
     alike = set()
     for slug in ("globex-corner", "never-was", world.ended["id"], "root", "x" * 400):
         body = {"organization_id": slug, "token_type": "access_token", "token": "unknown"}
@@ -115,7 +113,7 @@ def test_rv1_another_organizations_name_in_the_body_is_400_alike(world: World) -
     assert len(alike) == 1
 
 
-def test_tn6_another_organizations_token_opens_nothing_here(world: World, make: Factory) -> None:
+def test_tn6_token_of_another_organization_gives_no_access(world: World, make: Factory) -> None:
     token = make.bearer(world.globex.organization)
     for operation in world.operations:
         if any(parameter["in"] == "path" for parameter in operation.parameters):
@@ -124,7 +122,7 @@ def test_tn6_another_organizations_token_opens_nothing_here(world: World, make: 
 
 
 @pytest.mark.parametrize("status", ["suspended", "deleted"])
-def test_tn13_an_organization_that_is_suspended_or_deleted_opens_nothing(
+def test_tn13_suspended_or_deleted_organization_gives_no_access(
     app: Flask, world: World, make: Factory, status: str
 ) -> None:
     with app.app_context():
@@ -137,7 +135,7 @@ def test_tn13_an_organization_that_is_suspended_or_deleted_opens_nothing(
         assert is_envelope(world.call(operation, world.acme.ids, world.token), 401), operation.id
 
 
-def test_js7_another_method_is_405_and_says_which_are_allowed(world: World) -> None:
+def test_js7_unsupported_method_lists_allowed_methods(world: World) -> None:
     for path in {operation.path for operation in world.operations}:
         allowed = {operation.method.upper() for operation in world.operations if operation.path == path}
         target = path
@@ -148,7 +146,7 @@ def test_js7_another_method_is_405_and_says_which_are_allowed(world: World) -> N
         assert allowed <= set(answer.headers["Allow"].replace(" ", "").split(",")), path
 
 
-def test_root_reaches_every_organization_by_naming_it(world: World, make: Factory) -> None:
+def test_root_can_read_every_organization(world: World, make: Factory) -> None:
     token = make.bearer(make.root())
     for operation in world.operations:
         if operation.method == "get" and operation.id != "getMe":
@@ -161,6 +159,6 @@ def _acting(operation: Operation) -> dict[str, str]:
     return {"organization_id": "globex-corner"} if has_parameter else {}
 
 
-def test_the_permissions_of_the_matrix_are_those_of_the_table(world: World) -> None:
+def test_permissions_of_the_matrix_exist(world: World) -> None:
     assert {RARE, COMMON} <= set(PERMISSIONS)
     assert COMMON not in {operation.scope for operation in world.operations if operation.scope == RARE}

@@ -1,4 +1,4 @@
-"""Every operation of the OpenAPI document with input that nobody thought of: no 500, no undocumented status.
+"""Every operation of the OpenAPI document with generated input: no 500, no undocumented status.
 
 Half of the calls name things that are there, so that the input meets the operation and not the 404 before it.
 The same input each time, and a bound on the time: a longer run is ``GATEHOUSE_FUZZ_EXAMPLES=1000``.
@@ -34,7 +34,7 @@ CHECKS = [
 
 
 def _is_refused(context: Any, response: Any, case: Any) -> bool | None:
-    """Input outside its schema is refused; 412 and 413 refuse it too, before its fields are looked at."""
+    """Check that input outside its schema is rejected; 412 and 413 reject it before its fields are validated."""
     return (
         None
         if response.status_code in {412, 413}
@@ -43,34 +43,32 @@ def _is_refused(context: Any, response: Any, case: Any) -> bool | None:
 
 
 def _last(label: str) -> tuple[bool, bool]:
-    """Deletions come after everything that they would take away."""
+    """Return a sort key that puts deletions after everything that they would delete."""
     takes_the_tokens = label in {"POST /organizations/{id}/revocations", "DELETE /organizations/{id}"}
     return ("DELETE" in label or takes_the_tokens, takes_the_tokens)
 
 
 @pytest.mark.timeout(SECONDS + 120)
-# Said of whatever draws random numbers while examples are made, in threads beside them too.
+# Hypothesis warns about any random numbers that are drawn while examples are generated, also in other threads.
 @pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisDeprecationWarning")
-def test_no_input_makes_a_500_or_an_undocumented_status(
-    app: Flask, make: Factory, database: Database
-) -> None:
+def test_no_input_causes_500_or_undocumented_status(app: Flask, make: Factory, database: Database) -> None:
     corner, _ = build(app, make)
     tokens = {"own": make.bearer(corner.organization), "root": make.bearer(make.root())}
     schema = schemathesis.openapi.from_wsgi("/openapi.json", app)
     found = [result.ok() for result in schema.get_all_operations()]
     operations = sorted(found, key=lambda operation: _last(operation.label))
     assert len(operations) > 40
-    # MariaDB is the stricter of the two.
+    # MariaDB is the stricter engine.
     wanted = EXAMPLES if database.engine == "mariadb" else max(1, EXAMPLES // 4)
     began, failures = time.monotonic(), []
     for operation in operations:
-        # On a busy machine the last ones get one example each, and none is left out.
+        # On a busy machine, the last operations get one example each, so that none is left out.
         examples = wanted if time.monotonic() - began < SECONDS else 1
         for mode in schemathesis.GenerationMode:
             try:
                 _fuzz(operation, mode, corner, tokens, examples)
             except Unsatisfiable:
-                # An operation without parameters and body: there is nothing to send that its schema refuses.
+                # An operation without parameters and body: no input can violate its schema.
                 assert mode.is_negative, operation.label
             except FailureGroup as failure:
                 failures.append(

@@ -1,4 +1,4 @@
-"""No row, no change (AU-1): where the audit event cannot be written, no operation changes anything."""
+"""No operation changes anything if its audit event can't be written (AU-1)."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from tests.support.rights import ROOT
 from tests.support.rights.calls import call
 from tests.support.rights.people import person_of, spare_of, things_of
 
-# Limits count what was tried, too.
+# Rate limits count failed attempts, too.
 COUNTING = {"attempts"}
 
 NOTHING_TO_DO = {"removeLogo": "there is none: tests/operations/organizations/test_organization_logos.py"}
 
 
 class _Broken:
-    """The statement that writes audit events, on a bad day."""
+    """A statement for audit events that always fails."""
 
     def write(self, **_: Any) -> int:
         raise Unavailable("The audit log cannot be written.")
 
 
-def test_au1_what_cannot_be_recorded_does_not_happen(
+def test_au1_operation_without_audit_event_changes_nothing(
     app: Flask, world: World, make: Factory, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each operation that writes is refused for want of its event, in whose transaction all it wrote is undone."""
+    """Every write operation fails without its event, and its transaction is rolled back."""
     person = person_of(app, make, world.acme, ROOT)
     ids = things_of(app, make, world.acme, person.user)
     spare = spare_of(app, make, world.acme)
@@ -57,7 +57,7 @@ def test_au1_what_cannot_be_recorded_does_not_happen(
 
 
 def _rows(database: Database) -> dict[str, list[str]]:
-    """Every row, apart from when something was used last: that a call was made is no change of anybody's."""
+    """Return every row, except times of last use, which requests update in any case."""
     rows = {}
     for name, table in Base.metadata.tables.items():
         columns = [f"`{column.name}`" for column in table.columns if not column.name.startswith("last_used")]

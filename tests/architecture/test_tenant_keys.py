@@ -34,6 +34,9 @@ WRITTEN_BY_HAND = {
 }
 # The instance's own: nothing of one organization can be met by another there.
 OF_THE_INSTANCE = {
+    "api/endpoints.py:ENDPOINTS": "the routes of the API, declared at import",
+    "api/representations.py:_getters": "by model of the API",
+    "rules/shapes.py:_unique_lists": "by model of a request",
     "operations/bounded.py:Kept._values": "what Kept is made of; its methods ask for the organization first",
     "operations/clients/client_keys.py:_change": "a condition; each waiting thread checks its own key",
     "operations/clients/authenticated_client_cache.py:_proven": "found by the digest of the words, which are a secret of one "
@@ -64,18 +67,15 @@ OF_THE_INSTANCE = {
 }
 # What lives as long as a request, a file or a refusal does, and tables that never change.
 SHORT_LIVED = {
-    "api/openapi/oauth/interactions.py:SCHEMAS",
-    "api/openapi/oauth/logout.py:SCHEMAS",
-    "api/openapi/webhooks/events.py:PATHS",
     "oauth/wire.py:WireRequest.headers",
     "operations/maintenance/archive.py:ArchiveWriter._waiting",
     "rules/errors.py:DomainError.details",
-    "rules/fields.py:Findings._errors",
+    "rules/fields.py:ValidationErrors._errors",
     "rules/organizations/settings.py:NO_BOUNDS",
 }
 # Functions that remember what they answered: a matter of their arguments alone, the same for whoever asks.
 OF_ARGUMENTS = {
-    "api/openapi/__init__.py:_document",
+    "api/service.py:_document",
     "operations/directory/lookups.py:_effective_settings",
     # Conditions without values: which rows they are asked for stands in each statement.
     "operations/grants/grants.py:grant_issued_after_cutoffs",

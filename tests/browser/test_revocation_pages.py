@@ -66,7 +66,7 @@ def test_a_rotation_is_finished_by_clicks(
         page.goto(f"{live_server.url}/portal/{acme.slug}/clients/{orchard.client_id}/credentials")
         page.click("text=Follow the rotation")
         assert "Neither secret has been used yet" in page.inner_text("#verdict")
-        page.select_option("#ends_in_seconds", "604800")
+        page.select_option("#expires_in_seconds", "604800")
         page.click("button:has-text('Change')")
         assert "Changed" in page.inner_text("[role=status]")
         page.check("#finish-revoke")

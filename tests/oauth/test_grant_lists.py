@@ -36,10 +36,10 @@ def test_a_grant_says_who_allowed_whom_what_and_holds_no_token(flow: Flow) -> No
     assert grant["client_id"] == flow.client.client_id and grant["client_name"] == "Orchard"
     assert (grant["user_id"], grant["user_email"]) == (flow.user.public_id, flow.user.email)
     assert "openid" in grant["scopes"]
-    assert (grant["refreshable"], grant["refreshes"], grant["revoked_at"]) == (True, 0, None)
+    assert (grant["has_refresh_token"], grant["refresh_count"], grant["revoked_at"]) == (True, 0, None)
     assert not [value for value in tokens.values() if str(value) in str(grant) and len(str(value)) > 20]
     flow.refresh(tokens["refresh_token"])
-    assert listed(flow)[0]["refreshes"] == 1
+    assert listed(flow)[0]["refresh_count"] == 1
 
 
 def test_what_hangs_from_a_revoked_grant_is_dead_and_the_log_says_so(flow: Flow) -> None:

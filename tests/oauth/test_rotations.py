@@ -65,16 +65,16 @@ class Rotating:
 def test_progress_is_shown_from_real_use(flow: Flow) -> None:
     rotating = Rotating(flow)
     begun = rotating.ask()
-    assert begun["under_way"] and not begun["safe_to_end"] and len(begun["old"]) == 1
+    assert begun["in_progress"] and not begun["safe_to_finish"] and len(begun["old"]) == 1
     assert begun["verdict"] == "Neither secret has been used yet. Deploy the new one first."
     rotating.use(rotating.old)
     assert "not been used yet" in rotating.ask()["verdict"]
     rotating.use(rotating.new)
     both = rotating.ask()
-    assert both["new"]["first_used_at"] and both["old"][0]["live_tokens"] == 1
+    assert both["new"]["first_used_at"] and both["old"][0]["active_tokens"] == 1
     assert "Wait until it has been unused" in both["verdict"]
     _age(flow, hours=2)
-    assert rotating.ask()["safe_to_end"]
+    assert rotating.ask()["safe_to_finish"]
 
 
 def _age(flow: Flow, hours: float) -> None:
@@ -91,8 +91,8 @@ def _age(flow: Flow, hours: float) -> None:
 def test_finished_early_with_or_without_what_the_old_one_minted(flow: Flow, revoke_tokens: bool) -> None:
     rotating = Rotating(flow)
     tokens = rotating.use(rotating.old)
-    answer = rotating.steer(ends_in_seconds=0, revoke_tokens=revoke_tokens)
-    assert answer.status_code == 200 and not answer.get_json()["data"]["under_way"]
+    answer = rotating.steer(expires_in_seconds=0, revoke_tokens=revoke_tokens)
+    assert answer.status_code == 200 and not answer.get_json()["data"]["in_progress"]
     assert not rotating.works(rotating.old) and rotating.works(rotating.new)
     flow_with_new = flow.http.post(
         "/oauth/introspect", data={"token": tokens["access_token"]}, headers=rotating.new
@@ -100,7 +100,7 @@ def test_finished_early_with_or_without_what_the_old_one_minted(flow: Flow, revo
     assert flow_with_new.get_json()["active"] is not revoke_tokens
     refreshed = flow.refresh(tokens["refresh_token"], rotating.new)
     assert (refreshed.status_code == 200) is not revoke_tokens
-    assert rotating.steer(ends_in_seconds=0).get_json()["error"] == "no_rotation"
+    assert rotating.steer(expires_in_seconds=0).get_json()["error"] == "no_rotation"
 
 
 @pytest.mark.parametrize("revoke_tokens", [True, False])
@@ -108,7 +108,7 @@ def test_when_its_time_is_over_what_it_minted_ends_or_lives_on(flow: Flow, revok
     """Nobody does anything at that moment: views know it beforehand."""
     rotating = Rotating(flow, revoke_tokens=revoke_tokens)
     tokens = rotating.use(rotating.old)
-    assert rotating.ask()["old"][0]["revokes_tokens_at_end"] is revoke_tokens
+    assert rotating.ask()["old"][0]["revokes_tokens_on_expiry"] is revoke_tokens
     assert flow.is_alive(tokens["access_token"])
     _end_now(flow)
     assert not rotating.works(rotating.old)
@@ -133,14 +133,14 @@ def _end_now(flow: Flow) -> None:
 
 
 def test_extended_and_called_off(flow: Flow) -> None:
-    rotating = Rotating(flow, ends_in_seconds=60)
-    before = rotating.ask()["ends_at"]
-    after = rotating.steer(ends_in_seconds=86_400).get_json()["data"]
-    assert after["ends_at"] > before
+    rotating = Rotating(flow, expires_in_seconds=60)
+    before = rotating.ask()["expires_at"]
+    after = rotating.steer(expires_in_seconds=86_400).get_json()["data"]
+    assert after["expires_at"] > before
     kept = rotating.cancel().get_json()["data"]
     assert [secret["expires_at"] for secret in kept] == [None, None]
     assert rotating.works(rotating.old) and rotating.works(rotating.new)
-    assert not rotating.ask()["under_way"] and rotating.cancel().get_json()["error"] == "no_rotation"
+    assert not rotating.ask()["in_progress"] and rotating.cancel().get_json()["error"] == "no_rotation"
 
 
 def test_called_off_with_the_new_secret(flow: Flow) -> None:
@@ -153,8 +153,8 @@ def test_called_off_with_the_new_secret(flow: Flow) -> None:
 @pytest.mark.parametrize(
     ("body", "field"),
     [
-        ({"ends_in_seconds": -1}, "ends_in_seconds"),
-        ({"ends_in_seconds": "0"}, "ends_in_seconds"),
+        ({"expires_in_seconds": -1}, "expires_in_seconds"),
+        ({"expires_in_seconds": "0"}, "expires_in_seconds"),
         ({"revoke_tokens": 1}, "revoke_tokens"),
         ({"soon": True}, "soon"),
     ],
@@ -170,7 +170,7 @@ def test_administrators_hear_once_that_it_ends_in_use(
     flow: Flow, box: Mailbox, deliver: Callable[[], int]
 ) -> None:
     flow.make.user(flow.organization, email="admin@acme.example", role="admin")
-    rotating = Rotating(flow, ends_in_seconds=1800)
+    rotating = Rotating(flow, expires_in_seconds=1800)
     deliver()
     box.mails.clear()
     with flow.app.app_context():
@@ -183,7 +183,7 @@ def test_administrators_hear_once_that_it_ends_in_use(
     [mail] = [mail for mail in box.mails if "secret" in mail["Subject"]]
     assert mail["To"] == "admin@acme.example" and "ends while it is in use" in mail["Subject"]
     assert f"/clients/{flow.client.client_id}/credentials" in plain(mail)
-    rotating.steer(ends_in_seconds=1200)
+    rotating.steer(expires_in_seconds=1200)
     rotating.use(rotating.old)
     with flow.app.app_context():
         # Another end is another reminder, once its time has come.

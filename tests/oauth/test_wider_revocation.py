@@ -103,7 +103,7 @@ def test_a_code_issued_before_is_not_redeemed(flow: Flow, kind: str) -> None:
     flow.tokens()
     code = flow.code()
     assert count(flow, **selections(flow)[kind])["codes"] == 1
-    revoke(flow, **selections(flow)[kind], **({} if kind == "client" else {"sessions": False}))
+    revoke(flow, **selections(flow)[kind], **({} if kind == "client" else {"include_sessions": False}))
     assert flow.redeem(code).get_json()["error"] == "invalid_grant"
 
 
@@ -111,7 +111,7 @@ def test_a_code_issued_before_is_not_redeemed(flow: Flow, kind: str) -> None:
 def test_what_is_issued_afterwards_lives(flow: Flow, kind: str) -> None:
     """A revocation is no ban: the app may ask again, and a past moment kills only what is older."""
     flow.tokens()
-    sessions = {"sessions": False} if kind in {"user", "organization"} else {}
+    sessions = {"include_sessions": False} if kind in {"user", "organization"} else {}
     revoke(flow, **selections(flow)[kind], **sessions)
     after = flow.tokens()
     assert flow.is_alive(after["access_token"]) and flow.refresh(after["refresh_token"]).status_code == 200
@@ -122,7 +122,7 @@ def test_a_moment_in_the_past_kills_only_what_is_older(flow: Flow, kind: str) ->
     tokens = flow.tokens()
     with flow.app.app_context():
         past = clock.now() - timedelta(minutes=1)
-    sessions = {"sessions": False} if kind in {"user", "organization"} else {}
+    sessions = {"include_sessions": False} if kind in {"user", "organization"} else {}
     revoke(flow, **selections(flow)[kind], **sessions, issued_before=past.isoformat())
     assert flow.is_alive(tokens["access_token"])
     change_rows(flow, AccessToken, issued_at=past - timedelta(seconds=1))
@@ -135,7 +135,9 @@ def test_a_moment_in_the_past_kills_only_what_is_older(flow: Flow, kind: str) ->
 def test_an_earlier_moment_never_revives_what_a_later_one_ended(flow: Flow, kind: str) -> None:
     """IT-3: one moment does not hide another (Keycloak CVE-2026-8922)."""
     tokens = flow.tokens()
-    selected = selections(flow)[kind] | ({"sessions": False} if kind in {"user", "organization"} else {})
+    selected = selections(flow)[kind] | (
+        {"include_sessions": False} if kind in {"user", "organization"} else {}
+    )
     revoke(flow, **selected)
     revoke(flow, **selected, issued_before="2020-01-01T00:00:00Z")
     assert is_dead_everywhere(flow, tokens)
@@ -188,19 +190,22 @@ def directory_forgets(flow: Flow) -> None:
 def test_a_user_and_an_organization_are_signed_out_if_asked(flow: Flow, http: Any) -> None:
     """SS-5: an administrator ends sign-ins, and the very next request of the browser is nobody's."""
     page = f"/organizations/{flow.organization.slug}/account/sessions"
-    for sign_ins, body in ((2, {"user_id": flow.user.public_id}), (1, {"all": True, "sessions": True})):
+    for sign_ins, body in (
+        (2, {"user_id": flow.user.public_id}),
+        (1, {"all": True, "include_sessions": True}),
+    ):
         flow.sign_in()
         assert http.get(page).status_code == 200
         assert count(flow, **body)["sessions"] == sign_ins
         with on_another_worker():
-            assert revoke(flow, **body)["sessions"] is True
+            assert revoke(flow, **body)["include_sessions"] is True
         assert http.get(page).status_code != 200
-    assert count(flow, all=True, sessions=True)["sessions"] == 0
+    assert count(flow, all=True, include_sessions=True)["sessions"] == 0
 
 
 def test_tokens_alone_leave_the_sign_in(flow: Flow, http: Any) -> None:
     page = f"/organizations/{flow.organization.slug}/account/sessions"
-    revoke(flow, user_id=flow.user.public_id, sessions=False)
+    revoke(flow, user_id=flow.user.public_id, include_sessions=False)
     revoke(flow, all=True)
     assert http.get(page).status_code == 200
 

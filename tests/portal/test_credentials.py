@@ -107,12 +107,12 @@ def test_a_rotation_is_followed_moved_and_finished(ada: Any, orchard: Any) -> No
     assert "Follow the rotation" in ada.text
     ada.get(_path(orchard, "/rotation"))
     assert "Neither secret has been used yet" in ada.text and "Safe to end" not in ada.text
-    ada.send(_path(orchard, "/rotation/steer"), ends_in_seconds="604800")
+    ada.send(_path(orchard, "/rotation/steer"), expires_in_seconds="604800")
     ada.follow()
     assert "in 7 days" in ada.text or "in 6 days" in ada.text
-    assert ada.send(_path(orchard, "/rotation/steer"), ends_in_seconds="soon").status_code == 400
+    assert ada.send(_path(orchard, "/rotation/steer"), expires_in_seconds="soon").status_code == 400
     ada.get(_path(orchard, "/rotation"))
-    ada.send(_path(orchard, "/rotation/steer"), ends_in_seconds="0")
+    ada.send(_path(orchard, "/rotation/steer"), expires_in_seconds="0")
     ada.follow()
     assert "The rotation is done" in ada.text and len(_ids(ada, orchard)) == 1
     assert ada.get(_path(orchard, "/rotation")).status_code == 303

@@ -214,7 +214,7 @@ def test_the_entry_in_the_api_says_how_often(log: Log) -> None:
     found = log.http.get(f"/logs/failed-requests/{entry['id']}", headers=bearer_header(token)).get_json()[
         "data"
     ]
-    assert found["similar"] == 1 and found["similar_since"] == found["at"]
+    assert found["similar_requests"] == 1 and found["similar_since"] == found["occurred_at"]
     assert found["expected"] == [REGISTERED] and found["received"] == REGISTERED + "/"
 
 

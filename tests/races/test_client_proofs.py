@@ -86,7 +86,9 @@ def test_pushed_request_completes_once(
     ) == [(1,)]
 
 
-def test_concurrent_pushed_requests_all_succeed(live_server: LiveServer, client: MadeClient, signer: Signer) -> None:
+def test_concurrent_pushed_requests_all_succeed(
+    live_server: LiveServer, client: MadeClient, signer: Signer
+) -> None:
     """Each with an assertion of its own: none disturbs another."""
     issuer, own = client.organization.issuer, client.client_id
     request = signer.request_object(

@@ -67,9 +67,7 @@ def test_dv1_device_code_is_redeemed_once(
 
 
 @pytest.mark.timeout(180)
-def test_concurrent_polls_are_slowed_down_except_one(
-    live_server: LiveServer, television: MadeClient
-) -> None:
+def test_concurrent_polls_are_slowed_down_except_one(live_server: LiveServer, television: MadeClient) -> None:
     answer = codes(live_server, television)
     replies = at_once(live_server.url, [poll(television, answer)] * 200)
     assert {reply.status for reply in replies} == {400}

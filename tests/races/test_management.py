@@ -36,7 +36,9 @@ def test_idempotency_key_registers_one_client(live_server: LiveServer, live_make
     assert count == 1
 
 
-def test_idempotency_key_with_different_bodies_has_one_effect(live_server: LiveServer, live_make: Factory) -> None:
+def test_idempotency_key_with_different_bodies_has_one_effect(
+    live_server: LiveServer, live_make: Factory
+) -> None:
     headers = {**bearer_header(live_make.bearer(live_make.organization())), "Idempotency-Key": "k"}
     posts = [Post("/clients", json={**GOOD, "name": f"App {n}"}, headers=headers) for n in range(CROWD)]
     replies = at_once(live_server.url, posts)
@@ -44,9 +46,7 @@ def test_idempotency_key_with_different_bodies_has_one_effect(live_server: LiveS
     assert {reply.json["error"] for reply in replies if reply.status == 409} == {"idempotency_key_reused"}
 
 
-def test_concurrent_secret_creation_respects_the_limit(
-    live_server: LiveServer, live_make: Factory
-) -> None:
+def test_concurrent_secret_creation_respects_the_limit(live_server: LiveServer, live_make: Factory) -> None:
     organization = live_make.organization()
     client = live_make.client(organization)
     headers = bearer_header(live_make.bearer(organization))

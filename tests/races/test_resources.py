@@ -14,9 +14,7 @@ pytestmark = [pytest.mark.mariadb, pytest.mark.live, pytest.mark.race]
 CROWD = 30
 
 
-def test_identifier_and_scope_belong_to_one_resource(
-    live_server: LiveServer, live_make: Factory
-) -> None:
+def test_identifier_and_scope_belong_to_one_resource(live_server: LiveServer, live_make: Factory) -> None:
     headers = bearer_header(live_make.bearer(live_make.organization()))
     same = {"identifier": "urn:api", "name": "API"}
     replies = at_once(live_server.url, [Post("/resources", json=same, headers=headers)] * CROWD)

@@ -1,4 +1,4 @@
-"""Identifiers: they go out and come back, and nothing else comes back."""
+"""Identifiers: encoding, parsing, and rejection of malformed ones."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ EDGES = [
 
 
 @pytest.mark.parametrize("value", EDGES)
-def test_an_id_comes_back_from_its_public_form(value: UUID) -> None:
+def test_public_id_is_parsed_back(value: UUID) -> None:
     assert decode_uuid(encode_uuid(value)) == value
     assert parse_public_id("usr", public_id("usr", value)) == value
     assert parse_client_id(format_client_id(KEY, value)) == (KEY, value)
 
 
-def test_public_ids_sort_as_the_ids_do() -> None:
+def test_public_ids_sort_like_ids() -> None:
     ordered = sorted(EDGES)
     assert sorted(encode_uuid(value) for value in ordered) == [encode_uuid(value) for value in ordered]
 
 
-def test_an_id_is_a_uuid_of_version_7_and_of_now() -> None:
+def test_new_id_is_a_current_uuid_v7() -> None:
     before = time.time_ns() // 1_000_000
     made = new_id()
     after = time.time_ns() // 1_000_000
@@ -49,7 +49,7 @@ def test_an_id_is_a_uuid_of_version_7_and_of_now() -> None:
     assert before <= made.int >> 80 <= after
 
 
-def test_ids_made_in_one_millisecond_differ() -> None:
+def test_ids_of_the_same_millisecond_differ() -> None:
     assert len({new_id() for _ in range(20_000)}) == 20_000
 
 
@@ -68,18 +68,18 @@ def test_ids_made_in_one_millisecond_differ() -> None:
         "\u0660" * 26,
     ],
 )
-def test_what_is_no_id_is_none(text: str) -> None:
+def test_malformed_id_is_none(text: str) -> None:
     assert decode_uuid(text) is None
     assert parse_public_id("usr", f"usr_{text}") is None
     assert parse_client_id(f"cli_{KEY}_{text}") is None
 
 
-def test_a_prefix_does_not_pass_for_another() -> None:
+def test_other_prefix_is_none() -> None:
     assert parse_public_id("ses", public_id("usr", new_id())) is None
     assert parse_public_id("us", public_id("usr", new_id())) is None
 
 
-def test_a_client_id_is_never_a_subject() -> None:
+def test_client_id_never_equals_a_subject() -> None:
     """CO-4."""
     value = new_id()
     assert parse_public_id("usr", format_client_id(KEY, value)) is None
@@ -98,11 +98,11 @@ def test_a_client_id_is_never_a_subject() -> None:
         f"cli_{KEY}_{'0' * 26}\0",
     ],
 )
-def test_near_misses_of_a_client_id_are_none(text: str) -> None:
+def test_malformed_client_id_is_none(text: str) -> None:
     assert parse_client_id(text) is None
 
 
-def test_a_routing_key_has_eight_unmistakable_characters() -> None:
+def test_routing_key_has_eight_unambiguous_characters() -> None:
     assert all(is_routing_key(new_routing_key()) for _ in range(100))
     for text in ("", "0abcd12", "0abcd1234", "0ABCD123", "labcd123", "0abcd12\n", "0abcd12é"):
         assert not is_routing_key(text)

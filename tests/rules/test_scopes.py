@@ -1,4 +1,4 @@
-"""Scopes: form, narrowing, comparison."""
+"""Scopes: syntax, restriction and comparison."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from app.rules.scopes import (
         ("OpenID openid", ("OpenID", "openid")),
     ],
 )
-def test_a_scope_parameter_is_read_in_its_order(text, expected):
+def test_scope_parameter_keeps_its_order(text, expected):
     assert parse_scope(text) == expected
 
 
@@ -34,16 +34,16 @@ def test_a_scope_parameter_is_read_in_its_order(text, expected):
     [" ", " openid", "openid ", "openid  email", "openid\temail", "openid\n", 'a"b', "a\\b", "ä", "a\x00", "x" * 129,
      " ".join(f"s{n}" for n in range(101))],
 )  # fmt: skip
-def test_a_malformed_scope_parameter_is_refused(text):
+def test_malformed_scope_parameter_is_none(text):
     assert parse_scope(text) is None
 
 
 @pytest.mark.parametrize("text", ["", "a b", 'a"', "a\\", "é", "x" * 129, "a\n"])
-def test_what_is_no_scope(text):
+def test_invalid_scope_is_rejected(text):
     assert not is_scope(text)
 
 
-def test_narrowing_keeps_the_order_asked():
+def test_restrict_scopes_keeps_the_requested_order():
     assert restrict_scopes(("email", "admin", "openid"), ("openid", "email")) == ("email", "openid")
     assert disallowed_scopes(("email", "admin"), ("openid", "email")) == ("admin",)
     assert is_subset(("email",), ("openid", "email"))

@@ -1,4 +1,4 @@
-"""JS-1 to JS-4: what a body may be."""
+"""Strict JSON bodies (JS-1 to JS-4)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from app.rules.strict_json import MAX_DEPTH, InvalidJson, load_object
         (b'{"a": {"x": 1}, "b": {"x": 2}}', {"a": {"x": 1}, "b": {"x": 2}}),
     ],
 )
-def test_an_object_is_read(body, expected):
+def test_object_is_parsed(body, expected):
     assert load_object(body) == expected
 
 
@@ -70,31 +70,31 @@ def test_an_object_is_read(body, expected):
         b'{"a": "\xed\xa0\x80"}',
     ],
 )
-def test_anything_ambiguous_is_refused(body):
+def test_ambiguous_json_is_rejected(body):
     with pytest.raises(InvalidJson) as refusal:
         load_object(body)
     assert refusal.value.status == 400
     assert refusal.value.code == "invalid_json"
 
 
-def test_nesting_ends_at_its_bound():
+def test_nesting_is_limited():
     within = b'{"a":' + b"[" * (MAX_DEPTH - 1) + b"]" * (MAX_DEPTH - 1) + b"}"
     assert load_object(within)["a"] is not None
     with pytest.raises(InvalidJson):
         load_object(b'{"a":' + b"[" * MAX_DEPTH + b"]" * MAX_DEPTH + b"}")
 
 
-def test_endless_nesting_is_a_refusal_and_no_crash():
+def test_endless_nesting_is_rejected():
     with pytest.raises(InvalidJson):
         load_object(b'{"a":' + b"[" * 60_000)
 
 
-def test_a_duplicate_key_is_named():
+def test_duplicate_key_is_named():
     with pytest.raises(InvalidJson) as refusal:
         load_object(b'{"token": "a", "token": "b"}')
     assert refusal.value.field == "token"
 
 
-def test_round_trip_of_every_plain_character():
+def test_every_plain_character_is_preserved():
     text = "".join(chr(point) for point in range(1, 0xD7FF, 37))
     assert load_object(json.dumps({"a": text}).encode())["a"] == text

@@ -1,4 +1,4 @@
-"""The form of every secret: what it says of itself, and what is refused before any query (TK-1)."""
+"""The format of every secret, and what is rejected without a query (TK-1)."""
 
 from __future__ import annotations
 
@@ -38,31 +38,31 @@ TAG_KEY = b"k" * 32
 
 
 def checked(body: str) -> str:
-    """The body with a right checksum: what anybody can make."""
+    """Add a valid checksum, as anyone can."""
     return f"{body}{zlib.crc32(body.encode()):08x}"
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_token_names_its_kind_and_organization(kind: str) -> None:
+def test_token_names_its_kind_and_organization(kind: str) -> None:
     token = new_token(kind, KEY)
     assert parse_token(token) == ParsedToken(kind, KEY)
     assert re.fullmatch(r"gth_[a-z]{2}_[A-Za-z0-9_-]+", token), "SE-1: form-decoding cannot change it"
 
 
-def test_a_token_has_256_random_bits() -> None:
+def test_token_has_256_random_bits() -> None:
     """CD-1, TK-1."""
     tokens = {new_token(ACCESS_TOKEN, KEY) for _ in range(200)}
     assert len(tokens) == 200
     assert {len(token) for token in tokens} == {len("gth_at_") + 8 + 43 + 8}
 
 
-def test_a_refresh_token_names_its_grant_too() -> None:
+def test_refresh_token_names_its_grant() -> None:
     grant = new_id()
     token = new_refresh_token(KEY, grant, TAG_KEY)
     assert parse_token(token) == ParsedToken(REFRESH_TOKEN, KEY, grant)
 
 
-def test_only_the_digest_of_the_whole_is_kept() -> None:
+def test_only_the_digest_of_the_whole_token_is_stored() -> None:
     """CD-1, TK-2."""
     token = new_token(CLIENT_SECRET, KEY)
     assert digest(token) == hashlib.sha256(token.encode()).digest()
@@ -73,7 +73,7 @@ def test_only_the_digest_of_the_whole_is_kept() -> None:
 @pytest.mark.parametrize(
     "make", [lambda: new_token(ACCESS_TOKEN, KEY), lambda: new_refresh_token(KEY, new_id(), TAG_KEY)]
 )
-def test_any_single_changed_character_is_noticed(make) -> None:
+def test_every_changed_character_is_detected(make) -> None:
     token = make()
     for place, char in enumerate(token):
         for other in ("a", "Z", "0", "-", "é", " ", "\n"):
@@ -105,12 +105,12 @@ NOT_OURS = {
 
 
 @pytest.mark.parametrize("text", NOT_OURS.values(), ids=NOT_OURS.keys())
-def test_what_has_another_form_is_none_of_ours(text: str) -> None:
+def test_malformed_token_is_none(text: str) -> None:
     assert parse_token(text) is None
 
 
-def test_a_forged_refresh_token_has_a_right_checksum_and_a_wrong_tag() -> None:
-    """RF-4: only what this instance made may count as reuse and end a family."""
+def test_forged_refresh_token_has_an_invalid_tag() -> None:
+    """RF-4: only tokens of this instance count as reuse and revoke a family."""
     own = new_refresh_token(KEY, new_id(), TAG_KEY)
     assert has_valid_tag(own, TAG_KEY)
     assert not has_valid_tag(own, b"x" * 32)
@@ -119,7 +119,7 @@ def test_a_forged_refresh_token_has_a_right_checksum_and_a_wrong_tag() -> None:
     assert not has_valid_tag(forged, TAG_KEY)
 
 
-def test_the_tag_covers_organization_grant_and_randomness() -> None:
+def test_tag_covers_organization_grant_and_randomness() -> None:
     own = new_refresh_token(KEY, new_id(), TAG_KEY)
     for place in range(len("gth_rt_"), len(own) - 19):
         changed = "b" if own[place] != "b" else "c"

@@ -232,9 +232,7 @@ class Organizations(RuleBasedStateMachine):
 
 
 @pytest.mark.timeout(max(180, STEPS // 10))
-def test_random_actions_never_cross_organizations(
-    app: Flask, make: Factory, database: Database
-) -> None:
+def test_random_actions_never_cross_organizations(app: Flask, make: Factory, database: Database) -> None:
     """TN-1, TN-2, TN-3, TN-11, TN-13."""
     Organizations.app, Organizations.make, Organizations.database = app, make, database
     Organizations.beginning, Organizations.steps = Beginning.made(app, make, database), 0

@@ -65,9 +65,7 @@ def test_tn16_session_of_another_organization_counts_as_anonymous(matrix: Matrix
     assert _contents(database) == before
 
 
-def test_member_reaches_the_account_and_no_portal_page(
-    matrix: Matrix, database: Database
-) -> None:
+def test_member_reaches_the_account_and_no_portal_page(matrix: Matrix, database: Database) -> None:
     http = matrix.app.test_client()
     matrix.make.sign_in(matrix.make.user(matrix.acme.organization), http)
     before = _contents(database)
@@ -78,9 +76,7 @@ def test_member_reaches_the_account_and_no_portal_page(
     assert _contents(database) == before
 
 
-def test_tn2_foreign_and_unknown_ids_get_the_same_404(
-    matrix: Matrix, database: Database
-) -> None:
+def test_tn2_foreign_and_unknown_ids_get_the_same_404(matrix: Matrix, database: Database) -> None:
     http = matrix.app.test_client()
     matrix.make.sign_in(matrix.make.user(matrix.acme.organization, role="admin"), http)
     before = _contents(database)

@@ -129,7 +129,7 @@ def _spare(app: Flask, make: Factory, corner: Corner) -> dict[str, dict[str, str
     ids = spare_of(app, make, corner)
     return {
         "portal.decline_request": ids["declineClientRequest"],
-        "portal.registration_refuse": ids["refuseRegistration"],
+        "portal.registration_refuse": ids["rejectRegistration"],
         "portal.import_cancel": ids["cancelUserImport"],
     }
 

@@ -174,7 +174,7 @@ def _corner(app: Flask, make: Factory, slug: str) -> Corner:
     ids = {
         "id": slug,
         "clientId": client.client_id,
-        "wireClientId": client.client_id,
+        "registeredClientId": client.client_id,
         "credentialId": credential.public_id,
         "adminId": admins[-1].public_id,
         "kid": kid,

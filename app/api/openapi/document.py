@@ -1,122 +1,282 @@
-"""The OpenAPI 3.1 document of all that this service answers to programs."""
+"""The OpenAPI 3.1 document: the endpoints of the API, the OAuth endpoints, and the webhooks."""
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from collections.abc import Iterator
+from typing import Any, get_args, get_origin
 
-from app.api.openapi import common, service
-from app.api.openapi.evidence import audit_events, failed_requests, leak_reports
-from app.api.openapi.oauth import devices, endpoints, interactions, logout, pushed_requests
-from app.api.openapi.parts import error_responses
-from app.api.openapi.people import registrations, second_factors, user_imports, users
-from app.api.openapi.registration import (
-    client_requests,
-    clients,
-    credentials,
-    resources,
-    rotations,
-    self_registration,
+from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema, models_json_schema
+from pydantic_core import core_schema
+
+from app.api.endpoints import (
+    ENDPOINTS,
+    Endpoint,
+    JsonSchema,
+    NamedSchema,
+    Query,
+    camel_case,
+    documented_name,
+    documented_path,
+    nullable,
 )
-from app.api.openapi.tenancy import instance, organizations, roles, settings
-from app.api.openapi.tokens import consents, grants, revocations, signing_keys, tokens
-from app.api.openapi.webhooks import events, webhooks
+from app.api.openapi import components, oauth, service, webhook_events
+from app.api.organizations.settings import SETTINGS_CHANGE_SCHEMA
 
 _DESCRIPTION = """\
 Authentication and authorization for many isolated organizations.
 
-The management API answers at the root, as its paths stand here, and under `/api/v1` alike; `POST /api/v1/revoke`
-stands there alone. The OAuth endpoints stand at the root, where the client decides the organization, and under each
-issuer, `/organizations/{id}`, where the path decides.
+The management API is available at the paths below and also under `/api/v1`; `POST /api/v1/revoke` is available only
+there. The OAuth endpoints are available at the root, where the client determines the organization, and under each
+issuer, `/organizations/{id}`, where the path determines it.
 
-Every answer of the management API is `{"success": true, "data": …}` or `{"success": false, "error_code": …, …}`.
-Bodies are JSON objects in UTF-8 of at most 64 KiB; unknown fields, duplicate keys and values of another type are
-refused with 400, and every wrong field is named at once. In a PUT, fields left out stay and `null` returns to the
-default.
+Every response of the management API is `{"success": true, "data": …}` or `{"success": false, "error_code": …, …}`.
+Request bodies are JSON objects in UTF-8 of at most 64 KiB. Unknown fields, duplicate keys and values of another type
+are rejected with 400, and all invalid fields are reported at once. In a PUT, omitted fields keep their values, and
+`null` restores the default.
 """
-_PARTS = (
-    clients,
-    credentials,
-    rotations,
-    self_registration,
-    resources,
-    organizations,
-    settings,
-    roles,
-    instance,
-    users,
-    user_imports,
-    second_factors,
-    registrations,
-    signing_keys,
-    failed_requests,
-    audit_events,
-    webhooks,
-    events,
-    leak_reports,
-    grants,
-    tokens,
-    consents,
-    client_requests,
-    revocations,
-    endpoints,
-    interactions,
-    pushed_requests,
-    logout,
-    devices,
-    service,
-)
+_EVERY_ERROR = (400, 401, 403, 405, 429, 500, 503)
 
 
-def document(base_url: str) -> dict[str, Any]:
-    """The whole document; ``base_url`` is where this instance answers."""
-    paths: dict[str, Any] = {}
-    schemas: dict[str, Any] = dict(common.SCHEMAS)
-    for part in _PARTS:
-        paths |= part.PATHS
-        schemas |= part.SCHEMAS
-    return {
-        "openapi": "3.1.0",
-        "info": {"title": "Gatehouse", "version": "1", "description": _DESCRIPTION},
-        "servers": [
-            {"url": base_url, "description": "The paths as they stand."},
-            {"url": f"{base_url}/api/v1", "description": "The management API, the same."},
-        ],
-        "tags": [{"name": name} for name in _tags(paths)],
-        "paths": {path: item | _only_at_the_root(path, base_url) for path, item in paths.items()},
-        "webhooks": events.WEBHOOKS,
-        "components": {
-            "schemas": schemas,
-            "parameters": common.PARAMETERS,
-            "headers": common.HEADERS,
-            "responses": error_responses(),
-            "securitySchemes": common.SECURITY,
-        },
-    }
+class _JsonSchemas(GenerateJsonSchema):
+    """JSON Schema without titles, and without the default null of fields that may be left out."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        """Return that no field has a title."""
+        return False
+
+    def nullable_schema(self, schema: core_schema.NullableSchema) -> dict[str, Any]:
+        """Return the schema, or null."""
+        return nullable(self.generate_inner(schema["schema"]))
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> dict[str, Any]:
+        """Return the schema without a default of None or an empty text, which means that the field is left out."""
+        return (
+            super().default_schema(schema) if schema.get("default") else self.generate_inner(schema["schema"])
+        )
 
 
-def is_versioned(path: str) -> bool:
-    """Whether the path answers under ``/api/v1`` too: the management API and nothing else."""
-    return (
-        not path.startswith("/api/")
-        and "/oauth/" not in path
-        and "/.well-known/" not in path
-        and path
-        not in {
-            "/healthz",
-            "/readyz",
-        }
-    )
-
-
-def _only_at_the_root(path: str, base_url: str) -> dict[str, Any]:
-    return {} if is_versioned(path) else {"servers": [{"url": base_url}]}
-
-
-def _tags(paths: dict[str, Any]) -> list[str]:
-    found = [
+def build_document(base_url: str) -> JsonSchema:
+    """Return the document; ``base_url`` is the URL of this service."""
+    paths: dict[str, JsonSchema] = {}
+    for endpoint in ENDPOINTS:
+        path = documented_path(f"/api/v1{endpoint.path}" if endpoint.only_v1 else endpoint.path)
+        item = paths.setdefault(path, _path_item(endpoint))
+        item[endpoint.method.lower()] = _operation(endpoint)
+    paths |= oauth.paths() | service.paths()
+    for path in paths:
+        if not is_versioned(path):
+            paths[path] |= {"servers": [{"url": base_url}]}
+    tags = [
         operation["tags"][0]
         for item in paths.values()
         for operation in item.values()
         if isinstance(operation, dict) and "tags" in operation
     ]
-    return list(dict.fromkeys(found))
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Gatehouse", "version": "1", "description": _DESCRIPTION},
+        "servers": [
+            {"url": base_url, "description": "The paths of the specification."},
+            {"url": f"{base_url}/api/v1", "description": "The same management API."},
+        ],
+        "tags": [{"name": name} for name in dict.fromkeys(tags)],
+        "paths": paths,
+        "webhooks": webhook_events.WEBHOOKS,
+        "components": {
+            "schemas": _schemas(),
+            "parameters": components.PARAMETERS | _path_parameters(),
+            "headers": components.HEADERS,
+            "responses": components.error_responses(),
+            "securitySchemes": components.SECURITY,
+        },
+    }
+
+
+def is_versioned(path: str) -> bool:
+    """Return whether the path is also available under ``/api/v1``: the management API is, and nothing else."""
+    managed = {_shape(documented_path(endpoint.path)) for endpoint in ENDPOINTS if not endpoint.only_v1}
+    return _shape(path) in managed or path == "/openapi.json"
+
+
+def _shape(path: str) -> str:
+    return re.sub(r"\{[^}]*\}", "{}", path)
+
+
+def _path_item(endpoint: Endpoint) -> JsonSchema:
+    names = re.findall(r"<(?:\w+:)?(\w+)>", endpoint.path)
+    references = [f"#/components/parameters/{_component_name(name)}" for name in names]
+    return {"parameters": [{"$ref": reference} for reference in references]} if names else {}
+
+
+def _component_name(argument: str) -> str:
+    return "".join(
+        word.capitalize() for word in ("organization_id" if argument == "slug" else argument).split("_")
+    )
+
+
+def _path_parameters() -> JsonSchema:
+    arguments = {name for endpoint in ENDPOINTS for name in re.findall(r"<(?:\w+:)?(\w+)>", endpoint.path)}
+    return {
+        _component_name(name): {
+            "name": documented_name(name),
+            "in": "path",
+            "required": True,
+            **components.PATH_ARGUMENTS[name],
+        }
+        for name in sorted(arguments)
+    }
+
+
+def _operation(endpoint: Endpoint) -> JsonSchema:
+    summary, _, description = (endpoint.view.__doc__ or "").partition("\n\n")
+    paragraphs = " ".join(description.split())
+    required = f"Requires the scope `{endpoint.scope}`." if endpoint.scope else ""
+    operation: JsonSchema = {
+        "operationId": camel_case(endpoint.view.__name__),
+        "summary": " ".join(summary.split()).removesuffix("."),
+        "tags": [endpoint.tag],
+        "description": " ".join(part for part in (paragraphs, required) if part),
+        "parameters": list(_parameters(endpoint)),
+        "responses": _responses(endpoint),
+        "security": endpoint.security or [{"bearer": [endpoint.scope] if endpoint.scope else []}],
+    }
+    if endpoint.body is not None:
+        content = {"application/json": {"schema": _schema_of(endpoint.body)}}
+        operation["requestBody"] = {"required": not endpoint.is_body_optional, "content": content}
+    elif endpoint.media:
+        media = {media_type: {"schema": schema} for media_type, schema in endpoint.media.items()}
+        operation["requestBody"] = {"required": True, "content": media}
+    return operation
+
+
+def _parameters(endpoint: Endpoint) -> Iterator[JsonSchema]:
+    shared = {"limit": "Limit", "cursor": "Cursor"}
+    for query in endpoint.query:
+        name = shared.get(query.name)
+        yield {"$ref": f"#/components/parameters/{name}"} if name else _query(query)
+    headers = {
+        "Acting": endpoint.names_organization,
+        "IfMatch": endpoint.if_match,
+        "IdempotencyKey": _takes_key(endpoint),
+    }
+    yield from ({"$ref": f"#/components/parameters/{name}"} for name, has in headers.items() if has)
+
+
+def _query(query: Query) -> JsonSchema:
+    return {"name": query.name, "in": "query", "required": False, "description": query.description,
+            "schema": query.schema}  # fmt: skip
+
+
+def _takes_key(endpoint: Endpoint) -> bool:
+    return endpoint.method == "POST" and endpoint.is_idempotent
+
+
+def _responses(endpoint: Endpoint) -> JsonSchema:
+    statuses = {*_EVERY_ERROR, *endpoint.errors}
+    if endpoint.names_organization or "<" in endpoint.path:
+        statuses.add(404)
+    if endpoint.body is not None:
+        statuses |= {413, 415}
+    if endpoint.if_match:
+        statuses.add(412)
+    if _takes_key(endpoint):
+        statuses.add(409)
+    names = [
+        "X-Request-Id",
+        *(["Location"] if endpoint.status == 201 else []),
+        *(["ETag"] if endpoint.etag else []),
+    ]
+    response = components.response("The request succeeded.", _envelope(endpoint), names)
+    if endpoint.response_media != "application/json":
+        response["content"] = {endpoint.response_media: {"schema": _schema_of(endpoint.returns)}}
+    responses: JsonSchema = {str(endpoint.status): response}
+    if endpoint.view.__name__ == "revoke_tokens":
+        responses["200"] = components.response(
+            "The counts of a dry run.", _envelope(endpoint), ["X-Request-Id"]
+        )
+    return responses | components.errors(*statuses)
+
+
+def _envelope(endpoint: Endpoint) -> JsonSchema:
+    data = _schema_of(endpoint.returns)
+    if endpoint.is_page:
+        data = {"type": "array", "items": data, "maxItems": 100}
+    properties: JsonSchema = {"success": {"const": True}, "data": data}
+    meta, required_meta = _meta(endpoint)
+    if meta:
+        properties["meta"] = meta
+    required = [name for name in properties if name != "meta" or required_meta]
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def _meta(endpoint: Endpoint) -> tuple[JsonSchema | None, bool]:
+    """Return the schema of ``meta``, and whether it is always present."""
+    if endpoint.meta is not None:
+        return _schema_of(endpoint.meta), True
+    properties: JsonSchema = {}
+    required: list[str] = []
+    texts = {"type": "array", "items": {"type": "string"}}
+    if endpoint.is_page:
+        cursor = "Send it as `cursor` to get the next page. Null on the last page."
+        properties["next_cursor"] = {"type": ["string", "null"], "description": cursor}
+        required.append("next_cursor")
+    if endpoint.reports_changes:
+        properties["changed"] = {**texts, "description": "The fields that changed."}
+        required.append("changed")
+    if endpoint.warnings:
+        properties["warnings"] = {**texts, "description": endpoint.warnings}
+    if _takes_key(endpoint):
+        repeated = "The Idempotency-Key was used before. Secrets are left out."
+        properties["repeated"] = {"const": True, "description": repeated}
+    if not properties:
+        return None, False
+    schema = {"type": "object", "properties": properties, "additionalProperties": False}
+    return schema | ({"required": required} if required else {}), bool(required)
+
+
+def _schema_of(declared: Any) -> JsonSchema:
+    """Return the schema of what an endpoint takes or returns; models and named schemas are references."""
+    if get_origin(declared) is list:
+        return {"type": "array", "items": _schema_of(get_args(declared)[0])}
+    if declared is str:
+        return {"type": "string"}
+    if isinstance(declared, dict):
+        return declared
+    name = declared.name if isinstance(declared, NamedSchema) else declared.__name__
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _schemas() -> JsonSchema:
+    models: dict[str, type[BaseModel]] = {components.Error.__name__: components.Error}
+    named = {SETTINGS_CHANGE_SCHEMA.name: SETTINGS_CHANGE_SCHEMA}
+    for endpoint in ENDPOINTS:
+        for declared in (endpoint.body, endpoint.returns, endpoint.meta):
+            inner = get_args(declared)[0] if get_origin(declared) is list else declared
+            if isinstance(inner, NamedSchema):
+                named[inner.name] = inner
+            elif isinstance(inner, type) and issubclass(inner, BaseModel):
+                models[inner.__name__] = inner
+    _, generated = models_json_schema(
+        [(model, "validation") for model in models.values()],
+        ref_template="#/components/schemas/{model}",
+        schema_generator=_JsonSchemas,
+    )
+    definitions: JsonSchema = generated["$defs"]
+    for schema in definitions.values():
+        schema.pop("title", None)
+    own = {schema.name: schema.build() for schema in named.values()}
+    resolved: JsonSchema = _with_components(definitions | own)
+    return resolved | oauth.SCHEMAS | service.SCHEMAS | webhook_events.SCHEMAS
+
+
+def _with_components(node: Any) -> Any:
+    """Return the node with each ``component``, a schema that rules name, as a reference."""
+    if isinstance(node, list):
+        return [_with_components(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    if isinstance(node.get("component"), str):
+        return {"$ref": f"#/components/schemas/{node['component']}"}
+    return {name: _with_components(value) for name, value in node.items()}

@@ -26,7 +26,7 @@ from app.operations.store.transactions import read
 from app.rules.actor import Actor
 from app.rules.audit.events import ACCOUNT_EVENTS, FieldChange, diff_documents
 from app.rules.errors import NotFound
-from app.rules.fields import Findings, find_unknown
+from app.rules.fields import ValidationErrors, find_unknown
 from app.rules.identifiers import encode_uuid, first_id_at, parse_client_id, parse_public_id, public_id
 
 PREFIX = "evt"
@@ -138,7 +138,7 @@ def _matching(actor: Actor, filters: Mapping[str, str]) -> Select[Any]:
 
 
 def _conditions(filters: Mapping[str, str]) -> Iterator[ColumnElement[bool]]:
-    findings = Findings()
+    findings = ValidationErrors()
     find_unknown(findings, filters, FILTERS, noun="filter")
     for name, value in filters.items():
         if name in FILTERS and len(value) > MAX_FILTER_LENGTH:
@@ -174,7 +174,7 @@ def _is_of_request(request_id: str) -> ColumnElement[bool]:
     return (AuditEvent.request_id == request_id) & window
 
 
-def _time(findings: Findings, filters: Mapping[str, str], name: str) -> datetime | None:
+def _time(findings: ValidationErrors, filters: Mapping[str, str], name: str) -> datetime | None:
     if name not in filters:
         return None
     try:
@@ -384,12 +384,12 @@ def list_activity(
 
 def _events(actor: Actor, own: Any, limit: int, after: CursorKey | None) -> list[Any]:
     settings = get_organization_by_id(actor.organization_id, fresh=False).settings
-    kept = timedelta(days=settings["audit"]["retention_days"])
+    retention = timedelta(days=settings["audit"]["retention_days"])
     statement = select(AuditEvent.__table__).where(
         AuditEvent.organization_id == actor.organization_id,
         own,
         AuditEvent.action.in_(ACCOUNT_EVENTS),
-        AuditEvent.id >= first_id_at(clock.now() - min(ACTIVITY_WINDOW, kept)),
+        AuditEvent.id >= first_id_at(clock.now() - min(ACTIVITY_WINDOW, retention)),
     )
     return list(db.session.execute(paginate(statement, (AuditEvent.id,), after).limit(limit + 1)).all())
 

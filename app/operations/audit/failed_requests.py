@@ -256,18 +256,18 @@ def store_rejected_requests(actor: Actor, rejected: Iterable[RejectedRequest]) -
 
     ``actor`` is the service. Requests that cannot be written are dropped with a warning.
     """
-    kept = 0
+    stored = 0
     ordered = sorted(rejected, key=lambda one: one.client[0])
     for organization_id, group in groupby(ordered, key=lambda one: one.client[0]):
         try:
             found = [row for one in group if (row := _to_row(one)) is not None]
             if found:
                 _write(Actor.system(organization_id, actor.label), found)
-                kept += len(found)
+                stored += len(found)
         except (Unavailable, IntegrityError) as error:
             # The database is unavailable or the client was deleted. Continue with the other organizations.
             _log.warning("failed requests of %s were not stored: %s", organization_id, type(error).__name__)
-    return kept
+    return stored
 
 
 def _to_row(rejected: RejectedRequest) -> dict[str, Any] | None:

@@ -343,7 +343,7 @@ def _revoke_and_record(
 def _notify(organization: OrganizationSnapshot, revoked: RevokedSecret, report: LeakReport) -> None:
     """Notify the owner and the administrators by email, with only the host of the reported URL, which is unverified.
 
-    Nobody of a deleted organization gets email. Its audit log tells whoever restores it.
+    No email is sent for a deleted organization. Its audit log has the event if it is restored.
     """
     if not letters.is_possible() or organization.is_deleted:
         return

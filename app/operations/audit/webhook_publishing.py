@@ -109,7 +109,7 @@ def create_delivery(
     """Create a delivery that is sent after the current transaction has committed, and return its id."""
     now = clock.now()
     delivery_id = new_id()
-    kept = timedelta(days=organization.settings["audit"]["log_retention_days"])
+    retention = timedelta(days=organization.settings["audit"]["log_retention_days"])
     db.session.add(
         WebhookDelivery(
             organization_id=organization.id,
@@ -122,7 +122,7 @@ def create_delivery(
             attempts=0,
             created_at=now,
             # The delivery must be listed for as long as it is retried.
-            expires_at=now + max(kept, DELIVERY_TIMEOUT + timedelta(days=1)),
+            expires_at=now + max(retention, DELIVERY_TIMEOUT + timedelta(days=1)),
         )
     )
     return delivery_id
@@ -153,7 +153,7 @@ def _data(event: Mapping[str, Any], organization: OrganizationSnapshot) -> dict[
         "target": {"type": event["target_type"], "id": event["target_id"]},
         "before": event["before"],
         "after": event["after"],
-        "address": event["address"],
+        "ip_address": event["address"],
         "request_id": event["request_id"],
     }
 

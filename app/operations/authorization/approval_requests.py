@@ -23,7 +23,7 @@ from app.rules.actor import Actor
 from app.rules.authorization.consents import OPEN, STATUSES, WAITS, check_reason
 from app.rules.clients.redirect_uris import get_display_host
 from app.rules.errors import Forbidden, InvalidInput, NotFound, TooManyRequests
-from app.rules.fields import Findings, find_unknown
+from app.rules.fields import ValidationErrors, find_unknown
 from app.rules.identifiers import (
     encode_uuid,
     format_client_id,
@@ -319,7 +319,7 @@ def _visible(actor: Actor) -> Select[Any]:
 
 
 def _conditions(actor: Actor, filters: Mapping[str, str]) -> Iterator[ColumnElement[bool]]:
-    findings = Findings()
+    findings = ValidationErrors()
     find_unknown(findings, filters, FILTERS, noun="filter")
     findings.raise_if_any()
     if "status" in filters:

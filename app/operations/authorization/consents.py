@@ -94,7 +94,7 @@ def end_access_with(actor: Actor, user_id: UUID, client_id: UUID, scopes: Collec
 
 
 def _living(actor: Actor, user_id: UUID | None, client_id: UUID) -> Sequence[Any]:
-    # Also those that refresh no more: an access token of theirs may be alive. No more than grants.MOST_LIVING.
+    # Also those that refresh no more: an access token of theirs may be alive. No more than grants.MAX_ACTIVE_GRANTS.
     return db.session.execute(
         select(Grant.id, Grant.scope, Grant.claims).where(
             Grant.organization_id == actor.organization_id,

@@ -17,11 +17,12 @@ from app.operations.store import audit, clock
 from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
-from app.rules.clients.resource_fields import check_words
+from app.rules.clients.resource_fields import ScopeText
 from app.rules.errors import Conflict, NotFound, PreconditionFailed
-from app.rules.fields import Findings, find_unknown
+from app.rules.fields import ValidationErrors
 from app.rules.identifiers import new_id, public_id
 from app.rules.languages.sentences import sentence
+from app.rules.shapes import check_shape
 
 _TEXT_FIELDS = ("title", "description")
 IDENTITY_SCOPES = {
@@ -107,14 +108,15 @@ def update_scope(
     """
     actor.require("resources:write")
     scope = _get(actor, name)
-    findings = Findings()
-    find_unknown(findings, fields, _TEXT_FIELDS, read_only=("name", "is_identity", "resource_id"))
-    check_words(findings, fields)
-    findings.raise_if_any()
+    errors = ValidationErrors()
+    check_shape(errors, ScopeText, fields, read_only=("name", "is_identity", "resource_id"))
+    errors.raise_if_any()
     if expected_version is not None and scope.version != expected_version:
         raise PreconditionFailed("The scope was changed since you read it. Read it again.")
     if scope.resource_id is not None:
-        raise Conflict("This scope belongs to a resource: change its words there.", code="of_a_resource")
+        raise Conflict(
+            "This scope belongs to a resource: change its words there.", code="belongs_to_resource"
+        )
     changed = [field for field in _TEXT_FIELDS if field in fields and fields[field] != getattr(scope, field)]
     if not changed:
         return scope, []

@@ -182,7 +182,7 @@ def list_password_schemes(organization_id: str) -> tuple[str, ...]:
 
 
 def _require_name(name: str) -> None:
-    problem = text_problem(name, longest=MAX_NAME_LENGTH)
+    problem = text_problem(name, max_length=MAX_NAME_LENGTH)
     if problem is not None:
         raise InvalidInput(problem.message, field="name", code=problem.code)
 

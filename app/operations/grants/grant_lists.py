@@ -25,7 +25,7 @@ from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey,
 from app.operations.store.transactions import read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import InvalidInput, NotFound
-from app.rules.fields import Findings, find_unknown
+from app.rules.fields import ValidationErrors, find_unknown
 from app.rules.identifiers import (
     encode_uuid,
     format_client_id,
@@ -159,7 +159,7 @@ def filter_conditions(
 
     Raises InvalidInput naming an invalid filter.
     """
-    findings = Findings()
+    findings = ValidationErrors()
     find_unknown(findings, filters, tuple(columns), noun="filter")
     findings.raise_if_any()
     for name, value in filters.items():

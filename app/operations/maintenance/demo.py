@@ -120,7 +120,7 @@ def create_demo() -> DemoData:
         number = secrets.randbelow(10_000)
         guest = _create_user(organization, f"guest{number:04d}", "Another Guest", "admin")
         return DemoData((*sign_ins, guest), tuple(clients))
-    users = [_create_user(organization, *person) for person in _USERS]
+    users = [_create_user(organization, *user) for user in _USERS]
     system = Actor.system(organization.id, "demo")
     registered = [register_client(system, fields) for fields in _CLIENTS]
     clients += [
@@ -177,11 +177,11 @@ def _create_user(
 
 def _create_traffic(organization: OrganizationSnapshot, users: list[DemoUser], client_ids: list[str]) -> None:
     web, calendar, mobile, reports = client_ids
-    for number, person in enumerate(users):
+    for number, user in enumerate(users):
         agent = _USER_AGENTS[number % len(_USER_AGENTS)]
-        sign_in(organization.id, person.email, person.password, ip_address="203.0.113.9", user_agent=agent)
+        sign_in(organization.id, user.email, user.password, ip_address="203.0.113.9", user_agent=agent)
         for client_id in (web, mobile) if number else (web, calendar, mobile):
-            answer = _authorize(organization, person, client_id)
+            answer = _authorize(organization, user, client_id)
             if answer.refresh_token is not None and client_id != calendar:
                 refresh(
                     _authenticate(client_id), answer.refresh_token, (), address="203.0.113.9", request_id=None
@@ -195,9 +195,9 @@ def _create_traffic(organization: OrganizationSnapshot, users: list[DemoUser], c
     rotate_credential(Actor.system(organization.id, "demo"), web)
 
 
-def _authorize(organization: OrganizationSnapshot, person: DemoUser, client_id: str) -> TokenAnswer:
+def _authorize(organization: OrganizationSnapshot, user: DemoUser, client_id: str) -> TokenAnswer:
     """Run the authorization code flow of one user and client."""
-    user_id = _find_user_id(organization, person.email.split("@")[0])
+    user_id = _find_user_id(organization, user.email.split("@")[0])
     if user_id is None:
         raise NotFound("There is no such user.")
     authenticated = _authenticate(client_id)
@@ -208,7 +208,7 @@ def _authorize(organization: OrganizationSnapshot, person: DemoUser, client_id: 
         scopes=tuple(client.document["scopes"]),
         code_challenge=authorization_request.challenge_of(verifier),
     )
-    actor = Actor("user", organization.id, organization.id, user_id=user_id, label=person.email)
+    actor = Actor("user", organization.id, organization.id, user_id=user_id, label=user.email)
     code = _allow(actor, authenticated, parameters)
     presented = codes.PresentedCode(code, parameters.redirect_uri, verifier)
     answer = codes.redeem_code(authenticated, presented, address="203.0.113.9", request_id=None)

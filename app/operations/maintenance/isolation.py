@@ -65,9 +65,9 @@ def create_pending_items(
     session, client = find_session(session_token), lookups.find_client(client_id, fresh=True)
     if session is None or client is None:
         raise Unavailable("The isolation check could not sign in.")
-    person = session.actor()
-    approval_requests.ask_for_client(person, client, ("openid",), marker)
-    _allow(person, session.user_id, client_id)
+    administrator = session.actor()
+    approval_requests.ask_for_client(administrator, client, ("openid",), marker)
+    _allow(administrator, session.user_id, client_id)
     _create_registration(organization, marker, password_hash)
     receipt = revoke_widely(
         actor,
@@ -96,11 +96,11 @@ def create_pending_items(
 
 
 @transaction
-def _allow(person: Actor, user_id: UUID, client_id: str) -> None:
+def _allow(administrator: Actor, user_id: UUID, client_id: str) -> None:
     client = lookups.find_client(client_id, fresh=True)
     if client is None:
         raise NotFound("There is no such client.")
-    consents.remember(person, client, user_id, ("openid", "email"))
+    consents.remember(administrator, client, user_id, ("openid", "email"))
 
 
 def _create_registration(organization: OrganizationSnapshot, marker: str, password_hash: str) -> None:
@@ -171,11 +171,11 @@ def create_isolation_organization(actor: Actor) -> IsolationOrganization:
     system = Actor.system(key, actor.label)
     password = secrets.token_urlsafe(24)
     hashed = hash_new_password(organization.settings, password)
-    people = [
+    user_ids = [
         create_user(key, email=email, name=marker, password_hash=hashed, email_verified=True)
         for email in (f"{marker}@isolation.invalid", f"other-{marker}@isolation.invalid")
     ]
-    for user_id in people:
+    for user_id in user_ids:
         add_administrator(system, slug, user_id=public_id("usr", user_id), role="admin")
     create_invitation(system, slug, email=f"new-{marker}@isolation.invalid", name=marker)
     app = clients.register_client(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
 from sqlalchemy import and_, delete, select
@@ -24,12 +24,27 @@ from app.operations.users.role_assignments import assign_role, require_grantable
 from app.rules.actor import Actor
 from app.rules.directory.permissions import ADMIN, MEMBER, effective_roles
 from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
-from app.rules.fields import Findings, find_unknown, type_name
+from app.rules.fields import ValidationErrors
 from app.rules.identifiers import decode_uuid, encode_uuid, parse_public_id, public_id
-from app.rules.organizations.organizations import parse_email_and_name
+from app.rules.organizations.organizations import MAX_NAME_LENGTH, parse_email_and_name
+from app.rules.shapes import SchemaOnly, Shape, Text, check_shape, described
 from app.rules.versions import compute_version
 
-ADDITION_FIELDS = ("user_id", "email", "name", "role")
+
+class NewAdministrator(Shape):
+    """A new administrator. Send either `user_id` or `email`."""
+
+    user_id: Annotated[str, Text(64), described("An existing user.")] | None = None
+    email: (
+        Annotated[
+            str,
+            SchemaOnly(minLength=3, maxLength=254),
+            described("The verified email address of an existing user, or an address to invite."),
+        ]
+        | None
+    ) = None
+    name: Annotated[str, Text(MAX_NAME_LENGTH), described("The name of the person to invite.")] | None = None
+    role: Annotated[str, Text(64), described("The default is `admin`.")] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +140,7 @@ def add_administrator(
     inside, organization = enter_organization(actor, slug)
     inside.require("admins:write")
     role = ADMIN if role is None else role
-    found = Findings()
+    found = ValidationErrors()
     if user_id is None and email is None:
         found.add("user_id", "required", "Send either user_id or email.")
     elif user_id is not None and email is not None:
@@ -160,19 +175,17 @@ def add_administrator(
 
 
 def add_administrator_from_json(actor: Actor, slug: str, fields: dict[str, Any]) -> AddedAdministrator:
-    """Add an administrator from a JSON object. All invalid fields are reported at once."""
-    found = Findings()
+    """As ``add_administrator``, from a JSON object; every wrong field is named at once."""
+    errors = ValidationErrors()
     synonyms = {"mail": "email", "user": "user_id", "id": "user_id", "roles": "role"}
-    find_unknown(found, fields, ADDITION_FIELDS, synonyms=synonyms)
-    for field in ADDITION_FIELDS:
-        value = fields.get(field)
-        if value is not None and not isinstance(value, str):
-            found.add(field, "wrong_type", f"This must be a string, not {type_name(value)}.")
-    if found.errors:
-        # A caller without the permission learns that first.
+    check_shape(errors, NewAdministrator, fields, synonyms=synonyms)
+    if errors.errors:
+        # A caller without the permission gets 403 before any field error.
         enter_organization(actor, slug)[0].require("admins:write")
-    found.raise_if_any()
-    return add_administrator(actor, slug, **{field: fields.get(field) for field in ADDITION_FIELDS})
+    errors.raise_if_any()
+    return add_administrator(
+        actor, slug, **{field: fields.get(field) for field in NewAdministrator.model_fields}
+    )
 
 
 @transaction

@@ -170,4 +170,4 @@ def _record(row: InstanceLimits | None) -> InstanceLimitsRecord:
 
 
 def _busy() -> Conflict:
-    return Conflict("The instance limits were changed at the same moment. Read them again.")
+    return Conflict("The instance limits were changed by another request. Read them again.")

@@ -385,7 +385,7 @@ def _change(row: Organization, values: Mapping[str, Any], expected_version: int 
     statement = statement.values(**values, version=Organization.version + 1, updated_at=clock.now())
     if count_changed(statement) != 1:
         refusal = Conflict if expected_version is None else PreconditionFailed
-        raise refusal("The organization was changed at the same moment. Read it again.")
+        raise refusal("The organization was changed by another request. Read it again.")
     view_changes.mark(row.id)
 
 

@@ -13,7 +13,7 @@ from app.operations.store.transactions import read, transaction
 from app.rules.actor import Actor
 from app.rules.directory.permissions import ADMIN, BUILT_IN_ROLES, Role, effective_roles
 from app.rules.errors import Conflict, DomainError, FieldError, InvalidInput, NotFound, PreconditionFailed
-from app.rules.fields import Findings, find_unknown
+from app.rules.fields import ValidationErrors, find_unknown
 from app.rules.organizations.settings import ROLES_PATH
 from app.rules.organizations.settings_table import ROLE_FIELDS
 from app.rules.versions import compute_version
@@ -75,7 +75,7 @@ def create_role(actor: Actor, fields: Mapping[str, Any]) -> RoleRecord:
     still have a former role of that name. Audit: ``settings.updated``.
     """
     actor.require("roles:write")
-    found = Findings()
+    found = ValidationErrors()
     find_unknown(found, fields, FIELDS)
     key = fields.get("id")
     if not isinstance(key, str) or not key:
@@ -99,7 +99,7 @@ def update_role(
     """
     actor.require("roles:write")
     before = _find(actor, key, expected_version)
-    found = Findings()
+    found = ValidationErrors()
     find_unknown(found, fields, tuple(ROLE_FIELDS))
     found.raise_if_any()
     after = _store(actor, key, dict(fields)) if fields else before

@@ -295,7 +295,7 @@ def store_settings(
     )
     if stored != 1:
         refusal = Conflict if expected_version is None else PreconditionFailed
-        raise refusal("The settings were changed at the same moment. Read them again.")
+        raise refusal("The settings were changed by another request. Read them again.")
     view_changes.mark(organization.id)
     if SECRET_DISPLAY in changed and rules.value_at(after, SECRET_DISPLAY) == "once":
         _wipe_sealed_secrets(organization.id)

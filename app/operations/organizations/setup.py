@@ -29,7 +29,7 @@ from app.rules import token_values
 from app.rules.actor import Actor
 from app.rules.directory.permissions import ADMIN, PERMISSIONS, ROOT_ONLY
 from app.rules.errors import NotFound
-from app.rules.fields import Findings, text_problem
+from app.rules.fields import ValidationErrors, text_problem
 from app.rules.identifiers import public_id
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.organizations import settings
@@ -186,11 +186,11 @@ def _create_root(
 def _check_fields(
     email: str, name: str, password: str, organization_name: str, organization_id: str | None
 ) -> str:
-    findings = Findings()
+    findings = ValidationErrors()
     if canonical_email(email) is None:
         findings.add("email", "invalid_email", "This is not an e-mail address.")
-    findings.add_problem("name", text_problem(name, longest=100))
-    findings.add_problem("organization_name", text_problem(organization_name, longest=100))
+    findings.add_problem("name", text_problem(name, max_length=100))
+    findings.add_problem("organization_name", text_problem(organization_name, max_length=100))
     slug = organization_id or slug_from_name(organization_name)
     if slug is None:
         findings.add("organization_id", "required", "No id can be derived from this name. Enter one.")

@@ -146,14 +146,14 @@ def change_password(actor: Actor, current: str, new: str, *, known_cookie: str =
     attempt = sign_in_limits.claim_password_attempt(
         organization, email, ip_address=actor.ip_address, known_cookie=known_cookie
     )
-    claim = attempt.claim
-    if claim.retry_after:
+    result = attempt.result
+    if result.retry_after:
         raise _too_many_wrong_passwords(attempt)
     queue_share = {"organization_id": organization.id, "ip_address": actor.ip_address}
     try:
         is_right, _ = verify_password(stored_hash, current, **queue_share)
     except Unavailable:
-        rate_limits.withdraw_attempts(organization.id, claim.attempts)
+        rate_limits.withdraw_attempts(organization.id, result.attempts)
         raise
     if not is_right:
         raise InvalidInput(
@@ -202,16 +202,16 @@ def _too_many_sign_ins() -> Unavailable:
 def _equalize_verification_time(organization_id: str | None, stored_hash: str | None, password: str) -> None:
     """Compute a hash of each other scheme in use, so that every wrong password costs the same (EN-1)."""
     schemes = list_password_schemes(organization_id) if organization_id else ()
-    spent = imported_hashes.scheme_of(stored_hash) if stored_hash else None
-    if spent in schemes:
+    verified_scheme = imported_hashes.scheme_of(stored_hash) if stored_hash else None
+    if verified_scheme in schemes:
         passwords.verify_password(None, password)
     for scheme in schemes:
-        if scheme != spent:
+        if scheme != verified_scheme:
             imported_hashes.verify_imported_password(imported_hashes.dummy_imported_hash(scheme), password)
 
 
 def _too_many_wrong_passwords(attempt: sign_in_limits.PasswordAttempt) -> TooManyRequests:
-    wait = attempt.claim.retry_after
+    wait = attempt.result.retry_after
     if attempt.is_capped:
         words = sentence(
             "Too many wrong passwords from browsers that are not known here. Change your password in a browser where "

@@ -85,7 +85,7 @@ class Browser:
 
 @dataclass(frozen=True, slots=True)
 class SignInRefused:
-    """Why a sign-in was refused. ``tries_left`` does not reveal whether the account exists."""
+    """Why a sign-in was refused. ``attempts_left`` does not reveal whether the account exists."""
 
     reason: SignInRefusalReason
     attempts_left: int = 0
@@ -111,7 +111,7 @@ def complete_first_factor(
     """Start a session, or begin the second step if the organization requires one.
 
     Call it in the transaction that accepted the first factor. ``actor`` is the anonymous actor with IP
-    IP address and request id. ``amr`` lists the authentication methods used (RFC 8176), including ``mfa`` when
+    address and request id. ``amr`` lists the authentication methods used (RFC 8176), including ``mfa`` when
     they already were two factors. Raises SignInEnded when the user can no longer sign in. Audit:
     ``session.started`` or ``sign_in.first_proof_given``.
     """
@@ -191,9 +191,9 @@ def sign_in(
     attempt = sign_in_limits.claim_password_attempt(
         organization, email, ip_address=ip_address, known_cookie=known_cookie
     )
-    claim = attempt.claim
-    if claim.retry_after:
-        return SignInRefused("capped" if attempt.is_capped else "wait", retry_after=claim.retry_after)
+    result = attempt.result
+    if result.retry_after:
+        return SignInRefused("capped" if attempt.is_capped else "wait", retry_after=result.retry_after)
     account = _find_credentials(organization.id, canonical or "")
     try:
         is_right, renewed_hash = verify_password(
@@ -203,7 +203,7 @@ def sign_in(
             ip_address=ip_address,
         )
     except Unavailable:
-        rate_limits.withdraw_attempts(organization.id, claim.attempts)
+        rate_limits.withdraw_attempts(organization.id, result.attempts)
         raise
     actor = Actor.anonymous(organization.id, ip_address, request_id)
     if account is not None and is_right and account.is_active:
@@ -212,7 +212,7 @@ def sign_in(
             organization,
             account,
             renewed_hash,
-            attempts=claim.attempts,
+            attempts=result.attempts,
             browser=Browser(browser_id, user_agent, replaces, known_cookie),
         )
         if accepted is not None:
@@ -223,10 +223,10 @@ def sign_in(
     )
     # Record every failure up to the limit, then only the 1st, 2nd, 4th, 8th … beyond it, so that an attack cannot
     # fill the audit log.
-    if claim.excess_failures <= 0 or claim.excess_failures.bit_count() == 1:
+    if result.excess_failures <= 0 or result.excess_failures.bit_count() == 1:
         _record_failure(actor, canonical, reason, account.id if account is not None else None)
-    wait = Lockout.of(organization.settings).delay.total_seconds() if claim.attempts_left == 0 else 0
-    return SignInRefused(reason, attempts_left=claim.attempts_left, retry_after=int(wait))
+    wait = Lockout.of(organization.settings).delay.total_seconds() if result.attempts_left == 0 else 0
+    return SignInRefused(reason, attempts_left=result.attempts_left, retry_after=int(wait))
 
 
 def _start_session(

@@ -41,7 +41,7 @@ _BUDGET_DELAY, _MAX_BUDGET_DELAY = timedelta(seconds=10), timedelta(seconds=60)
 class PasswordAttempt:
     """A claimed attempt to guess a password. ``is_capped`` means that waiting does not help."""
 
-    claim: AttemptResult
+    result: AttemptResult
     is_capped: bool
 
 
@@ -61,9 +61,9 @@ def claim_password_attempt(
         if browser is not None
         else _unknown_browser_limits(organization, name, ip_address)
     )
-    claim = rate_limits.record_attempt(organization.id, *limits)
+    result = rate_limits.record_attempt(organization.id, *limits)
     capped = _account_bucket(name)
-    return PasswordAttempt(claim, any(limit.bucket == capped for limit in claim.exceeded))
+    return PasswordAttempt(result, any(limit.bucket == capped for limit in result.exceeded))
 
 
 @transaction

@@ -94,7 +94,7 @@ def seconds_of_life(client: ClientSnapshot, audience: Sequence[str], *, as_jwt: 
     # A JWT may be believed by who asks nobody: a resource cannot make it live longer than any setting can.
     most = LONGEST_JWT_SECONDS if as_jwt else 86_400
     return resource_indicators.choose_token_lifetime(
-        audience, get_catalog(client.organization.id), otherwise, most=most
+        audience, get_catalog(client.organization.id), otherwise, max_seconds=most
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Annotated, Any
 
 from sqlalchemy import select
 
@@ -20,10 +20,29 @@ from app.operations.store import clock
 from app.operations.store.transactions import read
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
-from app.rules.fields import Findings, type_name
+from app.rules.fields import ValidationErrors
+from app.rules.shapes import OneOf, Shape, check_shape, described
 from app.rules.versions import compute_version
 
 _MOST = 50
+
+
+class KeyRotation(Shape):
+    """The rotation of a signing key."""
+
+    algorithm: (
+        Annotated[str, OneOf(ALGORITHMS), described("The default is the organization's algorithm.")] | None
+    ) = None
+    emergency: (
+        Annotated[
+            bool,
+            described(
+                "Use this if the key may be compromised. A new key signs immediately, and all other keys of the "
+                "algorithm are removed. ID tokens and JWT access tokens that they signed can't be verified any more."
+            ),
+        ]
+        | None
+    ) = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +110,9 @@ def rotate_signing_key(
     """
     inside, organization = enter_organization(actor, slug)
     inside.require("settings:write")
-    findings = Findings()
-    if algorithm is not None and algorithm not in ALGORITHMS:
-        findings.add("algorithm", "unknown_algorithm", f"This must be one of {', '.join(ALGORITHMS)}.")
-    if emergency is not None and not isinstance(emergency, bool):
-        findings.add("emergency", "wrong_type", f"This must be true or false, not {type_name(emergency)}.")
-    findings.raise_if_any()
+    errors = ValidationErrors()
+    check_shape(errors, KeyRotation, {"algorithm": algorithm, "emergency": emergency})
+    errors.raise_if_any()
     chosen = algorithm or organization.settings["oauth"]["signing"]["algorithm"]
     if not emergency:
         return get_signing_key(actor, slug, key_rotation.advance_rotation(inside, chosen))

@@ -30,7 +30,7 @@ from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey,
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, FieldError, InvalidInput, NotFound
-from app.rules.fields import MOST_UNKNOWN
+from app.rules.fields import MAX_UNKNOWN
 from app.rules.identifiers import encode_uuid, parse_public_id, public_id
 from app.rules.users.user_import import CSV_FIELDS, REPORT_FIELDS, as_cell, as_cells
 
@@ -190,7 +190,7 @@ def refusal_report(actor: Actor, import_id: str) -> Iterator[str]:
         for name in as_cells(row.fields):
             if name in CSV_FIELDS:
                 filled.add(name)
-            elif name not in REPORT_FIELDS and len(unknown) < MOST_UNKNOWN:
+            elif name not in REPORT_FIELDS and len(unknown) < MAX_UNKNOWN:
                 unknown[name] = None
     known = [name for name in CSV_FIELDS if name in filled or name == "email"]
     return _report_pieces(actor, import_id, [*REPORT_FIELDS, *known, *unknown])

@@ -264,7 +264,7 @@ def validate_import_options(
     ):
         if value not in allowed:
             errors.append(FieldError(field, "not_allowed", f"This must be one of: {', '.join(allowed)}."))
-    problem = text_problem(name, longest=200, shortest=0)
+    problem = text_problem(name, max_length=200, min_length=0)
     if problem is not None:
         errors.append(FieldError("name", problem.code, problem.message))
     if errors:

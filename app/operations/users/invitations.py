@@ -22,7 +22,7 @@ from app.operations.users.role_assignments import assign_role, require_grantable
 from app.rules.actor import Actor
 from app.rules.directory.permissions import effective_roles
 from app.rules.errors import Conflict, NotFound, PreconditionFailed
-from app.rules.fields import Findings
+from app.rules.fields import ValidationErrors
 from app.rules.identifiers import decode_uuid, encode_uuid, new_id, parse_public_id, public_id
 from app.rules.languages.sentences import sentence
 from app.rules.mail.email_addresses import canonical_email
@@ -133,7 +133,7 @@ def create_invitation(
     acting_actor, organization = enter_organization(actor, slug)
     acting_actor.require("admins:write")
     require_invitations_possible(organization.settings, by_passkey=is_passkey_sign_in_available(organization))
-    found = Findings()
+    found = ValidationErrors()
     parse_email_and_name({"email": email, "name": name or None}, found)
     require_grantable(acting_actor, organization, role, found)
     canonical = canonical_email(email) or ""

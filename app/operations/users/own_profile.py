@@ -15,7 +15,7 @@ from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, InvalidInput
-from app.rules.fields import Findings, text_problem
+from app.rules.fields import ValidationErrors, text_problem
 from app.rules.identifiers import public_id
 from app.rules.users.profile import validate_profile
 
@@ -72,8 +72,8 @@ def change_profile(actor: Actor, *, name: str, profile: Mapping[str, Any]) -> Us
 
 
 def _validate(name: str, profile: Mapping[str, Any]) -> dict[str, Any]:
-    findings = Findings()
-    findings.add_problem("name", text_problem(name, longest=MAX_NAME_LENGTH))
+    findings = ValidationErrors()
+    findings.add_problem("name", text_problem(name, max_length=MAX_NAME_LENGTH))
     try:
         checked = validate_profile(profile)
     except InvalidInput as error:

@@ -20,7 +20,7 @@ from app.operations.store.transactions import current_unit_of_work, is_duplicate
 from app.rules.actor import Actor
 from app.rules.directory.permissions import ADMIN, effective_roles
 from app.rules.errors import Conflict
-from app.rules.fields import Findings, suggestion, text_problem
+from app.rules.fields import ValidationErrors, suggestion, text_problem
 from app.rules.identifiers import new_id, public_id
 
 MAX_ROLES_PER_USER = 20
@@ -39,12 +39,14 @@ class AlreadyAssigned(Conflict):
     code = "already_administrator"
 
 
-def require_grantable(actor: Actor, organization: OrganizationSnapshot, role: str, found: Findings) -> None:
+def require_grantable(
+    actor: Actor, organization: OrganizationSnapshot, role: str, found: ValidationErrors
+) -> None:
     """Require that the role exists in the organization and the actor has all its permissions (TN-11).
 
     Raises InvalidInput with everything in ``found`` so far, Forbidden with the first missing permission.
     """
-    problem = text_problem(role, longest=64)
+    problem = text_problem(role, max_length=64)
     roles = effective_roles(organization.settings)
     if not found.add_problem("role", problem) and role not in roles:
         known = ", ".join(roles)

@@ -17,7 +17,7 @@ from app.operations.users.email_verification import enqueue_registration
 from app.operations.users.role_assignments import assign_role
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden
-from app.rules.fields import Findings
+from app.rules.fields import ValidationErrors
 from app.rules.identifiers import public_id
 from app.rules.languages.sentences import sentence
 from app.rules.mail.email_addresses import canonical_email
@@ -72,9 +72,9 @@ def register_user(
     ``user.registration_refused``.
     """
     require_registration_open(organization)
-    found = Findings()
+    found = ValidationErrors()
     parse_email_and_name({"email": email, "name": name}, found)
-    if not found.touches("email") and not is_domain_allowed(email, organization.settings):
+    if not found.has_error("email") and not is_domain_allowed(email, organization.settings):
         found.add("email", "domain_not_allowed", "This organization takes other domains than this one.")
     found.raise_if_any()
     password_hash = hash_new_password(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from app.rules.fields import Findings, type_name
+from app.rules.fields import ValidationErrors, type_name
 from app.rules.redaction import redact
 
 MAX_REPORTS = 100
@@ -33,29 +33,29 @@ def parse_leak_reports(sent: Any) -> tuple[LeakReport, ...]:
 
     Unknown fields are ignored, because the format belongs to the scanners.
     """
-    findings = Findings()
+    errors = ValidationErrors()
     items = sent if isinstance(sent, list) else [sent]
     if not 1 <= len(items) <= MAX_REPORTS:
-        findings.add("", "out_of_range", f"Send 1 to {MAX_REPORTS} reports.")
-        findings.raise_if_any()
-    reports = [_report(findings, item, f"[{number}]") for number, item in enumerate(items)]
-    findings.raise_if_any()
+        errors.add("", "out_of_range", f"Send 1 to {MAX_REPORTS} reports.")
+        errors.raise_if_any()
+    reports = [_report(errors, item, f"[{number}]") for number, item in enumerate(items)]
+    errors.raise_if_any()
     return tuple(report for report in reports if report is not None)
 
 
-def _report(findings: Findings, item: Any, path: str) -> LeakReport | None:
+def _report(errors: ValidationErrors, item: Any, place: str) -> LeakReport | None:
     if not isinstance(item, dict):
-        findings.add(path, "wrong_type", f"This must be an object, not {type_name(item)}.")
+        errors.add(place, "wrong_type", f"This must be an object, not {type_name(item)}.")
         return None
     values = {}
     for name in ("token", "url", "source", "type"):
         value = item.get(name)
         if value is not None and not isinstance(value, str):
             message = f"This must be a string, not {type_name(value)}."
-            findings.add(f"{path}.{name}", "wrong_type", message)
+            errors.add(f"{place}.{name}", "wrong_type", message)
         values[name] = value
     if not values["token"]:
-        findings.add(f"{path}.token", "required", "Send the string that was found.")
+        errors.add(f"{place}.token", "required", "Send the string that was found.")
         return None
     if not isinstance(values["token"], str) or len(values["token"]) > MAX_TOKEN_LENGTH:
         # Too long to be a secret of this server. Accept it like any other unknown string.

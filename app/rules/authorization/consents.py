@@ -7,10 +7,11 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Annotated, Any
 
 from app.rules.clients.client_types import ALLOWED, PRE_APPROVED
-from app.rules.fields import Findings, find_unknown, text_problem, type_name
+from app.rules.fields import ValidationErrors, text_problem
+from app.rules.shapes import Shape, Text, check_shape, described
 
 FIRST_PARTY = "first_party"
 TODAY, THIRTY_DAYS, UNTIL_REMOVED = "today", "30_days", "until_removed"
@@ -116,6 +117,30 @@ WAITS = timedelta(days=90)
 KEPT_DECIDED = timedelta(days=30)
 
 
+class ClientApproval(Shape):
+    """An approval of a request."""
+
+    verified: Annotated[bool, described("Also mark the client as verified.")] = False
+    client_version: (
+        Annotated[
+            int,
+            described("The version that was reviewed. If the client has changed since, the response is 409."),
+        ]
+        | None
+    ) = None
+
+
+class ClientRefusal(Shape):
+    """A rejection of a request."""
+
+    message: (
+        Annotated[
+            str, Text(LONGEST_REASON, min_length=0, multiline=True), described("A message for the member.")
+        ]
+        | None
+    ) = None
+
+
 @dataclass(frozen=True, slots=True)
 class Approval:
     """What an administrator says yes to: members may allow the client, and whether it gets the mark of review.
@@ -130,38 +155,29 @@ class Approval:
 def check_reason(text: str) -> str:
     """The reason in one piece. Raises InvalidInput when it is missing, too long or holds what no text should."""
     reason = text.replace("\r\n", "\n").strip()
-    findings = Findings()
+    errors = ValidationErrors()
     if not reason:
-        findings.add("reason", "required", "Say in a sentence what you need the app for.")
+        errors.add("reason", "required", "Say in a sentence what you need the app for.")
     else:
-        findings.add_problem("reason", text_problem(reason, longest=LONGEST_REASON, lines=True))
-    findings.raise_if_any()
+        errors.add_problem("reason", text_problem(reason, max_length=LONGEST_REASON, multiline=True))
+    errors.raise_if_any()
     return reason
 
 
 def check_approval(fields: Mapping[str, Any]) -> Approval:
-    """What the approver sent. Raises InvalidInput naming every wrong field."""
-    findings = Findings()
-    find_unknown(findings, fields, ("verified", "client_version"))
-    verified = fields.get("verified", False)
-    if not isinstance(verified, bool):
-        findings.add("verified", "wrong_type", f"This must be true or false, not {type_name(verified)}.")
-    version = fields.get("client_version")
-    if version is not None and type(version) is not int:
-        findings.add("client_version", "wrong_type", f"This must be a number, not {type_name(version)}.")
-    findings.raise_if_any()
-    return Approval(bool(verified), version)
+    """Return what the administrator sent. Raises InvalidInput with every invalid field."""
+    errors = ValidationErrors()
+    check_shape(errors, ClientApproval, fields)
+    errors.raise_if_any()
+    return Approval(fields.get("verified", False), fields.get("client_version"))
 
 
 def check_refusal(fields: Mapping[str, Any]) -> str | None:
-    """The words for the member, or None. Raises InvalidInput naming every wrong field."""
-    findings = Findings()
-    find_unknown(findings, fields, ("message",))
-    message = fields.get("message")
-    if message is not None and message != "":
-        findings.add_problem("message", text_problem(message, longest=LONGEST_REASON, lines=True))
-    findings.raise_if_any()
-    return message or None
+    """Return the message for the member, or None. Raises InvalidInput with every invalid field."""
+    errors = ValidationErrors()
+    check_shape(errors, ClientRefusal, fields)
+    errors.raise_if_any()
+    return fields.get("message") or None
 
 
 def approval_after(before: str | None) -> str:

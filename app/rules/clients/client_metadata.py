@@ -1,19 +1,52 @@
-"""Client metadata (RFC 7591 and OpenID Connect Registration): defaults, cross-checks, one message a field."""
+"""Client metadata (RFC 7591 and OpenID Connect Registration): the fields of a client, declared once.
+
+Requests, the JSON of the API and the OpenAPI document all come from ``ClientMetadata``. To add a field, add it there.
+Rules between several fields are in ``client_coherence``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import fields as fields_of
-from typing import Any
+from typing import Annotated, Any
 
 from app.rules.clients.client_coherence import check_coherence
-from app.rules.clients.client_fields import CHECKS, check_list
+from app.rules.clients.client_fields import (
+    MAX_AGE_SECONDS,
+    SECURITY_PROFILES,
+    SIGNING_ALGORITHMS,
+    STATUS,
+    SUBJECT_TYPES,
+    TOKEN_FORMATS,
+    TRUST,
+    Contact,
+    ContextClass,
+    Jwks,
+    Metadata,
+    RedirectUri,
+    ResourceIdentifier,
+    Scope,
+    WebUrl,
+)
 from app.rules.clients.client_requirements import profile_allows_auth_method
-from app.rules.clients.client_types import AUTHORIZATION_CODE, CLIENT_TYPES, NONE, SECRET_METHODS, derive_type
+from app.rules.clients.client_types import (
+    APPROVALS,
+    AUTH_METHODS,
+    AUTHORIZATION_CODE,
+    CLIENT_TYPES,
+    GRANT_TYPES,
+    NONE,
+    POLICIES,
+    SECRET_METHODS,
+    derive_type,
+)
 from app.rules.clients.redirect_uris import redirect_uri_problem
+from app.rules.clients.resource_indicators import MAX_RESOURCES as MAX_RESOURCES
 from app.rules.clients.resource_indicators import is_service_url
-from app.rules.fields import Findings, Problem, find_unknown
+from app.rules.fields import ValidationErrors
+from app.rules.scopes import MAX_SCOPES as MAX_SCOPES
+from app.rules.shapes import Between, Items, OneOf, Text, check_shape, create_shape, described
 
 _SYNONYMS = {
     "client_name": "name",
@@ -40,129 +73,202 @@ READ_ONLY = frozenset(
 )
 _URI_LISTS = ("redirect_uris", "post_logout_redirect_uris")
 
+_SigningAlgorithm = Annotated[str, OneOf(SIGNING_ALGORITHMS)]
+_Scopes = Annotated[tuple[Scope, ...], Items(MAX_SCOPES)]
+_RedirectUris = Annotated[tuple[RedirectUri, ...], Items(100)]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientMetadata:
-    """What a client says of itself and what the organization decided about it; complete, every default filled in.
+    """The metadata of a client, complete: every default is filled in."""
 
-    ``scopes`` is all it may ask for; ``optional_scopes`` are those of them that a user may leave out at consent.
-    ``approval`` is what administrators decided about it, and ``approved_scopes`` what of it nobody is asked about
-    where that is "pre_approved".
-    None in ``id_token_signed_response_alg`` and ``access_token_format`` means the organization's own choice.
-    """
-
-    name: str
-    type: str
-    redirect_uris: tuple[str, ...] = ()
-    post_logout_redirect_uris: tuple[str, ...] = ()
-    scopes: tuple[str, ...] = ()
-    optional_scopes: tuple[str, ...] = ()
-    grant_types: tuple[str, ...] = ()
-    response_types: tuple[str, ...] = ()
-    token_endpoint_auth_method: str = NONE
-    jwks: Mapping[str, Any] | None = None
-    jwks_uri: str | None = None
-    client_uri: str | None = None
-    logo_uri: str | None = None
-    policy_uri: str | None = None
-    tos_uri: str | None = None
-    contacts: tuple[str, ...] = ()
-    backchannel_logout_uri: str | None = None
+    name: Annotated[str, Text(100), described("The name that users see when they are asked for consent.")]
+    type: Annotated[
+        str, OneOf(tuple(CLIENT_TYPES)), described("Determines the defaults. Derived if omitted.")
+    ]
+    redirect_uris: Annotated[_RedirectUris, described("Compared exactly, character by character.")] = ()
+    post_logout_redirect_uris: _RedirectUris = ()
+    scopes: Annotated[_Scopes, described("All scopes that the client may request.")] = ()
+    optional_scopes: Annotated[_Scopes, described("Scopes that users may deselect when they consent.")] = ()
+    grant_types: Annotated[tuple[Annotated[str, OneOf(GRANT_TYPES)], ...], Items(len(GRANT_TYPES))] = ()
+    response_types: Annotated[tuple[Annotated[str, OneOf(("code",))], ...], Items(1)] = ()
+    token_endpoint_auth_method: Annotated[str, OneOf(AUTH_METHODS)] = NONE
+    jwks: Annotated[Jwks, described("Public keys, for private_key_jwt.")] | None = None
+    jwks_uri: WebUrl | None = None
+    client_uri: WebUrl | None = None
+    logo_uri: (
+        Annotated[
+            WebUrl,
+            described(
+                "PNG, JPEG, GIF or WebP, at most 256 KiB and four million pixels. The service fetches it after each "
+                "change and shows its own copy. Until then, pages show initials."
+            ),
+        ]
+        | None
+    ) = None
+    policy_uri: WebUrl | None = None
+    tos_uri: WebUrl | None = None
+    contacts: Annotated[tuple[Contact, ...], Items(10), described("Email addresses.")] = ()
+    backchannel_logout_uri: WebUrl | None = None
     backchannel_logout_session_required: bool = False
-    initiate_login_uri: str | None = None
-    subject_type: str = "public"
-    sector_identifier_uri: str | None = None
-    default_max_age: int | None = None
+    initiate_login_uri: WebUrl | None = None
+    subject_type: Annotated[
+        str,
+        OneOf(SUBJECT_TYPES),
+        described("With pairwise, each sector gets a different `sub` (OpenID Connect Core section 8)."),
+    ] = "public"
+    sector_identifier_uri: WebUrl | None = None
+    default_max_age: (
+        Annotated[int, Between(0, MAX_AGE_SECONDS, "seconds"), described("In seconds.")] | None
+    ) = None
     require_auth_time: bool = False
-    default_acr_values: tuple[str, ...] = ()
-    id_token_signed_response_alg: str | None = None
-    userinfo_signed_response_alg: str | None = None
-    introspection_signed_response_alg: str | None = None
-    request_object_signing_alg: str | None = None
+    default_acr_values: Annotated[tuple[ContextClass, ...], Items(10)] = ()
+    id_token_signed_response_alg: (
+        Annotated[_SigningAlgorithm, described("If null, the organization's algorithm.")] | None
+    ) = None
+    userinfo_signed_response_alg: Annotated[_SigningAlgorithm, described("If null, plain JSON.")] | None = (
+        None
+    )
+    introspection_signed_response_alg: (
+        Annotated[_SigningAlgorithm, described("For JWT introspection responses (RFC 9701).")] | None
+    ) = None
+    request_object_signing_alg: (
+        Annotated[_SigningAlgorithm, described("If null, any supported algorithm.")] | None
+    ) = None
     require_signed_request_object: bool = False
-    token_endpoint_auth_signing_alg: str | None = None
-    access_token_format: str | None = None
-    dpop_bound_access_tokens: bool = False
+    token_endpoint_auth_signing_alg: (
+        Annotated[_SigningAlgorithm, described("For client assertions. If null, any supported algorithm.")]
+        | None
+    ) = None
+    access_token_format: (
+        Annotated[str, OneOf(TOKEN_FORMATS), described("If null, the organization's format.")] | None
+    ) = None
+    dpop_bound_access_tokens: Annotated[
+        bool, described("Rejects token requests without a DPoP proof (RFC 9449 section 5.2).")
+    ] = False
     require_pushed_authorization_requests: bool = False
-    security_profile: str | None = None
-    resources: tuple[str, ...] = ()
-    token_exchange: str | None = None
-    software_id: str | None = None
-    software_version: str | None = None
-    trust: str = "unverified"
-    approval: str | None = None
-    approved_scopes: tuple[str, ...] = ()
-    status: str = "active"
-    description: str = ""
-    metadata: Mapping[str, str] | None = None
+    security_profile: (
+        Annotated[
+            str,
+            OneOf(SECURITY_PROFILES),
+            described(
+                "`fapi2` enforces the requirements of the FAPI 2.0 Security Profile for clients: private_key_jwt, "
+                "pushed authorization requests, DPoP proofs with a nonce, no RS256, HTTPS redirect URIs only, and "
+                "refresh tokens that are not rotated."
+            ),
+        ]
+        | None
+    ) = None
+    resources: Annotated[
+        tuple[ResourceIdentifier, ...], Items(MAX_RESOURCES), described("Audiences of its tokens (RFC 8707).")
+    ] = ()
+    token_exchange: (
+        Annotated[
+            str,
+            OneOf(POLICIES),
+            described("What the token exchange grant may do. Requires `clients:trust`."),
+        ]
+        | None
+    ) = None
+    software_id: Annotated[str, Text(100)] | None = None
+    software_version: Annotated[str, Text(100)] | None = None
+    trust: Annotated[
+        str, OneOf(TRUST), described("Values other than `unverified` require `clients:trust`.")
+    ] = "unverified"
+    approval: (
+        Annotated[
+            str,
+            OneOf(APPROVALS),
+            described(
+                "The administrators' decision: `review` (members must ask an administrator first), `allowed` (members "
+                "may consent), `pre_approved` (users are not asked about `approved_scopes`; only for confidential "
+                "clients that are verified), `blocked` (all requests are rejected, and its tokens stay revoked). If "
+                "null, the setting `oauth.consent.members_may_allow` decides. Requires `clients:trust`."
+            ),
+        ]
+        | None
+    ) = None
+    approved_scopes: Annotated[
+        _Scopes,
+        described("Scopes that need no consent if `approval` is `pre_approved`. Requires `clients:trust`."),
+    ] = ()
+    status: Annotated[str, OneOf(STATUS)] = "active"
+    description: Annotated[str, Text(1000, min_length=0, multiline=True)] = ""
+    metadata: Metadata | None = None
 
     @property
     def is_public(self) -> bool:
-        """It keeps no secret (RFC 6749 section 2.1)."""
+        """Whether the client has no credentials (RFC 6749 section 2.1)."""
         return self.token_endpoint_auth_method == NONE
 
     @property
     def uses_secret(self) -> bool:
-        """It authenticates by a client secret."""
+        """Whether the client authenticates with a client secret."""
         return self.token_endpoint_auth_method in SECRET_METHODS
 
 
 FIELDS = tuple(field.name for field in fields_of(ClientMetadata))
+NewClient = create_shape("NewClient", ClientMetadata, required=("name",), without=("status",))
+ClientChange = create_shape("ClientChange", ClientMetadata, not_null=("name",))
+_NAME_REQUIRED = {"name": "Enter a name for the client."}
 
 
 @dataclass(frozen=True, slots=True)
 class ClientPolicy:
-    """What the organization's settings allow its clients."""
+    """What the organization's settings allow for its clients."""
 
     grant_types: tuple[str, ...]
     auth_methods: tuple[str, ...]
     redirect_hosts: tuple[str, ...] = ()
-    most_redirect_uris: int = 50
+    max_redirect_uris: int = 50
     base_url: str = ""
 
     @classmethod
     def of_settings(cls, settings: Mapping[str, Any], base_url: str = "") -> ClientPolicy:
-        """The part of an effective settings document that is about clients; ``base_url`` is the service's own."""
+        """Return the policy in an effective settings document; ``base_url`` is the URL of this service."""
         oauth = settings["oauth"]
         return cls(
             grant_types=tuple(oauth["grant_types"]),
             auth_methods=tuple(oauth["clients"]["token_endpoint_auth_methods"]),
             redirect_hosts=tuple(oauth["redirect_uris"]["allowed_hosts"]),
-            most_redirect_uris=oauth["redirect_uris"]["max_per_client"],
+            max_redirect_uris=oauth["redirect_uris"]["max_per_client"],
             base_url=base_url,
         )
 
 
 def complete(sent: Mapping[str, Any], policy: ClientPolicy) -> ClientMetadata:
-    """The metadata of a new client. Raises InvalidInput naming every wrong field at once."""
-    findings = Findings()
-    find_unknown(findings, sent, FIELDS, synonyms=_SYNONYMS, read_only=READ_ONLY | {"status"})
-    if sent.get("name") is None:
-        findings.add("name", "required", "A client needs a name.")
-    return _checked(findings, {}, sent, policy)
+    """Return the metadata of a new client. Raises InvalidInput with every invalid field."""
+    errors = ValidationErrors()
+    check_shape(
+        errors,
+        NewClient,
+        sent,
+        synonyms=_SYNONYMS,
+        read_only=READ_ONLY | {"status"},
+        required=_NAME_REQUIRED,
+    )
+    return _checked(errors, {}, sent, policy)
 
 
 def change(current: ClientMetadata, sent: Mapping[str, Any], policy: ClientPolicy) -> ClientMetadata:
-    """The metadata after a change: what is sent is replaced, ``null`` returns to the default, the rest stays.
+    """Return the metadata after a change: fields in ``sent`` are replaced, and ``null`` restores the default.
 
-    Raises InvalidInput naming every wrong field at once. What the organization no longer allows stays where it
-    is not sent: a tightened setting must not stop a client from being renamed.
+    Raises InvalidInput with every invalid field. Values that the organization no longer allows are accepted as long
+    as they are not sent again: a stricter setting must not prevent renaming a client.
     """
-    findings = Findings()
-    find_unknown(findings, sent, FIELDS, synonyms=_SYNONYMS, read_only=READ_ONLY)
-    if "name" in sent and sent["name"] is None:
-        findings.add("name", "required", "A client needs a name.")
-    kept = {name: getattr(current, name) for name in FIELDS if name not in sent}
-    return _checked(findings, kept, sent, policy)
+    errors = ValidationErrors()
+    check_shape(errors, ClientChange, sent, synonyms=_SYNONYMS, read_only=READ_ONLY, required=_NAME_REQUIRED)
+    unchanged = {name: getattr(current, name) for name in FIELDS if name not in sent}
+    return _checked(errors, unchanged, sent, policy)
 
 
 def changed_fields(before: ClientMetadata, after: ClientMetadata) -> list[str]:
-    """The names of the fields that differ, in their order."""
+    """Return the names of the fields that differ."""
     return [name for name in FIELDS if getattr(before, name) != getattr(after, name)]
 
 
 def to_document(client: ClientMetadata) -> dict[str, Any]:
-    """What is stored beside name, type, trust and status."""
+    """Return the fields to store in the document column: all except name, type, trust and status."""
     values = {
         name: getattr(client, name) for name in FIELDS if name not in ("name", "type", "trust", "status")
     }
@@ -170,72 +276,78 @@ def to_document(client: ClientMetadata) -> dict[str, Any]:
 
 
 def from_document(document: Mapping[str, Any], **columns: str) -> ClientMetadata:
-    """The metadata as it was stored; ``columns`` are name, type, trust and status.
+    """Return the metadata from the stored document and ``columns``: name, type, trust and status.
 
-    A field that an older release did not know has its default.
+    A field that is missing, because an older release did not have it, has its default.
     """
     values = {key: _frozen(document[key]) for key in FIELDS if key in document}
     return ClientMetadata(**{**values, **columns})
 
 
 def _checked(
-    findings: Findings, kept: Mapping[str, Any], sent: Mapping[str, Any], policy: ClientPolicy
+    errors: ValidationErrors, unchanged: Mapping[str, Any], sent: Mapping[str, Any], policy: ClientPolicy
 ) -> ClientMetadata:
     given = {name: value for name, value in sent.items() if name in FIELDS and value is not None}
-    for name, value in given.items():
-        if name in CHECKS:
-            CHECKS[name](findings, name, value)
-    merged = {**kept, **given}
-    is_typed = not findings.touches("type")
+    merged = {**unchanged, **given}
+    is_typed = not errors.has_error("type")
     if "type" not in merged or not is_typed:
-        # Under a type that is none, the rest is judged as what it looks like: every wrong field is named at once.
+        # With an invalid type, the other fields are checked as the type that they look like, so that every error is
+        # reported at once.
         merged["type"] = derive_type({name: value for name, value in merged.items() if name != "type"})
-    _check_uris(findings, merged, given, policy)
-    _check_resources(findings, given, policy)
-    _check_approved(findings, merged, given)
+    _check_uris(errors, merged, given, policy)
+    _check_resources(errors, given, policy)
+    _check_approved(errors, merged, given)
     if is_typed:
-        _fill_defaults(findings, merged, policy)
-        check_coherence(findings, merged)
-        _check_policy(findings, merged, frozenset(sent) if kept else frozenset(FIELDS), policy)
-    findings.raise_if_any()
+        _fill_defaults(errors, merged, policy)
+        check_coherence(errors, merged)
+        _check_policy(errors, merged, frozenset(sent) if unchanged else frozenset(FIELDS), policy)
+    errors.raise_if_any()
     return ClientMetadata(**{name: _frozen(value) for name, value in merged.items()})
 
 
 def _check_uris(
-    findings: Findings, merged: Mapping[str, Any], given: Mapping[str, Any], policy: ClientPolicy
+    errors: ValidationErrors, merged: Mapping[str, Any], given: Mapping[str, Any], policy: ClientPolicy
 ) -> None:
-    def problem(item: Any) -> Problem | None:
-        return redirect_uri_problem(item, client_type=merged["type"], allowed_hosts=policy.redirect_hosts)
-
     for name in _URI_LISTS:
-        if name in given or ("type" in given and name in merged):
-            check_list(findings, name, merged[name], problem, most=policy.most_redirect_uris)
+        # What a URI may be depends on the type: with another type the present URIs are checked again.
+        if name not in given and not ("type" in given and name in merged):
+            continue
+        uris = merged[name] if isinstance(merged[name], (list, tuple)) else ()
+        if len(uris) > policy.max_redirect_uris:
+            message = f"There are {len(uris)} entries, but at most {policy.max_redirect_uris} are allowed."
+            errors.add(name, "too_many", message)
+            continue
+        for position, uri in enumerate(uris):
+            problem = redirect_uri_problem(
+                uri, client_type=merged["type"], allowed_hosts=policy.redirect_hosts
+            )
+            errors.add_problem(f"{name}[{position}]", problem)
 
 
-def _check_resources(findings: Findings, given: Mapping[str, Any], policy: ClientPolicy) -> None:
-    if not policy.base_url or findings.touches("resources"):
+def _check_resources(errors: ValidationErrors, given: Mapping[str, Any], policy: ClientPolicy) -> None:
+    if not policy.base_url or errors.has_error("resources"):
         return
     for position, resource in enumerate(given.get("resources", ())):
         if is_service_url(resource, policy.base_url):
-            message = "This is an address of the service itself: its tokens are for it alone."
-            findings.add(f"resources[{position}]", "own_resource", message)
+            message = "This URL belongs to this service. Enter the identifier of another API."
+            errors.add(f"resources[{position}]", "own_resource", message)
 
 
-def _check_approved(findings: Findings, merged: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    # What stands is not judged again: a scope that the client loses later is lost to everybody anyway.
-    if findings.touches("approved_scopes") or findings.touches("scopes") or "scopes" not in merged:
+def _check_approved(errors: ValidationErrors, merged: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    # Only new values are checked: a scope that the client loses later has no effect anyway.
+    if errors.has_error("approved_scopes") or errors.has_error("scopes") or "scopes" not in merged:
         return
     for position, name in enumerate(given.get("approved_scopes", ())):
         if name not in merged["scopes"]:
-            message = "This is not among the client's scopes."
-            findings.add(f"approved_scopes[{position}]", "inconsistent", message)
+            message = "Not among the client's scopes."
+            errors.add(f"approved_scopes[{position}]", "inconsistent", message)
 
 
-def _fill_defaults(findings: Findings, merged: dict[str, Any], policy: ClientPolicy) -> None:
+def _fill_defaults(errors: ValidationErrors, merged: dict[str, Any], policy: ClientPolicy) -> None:
     kind = CLIENT_TYPES[merged["type"]]
     if "grant_types" not in merged:
         allowed = tuple(grant for grant in kind.grant_types if grant in policy.grant_types)
-        # Where the organization forbids what the type lives by, the refusal must say so.
+        # If the organization forbids the main grant of the type, the error must say so.
         merged["grant_types"] = allowed if kind.grant_types[0] in allowed else kind.grant_types
     if "token_endpoint_auth_method" not in merged:
         fitting = [
@@ -243,24 +355,24 @@ def _fill_defaults(findings: Findings, merged: dict[str, Any], policy: ClientPol
         ] or kind.auth_methods
         usable = [method for method in fitting if method in policy.auth_methods]
         merged["token_endpoint_auth_method"] = (usable or fitting)[0]
-    if "response_types" not in merged and not findings.touches("grant_types"):
+    if "response_types" not in merged and not errors.has_error("grant_types"):
         merged["response_types"] = ("code",) if AUTHORIZATION_CODE in merged["grant_types"] else ()
     merged.setdefault("scopes", kind.scopes)
 
 
 def _check_policy(
-    findings: Findings, merged: Mapping[str, Any], sent: frozenset[str], policy: ClientPolicy
+    errors: ValidationErrors, merged: Mapping[str, Any], sent: frozenset[str], policy: ClientPolicy
 ) -> None:
-    if "grant_types" in sent and not findings.touches("grant_types"):
+    if "grant_types" in sent and not errors.has_error("grant_types"):
         refused = [grant for grant in merged["grant_types"] if grant not in policy.grant_types]
         if refused:
-            findings.add(
+            errors.add(
                 "grant_types", "not_allowed", f"This organization does not allow {', '.join(refused)}."
             )
     method = merged["token_endpoint_auth_method"]
     if "token_endpoint_auth_method" in sent and method not in policy.auth_methods:
         message = f"This organization allows: {', '.join(policy.auth_methods)}."
-        findings.add("token_endpoint_auth_method", "not_allowed", message)
+        errors.add("token_endpoint_auth_method", "not_allowed", message)
 
 
 def _frozen(value: Any) -> Any:

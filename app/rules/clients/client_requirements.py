@@ -13,13 +13,13 @@ from typing import Any
 
 from app.rules.clients.client_fields import SIGNING_ALGORITHMS
 from app.rules.clients.client_types import DEVICE_CODE, NONE, PRIVATE_KEY_JWT
-from app.rules.fields import Problem
+from app.rules.fields import FieldProblem
 
 FAPI2 = "fapi2"
 # FAPI 2.0 Security Profile section 5.4.1: no RSASSA-PKCS1-v1_5.
 FAPI2_ALGORITHMS = ("PS256", "ES256", "EdDSA")
 Client = Mapping[str, Any]
-Rule = Callable[[Client], Problem | None]
+Rule = Callable[[Client], FieldProblem | None]
 _ALGORITHM_FIELDS = (
     "id_token_signed_response_alg",
     "userinfo_signed_response_alg",
@@ -119,17 +119,17 @@ def _if_fapi2(rule: Rule) -> Rule:
     return lambda client: rule(client) if client.get("security_profile") == FAPI2 else None
 
 
-def _require_private_key_jwt(client: Client) -> Problem | None:
+def _require_private_key_jwt(client: Client) -> FieldProblem | None:
     """Require private_key_jwt (FAPI 2.0 section 5.3.2.1). Mutual TLS is not supported here."""
     if profile_allows_auth_method(client["token_endpoint_auth_method"], client):
         return None
-    return Problem(
+    return FieldProblem(
         "inconsistent",
         "The security profile fapi2 requires private_key_jwt, which clients of type web and machine can use.",
     )
 
 
-def _exclude_device_grant(client: Client) -> Problem | None:
+def _exclude_device_grant(client: Client) -> FieldProblem | None:
     """Exclude the device grant.
 
     The profile's attacker model covers the code flow. A device code is not bound to the browser that approves
@@ -137,23 +137,23 @@ def _exclude_device_grant(client: Client) -> Problem | None:
     """
     if DEVICE_CODE not in client["grant_types"]:
         return None
-    return Problem("inconsistent", "The security profile fapi2 does not allow the device grant.")
+    return FieldProblem("inconsistent", "The security profile fapi2 does not allow the device grant.")
 
 
-def _require_https_redirects(client: Client) -> Problem | None:
+def _require_https_redirects(client: Client) -> FieldProblem | None:
     """Require https redirect URIs (FAPI 2.0 section 5.3.2.2)."""
     if all(uri.startswith("https://") for uri in client.get("redirect_uris") or ()):
         return None
-    return Problem("inconsistent", "The security profile fapi2 allows only https redirect URIs.")
+    return FieldProblem("inconsistent", "The security profile fapi2 allows only https redirect URIs.")
 
 
 def _require_algorithm(name: str) -> Rule:
     """Require an algorithm of the profile (FAPI 2.0 section 5.4.1)."""
 
-    def rule(client: Client) -> Problem | None:
+    def rule(client: Client) -> FieldProblem | None:
         if client.get(name) in (None, *FAPI2_ALGORITHMS):
             return None
-        return Problem(
+        return FieldProblem(
             "inconsistent", f"The security profile fapi2 allows only {', '.join(FAPI2_ALGORITHMS)}."
         )
 

@@ -1,4 +1,4 @@
-"""What a client may ask for on its own behalf."""
+"""Scopes that a client may request, for itself or for a user."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from app.rules.scopes import IDENTITY_SCOPES, disallowed_scopes, parse_scope
 
 
 def scopes_for_itself(asked: str, registered: Collection[str]) -> tuple[str, ...]:
-    """The scopes of a client_credentials token; all that the client may have when it asks for none.
+    """Return the scopes of a client_credentials token: the requested ones, or all that the client may have.
 
-    Identity scopes speak of a user, and there is none. Raises InvalidScope for more than was registered.
+    Identity scopes are left out, because there is no user. Raises InvalidScope for scopes that are not registered.
     """
     own = tuple(scope for scope in registered if scope not in IDENTITY_SCOPES)
     scopes = parse_scope(asked)
@@ -21,16 +21,16 @@ def scopes_for_itself(asked: str, registered: Collection[str]) -> tuple[str, ...
         )
     refused = disallowed_scopes(scopes, own)
     if refused:
-        raise InvalidScope("A scope was asked for that the client may not have for itself.").with_cause(
+        raise InvalidScope("The client may not request one of these scopes for itself.").with_cause(
             "scope_not_allowed", received=" ".join(refused), expected=own
         )
     return scopes or own
 
 
 def scopes_for_a_user(asked: str, registered: Collection[str]) -> tuple[str, ...]:
-    """The scopes that a client asks a person for; at least one (RFC 8628 section 3.1).
+    """Return the scopes that a client requests from a user, at least one (RFC 8628 section 3.1).
 
-    Raises InvalidScope for none, a malformed parameter, and more than was registered.
+    Raises InvalidScope for no scope, a malformed parameter, and scopes that are not registered.
     """
     scopes = parse_scope(asked)
     if not scopes:
@@ -39,7 +39,7 @@ def scopes_for_a_user(asked: str, registered: Collection[str]) -> tuple[str, ...
         )
     refused = disallowed_scopes(scopes, registered)
     if refused:
-        raise InvalidScope("A scope was asked for that the client was not registered for.").with_cause(
+        raise InvalidScope("The client is not registered for one of these scopes.").with_cause(
             "scope_not_allowed", received=" ".join(refused), expected=tuple(registered)
         )
     return scopes

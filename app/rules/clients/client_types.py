@@ -1,4 +1,4 @@
-"""Types of clients: what each one is, the defaults it fixes, and what it may choose instead."""
+"""Types of clients: what each one is, its defaults, and what else it may use."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ CLIENT_TYPES: Mapping[str, ClientType] = {
 
 
 def derive_type(fields: Mapping[str, Any]) -> str:
-    """The type of a client that names none, from its other fields. Values of a wrong type are passed by."""
+    """Return the type of a client from its other fields. Values with a wrong JSON type are ignored."""
     grants = _texts(fields.get("grant_types"))
     if grants and AUTHORIZATION_CODE not in grants:
         return "device" if DEVICE_CODE in grants else "machine"

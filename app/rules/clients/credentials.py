@@ -1,67 +1,60 @@
-"""Client secrets and initial access tokens: validation of their terms, and how long they are still needed."""
+"""Terms of a client secret: its name, its expiry, and when the secrets before it expire."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Annotated, Any
 
-from app.rules.fields import Findings, find_unknown, text_problem, type_name
+from app.rules.fields import ValidationErrors
+from app.rules.shapes import Between, Shape, Text, Time, check_shape, described, parse_time
 
-MAX_SECRET_LIFETIME = timedelta(days=3650)
+MAX_LIFETIME = timedelta(days=3650)
 MAX_OVERLAP_SECONDS = 90 * 86_400
-ROTATION_FIELDS = ("ends_in_seconds", "revoke_tokens")
-ACTIVE, EXPIRING, EXPIRED, REVOKED = "active", "expiring", "expired", "revoked"
-LIVE = frozenset({ACTIVE, EXPIRING})
-# A secret that expires within this time has the status "expiring".
-EXPIRING_WITHIN = timedelta(days=7)
-RECENTLY_USED = timedelta(days=1)
-UNUSED_AFTER = timedelta(days=14)
-MANY_TOKENS = 1000
-_UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
-# Long enough for a job that runs every half hour to have used the new secret. Uses are sampled once a minute.
-MIN_QUIET_TIME = timedelta(hours=1)
-MIN_REMINDER_LEAD, MAX_REMINDER_LEAD = timedelta(hours=1), timedelta(days=1)
-FIELDS = ("name", "expires_at", "expires_in_days", "max_uses")
-READ_ONLY = ("id", "hint", "uses", "status", "created_at", "created_by", "last_used_at", "revoked_at")
-DEFAULT_LIFETIME = timedelta(days=30)
-MAX_INITIAL_ACCESS_LIFETIME = timedelta(days=365)
-MAX_USES = 10_000
+
+_Overlap = Annotated[int, Between(0, MAX_OVERLAP_SECONDS, "seconds")]
+_RevokeTokens = Annotated[
+    bool, described("Revoke the tokens of the old secrets, including refresh tokens, when these expire.")
+]
+
+
+class NewCredential(Shape):
+    """A new client secret."""
+
+    name: Annotated[str, Text(100)] | None = None
+    expires_at: (
+        Annotated[Time, described("When the secret expires, in RFC 3339 with its time zone.")] | None
+    ) = None
+    retire_others_in_seconds: (
+        Annotated[_Overlap, described("When the existing secrets expire, in seconds from now.")] | None
+    ) = None
+
+
+class NewRotation(Shape):
+    """A new secret, and the expiry of those before it."""
+
+    expires_in_seconds: (
+        Annotated[_Overlap, described("If omitted, the overlap in the organization's settings.")] | None
+    ) = None
+    revoke_tokens: _RevokeTokens | None = None
+
+
+class RotationChange(Shape):
+    """Another expiry of the secrets that a rotation replaces."""
+
+    expires_in_seconds: (
+        Annotated[_Overlap, described("In seconds from now. 0 revokes the old secrets immediately.")] | None
+    ) = None
+    revoke_tokens: _RevokeTokens | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RotationTerms:
-    """When the old secrets of a rotation expire, and whether their tokens do, too. None means unchanged."""
+    """When the old secrets of a rotation expire, and whether their tokens are revoked then; None changes nothing."""
 
     ends_in_seconds: int | None
     revoke_tokens: bool | None
-
-
-@dataclass(frozen=True, slots=True)
-class SecretUse:
-    """When a secret was first and last used, and from how many IP addresses within 30 days."""
-
-    first_used_at: datetime | None
-    last_used_at: datetime | None
-    addresses: int
-
-
-@dataclass(frozen=True, slots=True)
-class RotationVerdict:
-    """Whether the old secrets can be revoked now, and an explanation."""
-
-    is_safe: bool
-    words: str
-
-
-@dataclass(frozen=True, slots=True)
-class RegistrationTokenTerms:
-    """The terms of an initial access token. ``max_uses`` None means no limit of its own."""
-
-    name: str
-    expires_at: datetime
-    max_uses: int | None
 
 
 def validate_secret_terms(
@@ -72,86 +65,49 @@ def validate_secret_terms(
     retire_others_in_seconds: Any,
     max_seconds: int | None,
 ) -> datetime | None:
-    """Return the expiry of a new secret in UTC, or None for the organization's default.
+    """Return the expiry of a new secret, or None if the organization's setting decides.
 
-    ``expires_at`` is an aware datetime or RFC 3339 text. Raises InvalidInput naming every wrong field.
+    ``expires_at`` is an aware datetime or RFC 3339 text; ``max_seconds`` is the organization's limit.
+    Raises InvalidInput with every invalid field.
     """
-    findings = Findings()
-    if name is not None:
-        findings.add_problem("name", text_problem(name, longest=100))
-    ends = None
-    if expires_at is not None:
-        ends = parse_expires_at(findings, expires_at)
-        if ends is not None:
-            _check_expiry(findings, now, ends, max_seconds)
-    if retire_others_in_seconds is not None:
-        _check_overlap(findings, "retire_others_in_seconds", retire_others_in_seconds)
-    findings.raise_if_any()
-    return ends
+    errors = ValidationErrors()
+    sent = {"name": name, "expires_at": expires_at, "retire_others_in_seconds": retire_others_in_seconds}
+    check_shape(errors, NewCredential, sent)
+    expiry = None
+    if not errors.has_error("expires_at") and (expiry := parse_time(expires_at)) is not None:
+        _check_expiry(errors, now, expiry, max_seconds)
+    errors.raise_if_any()
+    return expiry
 
 
 def validate_rotation_terms(fields: Mapping[str, Any]) -> RotationTerms:
-    """Validate the body of a rotation request. Raises InvalidInput naming every wrong field."""
-    findings = Findings()
-    find_unknown(findings, fields, ROTATION_FIELDS, synonyms={"retire_others_in_seconds": "ends_in_seconds"})
-    seconds, revoke_tokens = fields.get("ends_in_seconds"), fields.get("revoke_tokens")
-    if seconds is not None:
-        _check_overlap(findings, "ends_in_seconds", seconds)
-    if revoke_tokens is not None and not isinstance(revoke_tokens, bool):
-        findings.add(
-            "revoke_tokens", "wrong_type", f"This must be true or false, not {type_name(revoke_tokens)}."
-        )
-    findings.raise_if_any()
-    return RotationTerms(seconds, revoke_tokens)
+    """Return the terms in the body of a rotation. Raises InvalidInput with every invalid field."""
+    errors = ValidationErrors()
+    synonyms = {"retire_others_in_seconds": "expires_in_seconds", "ends_in_seconds": "expires_in_seconds"}
+    check_shape(errors, NewRotation, fields, synonyms=synonyms)
+    errors.raise_if_any()
+    return RotationTerms(fields.get("expires_in_seconds"), fields.get("revoke_tokens"))
 
 
-def validate_registration_terms(now: datetime, sent: Mapping[str, Any]) -> RegistrationTokenTerms:
-    """Validate the terms of an initial access token. Raises InvalidInput naming every wrong field."""
-    findings = Findings()
-    find_unknown(findings, sent, FIELDS, read_only=READ_ONLY)
-    name = sent.get("name")
-    if name is None:
-        findings.add("name", "required", "Enter a name that says who the token is for.")
-    else:
-        findings.add_problem("name", text_problem(name, longest=100))
-    days = _number(findings, sent, "expires_in_days", MAX_INITIAL_ACCESS_LIFETIME.days)
-    ends = now + (DEFAULT_LIFETIME if days is None else timedelta(days=days))
-    if sent.get("expires_at") is not None:
-        ends = parse_expires_at(findings, sent["expires_at"]) or ends
-        if days is not None:
-            findings.add("expires_at", "inconsistent", "Send expires_at or expires_in_days, not both.")
-        elif ends <= now:
-            findings.add("expires_at", "in_the_past", "This time is in the past.")
-        elif ends - now > MAX_INITIAL_ACCESS_LIFETIME:
-            findings.add(
-                "expires_at",
-                "too_far",
-                f"A token can be valid for at most {MAX_INITIAL_ACCESS_LIFETIME.days} days.",
-            )
-    uses = _number(findings, sent, "max_uses", MAX_USES)
-    findings.raise_if_any()
-    return RegistrationTokenTerms(str(name), ends, uses)
+def _check_expiry(errors: ValidationErrors, now: datetime, expiry: datetime, max_seconds: int | None) -> None:
+    if expiry <= now:
+        errors.add("expires_at", "in_the_past", "This time is in the past.")
+    elif expiry - now > MAX_LIFETIME:
+        errors.add("expires_at", "too_far", "A secret can be valid for at most ten years.")
+    elif max_seconds is not None and expiry - now > timedelta(seconds=max_seconds):
+        message = f"This organization allows secrets to be valid for at most {max_seconds} seconds."
+        errors.add("expires_at", "too_far", message)
 
 
-def parse_expires_at(findings: Findings, value: Any) -> datetime | None:
-    """Return ``expires_at`` in UTC, from RFC 3339 text or an aware datetime, or None with an error added."""
-    if isinstance(value, str):
-        try:
-            value = datetime.fromisoformat(value)
-        except ValueError:
-            value = None
-    if not isinstance(value, datetime) or value.tzinfo is None:
-        findings.add(
-            "expires_at",
-            "invalid_time",
-            "Send a time with a time zone, like 2030-01-31T12:00:00Z (RFC 3339).",
-        )
-        return None
-    try:
-        return value.astimezone(UTC)
-    except OverflowError:
-        findings.add("expires_at", "invalid_time", "This time is out of range.")
-        return None
+ACTIVE, EXPIRING, EXPIRED, REVOKED = "active", "expiring", "expired", "revoked"
+LIVE = frozenset({ACTIVE, EXPIRING})
+
+EXPIRING_WITHIN = timedelta(days=7)
+RECENTLY_USED = timedelta(days=1)
+UNUSED_AFTER = timedelta(days=14)
+MANY_TOKENS = 1000
+
+_UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
 
 
 def get_credential_status(
@@ -207,6 +163,50 @@ def describe_credential_use(
     return f"unused for {format_duration(unused)}: safe to revoke"
 
 
+def format_token_count(number: int) -> str:
+    """Format a count like ``12 tokens``, or ``1,000 tokens or more`` at the limit."""
+    return format_count(number, "token", "tokens") + (" or more" if number >= MANY_TOKENS else "")
+
+
+def format_count(number: int, one: str, many: str) -> str:
+    """Format a count like ``1 address`` or ``2 addresses``."""
+    return f"{number:,} {one if number == 1 else many}"
+
+
+def format_ago(now: datetime, then: datetime) -> str:
+    """Format a past time like ``3 minutes ago``."""
+    return f"{format_duration(now - then)} ago" if now - then >= timedelta(seconds=1) else "just now"
+
+
+def format_duration(length: timedelta) -> str:
+    """Format a duration like ``3 minutes``, in the largest unit of which there is at least one."""
+    seconds = max(1, int(length.total_seconds()))
+    size, unit = next((size, unit) for size, unit in _UNITS if seconds >= size)
+    return format_count(seconds // size, unit, f"{unit}s")
+
+
+# Uses are sampled each minute; a job that runs every half hour must have come by once on the new secret.
+MIN_QUIET_TIME = timedelta(hours=1)
+MIN_REMINDER_LEAD, MAX_REMINDER_LEAD = timedelta(hours=1), timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class SecretUse:
+    """When a secret was first and last used, and from how many IP addresses within 30 days."""
+
+    first_used_at: datetime | None
+    last_used_at: datetime | None
+    addresses: int
+
+
+@dataclass(frozen=True, slots=True)
+class RotationVerdict:
+    """Whether the old secrets can be revoked now, and an explanation."""
+
+    is_safe: bool
+    words: str
+
+
 def assess_rotation(now: datetime, *, new: SecretUse | None, old: Sequence[SecretUse]) -> RotationVerdict:
     """Assess a rotation: safe once the new secret is used and the old ones were unused for an hour since."""
     if new is None:
@@ -252,58 +252,67 @@ def is_reminder_due(
     return last_used_at > max(began_at, now - MAX_REMINDER_LEAD)
 
 
-def format_token_count(number: int) -> str:
-    """Format a count like ``12 tokens``, or ``1,000 tokens or more`` at the limit."""
-    return format_count(number, "token", "tokens") + (" or more" if number >= MANY_TOKENS else "")
+READ_ONLY = ("id", "hint", "uses", "status", "created_at", "created_by", "last_used_at", "revoked_at")
+DEFAULT_LIFETIME = timedelta(days=30)
+MAX_INITIAL_ACCESS_LIFETIME = timedelta(days=365)
+MAX_USES = 10_000
 
 
-def format_count(number: int, one: str, many: str) -> str:
-    """Format a count like ``1 address`` or ``2 addresses``."""
-    return f"{number:,} {one if number == 1 else many}"
+class NewRegistrationToken(Shape):
+    """A new initial access token."""
+
+    name: Annotated[str, Text(100), described("Who the token is for.")]
+    expires_at: (
+        Annotated[
+            Time,
+            described(
+                f"When it expires, in RFC 3339 with its time zone; at most {MAX_INITIAL_ACCESS_LIFETIME.days} days from now."
+            ),
+        ]
+        | None
+    ) = None
+    expires_in_days: (
+        Annotated[
+            int,
+            Between(1, MAX_INITIAL_ACCESS_LIFETIME.days),
+            described("Instead of `expires_at`. The default is 30 days."),
+        ]
+        | None
+    ) = None
+    max_uses: (
+        Annotated[
+            int, Between(1, MAX_USES), described("How many clients it may register. If null, any number.")
+        ]
+        | None
+    ) = None
 
 
-def format_ago(now: datetime, then: datetime) -> str:
-    """Format a past time like ``3 minutes ago``."""
-    return f"{format_duration(now - then)} ago" if now - then >= timedelta(seconds=1) else "just now"
+@dataclass(frozen=True, slots=True)
+class RegistrationTokenTerms:
+    """The terms of a new token. With ``max_uses`` None, only the organization's limit of clients applies."""
+
+    name: str
+    expires_at: datetime
+    max_uses: int | None
 
 
-def format_duration(length: timedelta) -> str:
-    """Format a duration like ``3 minutes``, in the largest unit of which there is at least one."""
-    seconds = max(1, int(length.total_seconds()))
-    size, unit = next((size, unit) for size, unit in _UNITS if seconds >= size)
-    return format_count(seconds // size, unit, f"{unit}s")
-
-
-def _check_expiry(findings: Findings, now: datetime, ends: datetime, max_seconds: int | None) -> None:
-    if ends <= now:
-        findings.add("expires_at", "in_the_past", "This time is in the past.")
-    elif ends - now > MAX_SECRET_LIFETIME:
-        findings.add("expires_at", "too_far", "A secret can be valid for at most ten years.")
-    elif max_seconds is not None and ends - now > timedelta(seconds=max_seconds):
-        findings.add(
-            "expires_at",
-            "too_far",
-            f"In this organization a secret can be valid for at most {max_seconds} seconds.",
-        )
-
-
-def _check_overlap(findings: Findings, field: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        message = f"This must be a whole number of seconds, not {type_name(value)}."
-        findings.add(field, "wrong_type", message)
-    elif not 0 <= value <= MAX_OVERLAP_SECONDS:
-        message = f"This must be from 0 to {MAX_OVERLAP_SECONDS} seconds."
-        findings.add(field, "out_of_range", message)
-
-
-def _number(findings: Findings, sent: Mapping[str, Any], field: str, maximum: int) -> int | None:
-    value = sent.get(field)
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool):
-        findings.add(field, "wrong_type", f"This must be a whole number, not {type_name(value)}.")
-        return None
-    if not 1 <= value <= maximum:
-        findings.add(field, "out_of_range", f"This must be from 1 to {maximum}.")
-        return None
-    return value
+def validate_registration_terms(now: datetime, sent: Mapping[str, Any]) -> RegistrationTokenTerms:
+    """Return the terms in a request. Raises InvalidInput with every invalid field."""
+    errors = ValidationErrors()
+    required = {"name": "Enter who the token is for."}
+    check_shape(errors, NewRegistrationToken, sent, read_only=READ_ONLY, required=required)
+    days, expiry = sent.get("expires_in_days"), parse_time(sent.get("expires_at"))
+    if expiry is not None:
+        if days is not None:
+            errors.add("expires_at", "inconsistent", "Send expires_at or expires_in_days, not both.")
+        elif expiry <= now:
+            errors.add("expires_at", "in_the_past", "This time is in the past.")
+        elif expiry - now > MAX_INITIAL_ACCESS_LIFETIME:
+            errors.add(
+                "expires_at",
+                "too_far",
+                f"A token can be valid for at most {MAX_INITIAL_ACCESS_LIFETIME.days} days.",
+            )
+    errors.raise_if_any()
+    default = now + (DEFAULT_LIFETIME if days is None else timedelta(days=days))
+    return RegistrationTokenTerms(sent["name"], expiry or default, sent.get("max_uses"))

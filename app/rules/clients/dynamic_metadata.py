@@ -1,8 +1,8 @@
-"""Client metadata in the words of RFC 7591, for clients that register themselves: read into ours, and told back.
+"""Dynamic client registration: client metadata of RFC 7591, converted to the fields of a client and back.
 
-Unlike the management API, which refuses what it does not know, this reads what strangers wrote for many servers:
-unknown names are ignored (RFC 7591 section 2), what cannot be had is left out or refused, and the answer says what
-the client got. Nothing here lets a caller choose a ``client_id``, its trust, its audiences or a management scope.
+Unlike the management API, which rejects unknown fields, this accepts metadata that was written for many servers:
+unknown names are ignored (RFC 7591 section 2), unavailable values are left out or rejected, and the response says what
+the client was registered with. A caller can't choose a ``client_id``, trust, audiences or a management scope.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from app.rules.clients.client_types import (
 from app.rules.clients.redirect_uris import is_loopback, is_private_scheme
 from app.rules.directory.permissions import ALL_PERMISSIONS
 from app.rules.errors import InvalidInput
-from app.rules.fields import Findings
+from app.rules.fields import ValidationErrors
 from app.rules.mail.email_addresses import is_email
 from app.rules.scopes import IDENTITY_SCOPES, format_scope, parse_scope, restrict_scopes
 
-# A person stands behind each of these and is asked. With client_credentials a stranger would give itself tokens.
+# In each of these grants a user consents. With client_credentials, anybody could issue tokens to themselves.
 GRANTS = (AUTHORIZATION_CODE, REFRESH_TOKEN, DEVICE_CODE)
 NATIVE, SPA, WEB, DEVICE = "native", "spa", "web", "device"
 UNNAMED = "Unnamed app"
-# In bytes. Every worker keeps thousands of clients in its memory, and strangers choose how large these are.
+# In bytes. Each worker caches thousands of clients, and anybody can choose the size of their metadata.
 LARGEST = 16 * 1024
 
-# Taken as they come: the checks of every client decide about them.
+# Copied unchanged: they are validated like the fields of every client.
 _AS_SENT = (
     "redirect_uris", "post_logout_redirect_uris", "jwks_uri", "client_uri", "logo_uri", "policy_uri", "tos_uri",
     "backchannel_logout_uri", "backchannel_logout_session_required", "initiate_login_uri", "subject_type",
@@ -53,9 +53,9 @@ FIELDS = ("name", "type", *_READ, *_AS_SENT)
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What an organization lets clients have that register themselves (DC-2).
+    """What clients that register themselves can have in an organization (DC-2).
 
-    ``scopes`` are all that it knows; ``default_scopes`` what a client gets that names none.
+    ``default_scopes`` are those of a client that requests none.
     """
 
     scopes: tuple[str, ...]
@@ -67,9 +67,9 @@ class Offer:
     def of(
         cls, settings: Mapping[str, Any], registry: tuple[str, ...], *, apis_by_default: bool = False
     ) -> Offer:
-        """The offer of an organization with these effective settings and these scopes in its registry.
+        """Return the offer of an organization with these effective settings and these scopes in its registry.
 
-        ``apis_by_default``: a client that names no scope may ask for those of the organization's APIs too.
+        With ``apis_by_default``, a client that requests no scopes also gets those of the organization's APIs.
         """
         scopes = tuple(name for name in registry if name not in ALL_PERMISSIONS)
         oauth = settings["oauth"]
@@ -82,33 +82,33 @@ class Offer:
 
 
 def as_fields(sent: Mapping[str, Any], offer: Offer) -> dict[str, Any]:
-    """The fields of ``register_client`` for metadata as RFC 7591 has it; ``null`` counts as not sent.
+    """Return the fields for ``register_client`` from RFC 7591 metadata; ``null`` means that a field is omitted.
 
-    Raises InvalidInput for what the client could not work without; values of a wrong type are left to the checks
-    that every client's fields go through.
+    Raises InvalidInput if a required value is unavailable. Values with a wrong JSON type are rejected later, by the
+    validation of every client's fields.
     """
     given = {name: value for name, value in sent.items() if value is not None}
-    findings = Findings()
+    errors = ValidationErrors()
     fields = {name: given[name] for name in _AS_SENT if name in given}
     fields["name"] = given.get("client_name") or _name_from(given)
     fields |= _tolerantly(given)
-    fields["token_endpoint_auth_method"] = _method(given, offer, findings)
+    fields["token_endpoint_auth_method"] = _method(given, offer, errors)
     fields["type"] = _type(given, fields["token_endpoint_auth_method"])
-    fields["grant_types"] = _grant_types(given, offer, fields["type"], findings)
+    fields["grant_types"] = _grant_types(given, offer, fields["type"], errors)
     if "response_types" in given:
-        fields["response_types"] = _response_types(given["response_types"], fields["grant_types"], findings)
-    fields["scopes"] = _scopes(given, offer, fields["grant_types"], findings)
-    findings.raise_if_any()
+        fields["response_types"] = _response_types(given["response_types"], fields["grant_types"], errors)
+    fields["scopes"] = _scopes(given, offer, fields["grant_types"], errors)
+    errors.raise_if_any()
     return fields
 
 
 def replacing(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of ``update_client`` that leave nothing from before: what is not there has its default again."""
+    """Return the fields for ``update_client`` that replace all metadata: omitted fields get their defaults."""
     return {name: None for name in FIELDS if name not in ("name", "type")} | dict(fields)
 
 
 def as_document(client: ClientMetadata, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What the client is, in the words of RFC 7591; only what it has."""
+    """Return the RFC 7591 metadata of a client, without empty values."""
     oauth = settings["oauth"]
     document: dict[str, Any] = {
         "client_name": client.name,
@@ -130,7 +130,7 @@ def as_document(client: ClientMetadata, settings: Mapping[str, Any]) -> dict[str
 
 
 def refusal_code(error: InvalidInput) -> str:
-    """The error code of RFC 7591 section 3.2.2 for a refusal of metadata."""
+    """Return the error code of RFC 7591 section 3.2.2 for invalid metadata."""
     return (
         "invalid_redirect_uri"
         if (error.field or "").startswith("redirect_uris")
@@ -139,20 +139,20 @@ def refusal_code(error: InvalidInput) -> str:
 
 
 def refusal_words(error: InvalidInput) -> str:
-    """The refusal in characters that an ``error_description`` may have (RFC 6749 section 5.2); quotes no input.
+    """Return the message with characters that ``error_description`` allows (RFC 6749 section 5.2).
 
-    Messages name fields and the values that are allowed; what was sent stands in none of them.
+    It contains field names and allowed values, never the input.
     """
     words = error.errors[0].message if error.errors else error.description
-    named = f"{_WIRE_NAMES.get(error.field or '', error.field)}: {words}" if error.field else words
+    named = f"{_RFC7591_NAMES.get(error.field or '', error.field)}: {words}" if error.field else words
     return "".join(char for char in named.replace('"', "'") if " " <= char <= "~" and char != "\\")
 
 
-_WIRE_NAMES = {"name": "client_name", "scopes": "scope", "type": "application_type"}
+_RFC7591_NAMES = {"name": "client_name", "scopes": "scope", "type": "application_type"}
 
 
 def _tolerantly(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Contacts that are e-mail addresses and keys that sign: others are meant for servers that use them."""
+    """Return the valid contacts and the signing keys. Others are meant for other servers and are ignored."""
     fields: dict[str, Any] = {}
     contacts, jwks = given.get("contacts"), given.get("jwks")
     if isinstance(contacts, list):
@@ -165,22 +165,20 @@ def _tolerantly(given: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _method(given: Mapping[str, Any], offer: Offer, findings: Findings) -> Any:
+def _method(given: Mapping[str, Any], offer: Offer, errors: ValidationErrors) -> Any:
     wanted = given.get("token_endpoint_auth_method")
     if wanted is None:
         keys = "jwks" in given or "jwks_uri" in given
         order = (BASIC, POST, PRIVATE_KEY_JWT, NONE) if keys else (BASIC, POST, NONE)
         wanted = next((name for name in order if name in offer.auth_methods), order[0])
-    # RFC 8252 section 8.5: an app on somebody's device keeps no secret, whatever it says.
+    # RFC 8252 section 8.5: an app on a user's device can't keep a secret.
     if not isinstance(wanted, str):
         return wanted
     if wanted in SECRET_METHODS and any(is_private_scheme(uri) for uri in _texts(given.get("redirect_uris"))):
         wanted = NONE
     if wanted not in offer.auth_methods:
         listed = ", ".join(offer.auth_methods)
-        findings.add(
-            "token_endpoint_auth_method", "not_allowed", f"Clients may authenticate here by: {listed}."
-        )
+        errors.add("token_endpoint_auth_method", "not_allowed", f"This must be one of: {listed}.")
     return wanted
 
 
@@ -197,7 +195,7 @@ def _type(given: Mapping[str, Any], method: Any) -> str:
     return NATIVE if is_native else SPA
 
 
-def _grant_types(given: Mapping[str, Any], offer: Offer, kind: str, findings: Findings) -> Any:
+def _grant_types(given: Mapping[str, Any], offer: Offer, kind: str, errors: ValidationErrors) -> Any:
     asked = given.get("grant_types", [AUTHORIZATION_CODE])
     if not isinstance(asked, list) or not all(isinstance(name, str) for name in asked):
         return asked
@@ -205,34 +203,32 @@ def _grant_types(given: Mapping[str, Any], offer: Offer, kind: str, findings: Fi
     kept = [name for name in dict.fromkeys(asked) if name in offer.grant_types and name in possible]
     if AUTHORIZATION_CODE not in kept and DEVICE_CODE not in kept:
         usable = ", ".join(name for name in offer.grant_types if name != REFRESH_TOKEN) or "none"
-        findings.add(
-            "grant_types", "not_allowed", f"Clients that register themselves can use here: {usable}."
-        )
+        errors.add("grant_types", "not_allowed", f"Available grant types: {usable}.")
     return kept
 
 
-def _response_types(asked: Any, grants: Any, findings: Findings) -> Any:
+def _response_types(asked: Any, grants: Any, errors: ValidationErrors) -> Any:
     if not isinstance(asked, list) or not isinstance(grants, list):
         return asked
     if AUTHORIZATION_CODE not in grants:
         return []
     if "code" not in asked:
-        findings.add("response_types", "not_allowed", "The only response type here is code.")
+        errors.add("response_types", "not_allowed", "The only available response type is code.")
     return ["code"]
 
 
-def _scopes(given: Mapping[str, Any], offer: Offer, grants: Any, findings: Findings) -> list[str]:
+def _scopes(given: Mapping[str, Any], offer: Offer, grants: Any, errors: ValidationErrors) -> list[str]:
     without = () if REFRESH_TOKEN in _texts(grants) else ("offline_access",)
     sent = given.get("scope")
     if not sent:
         return [name for name in offer.default_scopes if name not in without]
     asked = parse_scope(sent) if isinstance(sent, str) else None
     if asked is None:
-        findings.add("scopes", "invalid_scope", "This must be one string of scopes, separated by spaces.")
+        errors.add("scopes", "invalid_scope", "Enter the scopes as one string, separated by spaces.")
         return []
     kept = [name for name in restrict_scopes(asked, offer.scopes) if name not in without]
     if not kept:
-        findings.add("scopes", "unknown_scope", "None of these scopes can be had here.")
+        errors.add("scopes", "unknown_scope", "None of these scopes is available.")
     return kept
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, unquote, unquote_plus, urlsplit
 
-from app.rules.fields import Problem
+from app.rules.fields import FieldProblem
 
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 MAX_URI_LENGTH = 2000
@@ -67,20 +67,20 @@ def match_redirect_uri(sent: str, registered: Iterable[str], *, client_type: str
 
 def redirect_uri_problem(
     value: object, *, client_type: str, allowed_hosts: Sequence[str] = ()
-) -> Problem | None:
+) -> FieldProblem | None:
     """Return why the value cannot be registered as a redirect URI, or None.
 
     ``allowed_hosts`` are the organization's (exact, or ``*.example.com``). An empty list allows every host.
     Loopback and private-use schemes are exempt, because they stay on the user's device.
     """
     if not isinstance(value, str):
-        return Problem("wrong_type", "A redirect URI must be a string.")
+        return FieldProblem("wrong_type", "A redirect URI must be a string.")
     problem = _characters_problem(value)
     if problem is not None:
         return problem
     match = _URI.fullmatch(value)
     if match is None:
-        return Problem("not_absolute", "Enter the complete URL, beginning with https://.")
+        return FieldProblem("not_absolute", "Enter the complete URL, beginning with https://.")
     scheme, authority, path, query = match[1], match[2], match[3], match[4]
     problem = _scheme_problem(scheme, authority, client_type)
     if problem is None and authority is not None:
@@ -90,18 +90,18 @@ def redirect_uri_problem(
     return problem
 
 
-def web_url_problem(value: object) -> Problem | None:
+def web_url_problem(value: object) -> FieldProblem | None:
     """Return why the value is not an https URL with a host name (client_uri, jwks_uri …), or None."""
     if not isinstance(value, str):
-        return Problem("wrong_type", "A URL must be a string.")
+        return FieldProblem("wrong_type", "A URL must be a string.")
     problem = _characters_problem(value)
     match = _URI.fullmatch(value)
     if problem is None and (match is None or match[1] != "https" or not match[2]):
-        problem = Problem("not_https", "Enter the complete URL, beginning with https://.")
+        problem = FieldProblem("not_https", "Enter the complete URL, beginning with https://.")
     if problem is None and match is not None:
         problem = _authority_problem("https", match[2], ()) or _path_problem(match[3])
         if problem is None and match[2].partition(":")[0] in ("localhost", "127.0.0.1", "["):
-            problem = Problem("loopback", "This URL leads to the visitor's own device.")
+            problem = FieldProblem("loopback", "This URL leads to the visitor's own device.")
     return problem
 
 
@@ -162,106 +162,106 @@ def find_sector(document: Mapping[str, Any]) -> str | None:
     return hosts.pop() if len(hosts) == 1 else None
 
 
-def sector_problem(document: Mapping[str, Any]) -> Problem | None:
+def sector_problem(document: Mapping[str, Any]) -> FieldProblem | None:
     """Return why a pairwise client's sector cannot be determined, or None."""
     if document.get("subject_type") != PAIRWISE or find_sector(document) is not None:
         return None
-    return Problem(
+    return FieldProblem(
         "inconsistent",
         "A pairwise client needs redirect URIs with one common host, or a sector_identifier_uri.",
     )
 
 
-def sector_document_problem(listed: Any, document: Mapping[str, Any]) -> Problem | None:
+def sector_document_problem(listed: Any, document: Mapping[str, Any]) -> FieldProblem | None:
     """Return why the sector document does not cover the client's redirect URIs, or None.
 
     ``listed`` is the document's content, which must be an array that contains each of them.
     """
     if not isinstance(listed, list):
-        return Problem("bad_document", "There is no JSON array of redirect URIs at this URL.")
+        return FieldProblem("bad_document", "There is no JSON array of redirect URIs at this URL.")
     missing = [uri for uri in document.get("redirect_uris") or () if uri not in listed]
     if missing:
-        return Problem("not_listed", f"The array at this URL does not contain {missing[0]}.")
+        return FieldProblem("not_listed", f"The array at this URL does not contain {missing[0]}.")
     return None
 
 
-def _characters_problem(uri: str) -> Problem | None:
+def _characters_problem(uri: str) -> FieldProblem | None:
     if not uri:
-        return Problem("required", "This must not be empty.")
+        return FieldProblem("required", "This must not be empty.")
     if len(uri) > MAX_URI_LENGTH:
-        return Problem(
+        return FieldProblem(
             "too_long", f"This has {len(uri)} characters, and at most {MAX_URI_LENGTH} are allowed."
         )
     if not uri.isascii():
-        return Problem(
+        return FieldProblem(
             "not_ascii", "Only ASCII is allowed. Write an international host name in its xn-- form."
         )
     if any(char <= " " or char == "\x7f" for char in uri):
-        return Problem("forbidden_character", "This contains a space, a line break or a control character.")
+        return FieldProblem(
+            "forbidden_character", "This contains a space, a line break or a control character."
+        )
     for char, code, message in (
         ("\\", "backslash", "Use / instead of \\. Browsers treat both as the same."),
         ("#", "fragment", "Remove the part from # on. A fragment is not allowed (RFC 6749 section 3.1.2)."),
         ("*", "wildcard", "Wildcards are not allowed. Register each URI."),
     ):
         if char in uri:
-            return Problem(code, message)
+            return FieldProblem(code, message)
     if _CHARACTERS.fullmatch(uri) is None:
-        return Problem(
+        return FieldProblem(
             "forbidden_character", "This contains a character that must be percent-encoded in a URI."
         )
     if _BROKEN_ESCAPE.search(uri):
-        return Problem("broken_escape", "Each % must be followed by two hexadecimal digits.")
+        return FieldProblem("broken_escape", "Each % must be followed by two hexadecimal digits.")
     if _ESCAPED_CONTROL.search(uri):
-        return Problem("forbidden_character", "This contains a percent-encoded control character.")
+        return FieldProblem("forbidden_character", "This contains a percent-encoded control character.")
     return None
 
 
-def _scheme_problem(scheme: str, authority: str | None, client_type: str) -> Problem | None:
+def _scheme_problem(scheme: str, authority: str | None, client_type: str) -> FieldProblem | None:
     lowered = scheme.lower()
     if lowered in _DANGEROUS_SCHEMES:
-        return Problem("forbidden_scheme", f"The scheme {lowered} is not allowed.")
+        return FieldProblem("forbidden_scheme", f"The scheme {lowered} is not allowed.")
     if scheme != lowered:
-        return Problem("upper_case", "Write scheme and host in lower case, as browsers send them.")
+        return FieldProblem("upper_case", "Write scheme and host in lower case, as browsers send them.")
     if scheme in ("https", "http"):
         if not authority:
-            return Problem("no_host", f"A host must follow {scheme}://.")
+            return FieldProblem("no_host", f"A host must follow {scheme}://.")
         return None
     if _PRIVATE_SCHEME.fullmatch(scheme) is None:
-        return Problem(
+        return FieldProblem(
             "forbidden_scheme",
             "Use https, or for an app a scheme based on your domain, like com.example.app:/callback.",
         )
     if client_type != "native":
-        return Problem("forbidden_scheme", "Only a client of type native may use an app's own scheme.")
+        return FieldProblem("forbidden_scheme", "Only a client of type native may use an app's own scheme.")
     return None
 
 
-def _authority_problem(scheme: str, authority: str, allowed_hosts: Sequence[str]) -> Problem | None:
+def _authority_problem(scheme: str, authority: str, allowed_hosts: Sequence[str]) -> FieldProblem | None:
     if "@" in authority:
-        return Problem("userinfo", "Remove the user name before @.")
+        return FieldProblem("userinfo", "Remove the user name before @.")
     host, port = _split_port(authority)
     if port is not None and (_PORT.fullmatch(port) is None or int(port) > 65535):
-        return Problem("bad_port", "The port must be a number from 1 to 65535.")
+        return FieldProblem("bad_port", "The port must be a number from 1 to 65535.")
     if scheme not in ("https", "http"):
         return (
-            None
-            if host == "" or _HOST.fullmatch(host)
-            else Problem("bad_host", "This is not a valid host name.")
+            None if host == "" or _HOST.fullmatch(host) else FieldProblem("bad_host", "This is no host name.")
         )
     if host in _LOOPBACK_HOSTS:
         return None
     if host.startswith("[") or _NUMERIC_LABEL.fullmatch(host.rpartition(".")[2]):
-        return Problem(
+        return FieldProblem(
             "ip_address", "Use a host name. The only IP addresses allowed are 127.0.0.1 and [::1]."
         )
     if host != host.lower():
-        return Problem("upper_case", "Write scheme and host in lower case, as browsers send them.")
+        return FieldProblem("upper_case", "Write scheme and host in lower case, as browsers send them.")
     if len(host) > 253 or _HOST.fullmatch(host) is None:
-        return Problem("bad_host", "This is not a valid host name.")
+        return FieldProblem("bad_host", "This is not a valid host name.")
     if scheme == "http":
-        return Problem("not_https", "Use https. Only 127.0.0.1, [::1] and localhost can use http.")
+        return FieldProblem("not_https", "Use https. Only 127.0.0.1, [::1] and localhost can use http.")
     if allowed_hosts and not any(_host_allows(pattern, host) for pattern in allowed_hosts):
-        return Problem(
+        return FieldProblem(
             "host_not_allowed", f"This organization allows only these hosts: {', '.join(allowed_hosts)}."
         )
     return None
@@ -284,20 +284,22 @@ def _host_allows(pattern: str, host: str) -> bool:
     return host.endswith(pattern[1:]) if pattern.startswith("*.") else host == pattern
 
 
-def _path_problem(path: str) -> Problem | None:
+def _path_problem(path: str) -> FieldProblem | None:
     segments = re.split(r"[/\\]", unquote(path, "latin-1"))
     if any(segment in (".", "..") for segment in segments):
-        return Problem("dot_segment", "Remove the . and .. segments. Browsers resolve them to another path.")
+        return FieldProblem(
+            "dot_segment", "Remove the . and .. segments. Browsers resolve them to another path."
+        )
     if "\\" in unquote(path, "latin-1"):
-        return Problem("backslash", "An encoded backslash is not allowed in the path.")
+        return FieldProblem("backslash", "An encoded backslash is not allowed in the path.")
     return None
 
 
-def _query_problem(query: str | None) -> Problem | None:
+def _query_problem(query: str | None) -> FieldProblem | None:
     for part in re.split("[&;]", query or ""):
         name = unquote_plus(part.partition("=")[0]).strip().lower()
         if name in _RESERVED_PARAMETERS:
-            return Problem(
+            return FieldProblem(
                 "reserved_parameter", f'The query must not contain "{name}", because the response adds it.'
             )
     return None

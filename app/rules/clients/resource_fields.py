@@ -1,23 +1,34 @@
-"""Resources as the API takes them: their fields, the scopes inside, and one message for each wrong one."""
+"""Fields of a resource (an API) and of its scopes, declared once for requests, JSON and the OpenAPI document."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import fields as fields_of
-from typing import Any
+from typing import Annotated, Any
 
+from app.rules.clients.client_fields import TOKEN_FORMATS, scope_problem
+from app.rules.clients.resource_indicators import MAX_IDENTIFIER_LENGTH as MAX_IDENTIFIER_LENGTH
 from app.rules.clients.resource_indicators import identifier_problem, is_service_url
 from app.rules.directory.permissions import ALL_PERMISSIONS
-from app.rules.fields import Findings, Problem, find_unknown, text_problem, type_name
-from app.rules.scopes import IDENTITY_SCOPES, is_scope
-from app.rules.scopes import MAX_SCOPE_LENGTH as LONGEST_SCOPE
+from app.rules.fields import FieldProblem, ValidationErrors
+from app.rules.scopes import IDENTITY_SCOPES
+from app.rules.scopes import MAX_SCOPE_LENGTH as MAX_SCOPE_LENGTH
+from app.rules.shapes import (
+    Between,
+    Items,
+    OneOf,
+    Rule,
+    Shape,
+    Text,
+    check_shape,
+    create_shape,
+    described,
+)
 
 STATUS = ("active", "disabled")
-TOKEN_FORMATS = ("opaque", "jwt")
-LEAST_SECONDS, MOST_SECONDS, MOST_JWT_SECONDS = 60, 86_400, 3_600
-MOST_SCOPES = 100
-LONGEST_NAME, LONGEST_TITLE, LONGEST_DESCRIPTION = 100, 200, 1000
+MIN_TTL_SECONDS, MAX_TTL_SECONDS, MAX_JWT_TTL_SECONDS = 60, 86_400, 3_600
+MAX_SCOPES = 100
 READ_ONLY = frozenset({"id", "organization_id", "created_at", "created_by", "updated_at"})
 _SYNONYMS = {
     "uri": "identifier",
@@ -28,17 +39,46 @@ _SYNONYMS = {
     "access_token_ttl": "access_token_ttl_seconds",
     "enabled": "status",
 }
-_SCOPE_FIELDS = ("name", "title", "description")
+_REQUIRED = {
+    "identifier": "Enter an identifier for the API, such as https://api.example.com.",
+    "name": "Enter a name for the API.",
+}
 
 
-def wants_words(name: str) -> str:
-    """What is said of a scope that has no title."""
-    return f'The scope "{name}" wants words for the consent page: people see its bare name.'
+def missing_title_warning(name: str) -> str:
+    """Return the warning for a scope that has no title."""
+    return f'The scope "{name}" has no title. The consent page shows its name instead.'
+
+
+def _scope_name_problem(name: str) -> FieldProblem | None:
+    if name in ALL_PERMISSIONS or name in IDENTITY_SCOPES:
+        return FieldProblem("reserved", "This scope is reserved for the service.")
+    return scope_problem(name)
+
+
+ScopeTitle = Annotated[str, Text(200), described("A verb and its object, in the user's words.")]
+ScopeDescription = Annotated[str, Text(1000), described("What the scope allows, for users.")]
+_ScopeName = Annotated[str, Rule(_scope_name_problem, (("minLength", 1), ("maxLength", MAX_SCOPE_LENGTH)))]
+
+
+class ResourceScope(Shape):
+    """A scope of a resource."""
+
+    name: _ScopeName
+    title: ScopeTitle | None = None
+    description: ScopeDescription | None = None
+
+
+class ScopeText(Shape):
+    """The text that the consent page shows for a scope."""
+
+    title: ScopeTitle | None = None
+    description: ScopeDescription | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ScopeWords:
-    """A scope of a resource; without a title it wants words for the consent page."""
+    """A scope of a resource; without a title, the consent page shows its name."""
 
     name: str
     title: str | None = None
@@ -47,57 +87,88 @@ class ScopeWords:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceFields:
-    """What an organization decides about a resource. None leaves format and life to client and organization."""
+    """The fields of a resource. With None, the client or the organization decides about format and lifetime."""
 
-    identifier: str
-    name: str
-    description: str = ""
-    access_token_format: str | None = None
-    access_token_ttl_seconds: int | None = None
-    scopes: tuple[ScopeWords, ...] = ()
-    status: str = "active"
+    identifier: Annotated[
+        str,
+        Rule(identifier_problem, (("minLength", 1), ("maxLength", MAX_IDENTIFIER_LENGTH))),
+        described("The resource indicator (RFC 8707) and audience of its tokens. It can't be changed."),
+    ]
+    name: Annotated[str, Text(100), described("The name that users see when they are asked for consent.")]
+    description: Annotated[str, Text(1000, min_length=0, multiline=True)] = ""
+    access_token_format: (
+        Annotated[str, OneOf(TOKEN_FORMATS), described("If null, the client's or organization's format.")]
+        | None
+    ) = None
+    access_token_ttl_seconds: (
+        Annotated[
+            int,
+            Between(MIN_TTL_SECONDS, MAX_TTL_SECONDS, "seconds"),
+            described(f"If null, the organization's lifetime. For JWTs, at most {MAX_JWT_TTL_SECONDS}."),
+        ]
+        | None
+    ) = None
+    scopes: Annotated[tuple[ScopeWords, ...], described("All scopes of the resource.")] = ()
+    status: Annotated[str, OneOf(STATUS), described("No tokens are issued for a disabled resource.")] = (
+        "active"
+    )
 
     @property
     def warnings(self) -> list[str]:
-        """A sentence for each scope that people would see by its bare name alone when they are asked for consent."""
-        return [wants_words(scope.name) for scope in self.scopes if scope.title is None]
+        """A warning for each scope without a title."""
+        return [missing_title_warning(scope.name) for scope in self.scopes if scope.title is None]
 
 
 FIELDS = tuple(field.name for field in fields_of(ResourceFields))
+_SentScopes = (
+    Annotated[
+        tuple[ResourceScope, ...],
+        Items(MAX_SCOPES, unique=False),
+        described("All scopes of the resource. Scopes that are left out are deleted."),
+    ]
+    | None
+)
+NewResource = create_shape(
+    "NewResource",
+    ResourceFields,
+    required=("identifier", "name"),
+    without=("scopes",),
+    extra={"scopes": _SentScopes},
+)
+ResourceChange = create_shape(
+    "ResourceChange",
+    ResourceFields,
+    not_null=("identifier", "name"),
+    without=("scopes",),
+    extra={"scopes": _SentScopes},
+)
 
 
 def complete(sent: Mapping[str, Any], base_url: str) -> ResourceFields:
-    """The fields of a new resource. Raises InvalidInput naming every wrong one at once."""
-    findings = Findings()
-    find_unknown(findings, sent, FIELDS, synonyms=_SYNONYMS, read_only=READ_ONLY)
-    for name in ("identifier", "name"):
-        if sent.get(name) is None:
-            findings.add(
-                name, "required", f"A resource needs {'an identifier' if name[0] == 'i' else 'a name'}."
-            )
-    return _checked(findings, {}, sent, base_url)
+    """Return the fields of a new resource. Raises InvalidInput with every invalid field."""
+    errors = ValidationErrors()
+    check_shape(errors, NewResource, sent, synonyms=_SYNONYMS, read_only=READ_ONLY, required=_REQUIRED)
+    return _checked(errors, {}, sent, base_url)
 
 
 def change(current: ResourceFields, sent: Mapping[str, Any], base_url: str) -> ResourceFields:
-    """The fields after a change: what is sent is replaced, ``null`` returns to the default, the rest stays.
+    """Return the fields after a change: fields in ``sent`` are replaced, and ``null`` restores the default.
 
-    The identifier is in tokens and in the configuration of who checks them: it stays. Raises InvalidInput.
+    The identifier can't change: it is in tokens and in the configuration of APIs. Raises InvalidInput with every
+    invalid field.
     """
-    findings = Findings()
-    find_unknown(findings, sent, FIELDS, synonyms=_SYNONYMS, read_only=READ_ONLY)
+    errors = ValidationErrors()
     if sent.get("identifier", current.identifier) != current.identifier:
-        findings.add(
-            "identifier", "fixed", "The identifier stays as it was. Define another resource instead."
-        )
-    if "name" in sent and sent["name"] is None:
-        findings.add("name", "required", "A resource needs a name.")
-    kept = {name: getattr(current, name) for name in FIELDS if name not in sent or name == "identifier"}
+        message = "The identifier can't be changed. Create another API instead."
+        errors.add("identifier", "immutable", message)
+    check_shape(errors, ResourceChange, sent, synonyms=_SYNONYMS, read_only=READ_ONLY, required=_REQUIRED)
+    unchanged = {name: getattr(current, name) for name in FIELDS if name not in sent or name == "identifier"}
     changes = {name: value for name, value in sent.items() if name != "identifier"}
-    return _checked(findings, kept, changes, base_url)
+    return _checked(errors, unchanged, changes, base_url)
 
 
 def changed_fields(before: ResourceFields, after: ResourceFields) -> list[str]:
-    """The names of the fields that differ, in their order; that of scopes means nothing."""
+    """Return the names of the fields that differ. The order of scopes has no meaning."""
     return [name for name in FIELDS if _compared(before, name) != _compared(after, name)]
 
 
@@ -105,98 +176,38 @@ def _compared(fields: ResourceFields, name: str) -> Any:
     return frozenset(fields.scopes) if name == "scopes" else getattr(fields, name)
 
 
-def check_words(findings: Findings, sent: Mapping[str, Any], at: str = "") -> None:
-    """Note what is wrong with the title and description of a scope; ``at`` is what stands before their names."""
-    for name, longest in (("title", LONGEST_TITLE), ("description", LONGEST_DESCRIPTION)):
-        if sent.get(name) is not None:
-            findings.add_problem(f"{at}{name}", text_problem(sent[name], longest=longest))
-
-
 def _checked(
-    findings: Findings, kept: Mapping[str, Any], sent: Mapping[str, Any], base_url: str
+    errors: ValidationErrors, unchanged: Mapping[str, Any], sent: Mapping[str, Any], base_url: str
 ) -> ResourceFields:
     given = {name: value for name, value in sent.items() if name in FIELDS and value is not None}
-    if "identifier" in given:
-        _check_identifier(findings, given["identifier"], base_url)
-    if "name" in given:
-        findings.add_problem("name", text_problem(given["name"], longest=LONGEST_NAME))
-    if "description" in given:
-        problem = text_problem(given["description"], longest=LONGEST_DESCRIPTION, shortest=0, lines=True)
-        findings.add_problem("description", problem)
-    for name, choices in (("access_token_format", TOKEN_FORMATS), ("status", STATUS)):
-        if name in given and given[name] not in choices:
-            findings.add(name, "not_allowed", f"This must be one of: {', '.join(choices)}.")
-    if "access_token_ttl_seconds" in given:
-        findings.add_problem("access_token_ttl_seconds", _seconds_problem(given["access_token_ttl_seconds"]))
+    identifier = given.get("identifier")
+    if isinstance(identifier, str) and is_service_url(identifier, base_url):
+        message = "This URL belongs to this service. Enter the identifier of another API."
+        errors.add("identifier", "own_resource", message)
     if "scopes" in given:
-        given["scopes"] = _scopes(findings, given["scopes"])
-    merged = {**kept, **given}
-    if not findings.touches("access_token_ttl_seconds"):
-        _check_life(findings, merged)
-    findings.raise_if_any()
+        given["scopes"] = _scopes(errors, given["scopes"])
+    merged = {**unchanged, **given}
+    if not errors.has_error("access_token_ttl_seconds"):
+        _check_jwt_lifetime(errors, merged)
+    errors.raise_if_any()
     return ResourceFields(**merged)
 
 
-def _check_identifier(findings: Findings, identifier: Any, base_url: str) -> None:
-    is_uri = not findings.add_problem("identifier", identifier_problem(identifier))
-    if is_uri and is_service_url(identifier, base_url):
-        message = "This is an address of the service itself: its tokens are for it alone."
-        findings.add("identifier", "own_resource", message)
-
-
-def _check_life(findings: Findings, merged: Mapping[str, Any]) -> None:
+def _check_jwt_lifetime(errors: ValidationErrors, merged: Mapping[str, Any]) -> None:
     seconds = merged.get("access_token_ttl_seconds")
-    if merged.get("access_token_format") == "jwt" and seconds is not None and seconds > MOST_JWT_SECONDS:
-        message = (
-            f"A JWT outlives its revocation where nobody asks about it: at most {MOST_JWT_SECONDS} seconds."
-        )
-        findings.add("access_token_ttl_seconds", "out_of_range", message)
+    if merged.get("access_token_format") == "jwt" and seconds is not None and seconds > MAX_JWT_TTL_SECONDS:
+        # An API that does not use introspection accepts a revoked JWT until it expires.
+        message = f"JWT access tokens can be valid for at most {MAX_JWT_TTL_SECONDS} seconds."
+        errors.add("access_token_ttl_seconds", "out_of_range", message)
 
 
-def _seconds_problem(value: Any) -> Problem | None:
-    if not isinstance(value, int) or isinstance(value, bool):
-        return Problem("wrong_type", f"This must be a whole number of seconds, not {type_name(value)}.")
-    if not LEAST_SECONDS <= value <= MOST_SECONDS:
-        return Problem("out_of_range", f"This must be from {LEAST_SECONDS} to {MOST_SECONDS} seconds.")
-    return None
-
-
-def _scopes(findings: Findings, value: Any) -> tuple[ScopeWords, ...]:
-    if not isinstance(value, (list, tuple)):
-        findings.add("scopes", "wrong_type", f"This must be an array, not {type_name(value)}.")
-        return ()
-    if len(value) > MOST_SCOPES:
-        findings.add(
-            "scopes", "too_many", f"There are {len(value)} entries; at most {MOST_SCOPES} are allowed."
-        )
-        return ()
+def _scopes(errors: ValidationErrors, sent: Any) -> tuple[ScopeWords, ...]:
     found: dict[str, ScopeWords] = {}
-    for position, item in enumerate(value):
-        at = f"scopes[{position}]"
-        if not isinstance(item, dict):
-            findings.add(at, "wrong_type", f"This must be an object with a name, not {type_name(item)}.")
-            continue
-        for name in item:
-            if name not in _SCOPE_FIELDS:
-                findings.add(f"{at}.{name[:64]}", "unknown_field", "A scope has name, title and description.")
-        check_words(findings, item, f"{at}.")
-        name = item.get("name")
-        if findings.add_problem(f"{at}.name", _scope_name_problem(name)):
+    for position, entry in enumerate(sent if isinstance(sent, (list, tuple)) else ()):
+        name = entry.get("name") if isinstance(entry, dict) else None
+        if not isinstance(name, str):
             continue
         if name in found:
-            findings.add(f"{at}.name", "duplicate", "This stands in the list already.")
-        found[name] = ScopeWords(name, item.get("title"), item.get("description"))
+            errors.add(f"scopes[{position}].name", "duplicate", "Duplicate entry.")
+        found[name] = ScopeWords(name, entry.get("title"), entry.get("description"))
     return tuple(found.values())
-
-
-def _scope_name_problem(name: Any) -> Problem | None:
-    if not isinstance(name, str):
-        return Problem("wrong_type", f"A scope needs a name, which is a string, not {type_name(name)}.")
-    if not is_scope(name):
-        message = (
-            f"A scope is 1 to {LONGEST_SCOPE} printable ASCII characters without space, quote and backslash."
-        )
-        return Problem("invalid_scope", message)
-    if name in ALL_PERMISSIONS or name in IDENTITY_SCOPES:
-        return Problem("reserved", "This scope is the service's own.")
-    return None

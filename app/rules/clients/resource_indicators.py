@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from app.rules.directory.permissions import ALL_PERMISSIONS
-from app.rules.fields import Problem, type_name
+from app.rules.fields import FieldProblem, type_name
 from app.rules.oauth_errors import InvalidTarget
 from app.rules.scopes import IDENTITY_SCOPES
 
@@ -75,17 +75,17 @@ class TokenTarget:
     audience: tuple[str, ...]
 
 
-def identifier_problem(value: object) -> Problem | None:
+def identifier_problem(value: object) -> FieldProblem | None:
     """Return what is wrong with a resource indicator, or None.
 
     It must be an absolute URI without fragment (RFC 8707 section 2).
     """
     if not isinstance(value, str):
-        return Problem("wrong_type", f"A resource must be a string, not {type_name(value)}.")
+        return FieldProblem("wrong_type", f"A resource must be a string, not {type_name(value)}.")
     if len(value) > MAX_IDENTIFIER_LENGTH or _IDENTIFIER.fullmatch(value) is None:
         limit = f"at most {MAX_IDENTIFIER_LENGTH} characters"
         message = f"A resource must be an absolute URI of {limit} without a fragment (RFC 8707)."
-        return Problem("invalid_resource", message)
+        return FieldProblem("invalid_resource", message)
     return None
 
 
@@ -175,7 +175,9 @@ def choose_token_format(audience: Iterable[str], catalog: Catalog, otherwise: st
     return "jwt" if all(chosen == "jwt" for chosen in wanted) else "opaque"
 
 
-def choose_token_lifetime(audience: Iterable[str], catalog: Catalog, otherwise: int, *, max_seconds: int) -> int:
+def choose_token_lifetime(
+    audience: Iterable[str], catalog: Catalog, otherwise: int, *, max_seconds: int
+) -> int:
     """Return the shortest token lifetime that a resource requires, in seconds.
 
     It is ``otherwise`` if none does, and at most ``max_seconds``.

@@ -1,1 +1,1 @@
-"""Snapshots of clients and organizations, users by id, permissions."""
+"""Permissions and built-in roles."""

@@ -7,6 +7,8 @@ import unicodedata
 
 import idna
 
+from app.rules.fields import FieldProblem
+
 LONGEST_ADDRESS = 254
 """RFC 5321 section 4.5.3.1.3, less the angle brackets."""
 LONGEST_LOCAL_PART = 64
@@ -60,3 +62,10 @@ def _ascii_domain(domain: str) -> str | None:
     labels = encoded.split(".")
     # A domain whose last label is a number is an IP address in disguise; a trailing dot is refused too.
     return encoded if all(labels) and not labels[-1].isdigit() else None
+
+
+def email_problem(value: str) -> FieldProblem | None:
+    """Return what is wrong with an email address, or None."""
+    if is_email(value):
+        return None
+    return FieldProblem("invalid_email", "Enter an email address, such as name@example.com.")

@@ -1,4 +1,4 @@
-"""Validation of organizations: ids (slugs), names, and the fields of a creation or a change."""
+"""Fields of an organization: when it is created, and when it is changed."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import re
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 from app.rules.errors import InvalidInput
-from app.rules.fields import Findings, find_unknown, text_problem, type_name
-from app.rules.mail.email_addresses import is_email
+from app.rules.fields import FieldProblem, ValidationErrors
+from app.rules.mail.email_addresses import email_problem
 from app.rules.organizations.settings import Document, merge_settings
+from app.rules.shapes import OneOf, Rule, SchemaOnly, Shape, Text, check_shape, described
 
 SLUG_PATTERN = r"^[a-z0-9](?:[a-z0-9-]{1,38}[a-z0-9])$"
 _SLUG = re.compile(SLUG_PATTERN)
@@ -60,8 +61,6 @@ def slug_candidates(slug: str, attempts: int = 20) -> list[str]:
 
 
 MAX_NAME_LENGTH = 100
-CREATION_FIELDS = ("name", "id", "admin", "settings")
-CHANGE_FIELDS = ("name", "status")
 _SYNONYMS = {
     "slug": "id",
     "title": "name",
@@ -81,9 +80,53 @@ _READ_ONLY = (
 )
 
 
+def _slug_problem(value: str) -> FieldProblem | None:
+    message = slug_problem(value)
+    return FieldProblem("invalid_format", message) if message else None
+
+
+Name = Annotated[str, Text(MAX_NAME_LENGTH)]
+Email = Annotated[str, Rule(email_problem, (("minLength", 3), ("maxLength", 254)))]
+_Slug = Annotated[str, Rule(_slug_problem, (("minLength", 3), ("maxLength", 40), ("pattern", SLUG_PATTERN)))]
+
+
+class Invitee(Shape):
+    """A person to invite."""
+
+    email: Email
+    name: Name | None = None
+
+
+class NewOrganization(Shape):
+    """A new organization."""
+
+    name: Annotated[Name, described("The display name. It can be changed.")]
+    id: (
+        Annotated[_Slug, described("Derived from the name if omitted. It can't be changed or used again.")]
+        | None
+    ) = None
+    admin: Annotated[Invitee, described("Is invited as the first administrator.")] | None = None
+    settings: Annotated[dict[str, Any], SchemaOnly(component="SettingsChange")] | None = None
+
+
+class OrganizationChange(Shape):
+    """The fields of an organization to change."""
+
+    name: Name = ""
+    status: Annotated[
+        str,
+        OneOf(("active", "suspended")),
+        described(
+            "Only root can change it. `active` also restores a deleted organization. Suspending is a pause: sessions "
+            "are not terminated, so clients receive no logout notification, and all tokens are rejected until the "
+            "organization is active again."
+        ),
+    ] = ""
+
+
 @dataclass(frozen=True, slots=True)
-class NewOrganization:
-    """A validated creation. If the slug was derived and not chosen, ``…-2`` is used when it was taken."""
+class OrganizationPlan:
+    """A valid new organization. A derived slug becomes ``…-2`` if it was ever used; a chosen one is a conflict."""
 
     name: str
     slug: str
@@ -93,91 +136,55 @@ class NewOrganization:
     overrides: Document = field(default_factory=dict)
 
 
-def parse_new_organization(fields: Mapping[str, Any]) -> NewOrganization:
-    """Validate the fields of a creation. Raises InvalidInput naming every invalid field."""
-    found = Findings()
-    find_unknown(found, fields, CREATION_FIELDS, synonyms=_SYNONYMS, read_only=(*_READ_ONLY, "status"))
-    if "name" not in fields:
-        found.add("name", "required", "An organization needs a name.")
-    else:
-        found.add_problem("name", text_problem(fields["name"], longest=MAX_NAME_LENGTH))
-    slug = _slug(fields, found)
-    admin = _admin(fields.get("admin"), found) if fields.get("admin") is not None else (None, "")
-    overrides = _overrides(fields.get("settings"), found)
-    found.raise_if_any()
-    return NewOrganization(fields["name"], slug, fields.get("id") is not None, admin[0], admin[1], overrides)
+def parse_new_organization(fields: Mapping[str, Any]) -> OrganizationPlan:
+    """Return the organization to create. Raises InvalidInput with every invalid field."""
+    errors = ValidationErrors()
+    check_shape(
+        errors,
+        NewOrganization,
+        fields,
+        synonyms=_SYNONYMS,
+        read_only=(*_READ_ONLY, "status"),
+        required={"name": "Enter a name for the organization.", "admin.email": "Enter an email address."},
+    )
+    slug = fields.get("id")
+    if slug is None and isinstance(fields.get("name"), str):
+        slug = slug_from_name(fields["name"])
+        if slug is None and not errors.has_error("name"):
+            errors.add("id", "required", "No ID can be derived from this name. Enter one.")
+    overrides = _overrides(fields.get("settings"), errors)
+    errors.raise_if_any()
+    admin = fields.get("admin") or {}
+    return OrganizationPlan(
+        fields["name"],
+        slug or "",
+        fields.get("id") is not None,
+        admin.get("email"),
+        admin.get("name") or "",
+        overrides,
+    )
 
 
 def parse_organization_changes(fields: Mapping[str, Any]) -> dict[str, str]:
-    """Validate changes of ``name`` and ``status``. Raises InvalidInput naming every invalid field."""
-    found = Findings()
-    find_unknown(found, fields, CHANGE_FIELDS, synonyms=_SYNONYMS, read_only=("id", *_READ_ONLY))
-    if "name" in fields:
-        found.add_problem("name", text_problem(fields["name"], longest=MAX_NAME_LENGTH))
-    if "status" in fields:
-        status = fields["status"]
-        if not isinstance(status, str):
-            found.add("status", "wrong_type", f"This must be a string, not {type_name(status)}.")
-        elif status not in {"active", "suspended"}:
-            found.add(
-                "status",
-                "not_allowed",
-                "This must be active or suspended. Use DELETE to delete the organization.",
-            )
-    found.raise_if_any()
-    return {name: fields[name] for name in CHANGE_FIELDS if name in fields}
+    """Return the changes, ``name`` and ``status``. Raises InvalidInput with every invalid field."""
+    errors = ValidationErrors()
+    check_shape(errors, OrganizationChange, fields, synonyms=_SYNONYMS, read_only=("id", *_READ_ONLY))
+    errors.raise_if_any()
+    return dict(fields)
 
 
-def parse_email_and_name(fields: Mapping[str, Any], found: Findings, head: str = "") -> tuple[str, str]:
-    """Validate the ``email`` and ``name`` of a user to invite, and add problems under ``head``."""
-    email, name = fields.get("email"), fields.get("name")
-    if email is None:
-        found.add(f"{head}email", "required", "Enter an email address.")
-    elif not isinstance(email, str):
-        found.add(f"{head}email", "wrong_type", f"This must be a string, not {type_name(email)}.")
-    elif not is_email(email):
-        found.add(f"{head}email", "invalid_email", "Enter a valid email address.")
-    if name is not None:
-        found.add_problem(f"{head}name", text_problem(name, longest=MAX_NAME_LENGTH))
-    return str(email), str(name or "")
+def parse_email_and_name(fields: Mapping[str, Any], errors: ValidationErrors) -> tuple[str, str]:
+    """Return the ``email`` and ``name`` of a person to invite, and add what is wrong with them."""
+    check_shape(errors, Invitee, fields, required={"email": "Enter an email address."})
+    return str(fields.get("email")), str(fields.get("name") or "")
 
 
-def _slug(fields: Mapping[str, Any], found: Findings) -> str:
-    slug = fields.get("id")
-    if slug is None:
-        derived = slug_from_name(fields["name"]) if isinstance(fields.get("name"), str) else None
-        if derived is None and not found.touches("name"):
-            found.add("id", "required", "No id can be derived from this name. Choose one.")
-        return derived or ""
-    if not isinstance(slug, str):
-        found.add("id", "wrong_type", f"This must be a string, not {type_name(slug)}.")
-        return ""
-    if problem := slug_problem(slug):
-        found.add("id", "invalid_format", problem)
-    return slug
-
-
-def _admin(admin: Any, found: Findings) -> tuple[str | None, str]:
-    if not isinstance(admin, dict):
-        found.add("admin", "wrong_type", f"This must be an object, not {type_name(admin)}.")
-        return None, ""
-    for name in admin:
-        if name not in {"email", "name"}:
-            found.add(
-                f"admin.{name}"[:200], "unknown_field", "Send only email and name for the administrator."
-            )
-    return parse_email_and_name(admin, found, "admin.")
-
-
-def _overrides(settings: Any, found: Findings) -> Document:
-    if settings is None:
-        return {}
+def _overrides(settings: Any, errors: ValidationErrors) -> Document:
     if not isinstance(settings, dict):
-        found.add("settings", "wrong_type", f"This must be an object, not {type_name(settings)}.")
         return {}
     try:
         return merge_settings({}, settings)
-    except InvalidInput as refusal:
-        for error in refusal.errors:
-            found.add(f"settings.{error.field}", error.code, error.message)
+    except InvalidInput as invalid:
+        for error in invalid.errors:
+            errors.add(f"settings.{error.field}", error.code, error.message)
         return {}

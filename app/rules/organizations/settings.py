@@ -100,7 +100,7 @@ def merge_settings(
     errors = list(_problems(partial)) or list(_server_managed_problems(overrides, partial, server_managed))
     if not errors:
         errors = [
-            FieldError(path, "beyond_ceiling", reason)
+            FieldError(path, "exceeds_instance_limit", reason)
             for path, value in _leaves(partial)
             if value is not None and (reason := bounds_problem(path, value, bounds)) is not None
         ]

@@ -93,7 +93,7 @@ class Text(SettingKind):
     multiline: bool = False
 
     def check(self, path: str, value: Any) -> Iterator[FieldError]:
-        if found := text_problem(value, longest=self.max_length, lines=self.multiline):
+        if found := text_problem(value, max_length=self.max_length, multiline=self.multiline):
             yield FieldError(path, found.code, found.message)
         elif wrong := _FORMATS[self.format](value):
             yield FieldError(path, "invalid_format", wrong)

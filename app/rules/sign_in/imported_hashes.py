@@ -22,7 +22,7 @@ import bcrypt
 from argon2 import PasswordHasher
 from argon2.exceptions import Argon2Error, InvalidHashError
 
-from app.rules.fields import Problem
+from app.rules.fields import FieldProblem
 
 MAX_STORED_LENGTH = 255
 """Characters of a stored hash, the size of its column."""
@@ -74,7 +74,7 @@ class UnsupportedHash(Exception):
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
-        self.problem = Problem(code, message)
+        self.problem = FieldProblem(code, message)
 
 
 @dataclass(frozen=True, slots=True)

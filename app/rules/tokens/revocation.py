@@ -1,23 +1,47 @@
-"""The body of a wider revocation: what is selected, what was issued before which moment, and why."""
+"""The body of a bulk revocation: what is selected, the cutoff of issue times, and the reason."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
+from datetime import datetime
+from typing import Annotated, Any
 
-from app.rules.fields import Findings, find_unknown, text_problem, type_name
-from app.rules.identifiers import parse_client_id, parse_public_id
+from app.rules.fields import FieldProblem, ValidationErrors
+from app.rules.shapes import (
+    ClientId,
+    OneOf,
+    PublicId,
+    Rule,
+    Shape,
+    Text,
+    Time,
+    check_shape,
+    described,
+    parse_time,
+)
 
-FIELDS = ("organization_id", "token_type", "token")
 TOKEN_TYPES = ("refresh_token", "access_token")
 _SYNONYMS = {"token_type_hint": "token_type", "organization": "organization_id", "access_token": "token"}
 
 
+_EMPTY = FieldProblem("too_short", "This must not be empty.")
+_NotEmpty = Annotated[str, Rule(lambda value: None if value else _EMPTY, (("minLength", 1),))]
+
+
+class Revoke(Shape):
+    """A token to revoke."""
+
+    organization_id: Annotated[_NotEmpty, described("The caller's organization.")]
+    token_type: Annotated[
+        _NotEmpty, OneOf(TOKEN_TYPES), described("The type to look up first. Both types are searched.")
+    ]
+    token: Annotated[_NotEmpty, described("The token to revoke.")]
+
+
 @dataclass(frozen=True, slots=True)
 class RevocationRequest:
-    """A checked body. ``token_type`` says where to look first and narrows nothing (RFC 7009 section 2.1)."""
+    """A valid request. ``token_type`` says which type to look up first (RFC 7009 section 2.1)."""
 
     organization_id: str
     token_type: str
@@ -25,20 +49,10 @@ class RevocationRequest:
 
 
 def revocation_request(fields: Mapping[str, Any]) -> RevocationRequest:
-    """The checked body; raises InvalidInput naming every wrong field."""
-    found = Findings()
-    find_unknown(found, fields, FIELDS, synonyms=_SYNONYMS)
-    for name in FIELDS:
-        value = fields.get(name)
-        if name not in fields:
-            found.add(name, "required", "This is required.")
-        elif not isinstance(value, str):
-            found.add(name, "wrong_type", f"This must be a string, not {type_name(value)}.")
-        elif not value:
-            found.add(name, "too_short", "This must not be empty.")
-    if not found.touches("token_type") and fields["token_type"] not in TOKEN_TYPES:
-        found.add("token_type", "not_allowed", f"This must be one of: {', '.join(TOKEN_TYPES)}.")
-    found.raise_if_any()
+    """Return the request in a body. Raises InvalidInput with every invalid field."""
+    errors = ValidationErrors()
+    check_shape(errors, Revoke, fields, synonyms=_SYNONYMS)
+    errors.raise_if_any()
     return RevocationRequest(fields["organization_id"], fields["token_type"], fields["token"])
 
 
@@ -60,8 +74,7 @@ SELECTORS: Mapping[str, str] = {
     "all": ORGANIZATION,
 }
 PREFIXES: Mapping[str, str] = {GRANT: "grt", CREDENTIAL: "sec", USER: "usr", SESSION: "ses"}
-BULK_FIELDS = (*SELECTORS, "issued_before", "sessions", "reason", "dry_run")
-# Whose sign-ins can end, too.
+# The selections whose sessions can be ended, too.
 WITH_SESSIONS = frozenset({USER, SESSION, ORGANIZATION})
 LONGEST_REASON = 500
 _BULK_SYNONYMS = {
@@ -73,14 +86,56 @@ _BULK_SYNONYMS = {
     "organization": "all",
     "everything": "all",
     "before": "issued_before",
+    "sessions": "include_sessions",
 }
+_ALL_IS_TRUE = FieldProblem("not_allowed", "Send true to revoke everything, or omit the field.")
+
+
+class NewRevocation(Shape):
+    """A bulk revocation. Send exactly one of the fields from `grant_id` to `all`."""
+
+    grant_id: Annotated[str, PublicId(PREFIXES[GRANT], "grant")] | None = None
+    client_id: Annotated[str, ClientId()] | None = None
+    credential_id: (
+        Annotated[
+            str,
+            PublicId(PREFIXES[CREDENTIAL], "credential"),
+            described("Revokes the tokens issued with this client secret. The secret stays active."),
+        ]
+        | None
+    ) = None
+    user_id: Annotated[str, PublicId(PREFIXES[USER], "user")] | None = None
+    session_id: Annotated[str, PublicId(PREFIXES[SESSION], "session")] | None = None
+    all: (
+        Annotated[
+            bool,
+            Rule(lambda value: None if value else _ALL_IS_TRUE, (("const", True),)),
+            described("Revokes everything in the organization."),
+        ]
+        | None
+    ) = None
+    issued_before: (
+        Annotated[Time, described("Must not be in the future. The default is the current time.")] | None
+    ) = None
+    include_sessions: (
+        Annotated[
+            bool,
+            described(
+                "Also end sessions. Requires `users:write`. The default is true for a user or session, and false for "
+                "the organization."
+            ),
+        ]
+        | None
+    ) = None
+    reason: Annotated[str, Text(LONGEST_REASON), described("Stored with the revocation.")] | None = None
+    dry_run: Annotated[bool, described("Count what would be revoked without revoking it.")] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RevocationOrder:
-    """A checked body. ``subject`` is the id that was sent, empty for the whole organization.
+    """A valid bulk revocation. ``subject`` is the id that was sent, empty for the whole organization.
 
-    ``issued_before`` is None for "now": the moment is then the database's, when it is done.
+    With ``issued_before`` None, the cutoff is the time of the database when the revocation is done.
     """
 
     kind: str
@@ -92,79 +147,46 @@ class RevocationOrder:
 
 
 def revocation_order(fields: Mapping[str, Any], now: datetime) -> RevocationOrder:
-    """The checked body, by the database's clock; raises InvalidInput naming every wrong field."""
-    found = Findings()
-    find_unknown(found, fields, BULK_FIELDS, synonyms=_BULK_SYNONYMS)
+    """Return the revocation in a body. ``now`` is the database's time.
+
+    Raises InvalidInput with every invalid field.
+    """
+    errors = ValidationErrors()
+    check_shape(errors, NewRevocation, fields, synonyms=_BULK_SYNONYMS)
     sent = {name: value for name, value in fields.items() if value is not None}
-    kind, subject = _selection(found, sent)
-    moment = None if "issued_before" not in sent else _moment(found, sent["issued_before"], now)
-    for name in ("sessions", "dry_run"):
-        if name in sent and not isinstance(sent[name], bool):
-            found.add(name, "wrong_type", f"This must be true or false, not {type_name(sent[name])}.")
-    if "reason" in sent:
-        found.add_problem("reason", text_problem(sent["reason"], longest=LONGEST_REASON))
-    if not found.touches("sessions"):
-        _check_sessions(found, kind, sent.get("sessions"))
-    found.raise_if_any()
+    kind, subject = _selection(errors, sent)
+    issued_before = parse_time(sent.get("issued_before"))
+    if issued_before is not None and issued_before > now:
+        # Tokens of the future can't be revoked: disable the client or the user instead.
+        message = "This time is in the future. Omit the field to use the current time."
+        errors.add("issued_before", "in_the_future", message)
+    if not errors.has_error("include_sessions"):
+        _check_sessions(errors, kind, sent.get("include_sessions"))
+    errors.raise_if_any()
     return RevocationOrder(
         kind,
         subject,
-        moment,
-        sessions=sent.get("sessions", kind in {USER, SESSION}),
+        issued_before,
+        sessions=sent.get("include_sessions", kind in {USER, SESSION}),
         reason=sent.get("reason"),
         dry_run=sent.get("dry_run", False),
     )
 
 
-def _selection(found: Findings, sent: Mapping[str, Any]) -> tuple[str, str]:
+def _selection(errors: ValidationErrors, sent: Mapping[str, Any]) -> tuple[str, str]:
     named = [name for name in SELECTORS if name in sent]
-    if len(named) != 1:
-        words = "Send exactly one of: " + ", ".join(SELECTORS) + "."
-        for name in named or ["client_id"]:
-            found.add(name, "too_many" if named else "required", words)
-        return "", ""
-    [name] = named
-    value = sent[name]
-    if name == "all":
-        if value is not True:
-            found.add(
-                name, "not_allowed", "Send true: everything of this organization. Leave it out otherwise."
-            )
-        return ORGANIZATION, ""
-    if not isinstance(value, str):
-        found.add(name, "wrong_type", f"This must be a string, not {type_name(value)}.")
-        return "", ""
-    kind = SELECTORS[name]
-    known = parse_client_id(value) if kind == CLIENT else parse_public_id(PREFIXES[kind], value)
-    if known is None:
-        found.add(name, "invalid_id", f"This is no id of a {kind}.")
-    return kind, value
+    if len(named) == 1:
+        name = named[0]
+        return SELECTORS[name], "" if name == "all" else str(sent[name])
+    for name in named or ["client_id"]:
+        code = "too_many" if named else "required"
+        errors.add(name, code, f"Send exactly one of: {', '.join(SELECTORS)}.")
+    return "", ""
 
 
-def _moment(found: Findings, value: Any, now: datetime) -> datetime | None:
-    if isinstance(value, str):
-        try:
-            value = datetime.fromisoformat(value)
-        except ValueError:
-            value = None
-    words = "Send a time with its zone, like 2030-01-31T12:00:00Z (RFC 3339)."
-    if not isinstance(value, datetime) or value.tzinfo is None:
-        found.add("issued_before", "invalid_time", words)
-        return None
-    try:
-        moment = value.astimezone(UTC)
-    except OverflowError:
-        found.add("issued_before", "invalid_time", words)
-        return None
-    if moment > now:
-        # What is issued from now on is for whoever issues it: disable the client or the user instead.
-        found.add("issued_before", "in_the_future", "This must not be in the future. Leave it out for now.")
-    return moment
-
-
-def _check_sessions(found: Findings, kind: str, sessions: bool | None) -> None:
+def _check_sessions(errors: ValidationErrors, kind: str, sessions: bool | None) -> None:
     if sessions and kind and kind not in WITH_SESSIONS:
         allowed = ", ".join(name for name, which in SELECTORS.items() if which in WITH_SESSIONS)
-        found.add("sessions", "not_allowed", f"Sign-ins end with one of: {allowed}.")
+        errors.add("include_sessions", "not_allowed", f"Sessions can be ended only with one of: {allowed}.")
     if sessions is False and kind == SESSION:
-        found.add("sessions", "not_allowed", "A sign-in that is selected ends. Leave this out.")
+        errors.add("include_sessions", "not_allowed", "The selected session always ends. Omit this field.")

@@ -1,4 +1,4 @@
-"""Profiles and other fields of users: validation of the standard claims (OpenID Connect Core 5.1)."""
+"""Profiles: the standard claims that people say of themselves, and what each may be (OpenID Connect Core 5.1)."""
 
 from __future__ import annotations
 
@@ -6,25 +6,142 @@ import functools
 import re
 from collections.abc import Callable, Mapping
 from datetime import date
-from typing import Any
+from typing import Annotated, Any
 from zoneinfo import available_timezones
 
 from app.rules.clients.redirect_uris import web_url_problem
 from app.rules.errors import InvalidInput
-from app.rules.fields import Findings, Problem, find_unknown, text_problem, type_name
-from app.rules.mail.email_addresses import is_email
+from app.rules.fields import FieldProblem, ValidationErrors, text_problem, type_name
+from app.rules.mail.email_addresses import email_problem
+from app.rules.shapes import OneOf, Rule, SchemaOnly, Shape, Text, check_shape, described
 
 ADDRESS_PARTS = ("formatted", "street_address", "locality", "region", "postal_code", "country")
-"""Core 5.1.1. The first two may have several lines."""
+"""Core 5.1.1; the first two may have lines."""
+
 _BIRTHDATE = re.compile(r"(\d{4})(?:-(\d{2})-(\d{2}))?", re.ASCII)
 _ZONE = re.compile(r"[A-Za-z0-9_+-]+(?:/[A-Za-z0-9_+-]+){0,2}")
 _LOCALE = re.compile(r"[A-Za-z]{2,8}(?:-[A-Za-z0-9]{1,8}){0,6}")
 _PHONE = re.compile(r"\+[1-9][0-9]{6,14}")
 _PHONE_DECORATION = str.maketrans("", "", " ()-./")
-Check = Callable[[Any], Problem | None]
+
+Check = Callable[[Any], FieldProblem | None]
+
+
+def validate_profile(sent: Mapping[str, Any]) -> dict[str, Any]:
+    """The profile to store: each claim that has a value, in its standard form.
+
+    ``sent`` holds claims by name, ``address`` a mapping of its parts; empty ones are left out. Raises InvalidInput
+    naming every wrong one, an address part as ``address.country``.
+    """
+    findings = ValidationErrors()
+    profile: dict[str, Any] = {}
+    for name, check in CHECKS.items():
+        value = _bare(name, sent.get(name))
+        if value and not findings.add_problem(name, check(value)):
+            profile[name] = value
+    address = _address(findings, sent.get("address") or {})
+    if address:
+        profile["address"] = address
+    for name in sent.keys() - {*CHECKS, "address"}:
+        findings.add(name[:100], "unknown_field", "There is no such claim in a profile.")
+    findings.raise_if_any()
+    return profile
+
+
+def _bare(name: str, value: Any) -> Any:
+    """Without what people write for their own eyes: E.164 has digits alone."""
+    if not isinstance(value, str):
+        return value
+    return value.translate(_PHONE_DECORATION) if name == "phone_number" else value.strip()
+
+
+def _address(findings: ValidationErrors, sent: Any) -> dict[str, str]:
+    if not isinstance(sent, Mapping):
+        findings.add("address", "wrong_type", f"This must be an object, not {type_name(sent)}.")
+        return {}
+    for part in sent.keys() - set(ADDRESS_PARTS):
+        findings.add(f"address.{part[:64]}", "unknown_field", "An address has no such part.")
+    address = {}
+    for part in ADDRESS_PARTS:
+        has_lines = part in {"formatted", "street_address"}
+        value = sent.get(part)
+        value = value.replace("\r\n", "\n").strip() if isinstance(value, str) else value
+        problem = (
+            text_problem(value, max_length=500 if has_lines else 100, multiline=has_lines) if value else None
+        )
+        if value and not findings.add_problem(f"address.{part}", problem):
+            address[part] = value
+    return address
+
+
+def _text(max_length: int) -> Check:
+    return lambda value: text_problem(value, max_length=max_length)
+
+
+def _pattern_check(form: re.Pattern[str], code: str, message: str) -> Check:
+    def check(value: Any) -> FieldProblem | None:
+        fits = isinstance(value, str) and form.fullmatch(value) is not None
+        return None if fits else FieldProblem(code, message)
+
+    return check
+
+
+def birthdate_problem(value: Any) -> FieldProblem | None:
+    """A day, ``0000-MM-DD`` for one whose year is nobody's business, or a year alone (ISO 8601)."""
+    match = _BIRTHDATE.fullmatch(value) if isinstance(value, str) else None
+    wrong = FieldProblem("invalid_date", "Write YYYY-MM-DD, 0000-MM-DD without the year, or the year alone.")
+    if match is None:
+        return wrong
+    year, month, day = match.groups()
+    if month is None:
+        return None if year != "0000" else wrong
+    try:
+        # Without a year the 29th of February is a birthday too.
+        date(2000 if year == "0000" else int(year), int(month), int(day))
+    except ValueError:
+        return wrong
+    return None
+
+
+def zoneinfo_problem(value: Any) -> FieldProblem | None:
+    """A name of the IANA time zone database."""
+    known = _zones()
+    # A machine without the database can judge the form alone.
+    if (
+        isinstance(value, str)
+        and _ZONE.fullmatch(value)
+        and len(value) <= 64
+        and (not known or value in known)
+    ):
+        return None
+    return FieldProblem("unknown_zone", "Write a time zone of the IANA database, like Europe/Zurich.")
+
+
+@functools.cache
+def _zones() -> frozenset[str]:
+    return frozenset(available_timezones())
+
+
+CHECKS: Mapping[str, Check] = {
+    "given_name": _text(100),
+    "family_name": _text(100),
+    "middle_name": _text(100),
+    "nickname": _text(100),
+    "preferred_username": _text(100),
+    "profile": web_url_problem,
+    "picture": web_url_problem,
+    "website": web_url_problem,
+    "gender": _text(40),
+    "birthdate": birthdate_problem,
+    "zoneinfo": zoneinfo_problem,
+    "locale": _pattern_check(_LOCALE, "invalid_locale", "Write a language tag, like de-CH (BCP 47)."),
+    "phone_number": _pattern_check(
+        _PHONE, "invalid_phone", "Write the whole number with its country, like +41 44 668 18 00 (E.164)."
+    ),
+}
+
+
 MAX_NAME_LENGTH = 100
-CREATION_FIELDS = ("email", "name", "profile")
-CHANGE_FIELDS = (*CREATION_FIELDS, "status")
 STATUSES = ("active", "disabled")
 READ_ONLY = (
     "id",
@@ -39,174 +156,84 @@ READ_ONLY = (
     "last_sign_in_at",
 )
 _SYNONYMS = {"mail": "email", "claims": "profile", "display_name": "name", "disabled": "status"}
+_EMAIL_REQUIRED = {"email": "Enter an email address."}
 
 
-def validate_profile(sent: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the profile to store: each claim with a value, in its standard form.
+class NewUser(Shape):
+    """A new user."""
 
-    ``sent`` maps claims to values, ``address`` to a mapping of its parts. Empty claims are left out. Raises
-    InvalidInput naming every wrong one, a part of the address as ``address.country``.
-    """
-    findings = Findings()
-    profile: dict[str, Any] = {}
-    for name, check in CHECKS.items():
-        value = _strip(name, sent.get(name))
-        if value and not findings.add_problem(name, check(value)):
-            profile[name] = value
-    address = _validate_address(findings, sent.get("address") or {})
-    if address:
-        profile["address"] = address
-    for name in sent.keys() - {*CHECKS, "address"}:
-        findings.add(name[:100], "unknown_field", "There is no such claim in a profile.")
-    findings.raise_if_any()
-    return profile
+    email: Annotated[
+        str,
+        Rule(email_problem, (("minLength", 3), ("maxLength", 320))),
+        described("The address that the user signs in with."),
+    ]
+    name: Annotated[str, Text(MAX_NAME_LENGTH, min_length=0)] | None = None
+    profile: Annotated[dict[str, Any], SchemaOnly(component="UserProfile")] | None = None
 
 
-def birthdate_problem(value: Any) -> Problem | None:
-    """Check a date, ``0000-MM-DD`` for one without the year, or a year alone (ISO 8601)."""
-    match = _BIRTHDATE.fullmatch(value) if isinstance(value, str) else None
-    error = Problem("invalid_date", "Write YYYY-MM-DD, 0000-MM-DD without the year, or the year alone.")
-    if match is None:
-        return error
-    year, month, day = match.groups()
-    if month is None:
-        return None if year != "0000" else error
-    try:
-        # February 29 is a valid birthday without a year.
-        date(2000 if year == "0000" else int(year), int(month), int(day))
-    except ValueError:
-        return error
-    return None
+class UserChange(Shape):
+    """The fields of a user to change."""
 
-
-def zoneinfo_problem(value: Any) -> Problem | None:
-    """Check a name from the IANA time zone database."""
-    known = _time_zones()
-    # Without the database only the form can be checked.
-    if (
-        isinstance(value, str)
-        and _ZONE.fullmatch(value)
-        and len(value) <= 64
-        and (not known or value in known)
-    ):
-        return None
-    return Problem("unknown_zone", "Write a time zone of the IANA database, like Europe/Zurich.")
+    email: Annotated[
+        str,
+        Rule(email_problem, (("minLength", 3), ("maxLength", 320))),
+        described("A new address is not verified."),
+    ] = ""
+    name: Annotated[str, Text(MAX_NAME_LENGTH, min_length=0)] | None = None
+    profile: Annotated[dict[str, Any], SchemaOnly(component="UserProfile")] | None = None
+    status: (
+        Annotated[
+            str,
+            OneOf(STATUSES),
+            described("`disabled` ends the user's sessions and revokes their grants immediately."),
+        ]
+        | None
+    ) = None
 
 
 def validate_new_user(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``email``, ``name`` and ``profile`` of a new user.
-
-    Raises InvalidInput naming every wrong field.
-    """
-    found = Findings()
-    find_unknown(found, fields, CREATION_FIELDS, synonyms=_SYNONYMS, read_only=(*READ_ONLY, "status"))
-    if fields.get("email") is None:
-        found.add("email", "required", "A user needs an e-mail address.")
-    return {"name": "", "profile": {}} | _validate_fields(fields, found)
+    """Return ``email``, ``name`` and ``profile`` of a new user. Raises InvalidInput with every invalid field."""
+    errors = ValidationErrors()
+    check_shape(
+        errors,
+        NewUser,
+        fields,
+        synonyms=_SYNONYMS,
+        read_only=(*READ_ONLY, "status"),
+        required=_EMAIL_REQUIRED,
+    )
+    return {"name": "", "profile": {}} | _values(fields, errors)
 
 
 def validate_user_change(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that were sent as they will be stored. ``null`` resets a field to its default.
+    """Return the values to store of the fields that were sent; null restores the default.
 
-    Raises InvalidInput naming every wrong one.
+    Raises InvalidInput with every invalid field.
     """
-    found = Findings()
-    find_unknown(found, fields, CHANGE_FIELDS, synonyms=_SYNONYMS, read_only=READ_ONLY)
-    if "email" in fields and fields["email"] is None:
-        found.add("email", "required", "A user needs an e-mail address.")
-    status = fields.get("status")
-    if status is not None and status not in STATUSES:
-        found.add("status", "not_allowed", f"This must be one of: {', '.join(STATUSES)}.")
-    checked = _validate_fields(fields, found)
-    return checked | ({"status": status or "active"} if "status" in fields else {})
+    errors = ValidationErrors()
+    check_shape(errors, UserChange, fields, synonyms=_SYNONYMS, read_only=READ_ONLY, required=_EMAIL_REQUIRED)
+    values = _values(fields, errors)
+    return values | ({"status": fields["status"] or "active"} if "status" in fields else {})
 
 
-def _strip(name: str, value: Any) -> Any:
-    """Return the value without surrounding spaces, a phone number without separators (E.164 has only digits)."""
-    if not isinstance(value, str):
-        return value
-    return value.translate(_PHONE_DECORATION) if name == "phone_number" else value.strip()
-
-
-def _validate_address(findings: Findings, sent: Any) -> dict[str, str]:
-    if not isinstance(sent, Mapping):
-        findings.add("address", "wrong_type", f"This must be an object, not {type_name(sent)}.")
-        return {}
-    for part in sent.keys() - set(ADDRESS_PARTS):
-        findings.add(f"address.{part[:64]}", "unknown_field", "An address has no such part.")
-    address = {}
-    for part in ADDRESS_PARTS:
-        has_lines = part in {"formatted", "street_address"}
-        value = sent.get(part)
-        value = value.replace("\r\n", "\n").strip() if isinstance(value, str) else value
-        problem = text_problem(value, longest=500 if has_lines else 100, lines=has_lines) if value else None
-        if value and not findings.add_problem(f"address.{part}", problem):
-            address[part] = value
-    return address
-
-
-def _text_check(max_length: int) -> Check:
-    return lambda value: text_problem(value, longest=max_length)
-
-
-def _pattern_check(pattern: re.Pattern[str], code: str, message: str) -> Check:
-    def check(value: Any) -> Problem | None:
-        matches = isinstance(value, str) and pattern.fullmatch(value) is not None
-        return None if matches else Problem(code, message)
-
-    return check
-
-
-@functools.cache
-def _time_zones() -> frozenset[str]:
-    return frozenset(available_timezones())
-
-
-def _validate_fields(fields: Mapping[str, Any], found: Findings) -> dict[str, Any]:
-    checked: dict[str, Any] = {}
-    email = fields.get("email")
-    if email is not None:
-        if isinstance(email, str) and is_email(email):
-            checked["email"] = email.strip()
-        else:
-            found.add("email", "invalid_email", "This is not an e-mail address.")
+def _values(fields: Mapping[str, Any], errors: ValidationErrors) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    if isinstance(fields.get("email"), str):
+        values["email"] = fields["email"].strip()
     if "name" in fields:
-        checked["name"] = "" if fields["name"] is None else fields["name"]
-        found.add_problem("name", text_problem(checked["name"], longest=MAX_NAME_LENGTH, shortest=0))
+        values["name"] = fields["name"] or ""
     if "profile" in fields:
-        checked["profile"] = _validate_profile_field(fields["profile"], found)
-    found.raise_if_any()
-    return checked
+        values["profile"] = _profile(fields["profile"], errors)
+    errors.raise_if_any()
+    return values
 
 
-def _validate_profile_field(sent: Any, found: Findings) -> dict[str, Any]:
-    if sent is None:
-        return {}
+def _profile(sent: Any, errors: ValidationErrors) -> dict[str, Any]:
     if not isinstance(sent, Mapping):
-        found.add("profile", "wrong_type", "This must be an object of standard claims.")
         return {}
     try:
         return validate_profile(sent)
     except InvalidInput as invalid:
         for error in invalid.errors:
-            found.add(f"profile.{error.field}", error.code, error.message)
+            errors.add(f"profile.{error.field}", error.code, error.message)
         return {}
-
-
-CHECKS: Mapping[str, Check] = {
-    "given_name": _text_check(100),
-    "family_name": _text_check(100),
-    "middle_name": _text_check(100),
-    "nickname": _text_check(100),
-    "preferred_username": _text_check(100),
-    "profile": web_url_problem,
-    "picture": web_url_problem,
-    "website": web_url_problem,
-    "gender": _text_check(40),
-    "birthdate": birthdate_problem,
-    "zoneinfo": zoneinfo_problem,
-    "locale": _pattern_check(_LOCALE, "invalid_locale", "Write a language tag, like de-CH (BCP 47)."),
-    "phone_number": _pattern_check(
-        _PHONE, "invalid_phone", "Write the whole number with its country, like +41 44 668 18 00 (E.164)."
-    ),
-}

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.rules.errors import InvalidInput
-from app.rules.fields import MOST_UNKNOWN, Findings, find_unknown, suggestion, text_problem, type_name
+from app.rules.fields import MAX_UNKNOWN, ValidationErrors, find_unknown, suggestion, text_problem, type_name
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.sign_in import passwords
 from app.rules.sign_in.imported_hashes import UnsupportedHash, parse_hash
@@ -149,7 +149,7 @@ class _ArrayReader:
 
 def validate_imported_user(fields: Mapping[str, Any]) -> ImportedUser:
     """Return the user of a row. Raises InvalidInput naming every wrong field."""
-    found = Findings()
+    found = ValidationErrors()
     find_unknown(found, fields, JSON_FIELDS, synonyms=SYNONYMS)
     given = {name: value for name, value in fields.items() if value is not None and name in JSON_FIELDS}
     email = given.get("email")
@@ -159,7 +159,7 @@ def validate_imported_user(fields: Mapping[str, Any]) -> ImportedUser:
     elif canonical is None:
         found.add("email", "invalid_email", "This is not an e-mail address.")
     name = given.get("name", "")
-    found.add_problem("name", text_problem(name, longest=MAX_NAME_LENGTH, shortest=0))
+    found.add_problem("name", text_problem(name, max_length=MAX_NAME_LENGTH, min_length=0))
     status = given.get("status", "active")
     if status not in STATUSES:
         found.add("status", "not_allowed", f"This must be one of: {', '.join(STATUSES)}.")
@@ -215,7 +215,7 @@ def as_cell(value: Any) -> str:
     return f"'{text}" if _FORMULA.match(f"'{text}") else text
 
 
-def _boolean(sent: Any, found: Findings) -> bool:
+def _boolean(sent: Any, found: ValidationErrors) -> bool:
     if isinstance(sent, bool):
         return sent
     known = _BOOLEANS.get(sent.strip().lower()) if isinstance(sent, str) else None
@@ -224,7 +224,7 @@ def _boolean(sent: Any, found: Findings) -> bool:
     return bool(known)
 
 
-def _roles(sent: Any, found: Findings) -> tuple[str, ...]:
+def _roles(sent: Any, found: ValidationErrors) -> tuple[str, ...]:
     names = [name for name in _ROLE_SEPARATORS.split(sent) if name] if isinstance(sent, str) else sent
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         found.add("roles", "wrong_type", "Write the keys of roles separated by spaces, or a list of them.")
@@ -235,7 +235,7 @@ def _roles(sent: Any, found: Findings) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _profile(given: Mapping[str, Any], found: Findings) -> dict[str, Any]:
+def _profile(given: Mapping[str, Any], found: ValidationErrors) -> dict[str, Any]:
     claims = {name: given[name] for name in CHECKS if name in given}
     parts = {name.partition(".")[2]: given[name] for name in _ADDRESS_FIELDS if name in given}
     address = given.get("address", {})
@@ -250,7 +250,7 @@ def _profile(given: Mapping[str, Any], found: Findings) -> dict[str, Any]:
         return {}
 
 
-def _hash(sent: Any, found: Findings) -> tuple[str | None, str | None]:
+def _hash(sent: Any, found: ValidationErrors) -> tuple[str | None, str | None]:
     if sent is None:
         return None, None
     try:
@@ -350,7 +350,7 @@ def _validate_header(cells: list[str]) -> list[str]:
     if not error and "email" not in names:
         error = ["The column 'email' is missing. The first row of the file must contain the column names."]
     if error:
-        raise _unreadable(" ".join(error[:MOST_UNKNOWN]))
+        raise _unreadable(" ".join(error[:MAX_UNKNOWN]))
     return names
 
 

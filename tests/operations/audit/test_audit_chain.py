@@ -1,4 +1,4 @@
-"""The hash chain of audit events: one sealer, retention, and every change found (AU-2, AU-3, AU-4)."""
+"""The hash chain of audit events: sealing, retention and detection of changes (AU-2, AU-3, AU-4)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def kinds(organization: OrganizationSnapshot) -> list[str]:
 
 
 def happen(organization: OrganizationSnapshot, count: int, hours_ago: float = 0) -> None:
-    """So many events, a second apart, as they were written so long ago."""
+    """Record events in the past, a second apart."""
     rows = []
     for number in range(count):
         at = clock.now() - timedelta(hours=hours_ago) + timedelta(seconds=number * bool(hours_ago))
@@ -63,7 +63,7 @@ def happen(organization: OrganizationSnapshot, count: int, hours_ago: float = 0)
     write(insert(AuditEvent).values(rows))
 
 
-def test_what_was_written_is_sealed_once_and_verifies(context: Flask, make: Factory) -> None:
+def test_events_are_sealed_once_and_verify(context: Flask, make: Factory) -> None:
     acme, globex = make.organization(), make.organization()
     happen(acme, 5)
     grown = seal()
@@ -77,14 +77,14 @@ def test_what_was_written_is_sealed_once_and_verifies(context: Flask, make: Fact
     assert verified(acme).checked == found.checked + 2
 
 
-def test_an_event_committed_late_is_sealed_still(context: Flask, make: Factory) -> None:
+def test_late_commit_is_sealed(context: Flask, make: Factory) -> None:
     acme = make.organization()
     seal()
     happen(acme, 1, hours_ago=1 / 60)
     assert set(seal()) == {acme.id} and verified(acme).is_intact
 
 
-def test_many_events_are_sealed_batch_by_batch(
+def test_many_events_are_sealed_in_batches(
     context: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(chain, "BATCH", 3)
@@ -94,14 +94,14 @@ def test_many_events_are_sealed_batch_by_batch(
     assert verified(acme).is_intact and verified(acme).length == 21
 
 
-def test_while_one_worker_seals_another_does_not(context: Flask, make: Factory) -> None:
+def test_only_one_worker_seals(context: Flask, make: Factory) -> None:
     make.organization()
     assert seal_pending_events(SEALER, holder="first")
     assert seal_pending_events(SEALER, holder="second") is None
 
 
-def test_two_sealers_at_once_make_one_chain(context: Flask, make: Factory) -> None:
-    """Whatever a lease is worth: the chain itself lets one in."""
+def test_concurrent_sealers_make_one_chain(context: Flask, make: Factory) -> None:
+    """Even without the lease, the chain accepts only one sealer."""
     acme = make.organization()
     happen(acme, 3)
     rows = chain._find_unsealed(None, ())
@@ -110,10 +110,10 @@ def test_two_sealers_at_once_make_one_chain(context: Flask, make: Factory) -> No
     assert verified(acme).is_intact
 
 
-def test_what_could_not_be_chained_in_one_turn_is_in_the_next(
+def test_events_that_could_not_be_sealed_are_sealed_in_the_next_run(
     context: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However old it is by then: nothing that waited is taken for slipped in."""
+    """However old they are, waiting events are not reported as inserted."""
     acme, globex = make.organization(), make.organization()
     happen(acme, 3, hours_ago=1)
     with monkeypatch.context() as busy:
@@ -125,8 +125,8 @@ def test_what_could_not_be_chained_in_one_turn_is_in_the_next(
     assert verified(acme).is_intact and verified(acme).length == 4
 
 
-def test_retention_moves_the_beginning_and_the_chain_still_verifies(context: Flask, make: Factory) -> None:
-    """AU-2: the oldest go, and no other."""
+def test_chain_verifies_after_retention(context: Flask, make: Factory) -> None:
+    """AU-2: only the oldest events are deleted."""
     acme = make.organization()
     happen(acme, 10, hours_ago=48)
     seal()
@@ -141,7 +141,7 @@ def test_retention_moves_the_beginning_and_the_chain_still_verifies(context: Fla
     assert verified(acme).is_intact
 
 
-def test_an_event_that_was_never_sealed_outlives_retention(context: Flask, make: Factory) -> None:
+def test_unsealed_event_is_not_deleted_by_retention(context: Flask, make: Factory) -> None:
     acme = make.organization()
     seal()
     happen(acme, 1, hours_ago=48)
@@ -150,7 +150,7 @@ def test_an_event_that_was_never_sealed_outlives_retention(context: Flask, make:
     assert kinds(acme) == ["inserted"]
 
 
-def test_retention_in_the_middle_of_a_verification_is_no_damage(
+def test_retention_during_verification_is_not_a_problem(
     context: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     acme = make.organization()
@@ -167,7 +167,7 @@ def test_retention_in_the_middle_of_a_verification_is_no_damage(
     assert verified(acme).is_intact
 
 
-def test_a_long_chain_is_verified_piece_by_piece(context: Flask, make: Factory) -> None:
+def test_long_chain_is_verified_in_parts(context: Flask, make: Factory) -> None:
     acme = make.organization()
     happen(acme, 10)
     seal()
@@ -181,9 +181,7 @@ def test_a_long_chain_is_verified_piece_by_piece(context: Flask, make: Factory) 
     assert checked == found.length
 
 
-def test_a_chain_that_is_gone_altogether_is_missed(
-    context: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_chain_is_reported(context: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch) -> None:
     acme = make.organization()
     seal()
     monkeypatch.setattr(verification, "MAX_COMMIT_DELAY", timedelta(seconds=-1))
@@ -191,7 +189,7 @@ def test_a_chain_that_is_gone_altogether_is_missed(
     assert kinds(acme) == ["chain_missing"]
 
 
-def test_a_checkpoint_finds_a_log_that_was_put_back_whole(context: Flask, make: Factory) -> None:
+def test_checkpoint_detects_a_restored_log(context: Flask, make: Factory) -> None:
     acme = make.organization()
     seal()
     earlier = snapshot(acme)
@@ -207,13 +205,15 @@ def test_a_checkpoint_finds_a_log_that_was_put_back_whole(context: Flask, make: 
     assert not matches_checkpoint(actor, head.length, head.mac)
 
 
-def test_who_may_not_read_the_log_may_not_verify_it(context: Flask, make: Factory) -> None:
+def test_verification_requires_audit_read(context: Flask, make: Factory) -> None:
     with pytest.raises(Forbidden):
         verify_audit_log(make.actor(make.organization(), "clients:read"))
 
 
-def test_au4_each_of_a_thousand_mutations_is_found(context: Flask, make: Factory, database: Database) -> None:
-    """Edit, delete, insert, reorder, truncate, swap between organizations, whatever of the chain goes with it.
+def test_au4_each_of_a_thousand_mutations_is_detected(
+    context: Flask, make: Factory, database: Database
+) -> None:
+    """Edit, delete, insert, reorder, truncate and swap between organizations, with and without the chain.
 
     Each engine tries half of them.
     """
@@ -234,7 +234,7 @@ def test_au4_each_of_a_thousand_mutations_is_found(context: Flask, make: Factory
     assert kinds(acme) == kinds(globex) == []
 
 
-def test_the_kind_of_damage_and_its_place_are_told(context: Flask, make: Factory) -> None:
+def test_kind_and_position_of_damage_are_reported(context: Flask, make: Factory) -> None:
     acme = make.organization()
     happen(acme, 10, hours_ago=1)
     seal()

@@ -1,4 +1,4 @@
-"""The doctor: a good installation is healthy, and each thing that is wrong is found and says how to mend it (BS-5)."""
+"""The doctor: a valid installation is healthy, and each problem says how to fix it (BS-5)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def wrong(diagnosis: Diagnosis) -> list[Finding]:
 
 @pytest.fixture
 def own(context: Flask, tmp_path: Path) -> Callable[..., Config]:
-    """The configuration under test, with an instance folder of its own and changes."""
+    """Return the configuration under test with a separate instance folder and changes."""
     made: Config = context.config["GATEHOUSE"]
     for name, key in (("secret.key", made.secret_key), ("master.key", made.master_key)):
         (tmp_path / name).write_text(key.hex())
@@ -45,7 +45,7 @@ def own(context: Flask, tmp_path: Path) -> Callable[..., Config]:
     return change
 
 
-def test_a_good_installation_is_healthy(context: Flask, make: Factory, own: Callable[..., Config]) -> None:
+def test_valid_installation_is_healthy(context: Flask, make: Factory, own: Callable[..., Config]) -> None:
     make.root()
     diagnosis = run_checks(own())
     assert diagnosis.is_healthy, wrong(diagnosis)
@@ -53,9 +53,7 @@ def test_a_good_installation_is_healthy(context: Flask, make: Factory, own: Call
     assert {finding.topic for finding in wrong(diagnosis)} <= {"rights"}
 
 
-def test_each_finding_that_is_not_fine_says_how_to_mend_it(
-    context: Flask, own: Callable[..., Config]
-) -> None:
+def test_each_problem_says_how_to_fix_it(context: Flask, own: Callable[..., Config]) -> None:
     config = own(base_url="https://id.example.com", proxy_hops=0)
     for finding in wrong(run_checks(config)):
         assert finding.fix, finding
@@ -66,14 +64,14 @@ def found(diagnosis: Diagnosis, words: str) -> Finding:
     return finding
 
 
-def test_keys_that_others_can_read(context: Flask, own: Callable[..., Config]) -> None:
+def test_readable_key_file_is_a_problem(context: Flask, own: Callable[..., Config]) -> None:
     config = own()
     (config.instance / "master.key").chmod(0o644)
     finding = found(run_checks(config), "Other users can read")
     assert (finding.level, finding.fix) == ("problem", f"chmod 600 '{config.instance / 'master.key'}'")
 
 
-def test_a_key_used_twice(context: Flask, own: Callable[..., Config]) -> None:
+def test_same_key_for_two_purposes_is_a_problem(context: Flask, own: Callable[..., Config]) -> None:
     config = own()
     assert (
         found(run_checks(dataclasses.replace(config, secret_key=config.master_key)), "the same").level
@@ -85,10 +83,10 @@ def test_a_key_used_twice(context: Flask, own: Callable[..., Config]) -> None:
     ("content", "words"),
     [(None, "cannot be read"), ("", "contains no"), ("no certificate", "contains no PEM certificates")],
 )
-def test_authorities_that_nobody_can_be_believed_by(
+def test_invalid_ca_bundle_is_a_problem(
     context: Flask, own: Callable[..., Config], tmp_path: Path, content: str | None, words: str
 ) -> None:
-    """The file may have gone or been overwritten since the start."""
+    """The file may have been deleted or overwritten since the start."""
     path = tmp_path / "authorities.pem"
     if content is not None:
         path.write_text(content)
@@ -96,18 +94,18 @@ def test_authorities_that_nobody_can_be_believed_by(
     assert finding.level == "problem" and "GATEHOUSE_OUTGOING_CA_BUNDLE" in finding.fix
 
 
-def test_authorities_that_count(context: Flask, own: Callable[..., Config]) -> None:
+def test_valid_ca_bundle_is_ok(context: Flask, own: Callable[..., Config]) -> None:
     with https_server(lambda request: Response(200)) as server:
         findings = run_checks(own(outgoing_ca_bundle=server.ca_path)).findings
     assert [f.level for f in findings if f.topic == "outgoing"] == ["ok"]
     assert not [f for f in run_checks(own(outgoing_ca_bundle=None)).findings if f.topic == "outgoing"]
 
 
-def test_a_missing_set_up(context: Flask, own: Callable[..., Config]) -> None:
+def test_missing_setup_is_a_warning(context: Flask, own: Callable[..., Config]) -> None:
     assert found(run_checks(own()), "not set up").level == "warning"
 
 
-def test_the_wrong_master_key(context: Flask, make: Factory, own: Callable[..., Config]) -> None:
+def test_wrong_master_key_is_a_problem(context: Flask, make: Factory, own: Callable[..., Config]) -> None:
     make.root()
     changed = own(master_key=os.urandom(32))
     before = context.config["GATEHOUSE"]
@@ -119,13 +117,13 @@ def test_the_wrong_master_key(context: Flask, make: Factory, own: Callable[..., 
     assert finding.level == "problem"
 
 
-def test_proxies_that_do_not_fit(context: Flask, own: Callable[..., Config]) -> None:
+def test_wrong_proxy_hops_are_a_warning(context: Flask, own: Callable[..., Config]) -> None:
     behind = run_checks(own(base_url="https://id.example.com", proxy_hops=0))
     assert found(behind, "GATEHOUSE_PROXY_HOPS is 0").level == "warning"
     assert found(run_checks(own(proxy_hops=2)), "loopback").level == "warning"
 
 
-def test_a_clock_that_is_off(
+def test_wrong_clock_is_a_warning(
     context: Flask, own: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from datetime import timedelta
@@ -134,14 +132,14 @@ def test_a_clock_that_is_off(
     assert "7.0 seconds" in found(run_checks(own()), "differ by").message
 
 
-def test_a_disk_that_is_full(
+def test_full_disk_is_a_problem(
     context: Flask, own: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 50 << 20}))
     assert found(run_checks(own()), "50 MB").level == "problem"
 
 
-def test_sqlite_beyond_one_host(
+def test_sqlite_on_shared_file_system_is_a_problem(
     context: Flask, own: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = own(
@@ -152,7 +150,7 @@ def test_sqlite_beyond_one_host(
     assert found(run_checks(config), "nfs4").level == "problem"
 
 
-def test_an_account_that_may_too_much(
+def test_excessive_database_privileges_are_a_warning(
     app: Flask, make: Factory, own: Callable[..., Config], database: Database
 ) -> None:
     messages = {finding.message for finding in run_checks(own()).findings if finding.topic == "rights"}
@@ -180,18 +178,18 @@ GOOD_SESSION = {
         ("wsrep_on", "ON", "Galera"),
     ],
 )
-def test_a_session_that_differs(name: str, value: str, words: str) -> None:
+def test_wrong_session_variable_is_reported(name: str, value: str, words: str) -> None:
     assert all(finding.level == "ok" for finding in _session(GOOD_SESSION))
     (finding,) = [finding for finding in _session(GOOD_SESSION | {name: value}) if finding.level != "ok"]
     assert words in finding.message
 
 
-def test_too_few_connections(own: Callable[..., Config]) -> None:
+def test_too_few_connections_are_a_warning(own: Callable[..., Config]) -> None:
     assert _connections(own(database_pool=50), 151).level == "warning"
     assert _connections(own(database_pool=5), 151).level == "ok"
 
 
-def test_a_database_that_is_away_is_one_finding(tmp_path: Path) -> None:
+def test_unreachable_database_is_one_finding(tmp_path: Path) -> None:
     settings = config.load({"GATEHOUSE_INSTANCE": str(tmp_path), "DATABASE_URL": "mysql://x:y@127.0.0.1:1/z"})
     with create_app(settings).app_context():
         diagnosis = run_checks(settings)
@@ -199,8 +197,8 @@ def test_a_database_that_is_away_is_one_finding(tmp_path: Path) -> None:
     assert not diagnosis.is_healthy
 
 
-def test_a_schema_of_a_later_release_is_not_old(context: Flask, database: Database) -> None:
-    """Going back one release: its code works on the newer schema, and must not try to bring it up to date."""
+def test_newer_schema_is_ok(context: Flask, database: Database) -> None:
+    """After a downgrade, the older code works with the newer schema and must not migrate it."""
     ours = database.query("SELECT version_num FROM alembic_version")[0][0]
     move = "UPDATE alembic_version SET version_num = "
     write(database, f"{move}'9999'")
@@ -212,7 +210,7 @@ def test_a_schema_of_a_later_release_is_not_old(context: Flask, database: Databa
         write(database, f"{move}'{ours}'")
 
 
-def test_a_schema_that_is_old(tmp_path: Path) -> None:
+def test_old_schema_is_a_problem(tmp_path: Path) -> None:
     settings = config.load({"GATEHOUSE_INSTANCE": str(tmp_path)})
     with create_app(settings).app_context():
         assert doctor.has_pending_migrations()
@@ -220,7 +218,7 @@ def test_a_schema_that_is_old(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "00" * 32, "ab" * 32, "0123456789abcdef" * 2, "changeme", "x" * 64])
-def test_weak_keys_never_start(key: str, tmp_path: Path) -> None:
+def test_weak_key_stops_the_start(key: str, tmp_path: Path) -> None:
     with pytest.raises(UnsafeConfiguration) as refusal:
         config.load({"GATEHOUSE_INSTANCE": str(tmp_path), "GATEHOUSE_MASTER_KEY": key})
     assert "openssl rand -hex 32" in str(refusal.value)

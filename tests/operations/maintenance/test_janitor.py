@@ -1,4 +1,4 @@
-"""Janitor: what ended goes, what is needed stays; two at once, or one killed in the middle, do no harm (F18)."""
+"""Janitor: expired rows are deleted, needed rows are kept, and concurrent or killed janitors do no harm (F18)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def write(*statements: Any) -> None:
 
 
 def tokens(client: MadeClient, *ages: timedelta) -> None:
-    """One access token for each age: how long ago it ended."""
+    """Create one access token per age, the time since its expiry."""
     now = clock.now()
     rows = [
         {
@@ -61,14 +61,14 @@ def tokens(client: MadeClient, *ages: timedelta) -> None:
 
 
 def attempts(organization_id: str, count: int) -> None:
-    """So many expired attempts."""
+    """Create expired attempts."""
     moment = clock.now() - timedelta(days=2)
     row = {"organization_id": organization_id, "bucket": b"b" * 32, "at": moment, "expires_at": moment}
     for begin in range(0, count, 500):
         write(insert(Attempt).values([{**row, "id": new_id()} for _ in range(min(500, count - begin))]))
 
 
-def test_only_what_ended_a_day_ago_goes(context: Flask, make: Factory, database: Database) -> None:
+def test_only_rows_expired_for_a_day_are_deleted(context: Flask, make: Factory, database: Database) -> None:
     client = make.machine(make.organization())
     tokens(client, timedelta(days=3), timedelta(hours=25), timedelta(hours=23), timedelta(hours=-1))
     assert purge_expired(SYSTEM, pause=0) == {"access_tokens": 2}
@@ -76,7 +76,7 @@ def test_only_what_ended_a_day_ago_goes(context: Flask, make: Factory, database:
     assert purge_expired(SYSTEM, pause=0) == {}
 
 
-def test_a_long_list_goes_in_batches(
+def test_rows_are_deleted_in_batches(
     context: Flask, make: Factory, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attempts(make.organization().id, 1203)
@@ -89,14 +89,14 @@ def test_a_long_list_goes_in_batches(
     assert database.count("attempts") == 0
 
 
-def test_a_grant_stays_while_a_token_hangs_from_it(context: Flask, make: Factory) -> None:
+def test_grant_with_tokens_is_not_deleted(context: Flask, make: Factory) -> None:
     (sweep,) = [sweep for sweep in PURGE_RULES if sweep.table.name == "grants"]
     assert sweep.unless is not None
     assert "access_tokens.grant_id = grants.id" in str(sweep.unless())
 
 
-def test_a_message_that_was_not_sent_stays(context: Flask, make: Factory, database: Database) -> None:
-    """What must leave after a commit is not lost because nobody fetched it in time."""
+def test_unsent_message_is_not_deleted(context: Flask, make: Factory, database: Database) -> None:
+    """A message is not lost because it was not delivered in time."""
     long_ago = clock.now() - timedelta(days=30)
     message: dict[str, Any] = {"organization_id": make.organization().id, "kind": "mail", "payload": {}}
     message["receiver"] = "cli_somebody"
@@ -109,8 +109,8 @@ def test_a_message_that_was_not_sent_stays(context: Flask, make: Factory, databa
     assert [row[0] for row in database.query("SELECT attempts FROM outbox")] == [9]
 
 
-def test_every_table_that_grows_has_its_place() -> None:
-    """A table with an end of life that no sweep names would grow for ever."""
+def test_every_growing_table_has_a_purge_rule() -> None:
+    """A table with an expiry and no purge rule would grow forever."""
     swept = {sweep.table.name for sweep in (*PURGE_RULES, DELETED_CLIENTS)}
     ending = {
         table.name
@@ -121,13 +121,13 @@ def test_every_table_that_grows_has_its_place() -> None:
     assert ending - swept == {"consents", "client_credentials", "organizations", "leases"}
 
 
-def test_every_sweep_has_an_index() -> None:
+def test_every_purge_rule_has_an_index() -> None:
     for sweep in (*PURGE_RULES, DELETED_CLIENTS):
         leading = {index.columns.keys()[0] for index in sweep.table.indexes}
         assert sweep.ends.key in leading, sweep.table.name
 
 
-def test_audit_events_go_after_the_retention_of_their_organization(context: Flask, make: Factory) -> None:
+def test_audit_events_are_deleted_after_the_organizations_retention(context: Flask, make: Factory) -> None:
     short = make.organization(settings={"audit": {"retention_days": 30}})
     long = make.organization()
     moment = clock.now() - timedelta(days=40)
@@ -147,12 +147,12 @@ def test_audit_events_go_after_the_retention_of_their_organization(context: Flas
     assert kept == [long.id]
 
 
-def test_a_stranger_may_not_purge(context: Flask) -> None:
+def test_purge_requires_the_permission(context: Flask) -> None:
     with pytest.raises(Forbidden):
         purge_expired(Actor.anonymous("00000000"))
 
 
-def test_while_one_is_at_it_another_is_not(context: Flask, make: Factory) -> None:
+def test_only_one_janitor_runs(context: Flask, make: Factory) -> None:
     make.root()
     assert leases.acquire(janitor.LEASE, "first", 60)
     assert purge_expired(SYSTEM) is None
@@ -160,7 +160,7 @@ def test_while_one_is_at_it_another_is_not(context: Flask, make: Factory) -> Non
     assert purge_expired(SYSTEM, pause=0) == {}
 
 
-def test_who_lost_the_lease_stops(context: Flask, make: Factory, database: Database) -> None:
+def test_janitor_stops_after_losing_the_lease(context: Flask, make: Factory, database: Database) -> None:
     attempts(make.organization().id, 900)
 
     def overtaken() -> bool:
@@ -173,7 +173,7 @@ def test_who_lost_the_lease_stops(context: Flask, make: Factory, database: Datab
     assert purge_expired(SYSTEM, pause=0) is None
 
 
-def test_a_lease_that_ended_is_succeeded(context: Flask) -> None:
+def test_expired_lease_is_taken_over(context: Flask) -> None:
     assert leases.acquire("job", "dead", 60)
     assert not leases.acquire("job", "next", 60)
     assert leases.acquire("job", "dead", 60)
@@ -185,7 +185,7 @@ def test_a_lease_that_ended_is_succeeded(context: Flask) -> None:
 
 @pytest.mark.mariadb
 @pytest.mark.race
-def test_of_many_janitors_one_works(app: Flask, make: Factory, database: Database) -> None:
+def test_concurrent_janitors_run_once(app: Flask, make: Factory, database: Database) -> None:
     with app.app_context():
         attempts(make.organization().id, 2000)
     results: list[Any] = []
@@ -224,7 +224,7 @@ with create_app().app_context():
 
 @pytest.mark.mariadb
 @pytest.mark.fault
-def test_a_killed_janitor_leaves_whole_batches_and_is_succeeded(
+def test_killed_janitor_leaves_complete_batches_and_is_replaced(
     app: Flask, make: Factory, database: Database, instance: Path
 ) -> None:
     from tests.support.applications import BASE_URL, environment

@@ -1,4 +1,4 @@
-"""The master key: a wrong one stops the start, a new one takes over organization by organization."""
+"""The master key: a wrong one stops the start, and rotation rewraps one organization at a time."""
 
 from __future__ import annotations
 
@@ -51,18 +51,18 @@ def wrapped(database: Database) -> list[bytes]:
     return [bytes(row[0]) for row in rows if row[0] is not None]
 
 
-def test_a_new_installation_takes_any_key(context: Flask) -> None:
+def test_new_installation_accepts_any_key(context: Flask) -> None:
     assert check_master_key() == "unset"
     require_master_key()
 
 
-def test_the_own_key_fits(context: Flask, make: Factory) -> None:
+def test_matching_key_fits(context: Flask, make: Factory) -> None:
     make.root()
     assert check_master_key() == "fits"
     require_master_key()
 
 
-def test_the_wrong_key_stops_the_start_and_writes_nothing(
+def test_wrong_key_stops_the_start_and_writes_nothing(
     make: Factory, under: Under, database: Database
 ) -> None:
     """KY-6."""
@@ -77,10 +77,10 @@ def test_the_wrong_key_stops_the_start_and_writes_nothing(
     assert database.dump() == before
 
 
-def test_a_database_that_cannot_answer_stops_no_worker(
+def test_unreachable_database_does_not_stop_the_start(
     make: Factory, context: Flask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F1: it answers 503 until the database is back."""
+    """F1: the service responds with 503 until the database is available."""
 
     class Down:
         def connect(self) -> None:
@@ -94,10 +94,10 @@ def test_a_database_that_cannot_answer_stops_no_worker(
     require_master_key()
 
 
-def test_rewrapped_all_opens_under_the_new_key_alone(
+def test_rewrapped_keys_open_only_with_the_new_key(
     make: Factory, context: Flask, under: Under, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SE-8: data keys alone are written; what they seal stays as it is."""
+    """SE-8: only data keys are rewrapped, and sealed data is unchanged."""
     monkeypatch.setattr(master_key, "_BATCH", 2)
     organizations = [make.root(), *(make.organization() for _ in range(4))]
     sealed = {view.id: keyring.seal(view.id, b"a secret", "row|1") for view in organizations}
@@ -126,7 +126,7 @@ def test_rewrapped_all_opens_under_the_new_key_alone(
         keyring.unseal(organizations[2].id, sealed[organizations[2].id], "row|1")
 
 
-def test_a_rewrapping_that_was_killed_goes_on(
+def test_interrupted_rewrap_continues(
     make: Factory, context: Flask, under: Under, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SE-8."""
@@ -152,7 +152,7 @@ def test_a_rewrapping_that_was_killed_goes_on(
         assert (done.rewrapped, done.unchanged) == (3, 1)
 
 
-def test_what_neither_key_opens_is_named_and_stays(make: Factory, context: Flask, under: Under) -> None:
+def test_unreadable_data_key_is_reported_and_kept(make: Factory, context: Flask, under: Under) -> None:
     make.root()
     lost = make.organization("lost")
     other = keyring.sealing.wrap_data_key(os.urandom(32), lost.id, os.urandom(32))
@@ -165,7 +165,7 @@ def test_what_neither_key_opens_is_named_and_stays(make: Factory, context: Flask
     assert (done.rewrapped, done.unreadable) == (2, ("lost",))
 
 
-def test_it_wants_the_key_before_and_the_right(make: Factory, context: Flask) -> None:
+def test_rewrap_requires_previous_key_and_permission(make: Factory, context: Flask) -> None:
     make.root()
     with pytest.raises(Conflict):
         rewrap_data_keys(SYSTEM)

@@ -1,4 +1,4 @@
-"""Memory that passwords took is given back, and threads take none of their own."""
+"""Memory of password hashes is released, and threads share one arena."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ with ThreadPoolExecutor(8) as threads:
 """
 
 
-def test_eight_threads_that_hashed_hold_nothing_afterwards(tmp_path) -> None:
-    """PW-5, PW-6: 19 MiB for each hash at work, and not for each thread that ever hashed."""
+def test_memory_is_released_after_hashing_in_eight_threads(tmp_path) -> None:
+    """PW-5, PW-6: 19 MiB for each running hash, not for each thread that ever hashed."""
     env = {"GATEHOUSE_INSTANCE": str(tmp_path / "instance"), "PATH": "/usr/bin:/bin"}
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM],

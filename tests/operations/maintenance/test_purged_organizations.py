@@ -1,4 +1,4 @@
-"""What goes for good with a deleted client, and with a deleted organization."""
+"""Purging of deleted clients and deleted organizations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.databases import Database
 from tests.support.world_rows import refused
 
 
-def test_a_deleted_client_goes_after_a_month(context: Flask, make: Factory, database: Database) -> None:
+def test_deleted_client_is_purged_after_a_month(context: Flask, make: Factory, database: Database) -> None:
     organization = make.organization()
     client = make.machine(organization)
     tokens(client, timedelta(hours=1))
@@ -39,9 +39,7 @@ def test_a_deleted_client_goes_after_a_month(context: Flask, make: Factory, data
     assert database.count("clients") == 0
 
 
-def test_a_deleted_organization_leaves_the_tombstone_of_its_slug(
-    context: Flask, make: Factory, database: Database
-) -> None:
+def test_purged_organization_leaves_a_tombstone(context: Flask, make: Factory, database: Database) -> None:
     root, doomed, other = make.root(), make.organization("doomed"), make.organization("other")
     for organization in (doomed, other):
         make.user(organization, role="admin")
@@ -65,10 +63,10 @@ def test_a_deleted_organization_leaves_the_tombstone_of_its_slug(
     assert database.query("SELECT COUNT(*) FROM access_tokens") == [(1,)]
 
 
-def test_a_row_that_comes_late_keeps_no_organization(
+def test_late_row_does_not_prevent_the_purge(
     context: Flask, make: Factory, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was refused a moment ago is written after its table was emptied, and refers to a client that goes next."""
+    """A failed request is stored after its table was emptied and refers to a client that is deleted next."""
     root, doomed = make.root(), make.organization("doomed")
     client = make.machine(doomed)
     late = iter([True])

@@ -1,4 +1,4 @@
-"""How long what strangers can have stored stays after its end."""
+"""Retention of rows that unauthenticated requests create."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ def kept(table: str) -> timedelta:
     return next(rule.retention for rule in PURGE_RULES if rule.table.name == table)
 
 
-def test_a_pushed_request_stays_as_long_as_it_can_be_answered_and_little_longer() -> None:
-    """OI-4: anybody who names a public client can push ten thousand of them a minute, of twelve kilobytes each."""
+def test_pushed_requests_are_retained_until_they_cannot_be_completed() -> None:
+    """OI-4: anyone can push ten thousand requests of twelve kilobytes per minute for a public client."""
     longest = authorization_requests.LIFE + pushed_requests.LIFE
     assert longest < kept(PushedRequest.__tablename__) <= timedelta(hours=1)
 
 
-def test_an_authorization_request_goes_with_its_end() -> None:
+def test_authorization_requests_are_deleted_at_their_expiry() -> None:
     assert kept(AuthorizationRequest.__tablename__) == timedelta()

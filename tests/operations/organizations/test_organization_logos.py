@@ -1,4 +1,4 @@
-"""The logo of an organization: uploaded, made anew, one at a time, and never taken from elsewhere (PO-2)."""
+"""Logos of organizations: uploaded, converted, and never loaded from a URL (PO-2)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def set_here(make: Factory, organization: lookups.OrganizationSnapshot, content:
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
-def test_a_picture_is_made_anew_and_the_setting_is_its_address(
+def test_uploaded_logo_is_converted_and_setting_is_its_path(
     context: Flask, make: Factory, database: Database, kind: str
 ) -> None:
     acme = make.organization()
@@ -61,9 +61,7 @@ def test_a_picture_is_made_anew_and_the_setting_is_its_address(
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-def test_what_is_no_picture_changes_nothing(
-    context: Flask, make: Factory, database: Database, what: str
-) -> None:
+def test_invalid_image_changes_nothing(context: Flask, make: Factory, database: Database, what: str) -> None:
     acme = make.organization()
     with pytest.raises(InvalidInput) as refused:
         logos.set_logo(make.actor(acme), acme.slug, HOSTILE[what])
@@ -73,9 +71,7 @@ def test_what_is_no_picture_changes_nothing(
     assert "settings.updated" not in str(database.query("SELECT action FROM audit_events"))
 
 
-def test_another_logo_takes_its_place_and_the_same_changes_nothing(
-    context: Flask, make: Factory, database: Database
-) -> None:
+def test_new_logo_replaces_the_old_one(context: Flask, make: Factory, database: Database) -> None:
     acme = make.organization()
     first = set_here(make, acme)
     assert logos.set_logo(make.actor(acme), acme.slug, PNG).changed == ()
@@ -86,9 +82,7 @@ def test_another_logo_takes_its_place_and_the_same_changes_nothing(
 
 
 @pytest.mark.parametrize("by", ["its own operation", "the settings"])
-def test_null_removes_the_picture_with_the_setting(
-    context: Flask, make: Factory, database: Database, by: str
-) -> None:
+def test_null_deletes_the_logo(context: Flask, make: Factory, database: Database, by: str) -> None:
     acme = make.organization()
     address, admin = set_here(make, acme), make.actor(acme)
     if by == "the settings":
@@ -101,8 +95,8 @@ def test_null_removes_the_picture_with_the_setting(
         logos.get_logo_picture(*named(address))
 
 
-def test_the_setting_takes_no_address_but_the_one_that_stands(context: Flask, make: Factory) -> None:
-    """SF-1: an address that somebody else made is never asked, nor shown to anybody."""
+def test_logo_setting_accepts_only_its_current_value(context: Flask, make: Factory) -> None:
+    """SF-1: an external URL is never requested or shown."""
     acme, globex = make.organization(), make.organization()
     set_here(make, acme)
     theirs = set_here(make, globex, picture((0, 0, 200)))
@@ -116,9 +110,7 @@ def test_the_setting_takes_no_address_but_the_one_that_stands(context: Flask, ma
     assert settings.update_settings(admin, acme.slug, dict(whole)).changed == ()
 
 
-def test_only_who_writes_settings_gives_a_logo_and_only_here(
-    context: Flask, make: Factory, database: Database
-) -> None:
+def test_logo_requires_settings_write(context: Flask, make: Factory, database: Database) -> None:
     acme, globex = make.organization(), make.organization()
     with pytest.raises(Forbidden):
         logos.set_logo(make.actor(acme, "settings:read"), acme.slug, PNG)
@@ -131,7 +123,7 @@ def test_only_who_writes_settings_gives_a_logo_and_only_here(
     assert database.count("organization_logos") == 0
 
 
-def test_the_logo_of_an_organization_that_is_gone_is_gone(context: Flask, make: Factory) -> None:
+def test_logo_of_a_deleted_organization_is_not_found(context: Flask, make: Factory) -> None:
     root, acme = make.root(), make.organization()
     address = set_here(make, acme)
     organizations.delete_organization(make.actor(root), acme.slug)
@@ -143,14 +135,12 @@ def test_the_logo_of_an_organization_that_is_gone_is_gone(context: Flask, make: 
     ("organization_id", "digest"),
     [("nobody", "0" * 64), ("0" * 8, "0" * 64), ("0" * 8, "../../etc"), ("\0" * 8, "é" * 64)],
 )
-def test_what_is_not_there_is_not_found(
-    context: Flask, make: Factory, organization_id: str, digest: str
-) -> None:
+def test_unknown_logo_is_not_found(context: Flask, make: Factory, organization_id: str, digest: str) -> None:
     with pytest.raises(NotFound):
         logos.get_logo_picture(organization_id, digest)
 
 
-def test_two_logos_at_once_leave_the_one_that_the_setting_names(
+def test_concurrent_uploads_keep_the_logo_of_the_setting(
     app: Flask, make: Factory, database: Database
 ) -> None:
     acme = make.organization()
@@ -164,5 +154,5 @@ def test_two_logos_at_once_leave_the_one_that_the_setting_names(
         assert logos.get_logo_picture(*named(address))
 
 
-def test_the_form_of_the_address_is_what_is_made(context: Flask, make: Factory) -> None:
+def test_logo_path_matches_its_pattern(context: Flask, make: Factory) -> None:
     assert re.fullmatch(LOGO_PATH, set_here(make, make.organization()))

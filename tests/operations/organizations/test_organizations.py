@@ -1,4 +1,4 @@
-"""Organizations: who may found, change and end one, what a new one holds, and that a slug is given once."""
+"""Organizations: permissions to create and change them, their initial content, and reserved slugs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def fields_of(refusal: pytest.ExceptionInfo[InvalidInput]) -> dict[str, str]:
     return {error.field: error.code for error in refusal.value.errors}
 
 
-def test_root_creates_an_organization_with_keys_scopes_settings_and_a_first_administrator(
+def test_root_creates_organization_with_keys_scopes_settings_and_administrator(
     context: Flask, make: Factory, database: Database
 ) -> None:
     root = make.actor(make.root())
@@ -81,7 +81,7 @@ def test_root_creates_an_organization_with_keys_scopes_settings_and_a_first_admi
         ),
     ],
 )
-def test_tn12_js4_every_wrong_field_of_a_new_organization_is_named(
+def test_tn12_js4_all_invalid_fields_of_a_new_organization_are_named(
     context: Flask, make: Factory, database: Database, fields: dict[str, Any], wrong: dict[str, str]
 ) -> None:
     root = make.actor(make.root())
@@ -92,7 +92,7 @@ def test_tn12_js4_every_wrong_field_of_a_new_organization_is_named(
     assert (database.count("organizations"), database.count("audit_events")) == before
 
 
-def test_tn8_a_slug_is_never_given_again(context: Flask, make: Factory) -> None:
+def test_tn8_slug_is_never_reused(context: Flask, make: Factory) -> None:
     root = make.actor(make.root())
     operations.create_organization(root, {"name": "Initech"})
     operations.delete_organization(root, "initech")
@@ -103,9 +103,7 @@ def test_tn8_a_slug_is_never_given_again(context: Flask, make: Factory) -> None:
     assert derived.organization.slug == "initech-2"
 
 
-def test_nobody_outside_root_creates_an_organization(
-    context: Flask, make: Factory, database: Database
-) -> None:
+def test_only_root_creates_organizations(context: Flask, make: Factory, database: Database) -> None:
     acme = make.organization()
     before = database.count("organizations")
     with pytest.raises(Forbidden) as refusal:
@@ -114,7 +112,7 @@ def test_nobody_outside_root_creates_an_organization(
     assert database.count("organizations") == before
 
 
-def test_organizations_are_created_in_root_and_nowhere_else(context: Flask, make: Factory) -> None:
+def test_organizations_are_created_only_in_root(context: Flask, make: Factory) -> None:
     root, acme = make.root(), make.organization()
     elsewhere = make.actor(root).acting_in(acme.id, frozenset({"organizations:write"}))
     not_of_root = make.actor(acme, "organizations:write")
@@ -123,7 +121,7 @@ def test_organizations_are_created_in_root_and_nowhere_else(context: Flask, make
             operations.create_organization(actor, {"name": "Globex"})
 
 
-def test_renaming_changes_the_name_alone(context: Flask, make: Factory) -> None:
+def test_renaming_changes_only_the_name(context: Flask, make: Factory) -> None:
     acme = make.organization("acme-inc")
     updated = operations.update_organization(make.actor(acme), "acme-inc", {"name": "Acme Limited"})
     assert (updated.organization.name, updated.organization.slug, updated.changed) == (
@@ -135,7 +133,7 @@ def test_renaming_changes_the_name_alone(context: Flask, make: Factory) -> None:
     assert again.changed == () and again.organization.version == updated.organization.version
 
 
-def test_a_stale_version_is_refused(context: Flask, make: Factory) -> None:
+def test_stale_version_is_rejected(context: Flask, make: Factory) -> None:
     acme = make.organization()
     admin = make.actor(acme)
     seen = operations.get_organization(admin, acme.slug).version
@@ -155,7 +153,7 @@ def test_a_stale_version_is_refused(context: Flask, make: Factory) -> None:
         ({"nmae": "x"}, {"nmae": "unknown_field"}),
     ],
 )
-def test_js4_every_wrong_field_of_a_change_is_named(
+def test_js4_all_invalid_fields_of_a_change_are_named(
     context: Flask, make: Factory, fields: dict[str, Any], wrong: dict[str, str]
 ) -> None:
     make.organization("acme-x")
@@ -164,9 +162,7 @@ def test_js4_every_wrong_field_of_a_change_is_named(
     assert fields_of(refusal) == wrong
 
 
-def test_root_suspends_and_resumes_and_the_organizations_own_administrator_cannot(
-    context: Flask, make: Factory
-) -> None:
+def test_only_root_suspends_and_resumes(context: Flask, make: Factory) -> None:
     acme, root = make.organization(), make.actor(make.root())
     with pytest.raises(Forbidden):
         operations.update_organization(make.actor(acme), acme.slug, {"status": "suspended"})
@@ -177,7 +173,7 @@ def test_root_suspends_and_resumes_and_the_organizations_own_administrator_canno
     assert resumed.organization.status == "active" and lookups.get_organization_by_id(acme.id).is_active
 
 
-def test_deletion_stops_all_at_once_and_root_restores_within_thirty_days(
+def test_deleted_organization_can_be_restored_within_thirty_days(
     context: Flask, make: Factory, database: Database
 ) -> None:
     acme, root = make.organization(), make.actor(make.root())
@@ -199,7 +195,7 @@ def test_deletion_stops_all_at_once_and_root_restores_within_thirty_days(
     assert lookups.get_organization_by_slug(acme.slug).is_active
 
 
-def test_root_can_be_neither_suspended_nor_deleted(context: Flask, make: Factory) -> None:
+def test_root_cannot_be_suspended_or_deleted(context: Flask, make: Factory) -> None:
     root = make.actor(make.root())
     with pytest.raises(RootProtected):
         operations.delete_organization(root, "root")
@@ -209,7 +205,7 @@ def test_root_can_be_neither_suspended_nor_deleted(context: Flask, make: Factory
 
 
 @pytest.mark.parametrize("slug", ["globex-other", "never-made", "root", "-", "x" * 500])
-def test_tn2_another_organization_is_unknown_whether_it_stands_or_not(
+def test_tn2_another_organization_is_not_found_whether_it_exists_or_not(
     context: Flask, make: Factory, slug: str
 ) -> None:
     make.root()
@@ -227,9 +223,7 @@ def test_tn2_another_organization_is_unknown_whether_it_stands_or_not(
     assert set(refusals) == {("There is no such organization.", "not_found")}
 
 
-def test_root_lists_every_organization_in_pages_and_others_their_own_alone(
-    context: Flask, make: Factory
-) -> None:
+def test_root_lists_all_organizations_and_others_only_their_own(context: Flask, make: Factory) -> None:
     root = make.actor(make.root())
     for number in range(5):
         make.organization(f"page-{number}", name=f"Paged {number}")
@@ -249,7 +243,7 @@ def test_root_lists_every_organization_in_pages_and_others_their_own_alone(
     assert [r.slug for r in operations.list_organizations(root, status="deleted").items] == ["page-0"]
 
 
-def test_reading_needs_the_permission(context: Flask, make: Factory) -> None:
+def test_reading_requires_the_permission(context: Flask, make: Factory) -> None:
     acme = make.organization()
     for call in (
         lambda actor: operations.get_organization(actor, acme.slug),
@@ -261,7 +255,7 @@ def test_reading_needs_the_permission(context: Flask, make: Factory) -> None:
             call(make.actor(acme, "clients:read"))
 
 
-def test_an_auditor_of_root_reads_every_organization_and_changes_none(context: Flask, make: Factory) -> None:
+def test_root_auditor_reads_all_organizations_and_changes_none(context: Flask, make: Factory) -> None:
     acme, root = make.organization(), make.root()
     held = permissions_of_role("auditor", root.settings, is_root=True)
     auditor = make.actor(root, *held, user=make.user(root, role="auditor"))

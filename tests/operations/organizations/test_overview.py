@@ -1,4 +1,4 @@
-"""Figures of the first page: right, bounded, of one organization."""
+"""Figures of the overview page: correct, bounded, and of one organization."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from app.operations.organizations.overview import get_overview
 from app.rules.errors import Forbidden
 
 
-def test_counts_are_of_this_organization_alone(context: Any, make: Any) -> None:
+def test_overview_counts_only_this_organization(context: Any, make: Any) -> None:
     acme, globex = make.organization(), make.organization()
     make.client(acme)
     for _ in range(2):
@@ -29,18 +29,18 @@ def test_counts_are_of_this_organization_alone(context: Any, make: Any) -> None:
     }
 
 
-def test_who_may_not_read_the_audit_log_gets_none(context: Any, make: Any) -> None:
+def test_overview_without_audit_permission_has_no_events(context: Any, make: Any) -> None:
     found = get_overview(make.actor(make.organization(), "organization:read"))
 
     assert found.recent_events is None
 
 
-def test_needs_organization_read(context: Any, make: Any) -> None:
+def test_overview_requires_organization_read(context: Any, make: Any) -> None:
     with pytest.raises(Forbidden):
         get_overview(make.actor(make.organization(), "clients:read"))
 
 
-def test_queries_do_not_grow_with_the_organization(context: Any, make: Any) -> None:
+def test_overview_query_count_is_constant(context: Any, make: Any) -> None:
     acme = make.organization()
     actor = make.actor(acme)
 

@@ -1,4 +1,4 @@
-"""Roles defined: by whoever may, never with more or less than they hold themselves, and never under somebody's feet."""
+"""Custom and built-in roles: permissions of the editor, and roles in use."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def acme(make: Factory) -> Any:
     return make.organization("acme")
 
 
-def test_a_role_is_made_changed_listed_and_removed(make: Factory, acme: Any) -> None:
+def test_role_is_created_updated_listed_and_deleted(make: Factory, acme: Any) -> None:
     actor = make.actor(acme)
     made = roles.create_role(
         actor, {"id": "support", "name": "Support", "permissions": ["clients:read:own", "invoices:approve"]}
@@ -39,8 +39,8 @@ def test_a_role_is_made_changed_listed_and_removed(make: Factory, acme: Any) -> 
         roles.get_role(actor, "support")
 
 
-def test_tn11_a_role_neither_gains_nor_loses_what_its_editor_lacks(make: Factory, acme: Any) -> None:
-    """Their own role too, and by the settings document as well."""
+def test_tn11_role_cannot_gain_or_lose_permissions_that_its_editor_lacks(make: Factory, acme: Any) -> None:
+    """This includes their own role and the settings document."""
     roles.create_role(make.actor(acme), {"id": "ops", "permissions": [*ENOUGH, "users:read"]})
     small = make.actor(acme, *ENOUGH, user=make.user(acme, role="ops"))
     for wanted, missing in (
@@ -59,8 +59,8 @@ def test_tn11_a_role_neither_gains_nor_loses_what_its_editor_lacks(make: Factory
     roles.create_role(small, {"id": "meek", "permissions": ["clients:read:own", "invoices:approve"]})
 
 
-def test_tn11_nobody_who_signs_up_gets_what_the_one_who_says_so_lacks(make: Factory, acme: Any) -> None:
-    """Otherwise they would sign up themselves, and hold it."""
+def test_tn11_default_role_cannot_have_permissions_that_the_editor_lacks(make: Factory, acme: Any) -> None:
+    """Otherwise they could sign up themselves and get it."""
     partial = {"authentication": {"registration": {"mode": "open", "default_roles": ["member", "developer"]}}}
     roles.create_role(make.actor(acme), {"id": "ops", "permissions": [*ENOUGH]})
     small = make.actor(acme, *ENOUGH, user=make.user(acme, role="ops"))
@@ -75,9 +75,7 @@ def test_tn11_nobody_who_signs_up_gets_what_the_one_who_says_so_lacks(make: Fact
     update_settings(small, acme.slug, {"authentication": {"registration": own}})
 
 
-def test_settings_write_alone_defines_no_role_and_roles_write_alone_no_setting(
-    make: Factory, acme: Any
-) -> None:
+def test_roles_write_and_settings_write_are_separate(make: Factory, acme: Any) -> None:
     partial = {"user_permissions": {"roles": {"meek": {"permissions": []}}}}
     with pytest.raises(Forbidden) as refusal:
         update_settings(make.actor(acme, "settings:write"), acme.slug, partial)
@@ -88,7 +86,7 @@ def test_settings_write_alone_defines_no_role_and_roles_write_alone_no_setting(
         update_settings(actor, acme.slug, {"branding": {"theme": "dark"}})
 
 
-def test_a_role_in_use_stays_and_says_how_many_have_it(make: Factory, acme: Any) -> None:
+def test_role_in_use_cannot_be_deleted(make: Factory, acme: Any) -> None:
     actor = make.actor(acme)
     roles.create_role(actor, {"id": "ops", "permissions": []})
     for _ in range(2):
@@ -99,10 +97,10 @@ def test_a_role_in_use_stays_and_says_how_many_have_it(make: Factory, acme: Any)
     assert roles.list_role_holders(actor, "ops").count == 2
 
 
-def test_whoever_was_given_a_role_while_it_went_does_not_get_its_successor(
+def test_holder_of_deleted_role_does_not_get_new_role_of_that_name(
     make: Factory, acme: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Given at the moment at which it was removed: a new role of that name would be theirs."""
+    """The role was assigned while it was being deleted, so a new role of that name would apply."""
     actor = make.actor(acme)
     roles.create_role(actor, {"id": "ops", "permissions": []})
     add_administrator(actor, acme.slug, user_id=make.user(acme).public_id, role="ops")
@@ -115,7 +113,7 @@ def test_whoever_was_given_a_role_while_it_went_does_not_get_its_successor(
         roles.create_role(actor, {"id": "ops", "permissions": ["clients:read"]})
 
 
-def test_built_in_roles_are_narrowed_and_returned_and_never_removed(make: Factory, acme: Any) -> None:
+def test_built_in_roles_can_be_restricted_and_reset_but_not_deleted(make: Factory, acme: Any) -> None:
     actor = make.actor(acme)
     whole = roles.get_role(actor, "developer").role.permissions
     roles.update_role(actor, "developer", {"permissions": ["clients:read:own"]})
@@ -133,7 +131,7 @@ def test_built_in_roles_are_narrowed_and_returned_and_never_removed(make: Factor
     assert wrong.value.errors[0].field == "permissions[0]"
 
 
-def test_wrong_fields_are_named_as_a_role_has_them(make: Factory, acme: Any) -> None:
+def test_invalid_fields_are_named_as_role_fields(make: Factory, acme: Any) -> None:
     actor = make.actor(acme)
     for fields, named in (
         ({"permissions": []}, ["id"]),
@@ -151,7 +149,7 @@ def test_wrong_fields_are_named_as_a_role_has_them(make: Factory, acme: Any) -> 
         roles.update_role(actor, "big", {"name": "Bigger"}, expected_version=record.version + 1)
 
 
-def test_nobody_takes_settings_write_from_themselves(make: Factory, acme: Any) -> None:
+def test_actor_cannot_remove_own_settings_write(make: Factory, acme: Any) -> None:
     roles.create_role(make.actor(acme), {"id": "ops", "permissions": list(ENOUGH)})
     actor = make.actor(acme, *ENOUGH, user=make.user(acme, role="ops"))
     with pytest.raises(WouldLockOut):

@@ -1,4 +1,4 @@
-"""Settings: stored as overrides, versioned, refused when they would lock out, and true at once."""
+"""Settings: overrides, versions, lockout prevention, dry runs and permissions."""
 
 from __future__ import annotations
 
@@ -30,9 +30,7 @@ from tests.support.databases import Database
 from tests.support.threads import at_once
 
 
-def test_the_effective_document_is_read_and_overrides_alone_are_stored(
-    context: Flask, make: Factory, database: Database
-) -> None:
+def test_only_overrides_are_stored(context: Flask, make: Factory, database: Database) -> None:
     acme = make.organization()
     admin = make.actor(acme)
     updated = operations.update_settings(admin, acme.slug, {"oauth": {"access_token": {"ttl_seconds": 120}}})
@@ -54,16 +52,14 @@ def test_the_effective_document_is_read_and_overrides_alone_are_stored(
     assert lookups.get_organization_by_id(acme.id).settings["oauth"]["access_token"]["ttl_seconds"] == 120
 
 
-def test_a_change_raises_the_version_that_cached_views_are_checked_against(
-    context: Flask, make: Factory
-) -> None:
+def test_change_increases_the_version_of_cached_snapshots(context: Flask, make: Factory) -> None:
     acme = make.organization()
     before = lookups.get_organization_by_id(acme.id).version
     operations.update_settings(make.actor(acme), acme.slug, {"branding": {"theme": "dark"}})
     assert lookups.get_organization_by_id(acme.id).version == before + 1
 
 
-def test_nothing_changes_when_nothing_differs(context: Flask, make: Factory, database: Database) -> None:
+def test_equal_settings_change_nothing(context: Flask, make: Factory, database: Database) -> None:
     acme = make.organization()
     before = database.count("audit_events")
     updated = operations.update_settings(make.actor(acme), acme.slug, {"branding": {"theme": "auto"}})
@@ -71,7 +67,7 @@ def test_nothing_changes_when_nothing_differs(context: Flask, make: Factory, dat
     assert database.count("audit_events") == before
 
 
-def test_a_refused_change_leaves_neither_setting_nor_audit(
+def test_rejected_change_leaves_no_setting_and_no_event(
     context: Flask, make: Factory, database: Database
 ) -> None:
     acme = make.organization()
@@ -85,7 +81,7 @@ def test_a_refused_change_leaves_neither_setting_nor_audit(
     assert database.count("audit_events") == before
 
 
-def test_a_stale_version_is_refused(context: Flask, make: Factory) -> None:
+def test_stale_version_is_rejected(context: Flask, make: Factory) -> None:
     acme = make.organization()
     admin = make.actor(acme)
     operations.update_settings(admin, acme.slug, {"branding": {"theme": "dark"}}, expected_version=1)
@@ -94,9 +90,7 @@ def test_a_stale_version_is_refused(context: Flask, make: Factory) -> None:
     assert operations.get_settings(admin, acme.slug).document["branding"]["theme"] == "dark"
 
 
-def test_a_dry_run_checks_counts_and_changes_nothing(
-    context: Flask, make: Factory, database: Database
-) -> None:
+def test_dry_run_validates_and_changes_nothing(context: Flask, make: Factory, database: Database) -> None:
     acme = make.organization()
     make.user(acme)
     make.user(acme, role="admin")
@@ -112,7 +106,7 @@ def test_a_dry_run_checks_counts_and_changes_nothing(
         operations.update_settings(make.actor(acme), acme.slug, {"nope": 1}, dry_run=True)
 
 
-def test_those_without_a_second_factor_are_counted(context: Flask, make: Factory) -> None:
+def test_dry_run_counts_users_without_second_factor(context: Flask, make: Factory) -> None:
     acme = make.organization()
     make.user(acme)
     make.user(acme, role="admin")
@@ -122,7 +116,7 @@ def test_those_without_a_second_factor_are_counted(context: Flask, make: Factory
         assert found.users_without_second_factor == people
 
 
-def test_a_dry_run_counts_the_clients_that_would_no_longer_fit(context: Flask, make: Factory) -> None:
+def test_dry_run_counts_clients_that_become_invalid(context: Flask, make: Factory) -> None:
     acme = make.organization()
     make.client(acme)
     make.machine(acme, "clients:read")
@@ -136,9 +130,7 @@ def test_a_dry_run_counts_the_clients_that_would_no_longer_fit(context: Flask, m
     assert ran.impact is not None and ran.impact.clients_affected == 2
 
 
-def test_a_dry_run_counts_the_clients_that_must_do_what_they_need_not_do_now(
-    context: Flask, make: Factory
-) -> None:
+def test_dry_run_counts_clients_with_new_requirements(context: Flask, make: Factory) -> None:
     acme = make.organization()
     make.client(acme)
     make.client(acme, dpop_bound_access_tokens=True)
@@ -158,7 +150,7 @@ def test_a_dry_run_counts_the_clients_that_must_do_what_they_need_not_do_now(
     assert affected(require_par=False, require_dpop=False) == 0, "who is freed loses nothing"
 
 
-def test_se7_showing_secrets_once_wipes_the_sealed_copies(
+def test_se7_showing_secrets_once_deletes_sealed_copies(
     context: Flask, make: Factory, database: Database
 ) -> None:
     acme = make.organization()
@@ -172,7 +164,7 @@ def test_se7_showing_secrets_once_wipes_the_sealed_copies(
     assert database.count("client_credentials") == 1
 
 
-def test_nobody_locks_themselves_out(context: Flask, make: Factory) -> None:
+def test_change_that_locks_out_the_caller_is_rejected(context: Flask, make: Factory) -> None:
     acme = make.organization()
     ada = make.user(acme, role="admin")
     with pytest.raises(WouldLockOut) as refusal:
@@ -182,7 +174,7 @@ def test_nobody_locks_themselves_out(context: Flask, make: Factory) -> None:
     assert refusal.value.status == 409
 
 
-def test_losing_ones_own_settings_write_is_refused(context: Flask, make: Factory) -> None:
+def test_losing_own_settings_write_is_rejected(context: Flask, make: Factory) -> None:
     boss = {"permissions": ["settings:read", "settings:write"]}
     acme = make.organization(settings={"user_permissions": {"roles": {"boss": boss}}})
     ada = make.user(acme, role="boss")
@@ -194,7 +186,7 @@ def test_losing_ones_own_settings_write_is_refused(context: Flask, make: Factory
         )
 
 
-def test_a_role_that_somebody_holds_is_not_removed(context: Flask, make: Factory) -> None:
+def test_assigned_role_is_not_removed(context: Flask, make: Factory) -> None:
     acme = make.organization(settings={"user_permissions": {"roles": {"ops": {"permissions": []}}}})
     ada = make.user(acme)
     assign_role(make.system(acme), acme.id, acme.id, ada.id, "ops")
@@ -203,7 +195,7 @@ def test_a_role_that_somebody_holds_is_not_removed(context: Flask, make: Factory
         operations.update_settings(make.actor(acme), acme.slug, gone)
 
 
-def test_a_role_that_somebody_is_invited_to_is_not_removed(context: Flask, make: Factory) -> None:
+def test_role_of_open_invitation_is_not_removed(context: Flask, make: Factory) -> None:
     acme = make.organization(settings={"user_permissions": {"roles": {"ops": {"permissions": []}}}})
     invited = create_invitation(make.actor(acme), acme.slug, email="bob@example.com", role="ops").invitation
     gone = {"user_permissions": {"roles": {"ops": None}}}
@@ -213,10 +205,10 @@ def test_a_role_that_somebody_is_invited_to_is_not_removed(context: Flask, make:
     operations.update_settings(make.actor(acme), acme.slug, gone)
 
 
-def test_an_invitation_to_a_role_that_is_gone_is_not_accepted(
+def test_invitation_to_deleted_role_is_rejected(
     context: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Invited while the role was being removed."""
+    """The invitation was created while the role was being deleted."""
     acme = make.organization(settings={"user_permissions": {"roles": {"ops": {"permissions": []}}}})
     link = create_invitation(make.actor(acme), acme.slug, email="bob@example.com", role="ops").link
     monkeypatch.setattr(operations, "require_roles_unused", lambda *args: None)
@@ -232,7 +224,7 @@ def test_an_invitation_to_a_role_that_is_gone_is_not_accepted(
         {"user_permissions": {"members_can_register_clients": True}},
     ],
 )
-def test_tn11_nobody_gives_a_role_what_they_lack(
+def test_tn11_actor_cannot_add_permissions_they_lack(
     context: Flask, make: Factory, partial: dict[str, Any]
 ) -> None:
     acme = make.organization()
@@ -242,9 +234,7 @@ def test_tn11_nobody_gives_a_role_what_they_lack(
     assert operations.get_settings(make.actor(acme), acme.slug).version == 1
 
 
-def test_another_organizations_settings_are_unknown_and_root_reaches_them(
-    context: Flask, make: Factory
-) -> None:
+def test_settings_of_another_organization_are_visible_only_to_root(context: Flask, make: Factory) -> None:
     acme, globex, root = make.organization(), make.organization(), make.root()
     for call in (operations.get_settings, lambda actor, slug: operations.update_settings(actor, slug, {})):
         with pytest.raises(NotFound):
@@ -256,9 +246,7 @@ def test_another_organizations_settings_are_unknown_and_root_reaches_them(
     assert updated.settings.organization_slug == globex.slug
 
 
-def test_the_audit_event_names_root_acting_elsewhere(
-    context: Flask, make: Factory, database: Database
-) -> None:
+def test_audit_event_names_root_as_the_actor(context: Flask, make: Factory, database: Database) -> None:
     globex, root = make.organization(), make.root()
     ada = make.user(root, role="admin")
     operations.update_settings(make.actor(root, user=ada), globex.slug, {"branding": {"theme": "dark"}})
@@ -267,7 +255,7 @@ def test_the_audit_event_names_root_acting_elsewhere(
     assert [globex.id, root.id, "settings.updated"] in found
 
 
-def test_changing_needs_the_permission(context: Flask, make: Factory) -> None:
+def test_update_requires_the_permission(context: Flask, make: Factory) -> None:
     acme = make.organization()
     with pytest.raises(Forbidden):
         operations.update_settings(make.actor(acme, "settings:read"), acme.slug, {})
@@ -277,10 +265,10 @@ def test_changing_needs_the_permission(context: Flask, make: Factory) -> None:
 
 @pytest.mark.mariadb
 @pytest.mark.race
-def test_se7_a_secret_made_while_secrets_become_shown_once_leaves_no_sealed_copy(
+def test_se7_secret_created_during_the_change_leaves_no_sealed_copy(
     app: Flask, make: Factory, database: Database
 ) -> None:
-    """SQLite takes one writer at a time, so it cannot show this race."""
+    """SQLite has one writer at a time, so it cannot have this race."""
     for _ in range(8):
         acme = make.organization()
         made = [make.client(acme) for _ in range(4)]
@@ -293,7 +281,7 @@ def test_se7_a_secret_made_while_secrets_become_shown_once_leaves_no_sealed_copy
         assert acme.id.encode() not in {bytes(row[0]) for row in sealed}
 
 
-def test_a_client_does_not_switch_off_the_only_way_to_sign_in(context: Flask, make: Factory) -> None:
+def test_client_cannot_disable_the_only_sign_in_method(context: Flask, make: Factory) -> None:
     acme = make.organization()
     client = replace(make.actor(acme), kind="client", client_id=new_id())
     for caller in (client, make.system(acme)):

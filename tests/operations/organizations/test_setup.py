@@ -1,4 +1,4 @@
-"""Set-up: one succeeds, ever; what it makes works; afterwards there is nothing to find (BS-1)."""
+"""Setup: it succeeds once, creates a working installation, and does not exist afterwards (BS-1)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ GOOD: dict[str, Any] = {
 }
 
 
-def test_set_up_makes_everything_that_a_beginning_needs(
+def test_setup_creates_root_administrator_organization_and_client(
     context: Flask, make: Factory, database: Database
 ) -> None:
     result = complete_setup(issue_setup_token(), **GOOD)
@@ -63,7 +63,7 @@ def test_set_up_makes_everything_that_a_beginning_needs(
     }  # fmt: skip
 
 
-def test_a_second_set_up_finds_nothing(context: Flask, make: Factory) -> None:
+def test_second_setup_is_not_found(context: Flask, make: Factory) -> None:
     token = issue_setup_token()
     complete_setup(token, **GOOD)
     for again in (token, None, token_values.new_token("su", "00000000")):
@@ -74,7 +74,7 @@ def test_a_second_set_up_finds_nothing(context: Flask, make: Factory) -> None:
     assert is_set_up()
 
 
-def test_a_token_is_good_for_an_hour(context: Flask, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_setup_token_is_valid_for_an_hour(context: Flask, monkeypatch: pytest.MonkeyPatch) -> None:
     token = issue_setup_token()
     begun = clock.now()
     monkeypatch.setattr(clock, "now", lambda: begun + timedelta(minutes=59))
@@ -86,7 +86,7 @@ def test_a_token_is_good_for_an_hour(context: Flask, monkeypatch: pytest.MonkeyP
     assert not is_set_up()
 
 
-def test_a_newer_token_replaces_the_one_before(context: Flask) -> None:
+def test_newer_setup_token_replaces_the_previous_one(context: Flask) -> None:
     first, second = issue_setup_token(), issue_setup_token()
     assert not is_setup_token(first)
     assert is_setup_token(second)
@@ -103,7 +103,7 @@ def test_a_newer_token_replaces_the_one_before(context: Flask) -> None:
         pytest.param(token_values.new_token("iv", "00000000"), id="another-kind"),
     ],
 )
-def test_no_other_token_is_taken(token: str, context: Flask) -> None:
+def test_other_tokens_are_rejected(token: str, context: Flask) -> None:
     issue_setup_token()
     assert not is_setup_token(token)
     with pytest.raises(NotFound):
@@ -111,13 +111,13 @@ def test_no_other_token_is_taken(token: str, context: Flask) -> None:
     assert not is_set_up()
 
 
-def test_the_token_is_nowhere_in_clear(context: Flask, database: Database) -> None:
+def test_setup_token_is_not_stored_in_clear_text(context: Flask, database: Database) -> None:
     token = issue_setup_token()
     assert token.encode() not in database.dump()
     assert token[-50:-8].encode() not in database.dump()
 
 
-def test_every_wrong_field_is_named_at_once_and_nothing_is_made(context: Flask, database: Database) -> None:
+def test_all_invalid_fields_are_named_and_nothing_is_created(context: Flask, database: Database) -> None:
     token = issue_setup_token()
     with pytest.raises(InvalidInput) as refusal:
         complete_setup(
@@ -129,7 +129,7 @@ def test_every_wrong_field_is_named_at_once_and_nothing_is_made(context: Flask, 
 
 
 @pytest.mark.parametrize("slug", ["root", "admin", "x", "-acme", "ACME", "a" * 41])
-def test_the_organization_needs_an_id_of_its_own(slug: str, context: Flask) -> None:
+def test_organization_id_must_be_free(slug: str, context: Flask) -> None:
     with pytest.raises(InvalidInput) as refusal:
         complete_setup(None, **GOOD, organization_id=slug)
     assert refusal.value.field == "organization_id"
@@ -138,7 +138,7 @@ def test_the_organization_needs_an_id_of_its_own(slug: str, context: Flask) -> N
 
 @pytest.mark.mariadb
 @pytest.mark.race
-def test_of_a_hundred_at_once_one_sets_up(
+def test_concurrent_setups_succeed_once(
     app: Flask, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The hash takes 18 ms of a core, and a hundred of them would only make the threads come one by one.
@@ -175,6 +175,6 @@ def _facts() -> list[str]:
     return [fact.name for fact in db.session.query(InstanceFact)]
 
 
-def test_after_set_up_no_token_is_kept(context: Flask) -> None:
+def test_setup_token_is_deleted_after_setup(context: Flask) -> None:
     complete_setup(issue_setup_token(), **GOOD)
     assert _facts() == ["set-up"]

@@ -1,4 +1,4 @@
-"""The database's clock decides: a worker whose own is minutes off neither accepts what ended nor refuses what lives."""
+"""The database's clock decides expiry, even on a worker whose own clock is wrong."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.databases import Database
 
 
 def skewed(monkeypatch: pytest.MonkeyPatch, by: timedelta) -> None:
-    """This process's clock is off by that much, as a worker's that was just started."""
+    """Shift the clock of this process, like that of a worker that just started."""
 
     class Skewed(datetime):
         @classmethod
@@ -30,14 +30,14 @@ def skewed(monkeypatch: pytest.MonkeyPatch, by: timedelta) -> None:
 OFF = pytest.mark.parametrize("minutes", [-5, 5, -600, 600])
 
 
-def test_it_is_aware_and_in_utc(context: Flask) -> None:
+def test_now_is_aware_and_in_utc(context: Flask) -> None:
     assert clock.now().utcoffset() == timedelta()
     assert abs(clock.now() - datetime.now(UTC)) < timedelta(seconds=5)
 
 
 @pytest.mark.mariadb
 @OFF
-def test_a_skewed_worker_tells_the_databases_time(context: Flask, monkeypatch, minutes: int) -> None:
+def test_worker_with_wrong_clock_returns_database_time(context: Flask, monkeypatch, minutes: int) -> None:
     """CK-1. SQLite's clock is the process's own."""
     skewed(monkeypatch, timedelta(minutes=minutes))
     assert abs(clock.now() - datetime.now(UTC)) < timedelta(seconds=2)
@@ -46,10 +46,10 @@ def test_a_skewed_worker_tells_the_databases_time(context: Flask, monkeypatch, m
 
 @pytest.mark.mariadb
 @OFF
-def test_a_skewed_worker_takes_and_refuses_what_the_others_do(
+def test_worker_with_wrong_clock_accepts_and_rejects_the_same_tokens(
     app: Flask, make: Factory, database: Database, monkeypatch, minutes: int
 ) -> None:
-    """CK-1: a living token is alive there, and one that ended a second ago is dead."""
+    """CK-1: a valid token is accepted there, and one that expired a second ago is rejected."""
     machine = make.machine(make.organization(), "reports:read")
     http = app.test_client()
     answer = http.post("/oauth/token", data={"grant_type": "client_credentials"}, headers=machine.basic)
@@ -68,7 +68,7 @@ def test_a_skewed_worker_takes_and_refuses_what_the_others_do(
 
 
 @pytest.mark.mariadb
-def test_the_offset_is_measured_now_and_then_and_not_at_each_question(context: Flask, monkeypatch) -> None:
+def test_offset_is_measured_periodically(context: Flask, monkeypatch) -> None:
     measured: list[int] = []
     real = clock._measure
     monkeypatch.setattr(clock, "_measured_at", None)

@@ -1,4 +1,4 @@
-"""Keys at rest: a data key for each organization, wrapped by the master key; what one sealed opens in its place."""
+"""Encryption keys: one data key per organization, wrapped by the master key, and associated data."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def set_row(model, condition, **values) -> None:
     act()
 
 
-def test_it_opens_in_its_place(organization: OrganizationSnapshot) -> None:
+def test_sealed_value_is_unsealed_in_its_place(organization: OrganizationSnapshot) -> None:
     sealed = keyring.seal(organization.id, b"a secret", "row|1")
     assert keyring.unseal(organization.id, sealed, "row|1") == b"a secret"
     assert b"a secret" not in sealed
 
 
-def test_it_opens_in_no_other_place(make: Factory, organization: OrganizationSnapshot) -> None:
+def test_sealed_value_is_rejected_in_another_place(make: Factory, organization: OrganizationSnapshot) -> None:
     """SE-6."""
     there = make.organization()
     sealed = keyring.seal(organization.id, b"a secret", "row|1")
@@ -49,10 +49,10 @@ def test_it_opens_in_no_other_place(make: Factory, organization: OrganizationSna
             keyring.unseal(owner, sealed, place)
 
 
-def test_a_secret_moved_to_another_row_or_client_does_not_open(
+def test_secret_moved_to_another_row_or_client_cannot_be_unsealed(
     make: Factory, organization: OrganizationSnapshot
 ) -> None:
-    """SE-6, through the real ledger: nobody with write access to the database reads a secret by moving it."""
+    """SE-6: moving a sealed secret in the database does not reveal it."""
     mine, other = make.machine(organization, "reports:read"), make.machine(organization, "reports:read")
     actor = make.actor(organization, user=make.user(organization))
     [source], [target] = list_credentials(actor, mine.client_id), list_credentials(actor, other.client_id)
@@ -63,8 +63,8 @@ def test_a_secret_moved_to_another_row_or_client_does_not_open(
         reveal_credential(actor, other.client_id, target.public_id)
 
 
-def test_without_its_data_key_nothing_opens_any_more(organization: OrganizationSnapshot) -> None:
-    """SE-8: what a purge does."""
+def test_nothing_can_be_unsealed_without_the_data_key(organization: OrganizationSnapshot) -> None:
+    """SE-8: this is what a purge does."""
     sealed = keyring.seal(organization.id, b"a secret", "row|1")
     set_row(Organization, Organization.id == organization.id, data_key=None)
     keyring.clear_cached_keys(organization.id)
@@ -72,10 +72,8 @@ def test_without_its_data_key_nothing_opens_any_more(organization: OrganizationS
         keyring.unseal(organization.id, sealed, "row|1")
 
 
-def test_a_data_key_serves_its_own_organization_alone(
-    make: Factory, organization: OrganizationSnapshot
-) -> None:
-    """SE-6: swapping wrapped keys between rows gains nothing."""
+def test_data_key_works_only_for_its_organization(make: Factory, organization: OrganizationSnapshot) -> None:
+    """SE-6: swapping wrapped keys between rows reveals nothing."""
     there = make.organization()
     wrapped = db.session.scalar(select(Organization.data_key).where(Organization.id == organization.id))
     set_row(Organization, Organization.id == there.id, data_key=wrapped)
@@ -84,10 +82,10 @@ def test_a_data_key_serves_its_own_organization_alone(
         keyring.seal(there.id, b"a secret", "row|1")
 
 
-def test_another_master_key_opens_nothing(
+def test_another_master_key_unseals_nothing(
     context: Flask, organization: OrganizationSnapshot, monkeypatch
 ) -> None:
-    """KY-6: and what was opened under the right one is not handed out under a wrong one."""
+    """KY-6: cached keys of the right master key are not used with a wrong one."""
     sealed = keyring.seal(organization.id, b"a secret", "row|1")
     wrong = replace(context.config["GATEHOUSE"], master_key=bytes(range(32)))
     with monkeypatch.context() as changed:
@@ -97,7 +95,7 @@ def test_another_master_key_opens_nothing(
     assert keyring.unseal(organization.id, sealed, "row|1") == b"a secret"
 
 
-def test_subkeys_are_of_one_purpose_and_instance(context: Flask, monkeypatch) -> None:
+def test_subkeys_differ_by_purpose_and_instance(context: Flask, monkeypatch) -> None:
     first, second = keyring.derive_instance_key("cursors"), keyring.derive_instance_key("anonymous cookie")
     assert len({first, second}) == 2 and keyring.derive_instance_key("cursors") == first and len(first) == 32
     other = replace(context.config["GATEHOUSE"], secret_key=bytes(range(32)))
@@ -105,7 +103,7 @@ def test_subkeys_are_of_one_purpose_and_instance(context: Flask, monkeypatch) ->
     assert keyring.derive_instance_key("cursors") != first
 
 
-def test_no_key_shows_in_the_configurations_text(context: Flask, instance: Path) -> None:
+def test_configuration_text_contains_no_key(context: Flask, instance: Path) -> None:
     """LG-3."""
     configuration = context.config["GATEHOUSE"]
     text = repr(configuration) + str(configuration)

@@ -1,4 +1,4 @@
-"""Rows that others hold: waited for twice, then the unit is given up whole. SQLite has no such wait."""
+"""Locked rows: a transaction waits twice, then gives up completely. SQLite has no row locks."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ __all__ = ["counters"]
 
 
 @pytest.mark.mariadb
-def test_a_lock_that_was_waited_for_too_long_rolls_back_the_whole_unit(counters: Counters) -> None:
-    """1205 undoes one statement alone: committing after it would keep half a unit. SQLite has no such error."""
+def test_lock_wait_timeout_rolls_back_the_whole_transaction(counters: Counters) -> None:
+    """Error 1205 rolls back a single statement. Committing after it would store half of the changes."""
     attempts: list[int] = []
     with counters.other_session() as other:
         other.execute("UPDATE counters SET n = n + 1 WHERE id = 2")
@@ -36,8 +36,8 @@ def test_a_lock_that_was_waited_for_too_long_rolls_back_the_whole_unit(counters:
 
 
 @pytest.mark.mariadb
-def test_a_lock_that_nobody_gives_up_is_a_503_in_time(counters: Counters) -> None:
-    """F4, F8: waited for twice, which is longer than one wait and far from the five seconds of a request."""
+def test_lock_that_is_never_released_is_a_503_in_time(counters: Counters) -> None:
+    """F4, F8: two waits are well below the five seconds of a request."""
     with counters.other_session() as other:
         other.execute("UPDATE counters SET n = n + 1 WHERE id = 2")
 

@@ -1,4 +1,4 @@
-"""An answer of the database that never arrives: the work is done once, and nobody is taken for a thief (rule 3)."""
+"""Lost replies of the database: the work is done exactly once and is not mistaken for a replay."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.mariadb  # SQLite has no connection that could be lost.
 
 @pytest.fixture
 def proxy(database: MariaDBDatabase) -> Iterator[LosingProxy]:
-    """Between the application and its database."""
+    """A proxy between the application and its database."""
     made = LosingProxy(database.server.port)
     yield made
     made.close()
@@ -32,7 +32,7 @@ def proxy(database: MariaDBDatabase) -> Iterator[LosingProxy]:
 
 @pytest.fixture
 def losing(app: Flask, database: MariaDBDatabase, proxy: LosingProxy, instance) -> Flow:
-    """A flow in an application that reaches the clean database through the proxy."""
+    """A flow in an application that uses the database through the proxy."""
     settings = environment(database, instance, BASE_URL)
     settings["DATABASE_URL"] = database.server.tcp_url(database.name).replace(
         str(database.server.port), str(proxy.port)
@@ -53,10 +53,10 @@ EITHER = pytest.mark.parametrize("after_it_took_effect", [True, False], ids=["co
 
 
 @EITHER
-def test_a_code_is_redeemed_once(
+def test_code_is_redeemed_once_after_lost_reply(
     losing: Flow, proxy: LosingProxy, database, after_it_took_effect: bool
 ) -> None:
-    """CD-5: 200, one grant, and its tokens live: no replay was seen."""
+    """CD-5: one grant with valid tokens, and no replay was detected."""
     code = losing.code(scope=" ".join(SCOPES))
     losing.tokens()  # what is noted of the client's use is noted by now
     proxy.lose_next(b"COMMIT", after_it_took_effect=after_it_took_effect)
@@ -69,10 +69,10 @@ def test_a_code_is_redeemed_once(
 
 
 @EITHER
-def test_a_refresh_token_is_rotated_once(
+def test_refresh_token_is_rotated_once_after_lost_reply(
     losing: Flow, proxy: LosingProxy, database, after_it_took_effect
 ) -> None:
-    """RF-2: the family lives."""
+    """RF-2: the token family is still valid."""
     tokens = losing.tokens()
     proxy.lose_next(b"COMMIT", after_it_took_effect=after_it_took_effect)
     answer = losing.refresh(tokens["refresh_token"])
@@ -83,10 +83,10 @@ def test_a_refresh_token_is_rotated_once(
     assert losing.refresh(answer.get_json()["refresh_token"]).status_code == 200
 
 
-def test_a_refresh_without_rotation_is_done_once_though_another_followed(
+def test_refresh_without_rotation_happens_once_when_another_follows(
     losing: Flow, proxy: LosingProxy, database, monkeypatch
 ) -> None:
-    """The grant's row is shared by all refreshes that do not rotate: it cannot tell whose COMMIT took effect."""
+    """Refreshes without rotation share the grant's row, so it cannot verify which COMMIT took effect."""
     configure(losing, rotation="public_clients")
     token = losing.tokens()["refresh_token"]
     ask, others = transactions._was_committed, []
@@ -108,7 +108,7 @@ def test_a_refresh_without_rotation_is_done_once_though_another_followed(
 
 
 @EITHER
-def test_a_clients_own_token_is_written_once(
+def test_client_credentials_token_is_written_once(
     losing: Flow, proxy: LosingProxy, database, after_it_took_effect
 ) -> None:
     machine = losing.make.machine(losing.organization, "reports:read")
@@ -125,7 +125,7 @@ def test_a_clients_own_token_is_written_once(
     assert told.get_json()["active"] is True
 
 
-def test_a_read_is_asked_again(losing: Flow, proxy: LosingProxy) -> None:
+def test_read_is_retried(losing: Flow, proxy: LosingProxy) -> None:
     token = losing.tokens()["access_token"]
     assert losing.is_alive(token)
     proxy.lose_next(b"FROM access_tokens LEFT OUTER JOIN", after_it_took_effect=False)
@@ -133,7 +133,7 @@ def test_a_read_is_asked_again(losing: Flow, proxy: LosingProxy) -> None:
     assert proxy.lost == 1
 
 
-def test_a_revocation_is_said_to_be_done_only_when_it_is(losing: Flow, proxy: LosingProxy) -> None:
+def test_revocation_succeeds_only_if_committed(losing: Flow, proxy: LosingProxy) -> None:
     """RV-4."""
     for after in (True, False):
         token = losing.tokens()["access_token"]
@@ -145,10 +145,8 @@ def test_a_revocation_is_said_to_be_done_only_when_it_is(losing: Flow, proxy: Lo
 
 
 @EITHER
-def test_any_other_change_is_made_once(
-    losing: Flow, proxy: LosingProxy, database, after_it_took_effect
-) -> None:
-    """Its audit event is the witness; without one a change that stands would be made again."""
+def test_other_change_is_made_once(losing: Flow, proxy: LosingProxy, database, after_it_took_effect) -> None:
+    """Its audit event verifies the commit. Without it, a committed change would be made again."""
     actor = losing.make.system(losing.organization)
     before = database.count("scopes"), database.count("audit_events")
     with losing.app.app_context():
@@ -158,7 +156,7 @@ def test_any_other_change_is_made_once(
     assert (database.count("scopes"), database.count("audit_events")) == (before[0] + 1, before[1] + 1)
 
 
-def test_when_the_database_is_away_the_answer_is_a_503(losing: Flow, proxy: LosingProxy, monkeypatch) -> None:
+def test_unavailable_database_is_a_503(losing: Flow, proxy: LosingProxy, monkeypatch) -> None:
     """P5."""
     tokens = losing.tokens()
     machine = losing.make.machine(losing.organization, "reports:read")

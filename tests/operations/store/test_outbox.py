@@ -1,4 +1,4 @@
-"""Outbox: what was committed leaves at least once, by one at a time, and a dead receiver holds up nobody (F22)."""
+"""Outbox: committed messages are delivered at least once, and a dead receiver does not delay others (F22)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Rows = Callable[[], list[tuple[Any, ...]]]
 
 
 class Receivers:
-    """Where messages of the kind ``test`` go; ``answers`` says what a receiver does with one."""
+    """Receivers of messages of the kind ``test``; ``answers`` says what a receiver does with one."""
 
     def __init__(self) -> None:
         self.heard: list[str] = []
@@ -75,7 +75,7 @@ def move(**values: Any) -> None:
 
 
 def come_round() -> None:
-    """All pauses and leases are over."""
+    """Let all delays and leases expire."""
     move(available_at=clock.now() - timedelta(seconds=1))
 
 
@@ -84,7 +84,7 @@ def take() -> Message | None:
 
 
 def deliver_due() -> int:
-    """Everything that is due was tried; how many attempts that were."""
+    """Deliver everything that is due, and return the number of attempts."""
     attempts = 0
     while (message := take()) is not None:
         outbox.deliver(message)
@@ -92,9 +92,7 @@ def deliver_due() -> int:
     return attempts
 
 
-def test_a_message_leaves_once_the_change_is_committed(
-    make: Factory, receivers: Receivers, rows: Rows
-) -> None:
+def test_message_is_delivered_after_commit(make: Factory, receivers: Receivers, rows: Rows) -> None:
     organization = make.organization().id
     outbox.messages_available.clear()
     put(organization, "one")
@@ -104,7 +102,7 @@ def test_a_message_leaves_once_the_change_is_committed(
     assert deliver_due() == 0
 
 
-def test_what_was_rolled_back_never_leaves(make: Factory, receivers: Receivers, rows: Rows) -> None:
+def test_rolled_back_message_is_not_delivered(make: Factory, receivers: Receivers, rows: Rows) -> None:
     @transaction
     def unit() -> None:
         outbox.enqueue(organization, "test", {}, receiver="one")
@@ -117,7 +115,7 @@ def test_what_was_rolled_back_never_leaves(make: Factory, receivers: Receivers, 
     assert rows() == [] and not outbox.messages_available.is_set()
 
 
-def test_a_failure_is_tried_again_after_a_pause_that_grows(
+def test_failed_delivery_is_retried_after_growing_delay(
     make: Factory, receivers: Receivers, rows: Rows, database: Database
 ) -> None:
     put(make.organization().id, "one")
@@ -131,7 +129,7 @@ def test_a_failure_is_tried_again_after_a_pause_that_grows(
     assert rows() == [("one", 4, "delivered")]
 
 
-def test_a_refusal_is_final(make: Factory, receivers: Receivers, rows: Rows) -> None:
+def test_rejected_delivery_is_not_retried(make: Factory, receivers: Receivers, rows: Rows) -> None:
     put(make.organization().id, "one")
     receivers.answers["one"] = refuse
     assert deliver_due() == 1
@@ -139,7 +137,7 @@ def test_a_refusal_is_final(make: Factory, receivers: Receivers, rows: Rows) -> 
     assert (deliver_due(), rows()) == (0, [("one", 1, "refused")])
 
 
-def test_a_fault_of_our_own_is_tried_again_and_ends_nothing(
+def test_unexpected_exception_is_retried(
     make: Factory, receivers: Receivers, rows: Rows, caplog: pytest.LogCaptureFixture
 ) -> None:
     put(make.organization().id, "one")
@@ -149,8 +147,8 @@ def test_a_fault_of_our_own_is_tried_again_and_ends_nothing(
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_what_a_dead_worker_had_taken_is_due_again(make: Factory, receivers: Receivers, rows: Rows) -> None:
-    """F10: the lease ends by the clock; nothing else is needed."""
+def test_message_of_killed_worker_becomes_due_again(make: Factory, receivers: Receivers, rows: Rows) -> None:
+    """F10: the lease expires by itself."""
     put(make.organization().id, "one")
     assert take() is not None
     assert take() is None, "never two at a time"
@@ -159,7 +157,7 @@ def test_what_a_dead_worker_had_taken_is_due_again(make: Factory, receivers: Rec
     assert rows() == [("one", 2, "delivered")]
 
 
-def test_of_many_who_take_one_gets_it(app: Flask, make: Factory, receivers: Receivers) -> None:
+def test_concurrent_workers_claim_a_message_once(app: Flask, make: Factory, receivers: Receivers) -> None:
     put(make.organization().id, *("one",) * 3)
     taken: list[Message] = []
     gate = threading.Barrier(8)
@@ -178,8 +176,8 @@ def test_of_many_who_take_one_gets_it(app: Flask, make: Factory, receivers: Rece
     assert len(taken) == 3 and len({message.id for message in taken}) == 3
 
 
-def test_a_dead_receiver_costs_one_attempt_a_pause(make: Factory, receivers: Receivers, rows: Rows) -> None:
-    """Whatever waits for it waits together, and those behind it in the line do not wait at all."""
+def test_dead_receiver_costs_one_attempt_per_delay(make: Factory, receivers: Receivers, rows: Rows) -> None:
+    """Its messages wait together, and messages of other receivers do not wait."""
     organization = make.organization().id
     put(organization, *("dead",) * 30, "alive")
     receivers.answers["dead"] = fail
@@ -188,7 +186,7 @@ def test_a_dead_receiver_costs_one_attempt_a_pause(make: Factory, receivers: Rec
     assert [row for row in rows() if row[0] == "alive"] == [("alive", 1, "delivered")]
 
 
-def test_after_a_day_it_is_given_up_with_all_that_waited_as_long(
+def test_messages_are_given_up_after_a_day(
     make: Factory, receivers: Receivers, rows: Rows, database: Database
 ) -> None:
     put(make.organization().id, "dead", "dead")
@@ -204,9 +202,7 @@ def test_after_a_day_it_is_given_up_with_all_that_waited_as_long(
     assert '"messages":2' in after
 
 
-def test_a_kind_that_only_newer_workers_know_waits_for_them(
-    make: Factory, receivers: Receivers, rows: Rows
-) -> None:
+def test_unknown_kind_waits_for_newer_workers(make: Factory, receivers: Receivers, rows: Rows) -> None:
     """F16."""
     put(make.organization().id, "one", kind="from the future")
     assert deliver_due() == 0
@@ -217,7 +213,7 @@ def test_a_kind_that_only_newer_workers_know_waits_for_them(
 def dispatching(
     app: Flask, receivers: Receivers, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[], None]]:
-    """Begins the dispatcher's threads, as in a worker; they end with the test."""
+    """Start the dispatcher's threads as in a worker, and stop them after the test."""
     monkeypatch.setattr(dispatcher, "POLL_INTERVAL_SECONDS", 0.05)
     shared, end = dispatcher.Dispatcher(), threading.Event()
 
@@ -246,10 +242,10 @@ def until(condition: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-def test_a_slow_receiver_and_a_full_organization_hold_up_nobody_else(
+def test_slow_receiver_and_full_organization_do_not_delay_others(
     make: Factory, receivers: Receivers, dispatching: Callable[[], None]
 ) -> None:
-    """SF-4: one delivery a receiver, two an organization, and the third thread serves the others meanwhile."""
+    """SF-4: one delivery per receiver and two per organization, so the third thread serves others."""
     crowded, other = make.organization().id, make.organization().id
     put(crowded, "slow-1", "slow-1", "slow-2", "slow-2", "slow-3")
     put(other, "quick-1", "quick-2", "quick-1")
@@ -264,10 +260,10 @@ def test_a_slow_receiver_and_a_full_organization_hold_up_nobody_else(
     until(lambda: len(receivers.heard) == 8)
 
 
-def test_slow_strangers_of_many_organizations_hold_up_no_mail(
+def test_slow_external_servers_do_not_delay_email(
     make: Factory, receivers: Receivers, dispatching: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """P2: one thread is left for what goes to no server that somebody of an organization named."""
+    """P2: one thread is reserved for messages that do not go to external servers."""
     monkeypatch.setitem(outbox._deliveries, "stranger", receivers)
     monkeypatch.setattr(outbox, "_external_kinds", {"stranger"})
     end = threading.Event()
@@ -282,10 +278,8 @@ def test_slow_strangers_of_many_organizations_hold_up_no_mail(
     until(lambda: len(receivers.heard) == 5)
 
 
-def test_a_receiver_that_is_busy_for_one_organization_hears_another(
-    make: Factory, receivers: Receivers
-) -> None:
-    """TN-9: the same word for a receiver names another one in another organization."""
+def test_receiver_busy_for_one_organization_is_free_for_another(make: Factory, receivers: Receivers) -> None:
+    """TN-9: the same receiver id in another organization is another receiver."""
     ours, theirs = make.organization().id, make.organization().id
     put(ours, "one")
     put(theirs, "one")

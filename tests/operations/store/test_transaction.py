@@ -1,4 +1,4 @@
-"""The transaction around operations: whole or not at all, again when the server asks, and what a lost COMMIT means."""
+"""Transactions of operations: atomicity, retries, callbacks and lost COMMIT replies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.process import wait_until
 
 
 class Counters:
-    """Rows of numbers, to be changed by the units under test and by a second session of the database."""
+    """Rows of numbers that the tested transactions and a second database session change."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -32,16 +32,16 @@ class Counters:
         )
 
     def add(self, number: int) -> None:
-        """One more, within the unit under way."""
+        """Increment the counter in the current transaction."""
         db.session.execute(text("UPDATE counters SET n = n + 1 WHERE id = :id"), {"id": number})
 
     def value(self, number: int) -> int:
-        """What is committed."""
+        """Return the committed value."""
         return int(self.database.query(f"SELECT n FROM counters WHERE id = {number}")[0][0])
 
     @contextlib.contextmanager
     def other_session(self) -> Iterator[Any]:
-        """A cursor of a second session, in a transaction that is rolled back if it is still open."""
+        """Open a cursor of a second session whose transaction is rolled back unless it is committed."""
         with contextlib.closing(self.database.connect()) as connection:
             cursor = connection.cursor()
             cursor.execute("BEGIN")
@@ -50,14 +50,14 @@ class Counters:
 
 @pytest.fixture
 def counters(context: Flask, database: Database) -> Iterator[Counters]:
-    """Forty of them, all 0."""
+    """Forty counters with the value 0."""
     database.query("DROP TABLE IF EXISTS counters")
     yield Counters(database)
     db.session.remove()
     database.query("DROP TABLE counters")
 
 
-def test_returning_commits_and_raising_rolls_back(counters: Counters) -> None:
+def test_transaction_commits_on_return_and_rolls_back_on_exception(counters: Counters) -> None:
     @transaction
     def unit(fails: bool) -> str:
         counters.add(1)
@@ -71,7 +71,7 @@ def test_returning_commits_and_raising_rolls_back(counters: Counters) -> None:
     assert counters.value(1) == 1
 
 
-def test_nothing_is_called_before_the_commit_and_nothing_after_a_rollback(counters: Counters) -> None:
+def test_commit_callbacks_run_only_after_commit(counters: Counters) -> None:
     seen: list[int] = []
 
     @transaction
@@ -84,12 +84,12 @@ def test_nothing_is_called_before_the_commit_and_nothing_after_a_rollback(counte
     unit(False)
     with pytest.raises(Conflict):
         unit(True)
-    assert seen == [1], "called once, when the database already had it"
+    assert seen == [1], "called once, after the commit"
     on_commit_or_now(lambda: seen.append(9))
-    assert seen == [1, 9], "outside of a unit there is nothing to wait for"
+    assert seen == [1, 9], "outside of a transaction it is called immediately"
 
 
-def test_an_inner_one_is_a_savepoint(counters: Counters) -> None:
+def test_inner_transaction_is_a_savepoint(counters: Counters) -> None:
     seen: list[str] = []
 
     @transaction
@@ -110,11 +110,11 @@ def test_an_inner_one_is_a_savepoint(counters: Counters) -> None:
     assert (counters.value(1), counters.value(2), seen) == (1, 1, ["outer", "inner"])
     outer(True)
     assert (counters.value(1), counters.value(2)) == (2, 1)
-    assert seen == ["outer", "inner", "outer"], "what was rolled back is followed by nothing"
+    assert seen == ["outer", "inner", "outer"], "a rolled back savepoint runs no callbacks"
 
 
-def test_a_rolled_back_savepoint_is_no_witness(make: Factory, database: Database) -> None:
-    """Else a COMMIT whose answer was lost would count as failed, and all would be done twice."""
+def test_rolled_back_savepoint_does_not_verify_the_commit(make: Factory, database: Database) -> None:
+    """Otherwise a COMMIT whose reply was lost would count as failed, and everything would be done twice."""
     organization = make.organization()
     actor = make.system(organization)
 
@@ -137,7 +137,7 @@ def test_a_rolled_back_savepoint_is_no_witness(make: Factory, database: Database
         assert outer()
 
 
-def test_two_equal_events_of_one_unit_are_two_rows(make: Factory, database: Database) -> None:
+def test_two_equal_events_of_one_transaction_are_two_rows(make: Factory, database: Database) -> None:
     organization = make.organization()
     before = database.count("audit_events")
 
@@ -151,7 +151,7 @@ def test_two_equal_events_of_one_unit_are_two_rows(make: Factory, database: Data
     assert database.count("audit_events") == before + 2
 
 
-def test_writing_inside_a_read_is_a_defect(counters: Counters) -> None:
+def test_transaction_inside_read_raises(counters: Counters) -> None:
     @read
     def outer() -> None:
         transaction(lambda: None)()
@@ -160,7 +160,7 @@ def test_writing_inside_a_read_is_a_defect(counters: Counters) -> None:
         outer()
 
 
-def test_a_unit_that_only_reads_commits_nothing_of_others(counters: Counters) -> None:
+def test_read_sees_only_committed_changes(counters: Counters) -> None:
     @read
     def unit() -> int:
         return int(db.session.execute(text("SELECT n FROM counters WHERE id = 1")).scalar_one())
@@ -173,7 +173,7 @@ def test_a_unit_that_only_reads_commits_nothing_of_others(counters: Counters) ->
     assert unit() == 5
 
 
-def test_values_drawn_once_stay_the_same_through_attempts(counters: Counters, monkeypatch) -> None:
+def test_stable_value_is_the_same_in_all_attempts(counters: Counters, monkeypatch) -> None:
     monkeypatch.setattr(module, "_FIRST_PAUSE_SECONDS", 0.0)
     drawn: list[object] = []
 
@@ -188,7 +188,7 @@ def test_values_drawn_once_stay_the_same_through_attempts(counters: Counters, mo
 
 
 def locked() -> Exception:
-    """What SQLAlchemy raises when SQLite's file is locked."""
+    """Return the error that SQLAlchemy raises if SQLite's file is locked."""
     import sqlite3
 
     from sqlalchemy.exc import OperationalError
@@ -196,7 +196,7 @@ def locked() -> Exception:
     return OperationalError("UPDATE", {}, sqlite3.OperationalError("database is locked"))
 
 
-def test_it_gives_up_after_some_attempts_and_says_when_to_come_again(counters: Counters, monkeypatch) -> None:
+def test_transaction_gives_up_after_max_attempts(counters: Counters, monkeypatch) -> None:
     monkeypatch.setattr(module, "_FIRST_PAUSE_SECONDS", 0.0)
     attempts: list[int] = []
 
@@ -212,8 +212,8 @@ def test_it_gives_up_after_some_attempts_and_says_when_to_come_again(counters: C
 
 
 @pytest.mark.mariadb
-def test_a_deadlock_is_done_again_whole(counters: Counters, database: Database) -> None:
-    """1213 between two real sessions; MariaDB alone, since SQLite has one writer and no deadlocks."""
+def test_deadlock_is_retried(counters: Counters, database: Database) -> None:
+    """Error 1213 between two real sessions. SQLite has one writer and no deadlocks."""
     attempts: list[int] = []
     followed: list[int] = []
     with counters.other_session() as other:
@@ -241,11 +241,11 @@ def test_a_deadlock_is_done_again_whole(counters: Counters, database: Database) 
         unit()
         rival.join(10)
     assert len(attempts) == 2
-    assert (counters.value(1), counters.value(2)) == (2, 2), "ours once, the rival's once"
+    assert (counters.value(1), counters.value(2)) == (2, 2), "each change was made once"
     assert followed == [1]
 
 
-def test_a_database_that_stays_busy_is_a_503_in_time(counters: Counters, monkeypatch) -> None:
+def test_busy_database_is_a_503_in_time(counters: Counters, monkeypatch) -> None:
     """P5: within the deadline, and nothing was written."""
     monkeypatch.setattr(module, "DEADLINE_SECONDS", 0.3)
     with counters.other_session() as other:

@@ -1,4 +1,4 @@
-"""The fields in which two states differ."""
+"""Differences between two documents."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ CASES = [
 
 
 @pytest.mark.parametrize(("before", "after", "expected"), CASES)
-def test_what_differs_is_told_by_path(before: Any, after: Any, expected: list[FieldChange]) -> None:
+def test_diff_lists_changed_paths(before: Any, after: Any, expected: list[FieldChange]) -> None:
     assert list(diff_documents(before, after)) == expected

@@ -1,4 +1,4 @@
-"""The causes of refusals: what the code names is in the table, and what the table holds is named by the code."""
+"""Causes of failed requests: the table and the causes used in the code match."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ APP = Path(__file__).resolve().parents[3] / "app"
 
 
 def named_by_code() -> set[str]:
-    """The first argument of every call of ``because``, however the code is chosen there."""
+    """Return the first argument of every call of ``with_cause``."""
     found = set()
     for path in APP.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
                 continue
-            if node.func.attr == "because" and node.args:
+            if node.func.attr == "with_cause" and node.args:
                 found |= {
                     part.value
                     for part in ast.walk(node.args[0])
@@ -30,13 +30,13 @@ def named_by_code() -> set[str]:
     return found
 
 
-def test_every_cause_that_the_code_names_is_explained() -> None:
+def test_every_cause_in_the_code_is_explained() -> None:
     assert named_by_code() - set(CAUSES) == set()
     assert set(CAUSES_BY_ERROR.values()) - set(CAUSES) == set()
 
 
-def test_every_cause_that_is_explained_can_happen() -> None:
-    """By a call of ``because``, by the error's own code, or found out afterwards."""
+def test_every_explained_cause_is_used() -> None:
+    """By a call of ``with_cause``, by the error code, or determined afterwards."""
     named = set(CAUSES_BY_ERROR.values()) | {"refused"}
     for path in APP.rglob("*.py"):
         if path.name != "failure_causes.py":
@@ -49,13 +49,13 @@ def test_every_cause_that_is_explained_can_happen() -> None:
 
 
 @pytest.mark.parametrize("code", CAUSES)
-def test_an_explanation_is_two_sentences_for_people(code: str) -> None:
+def test_explanation_has_two_sentences(code: str) -> None:
     explanation = CAUSES[code]
     assert explanation.what[0].isupper() and explanation.what.endswith(".")
     assert explanation.fix[0].isupper() and explanation.fix.endswith(".")
 
 
-def test_a_refusal_keeps_its_class_words_and_cause() -> None:
+def test_with_cause_keeps_class_and_description() -> None:
     error = InvalidGrant().with_cause("code_expired", received="74 s", expected="60 s")
     assert isinstance(error, InvalidGrant)
     assert error.cause is not None
@@ -67,7 +67,7 @@ def test_a_refusal_keeps_its_class_words_and_cause() -> None:
     assert "74" not in error.description
 
 
-def test_a_refusal_without_a_cause_has_the_one_of_its_error() -> None:
+def test_error_without_cause_has_the_default_cause() -> None:
     assert DomainError("no").cause is None
     assert default_cause("invalid_scope") == "scope_not_allowed"
     assert default_cause("something_new") == "refused"

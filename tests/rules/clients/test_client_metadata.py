@@ -113,7 +113,7 @@ def test_the_three_fields_of_the_specification_are_enough():
         ("description", "x" * 1001, "description", "too_long"),
         ("metadata", ["x"], "metadata", "wrong_type"),
         ("metadata", {"team": 3}, "metadata.team", "wrong_type"),
-        ("metadata", {"a b": "x"}, "metadata.a b", "bad_key"),
+        ("metadata", {"a b": "x"}, "metadata.a b", "invalid_key"),
         ("metadata", {f"k{n}": "x" for n in range(51)}, "metadata", "too_many"),
         ("client_id", "cli_x", "client_id", "read_only"),
         ("organization_id", "acme", "organization_id", "read_only"),

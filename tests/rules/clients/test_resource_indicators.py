@@ -146,8 +146,8 @@ def test_strictest_resource_decides_format_and_lifetime(
     audience: list[str], chosen: str, seconds: int
 ) -> None:
     assert choose_token_format(audience, CATALOG, "otherwise") == chosen
-    assert choose_token_lifetime(audience, CATALOG, 3600, most=86_400) == seconds
-    assert choose_token_lifetime([STOCK], CATALOG, 3600, most=600) == 600
+    assert choose_token_lifetime(audience, CATALOG, 3600, max_seconds=86_400) == seconds
+    assert choose_token_lifetime([STOCK], CATALOG, 3600, max_seconds=600) == 600
 
 
 @pytest.mark.parametrize(

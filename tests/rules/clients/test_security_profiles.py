@@ -56,7 +56,9 @@ def test_machine_client_can_have_the_profile() -> None:
     ],
     ids=str,
 )
-def test_metadata_that_violates_the_profile_is_rejected(changes: dict[str, Any], field: str, code: str) -> None:
+def test_metadata_that_violates_the_profile_is_rejected(
+    changes: dict[str, Any], field: str, code: str
+) -> None:
     """FAPI 2.0 Security Profile sections 5.3.2 and 5.4.1; the field that has to change is named."""
     assert refusals(BANK | changes) == {field: code}
 

@@ -1,4 +1,4 @@
-"""Accent colours: any colour becomes one that can be read, and a readable one stays as it is."""
+"""Accent colors: every color is made readable, and readable ones are unchanged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COLORS = st.integers(0, 0xFFFFFF).map(lambda number: f"#{number:06x}")
 
 
 @given(COLORS)
-def test_every_colour_can_be_read_on_both_kinds_of_pages(color: str) -> None:
+def test_every_accent_is_readable_in_both_themes(color: str) -> None:
     accent = readable_accent(color)
 
     assert (
@@ -27,16 +27,16 @@ def test_every_colour_can_be_read_on_both_kinds_of_pages(color: str) -> None:
     assert contrast_ratio(accent.on_dark, accent.dark) >= MIN_CONTRAST
 
 
-def test_readable_colour_stays() -> None:
+def test_readable_color_is_unchanged() -> None:
     assert readable_accent(DEFAULT_ACCENT).light == DEFAULT_ACCENT
 
 
-def test_contrast_is_that_of_the_standard() -> None:
+def test_contrast_ratio_matches_the_standard() -> None:
     assert contrast_ratio("#000000", "#ffffff") == pytest.approx(21)
     assert contrast_ratio("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
 
 
 @pytest.mark.parametrize("color", ["", "blue", "#fff", "#GGGGGG", "#3347C9", "#3347c9;}", "3347c9"])
-def test_what_is_no_colour_is_refused(color: str) -> None:
+def test_invalid_color_is_rejected(color: str) -> None:
     with pytest.raises(ValueError, match="hexadecimal"):
         readable_accent(color)

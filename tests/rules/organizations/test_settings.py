@@ -1,4 +1,4 @@
-"""The settings document: every row of its table, merging, contradictions, and the ways to lock oneself out."""
+"""The settings document: table rows, merging, contradictions and lockout prevention."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ WRONG: dict[type, list[tuple[Any, str]]] = {
 
 
 @pytest.mark.parametrize("path", SETTINGS)
-def test_each_setting_refuses_what_it_is_not_and_names_itself(path: str) -> None:
+def test_each_setting_rejects_invalid_values_by_name(path: str) -> None:
     for value, code in WRONG.get(type(SETTINGS[path].kind), [("x", "not_allowed")]):
         assert refused(nested(path, value)) == {path: code}
 
 
 @pytest.mark.parametrize("path", SETTINGS)
-def test_each_setting_explains_itself_and_accepts_its_own_default(path: str) -> None:
+def test_each_setting_has_a_description_and_accepts_its_default(path: str) -> None:
     row = SETTINGS[path]
     assert row.description.endswith(".")
     if row.default is not None:
@@ -69,7 +69,7 @@ def test_each_setting_explains_itself_and_accepts_its_own_default(path: str) -> 
 
 
 @pytest.mark.parametrize("path", [path for path, row in SETTINGS.items() if isinstance(row.kind, Number)])
-def test_each_number_accepts_its_bounds_and_nothing_beyond(path: str) -> None:
+def test_each_number_accepts_only_its_range(path: str) -> None:
     kind = SETTINGS[path].kind
     assert isinstance(kind, Number)
     assert list(kind.check(path, kind.minimum)) == list(kind.check(path, kind.maximum)) == []
@@ -78,13 +78,13 @@ def test_each_number_accepts_its_bounds_and_nothing_beyond(path: str) -> None:
     assert instance_limits.setting_limits({})[path] == {"min": kind.minimum, "max": kind.maximum}
 
 
-def test_the_whole_document_can_be_read_and_sent_back_unchanged() -> None:
+def test_whole_document_can_be_sent_back_unchanged() -> None:
     assert settings.merge_settings({}, settings.default_settings()) == {}
     stored = settings.merge_settings({}, nested("oauth.access_token.ttl_seconds", 900))
     assert settings.merge_settings(stored, settings.effective_settings(stored)) == stored
 
 
-def test_every_wrong_field_is_named_at_once() -> None:
+def test_all_invalid_fields_are_named() -> None:
     assert refused(
         {
             "oath": {},
@@ -107,13 +107,13 @@ def test_every_wrong_field_is_named_at_once() -> None:
     }
 
 
-def test_a_misspelt_setting_is_told_its_name() -> None:
+def test_misspelled_setting_gets_a_suggestion() -> None:
     with pytest.raises(InvalidInput) as caught:
         settings.merge_settings({}, {"authentication": {"password": {"min_lenght": 15}}})
     assert 'Did you mean "min_length"?' in caught.value.errors[0].message
 
 
-def test_fields_left_out_stay_null_returns_to_the_default_and_a_default_is_not_stored() -> None:
+def test_omitted_fields_are_kept_and_null_resets_to_the_default() -> None:
     first = settings.merge_settings(
         {}, {"oauth": {"id_token_ttl_seconds": 60, "access_token": {"ttl_seconds": 120}}}
     )
@@ -126,7 +126,7 @@ def test_fields_left_out_stay_null_returns_to_the_default_and_a_default_is_not_s
     ) == ["oauth.id_token_ttl_seconds"]
 
 
-def test_merging_changes_neither_the_stored_nor_the_sent_document() -> None:
+def test_merge_does_not_modify_its_arguments() -> None:
     stored = {"branding": {"theme": "dark"}}
     sent = {"oauth": {"grant_types": ["authorization_code"]}}
     merged = settings.merge_settings(stored, sent)
@@ -151,7 +151,7 @@ def test_merging_changes_neither_the_stored_nor_the_sent_document() -> None:
         ),
     ],
 )
-def test_a_contradiction_names_the_field_that_was_sent(partial: dict[str, Any], blamed: str) -> None:
+def test_contradiction_names_the_sent_field(partial: dict[str, Any], blamed: str) -> None:
     assert refused(partial) == {blamed: "contradiction"}
 
 
@@ -180,11 +180,11 @@ ROLES = "user_permissions.roles"
         (None, {ROLES: "wrong_type"}),
     ],
 )
-def test_wrong_roles_are_refused(roles: Any, wrong: dict[str, str]) -> None:
+def test_invalid_roles_are_rejected(roles: Any, wrong: dict[str, str]) -> None:
     assert refused({"user_permissions": {"roles": roles}}) == wrong
 
 
-def test_a_role_is_added_narrowed_and_removed() -> None:
+def test_role_is_added_restricted_and_removed() -> None:
     added = settings.merge_settings(
         {},
         {
@@ -208,7 +208,7 @@ def test_a_role_is_added_narrowed_and_removed() -> None:
     assert removed == {}
 
 
-def test_what_everybody_gets_at_sign_up_is_harmless_and_exists() -> None:
+def test_default_roles_exist_and_have_limited_permissions() -> None:
     path = "authentication.registration.default_roles"
     assert refused(nested(path, ["auditor"])) == {f"{path}[0]": "not_allowed"}
     assert refused(nested(path, ["member", "admin"])) == {f"{path}[1]": "not_allowed"}
@@ -246,7 +246,7 @@ ADMIN = Caller(("admin",), has_password=True)
         ),
     ],
 )
-def test_a_change_that_locks_out_is_refused(
+def test_change_that_locks_out_is_rejected(
     partial: dict[str, Any], caller: Caller | None, field: str
 ) -> None:
     stored = settings.merge_settings(
@@ -273,7 +273,7 @@ WITHOUT_PASSWORD = {"authentication": {"password": {"enabled": False}}}
         (Caller(("admin",), has_passkey=True), {"enabled": False}, True, False),
     ],
 )
-def test_passwords_go_where_passkeys_bring_people_in(
+def test_passwords_can_be_disabled_with_passkeys(
     caller: Caller | None, passkeys: dict[str, bool], somebody: bool, passes: bool
 ) -> None:
     before, after = (
@@ -292,7 +292,7 @@ def test_passwords_go_where_passkeys_bring_people_in(
     assert caught.value.field == "authentication.password.enabled"
 
 
-def test_the_same_changes_pass_for_somebody_who_can_meet_them() -> None:
+def test_same_changes_are_accepted_for_a_caller_who_can_sign_in() -> None:
     before = settings.default_settings()
     for partial, caller in (
         ({"authentication": {"mfa": {"policy": "required"}}}, ADMIN),

@@ -1,4 +1,4 @@
-"""Settings and what follows from them: each is read somewhere, refused, or said to have no effect yet."""
+"""Effects of settings: each is read somewhere or marked as having no effect."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SOURCES = [
 
 
 def _is_read(path: str) -> bool:
-    """A source names the setting and the section that it is in, or reads it as a template does."""
+    """Return whether a source file reads the setting."""
     *_, section, name = path.split(".")
     in_template = re.compile(rf"\b{section}\.{name}\b")
     subscript = re.compile(rf'\["{name}"\]|get\("{name}"|= "{name}"|"{name}",')
@@ -37,18 +37,18 @@ def _is_read(path: str) -> bool:
 
 
 @pytest.mark.parametrize("path", SETTINGS)
-def test_each_setting_is_read_or_said_to_have_no_effect(path: str) -> None:
+def test_each_setting_is_read_or_marked_without_effect(path: str) -> None:
     assert _is_read(path) != (path in WITHOUT_EFFECT_YET)
 
 
-def test_only_settings_that_are_there_are_said_to_have_no_effect() -> None:
+def test_settings_without_effect_exist() -> None:
     assert set(SETTINGS) >= WITHOUT_EFFECT_YET
 
 
-def test_a_default_is_never_refused() -> None:
+def test_defaults_are_valid() -> None:
     assert settings.merge_settings({}, settings.default_settings()) == {}
 
 
-def test_a_change_without_effect_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_change_without_effect_warns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings_effects, "WITHOUT_EFFECT_YET", frozenset({"branding.logo"}))
     assert warnings_for(["branding.theme", "branding.logo"]) == (f"branding.logo: {WITHOUT_EFFECT}",)

@@ -1,4 +1,4 @@
-"""Slugs: which may be chosen, and what a name suggests."""
+"""Slugs: validation, and derivation from names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from app.rules.organizations.organizations import RESERVED, slug_candidates, slu
 
 
 @pytest.mark.parametrize("slug", ["acme", "a1b", "globex-corporation", "x" * 40, "0-0"])
-def test_a_good_slug(slug: str) -> None:
+def test_valid_slug_is_accepted(slug: str) -> None:
     assert slug_problem(slug) is None
 
 
@@ -31,7 +31,7 @@ def test_a_good_slug(slug: str) -> None:
         "api",
     ],
 )
-def test_a_refused_slug(slug: str) -> None:
+def test_invalid_slug_is_rejected(slug: str) -> None:
     assert slug_problem(slug) is not None
 
 
@@ -47,14 +47,14 @@ def test_a_refused_slug(slug: str) -> None:
         ("x" * 60, "x" * 40),
     ],
 )
-def test_a_name_suggests_a_slug(name: str, slug: str | None) -> None:
+def test_slug_is_derived_from_name(name: str, slug: str | None) -> None:
     assert slug_from_name(name) == slug
 
 
-def test_candidates_are_all_valid() -> None:
+def test_slug_candidates_are_valid() -> None:
     for slug in ("acme", "x" * 40, "a" * 35 + "-bcde"):
         assert all(slug_problem(candidate) is None for candidate in slug_candidates(slug))
 
 
-def test_no_reserved_word_is_written_wrongly() -> None:
+def test_reserved_words_are_valid_slugs() -> None:
     assert all(word == word.lower() for word in RESERVED)

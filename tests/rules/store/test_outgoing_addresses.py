@@ -1,4 +1,4 @@
-"""Outgoing addresses: the corpus of SF-3. Whatever leads into our own network is refused, in every spelling."""
+"""Outgoing addresses (SF-3): private addresses are rejected in every notation."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ NO_TARGET = [
 
 
 @pytest.mark.parametrize("address", NOT_GLOBAL)
-def test_what_is_no_public_host_is_refused(address: str) -> None:
+def test_private_host_is_rejected(address: str) -> None:
     """SF-2, SF-3."""
     assert not is_global_unicast(address)
     with pytest.raises(OutgoingRequestBlocked) as refused:
@@ -140,14 +140,14 @@ def test_what_is_no_public_host_is_refused(address: str) -> None:
         "2003::1",
     ],
 )
-def test_public_hosts_are_reached(address: str) -> None:
+def test_public_host_is_accepted(address: str) -> None:
     assert is_global_unicast(address)
     require_public_addresses(parse_target("https://rp.example/"), [address], frozenset())
 
 
 @pytest.mark.parametrize("url", NO_TARGET)
-def test_only_a_plain_https_url_is_called(url: str) -> None:
-    """SF-2, SF-3: no other scheme, no user, no number that is an address in disguise."""
+def test_only_plain_https_urls_are_accepted(url: str) -> None:
+    """SF-2, SF-3: no other scheme, no user, no disguised IP address."""
     with pytest.raises(OutgoingRequestBlocked):
         parse_target(url)
 
@@ -163,20 +163,20 @@ def test_only_a_plain_https_url_is_called(url: str) -> None:
         ("https://[2606:2800::1]:444/", Target("2606:2800::1", 444, "/"), "[2606:2800::1]:444"),
     ],
 )
-def test_a_plain_url_is_taken_apart(url: str, target: Target, authority: str) -> None:
+def test_plain_url_is_parsed(url: str, target: Target, authority: str) -> None:
     assert parse_target(url) == target
     assert target.authority == authority
 
 
-def test_one_private_address_among_public_ones_is_refused() -> None:
-    """SF-2: every address counts; a name that gives both would choose by chance (rebinding)."""
+def test_one_private_address_among_public_ones_is_rejected() -> None:
+    """SF-2: a name with both kinds could choose either one (DNS rebinding)."""
     target = parse_target("https://rp.example/")
     for addresses in (["93.184.216.34", "127.0.0.1"], ["2606:2800::1", "::1"], []):
         with pytest.raises(OutgoingRequestBlocked):
             require_public_addresses(target, addresses, frozenset())
 
 
-def test_the_operator_may_allow_a_private_host_by_name_or_with_its_port() -> None:
+def test_operator_can_allow_a_private_host() -> None:
     target = parse_target("https://jwks.internal:8443/keys")
     for allowed in ({"jwks.internal"}, {"jwks.internal:8443"}):
         require_public_addresses(target, ["10.0.0.5"], allowed)

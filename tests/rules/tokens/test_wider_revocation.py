@@ -32,10 +32,10 @@ def test_a_client_now_and_without_sign_ins() -> None:
     ("fields", "sessions"),
     [
         ({"user_id": USER}, True),
-        ({"user_id": USER, "sessions": False}, False),
+        ({"user_id": USER, "include_sessions": False}, False),
         ({"session_id": SESSION}, True),
         ({"all": True}, False),
-        ({"all": True, "sessions": True}, True),
+        ({"all": True, "include_sessions": True}, True),
         ({"grant_id": GRANT, "user_id": None}, False),
     ],
 )
@@ -60,9 +60,9 @@ def test_a_moment_is_told_in_any_zone() -> None:
         ({"all": True, "issued_before": "2026-06-01T12:00:00"}, {"issued_before": "invalid_time"}),
         ({"all": True, "issued_before": "0001-01-01T00:00:00+14:00"}, {"issued_before": "invalid_time"}),
         ({"all": True, "issued_before": "2026-06-01T12:00:01Z"}, {"issued_before": "in_the_future"}),
-        ({"client_id": CLIENT, "sessions": True}, {"sessions": "not_allowed"}),
-        ({"session_id": SESSION, "sessions": False}, {"sessions": "not_allowed"}),
-        ({"all": True, "sessions": "yes"}, {"sessions": "wrong_type"}),
+        ({"client_id": CLIENT, "include_sessions": True}, {"include_sessions": "not_allowed"}),
+        ({"session_id": SESSION, "include_sessions": False}, {"include_sessions": "not_allowed"}),
+        ({"all": True, "include_sessions": "yes"}, {"include_sessions": "wrong_type"}),
         ({"all": True, "reason": "x" * 501}, {"reason": "too_long"}),
         (
             {"client": CLIENT, "dry_run": 1},

@@ -14,8 +14,8 @@ from tests.support.rights.people import Person
 
 # What ends what others still need comes after them: in this order, behind all else.
 _ENDINGS = (
-    *("rotateCredential", "steerRotation", "cancelRotation", "revokeCredential", "revokeCredentials"),
-    *("endUserSession", "resetUserSecondFactors", "endUserSessions", "resetUser", "deleteUser"),
+    *("rotateCredential", "updateRotation", "cancelRotation", "revokeCredential", "revokeCredentials"),
+    *("revokeUserSession", "resetUserSecondFactors", "revokeUserSessions", "resetUser", "deleteUser"),
     *("revokeTokens", "deleteClient", "deleteOrganization"),
 )
 

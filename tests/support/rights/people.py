@@ -88,7 +88,7 @@ def spare_of(app: Flask, make: Factory, corner: Corner) -> dict[str, dict[str, s
         import_runner.run_import(administrator, checked)
     return {
         "declineClientRequest": {"clientRequestId": asked},
-        "refuseRegistration": {"registrationId": waiting},
+        "rejectRegistration": {"registrationId": waiting},
         "cancelUserImport": {"importId": imported},
         "startUserImport": {"importId": checked},
     }

@@ -1,4 +1,4 @@
-"""An organization with an administrator, a receiver that it may reach, and the dispatcher's work done by hand."""
+"""An organization with an administrator and a reachable receiver, and manual dispatching."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def ada(make: Any, acme: Any) -> Any:
 
 @pytest.fixture
 def receiver(app: Flask, monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
-    """An endpoint at an address that the operator allowed."""
+    """An endpoint that the operator allows."""
     monkeypatch.setattr(outbox, "_deliveries", {})
     webhook_deliveries.register_webhook_delivery()
     with receiving() as made:
@@ -45,13 +45,13 @@ def receiver(app: Flask, monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
 
 @pytest.fixture
 def hook(ada: Any, receiver: Receiver) -> SignedWebhook:
-    """A webhook that is told of users."""
+    """A webhook that subscribes to user events."""
     return create_webhook(ada, {"url": receiver.url, "event_types": ["user.*"]})
 
 
 @pytest.fixture
 def deliver(app: Flask) -> Callable[[], int]:
-    """Everything that is due is tried once; returns how many attempts that were."""
+    """Deliver everything that is due once, and return the number of attempts."""
 
     def run() -> int:
         tried = 0
@@ -64,7 +64,7 @@ def deliver(app: Flask) -> Callable[[], int]:
 
 
 def come_round() -> None:
-    """All pauses and leases are over."""
+    """Let all delays and leases expire."""
 
     @transaction
     def act() -> None:
@@ -74,7 +74,7 @@ def come_round() -> None:
 
 
 def change(model: Any, **values: Any) -> None:
-    """Every row of the model has the values."""
+    """Set the values in every row of the model."""
 
     @transaction
     def act() -> None:

@@ -1,4 +1,4 @@
-"""The deliveries of a webhook: until when they are tried, again by hand, within bounds, and who sees what."""
+"""Deliveries of webhooks: retries, manual redelivery, rate limits and permissions."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Deliver = Callable[[], int]
 
 
 def told(actor: Any, hook: SignedWebhook) -> Any:
-    """The one delivery of the webhook."""
+    """Return the only delivery of the webhook."""
     [found] = list_deliveries(actor, hook.record.public_id).items
     return found
 
 
-def test_trying_ends_after_three_days(
+def test_retries_end_after_three_days(
     ada: Any, hook: SignedWebhook, receiver: Receiver, deliver: Deliver
 ) -> None:
     receiver.act = lambda: Response(500)
@@ -45,7 +45,7 @@ def test_trying_ends_after_three_days(
     assert first.headers["webhook-id"] == second.headers["webhook-id"] and first.body == second.body
 
 
-def test_what_was_delivered_is_sent_again_on_demand_and_what_waits_is_hurried(
+def test_redeliver_sends_again_and_makes_pending_due(
     ada: Any, hook: SignedWebhook, receiver: Receiver, deliver: Deliver, database: Database
 ) -> None:
     sent = send_test(ada, hook.record.public_id)
@@ -63,7 +63,9 @@ def test_what_was_delivered_is_sent_again_on_demand_and_what_waits_is_hurried(
     assert database.count("webhook_deliveries") == 1
 
 
-def test_by_hand_there_is_a_bound(ada: Any, hook: SignedWebhook, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_manual_deliveries_are_rate_limited(
+    ada: Any, hook: SignedWebhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(webhook_deliveries, "MAX_MANUAL_DELIVERIES_PER_HOUR", 3)
     for _ in range(3):
         send_test(ada, hook.record.public_id)
@@ -71,18 +73,14 @@ def test_by_hand_there_is_a_bound(ada: Any, hook: SignedWebhook, monkeypatch: py
         send_test(ada, hook.record.public_id)
 
 
-def test_what_was_sent_is_for_those_who_may_read_the_audit_log(
-    make: Any, acme: Any, ada: Any, hook: SignedWebhook
-) -> None:
+def test_delivery_body_requires_audit_read(make: Any, acme: Any, ada: Any, hook: SignedWebhook) -> None:
     sent = send_test(ada, hook.record.public_id)
     assert get_delivery(ada, hook.record.public_id, sent.public_id).body is not None
     looker = make.actor(acme, "webhooks:read")
     assert get_delivery(looker, hook.record.public_id, sent.public_id).body is None
 
 
-def test_a_delivery_is_found_under_its_own_webhook_alone(
-    ada: Any, hook: SignedWebhook, receiver: Receiver
-) -> None:
+def test_delivery_is_found_only_under_its_webhook(ada: Any, hook: SignedWebhook, receiver: Receiver) -> None:
     other = create_webhook(ada, {"url": receiver.url, "event_types": ["*"]})
     sent = send_test(ada, hook.record.public_id)
     with pytest.raises(NotFound):

@@ -1,4 +1,4 @@
-"""Webhooks of an organization: what may be set, who may, what is kept of the secret, and how many there may be."""
+"""Webhooks of an organization: validation, permissions, secrets and limits."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ pytestmark = pytest.mark.usefixtures("context")
 GOOD = {"url": "https://hooks.example/in?key=hidden", "event_types": ["user.*", "client.deleted"]}
 
 
-def test_a_webhook_is_kept_with_its_secret_sealed(ada: Any, database: Database) -> None:
-    """The secret is in the answer alone: neither the table nor the audit log has it in clear."""
+def test_webhook_secret_is_stored_sealed(ada: Any, database: Database) -> None:
+    """The secret is only in the response. Neither the table nor the audit log has it in clear text."""
     made = create_webhook(ada, GOOD | {"description": "CRM"})
     assert made.secret.startswith("whsec_")
     record = get_webhook(ada, made.record.public_id)
@@ -59,12 +59,12 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "mapped IPv6": ({"url": "https://[::ffff:127.0.0.1]/"}, "url", "address_not_allowed"),
     "too long": ({"url": "https://hooks.example/" + "x" * 2048}, "url", "address_not_allowed"),
     "no text": ({"url": 7}, "url", "wrong_type"),
-    "no events": ({"event_types": []}, "event_types", "out_of_range"),
+    "no events": ({"event_types": []}, "event_types", "too_few"),
     "no list": ({"event_types": "*"}, "event_types", "wrong_type"),
     "an unknown event": ({"event_types": ["user.exploded"]}, "event_types[0]", "unknown_event_type"),
     "the test event": ({"event_types": ["webhook.test"]}, "event_types[0]", "unknown_event_type"),
     "a half wildcard": ({"event_types": ["user*"]}, "event_types[0]", "unknown_event_type"),
-    "an unknown status": ({"status": "asleep"}, "status", "unknown_value"),
+    "an unknown status": ({"status": "asleep"}, "status", "not_allowed"),
     "an own secret": ({"signing_secret": "whsec_x"}, "signing_secret", "read_only"),
     "an unknown field": ({"event": ["*"]}, "event", "unknown_field"),
     "a hidden character": ({"description": "CRM\u202e"}, "description", "forbidden_character"),
@@ -72,8 +72,8 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_named_and_nothing_is_kept(ada: Any, database: Database, case: str) -> None:
-    """SF-2 begins here: an address of our own network, however it is written, is no webhook."""
+def test_invalid_field_is_named_and_nothing_is_stored(ada: Any, database: Database, case: str) -> None:
+    """SF-2: private addresses are rejected in every notation."""
     fields, field, code = WRONG[case]
     with pytest.raises(InvalidInput) as refused:
         create_webhook(ada, GOOD | fields)
@@ -82,13 +82,13 @@ def test_what_is_wrong_is_named_and_nothing_is_kept(ada: Any, database: Database
     assert not list_audit_events(ada, filters={"action": "webhook"}).items
 
 
-def test_every_wrong_field_is_named_at_once(ada: Any) -> None:
+def test_all_invalid_fields_are_named(ada: Any) -> None:
     with pytest.raises(InvalidInput) as refused:
         create_webhook(ada, {"url": "ftp://x", "event_types": ["x"], "status": "x"})
     assert len(refused.value.errors) == 3
 
 
-def test_twenty_are_enough(ada: Any) -> None:
+def test_webhooks_per_organization_are_limited(ada: Any) -> None:
     for _ in range(20):
         create_webhook(ada, GOOD)
     with pytest.raises(Conflict):
@@ -97,7 +97,7 @@ def test_twenty_are_enough(ada: Any) -> None:
     create_webhook(ada, GOOD)
 
 
-def test_a_change_says_what_changed_and_a_stale_one_is_refused(ada: Any) -> None:
+def test_update_returns_changed_fields_and_rejects_stale_version(ada: Any) -> None:
     made = create_webhook(ada, GOOD).record
     changed = {"event_types": ["*"], "description": None, "url": GOOD["url"]}
     record, fields = update_webhook(ada, made.public_id, changed, expected_version=made.version)
@@ -110,7 +110,7 @@ def test_a_change_says_what_changed_and_a_stale_one_is_refused(ada: Any) -> None
     assert event.after == {"event_types": ["*"]}
 
 
-def test_one_that_is_enabled_again_begins_without_its_failures(ada: Any) -> None:
+def test_enabling_resets_failures(ada: Any) -> None:
     made = create_webhook(ada, GOOD).record
     update_webhook(ada, made.public_id, {"status": "disabled"})
     assert get_webhook(ada, made.public_id).disabled_because == "person"
@@ -119,9 +119,7 @@ def test_one_that_is_enabled_again_begins_without_its_failures(ada: Any) -> None
     assert (record.disabled_because, record.failing_since) == (None, None)
 
 
-def test_a_deleted_one_is_gone_for_everybody_and_its_row_goes_with_its_deliveries(
-    ada: Any, acme: Any, database: Database
-) -> None:
+def test_deleted_webhook_is_purged_with_its_deliveries(ada: Any, acme: Any, database: Database) -> None:
     made = create_webhook(ada, GOOD).record
     send_test(ada, made.public_id)
     delete_webhook(ada, made.public_id)
@@ -154,16 +152,14 @@ def test_a_deleted_one_is_gone_for_everybody_and_its_row_goes_with_its_deliverie
         (("audit:read",), "webhooks:write"),
     ],
 )
-def test_nobody_is_told_by_a_webhook_what_they_may_not_read(
-    make: Any, acme: Any, held: tuple[str, ...], missing: str
-) -> None:
-    """TN-11 in spirit: a webhook tells what the audit log holds."""
+def test_webhooks_require_audit_read(make: Any, acme: Any, held: tuple[str, ...], missing: str) -> None:
+    """TN-11: a webhook sends what the audit log contains."""
     with pytest.raises(Forbidden) as refused:
         create_webhook(make.actor(acme, *held), GOOD)
     assert refused.value.permission == missing
 
 
-def test_another_organization_sees_none_of_it(make: Any, ada: Any) -> None:
+def test_webhook_of_another_organization_is_not_found(make: Any, ada: Any) -> None:
     made = create_webhook(ada, GOOD).record
     stranger = make.actor(make.organization(name="Globex"))
     assert not list_webhooks(stranger).items
@@ -177,14 +173,14 @@ def test_another_organization_sees_none_of_it(make: Any, ada: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [-1, 604_801, True, "1", 1.5])
-def test_an_overlap_has_bounds(ada: Any, value: Any) -> None:
+def test_overlap_is_limited(ada: Any, value: Any) -> None:
     made = create_webhook(ada, GOOD).record
     with pytest.raises(InvalidInput) as refused:
         rotate_webhook_secret(ada, made.public_id, {"overlap_seconds": value})
     assert refused.value.errors[0].field == "overlap_seconds"
 
 
-def test_a_rotation_without_overlap_keeps_nothing_of_the_secret_before(ada: Any, database: Database) -> None:
+def test_rotation_without_overlap_deletes_the_previous_secret(ada: Any, database: Database) -> None:
     made = create_webhook(ada, GOOD)
     rotated = rotate_webhook_secret(ada, made.record.public_id, {"overlap_seconds": 0})
     assert rotated.secret != made.secret and rotated.record.previous_secret_until is None
@@ -193,10 +189,8 @@ def test_a_rotation_without_overlap_keeps_nothing_of_the_secret_before(ada: Any,
     assert kept is not None and kept > clock.now()
 
 
-def test_a_person_who_signed_in_long_ago_neither_adds_nor_turns_nor_signs(
-    ada: Any, acme: Any, make: Any, database: Database
-) -> None:
-    """SE-3: where events go is as good as a secret. A client that acts for itself has no sign-in to renew."""
+def test_webhook_changes_require_a_recent_sign_in(ada: Any, acme: Any, make: Any, database: Database) -> None:
+    """SE-3: the URL of a webhook is as sensitive as a secret. A client has no sign-in that could be too old."""
     made = create_webhook(ada, GOOD).record
     late = replace(ada, authenticated_at=clock.now() - timedelta(hours=1))
     before = database.count("audit_events")

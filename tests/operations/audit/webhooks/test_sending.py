@@ -1,4 +1,4 @@
-"""What an endpoint gets: signed, at least once, by the rules for strangers' servers, and what its answers mean."""
+"""Sending to endpoints: signatures, retries, outgoing request rules and responses."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ Deliver = Callable[[], int]
 
 
 def told(actor: Any, hook: SignedWebhook) -> Any:
-    """The one delivery of the webhook."""
+    """Return the only delivery of the webhook."""
     [found] = list_deliveries(actor, hook.record.public_id).items
     return found
 
 
-def test_an_event_is_signed_so_that_anybodys_library_verifies_it(
+def test_signature_verifies_with_the_standard_library(
     ada: Any, hook: SignedWebhook, receiver: Receiver, deliver: Deliver
 ) -> None:
-    """Standard Webhooks: the three headers, the HMAC over id, timestamp and body."""
+    """Standard Webhooks: three headers, and the HMAC over id, timestamp and body."""
     sent = send_test(ada, hook.record.public_id)
     assert receiver.heard == [], "nobody waits for it"
     assert deliver() == 1
@@ -65,7 +65,7 @@ def test_an_event_is_signed_so_that_anybodys_library_verifies_it(
     assert deliver() == 0
 
 
-def test_during_a_rotation_either_secret_verifies_and_afterwards_the_new_one_alone(
+def test_both_secrets_verify_during_rotation(
     ada: Any, hook: SignedWebhook, receiver: Receiver, deliver: Deliver
 ) -> None:
     rotated = rotate_webhook_secret(ada, hook.record.public_id, {})
@@ -83,10 +83,10 @@ def test_during_a_rotation_either_secret_verifies_and_afterwards_the_new_one_alo
 
 
 @pytest.mark.parametrize("status", [500, 503, 404, 401, 302, 429])
-def test_a_wrong_answer_is_tried_again_and_others_wait(
+def test_failed_response_is_retried_and_other_events_wait(
     ada: Any, hook: SignedWebhook, receiver: Receiver, deliver: Deliver, status: int
 ) -> None:
-    """A redirect is not followed either; the second attempt has the same ``webhook-id`` and body."""
+    """Redirects are not followed, and the second attempt has the same ``webhook-id`` and body."""
     receiver.act = lambda: Response(status, headers={"Location": f"{receiver.server.base_url}/elsewhere"})
     send_test(ada, hook.record.public_id)
     send_test(ada, hook.record.public_id)
@@ -107,7 +107,7 @@ def test_a_wrong_answer_is_tried_again_and_others_wait(
 
 
 @pytest.mark.parametrize("status", [400, 422])
-def test_what_refuses_one_event_still_takes_others(
+def test_endpoint_that_rejects_one_event_receives_others(
     ada: Any, hook: SignedWebhook, receiver: Receiver, deliver: Deliver, status: int
 ) -> None:
     answers = [Response(status), Response(200)]
@@ -119,7 +119,9 @@ def test_what_refuses_one_event_still_takes_others(
     assert sorted(one.status for one in found) == ["delivered", "retrying"]
 
 
-def test_a_410_disables_it(ada: Any, hook: SignedWebhook, receiver: Receiver, deliver: Deliver) -> None:
+def test_410_disables_the_webhook(
+    ada: Any, hook: SignedWebhook, receiver: Receiver, deliver: Deliver
+) -> None:
     receiver.act = lambda: Response(410)
     send_test(ada, hook.record.public_id)
     send_test(ada, hook.record.public_id)
@@ -136,7 +138,7 @@ def test_a_410_disables_it(ada: Any, hook: SignedWebhook, receiver: Receiver, de
         redeliver(ada, hook.record.public_id, list_deliveries(ada, hook.record.public_id).items[0].public_id)
 
 
-def test_after_days_of_failure_it_is_disabled_and_administrators_are_written_to(
+def test_webhook_is_disabled_after_days_of_failures(
     app: Flask, make: Any, ada: Any, hook: SignedWebhook, receiver: Receiver, deliver: Deliver,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -161,7 +163,7 @@ def test_after_days_of_failure_it_is_disabled_and_administrators_are_written_to(
         assert receiver.url.partition("?")[0] in plain(mail) and "tenant=1" not in plain(mail)
 
 
-def test_one_that_lets_too_much_wait_is_disabled(
+def test_webhook_with_too_many_pending_events_is_disabled(
     ada: Any, hook: SignedWebhook, receiver: Receiver, deliver: Deliver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(webhooks, "MAX_PENDING_DELIVERIES", 3)
@@ -172,7 +174,7 @@ def test_one_that_lets_too_much_wait_is_disabled(
     assert get_webhook(ada, hook.record.public_id).disabled_because == "backlog"
 
 
-def test_one_that_takes_all_but_too_slowly_is_disabled_too(
+def test_webhook_that_is_too_slow_is_disabled(
     ada: Any, hook: SignedWebhook, receiver: Receiver, deliver: Deliver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(webhooks, "MAX_PENDING_DELIVERIES", 3)
@@ -188,7 +190,7 @@ def test_one_that_takes_all_but_too_slowly_is_disabled_too(
     assert len(receiver.heard) == 6 + 1, "what waits goes nowhere"
 
 
-def test_a_suspended_organization_tells_nothing_until_it_works_again(
+def test_suspended_organization_sends_nothing_until_resumed(
     make: Any, acme: Any, ada: Any, hook: SignedWebhook, receiver: Receiver, deliver: Deliver
 ) -> None:
     root = make.actor(make.root())
@@ -203,7 +205,7 @@ def test_a_suspended_organization_tells_nothing_until_it_works_again(
     assert len(receiver.events(hook.secret)) == 1
 
 
-def test_a_deleted_or_disabled_webhook_hears_nothing_that_waited(
+def test_deleted_or_disabled_webhook_receives_nothing(
     ada: Any, hook: SignedWebhook, receiver: Receiver, deliver: Deliver
 ) -> None:
     other = create_webhook(ada, {"url": receiver.url, "event_types": ["*"]})
@@ -215,11 +217,11 @@ def test_a_deleted_or_disabled_webhook_hears_nothing_that_waited(
     assert receiver.heard == []
 
 
-def test_an_address_of_our_own_network_is_never_called(
+def test_private_address_is_never_called(
     app: Flask, ada: Any, hook: SignedWebhook, receiver: Receiver, deliver: Deliver,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """SF-2: a name that leads there is refused when it is called, whatever it led to before."""
+    """SF-2: a name that resolves to a private address is rejected at each request."""
     config = dataclasses.replace(app.config["GATEHOUSE"], outgoing_allowed_hosts=frozenset())
     monkeypatch.setitem(app.config, "GATEHOUSE", config)
     send_test(ada, hook.record.public_id)
@@ -228,10 +230,10 @@ def test_an_address_of_our_own_network_is_never_called(
     assert told(ada, hook).failure == "The URL must point to the public internet."
 
 
-def test_of_an_answer_its_head_is_kept_and_its_body_nowhere(
+def test_response_headers_are_stored_and_body_is_not(
     ada: Any, hook: SignedWebhook, receiver: Receiver, deliver: Deliver, database: Database
 ) -> None:
-    """SF-3: a body is never echoed; what looks like a secret in a header is not kept either."""
+    """SF-3: the body is not stored, and secrets in headers are redacted."""
     headers = {
         "Content-Type": "text/html",
         "Server": "x" * 900,
@@ -249,10 +251,10 @@ def test_of_an_answer_its_head_is_kept_and_its_body_nowhere(
     assert b"internal-canary" not in database.dump()
 
 
-def test_a_killed_process_loses_nothing(
+def test_killed_process_loses_no_event(
     ada: Any, hook: SignedWebhook, receiver: Receiver, deliver: Deliver
 ) -> None:
-    """P5: whoever took the message and died has told nobody; it is due again when the lease ends."""
+    """P5: the message of a killed process is due again when its lease expires."""
     send_test(ada, hook.record.public_id)
     assert outbox.claim_due_message(busy_receivers=(), full_organizations=()) is not None
     assert deliver() == 0

@@ -1,4 +1,4 @@
-"""An organization that moves, the file of it, and another installation."""
+"""An exported organization, its file, and another installation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PASSPHRASE = "a barge of walnuts at noon"
 
 @dataclass
 class Moved:
-    """An organization with everything that travels, and the file of it."""
+    """An organization with everything that is exported, and its file."""
 
     organization: lookups.OrganizationSnapshot
     user: MadeUser
@@ -38,7 +38,7 @@ class Moved:
 def elsewhere(
     database: Database, databases: Callable[[str], Database], tmp_path: Path
 ) -> Iterator[tuple[Flask, Database]]:
-    """Another installation: other keys, the other engine, its own root."""
+    """Another installation with other keys, the other database engine and its own root."""
     other = databases("mariadb" if database.engine == "sqlite" else "sqlite")
     other.clean()
     folder = tmp_path / "elsewhere"

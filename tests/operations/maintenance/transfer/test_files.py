@@ -1,4 +1,4 @@
-"""Files of organizations: nothing that their authors make up comes in, and every moment travels."""
+"""Archive files: crafted content is rejected, and all times are preserved."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from tests.support.databases import Database
 
 
 @pytest.mark.either
-def test_a_file_that_somebody_with_the_passphrase_made_by_hand_reaches_nobody_else(
+def test_crafted_file_cannot_affect_other_organizations(
     moved: Moved, elsewhere: tuple[Flask, Database]
 ) -> None:
-    """TN-4: rows of another organization, tables that do not travel, columns and states that are not there."""
+    """TN-4: rows of another organization, tables that are not exported, and unknown columns and states."""
     there, _ = elsewhere
     globex = Factory(there).organization("globex")
     good = list(ArchiveReader(io.BytesIO(moved.file), PASSPHRASE).records())
@@ -92,10 +92,10 @@ def test_a_file_that_somebody_with_the_passphrase_made_by_hand_reaches_nobody_el
         ({"oauth": {"access_token": {"ttl_seconds": 7200}}}, "settings.oauth.access_token.ttl_seconds"),
     ],
 )
-def test_settings_that_nobody_here_could_choose_do_not_come_in(
+def test_invalid_settings_are_not_imported(
     moved: Moved, elsewhere: tuple[Flask, Database], settings: dict[str, Any], field: str
 ) -> None:
-    """TN-11: a file is no way around the rules of settings, nor around the instance's ceilings."""
+    """TN-11: a file cannot bypass the validation of settings or the instance limits."""
     there, database = elsewhere
     with there.app_context():
         root = Actor.system(lookups.get_root_organization().id, "tests")
@@ -115,10 +115,10 @@ def test_settings_that_nobody_here_could_choose_do_not_come_in(
     assert database.count("organizations") == before
 
 
-def test_every_moment_of_an_organization_travels(
+def test_all_times_of_an_organization_are_exported(
     app: Flask, make: Factory, elsewhere: tuple[Flask, Database]
 ) -> None:
-    """One that demands second factors counts its time of grace on; one that ended all sign-ins knows when."""
+    """The grace period of second factors and the cutoff of sessions are preserved."""
     make.root()
     acme = make.organization("acme")
     moments = [name for name in COLUMNS if isinstance(Organization.__table__.c[name].type, UtcDateTime)]
@@ -136,10 +136,10 @@ def test_every_moment_of_an_organization_travels(
         assert {name: getattr(row, name) for name in moments} == dict.fromkeys(moments, at)
 
 
-def test_who_reads_after_an_export_reads_by_the_rules_of_all_others(
+def test_export_does_not_change_isolation_of_later_reads(
     app: Flask, make: Factory, database: Database
 ) -> None:
-    """The snapshot's isolation stays with its connection: a loser of a race must see the winner's row."""
+    """The isolation level of the snapshot stays on its connection."""
     make.root()
     make.organization("acme")
     exported(app, "acme")

@@ -1,4 +1,4 @@
-"""An organization moves from one installation to another, with other keys and another engine, and lives on."""
+"""Export an organization and import it into an installation with other keys and another database engine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.operations.maintenance.transfer.conftest import PASSPHRASE, Moved, br
 from tests.support.databases import Database
 
 
-def test_people_clients_keys_and_evidence_live_on_elsewhere(
+def test_users_clients_keys_and_audit_log_work_after_import(
     moved: Moved, app: Flask, elsewhere: tuple[Flask, Database]
 ) -> None:
     there, database = elsewhere
@@ -50,13 +50,13 @@ def test_people_clients_keys_and_evidence_live_on_elsewhere(
         credential_id = list_credentials(system, moved.client.client_id)[0].public_id
         assert reveal_credential(system, moved.client.client_id, credential_id) == moved.client.secret
         verified = verify_audit_log(system)
-        # What waits is this sign-in and this reveal.
+        # This sign-in and this reveal are pending.
         assert not verified.problems and verified.checked >= 10 and verified.pending <= 2
     actions = {row[0] for row in database.query("SELECT CAST(action AS CHAR(99)) FROM audit_events")}
     assert {"organization.exported", "organization.imported", "client.registered"} <= actions
 
 
-def test_the_file_shows_nothing_but_its_head(moved: Moved) -> None:
+def test_file_reveals_only_its_header(moved: Moved) -> None:
     head, sealed = moved.file[:400], moved.file[400:]
     assert b'"organization": "acme"' in head and PASSPHRASE.encode() not in moved.file
     for word in (b"ada@acme.example", b"Acm", moved.client.client_id.encode(), moved.client.secret.encode()):
@@ -64,7 +64,7 @@ def test_the_file_shows_nothing_but_its_head(moved: Moved) -> None:
 
 
 @pytest.mark.either
-def test_any_change_cut_or_wrong_passphrase_is_met_and_nothing_stands(
+def test_changed_or_truncated_file_or_wrong_passphrase_imports_nothing(
     moved: Moved, elsewhere: tuple[Flask, Database]
 ) -> None:
     there, database = elsewhere
@@ -83,7 +83,7 @@ def test_any_change_cut_or_wrong_passphrase_is_met_and_nothing_stands(
     assert database.count("users") == 2
 
 
-def test_nobody_sees_an_import_before_it_is_whole_and_an_interrupted_one_is_begun_again(
+def test_partial_import_is_invisible_and_can_be_restarted(
     moved: Moved, elsewhere: tuple[Flask, Database]
 ) -> None:
     there, database = elsewhere
@@ -117,7 +117,7 @@ def sign_in_is_refused(moved: Moved) -> bool:
         return True
 
 
-def test_it_never_takes_the_place_of_what_stands(moved: Moved, app: Flask, make: Factory) -> None:
+def test_import_never_replaces_an_existing_organization(moved: Moved, app: Flask, make: Factory) -> None:
     """TN-7, TN-8."""
     for _ in range(2):
         with pytest.raises(Conflict):
@@ -130,7 +130,7 @@ def test_it_never_takes_the_place_of_what_stands(moved: Moved, app: Flask, make:
         brought_in(app, moved.file)
 
 
-def test_it_comes_back_after_it_was_purged(moved: Moved, app: Flask, database: Database) -> None:
+def test_purged_organization_can_be_imported(moved: Moved, app: Flask, database: Database) -> None:
     with app.app_context():
         organizations.delete_organization(operator(), "acme")
         database.query("UPDATE organizations SET purge_at = '2020-01-01' WHERE purge_at IS NOT NULL")
@@ -143,16 +143,14 @@ def test_it_comes_back_after_it_was_purged(moved: Moved, app: Flask, database: D
         assert not verify_audit_log(Actor.system(moved.organization.id, "tests")).problems
 
 
-def test_a_slug_that_another_organization_has_is_refused(
-    moved: Moved, elsewhere: tuple[Flask, Database]
-) -> None:
+def test_import_with_taken_slug_is_rejected(moved: Moved, elsewhere: tuple[Flask, Database]) -> None:
     there, _ = elsewhere
     Factory(there).organization("acme")
     with pytest.raises(Conflict, match="acme"):
         brought_in(there, moved.file)
 
 
-def test_root_deleted_ones_and_short_passphrases_are_refused(app: Flask, make: Factory) -> None:
+def test_export_of_root_or_deleted_organization_is_rejected(app: Flask, make: Factory) -> None:
     make.root()
     make.organization("acme")
     with app.app_context():
@@ -168,7 +166,7 @@ def test_root_deleted_ones_and_short_passphrases_are_refused(app: Flask, make: F
             export_organization(operator(), "acme", io.BytesIO(), PASSPHRASE)
 
 
-def test_a_role_that_somebody_of_root_holds_stays_behind(
+def test_roles_of_root_users_are_not_exported(
     app: Flask, make: Factory, elsewhere: tuple[Flask, Database]
 ) -> None:
     there, database = elsewhere
@@ -182,8 +180,8 @@ def test_a_role_that_somebody_of_root_holds_stays_behind(
     assert database.query("SELECT COUNT(*) FROM role_assignments WHERE role = 'auditor'") == [(0,)]
 
 
-def test_the_ids_of_people_stay_what_they_were(moved: Moved, elsewhere: tuple[Flask, Database]) -> None:
-    """TN-7: a subject is never another's, and stays the same."""
+def test_user_ids_are_unchanged_after_import(moved: Moved, elsewhere: tuple[Flask, Database]) -> None:
+    """TN-7: subjects are unchanged and never reused."""
     there, _ = elsewhere
     brought_in(there, moved.file)
     with there.app_context():

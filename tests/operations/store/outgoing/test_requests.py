@@ -1,4 +1,4 @@
-"""Outgoing requests: the address is pinned, the name checked, and a stranger's server costs little (SF-2 to SF-4)."""
+"""Outgoing requests: pinned address, verified name, and limited cost of external servers (SF-2 to SF-4)."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def server() -> Iterator[HttpsServer]:
 
 @pytest.fixture
 def reached(context: Flask, server: HttpsServer, monkeypatch: pytest.MonkeyPatch) -> HttpsServer:
-    """The server, reachable in the application's context."""
+    """The server, which the operator allows."""
     monkeypatch.setitem(context.config, "GATEHOUSE", reaching(context.config["GATEHOUSE"], server))
     server.requests.clear()
     return server
 
 
-def test_a_get_brings_status_headers_and_body(reached: HttpsServer) -> None:
+def test_get_returns_status_headers_and_body(reached: HttpsServer) -> None:
     reply = outgoing_http.get(
         f"{reached.base_url}/keys?a=%20b", organization_id=OURS, accept="application/jwk-set+json"
     )
@@ -60,7 +60,7 @@ def test_a_get_brings_status_headers_and_body(reached: HttpsServer) -> None:
     assert request.headers["accept-encoding"] == "identity"
 
 
-def test_a_post_carries_its_body(reached: HttpsServer) -> None:
+def test_post_sends_its_body(reached: HttpsServer) -> None:
     outgoing_http.post(
         f"{reached.base_url}/out",
         organization_id=OURS,
@@ -72,14 +72,14 @@ def test_a_post_carries_its_body(reached: HttpsServer) -> None:
     assert request.headers["content-type"] == "application/x-www-form-urlencoded"
 
 
-def test_a_redirect_is_not_followed(reached: HttpsServer) -> None:
+def test_redirect_is_not_followed(reached: HttpsServer) -> None:
     """SF-2. protocol: outgoing requests, pinned and bounded."""
     assert outgoing_http.get(f"{reached.base_url}/redirect", organization_id=OURS).status == 302
     assert len(reached.requests) == 1
 
 
-def test_an_answer_that_is_too_large_or_packed_is_none(reached: HttpsServer) -> None:
-    """SF-3: the size is counted while it comes. protocol: outgoing requests, pinned and bounded."""
+def test_oversized_or_compressed_response_is_rejected(reached: HttpsServer) -> None:
+    """SF-3: the size is limited while reading. protocol: outgoing requests, pinned and bounded."""
     for path in ("/large", "/packed"):
         with pytest.raises(OutgoingRequestFailed):
             outgoing_http.get(reached.base_url + path, organization_id=OURS)
@@ -89,10 +89,10 @@ def test_an_answer_that_is_too_large_or_packed_is_none(reached: HttpsServer) -> 
     )
 
 
-def test_a_private_address_is_refused_before_anything_is_sent(
+def test_private_address_is_rejected_before_sending(
     reached: HttpsServer, context: Flask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SF-2: localhost is only reached because the setting names this port."""
+    """SF-2: localhost is allowed only on the configured port."""
     allowed = reaching(context.config["GATEHOUSE"], reached)
     monkeypatch.setitem(context.config, "GATEHOUSE", allowed)
     for url in (
@@ -105,7 +105,7 @@ def test_a_private_address_is_refused_before_anything_is_sent(
     assert reached.requests == []
 
 
-def test_the_name_is_looked_up_once_and_the_checked_address_is_called(
+def test_checked_address_is_used_without_second_lookup(
     reached: HttpsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SF-2: rebinding DNS. A second look-up would give another address; there is none.
@@ -124,7 +124,7 @@ def test_the_name_is_looked_up_once_and_the_checked_address_is_called(
     assert [host for host in asked if host != "127.0.0.1"] == ["localhost"]
 
 
-def test_the_certificate_must_be_of_the_name_and_of_a_believed_authority(
+def test_certificate_must_match_the_name_and_a_trusted_authority(
     context: Flask, server: HttpsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SF-2."""
@@ -141,14 +141,14 @@ def test_the_certificate_must_be_of_the_name_and_of_a_believed_authority(
         outgoing_http.get(f"{server.base_url}/", organization_id=OURS)
 
 
-def test_no_proxy_of_the_environment_is_used(reached: HttpsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_proxy_is_ignored(reached: HttpsServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """SF-2."""
     for name in ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     assert outgoing_http.get(f"{reached.base_url}/", organization_id=OURS).status == 200
 
 
-def test_inside_a_unit_of_work_nothing_leaves(reached: HttpsServer) -> None:
+def test_request_inside_a_transaction_raises(reached: HttpsServer) -> None:
     """SF-4. protocol: outgoing requests, outside of transactions."""
 
     @transaction
@@ -165,10 +165,10 @@ def test_inside_a_unit_of_work_nothing_leaves(reached: HttpsServer) -> None:
     [b"", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"],
     ids=["silence", "headers", "body"],
 )
-def test_a_server_that_drips_is_left_when_the_time_is_over(
+def test_slow_response_is_aborted_at_the_deadline(
     context: Flask, monkeypatch: pytest.MonkeyPatch, start: bytes
 ) -> None:
-    """SF-3: the time is for the whole answer; each byte that comes does not begin it anew."""
+    """SF-3: the deadline is for the whole response and is not extended by each byte."""
     monkeypatch.setattr(outgoing_http, "TOTAL_SECONDS", 0.6)
     end = threading.Event()
 
@@ -186,10 +186,8 @@ def test_a_server_that_drips_is_left_when_the_time_is_over(
         end.set()
 
 
-def test_few_wait_at_a_time_and_the_next_is_refused_at_once(
-    context: Flask, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """SF-4: two threads wait for one slow host, no third."""
+def test_requests_beyond_the_limit_are_refused(context: Flask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SF-4: at most two threads wait for one slow host."""
     end, inside = threading.Event(), threading.Semaphore(0)
 
     def slow(request: Request) -> Response:
@@ -217,12 +215,12 @@ def test_few_wait_at_a_time_and_the_next_is_refused_at_once(
         for thread in threads:
             thread.join()
         assert outgoing_http.get(f"{host.base_url}/", organization_id=OURS).status == 200, (
-            "the places are free again"
+            "the slots are free again"
         )
 
 
-def test_one_organization_s_slow_servers_leave_a_place_to_another() -> None:
-    """TN-9, P2: three of four places are an organization's at most, two of them at one host."""
+def test_slow_servers_of_one_organization_leave_a_slot_for_another() -> None:
+    """TN-9, P2: an organization uses at most three of four slots, and two for one host."""
     limiter = ConcurrencyLimiter(max_total=4, max_per_organization=3, max_per_host=2)
     with limiter.slot(OURS, "a"), limiter.slot(OURS, "a"), limiter.slot(OURS, "b"):
         for host in ("a", "c"):
@@ -234,10 +232,10 @@ def test_one_organization_s_slow_servers_leave_a_place_to_another() -> None:
         pass
 
 
-def test_a_name_that_is_never_found_does_not_hold_the_caller(
+def test_hanging_name_lookup_does_not_block_the_caller(
     context: Flask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SF-4: the system's resolver knows no end, the caller does."""
+    """SF-4: the system's resolver has no deadline, but the caller does."""
     end = threading.Event()
     monkeypatch.setattr(outgoing_http, "TOTAL_SECONDS", 0.3)
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: end.wait(5) and [])

@@ -1,0 +1,1 @@
+"""The audit log, failed requests, webhooks and leak reports."""

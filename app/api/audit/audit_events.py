@@ -1,0 +1,174 @@
+"""The audit log: list, export, verify, show one event."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Annotated, Any
+
+from flask import Response, json, stream_with_context
+
+from app.api.endpoints import PAGE, Endpoints, Query, filters_of, list_response, text_query
+from app.api.representations import Count, Representation, Slug, Source
+from app.operations.audit import audit_events
+from app.operations.audit.audit_events import FILTERS, AuditRecord
+from app.operations.audit.chain import verify_audit_log
+from app.rules.audit.chain import PROBLEMS
+from app.rules.shapes import OneOf, PublicId, SchemaOnly, described
+from app.web.bearer import ApiContext
+from app.web.json_api import envelope
+from app.web.parameters import integer_parameter
+
+endpoints = Endpoints("Audit log")
+_EventId = Annotated[str, PublicId("evt", "event")]
+_Changes = Annotated[dict[str, Any] | None, described("The changed fields, without secrets.")]
+_FILTERS = (
+    text_query(
+        "action", "An action such as `client.registered`, or its beginning: `client` matches `client.…`."
+    ),
+    text_query("actor", "Done by this user or client: `usr_…`, `cli_…`."),
+    text_query("target", "Done to the object with this ID."),
+    text_query("since", "At or after this time (RFC 3339)."),
+    text_query("until", "Before this time (RFC 3339)."),
+    text_query("request_id", "In the request with this `X-Request-Id`."),
+)
+
+
+class AuditActor(Representation):
+    """Who acted."""
+
+    type: Annotated[str, OneOf(("user", "client", "system", "anonymous"))]
+    id: Annotated[str | None, described("`usr_…` or `cli_…`.")]
+    label: Annotated[str, described("The email address or name at that time.")]
+    organization_id: Annotated[str, described("Differs from the event's organization if root acted in it.")]
+
+
+class AuditTarget(Representation):
+    """What the action was done to."""
+
+    type: str | None
+    id: str | None
+
+
+class AuditEvent(Representation):
+    """An event in the audit log."""
+
+    id: Annotated[_EventId, Source("public_id")]
+    organization_id: Slug
+    occurred_at: Annotated[datetime, Source("at")]
+    action: Annotated[str, described("In the past tense: `client.registered`.")]
+    actor: AuditActor
+    target: AuditTarget
+    before: _Changes
+    after: _Changes
+    ip_address: Annotated[str | None, Source("address")]
+    request_id: Annotated[str | None, described("The `X-Request-Id` of the request.")]
+
+
+class AuditProblem(Representation):
+    """A problem in the hash chain."""
+
+    kind: Annotated[str, OneOf(PROBLEMS)]
+    message: Annotated[str, Source("words")]
+    position: int | None
+    event_id: _EventId | None
+
+
+class AuditVerification(Representation):
+    """The result of a verification."""
+
+    intact: Annotated[bool, Source("is_intact"), described("Whether no problem was found.")]
+    total: Annotated[Count, Source("length"), described("All events that were ever added to the chain.")]
+    removed: Annotated[Count, described("The oldest of them, removed after the retention period.")]
+    checked: Count
+    pending: Annotated[Count, Source("waiting"), described("Recent events that are not in the chain yet.")]
+    problems: Annotated[list[AuditProblem], SchemaOnly(maxItems=100)]
+
+
+class AuditVerificationMeta(Representation):
+    """Where to continue the verification."""
+
+    next_position: Annotated[int | None, described("Null at the end of the chain.")]
+
+
+@endpoints.get(
+    "/audit-events", scope="audit:read", returns=AuditEvent, is_page=True, query=(*PAGE, *_FILTERS)
+)
+def list_audit_events(context: ApiContext) -> Response:
+    """List audit events.
+
+    The newest first.
+    """
+    return list_response(
+        context,
+        "audit events",
+        audit_events.list_audit_events,
+        show=lambda record: _to_json(record, context.organization.slug),
+        filters=filters_of(context, FILTERS),
+    )
+
+
+@endpoints.get(
+    "/audit-events/export",
+    scope="audit:read",
+    query=_FILTERS,
+    returns=str,
+    response_media="application/x-ndjson",
+)
+def export_audit_events(context: ApiContext) -> Response:
+    """Export audit events.
+
+    Every matching event, the oldest first, as one `AuditEvent` per line.
+    """
+    records = audit_events.export_audit_events(context.actor, filters=filters_of(context, FILTERS))
+    slug = context.organization.slug
+    response = Response(stream_with_context(_lines(records, slug)), mimetype="application/x-ndjson")
+    response.headers["Cache-Control"] = "no-store"
+    response.headers["Content-Disposition"] = f'attachment; filename="{slug}-audit-events.ndjson"'
+    return response
+
+
+@endpoints.get(
+    "/audit-events/verification",
+    scope="audit:read",
+    query=(
+        Query(
+            "after_position",
+            {"type": "integer", "minimum": 0, "maximum": 10**12 - 1, "default": 0},
+            "`meta.next_position` of the previous response.",
+        ),
+    ),
+    returns=AuditVerification,
+    meta=AuditVerificationMeta,
+)
+def verify_audit_events(context: ApiContext) -> Response:
+    """Verify the hash chain of the audit log.
+
+    A request checks some thousands of events. Begin without a position, and continue at `next_position` until it is
+    null.
+    """
+    result = verify_audit_log(context.actor, after=integer_parameter(context.parameters, "after_position"))
+    return envelope(AuditVerification.to_json(result), meta={"next_position": result.next_position})
+
+
+@endpoints.get("/audit-events/<audit_event_id>", scope="audit:read", returns=AuditEvent)
+def get_audit_event(context: ApiContext, audit_event_id: str) -> Response:
+    """Get an audit event."""
+    record = audit_events.get_audit_event(context.actor, audit_event_id)
+    return envelope(_to_json(record, context.organization.slug))
+
+
+def _to_json(record: AuditRecord, organization: str) -> dict[str, Any]:
+    actor = {
+        "type": record.actor_kind,
+        "id": record.actor_id,
+        "label": record.actor_label,
+        "organization_id": record.actor_organization or organization,
+    }
+    target = {"type": record.target_type, "id": record.target_id}
+    return AuditEvent.to_json(record, organization_id=organization, actor=actor, target=target)
+
+
+def _lines(records: Iterable[AuditRecord], organization: str) -> Iterator[str]:
+    for record in records:
+        yield json.dumps(_to_json(record, organization)) + "\n"

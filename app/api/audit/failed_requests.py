@@ -1,0 +1,100 @@
+"""Failed requests of clients to the OAuth endpoints, with the cause and a fix: list, show."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from flask import Response
+
+from app.api.endpoints import (
+    CLIENT_QUERY,
+    PAGE,
+    Endpoints,
+    choice_query,
+    filters_of,
+    list_response,
+    text_query,
+)
+from app.api.representations import ClientId, Representation, Slug, Source
+from app.operations.audit import failed_requests
+from app.operations.audit.failed_requests import FILTERS, FailedRequestRecord
+from app.rules.audit.failed_requests import CAUSES
+from app.rules.shapes import OneOf, PublicId, described
+from app.web.bearer import ApiContext
+from app.web.json_api import envelope
+
+endpoints = Endpoints("Failed requests")
+
+
+class FailedRequest(Representation):
+    """A failed request of a client."""
+
+    id: Annotated[str, PublicId("flr", "failed request"), Source("public_id")]
+    organization_id: Slug
+    occurred_at: Annotated[datetime, Source("at")]
+    request_id: Annotated[str, described("As in `X-Request-Id` and on the error page.")]
+    client_id: ClientId
+    client_name: str
+    endpoint: Annotated[str, described("`authorize`, `token`, `introspect` …")]
+    method: str
+    status: int
+    error: Annotated[str, described("The error code in the response.")]
+    error_description: Annotated[str, Source("description"), described("The description in the response.")]
+    cause: Annotated[str, OneOf(tuple(CAUSES)), described("The cause, which the response did not contain.")]
+    what_happened: Annotated[str, Source("explanation.what")]
+    how_to_fix: Annotated[str, Source("explanation.fix")]
+    received: str | None
+    expected: Annotated[list[str], described("Each of these values would have been accepted.")]
+    parameters: Annotated[
+        dict[str, str], described("The parameters. Secrets are replaced by a note that they were sent.")
+    ]
+    ip_address: Annotated[str | None, Source("address")]
+
+
+class FailedRequestDetails(FailedRequest):
+    """A failed request, with the number of similar ones."""
+
+    similar_requests: Annotated[
+        int, Source("similar"), described("With the same client and cause in the 24 hours before.")
+    ]
+    similar_since: datetime | None
+
+
+@endpoints.get(
+    "/logs/failed-requests",
+    scope="logs:read",
+    returns=FailedRequest,
+    is_page=True,
+    query=(
+        *PAGE,
+        CLIENT_QUERY,
+        choice_query("cause", CAUSES, "With this cause."),
+        text_query("endpoint", "At this endpoint."),
+        text_query("request_id", "With this `X-Request-Id`."),
+        text_query("since", "At or after this time (RFC 3339)."),
+    ),
+)
+def list_failed_requests(context: ApiContext) -> Response:
+    """List failed requests of clients.
+
+    The newest first.
+    """
+    return list_response(
+        context,
+        "failed requests",
+        failed_requests.list_failed_requests,
+        show=lambda record: _to_json(context, FailedRequest, record),
+        filters=filters_of(context, FILTERS),
+    )
+
+
+@endpoints.get("/logs/failed-requests/<failed_request_id>", scope="logs:read", returns=FailedRequestDetails)
+def get_failed_request(context: ApiContext, failed_request_id: str) -> Response:
+    """Get a failed request."""
+    record = failed_requests.get_failed_request(context.actor, failed_request_id)
+    return envelope(_to_json(context, FailedRequestDetails, record))
+
+
+def _to_json(context: ApiContext, model: type[FailedRequest], record: FailedRequestRecord) -> dict[str, Any]:
+    return model.to_json(record, organization_id=context.organization.slug)

@@ -1,0 +1,245 @@
+"""Webhooks: list, create, show, update, delete, rotate the secret, send a test; and their deliveries."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from flask import Response
+
+from app.api.endpoints import PAGE, Endpoints, list_response
+from app.api.representations import Count, Representation, Source, optional
+from app.operations.audit import webhook_deliveries
+from app.operations.audit import webhooks as operations
+from app.operations.audit.webhook_deliveries import STATUSES as DELIVERY_STATUSES
+from app.operations.audit.webhook_deliveries import DeliveryRecord
+from app.operations.audit.webhooks import WebhookRecord
+from app.operations.store.idempotency import IdempotentResult
+from app.rules.audit.events import SUBSCRIPTION_CHOICES
+from app.rules.audit.webhooks import MAX_URL_LENGTH, STATUSES, NewWebhook, SecretRotation, WebhookChange
+from app.rules.identifiers import public_id
+from app.rules.shapes import OneOf, PublicId, SchemaOnly, described
+from app.web.bearer import ApiContext
+from app.web.etag import etag_of, expected_version
+from app.web.idempotency import created, run_idempotently
+from app.web.json_api import envelope, read_object
+
+endpoints = Endpoints("Webhooks")
+_WebhookId = Annotated[str, PublicId("whk", "webhook")]
+
+
+class Webhook(Representation):
+    """A webhook, without its secret."""
+
+    id: Annotated[_WebhookId, Source("public_id")]
+    url: Annotated[str, SchemaOnly(minLength=1, maxLength=MAX_URL_LENGTH)]
+    event_types: Annotated[
+        list[Annotated[str, OneOf(SUBSCRIPTION_CHOICES)]],
+        SchemaOnly(minItems=1, maxItems=len(SUBSCRIPTION_CHOICES)),
+    ]
+    description: Annotated[str, SchemaOnly(maxLength=200)]
+    status: Annotated[str, OneOf(STATUSES)]
+    disabled_reason: (
+        Annotated[
+            str,
+            OneOf(("manual", "gone", "failing", "backlog")),
+            described("`manual` if a person disabled it. Otherwise, the service disabled it."),
+        ]
+        | None
+    )
+    failing_since: Annotated[datetime | None, described("The first failure after the last success.")]
+    previous_secret_expires_at: Annotated[
+        datetime | None,
+        Source("previous_secret_until"),
+        described("Until then, requests are signed with two secrets."),
+    ]
+    created_at: datetime
+    created_by: str | None
+    updated_at: datetime
+
+
+class WebhookWithSecret(Webhook):
+    """A webhook with its signing secret."""
+
+    signing_secret: Annotated[str, described("`whsec_…`. Only this response contains it.")] = optional()
+
+
+class WebhookDelivery(Representation):
+    """A delivery of an event."""
+
+    id: Annotated[str, PublicId("dlv", "delivery"), Source("public_id")]
+    webhook_id: _WebhookId
+    event_type: str
+    status: Annotated[str, OneOf(DELIVERY_STATUSES)]
+    attempts: Count
+    created_at: datetime
+    attempted_at: datetime | None
+    next_attempt_at: datetime | None
+    duration_ms: Annotated[Count | None, described("The duration of the last attempt.")]
+    response_status: Annotated[int | None, described("Null if there was no complete response.")]
+    response_headers: dict[str, str] | None
+    failure: Annotated[str | None, described("Why the last attempt failed.")]
+
+
+class WebhookDeliveryWithBody(WebhookDelivery):
+    """A delivery of an event, with its body."""
+
+    body: Annotated[dict[str, Any] | None, described("What was sent. Null without `audit:read`.")]
+
+
+@endpoints.get("/webhooks", scope="webhooks:read", returns=Webhook, is_page=True, query=PAGE)
+def list_webhooks(context: ApiContext) -> Response:
+    """List webhooks.
+
+    The newest first.
+    """
+    return list_response(context, "webhooks", operations.list_webhooks, show=_to_json)
+
+
+@endpoints.post(
+    "/webhooks", scope="webhooks:write", body=NewWebhook, returns=WebhookWithSecret, errors=(409,)
+)
+def create_webhook(context: ApiContext) -> Response:
+    """Create a webhook.
+
+    From now on, the URL receives events, signed as in Standard Webhooks, at least once each and in no guaranteed
+    order. An organization can have at most 20. Also requires `audit:read` and, for a user, a recent sign-in (RFC 9470).
+    """
+    body = read_object()
+
+    def work() -> IdempotentResult:
+        new = operations.create_webhook(context.actor, body)
+        data = {**_to_json(new.record), "signing_secret": new.secret}
+        return created(data, new.record.public_id, headers={"ETag": etag_of(new.record.version)})
+
+    return run_idempotently(context.actor, body, work)
+
+
+@endpoints.get("/webhooks/<webhook_id>", scope="webhooks:read", returns=Webhook, etag=True)
+def get_webhook(context: ApiContext, webhook_id: str) -> Response:
+    """Get a webhook."""
+    return _response(operations.get_webhook(context.actor, webhook_id))
+
+
+@endpoints.put(
+    "/webhooks/<webhook_id>", scope="webhooks:write", body=WebhookChange, returns=Webhook, errors=(409,)
+)
+def update_webhook(context: ApiContext, webhook_id: str) -> Response:
+    """Update a webhook.
+
+    Enabling a webhook resets its failures. Also requires `audit:read`. For another URL, a user needs a recent sign-in
+    (RFC 9470).
+    """
+    record, changed = operations.update_webhook(
+        context.actor, webhook_id, read_object(), expected_version=expected_version()
+    )
+    return _response(record, meta={"changed": list(changed)})
+
+
+@endpoints.delete(
+    "/webhooks/<webhook_id>", scope="webhooks:write", returns=Webhook, if_match=True, errors=(409,)
+)
+def delete_webhook(context: ApiContext, webhook_id: str) -> Response:
+    """Delete a webhook.
+
+    Nothing more is sent to it, including pending deliveries.
+    """
+    record = operations.delete_webhook(context.actor, webhook_id, expected_version=expected_version())
+    return envelope(_to_json(record))
+
+
+@endpoints.post(
+    "/webhooks/<webhook_id>/secret",
+    status=200,
+    etag=True,
+    scope="webhooks:write",
+    body=SecretRotation,
+    is_body_optional=True,
+    returns=WebhookWithSecret,
+)
+def rotate_webhook_secret(context: ApiContext, webhook_id: str) -> Response:
+    """Rotate the signing secret of a webhook.
+
+    Until the old secret expires, requests have two signatures. Also requires `audit:read` and, for a user, a recent
+    sign-in (RFC 9470).
+    """
+    body = read_object(optional=True)
+
+    def work() -> IdempotentResult:
+        new = operations.rotate_webhook_secret(context.actor, webhook_id, body)
+        data = {**_to_json(new.record), "signing_secret": new.secret}
+        return IdempotentResult(200, data, {}, {"ETag": etag_of(new.record.version)})
+
+    return run_idempotently(context.actor, body, work)
+
+
+@endpoints.post("/webhooks/<webhook_id>/test", status=202, scope="webhooks:write", returns=WebhookDelivery)
+def test_webhook(context: ApiContext, webhook_id: str) -> Response:
+    """Send a test event.
+
+    It is sent regardless of the chosen event types. Also requires `audit:read`.
+    """
+
+    def work() -> IdempotentResult:
+        return IdempotentResult(
+            202, _delivery(webhook_deliveries.send_test(context.actor, webhook_id)), {}, {}
+        )
+
+    return run_idempotently(context.actor, {}, work)
+
+
+@endpoints.get(
+    "/webhooks/<webhook_id>/deliveries",
+    scope="webhooks:read",
+    returns=WebhookDelivery,
+    is_page=True,
+    query=PAGE,
+)
+def list_webhook_deliveries(context: ApiContext, webhook_id: str) -> Response:
+    """List deliveries.
+
+    The newest first.
+    """
+    read = webhook_deliveries.list_deliveries
+    return list_response(context, f"deliveries {webhook_id}", read, webhook_id, show=_delivery)
+
+
+@endpoints.get(
+    "/webhooks/<webhook_id>/deliveries/<delivery_id>", scope="webhooks:read", returns=WebhookDeliveryWithBody
+)
+def get_webhook_delivery(context: ApiContext, webhook_id: str, delivery_id: str) -> Response:
+    """Get a delivery."""
+    record = webhook_deliveries.get_delivery(context.actor, webhook_id, delivery_id)
+    return envelope({**_delivery(record), "body": record.body})
+
+
+@endpoints.post(
+    "/webhooks/<webhook_id>/deliveries/<delivery_id>/redeliver",
+    status=202,
+    scope="webhooks:write",
+    returns=WebhookDelivery,
+)
+def redeliver_webhook(context: ApiContext, webhook_id: str, delivery_id: str) -> Response:
+    """Send an event again.
+
+    Immediately, with the same `webhook-id` and body. Also requires `audit:read`.
+    """
+
+    def work() -> IdempotentResult:
+        delivery = webhook_deliveries.redeliver(context.actor, webhook_id, delivery_id)
+        return IdempotentResult(202, _delivery(delivery), {}, {})
+
+    return run_idempotently(context.actor, {}, work)
+
+
+def _to_json(record: WebhookRecord) -> dict[str, Any]:
+    reason = "manual" if record.disabled_because == "person" else record.disabled_because
+    return Webhook.to_json(record, disabled_reason=reason)
+
+
+def _delivery(record: DeliveryRecord) -> dict[str, Any]:
+    return WebhookDelivery.to_json(record, webhook_id=public_id("whk", record.webhook_id))
+
+
+def _response(record: WebhookRecord, **more: Any) -> Response:
+    return envelope(_to_json(record), headers={"ETag": etag_of(record.version)}, **more)

@@ -1,0 +1,1 @@
+"""Consents of users, and requests of members for clients."""

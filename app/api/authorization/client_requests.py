@@ -1,0 +1,131 @@
+"""Requests of members for clients that need administrator approval: list, show, approve, decline."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from flask import Response
+
+from app.api.endpoints import CLIENT_QUERY, PAGE, Endpoints, choice_query, filters_of, list_response
+from app.api.representations import ClientId, Representation, Slug, Source, UserId
+from app.operations.authorization import approval_requests, client_decisions
+from app.operations.authorization.approval_requests import FILTERS, ClientRequestRecord
+from app.operations.store.idempotency import IdempotentResult
+from app.rules.authorization.consents import LONGEST_REASON, STATUSES, ClientApproval, ClientRefusal
+from app.rules.clients.client_fields import SOURCES, TRUST
+from app.rules.shapes import OneOf, PublicId, SchemaOnly, described
+from app.web.bearer import ApiContext
+from app.web.idempotency import run_idempotently
+from app.web.json_api import envelope, read_object
+
+endpoints = Endpoints("Client requests")
+
+
+class ClientRequest(Representation):
+    """A member's request for a client."""
+
+    id: Annotated[str, PublicId("crq", "request"), Source("public_id")]
+    organization_id: Slug
+    client_id: ClientId
+    client_name: str
+    client_trust: Annotated[str, OneOf(TRUST), Source("trust")]
+    client_source: Annotated[
+        str, OneOf(SOURCES), Source("source"), described("How the client was registered.")
+    ]
+    client_uri: Annotated[str | None, Source("home_page"), described("The home page of the client.")]
+    redirect_hosts: Annotated[
+        list[str],
+        described("Where users are redirected to: the hosts of its redirect URIs, or an app's own scheme."),
+    ]
+    client_version: Annotated[int, described("Changes whenever the client changes.")]
+    user_id: UserId
+    user_email: str
+    status: Annotated[str, OneOf(STATUSES)]
+    scopes: Annotated[list[str], described("What the client requested.")]
+    reason: Annotated[str, SchemaOnly(maxLength=LONGEST_REASON), described("The member's reason.")]
+    created_at: datetime
+    decided_at: datetime | None
+    decided_by: str | None
+    message: (
+        Annotated[str, SchemaOnly(maxLength=LONGEST_REASON), described("The message for the member.")] | None
+    )
+
+
+@endpoints.get(
+    "/client-requests",
+    scope="clients:read",
+    returns=ClientRequest,
+    is_page=True,
+    query=(*PAGE, choice_query("status", STATUSES, "Requests with this status."), CLIENT_QUERY),
+)
+def list_client_requests(context: ApiContext) -> Response:
+    """List requests for clients.
+
+    Members request clients that they can't consent to themselves: see `approval` of a client and the setting
+    `oauth.consent.members_may_allow`. The newest first.
+    """
+    return list_response(
+        context,
+        "client requests",
+        approval_requests.list_client_requests,
+        show=lambda record: _to_json(context, record),
+        filters=filters_of(context, FILTERS),
+    )
+
+
+@endpoints.get("/client-requests/<client_request_id>", scope="clients:read", returns=ClientRequest)
+def get_client_request(context: ApiContext, client_request_id: str) -> Response:
+    """Get a request."""
+    record = approval_requests.get_client_request(context.actor, client_request_id)
+    return envelope(_to_json(context, record))
+
+
+@endpoints.post(
+    "/client-requests/<client_request_id>/approve",
+    status=200,
+    scope="clients:trust",
+    body=ClientApproval,
+    is_body_optional=True,
+    returns=ClientRequest,
+)
+def approve_client_request(context: ApiContext, client_request_id: str) -> Response:
+    """Approve a request.
+
+    Members may now consent to the client. All requests for it are closed, and their members are notified. The response
+    is 409 if the request was already decided or the client is blocked.
+    """
+    body = read_object(optional=True)
+
+    def work() -> IdempotentResult:
+        decided = client_decisions.approve_client_request(context.actor, client_request_id, body)
+        return IdempotentResult(200, _to_json(context, decided), {}, {})
+
+    return run_idempotently(context.actor, body, work)
+
+
+@endpoints.post(
+    "/client-requests/<client_request_id>/decline",
+    status=200,
+    scope="clients:trust",
+    body=ClientRefusal,
+    is_body_optional=True,
+    returns=ClientRequest,
+)
+def decline_client_request(context: ApiContext, client_request_id: str) -> Response:
+    """Decline a request.
+
+    The member is notified. The client does not change: to block it, set its `approval` to `blocked`. The response is
+    409 if the request was already decided.
+    """
+    body = read_object(optional=True)
+
+    def work() -> IdempotentResult:
+        decided = client_decisions.decline_client_request(context.actor, client_request_id, body)
+        return IdempotentResult(200, _to_json(context, decided), {}, {})
+
+    return run_idempotently(context.actor, body, work)
+
+
+def _to_json(context: ApiContext, record: ClientRequestRecord) -> dict[str, Any]:
+    return ClientRequest.to_json(record, organization_id=context.organization.slug)

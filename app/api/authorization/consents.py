@@ -1,0 +1,84 @@
+"""Consents: who granted which client access; list, show, withdraw."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from flask import Response
+
+from app.api.endpoints import CLIENT_QUERY, PAGE, USER_QUERY, Endpoints, filters_of, list_response
+from app.api.representations import ClientId, Count, Representation, Slug, Source, UserId, true
+from app.operations.authorization import connected_apps
+from app.operations.authorization.connected_apps import GivenConsent
+from app.operations.grants.grant_lists import FILTERS
+from app.rules.shapes import PublicId, described
+from app.web.bearer import ApiContext
+from app.web.json_api import envelope
+
+endpoints = Endpoints("Consents")
+_ConsentId = Annotated[str, PublicId("con", "consent")]
+
+
+class Consent(Representation):
+    """A consent of a user to a client."""
+
+    id: Annotated[_ConsentId, Source("public_id")]
+    organization_id: Slug
+    client_id: ClientId
+    client_name: str
+    user_id: UserId
+    user_email: str
+    scopes: list[str]
+    created_at: datetime
+    updated_at: Annotated[datetime, described("When the user last consented.")]
+    expires_at: Annotated[
+        datetime | None, described("When the consent and its grants expire. If null, when it is withdrawn.")
+    ]
+    last_used_at: datetime | None
+
+
+class WithdrawnConsent(Representation):
+    """A withdrawn consent."""
+
+    id: _ConsentId
+    withdrawn: true
+    revoked_grants: Count
+
+
+@endpoints.get(
+    "/consents", scope="consents:read", returns=Consent, is_page=True, query=(*PAGE, CLIENT_QUERY, USER_QUERY)
+)
+def list_consents(context: ApiContext) -> Response:
+    """List consents.
+
+    Consents that users gave and did not withdraw, the newest first. An expired one is listed while its client has an
+    active grant. Clients that need no consent have none: see the grants.
+    """
+    return list_response(
+        context,
+        "consents",
+        connected_apps.list_given_consents,
+        show=lambda record: _to_json(context, record),
+        filters=filters_of(context, FILTERS),
+    )
+
+
+@endpoints.get("/consents/<consent_id>", scope="consents:read", returns=Consent)
+def get_consent(context: ApiContext, consent_id: str) -> Response:
+    """Get a consent."""
+    return envelope(_to_json(context, connected_apps.get_given_consent(context.actor, consent_id)))
+
+
+@endpoints.delete("/consents/<consent_id>", scope="consents:write", returns=WithdrawnConsent)
+def withdraw_consent(context: ApiContext, consent_id: str) -> Response:
+    """Withdraw a consent.
+
+    The user's grants and tokens at the client are revoked immediately. The client may ask for consent again.
+    """
+    revoked = connected_apps.withdraw_given_consent(context.actor, consent_id)
+    return envelope({"id": consent_id, "withdrawn": True, "revoked_grants": revoked})
+
+
+def _to_json(context: ApiContext, record: GivenConsent) -> dict[str, Any]:
+    return Consent.to_json(record, organization_id=context.organization.slug)

@@ -1,0 +1,1 @@
+"""Clients, their credentials, APIs (resources) with their scopes, and initial access tokens."""

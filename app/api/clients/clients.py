@@ -1,0 +1,207 @@
+"""Clients: list, register, show, update, delete."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from flask import Response
+
+from app.api.endpoints import PAGE, Endpoints, choice_query, filters_of, list_response, search, sort_query
+from app.api.representations import (
+    CappedCount,
+    ClientId,
+    Representation,
+    Slug,
+    fields_of,
+    optional,
+    rfc3339,
+    true,
+)
+from app.operations.clients import clients, sector_documents
+from app.operations.clients.client_records import FILTERS
+from app.operations.clients.clients import ClientRecord
+from app.operations.store.idempotency import IdempotentResult
+from app.rules.clients.client_fields import SOURCES, STATUS, TRUST, Metadata
+from app.rules.clients.client_metadata import ClientChange, ClientMetadata, NewClient
+from app.rules.clients.client_types import CLIENT_TYPES
+from app.rules.errors import InvalidInput
+from app.rules.shapes import OneOf, SchemaOnly, create_shape, described
+from app.web.bearer import ApiContext
+from app.web.etag import etag_of, expected_version
+from app.web.idempotency import created, run_idempotently
+from app.web.json_api import envelope, read_object
+
+endpoints = Endpoints("Clients")
+_WARNINGS = "Possible problems. The request succeeded."
+
+
+_ClientFields: Any = fields_of("ClientFields", ClientMetadata, without=("metadata",))
+
+
+class Client(_ClientFields):
+    """A client application, without secrets."""
+
+    client_id: ClientId
+    organization_id: Slug
+    metadata: Metadata
+    source: Annotated[
+        str,
+        OneOf(SOURCES),
+        described("Who registered it: a person, the client itself (RFC 7591), or its metadata document."),
+    ]
+    metadata_document_uri: (
+        Annotated[
+            str,
+            SchemaOnly(maxLength=500),
+            described("The URL that is its client_id, if it registered with a metadata document."),
+        ]
+        | None
+    )
+    created_at: datetime
+    created_by: str | None
+    updated_at: datetime
+    last_used_at: Annotated[datetime | None, described("Updated about once a minute.")]
+
+
+class RegisteredClient(Client):
+    """A new client with its first secret."""
+
+    client_secret: Annotated[
+        str | None, described("Keep it confidential. Null for a client without a secret.")
+    ] = optional()
+    client_secret_expires_at: datetime | None = optional()
+    credential_id: str | None = optional()
+
+
+class RevokedWithClient(Representation):
+    """What was revoked with a client."""
+
+    access_tokens: CappedCount
+    grants: CappedCount
+    consents: CappedCount
+    credentials: CappedCount
+
+
+class DeletedClient(Representation):
+    """A deleted client."""
+
+    client_id: ClientId
+    deleted: true
+    revoked: RevokedWithClient
+
+
+# A registration may repeat the organization that the request applies to.
+_Registration = create_shape(
+    "NewClientInOrganization",
+    NewClient,
+    required=("name",),
+    extra={"organization_id": Annotated[Slug, described("May repeat the organization of the request.")]},
+)
+
+
+@endpoints.get(
+    "/clients",
+    scope="clients:read",
+    returns=Client,
+    is_page=True,
+    query=(
+        *PAGE,
+        search("Part of the name, or a complete client_id."),
+        choice_query("type", CLIENT_TYPES, "Clients of this type."),
+        choice_query("status", STATUS, "Clients with this status."),
+        choice_query("trust", TRUST, "Clients with this trust level."),
+        choice_query("source", SOURCES, "Clients that were registered in this way."),
+        sort_query("name", "created_at"),
+    ),
+)
+def list_clients(context: ApiContext) -> Response:
+    """List registered client applications."""
+    return list_response(
+        context,
+        "clients",
+        clients.list_clients,
+        show=lambda record: _to_json(context, record),
+        query=context.parameters.get("q"),
+        filters=filters_of(context, FILTERS),
+        sort=context.parameters.get("sort", "name"),
+    )
+
+
+@endpoints.post(
+    "/clients", scope="clients:write", body=_Registration, returns=RegisteredClient, warnings=_WARNINGS
+)
+def register_client(context: ApiContext) -> Response:
+    """Register a new client application."""
+    body = read_object()
+    fields = dict(body)
+    _remove_organization(context, fields)
+    sector_documents.prefetch_sector_document(context.actor, fields.get(sector_documents.FIELD))
+
+    def work() -> IdempotentResult:
+        registered = clients.register_client(context.actor, fields)
+        data = _to_json(context, registered.client)
+        if registered.credential is not None:
+            data["credential_id"] = registered.credential.public_id
+            data["client_secret"] = registered.secret
+            data["client_secret_expires_at"] = rfc3339(registered.credential.expires_at)
+        meta = {"warnings": registered.warnings} if registered.warnings else {}
+        headers = {"ETag": etag_of(registered.client.version)}
+        return created(data, registered.client.client_id, meta=meta, headers=headers)
+
+    return run_idempotently(context.actor, body, work)
+
+
+@endpoints.get("/clients/<client_id>", scope="clients:read", returns=Client, etag=True)
+def get_client(context: ApiContext, client_id: str) -> Response:
+    """Get a client application."""
+    record = clients.get_client(context.actor, client_id)
+    return envelope(_to_json(context, record), headers={"ETag": etag_of(record.version)})
+
+
+@endpoints.put(
+    "/clients/<client_id>",
+    scope="clients:write",
+    body=ClientChange,
+    returns=Client,
+    warnings=_WARNINGS,
+    errors=(409,),
+)
+def update_client(context: ApiContext, client_id: str) -> Response:
+    """Update an existing client application.
+
+    Without `clients:trust`, only the description, contacts and metadata of a trusted client can be changed. Other
+    changes are rejected with 403 and the code `trusted` for each field.
+    """
+    updated = clients.update_client(
+        context.actor, client_id, read_object(), expected_version=expected_version()
+    )
+    meta = {"changed": updated.changed, **({"warnings": updated.warnings} if updated.warnings else {})}
+    etag = {"ETag": etag_of(updated.client.version)}
+    return envelope(_to_json(context, updated.client), meta=meta, headers=etag)
+
+
+@endpoints.delete(
+    "/clients/<client_id>", scope="clients:write", returns=DeletedClient, if_match=True, errors=(409,)
+)
+def delete_client(context: ApiContext, client_id: str) -> Response:
+    """Delete a client application.
+
+    Its tokens, codes, consents and credentials are revoked immediately.
+    """
+    counts = clients.delete_client(context.actor, client_id, expected_version=expected_version())
+    revoked = RevokedWithClient.to_json(counts)
+    return envelope({"client_id": client_id, "deleted": True, "revoked": revoked})
+
+
+def _to_json(context: ApiContext, record: ClientRecord) -> dict[str, Any]:
+    return Client.to_json(
+        record, organization_id=context.organization.slug, metadata=dict(record.metadata or {})
+    )
+
+
+def _remove_organization(context: ApiContext, fields: dict[str, object]) -> None:
+    """Remove ``organization_id``, which may only repeat the organization of the request."""
+    if fields.pop("organization_id", context.organization.slug) != context.organization.slug:
+        message = "To register a client in another organization, use the query parameter organization_id."
+        raise InvalidInput(message, field="organization_id", code="other_organization")

@@ -1,0 +1,295 @@
+"""Credentials of a client: list, view, create, rotate, revoke."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from flask import Response
+
+from app.api.endpoints import Endpoints, boolean_query, text_query
+from app.api.representations import (
+    CappedCount,
+    ClientId,
+    Count,
+    CredentialId,
+    Representation,
+    Source,
+    optional,
+)
+from app.operations.clients import credentials, rotations
+from app.operations.clients import rotations as steering
+from app.operations.clients.credentials import CredentialRecord, NewCredential
+from app.operations.clients.rotations import Rotation as RotationRecord
+from app.operations.store.idempotency import IdempotentResult
+from app.rules.clients import credentials as credential_terms
+from app.rules.fields import ValidationErrors, find_unknown
+from app.rules.shapes import OneOf, described
+from app.rules.versions import combine_versions
+from app.web.bearer import ApiContext
+from app.web.etag import etag_of, expected_version
+from app.web.idempotency import created, run_idempotently
+from app.web.json_api import envelope, read_object
+from app.web.parameters import boolean_parameter
+
+endpoints = Endpoints("Credentials")
+_REVEAL = boolean_query("reveal", "Include the secrets. This is audited and rate limited.")
+_REVOKE_TOKENS = boolean_query("revoke_tokens", "Also revoke every token that was issued with them.")
+
+
+class CredentialUse(Representation):
+    """An IP address that a secret was used from."""
+
+    ip_address: Annotated[str, Source("address")]
+    last_used_at: datetime
+
+
+class Credential(Representation):
+    """A client secret."""
+
+    id: Annotated[CredentialId, Source("public_id")]
+    client_id: ClientId
+    name: str
+    hint: Annotated[str, described("The last four characters.")]
+    status: Annotated[str, OneOf(("active", "expiring", "expired", "revoked"))]
+    created_at: datetime
+    created_by: str | None
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    first_used_at: datetime | None
+    last_used_at: Annotated[datetime | None, described("Updated about once a minute.")]
+    last_used_ip_address: Annotated[str | None, Source("last_used_address")]
+    ip_addresses: Annotated[
+        list[CredentialUse], Source("addresses"), described("Where it was used from in the last 30 days.")
+    ]
+    active_tokens: Annotated[CappedCount, Source("live_tokens"), described("Active tokens issued with it.")]
+    verdict: Annotated[str, described("Whether the secret can be revoked safely, and why.")]
+    revealable: Annotated[bool, described("Whether the secret can be viewed.")]
+    revokes_tokens_on_expiry: Annotated[
+        bool, Source("takes_tokens"), described("Whether its tokens are revoked when it expires.")
+    ]
+    client_secret: Annotated[str, described("The secret. Keep it confidential.")] = optional()
+
+
+class CreatedCredential(Credential):
+    """A new client secret."""
+
+    retired: Annotated[list[Credential], described("Existing secrets that now expire.")]
+
+
+class RevokedCredentialCounts(Representation):
+    """How many secrets and tokens were revoked."""
+
+    credentials: Count
+    tokens: CappedCount
+
+
+class RevokedCredentials(Representation):
+    """Revoked client secrets."""
+
+    client_id: ClientId
+    credential_id: CredentialId | None
+    revoked: RevokedCredentialCounts
+
+
+class Rotation(Representation):
+    """The rotation of a client's secret."""
+
+    client_id: ClientId
+    in_progress: Annotated[bool, Source("is_under_way")]
+    started_at: datetime | None
+    expires_at: Annotated[
+        datetime | None, Source("ends_at"), described("When the first of the old secrets expires.")
+    ]
+    safe_to_finish: Annotated[
+        bool, Source("is_safe"), described("Whether the new secret is in use and the old ones are not.")
+    ]
+    verdict: Annotated[str | None, described("The reason.")]
+    new: Credential | None
+    old: list[Credential]
+
+
+@endpoints.get(
+    "/clients/<client_id>/credentials",
+    scope="credentials:read",
+    query=(_REVEAL,),
+    returns=Credential,
+    is_page=True,
+    etag=True,
+    errors=(409,),
+)
+def list_credentials(context: ApiContext, client_id: str) -> Response:
+    """Retrieve the credentials of a client application.
+
+    The newest 50, including expired and revoked ones.
+    """
+    reveals = boolean_parameter(context.parameters, "reveal")
+    records = credentials.list_credentials(context.actor, client_id)
+    secrets: dict[str, str] = {}
+    wanted = [record.public_id for record in records if record.revealable]
+    if reveals and wanted:
+        secrets = credentials.reveal_credentials(context.actor, client_id, wanted)
+    data = [_to_json(record, client_id, secrets.get(record.public_id)) for record in records]
+    etag = etag_of(combine_versions(record.version for record in records if record.is_live))
+    return envelope(data, meta={"next_cursor": None}, headers={"ETag": etag})
+
+
+@endpoints.get(
+    "/clients/<client_id>/credentials/<credential_id>",
+    scope="credentials:read",
+    query=(_REVEAL,),
+    returns=Credential,
+    etag=True,
+    errors=(409,),
+)
+def get_credential(context: ApiContext, client_id: str, credential_id: str) -> Response:
+    """Get one credential."""
+    reveals = boolean_parameter(context.parameters, "reveal")
+    record = credentials.get_credential(context.actor, client_id, credential_id)
+    secret = credentials.reveal_credential(context.actor, client_id, credential_id) if reveals else None
+    return envelope(_to_json(record, client_id, secret), headers={"ETag": etag_of(record.version)})
+
+
+@endpoints.post(
+    "/clients/<client_id>/credentials",
+    scope="credentials:write",
+    body=credential_terms.NewCredential,
+    is_body_optional=True,
+    returns=CreatedCredential,
+)
+def create_credential(context: ApiContext, client_id: str) -> Response:
+    """Generate new credentials for a client application."""
+    body = read_object(optional=True)
+    errors = ValidationErrors()
+    find_unknown(errors, body, tuple(credential_terms.NewCredential.model_fields))
+    errors.raise_if_any()
+
+    def work() -> IdempotentResult:
+        return _created(credentials.create_credential(context.actor, client_id, **body), client_id)
+
+    return run_idempotently(context.actor, body, work)
+
+
+@endpoints.delete(
+    "/clients/<client_id>/credentials",
+    scope="credentials:write",
+    query=(text_query("credential_id", "Revoke only this credential.", 1000), _REVOKE_TOKENS),
+    returns=RevokedCredentials,
+    if_match=True,
+    errors=(409,),
+)
+def revoke_credentials(context: ApiContext, client_id: str) -> Response:
+    """Revoke the credentials of a client application.
+
+    If-Match names the version of the list or, with `credential_id`, of the credential.
+    """
+    return _revoke(context, client_id, context.parameters.get("credential_id"))
+
+
+@endpoints.delete(
+    "/clients/<client_id>/credentials/<credential_id>",
+    scope="credentials:write",
+    query=(_REVOKE_TOKENS,),
+    returns=RevokedCredentials,
+    if_match=True,
+    errors=(409,),
+)
+def revoke_credential(context: ApiContext, client_id: str, credential_id: str) -> Response:
+    """Revoke one credential."""
+    return _revoke(context, client_id, credential_id)
+
+
+@endpoints.get("/clients/<client_id>/credentials/rotation", scope="credentials:read", returns=Rotation)
+def get_rotation(context: ApiContext, client_id: str) -> Response:
+    """Get the progress of a rotation.
+
+    The progress is based on real use: it shows whether the new secret is deployed everywhere.
+    """
+    return envelope(_rotation(rotations.get_rotation(context.actor, client_id), client_id))
+
+
+@endpoints.post(
+    "/clients/<client_id>/credentials/rotation",
+    scope="credentials:write",
+    body=credential_terms.NewRotation,
+    is_body_optional=True,
+    returns=CreatedCredential,
+)
+def rotate_credential(context: ApiContext, client_id: str) -> Response:
+    """Rotate the secret of a client application.
+
+    Creates a new secret. The existing ones expire after the overlap.
+    """
+    body = read_object(optional=True)
+
+    def work() -> IdempotentResult:
+        return _created(credentials.rotate_credential(context.actor, client_id, body), client_id)
+
+    return run_idempotently(context.actor, body, work)
+
+
+@endpoints.put(
+    "/clients/<client_id>/credentials/rotation",
+    scope="credentials:write",
+    body=credential_terms.RotationChange,
+    returns=Rotation,
+    reports_changes=False,
+    etag=False,
+    if_match=False,
+    errors=(409,),
+)
+def update_rotation(context: ApiContext, client_id: str) -> Response:
+    """Extend, shorten or finish a rotation."""
+    rotation = steering.update_rotation(context.actor, client_id, read_object())
+    return envelope(_rotation(rotation, client_id))
+
+
+@endpoints.delete(
+    "/clients/<client_id>/credentials/rotation",
+    scope="credentials:write",
+    query=(boolean_query("revoke_new", "Also revoke the new secret."),),
+    returns=list[Credential],
+    errors=(409,),
+)
+def cancel_rotation(context: ApiContext, client_id: str) -> Response:
+    """Cancel a rotation.
+
+    The secrets that were about to expire stay active. Returns the active secrets.
+    """
+    revokes_new = boolean_parameter(context.parameters, "revoke_new")
+    records = steering.cancel_rotation(context.actor, client_id, revoke_new=revokes_new)
+    return envelope([_to_json(record, client_id) for record in records])
+
+
+def _to_json(record: CredentialRecord, client_id: str, secret: str | None = None) -> dict[str, Any]:
+    values = {} if secret is None else {"client_secret": secret}
+    return Credential.to_json(record, client_id=client_id, **values)
+
+
+def _rotation(record: RotationRecord, client_id: str) -> dict[str, Any]:
+    new = None if record.new is None else _to_json(record.new, client_id)
+    old = [_to_json(credential, client_id) for credential in record.old]
+    return Rotation.to_json(record, client_id=client_id, new=new, old=old)
+
+
+def _created(new: NewCredential, client_id: str) -> IdempotentResult:
+    data = _to_json(new.credential, client_id, new.secret)
+    data["retired"] = [_to_json(record, client_id) for record in new.retired]
+    outcome = created(data, new.credential.public_id, headers={"ETag": etag_of(new.credential.version)})
+    location = outcome.headers["Location"].replace("/credentials/rotation/", "/credentials/")
+    return IdempotentResult(
+        outcome.status, outcome.data, outcome.meta, {**outcome.headers, "Location": location}
+    )
+
+
+def _revoke(context: ApiContext, client_id: str, credential_id: str | None) -> Response:
+    revokes_tokens = boolean_parameter(context.parameters, "revoke_tokens")
+    counts = credentials.revoke_credentials(
+        context.actor,
+        client_id,
+        credential_id=credential_id,
+        revoke_tokens=revokes_tokens,
+        expected_version=expected_version(),
+    )
+    revoked = RevokedCredentialCounts.to_json(counts)
+    return envelope({"client_id": client_id, "credential_id": credential_id, "revoked": revoked})

@@ -1,0 +1,241 @@
+"""Resources: the organization's APIs and their scopes, and the registry of all scopes."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from flask import Response
+
+from app.api.endpoints import PAGE, Endpoints, Query, choice_query, list_response, search, sort_query
+from app.api.representations import Count, Representation, Slug, Source, fields_of, true
+from app.operations.clients import resources, scopes
+from app.operations.clients.resources import ResourceRecord
+from app.operations.store.idempotency import IdempotentResult
+from app.operations.tokens.introspection import metadata_for
+from app.rules.clients.resource_fields import (
+    STATUS,
+    NewResource,
+    ResourceChange,
+    ResourceFields,
+    ScopeDescription,
+    ScopeText,
+    ScopeTitle,
+)
+from app.rules.shapes import PublicId, SchemaOnly, described
+from app.web.bearer import ApiContext
+from app.web.etag import etag_of, expected_version
+from app.web.idempotency import created, run_idempotently
+from app.web.json_api import envelope, read_object
+from app.web.parameters import boolean_parameter, is_descending
+
+endpoints = Endpoints("Resources")
+_WARNINGS = "Scopes without a title for the consent page. The request succeeded."
+_CONFIRM = Query(
+    "confirm",
+    {"type": "string", "enum": ["true", "false"], "default": "false"},
+    "Also remove the deleted scopes from clients that have them. Without it, the response is 409 `in_use` with the "
+    "number of these clients.",
+)
+
+
+class ScopeOfResource(Representation):
+    """A scope of a resource."""
+
+    name: Annotated[str, SchemaOnly(minLength=1, maxLength=128)]
+    title: ScopeTitle | None
+    description: ScopeDescription | None
+
+
+_ResourceFields: Any = fields_of("ResourceFields", ResourceFields, without=("scopes",))
+
+
+class Resource(_ResourceFields):
+    """A resource (API)."""
+
+    id: Annotated[str, PublicId("res", "resource"), Source("public_id")]
+    organization_id: Slug
+    scopes: list[ScopeOfResource]
+    created_at: datetime
+    created_by: str | None
+    updated_at: datetime
+
+
+class RemovedWithResource(Representation):
+    """What was removed with a resource."""
+
+    scopes: Count
+    clients: Count
+
+
+class DeletedResource(Representation):
+    """A deleted resource."""
+
+    id: Annotated[str, PublicId("res", "resource")]
+    deleted: true
+    removed: RemovedWithResource
+
+
+class ResourceMetadata(Representation):
+    """The metadata that a resource should publish about itself (RFC 9728)."""
+
+    document: Annotated[dict[str, Any], described("The document to publish.")]
+    url: Annotated[str | None, Source("address"), described("Where to publish it.")]
+    www_authenticate: Annotated[
+        str | None, Source("challenge"), described("The header of its 401 responses.")
+    ]
+
+
+class Scope(Representation):
+    """A scope in the registry of the organization."""
+
+    name: Annotated[str, SchemaOnly(minLength=1, maxLength=128)]
+    title: ScopeTitle | None
+    description: ScopeDescription | None
+    is_identity: Annotated[bool, described("Whether OpenID Connect defines it.")]
+    resource_id: Annotated[
+        str | None,
+        Source("resource_public_id"),
+        described("`res_…`, or null for a scope that belongs to no resource."),
+    ]
+
+
+@endpoints.get(
+    "/resources",
+    scope="resources:read",
+    returns=Resource,
+    is_page=True,
+    query=(
+        *PAGE,
+        search("Part of the name or the identifier."),
+        choice_query("status", STATUS, "Resources with this status."),
+        sort_query("name"),
+    ),
+)
+def list_resources(context: ApiContext) -> Response:
+    """List resources (APIs)."""
+    return list_response(
+        context,
+        "resources",
+        resources.list_resources,
+        show=lambda record: _to_json(context, record),
+        query=context.parameters.get("q"),
+        status=context.parameters.get("status"),
+        descending=is_descending(context.parameters, "name"),
+    )
+
+
+@endpoints.post("/resources", scope="resources:write", body=NewResource, returns=Resource, warnings=_WARNINGS)
+def create_resource(context: ApiContext) -> Response:
+    """Create a resource (API) with its scopes."""
+    body = read_object()
+
+    def work() -> IdempotentResult:
+        record = resources.define_resource(context.actor, body)
+        headers = {"ETag": etag_of(record.version)}
+        return created(_to_json(context, record), record.public_id, meta=_warnings(record), headers=headers)
+
+    return run_idempotently(context.actor, body, work)
+
+
+@endpoints.get("/resources/<resource_id>", scope="resources:read", returns=Resource, etag=True)
+def get_resource(context: ApiContext, resource_id: str) -> Response:
+    """Get a resource."""
+    record = resources.get_resource(context.actor, resource_id)
+    return envelope(_to_json(context, record), headers={"ETag": etag_of(record.version)})
+
+
+@endpoints.put(
+    "/resources/<resource_id>",
+    scope="resources:write",
+    query=(_CONFIRM,),
+    body=ResourceChange,
+    returns=Resource,
+    warnings=_WARNINGS,
+    errors=(409,),
+)
+def update_resource(context: ApiContext, resource_id: str) -> Response:
+    """Update a resource.
+
+    `identifier` may only repeat the present identifier.
+    """
+    updated = resources.update_resource(
+        context.actor,
+        resource_id,
+        read_object(),
+        expected_version=expected_version(),
+        confirmed=boolean_parameter(context.parameters, "confirm"),
+    )
+    return envelope(
+        _to_json(context, updated.resource),
+        meta={"changed": updated.changed, **_warnings(updated.resource)},
+        headers={"ETag": etag_of(updated.resource.version)},
+    )
+
+
+@endpoints.delete(
+    "/resources/<resource_id>",
+    scope="resources:write",
+    query=(_CONFIRM,),
+    returns=DeletedResource,
+    if_match=True,
+    errors=(409,),
+)
+def delete_resource(context: ApiContext, resource_id: str) -> Response:
+    """Delete a resource and its scopes.
+
+    No more tokens are issued for it. Tokens that were issued before remain valid until they expire.
+    """
+    removed = resources.delete_resource(
+        context.actor,
+        resource_id,
+        expected_version=expected_version(),
+        confirmed=boolean_parameter(context.parameters, "confirm"),
+    )
+    counts = RemovedWithResource.to_json(removed)
+    return envelope({"id": resource_id, "deleted": True, "removed": counts})
+
+
+@endpoints.get("/resources/<resource_id>/metadata", scope="resources:read", returns=ResourceMetadata)
+def get_resource_metadata(context: ApiContext, resource_id: str) -> Response:
+    """Get the metadata that a resource should publish about itself (RFC 9728)."""
+    return envelope(ResourceMetadata.to_json(metadata_for(context.actor, resource_id)))
+
+
+@endpoints.get(
+    "/scopes", scope="resources:read", returns=Scope, is_page=True, query=(*PAGE, search("Part of the name."))
+)
+def list_scopes(context: ApiContext) -> Response:
+    """List the scopes of the organization."""
+    query = context.parameters.get("q")
+    return list_response(context, "scopes", scopes.search_scopes, show=Scope.to_json, query=query)
+
+
+@endpoints.get("/scopes/<path:scope_name>", scope="resources:read", returns=Scope, etag=True)
+def get_scope(context: ApiContext, scope_name: str) -> Response:
+    """Get a scope."""
+    record = scopes.get_scope(context.actor, scope_name)
+    return envelope(Scope.to_json(record), headers={"ETag": etag_of(record.version)})
+
+
+@endpoints.put(
+    "/scopes/<path:scope_name>", scope="resources:write", body=ScopeText, returns=Scope, errors=(409,)
+)
+def update_scope(context: ApiContext, scope_name: str) -> Response:
+    """Update the text that the consent page shows for a scope.
+
+    The text of a resource's scope is changed with the resource.
+    """
+    record, changed = scopes.update_scope(
+        context.actor, scope_name, read_object(), expected_version=expected_version()
+    )
+    etag = {"ETag": etag_of(record.version)}
+    return envelope(Scope.to_json(record), meta={"changed": changed}, headers=etag)
+
+
+def _to_json(context: ApiContext, record: ResourceRecord) -> dict[str, Any]:
+    return Resource.to_json(record, organization_id=context.organization.slug)
+
+
+def _warnings(record: ResourceRecord) -> dict[str, list[str]]:
+    return {"warnings": record.warnings} if record.warnings else {}

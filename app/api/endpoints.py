@@ -1,0 +1,233 @@
+"""Endpoints of the JSON API: a route, who may call it and how it is documented, declared in one place.
+
+Each decorated view is a route of the API and an operation of the OpenAPI document. The first line of its docstring is
+the summary, the rest the description, its name the operationId.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from flask import Blueprint, Response
+
+from app.operations.store.pagination import Page
+from app.rules.shapes import Check, ClientId, PublicId, Shape
+from app.web.bearer import ApiContext, requires_management_token
+from app.web.json_api import blueprint, envelope
+from app.web.pagination import page_limit, page_meta, page_position
+
+api = blueprint("api")
+# The specification defines POST /api/v1/revoke under this prefix only.
+api_v1_only = blueprint("api_v1_only")
+
+View = Callable[..., Response]
+JsonSchema = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query parameter."""
+
+    name: str
+    schema: JsonSchema
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class NamedSchema:
+    """A component of the OpenAPI document that is not generated from a model; built on the first request."""
+
+    name: str
+    build: Callable[[], JsonSchema]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """One operation of the API.
+
+    ``returns`` is the model of ``data``: a representation, a ``list[…]`` of one, or a schema. ``errors`` are statuses
+    that nothing else here implies. ``media`` are the schemas of a request body that is not JSON.
+    """
+
+    method: str
+    path: str
+    tag: str
+    view: View
+    scope: str | None
+    returns: Any
+    query: Sequence[Query] = ()
+    body: type[Shape] | NamedSchema | JsonSchema | None = None
+    is_body_optional: bool = False
+    media: Mapping[str, JsonSchema] = field(default_factory=dict)
+    is_page: bool = False
+    status: int = 200
+    meta: Any = None
+    reports_changes: bool = False
+    warnings: str = ""
+    etag: bool = False
+    if_match: bool = False
+    is_idempotent: bool = True
+    errors: Sequence[int] = ()
+    names_organization: bool = True
+    security: list[dict[str, list[str]]] | None = None
+    response_media: str = "application/json"
+    only_v1: bool = False
+
+
+ENDPOINTS: list[Endpoint] = []
+
+
+class Endpoints:
+    """The endpoints of one tag of the OpenAPI document."""
+
+    def __init__(self, tag: str) -> None:
+        self.tag = tag
+
+    def get(self, path: str, **declared: Any) -> Callable[[View], View]:
+        """Declare a GET."""
+        return self._declare("GET", path, declared)
+
+    def post(self, path: str, *, status: int = 201, **declared: Any) -> Callable[[View], View]:
+        """Declare a POST, which creates something and accepts an Idempotency-Key."""
+        created = {"etag": status == 201} | declared
+        return self._declare("POST", path, {"status": status, **created})
+
+    def put(self, path: str, **declared: Any) -> Callable[[View], View]:
+        """Declare a PUT, which changes an object and reports the changed fields."""
+        changed = {"reports_changes": True, "etag": True, "if_match": True} | declared
+        return self._declare("PUT", path, changed)
+
+    def delete(self, path: str, **declared: Any) -> Callable[[View], View]:
+        """Declare a DELETE."""
+        return self._declare("DELETE", path, declared)
+
+    def _declare(self, method: str, path: str, declared: dict[str, Any]) -> Callable[[View], View]:
+        def decorate(view: View) -> View:
+            names_organization = declared.pop("names_organization", "<slug>" not in path)
+            endpoint = Endpoint(
+                method=method,
+                path=path,
+                tag=self.tag,
+                view=view,
+                names_organization=names_organization,
+                **declared,
+            )
+            names = [parameter.name for parameter in endpoint.query]
+            guarded = requires_management_token(*names, names_organization=names_organization)(view)
+            add_endpoint(endpoint, api, guarded)
+            return guarded
+
+        return decorate
+
+
+def add_endpoint(endpoint: Endpoint, where: Blueprint, view: View) -> None:
+    """Add a route and its operation; ``view`` has its own authentication."""
+    ENDPOINTS.append(endpoint)
+    where.add_url_rule(endpoint.path, endpoint.view.__name__, view, methods=[endpoint.method])
+
+
+LIMIT = Query(
+    "limit", {"type": "integer", "minimum": 1, "maximum": 100, "default": 25}, "The number of items per page."
+)
+CURSOR = Query(
+    "cursor",
+    {"type": "string", "minLength": 1, "maxLength": 1000},
+    "`meta.next_cursor` of the previous page.",
+)
+PAGE = (LIMIT, CURSOR)
+
+
+def nullable(schema: JsonSchema) -> JsonSchema:
+    """Return the schema, or null, in the shortest form."""
+    if isinstance(schema.get("type"), str) and not schema.keys() & {"enum", "const", "component"}:
+        return schema | {"type": [schema["type"], "null"]}
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def search(description: str) -> Query:
+    """Return the parameter ``q`` of a list."""
+    return text_query("q", description, 1000)
+
+
+def text_query(name: str, description: str, max_length: int = 64) -> Query:
+    """Return a parameter that is a short text."""
+    return Query(name, {"type": "string", "minLength": 1, "maxLength": max_length}, description)
+
+
+def choice_query(name: str, choices: Iterable[str], description: str) -> Query:
+    """Return a parameter that is one of a few words."""
+    return Query(name, {"type": "string", "enum": list(choices)}, description)
+
+
+def _id_query(name: str, check: Check, description: str) -> Query:
+    return Query(name, {"type": "string"} | check.json_schema(), description)
+
+
+CLIENT_QUERY = _id_query("client_id", ClientId(), "Of this client.")
+USER_QUERY = _id_query("user_id", PublicId("usr", "user"), "Of this user.")
+CREDENTIAL_QUERY = _id_query(
+    "credential_id", PublicId("sec", "credential"), "Issued with this client secret."
+)
+
+
+def boolean_query(name: str, description: str) -> Query:
+    """Return a parameter that is true or false."""
+    return Query(name, {"type": "boolean", "default": False}, description)
+
+
+def sort_query(*fields: str) -> Query:
+    """Return the parameter ``sort``; the first field is the default."""
+    orders = [sign + name for name in fields for sign in ("", "-")]
+    return Query(
+        "sort", {"type": "string", "enum": orders, "default": fields[0]}, "The order. `-` reverses it."
+    )
+
+
+def list_response(
+    context: ApiContext,
+    listing: str,
+    read: Callable[..., Page[Any]],
+    *subject: str,
+    show: Callable[[Any], dict[str, Any]],
+    **options: Any,
+) -> Response:
+    """Return one page of a list, each record as ``show`` represents it.
+
+    ``read`` is the operation that lists, called with the ``subject`` and its ``options``, such as filters. ``listing``
+    names the list and its subject: its cursors are rejected by every other list. Raises InvalidInput for an invalid
+    limit or cursor.
+    """
+    organization_id = context.organization.id
+    page = read(
+        context.actor,
+        *subject,
+        limit=page_limit(context.parameters),
+        after=page_position(context.parameters, organization_id, listing),
+        **options,
+    )
+    items = [show(record) for record in page.items]
+    return envelope(items, meta=page_meta(page, context.parameters, organization_id, listing))
+
+
+def filters_of(context: ApiContext, names: Iterable[str]) -> dict[str, str]:
+    """Return the filters that the request sends."""
+    return {name: context.parameters[name] for name in names if name in context.parameters}
+
+
+def documented_path(path: str) -> str:
+    """Return ``/clients/{clientId}`` for ``/clients/<client_id>``."""
+    return re.sub(r"<(?:\w+:)?(\w+)>", lambda match: f"{{{documented_name(match[1])}}}", path)
+
+
+def documented_name(argument: str) -> str:
+    """Return the name of a path parameter in the document."""
+    return "id" if argument == "slug" else camel_case(argument)
+
+
+def camel_case(name: str) -> str:
+    """Return ``listClients`` for ``list_clients``."""
+    first, *others = name.split("_")
+    return first + "".join(word.capitalize() for word in others)

@@ -1,0 +1,72 @@
+"""Active grants: who granted which client access; list, show, revoke."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from flask import Response
+
+from app.api.endpoints import CLIENT_QUERY, PAGE, USER_QUERY, Endpoints, filters_of, list_response
+from app.api.representations import ClientId, Count, Representation, Slug, Source, UserId
+from app.operations.grants import grant_lists
+from app.operations.grants.grant_lists import FILTERS, GrantRecord
+from app.rules.shapes import PublicId, described
+from app.web.bearer import ApiContext
+from app.web.json_api import envelope
+
+endpoints = Endpoints("Grants")
+
+
+class Grant(Representation):
+    """A user's grant to a client."""
+
+    id: Annotated[str, PublicId("grt", "grant"), Source("public_id")]
+    organization_id: Slug
+    client_id: ClientId
+    client_name: str
+    user_id: UserId
+    user_email: str
+    scopes: list[str]
+    resources: list[str]
+    created_at: datetime
+    expires_at: Annotated[datetime, described("When it expires, unless it is refreshed before.")]
+    has_refresh_token: Annotated[bool, Source("is_refreshable")]
+    refresh_count: Annotated[Count, Source("refreshes")]
+    revoked_at: Annotated[datetime | None, described("Only set in the response that revokes it.")]
+
+
+@endpoints.get(
+    "/grants", scope="tokens:read", returns=Grant, is_page=True, query=(*PAGE, CLIENT_QUERY, USER_QUERY)
+)
+def list_grants(context: ApiContext) -> Response:
+    """List active grants.
+
+    The newest first, without tokens.
+    """
+    return list_response(
+        context,
+        "grants",
+        grant_lists.list_grants,
+        show=lambda record: _to_json(context, record),
+        filters=filters_of(context, FILTERS),
+    )
+
+
+@endpoints.get("/grants/<grant_id>", scope="tokens:read", returns=Grant)
+def get_grant(context: ApiContext, grant_id: str) -> Response:
+    """Get an active grant."""
+    return envelope(_to_json(context, grant_lists.get_grant(context.actor, grant_id)))
+
+
+@endpoints.delete("/grants/<grant_id>", scope="tokens:revoke", returns=Grant)
+def revoke_grant(context: ApiContext, grant_id: str) -> Response:
+    """Revoke a grant.
+
+    All of its tokens are revoked immediately. The user's consent remains.
+    """
+    return envelope(_to_json(context, grant_lists.revoke_grant(context.actor, grant_id)))
+
+
+def _to_json(context: ApiContext, record: GrantRecord) -> dict[str, Any]:
+    return Grant.to_json(record, organization_id=context.organization.slug)

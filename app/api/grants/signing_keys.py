@@ -1,0 +1,92 @@
+"""Signing keys of an organization: list, show, rotate."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from flask import Response
+
+from app.api.endpoints import Endpoints
+from app.api.representations import Representation, Source
+from app.operations.grants.signing_keys import ALGORITHMS
+from app.operations.store.idempotency import IdempotentResult
+from app.operations.tokens import signing_key_lists
+from app.rules.fields import ValidationErrors, find_unknown
+from app.rules.shapes import OneOf, SchemaOnly, described
+from app.web.bearer import ApiContext
+from app.web.etag import etag_of
+from app.web.idempotency import created, run_idempotently
+from app.web.json_api import envelope, read_object
+
+endpoints = Endpoints("Signing keys")
+
+
+class SigningKey(Representation):
+    """A published signing key."""
+
+    kid: Annotated[
+        str, SchemaOnly(pattern="^[A-Za-z0-9_-]{43}$"), described("The key's RFC 7638 thumbprint.")
+    ]
+    algorithm: Annotated[str, OneOf(ALGORITHMS)]
+    state: Annotated[
+        str,
+        OneOf(("next", "active", "retired")),
+        described("`next` is published and will sign, `active` signs, `retired` only verifies."),
+    ]
+    created_at: Annotated[datetime, described("When it was published.")]
+    activated_at: Annotated[datetime | None, described("When it began to sign.")]
+    retired_at: Annotated[datetime | None, described("When it stopped signing.")]
+    next_change_at: Annotated[
+        datetime,
+        Source("changes_at"),
+        described("The earliest time of the next change: it begins to sign, is replaced, or is removed."),
+    ]
+    public_jwk: Annotated[dict[str, Any], described("The public key (RFC 7517), as in the key set.")]
+
+
+@endpoints.get("/organizations/<slug>/signing-keys", scope="settings:read", returns=SigningKey, is_page=True)
+def list_signing_keys(context: ApiContext, slug: str) -> Response:
+    """List the signing keys.
+
+    The published keys, the newest first. They are rotated automatically.
+    """
+    records = signing_key_lists.list_signing_keys(context.actor, slug)
+    return envelope([SigningKey.to_json(record) for record in records], meta={"next_cursor": None})
+
+
+@endpoints.get(
+    "/organizations/<slug>/signing-keys/<kid>", scope="settings:read", returns=SigningKey, etag=True
+)
+def get_signing_key(context: ApiContext, slug: str, kid: str) -> Response:
+    """Get a signing key."""
+    record = signing_key_lists.get_signing_key(context.actor, slug, kid)
+    return envelope(SigningKey.to_json(record), headers={"ETag": etag_of(record.version)})
+
+
+@endpoints.post(
+    "/organizations/<slug>/signing-keys/rotations",
+    scope="settings:write",
+    body=signing_key_lists.KeyRotation,
+    is_body_optional=True,
+    returns=SigningKey,
+)
+def rotate_signing_key(context: ApiContext, slug: str) -> Response:
+    """Rotate a signing key ahead of schedule.
+
+    The next key is published, and signs automatically after one day. Sending the request again after that day makes it
+    sign immediately. A user needs a recent sign-in for an emergency.
+    """
+    body = read_object(optional=True)
+    errors = ValidationErrors()
+    find_unknown(errors, body, tuple(signing_key_lists.KeyRotation.model_fields))
+    errors.raise_if_any()
+
+    def work() -> IdempotentResult:
+        record = signing_key_lists.rotate_signing_key(context.actor, slug, **body)
+        outcome = created(SigningKey.to_json(record), record.kid)
+        location = outcome.headers["Location"].replace("/signing-keys/rotations/", "/signing-keys/")
+        headers = {"Location": location, "ETag": etag_of(record.version)}
+        return IdempotentResult(outcome.status, outcome.data, outcome.meta, headers)
+
+    return run_idempotently(context.actor, body, work)

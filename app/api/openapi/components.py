@@ -1,0 +1,181 @@
+"""Shared components of the OpenAPI document: errors, headers, parameters, security."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+from app.api.endpoints import CURSOR, LIMIT, JsonSchema, Query
+from app.api.representations import Representation, optional
+from app.rules.directory.permissions import PERMISSIONS, ROOT_ONLY
+from app.rules.organizations.organizations import SLUG_PATTERN
+from app.rules.shapes import Check, ClientId, PublicId, SchemaOnly, described
+
+
+class InvalidField(Representation):
+    """An invalid field of a request."""
+
+    field: Annotated[str, described("Its path, such as `redirect_uris[1]`.")]
+    code: str
+    message: str
+
+
+class Error(Representation):
+    """An error response."""
+
+    success: Literal[False]
+    error_code: Annotated[int, SchemaOnly(minimum=400, maximum=599), described("The HTTP status.")]
+    error_msg: Annotated[str, described("The description of the error.")]
+    error: Annotated[str, described("A stable code.")]
+    errors: Annotated[list[InvalidField], described("All invalid fields.")]
+    required_scope: Annotated[str, described("The scope that the token does not have.")] = optional()
+    details: dict[str, Any] = optional()
+    request_id: Annotated[str, described("Identifies the request in the log.")]
+
+
+ERRORS: dict[int, tuple[str, str]] = {
+    400: ("BadRequest", "The request is invalid. `errors` lists all invalid fields."),
+    401: ("Unauthorized", "No token, a token that is not valid for this API, or a sign-in that is too old (RFC 9470)."),
+    403: ("Forbidden", "The token does not have the permission in `required_scope`."),
+    404: ("NotFound", "The object does not exist, was deleted, or belongs to another organization."),
+    405: ("MethodNotAllowed", "The path supports only the methods in `Allow`."),
+    408: ("RequestTimeout", "The body was sent too slowly."),
+    409: ("Conflict", "A conflict with the current state, or the Idempotency-Key was used for another body."),
+    412: ("PreconditionFailed", "The object has changed since the version in If-Match."),
+    413: ("ContentTooLarge", "The body is larger than 64 KiB."),
+    415: ("UnsupportedMediaType", "The body is not application/json."),
+    429: ("TooManyRequests", "A rate limit was exceeded. Retry-After says when to try again."),
+    500: ("InternalServerError", "Something went wrong on our side. `request_id` identifies the request in the log."),
+    503: ("ServiceUnavailable", "The service is temporarily unavailable. Try again after Retry-After seconds."),
+}  # fmt: skip
+
+HEADERS: JsonSchema = {
+    "X-Request-Id": {"description": "Identifies the request in the log.", "schema": {"type": "string"}},
+    "ETag": {"description": "The version, for If-Match.", "schema": {"type": "string"}},
+    "Location": {"description": "The URL of the new object.", "schema": {"type": "string"}},
+    "Retry-After": {"description": "The number of seconds to wait.", "schema": {"type": "integer"}},
+}
+
+
+def _parameter(query: Query, place: str = "query") -> JsonSchema:
+    return {"name": query.name, "in": place, "required": False, "description": query.description,
+            "schema": query.schema}  # fmt: skip
+
+
+_SLUG: JsonSchema = {"type": "string", "minLength": 3, "maxLength": 40, "pattern": SLUG_PATTERN}
+PARAMETERS: JsonSchema = {
+    "Limit": _parameter(LIMIT),
+    "Cursor": _parameter(CURSOR),
+    "Acting": _parameter(
+        Query(
+            "organization_id",
+            _SLUG,
+            "The organization to act in. Only root can name another than the token's.",
+        )
+    ),
+    "IfMatch": _parameter(
+        Query(
+            "If-Match",
+            {"type": "string", "pattern": '^(\\*|"[!-~]{1,64}")$'},
+            "The ETag that was read. If the object has changed since, the response is 412.",
+        ),
+        "header",
+    ),
+    "IdempotencyKey": _parameter(
+        Query(
+            "Idempotency-Key",
+            {"type": "string", "pattern": "^[!-~]{1,200}$"},
+            "The same key and body within 24 hours return the same result, without secrets.",
+        ),
+        "header",
+    ),
+    "RegisteredClientId": {
+        "name": "registeredClientId",
+        "in": "path",
+        "required": True,
+        "description": "The client_id. A preflight request gets the same response for every value.",
+        "schema": {"type": "string"},
+    },
+}
+
+
+def _id(check: Check, description: str) -> JsonSchema:
+    return {"description": description, "schema": {"type": "string"} | check.json_schema()}
+
+
+def _word(max_length: int, description: str) -> JsonSchema:
+    return {"description": description, "schema": {"type": "string", "minLength": 1, "maxLength": max_length}}
+
+
+# By the argument of the view.
+PATH_ARGUMENTS: dict[str, JsonSchema] = {
+    "slug": {"description": "The organization.", "schema": _SLUG},
+    "client_id": _id(ClientId(), "The client."),
+    "credential_id": _id(PublicId("sec", ""), "The client secret."),
+    "admin_id": _id(PublicId("adm", ""), "The role assignment."),
+    "role_id": _word(64, "The role."),
+    "user_id": _id(PublicId("usr", ""), "The user."),
+    "import_id": _id(PublicId("imp", ""), "The import of users."),
+    "resource_id": _id(PublicId("res", ""), "The resource."),
+    "scope_name": _word(128, "The scope."),
+    "kid": _id(SchemaOnly(pattern="^[A-Za-z0-9_-]{43}$"), "The signing key."),
+    "revocation_id": _id(PublicId("rev", ""), "The bulk revocation."),
+    "session_id": _id(PublicId("ses", ""), "The session."),
+    "consent_id": _id(PublicId("con", ""), "The consent."),
+    "client_request_id": _id(PublicId("crq", ""), "The request of a member."),
+    "grant_id": _id(PublicId("grt", ""), "The grant."),
+    "token_id": _id(PublicId("tok", ""), "The access token."),
+    "audit_event_id": _id(PublicId("evt", ""), "The event."),
+    "failed_request_id": _id(PublicId("flr", ""), "The failed request."),
+    "registration_id": _id(PublicId("reg", ""), "The self-registration."),
+    "registration_token_id": _id(PublicId("ria", ""), "The initial access token."),
+    "webhook_id": _id(PublicId("whk", ""), "The webhook."),
+    "delivery_id": _id(PublicId("dlv", ""), "The delivery."),
+    "invitation_id": _id(PublicId("inv", ""), "The invitation."),
+}
+_SCOPES = dict(PERMISSIONS) | dict(ROOT_ONLY)
+SECURITY: JsonSchema = {
+    "bearer": {
+        "type": "oauth2",
+        "description": "An access token of this service for the audience `{base_url}/management`. A token that is "
+        "bound to a key is sent as `Authorization: DPoP` with a proof (RFC 9449).",
+        "flows": {
+            "clientCredentials": {"tokenUrl": "/oauth/token", "scopes": _SCOPES},
+            "authorizationCode": {
+                "authorizationUrl": "/oauth/authorize",
+                "tokenUrl": "/oauth/token",
+                "scopes": _SCOPES,
+            },
+        },
+    },
+    "client": {
+        "type": "http",
+        "scheme": "basic",
+        "description": "The client's `client_id` and `client_secret`.",
+    },
+}
+
+
+def response(description: str, schema: JsonSchema, headers: Iterable[str] = ("X-Request-Id",)) -> JsonSchema:
+    """Return a response with a JSON body."""
+    return {
+        "description": description,
+        "headers": {name: {"$ref": f"#/components/headers/{name}"} for name in headers},
+        "content": {"application/json": {"schema": schema}},
+    }
+
+
+def errors(*statuses: int) -> JsonSchema:
+    """Return references to the error responses with these statuses."""
+    return {
+        str(status): {"$ref": f"#/components/responses/{ERRORS[status][0]}"} for status in sorted(statuses)
+    }
+
+
+def error_responses() -> JsonSchema:
+    """Return the components that ``errors`` refers to."""
+    schema = {"$ref": "#/components/schemas/Error"}
+    return {
+        name: response(text, schema, ("X-Request-Id", *(["Retry-After"] if status in (429, 503) else [])))
+        for status, (name, text) in ERRORS.items()
+    }

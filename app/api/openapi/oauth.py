@@ -1,0 +1,417 @@
+"""The OAuth 2.0 and OpenID Connect endpoints in the OpenAPI document, at the root and under each issuer."""
+
+# Names of parameters are no passwords.
+# ruff: noqa: S106
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from app.api.endpoints import JsonSchema
+from app.api.openapi.components import ERRORS
+
+_MAX_LENGTH = 4096
+_MAX_JWT_LENGTH = 8192
+_PUBLIC: list[dict[str, list[str]]] = [{}]
+_BEARER: list[dict[str, list[str]]] = [{"bearer": []}]
+_CLIENT: list[dict[str, list[str]]] = [{"client": []}, {}]
+_PAGE: JsonSchema = {"text/html": {"schema": {"type": "string"}}}
+_ORGANIZATION = [{"$ref": "#/components/parameters/OrganizationId"}]
+
+
+def _ref(name: str) -> JsonSchema:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _text(description: str = "", **keywords: Any) -> JsonSchema:
+    return {"type": "string", **({"description": description} if description else {}), **keywords}
+
+
+def _texts(*names: str, **described: str) -> JsonSchema:
+    """Return parameters of at most 4096 characters; their description is their name unless it is given."""
+    return {
+        name: _text(text, maxLength=_MAX_LENGTH) for name, text in ({n: n for n in names} | described).items()
+    }
+
+
+def _object(required: Iterable[str] = (), *, closed: bool = False, **properties: Any) -> JsonSchema:
+    schema: JsonSchema = {"type": "object", "properties": properties}
+    names = list(required)
+    return (
+        schema | ({"required": names} if names else {}) | ({"additionalProperties": False} if closed else {})
+    )
+
+
+_TEXT, _INTEGER = _text(), {"type": "integer"}
+_URIS: JsonSchema = {"type": "array", "items": _TEXT}
+_RESOURCE: JsonSchema = {
+    "type": "array",
+    "items": _text("A resource that the tokens are for (RFC 8707). Repeat the parameter for several."),
+}
+_CLIENT_FIELDS = _texts(
+    client_id="If the client does not authenticate with the header.",
+    client_secret="For client_secret_post.",
+    client_assertion_type="For private_key_jwt (RFC 7523).",
+) | {"client_assertion": _text("For private_key_jwt: a signed JWT, used once.", maxLength=_MAX_JWT_LENGTH)}
+_AUTHORIZATION: JsonSchema = {
+    "response_type": _text(enum=["code"]),
+    "response_mode": _text("How the response is returned.", enum=["query", "form_post"]),
+    **_texts(
+        "client_id",
+        "scope",
+        "nonce",
+        "prompt",
+        "max_age",
+        "login_hint",
+        "acr_values",
+        "ui_locales",
+        redirect_uri="A registered redirect URI, compared exactly.",
+        state="Returned unchanged.",
+        code_challenge="The PKCE challenge (RFC 7636).",
+        request_uri="The reference to a pushed authorization request (RFC 9126).",
+        dpop_jkt="The thumbprint of the key that the code is bound to (RFC 9449 section 10).",
+    ),
+    "code_challenge_method": _text(enum=["S256"]),
+    "id_token_hint": _text("An ID token of the expected user.", maxLength=_MAX_JWT_LENGTH),
+    "claims": _text("Requested claims, as a JSON object.", maxLength=_MAX_JWT_LENGTH),
+    "resource": _RESOURCE,
+    "request": _text("A signed request object with the parameters (RFC 9101).", maxLength=24576),
+}
+_TOKEN: JsonSchema = {
+    **_texts(
+        "code",
+        "redirect_uri",
+        "code_verifier",
+        "refresh_token",
+        "scope",
+        grant_type="One of `grant_types_supported` in the metadata.",
+        device_code="For the device code grant (RFC 8628).",
+        subject_token_type="For token exchange.",
+        actor_token_type="With an actor_token.",
+        requested_token_type="For token exchange.",
+    ),
+    "resource": _RESOURCE,
+    "subject_token": _text("For token exchange (RFC 8693).", maxLength=_MAX_JWT_LENGTH),
+    "actor_token": _text("For token exchange: who acts, if not the client.", maxLength=_MAX_JWT_LENGTH),
+    **_CLIENT_FIELDS,
+}
+_TOKEN_QUERY = _texts("token", "token_type_hint") | _CLIENT_FIELDS
+_LOGOUT: JsonSchema = {
+    "id_token_hint": _text(
+        "An ID token of the session, possibly expired. The session ends without a confirmation."
+    ),
+    "logout_hint": _text("Accepted but not used."),
+    "client_id": _text("The client."),
+    "post_logout_redirect_uri": _text("A registered URI, compared exactly. Requires an id_token_hint."),
+    "state": _text("Returned at the post_logout_redirect_uri."),
+    "ui_locales": _text("The languages of the user, the preferred one first."),
+}
+_DEVICE = {"scope": _texts("scope")["scope"], **_texts(resource="RFC 8707."), **_CLIENT_FIELDS}
+_METADATA = _object(
+    redirect_uris=_URIS, client_name=_TEXT, scope=_TEXT, grant_types=_URIS, token_endpoint_auth_method=_TEXT
+) | {
+    "description": "Client metadata (RFC 7591 section 2 and OpenID Connect Registration). Unknown names are ignored. "
+    "Scopes, grants and methods are restricted to those that the organization allows."
+}
+
+SCHEMAS: JsonSchema = {
+    "OAuthError": _object(
+        ["error"], closed=True, error=_text("An error code of RFC 6749 section 5.2."), error_description=_TEXT
+    ),
+    "TokenAnswer": _object(
+        ["access_token", "token_type", "expires_in"],
+        closed=True,
+        access_token=_TEXT,
+        token_type=_text("DPoP if the request had a proof (RFC 9449).", enum=["Bearer", "DPoP"]),
+        expires_in=_INTEGER,
+        scope=_text("Absent if the token has no scopes."),
+        refresh_token=_TEXT,
+        id_token=_TEXT,
+        issued_token_type=_text("For token exchange (RFC 8693 section 2.2.1)."),
+    ),
+    "Introspection": _object(["active"], active={"type": "boolean"})
+    | {"description": 'RFC 7662. `{"active": false}` for every token that the caller may not inspect.'},
+    "Claims": _object(["sub"], sub=_TEXT),
+    "Metadata": _object(
+        ["issuer", "authorization_endpoint", "token_endpoint", "jwks_uri", "response_types_supported"],
+        issuer=_TEXT,
+    ),
+    "Keys": _object(
+        ["keys"], closed=True, keys={"type": "array", "items": {"type": "object", "required": ["kty", "kid"]}}
+    ),
+    "PushedRequest": _object(
+        ["request_uri", "expires_in"],
+        closed=True,
+        request_uri=_text("Send it to the authorization endpoint with the client_id."),
+        expires_in={**_INTEGER, "description": "In seconds."},
+    ),
+    "DeviceAuthorization": _object(
+        [
+            "device_code",
+            "user_code",
+            "verification_uri",
+            "verification_uri_complete",
+            "expires_in",
+            "interval",
+        ],
+        closed=True,
+        device_code=_text("The code that the device sends to the token endpoint."),
+        user_code=_text("The code that the user enters."),
+        verification_uri=_text("Where the user enters it."),
+        verification_uri_complete=_text("The same, with the code, for a QR code."),
+        expires_in={**_INTEGER, "description": "In seconds."},
+        interval={**_INTEGER, "description": "The minimum number of seconds between two polls."},
+    ),
+    "ClientInformation": _object(
+        ["client_id", "registration_access_token", "registration_client_uri"],
+        client_id=_TEXT,
+        client_secret=_text("Only if it was just created."),
+        client_secret_expires_at={**_INTEGER, "description": "0 means that it does not expire."},
+        registration_access_token=_text("Reads, updates and deletes the registration."),
+        registration_client_uri=_text("The URL of the registration."),
+    )
+    | {"description": "RFC 7591 section 3.2.1 and RFC 7592 section 3."},
+}
+_PROOF: JsonSchema = {
+    "parameters": [
+        {
+            "name": "DPoP",
+            "in": "header",
+            "required": False,
+            "description": "A proof of possession of the key that tokens are bound to (RFC 9449), used once.",
+            "schema": {"type": "string", "maxLength": 4096},
+        }
+    ]
+}
+
+
+def paths() -> JsonSchema:
+    """Return the paths."""
+    return _at_issuer(is_root=True) | _at_issuer(is_root=False) | _interaction_pages() | _discovery()
+
+
+def _at_issuer(*, is_root: bool) -> JsonSchema:
+    """Return the endpoints at the root, or under the issuer of an organization, which may not exist."""
+    faults = [400, 401, 405, 413, 500, 503, *([] if is_root else [404])]
+    public = [400, 404, 405, 500, 503]
+    shown = _pages(
+        "Continue to sign-in or consent, or return to the client with `code`, `state` and `iss`.", is_root
+    )
+    logout = _logout_pages(is_root)
+    own = [400, 401, 403, 404, 405, 413, 429, 500, 503]
+    created, got = (
+        _json("The registration.", "ClientInformation", 201),
+        _json("The registration.", "ClientInformation"),
+    )
+    metadata: JsonSchema = {"required": True, "content": {"application/json": {"schema": _METADATA}}}
+    signed = {"application/token-introspection+jwt": {"schema": _TEXT}}
+    introspection = _json("The token. Signed if the Accept header asks for it (RFC 9701).", "Introspection")
+    introspection["200"]["content"] |= signed
+    revoked = {"200": {"description": "The token is revoked, or was unknown.",
+                       "content": {"application/json": {"schema": {"type": "object"}}}}}  # fmt: skip
+    preflight = {"204": {"description": "What browsers may send."}, "404": {"description": "No such issuer."}}
+    preflight_registration = {"204": {"description": "The same for every origin."}, **_errors(404, 500, 503)}
+    claims = _json("The claims.", "Claims") | _errors(403, *faults)
+    names_and_paths: dict[str, JsonSchema] = {
+        "authorize": {
+            "get": _operation("authorize", "Request authorization from a user", shown, query=_AUTHORIZATION),
+            "post": _operation("authorizeByForm", "Request authorization with a form", shown, form=_AUTHORIZATION),
+        },
+        "token": {
+            "post": _operation(
+                "issueToken", "Obtain tokens", _json("The tokens.", "TokenAnswer") | _errors(*faults),
+                form=_TOKEN, required=["grant_type"], security=_CLIENT,
+            ) | _PROOF,
+            "options": _operation("preflightToken", "CORS preflight", preflight),
+        },
+        "introspect": {
+            "post": _operation(
+                "introspect", "Introspect a token (RFC 7662)", introspection | _errors(*faults),
+                form=_TOKEN_QUERY, required=["token"], security=_CLIENT,
+            ),
+        },
+        "revoke": {
+            "post": _operation(
+                "revokeByForm", "Revoke a token (RFC 7009)", revoked | _errors(*faults),
+                form=_TOKEN_QUERY, required=["token"], security=_CLIENT,
+            ),
+            "options": _operation("preflightRevoke", "CORS preflight", preflight),
+        },
+        "userinfo": {
+            "get": _operation("userinfo", "Get claims about the user", claims, security=_BEARER) | _PROOF,
+            "post": _operation("userinfoByPost", "Get claims about the user", claims, security=_BEARER) | _PROOF,
+            "options": _operation("preflightUserinfo", "CORS preflight", preflight),
+        },
+        "jwks": {
+            "get": _operation(
+                "keys", "Get the public signing keys (RFC 7517)",
+                _json("A public document.", "Keys") | _errors(*public),
+            ),
+        },
+        "par": {
+            "post": _operation(
+                "pushRequest", "Push an authorization request (RFC 9126)",
+                _json("The request was stored.", "PushedRequest", 201) | _errors(429, *faults),
+                form={**_AUTHORIZATION, **_CLIENT_FIELDS}, without=["request_uri"], security=_CLIENT,
+            ),
+            "options": _operation("preflightPush", "CORS preflight", preflight),
+        },
+        "device_authorization": {
+            "post": _operation(
+                "authorizeDevice", "Start a sign-in on a device (RFC 8628)",
+                _json("The codes.", "DeviceAuthorization") | _errors(429, *faults),
+                form=_DEVICE, required=["scope"], security=_CLIENT,
+            ),
+        },
+        "logout": {
+            "get": _operation("endSession", "Sign the user out", logout, query=_LOGOUT),
+            "post": _operation("endSessionByForm", "Sign the user out with a form", logout, form=_LOGOUT),
+        },
+        "register": {
+            "post": _operation("registerItself", "Register a client (RFC 7591)", created | _errors(409, *own),
+                               requestBody=metadata),
+            "options": _operation("preflightRegister", "CORS preflight", preflight_registration),
+        },
+        "register/{registeredClientId}": {
+            "get": _operation("readRegistration", "Get the client's own registration (RFC 7592)", got | _errors(*own)),
+            "put": _operation("replaceRegistration", "Replace the client's own registration (RFC 7592)",
+                              got | _errors(409, *own), requestBody=metadata),
+            "delete": _operation("removeRegistration", "Delete the client's own registration (RFC 7592)",
+                                 {"204": {"description": "The registration was deleted."}, **_errors(*own)}),
+            "options": _operation("preflightRegistration", "CORS preflight", preflight_registration),
+        },
+    }  # fmt: skip
+    prefix = "" if is_root else "/organizations/{id}"
+    return {
+        f"{prefix}/oauth/{name}": _located(item, name, is_root=is_root)
+        for name, item in names_and_paths.items()
+    }
+
+
+def _located(item: JsonSchema, name: str, *, is_root: bool) -> JsonSchema:
+    """Return the path item with its path parameters, and with operationIds that differ between the two places."""
+    client_id = [{"$ref": "#/components/parameters/RegisteredClientId"}] if "{" in name else []
+    parameters = [*([] if is_root else _ORGANIZATION), *client_id]
+    if not is_root:
+        for operation in item.values():
+            identifier = operation["operationId"]
+            operation["operationId"] = f"organization{identifier[0].upper()}{identifier[1:]}"
+    return ({"parameters": parameters} if parameters else {}) | item
+
+
+def _interaction_pages() -> JsonSchema:
+    redirected = _pages(
+        "Continue to sign-in or consent, or return to the client with `code`, `state` and `iss`.", False
+    )
+    asked = {"200": _page("The page that asks the user."), **redirected}
+    posted = asked | {"403": _page("Sent from another site.")}
+    stored: JsonSchema = {"request": _text("The ID of the stored request.", maxLength=200)}
+    choice = {"request": _text(maxLength=200), "account": _text(maxLength=64), "csrf_token": _TEXT}
+    decision = {
+        "request": _text(maxLength=200),
+        "decision": _text(enum=["allow", "deny"]),
+        "scope": _TEXT,
+        "csrf_token": _TEXT,
+    }
+    confirmed = {status: page for status, page in _logout_pages(False).items() if status != "200"}
+    confirmed |= {
+        "403": _page("Sent from another site."),
+        **{str(s): _page(ERRORS[s][1]) for s in (413, 500, 503)},
+    }
+    items: dict[str, JsonSchema] = {
+        "authorize/resume": {
+            "get": _operation("resumeAuthorization", "Return from sign-in", asked, query=stored)
+        },
+        "authorize/account": {
+            "get": _operation("showAccounts", "Choose an account", asked, query=stored),
+            "post": _operation("chooseAccount", "Continue with the chosen account", posted, form=choice),
+        },
+        "authorize/decision": {
+            "post": _operation("decideAuthorization", "Submit the user's decision", posted, form=decision)
+        },
+        "logout/confirm": {
+            "post": _operation(
+                "confirmLogout", "Confirm the sign-out", confirmed, form={**_LOGOUT, "csrf_token": _TEXT}
+            )
+        },
+    }
+    return {
+        f"/organizations/{{id}}/oauth/{path}": {"parameters": _ORGANIZATION} | item
+        for path, item in items.items()
+    }
+
+
+def _discovery() -> JsonSchema:
+    found: JsonSchema = {}
+    summary = "Get the issuer's metadata (RFC 8414, OpenID Connect Discovery)"
+    responses = _json("A public document.", "Metadata") | _errors(400, 404, 405, 500, 503)
+    for document, word in (("openid-configuration", "openid"), ("oauth-authorization-server", "oauth")):
+        for place, path in {
+            "Root": f"/.well-known/{document}",
+            "Inserted": f"/.well-known/{document}/organizations/{{id}}",
+            "Appended": f"/organizations/{{id}}/.well-known/{document}",
+        }.items():
+            item = {"get": _operation(f"{word}Metadata{place}", summary, responses)}
+            found[path] = ({} if place == "Root" else {"parameters": _ORGANIZATION}) | item
+    return found
+
+
+def _operation(
+    identifier: str,
+    summary: str,
+    responses: JsonSchema,
+    *,
+    form: Mapping[str, JsonSchema] | None = None,
+    query: Mapping[str, JsonSchema] | None = None,
+    required: Iterable[str] = (),
+    without: Iterable[str] = (),
+    security: list[dict[str, list[str]]] = _PUBLIC,
+    **more: JsonSchema,
+) -> JsonSchema:
+    operation: JsonSchema = {"operationId": identifier, "summary": summary, "tags": ["OAuth 2.0"],
+                             "responses": responses, "security": security, **more}  # fmt: skip
+    if form is not None:
+        fields = {name: schema for name, schema in form.items() if name not in set(without)}
+        content = {
+            "application/x-www-form-urlencoded": {"schema": _object(required) | {"properties": fields}}
+        }
+        operation["requestBody"] = {"required": True, "content": content}
+    if query is not None:
+        operation["parameters"] = [
+            {"name": name, "in": "query", "required": False, "schema": schema,
+             "description": schema.get("description", name)}
+            for name, schema in query.items()
+        ]  # fmt: skip
+    return operation
+
+
+def _json(description: str, schema: str, status: int = 200) -> JsonSchema:
+    return {
+        str(status): {"description": description, "content": {"application/json": {"schema": _ref(schema)}}}
+    }
+
+
+def _errors(*statuses: int) -> JsonSchema:
+    content = {"application/json": {"schema": {"anyOf": [_ref("OAuthError"), _ref("Error")]}}}
+    return {
+        str(status): {"description": ERRORS[status][1], "content": content} for status in sorted(statuses)
+    }
+
+
+def _page(description: str) -> JsonSchema:
+    return {"description": description, "content": _PAGE}
+
+
+def _pages(redirect: str, is_root: bool) -> JsonSchema:
+    pages = {"400": _page("The client or redirect_uri is invalid. An error page, never a redirect.")}
+    pages |= {str(status): _page(ERRORS[status][1]) for status in (405, 413, 500, 503)}
+    return {"303": {"description": redirect}, **pages, **({} if is_root else {"404": _page(ERRORS[404][1])})}
+
+
+def _logout_pages(is_root: bool) -> JsonSchema:
+    pages = {"200": _page("The question whether to sign out."), "400": _page("An error page.")}
+    signed_out = {
+        "303": {"description": "Signed out: return to the client, or continue to the page that says so."}
+    }
+    return {**pages, **signed_out, **({} if is_root else {"404": _page(ERRORS[404][1])})}

@@ -1,1 +1,0 @@
-"""The OAuth wire and the pages between."""

@@ -1,1 +1,0 @@
-"""Users, how they come in, and what they prove themselves with."""

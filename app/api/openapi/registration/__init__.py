@@ -1,1 +1,0 @@
-"""Clients, their secrets, and the resources that they ask tokens for."""

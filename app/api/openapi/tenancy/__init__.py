@@ -1,1 +1,0 @@
-"""Organizations, their settings and roles, and the instance."""

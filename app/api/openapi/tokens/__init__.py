@@ -1,1 +1,0 @@
-"""Grants, tokens and consents, how they are ended, and the keys that sign."""

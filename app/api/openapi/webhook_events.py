@@ -1,0 +1,99 @@
+"""The requests that webhooks receive (Standard Webhooks), as ``webhooks`` of the OpenAPI document."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.api.endpoints import JsonSchema
+from app.rules.audit.events import EVENT_TYPES, TEST_EVENT, action_for_event_type
+from app.rules.organizations.organizations import SLUG_PATTERN
+from app.rules.shapes import PublicId
+
+_TEXT: JsonSchema = {"type": "string"}
+_NULLABLE: JsonSchema = {"type": ["string", "null"]}
+_TIME: JsonSchema = {"type": "string", "format": "date-time"}
+_SLUG: JsonSchema = {"type": "string", "minLength": 3, "maxLength": 40, "pattern": SLUG_PATTERN}
+_CHANGES: JsonSchema = {
+    "anyOf": [{"type": "object", "description": "The changed fields, without secrets."}, {"type": "null"}]
+}
+
+
+def _object(required: tuple[str, ...] = (), **properties: Any) -> JsonSchema:
+    return {"type": "object", "properties": properties} | ({"required": list(required)} if required else {})
+
+
+def _id(prefix: str) -> JsonSchema:
+    return {"type": "string"} | PublicId(prefix, "").json_schema()
+
+
+_EVENT = _object(
+    ("id", "organization_id", "action", "actor", "target", "truncated"),
+    id=_id("evt"),
+    organization_id=_SLUG,
+    action={"type": "string", "description": "The action in the audit log."},
+    actor=_object(
+        type={"type": "string", "enum": ["user", "client", "system", "anonymous"]},
+        id=_NULLABLE,
+        label=_TEXT,
+        organization_id=_TEXT,
+    ),
+    target=_object(type=_NULLABLE, id=_NULLABLE),
+    before=_CHANGES,
+    after=_CHANGES,
+    ip_address=_NULLABLE,
+    request_id=_NULLABLE,
+    truncated={
+        "type": "boolean",
+        "description": "Whether `before` and `after` were left out because they are too large. The audit log has them.",
+    },
+) | {"description": "As in the audit log. More properties may be added."}
+_REQUIRED = ("type", "timestamp", "data")
+
+SCHEMAS: JsonSchema = {
+    "WebhookEvent": _object(
+        _REQUIRED,
+        type={"type": "string", "description": "The event type."},
+        timestamp={**_TIME, "description": "When the event occurred."},
+        data=_EVENT,
+    ),
+    "WebhookTestEvent": _object(
+        _REQUIRED,
+        type={"const": TEST_EVENT},
+        timestamp=_TIME,
+        data=_object(organization_id=_SLUG, webhook_id=_id("whk"), truncated={"const": False}),
+    ),
+}
+_HEADERS = [
+    {"name": name, "in": "header", "required": True, "description": description, "schema": _TEXT}
+    for name, description in {
+        "webhook-id": "`dlv_…`, the same in every attempt, so that duplicates can be recognized.",
+        "webhook-timestamp": "When this attempt was signed, in Unix seconds.",
+        "webhook-signature": "`v1,` and the base64 of HMAC-SHA256 over id, timestamp and body, joined by full stops. "
+        "While a secret is rotated, two of them, separated by a space.",
+    }.items()
+]
+
+
+def _request(event_type: str, description: str, schema: str) -> JsonSchema:
+    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
+    return {
+        "post": {
+            "summary": event_type,
+            "description": description,
+            "parameters": _HEADERS,
+            "requestBody": {"required": True, "content": content},
+            "responses": {
+                "2XX": {"description": "The event was received."},
+                "410": {"description": "The URL no longer exists. The webhook is disabled."},
+                "default": {
+                    "description": "The delivery is retried for three days. Redirects are not followed."
+                },
+            },
+        }
+    }
+
+
+WEBHOOKS: JsonSchema = {
+    name: _request(name, f"{text} In the audit log: `{action_for_event_type(name)}`.", "WebhookEvent")
+    for name, text in EVENT_TYPES.items()
+} | {TEST_EVENT: _request(TEST_EVENT, "A test of the webhook.", "WebhookTestEvent")}

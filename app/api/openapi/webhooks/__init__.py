@@ -1,1 +1,0 @@
-"""Webhooks, and what they are told."""

@@ -1,0 +1,1 @@
+"""Organizations, their settings, roles and administrators, and the limits of the instance."""

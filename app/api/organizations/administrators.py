@@ -1,0 +1,148 @@
+"""Administrators of an organization: list, add or invite, show, remove."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from flask import Response
+
+from app.api.endpoints import PAGE, Endpoints, list_response, sort_query, text_query
+from app.api.representations import Representation, Slug, Source, Url, UserId, optional
+from app.operations.organizations import administrators
+from app.operations.organizations.administrators import (
+    AddedAdministrator,
+    AdministratorRecord,
+    NewAdministrator,
+)
+from app.operations.store.idempotency import IdempotentResult
+from app.operations.users.invitations import NewInvitation
+from app.rules.identifiers import public_id
+from app.rules.shapes import OneOf, SchemaOnly, described
+from app.web.bearer import ApiContext
+from app.web.etag import etag_of, expected_version
+from app.web.idempotency import created, run_idempotently
+from app.web.json_api import envelope, read_object
+from app.web.parameters import is_descending
+
+endpoints = Endpoints("Administrators")
+
+
+class Administrator(Representation):
+    """A role that a user has in an organization, or that an invited person will have."""
+
+    id: Annotated[
+        str,
+        Source("public_id"),
+        SchemaOnly(pattern="^(adm|inv)_[0-9a-z]{26}$"),
+        described("`adm_…`, or `inv_…` for an invited person."),
+    ]
+    organization_id: Annotated[Slug, Source("organization_slug")]
+    user_id: UserId | None
+    user_organization_id: Annotated[
+        str | None,
+        Source("user_organization"),
+        described("The organization that the user belongs to: this one, or root."),
+    ]
+    email: str
+    name: str
+    role: str
+    status: Annotated[str, OneOf(("active", "disabled", "invited"))]
+    created_at: datetime
+    created_by: str | None
+    expires_at: Annotated[datetime, described("When the invitation expires.")] = optional()
+    invitation_link: Annotated[
+        Url,
+        described("Only in this response, and only if no mail server is configured. Send it to the person."),
+    ] = optional()
+
+
+@endpoints.get(
+    "/organizations/<slug>/admins",
+    scope="admins:read",
+    returns=Administrator,
+    is_page=True,
+    query=(*PAGE, text_query("role", "Users with this role."), sort_query("created_at")),
+)
+def list_administrators(context: ApiContext, slug: str) -> Response:
+    """List the administrators.
+
+    Every user who has a role in the organization.
+    """
+    return list_response(
+        context,
+        f"admins {slug}",
+        administrators.list_administrators,
+        slug,
+        show=_to_json,
+        role=context.parameters.get("role"),
+        descending=is_descending(context.parameters, "created_at"),
+    )
+
+
+@endpoints.post(
+    "/organizations/<slug>/admins", scope="admins:write", body=NewAdministrator, returns=Administrator
+)
+def add_administrator(context: ApiContext, slug: str) -> Response:
+    """Add an administrator.
+
+    Send either `user_id` or `email`. An unknown email address is invited. Callers can grant only roles whose
+    permissions they have.
+    """
+    body = read_object()
+    return run_idempotently(
+        context.actor,
+        body,
+        lambda: _outcome(administrators.add_administrator_from_json(context.actor, slug, body)),
+    )
+
+
+@endpoints.get(
+    "/organizations/<slug>/admins/<admin_id>", scope="admins:read", returns=Administrator, etag=True
+)
+def get_administrator(context: ApiContext, slug: str, admin_id: str) -> Response:
+    """Get an administrator."""
+    record = administrators.get_administrator(context.actor, slug, admin_id)
+    return envelope(_to_json(record), headers={"ETag": etag_of(record.version)})
+
+
+@endpoints.delete(
+    "/organizations/<slug>/admins/<admin_id>",
+    scope="admins:write",
+    returns=Administrator,
+    if_match=True,
+    errors=(409,),
+)
+def remove_administrator(context: ApiContext, slug: str, admin_id: str) -> Response:
+    """Remove an administrator.
+
+    The permissions are lost immediately. The last administrator can't be removed: 409 `last_administrator`.
+    """
+    removed = administrators.remove_administrator(
+        context.actor, slug, admin_id, expected_version=expected_version()
+    )
+    return envelope(_to_json(removed))
+
+
+def _to_json(record: AdministratorRecord) -> dict[str, object]:
+    return Administrator.to_json(record, user_id=public_id("usr", record.user_id))
+
+
+def _invited(new: NewInvitation) -> dict[str, object]:
+    link = {} if new.link is None else {"invitation_link": new.link}
+    values = {"user_id": None, "user_organization_id": None, "status": "invited", **link}
+    return Administrator.to_json(new.invitation, **values, expires_at=new.invitation.expires_at)
+
+
+def _outcome(added: AddedAdministrator) -> IdempotentResult:
+    if added.admin is not None:
+        etag = {"ETag": etag_of(added.admin.version)}
+        return created(_to_json(added.admin), added.admin.public_id, headers=etag)
+    if added.invitation is None:
+        raise RuntimeError("An administrator is either added or invited.")
+    view = added.invitation.invitation
+    outcome = created(_invited(added.invitation), view.public_id, headers={"ETag": etag_of(view.version)})
+    location = outcome.headers["Location"].replace("/admins/", "/invitations/")
+    return IdempotentResult(
+        outcome.status, outcome.data, outcome.meta, {**outcome.headers, "Location": location}
+    )

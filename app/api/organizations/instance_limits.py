@@ -1,0 +1,139 @@
+"""Instance limits: what root lets organizations choose in their settings."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from flask import Response
+
+from app.api.endpoints import Endpoints, JsonSchema, NamedSchema, nullable
+from app.api.organizations.settings import DRY_RUN
+from app.api.representations import Count, Representation, optional, rfc3339
+from app.operations.organizations import instance_limits
+from app.operations.organizations.instance_limits import InstanceLimitsRecord, UpdatedInstanceLimits
+from app.rules.organizations.instance_limits import BOUNDABLE, allowed_values
+from app.rules.organizations.settings_table import SETTINGS, Number
+from app.rules.shapes import described
+from app.web.bearer import ApiContext
+from app.web.etag import etag_of, expected_version
+from app.web.json_api import envelope, read_object
+from app.web.parameters import boolean_parameter
+
+endpoints = Endpoints("Instance")
+
+
+class InstanceLimitsImpact(Representation):
+    """What a change would cause."""
+
+    organizations_affected: Annotated[Count, described("Organizations whose settings would change.")]
+    organizations_checked: Annotated[Count, described("Organizations that were checked.")]
+
+
+class InstanceLimitsMeta(Representation):
+    """Metadata of the instance limits."""
+
+    version: int
+    updated_at: datetime | None
+    updated_by: str | None
+    changed: list[str] = optional()
+    impact: Annotated[InstanceLimitsImpact, described("Only for a dry run.")] = optional()
+
+
+def _limit_schema(path: str) -> JsonSchema:
+    kind = SETTINGS[path].kind
+    if isinstance(kind, Number):
+        bounds = {"min": kind.schema(), "max": kind.schema()}
+        return {"type": "object", "properties": bounds, "additionalProperties": False, "minProperties": 1}
+    values: list[Any] = list(allowed_values(path))
+    allowed = {
+        "type": "array",
+        "items": {"enum": values},
+        "minItems": 1,
+        "maxItems": len(values),
+        "uniqueItems": True,
+    }
+    return {
+        "type": "object",
+        "properties": {"allowed": allowed},
+        "required": ["allowed"],
+        "additionalProperties": False,
+    }
+
+
+def _limits_schema() -> JsonSchema:
+    return {
+        "type": "object",
+        "description": "Limits by path of a setting. A number has a `min` and a `max`. An organization whose own value "
+        "is not among the `allowed` values has the first of them.",
+        "properties": {path: _limit_schema(path) for path in BOUNDABLE},
+        "additionalProperties": False,
+    }
+
+
+def _limits_change_schema() -> JsonSchema:
+    properties = {path: nullable(_limit_schema(path)) for path in BOUNDABLE}
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+_LIMITS = NamedSchema("InstanceLimits", _limits_schema)
+
+
+@endpoints.get(
+    "/instance/settings-limits",
+    scope="instance:read",
+    returns=_LIMITS,
+    meta=InstanceLimitsMeta,
+    etag=True,
+    names_organization=False,
+)
+def get_instance_limits(context: ApiContext) -> Response:
+    """Get the limits of settings.
+
+    The values that organizations of this instance may choose.
+    """
+    return _response(instance_limits.get_instance_limits(context.actor))
+
+
+@endpoints.put(
+    "/instance/settings-limits",
+    scope="instance:write",
+    query=(DRY_RUN,),
+    body=NamedSchema("InstanceLimitsChange", _limits_change_schema),
+    returns=_LIMITS,
+    meta=InstanceLimitsMeta,
+    names_organization=False,
+    errors=(409,),
+)
+def update_instance_limits(context: ApiContext) -> Response:
+    """Update the limits of settings.
+
+    Limits apply immediately to every organization, including root. Omitted limits don't change, and null removes one.
+    An organization whose value is beyond a limit keeps its stored value, and the limit applies: `meta.limited` of its
+    settings names the paths. A limit that would lock root's own administrators out is rejected: 409 `would_lock_out`.
+    """
+    updated = instance_limits.update_instance_limits(
+        context.actor,
+        read_object(),
+        expected_version=expected_version(),
+        dry_run=boolean_parameter(context.parameters, "dry_run"),
+    )
+    return _response(updated.limits, updated)
+
+
+def _response(view: InstanceLimitsRecord, updated: UpdatedInstanceLimits | None = None) -> Response:
+    meta: dict[str, Any] = {
+        "version": view.version,
+        "updated_at": rfc3339(view.updated_at),
+        "updated_by": view.updated_by,
+    }
+    if updated is not None:
+        meta["changed"] = list(updated.changed)
+        if updated.impact is not None:
+            impact = updated.impact
+            meta["impact"] = InstanceLimitsImpact.to_json(
+                impact,
+                organizations_affected=impact.organizations_limited,
+                organizations_checked=impact.organizations_counted,
+            )
+    return envelope(dict(view.bounds), meta=meta, headers={"ETag": etag_of(view.version)})

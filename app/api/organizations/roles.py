@@ -1,0 +1,117 @@
+"""Roles: the built-in ones, as the organization narrowed them, and its custom ones."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from flask import Response
+
+from app.api.endpoints import Endpoints, JsonSchema, NamedSchema, nullable
+from app.api.representations import Representation, Slug, Source
+from app.operations.organizations import roles
+from app.operations.organizations.roles import RoleRecord
+from app.operations.store.idempotency import IdempotentResult
+from app.rules.organizations.settings_table import ROLE_FIELDS
+from app.rules.shapes import described
+from app.web.bearer import ApiContext
+from app.web.etag import etag_of, expected_version
+from app.web.idempotency import created, run_idempotently
+from app.web.json_api import envelope, read_object
+
+endpoints = Endpoints("Roles")
+ROLE_KEY_PATTERN = "^[a-z][a-z0-9_-]{0,39}$"
+
+
+class Role(Representation):
+    """A role."""
+
+    id: Annotated[str, Source("key"), described("The permanent ID of the role.")]
+    organization_id: Annotated[Slug, Source("organization_slug")]
+    name: Annotated[str, Source("role.name")]
+    description: Annotated[str, Source("role.description")]
+    permissions: Annotated[
+        list[str],
+        Source("role.permissions"),
+        described(
+            "Permissions of this service, also with `:own`, and permissions of the organization's own apps."
+        ),
+    ]
+    is_built_in: Annotated[bool, described("A built-in role can be narrowed but not deleted.")]
+
+
+def role_fields_schema() -> JsonSchema:
+    """Return the fields of a role in a request, from the table that validates them; null restores the default."""
+    properties = {name: nullable(kind.schema()) for name, kind in ROLE_FIELDS.items()}
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def _new_role() -> JsonSchema:
+    fields = role_fields_schema()
+    key = {"type": "string", "pattern": ROLE_KEY_PATTERN, "description": "The permanent ID of the role."}
+    properties = {"id": key, **fields["properties"], "permissions": ROLE_FIELDS["permissions"].schema()}
+    return {**fields, "properties": properties, "required": ["id", "permissions"]}
+
+
+@endpoints.get("/roles", scope="roles:read", returns=Role, is_page=True)
+def list_roles(context: ApiContext) -> Response:
+    """List roles.
+
+    All of them: an organization can have at most 50 custom roles.
+    """
+    records = roles.list_roles(context.actor)
+    return envelope([Role.to_json(record) for record in records], meta={"next_cursor": None})
+
+
+@endpoints.post("/roles", scope="roles:write", body=NamedSchema("NewRole", _new_role), returns=Role)
+def create_role(context: ApiContext) -> Response:
+    """Create a role.
+
+    Callers can grant only permissions that they have. Otherwise, the response is 403 and names the permission.
+    """
+    body = read_object()
+
+    def work() -> IdempotentResult:
+        record = roles.create_role(context.actor, body)
+        return created(Role.to_json(record), record.key, headers={"ETag": etag_of(record.version)})
+
+    return run_idempotently(context.actor, body, work)
+
+
+@endpoints.get("/roles/<role_id>", scope="roles:read", returns=Role, etag=True)
+def get_role(context: ApiContext, role_id: str) -> Response:
+    """Get a role."""
+    return _response(roles.get_role(context.actor, role_id))
+
+
+@endpoints.put(
+    "/roles/<role_id>",
+    scope="roles:write",
+    body=NamedSchema("RoleChange", role_fields_schema),
+    returns=Role,
+    errors=(409,),
+)
+def update_role(context: ApiContext, role_id: str) -> Response:
+    """Update a role.
+
+    The change applies immediately to every user who has the role. Callers can add and remove only permissions that
+    they have: 403. `null` restores a field of a built-in role. The role `admin` can't be changed.
+    """
+    record, changed = roles.update_role(
+        context.actor, role_id, read_object(), expected_version=expected_version()
+    )
+    return _response(record, meta={"changed": list(changed)})
+
+
+@endpoints.delete(
+    "/roles/<role_id>", scope="roles:write", returns=Role, etag=True, if_match=True, errors=(409,)
+)
+def delete_role(context: ApiContext, role_id: str) -> Response:
+    """Delete a role.
+
+    409 `role_in_use` says how many users have the role. Built-in roles can't be deleted: 409 `built_in_role`.
+    """
+    return _response(roles.delete_role(context.actor, role_id, expected_version=expected_version()))
+
+
+def _response(record: RoleRecord, meta: dict[str, Any] | None = None) -> Response:
+    return envelope(Role.to_json(record), meta=meta, headers={"ETag": etag_of(record.version)})

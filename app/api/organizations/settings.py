@@ -1,0 +1,225 @@
+"""Settings and logo of an organization. The table of settings is the source of their schema."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from datetime import datetime
+from typing import Annotated, Any
+
+from flask import Response, request
+
+from app.api.endpoints import Endpoints, JsonSchema, NamedSchema, boolean_query, nullable
+from app.api.organizations.roles import ROLE_KEY_PATTERN, role_fields_schema
+from app.api.representations import Representation, optional, rfc3339
+from app.operations.directory.lookups import get_organization_by_slug
+from app.operations.organizations import branding, settings
+from app.operations.organizations.settings import SettingsRecord, UpdatedSettings
+from app.rules.organizations.settings import MAX_ROLES, ROLES_PATH
+from app.rules.organizations.settings_effects import describe_setting
+from app.rules.organizations.settings_table import SETTINGS, Setting
+from app.rules.shapes import described
+from app.web.bearer import ApiContext, asked_again
+from app.web.etag import etag_of, expected_version
+from app.web.json_api import UnsupportedMediaType, envelope, read_object
+from app.web.parameters import boolean_parameter
+from app.web.uploads import place_to_upload, read_body
+
+endpoints = Endpoints("Settings")
+DRY_RUN = boolean_query("dry_run", "Validate the change and report its impact without applying it.")
+_IMAGE_TYPES = ("image/png", "image/jpeg", "image/webp")
+_IMAGE: JsonSchema = {"type": "string", "format": "binary", "minLength": 1, "maxLength": 1024 * 1024}
+
+
+class SettingLimit(Representation):
+    """The values that a setting may have: the bounds of a number, or the choices that the instance allows."""
+
+    min: int = optional()
+    max: int = optional()
+    allowed: list[str | bool] = optional()
+
+
+class SettingsImpact(Representation):
+    """What a change would cause."""
+
+    users_without_second_factor: int
+    sessions_terminated: int
+    clients_affected: int
+    secrets_deleted: int
+
+
+class SettingsMeta(Representation):
+    """Metadata of the settings."""
+
+    version: int
+    updated_at: datetime | None
+    updated_by: str | None
+    overridden: Annotated[list[str], described("The paths that the organization set.")]
+    limited: Annotated[
+        list[str], described("The paths whose value is restricted by a limit of the instance.")
+    ]
+    limits: dict[str, SettingLimit]
+    changed: list[str] = optional()
+    warnings: Annotated[list[str], described("Changed paths that have no effect in this release.")] = (
+        optional()
+    )
+    impact: Annotated[SettingsImpact, described("Only for a dry run.")] = optional()
+
+
+def _settings_schema() -> JsonSchema:
+    text: JsonSchema = {"type": "string"}
+    role = {"name": text, "description": text, "permissions": {"type": "array", "items": text}}
+    shown = {"type": "object", "properties": role, "required": ["permissions"], "additionalProperties": False}
+
+    def schema(setting: Setting) -> JsonSchema:
+        value = setting.kind.schema()
+        return value if setting.default is not None else nullable(value)
+
+    return _document_schema(schema, {"type": "object", "additionalProperties": shown}, is_complete=True)
+
+
+def settings_change_schema() -> JsonSchema:
+    """Return the schema of a change: every setting may be left out, and null restores its default."""
+    roles = {
+        "type": "object",
+        "propertyNames": {"pattern": ROLE_KEY_PATTERN, "not": {"const": "admin"}},
+        "additionalProperties": nullable(role_fields_schema()),
+        "maxProperties": MAX_ROLES,
+    }
+    return _document_schema(lambda setting: nullable(setting.kind.schema()), roles, is_complete=False)
+
+
+def _document_schema(
+    schema_of: Callable[[Setting], JsonSchema], roles: JsonSchema, *, is_complete: bool
+) -> JsonSchema:
+    leaves = {
+        path: schema_of(setting) | {"description": describe_setting(path, setting.description)}
+        for path, setting in SETTINGS.items()
+    }
+    return _section({**leaves, ROLES_PATH: roles}, is_complete=is_complete)
+
+
+def _section(leaves: Mapping[str, JsonSchema], *, is_complete: bool) -> JsonSchema:
+    """Return the nested object of all paths: ``{"a.b": schema}`` becomes ``{"a": {"b": schema}}``."""
+    children: dict[str, dict[str, JsonSchema]] = {}
+    properties: dict[str, JsonSchema] = {}
+    for path, schema in leaves.items():
+        name, _, rest = path.partition(".")
+        if rest:
+            children.setdefault(name, {})[rest] = schema
+        else:
+            properties[name] = schema
+    properties |= {name: _section(inner, is_complete=is_complete) for name, inner in children.items()}
+    required = {"required": list(properties)} if is_complete else {}
+    return {"type": "object", "properties": properties, "additionalProperties": False, **required}
+
+
+SETTINGS_SCHEMA = NamedSchema("Settings", _settings_schema)
+SETTINGS_CHANGE_SCHEMA = NamedSchema("SettingsChange", settings_change_schema)
+
+
+@endpoints.get(
+    "/organizations/<slug>/settings",
+    scope="settings:read",
+    returns=SETTINGS_SCHEMA,
+    meta=SettingsMeta,
+    etag=True,
+)
+def get_settings(context: ApiContext, slug: str) -> Response:
+    """Get the settings.
+
+    The effective settings: the defaults, overridden by those that the organization set.
+    """
+    return _response(settings.get_settings(context.actor, slug))
+
+
+@endpoints.put(
+    "/organizations/<slug>/settings",
+    scope="settings:write",
+    query=(DRY_RUN,),
+    body=SETTINGS_CHANGE_SCHEMA,
+    returns=SETTINGS_SCHEMA,
+    meta=SettingsMeta,
+    errors=(409,),
+)
+def update_settings(context: ApiContext, slug: str) -> Response:
+    """Update the settings.
+
+    Fields that are sent are replaced, omitted fields keep their values, and null restores the default. A change that
+    would lock users out is rejected: 409 `would_lock_out`. A value beyond a limit of the instance is rejected: 400
+    `exceeds_instance_limit`. A shorter duration applies immediately to what exists. A longer one applies only to what
+    is created afterwards. Access tokens, ID tokens and secrets keep the expiry that they were issued with.
+    """
+    updated = settings.update_settings(
+        context.actor,
+        slug,
+        read_object(),
+        expected_version=expected_version(),
+        dry_run=boolean_parameter(context.parameters, "dry_run"),
+    )
+    return _response(updated.settings, updated)
+
+
+@endpoints.put(
+    "/organizations/<slug>/logo",
+    scope="settings:write",
+    media=dict.fromkeys(_IMAGE_TYPES, _IMAGE),
+    returns=SETTINGS_SCHEMA,
+    meta=SettingsMeta,
+    errors=(408, 409, 413, 415),
+)
+def set_logo(context: ApiContext, slug: str) -> Response:
+    """Set the logo.
+
+    The body is the image: PNG, JPEG or WebP, at most 1 MiB and four million pixels. The service converts it to a PNG
+    of at most 256 by 256 pixels and shows it on the sign-in, consent and other pages, on white. The setting
+    `branding.logo` contains its URL.
+    """
+    version = expected_version()
+    branding.require_logo_permission(context.actor, slug)
+    if request.mimetype not in _IMAGE_TYPES:
+        raise UnsupportedMediaType(f"Send the image itself, as one of: {', '.join(_IMAGE_TYPES)}.")
+    with place_to_upload(get_organization_by_slug(slug).id):
+        content = read_body(branding.MAX_LOGO_BYTES)
+        actor = asked_again(context).actor
+        updated = branding.set_logo(actor, slug, content, expected_version=version)
+    return _response(updated.settings, updated)
+
+
+@endpoints.delete(
+    "/organizations/<slug>/logo",
+    scope="settings:write",
+    returns=SETTINGS_SCHEMA,
+    meta=SettingsMeta,
+    etag=True,
+    if_match=True,
+    errors=(409,),
+)
+def remove_logo(context: ApiContext, slug: str) -> Response:
+    """Remove the logo.
+
+    The same as setting `branding.logo` to null. Pages show the organization's initials.
+    """
+    updated = branding.remove_logo(context.actor, slug, expected_version=expected_version())
+    return _response(updated.settings, updated)
+
+
+def _response(view: SettingsRecord, updated: UpdatedSettings | None = None) -> Response:
+    meta: dict[str, Any] = {
+        "version": view.version,
+        "updated_at": rfc3339(view.updated_at),
+        "updated_by": view.updated_by,
+        "overridden": list(view.overridden),
+        "limited": list(view.limited),
+        "limits": view.limits,
+    }
+    if updated is not None:
+        meta["changed"] = list(updated.changed)
+        if updated.warnings:
+            meta["warnings"] = list(updated.warnings)
+        if updated.impact is not None:
+            impact = asdict(updated.impact)
+            impact["sessions_terminated"] = impact.pop("sessions_ending")
+            impact["secrets_deleted"] = impact.pop("secrets_wiped")
+            meta["impact"] = impact
+    return envelope(view.document, meta=meta, headers={"ETag": etag_of(view.version)})

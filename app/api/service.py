@@ -1,0 +1,64 @@
+"""The caller of the API, and the API's description."""
+
+from __future__ import annotations
+
+import functools
+from typing import Annotated
+
+from flask import Response, json
+
+from app.api.endpoints import Endpoints, api
+from app.api.representations import Representation, Slug
+from app.config import current
+from app.operations.store.audit import actor_public_id
+from app.rules.shapes import OneOf, described
+from app.web.bearer import ApiContext
+from app.web.json_api import envelope
+
+endpoints = Endpoints("Service")
+
+
+class Me(Representation):
+    """The caller."""
+
+    kind: Annotated[str, OneOf(("user", "client"))]
+    id: Annotated[str, described("`usr_…` or `cli_…`.")]
+    name: Annotated[str, described("The email address of the user, or the name of the client.")]
+    organization_id: Slug
+    is_root: bool
+    permissions: Annotated[list[str], described("The current permissions of this token.")]
+
+
+@endpoints.get("/me", scope=None, returns=Me, names_organization=False)
+def get_me(context: ApiContext) -> Response:
+    """Get the caller.
+
+    Any access token for the management API is accepted.
+    """
+    actor = context.actor
+    return envelope(
+        {
+            "kind": actor.kind,
+            "id": actor_public_id(actor),
+            "name": actor.label,
+            "organization_id": context.organization.slug,
+            "is_root": actor.is_root,
+            "permissions": sorted(actor.permissions),
+        }
+    )
+
+
+@api.get("/openapi.json")
+def get_openapi() -> Response:
+    """Return the OpenAPI 3.1 document. It is public, and the same for every caller."""
+    response = Response(_document(current().base_url), mimetype="application/json")
+    response.headers["Cache-Control"] = "public, max-age=300"
+    response.headers["Access-Control-Allow-Origin"] = "*"
+    return response
+
+
+@functools.cache
+def _document(base_url: str) -> str:
+    from app.api.openapi.document import build_document
+
+    return json.dumps(build_document(base_url))

@@ -1,0 +1,73 @@
+"""Second factors of a user: list them, and reset them for a user who lost theirs."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from flask import Response
+
+from app.api.endpoints import Endpoints
+from app.api.representations import Count, Representation, Source, UserId
+from app.operations.users.factor_resets import list_user_factors, reset_user_factors
+from app.rules.shapes import OneOf, described
+from app.rules.sign_in.second_factors import PASSKEY, TOTP
+from app.web.bearer import ApiContext
+from app.web.json_api import envelope
+
+endpoints = Endpoints("Users")
+_Method = Annotated[str, OneOf((TOTP, PASSKEY))]
+
+
+class SecondFactor(Representation):
+    """A second factor, without its secret."""
+
+    method: _Method
+    name: Annotated[str | None, described("The user's name for a passkey.")]
+    created_at: datetime
+    last_used_at: datetime | None
+
+
+class SecondFactors(Representation):
+    """The second factors of a user."""
+
+    user_id: UserId
+    factors: list[SecondFactor]
+    recovery_codes_left: Annotated[Count, Source("codes_left")]
+
+
+class RevokedWithFactors(Representation):
+    """What was revoked with the second factors."""
+
+    sessions: Count
+    grants: Count
+
+
+class ResetSecondFactors(Representation):
+    """Second factors that were removed."""
+
+    user_id: UserId
+    removed: Annotated[list[_Method], described("The methods that were removed.")]
+    revoked: RevokedWithFactors
+
+
+@endpoints.get("/users/<user_id>/second-factors", scope="users:read", returns=SecondFactors)
+def list_user_second_factors(context: ApiContext, user_id: str) -> Response:
+    """List a user's second factors."""
+    found = list_user_factors(context.actor, user_id)
+    factors = [SecondFactor.to_json(record, name=record.name or None) for record in found.factors]
+    return envelope(SecondFactors.to_json(found, user_id=user_id, factors=factors))
+
+
+@endpoints.delete("/users/<user_id>/second-factors", scope="users:write", returns=ResetSecondFactors)
+def reset_user_second_factors(context: ApiContext, user_id: str) -> Response:
+    """Reset a user's second factors.
+
+    For a user who lost them. The password is then enough to sign in, unless the policy requires the user to set up
+    another factor. Recovery codes become invalid, sessions end, grants are revoked, and the user is notified by email.
+    The caller must have signed in within `reauthentication_seconds`, with their own second factor if they have one:
+    otherwise 401 `insufficient_user_authentication`.
+    """
+    reset = reset_user_factors(context.actor, user_id)
+    revoked = RevokedWithFactors.to_json(reset)
+    return envelope({"user_id": user_id, "removed": list(reset.methods), "revoked": revoked})

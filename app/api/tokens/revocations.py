@@ -1,0 +1,198 @@
+"""Revocation: one token with ``POST /api/v1/revoke``, and bulk revocations with their records."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from flask import Response, request
+
+from app.api.endpoints import PAGE, Endpoint, Endpoints, add_endpoint, api_v1_only, list_response
+from app.api.representations import (
+    ClientId,
+    CredentialId,
+    Representation,
+    Slug,
+    Source,
+    UserId,
+    optional,
+    true,
+)
+from app.operations.clients.client_authentication import ANY_SECRET, NONE, Presented, authenticate_client
+from app.operations.directory.lookups import ClientSnapshot
+from app.operations.grants import grants
+from app.operations.store.idempotency import IdempotentResult
+from app.operations.tokens import revocation_receipts
+from app.operations.tokens.bulk_revocation import revoke_widely
+from app.operations.tokens.revocation import revoke_by_request
+from app.operations.tokens.revocation_receipts import Receipt
+from app.operations.tokens.revocation_subjects import CEILING
+from app.rules.errors import Unauthenticated
+from app.rules.oauth_errors import InvalidClient
+from app.rules.shapes import PublicId, SchemaOnly, described
+from app.rules.tokens.revocation import LONGEST_REASON, ORGANIZATION, SELECTORS, NewRevocation, Revoke
+from app.web.basic import read_basic
+from app.web.bearer import ApiContext, caller
+from app.web.idempotency import created, run_idempotently
+from app.web.json_api import envelope, read_object
+from app.web.parameters import query_parameters
+from app.web.request_log import request_id
+
+endpoints = Endpoints("Revocations")
+REVOKED = "Token revoked"
+_FIELD_OF = {kind: name for name, kind in SELECTORS.items()}
+_BoundedCount = Annotated[int, SchemaOnly(minimum=0, maximum=CEILING)]
+
+
+class Selection(Representation):
+    """What a bulk revocation selects."""
+
+    grant_id: Annotated[str, PublicId("grt", "grant")] = optional()
+    client_id: ClientId = optional()
+    credential_id: CredentialId = optional()
+    user_id: UserId = optional()
+    session_id: Annotated[str, PublicId("ses", "session")] = optional()
+    all: true = optional()
+
+
+class RevocationCounts(Representation):
+    """How much was active; each count stops at a maximum, which means that or more."""
+
+    access_tokens: _BoundedCount
+    refresh_tokens: _BoundedCount
+    grants: _BoundedCount
+    sessions: _BoundedCount
+    codes: _BoundedCount
+
+
+class Revocation(Representation):
+    """A bulk revocation."""
+
+    id: Annotated[
+        Annotated[str, PublicId("rev", "revocation")] | None,
+        Source("public_id"),
+        described("Null for a dry run."),
+    ]
+    organization_id: Annotated[Slug, Source("organization_slug")]
+    selection: Annotated[Selection, SchemaOnly(minProperties=1, maxProperties=1)]
+    issued_before: Annotated[
+        datetime, described("Everything that was issued before this time is revoked, and what depends on it.")
+    ]
+    include_sessions: Annotated[bool, Source("sessions"), described("Whether sessions were ended, too.")]
+    reason: Annotated[str, SchemaOnly(maxLength=LONGEST_REASON)] | None
+    counts: RevocationCounts
+    created_at: datetime
+    created_by: str | None
+    created_by_id: Annotated[str | None, described("`usr_…` or `cli_…`.")]
+
+
+@endpoints.get(
+    "/organizations/<slug>/revocations", scope="tokens:read", returns=Revocation, is_page=True, query=PAGE
+)
+def list_revocations(context: ApiContext, slug: str) -> Response:
+    """List bulk revocations.
+
+    The newest first.
+    """
+    return list_response(
+        context, f"revocations {slug}", revocation_receipts.list_receipts, slug, show=_to_json
+    )
+
+
+@endpoints.get("/organizations/<slug>/revocations/<revocation_id>", scope="tokens:read", returns=Revocation)
+def get_revocation(context: ApiContext, slug: str, revocation_id: str) -> Response:
+    """Get a bulk revocation."""
+    return envelope(_to_json(revocation_receipts.get_receipt(context.actor, slug, revocation_id)))
+
+
+@endpoints.post(
+    "/organizations/<slug>/revocations",
+    scope="tokens:revoke",
+    body=NewRevocation,
+    returns=Revocation,
+    etag=False,
+    warnings="Consequences for the caller, such as that the access token of this request is revoked.",
+)
+def revoke_tokens(context: ApiContext, slug: str) -> Response:
+    """Revoke tokens in bulk.
+
+    Every selected token, code and refresh token that was issued before the cutoff is rejected everywhere within one
+    second. Consents remain, so clients may request tokens again. A user needs a recent sign-in for `all`. A dry run
+    returns 200 with the counts.
+    """
+    body = read_object()
+
+    def work() -> IdempotentResult:
+        done = revoke_widely(context.actor, slug, body)
+        meta = {"warnings": list(done.warnings)}
+        data = _to_json(done.receipt)
+        if done.receipt.public_id is None:
+            return IdempotentResult(200, data, meta, {})
+        return created(data, done.receipt.public_id, meta=meta)
+
+    return run_idempotently(context.actor, body, work)
+
+
+def revoke_token() -> Response:
+    """Revoke a token.
+
+    After 200, this organization never accepts the token again, even if it was unknown. Revoking a refresh token also
+    revokes its family. Instead of a token, a client may authenticate with HTTP Basic to revoke its own tokens, with
+    its client_id and secret, even if it is registered for client_secret_post. A public client sends an empty secret.
+    """
+    query_parameters(())
+    header = request.headers.get("Authorization", "")
+    if header.lower().startswith("basic "):
+        # A client authenticates with its own secret and revokes its own tokens (RFC 7009 section 2.1).
+        client = _authenticate(_presented(header))
+        actor = grants.client_actor(client, request.remote_addr, request_id())
+        revoke_by_request(actor, read_object(), client=client)
+    else:
+        revoke_by_request(caller()[0], read_object(), client=None)
+    return envelope(REVOKED)
+
+
+add_endpoint(
+    Endpoint(
+        method="POST",
+        path="/revoke",
+        tag="Tokens",
+        view=revoke_token,
+        scope="tokens:revoke",
+        body=Revoke,
+        returns={"const": REVOKED},
+        is_idempotent=False,
+        names_organization=False,
+        security=[{"bearer": ["tokens:revoke"]}, {"client": []}],
+        only_v1=True,
+    ),
+    api_v1_only,
+    revoke_token,
+)
+
+
+def _to_json(receipt: Receipt) -> dict[str, Any]:
+    chosen = True if receipt.kind == ORGANIZATION else receipt.subject
+    return Revocation.to_json(
+        receipt, selection={_FIELD_OF[receipt.kind]: chosen}, counts=dict(receipt.counts)
+    )
+
+
+def _authenticate(presented: Presented) -> ClientSnapshot:
+    try:
+        return authenticate_client(presented, address=request.remote_addr).client
+    except InvalidClient as invalid:
+        raise _unauthenticated() from invalid
+
+
+def _presented(header: str) -> Presented:
+    pair = read_basic(header)
+    if pair is None:
+        raise _unauthenticated()
+    client_id, secret = pair
+    # A public client has no secret: it only names itself (RV-7).
+    return Presented(ANY_SECRET, client_id, secret) if secret else Presented(NONE, client_id)
+
+
+def _unauthenticated() -> Unauthenticated:
+    return Unauthenticated("The client is unknown, or its secret is incorrect.", code="invalid_client")

@@ -1,0 +1,94 @@
+"""Active access tokens, without their values: list, show, revoke."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from flask import Response
+
+from app.api.endpoints import (
+    CLIENT_QUERY,
+    CREDENTIAL_QUERY,
+    PAGE,
+    USER_QUERY,
+    Endpoints,
+    filters_of,
+    list_response,
+)
+from app.api.representations import ClientId, CredentialId, Representation, Slug, Source, UserId
+from app.operations.tokens import token_lists
+from app.operations.tokens.token_lists import FILTERS, TokenRecord
+from app.rules.shapes import OneOf, PublicId, described
+from app.web.bearer import ApiContext
+from app.web.json_api import envelope
+
+endpoints = Endpoints("Tokens")
+_TokenId = Annotated[str, PublicId("tok", "token")]
+
+
+class Token(Representation):
+    """An access token, without its value."""
+
+    id: Annotated[_TokenId, Source("public_id")]
+    organization_id: Slug
+    kind: Annotated[
+        str, OneOf(("user", "client")), described("Whether it acts for a user or for the client itself.")
+    ]
+    client_id: ClientId
+    client_name: str
+    user_id: UserId | None
+    user_email: str | None
+    grant_id: Annotated[str, PublicId("grt", "grant")] | None
+    credential_id: CredentialId | None
+    scopes: list[str]
+    audience: list[str]
+    dpop_bound: Annotated[
+        bool, Source("is_bound"), described("Whether it is bound to a key (DPoP, RFC 9449).")
+    ]
+    subject_token_id: Annotated[
+        _TokenId | None, Source("exchanged_for"), described("The token that it was exchanged for (RFC 8693).")
+    ]
+    issued_at: datetime
+    expires_at: datetime
+    revoked_at: Annotated[datetime | None, described("Only set in the response that revokes it.")]
+
+
+@endpoints.get(
+    "/tokens",
+    scope="tokens:read",
+    returns=Token,
+    is_page=True,
+    query=(*PAGE, CLIENT_QUERY, USER_QUERY, CREDENTIAL_QUERY),
+)
+def list_tokens(context: ApiContext) -> Response:
+    """List active access tokens.
+
+    The newest first, without their values. For refresh tokens, see the grants.
+    """
+    return list_response(
+        context,
+        "tokens",
+        token_lists.list_tokens,
+        show=lambda record: _to_json(context, record),
+        filters=filters_of(context, FILTERS),
+    )
+
+
+@endpoints.get("/tokens/<token_id>", scope="tokens:read", returns=Token)
+def get_token(context: ApiContext, token_id: str) -> Response:
+    """Get an active access token."""
+    return envelope(_to_json(context, token_lists.get_token(context.actor, token_id)))
+
+
+@endpoints.delete("/tokens/<token_id>", scope="tokens:revoke", returns=Token)
+def revoke_access_token(context: ApiContext, token_id: str) -> Response:
+    """Revoke an access token.
+
+    The token and all tokens that were exchanged for it are revoked immediately. Its grant remains valid.
+    """
+    return envelope(_to_json(context, token_lists.end_token(context.actor, token_id)))
+
+
+def _to_json(context: ApiContext, record: TokenRecord) -> dict[str, Any]:
+    return Token.to_json(record, organization_id=context.organization.slug)

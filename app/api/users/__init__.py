@@ -1,0 +1,1 @@
+"""Users, invitations, imports of users, and self-registrations that await verification."""

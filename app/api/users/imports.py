@@ -1,0 +1,204 @@
+"""Imports of users: upload a file, check it, import it, follow its progress."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from flask import Response, request
+
+from app.api.endpoints import PAGE, Endpoints, Query, boolean_query, list_response
+from app.api.representations import Count, Representation, Slug, Source
+from app.operations.store.idempotency import IdempotentResult
+from app.operations.users import import_records, import_uploads
+from app.operations.users import import_records as records
+from app.operations.users import import_uploads as uploads
+from app.rules.shapes import OneOf, PublicId, SchemaOnly, described
+from app.rules.users.user_import import FORMATS, MAX_FILE_BYTES, ON_EXISTING
+from app.web.bearer import ApiContext, asked_again
+from app.web.idempotency import created, run_idempotently, sent_key
+from app.web.json_api import UnsupportedMediaType, envelope
+from app.web.parameters import boolean_parameter
+from app.web.uploads import body_reader, place_to_upload
+
+endpoints = Endpoints("Users")
+_FORMAT_OF = {"text/csv": "csv", "application/json": "json", "application/x-ndjson": "ndjson"}
+_STATUSES = ("checking", "checked", "running", "done", "cancelled", "failed")
+
+
+class UserImport(Representation):
+    """An import of users."""
+
+    id: Annotated[str, PublicId("imp", "import"), Source("public_id")]
+    organization_id: Annotated[Slug, Source("organization_slug")]
+    name: Annotated[str, described("The name of the file.")]
+    format: Annotated[str, OneOf(FORMATS)]
+    on_existing: Annotated[str, OneOf(ON_EXISTING)]
+    status: Annotated[
+        str,
+        OneOf(_STATUSES),
+        described("`checking` and `running` are in progress. A dry run finishes as `checked`."),
+    ]
+    rows: Annotated[Count, Source("total")]
+    processed: Annotated[
+        Count, Source("done"), described("Rows that were imported or, in a dry run, checked.")
+    ]
+    created: Count
+    updated: Count
+    skipped: Annotated[Count, described("Users who existed already.")]
+    rejected: Annotated[Count, Source("refused")]
+    failure: Annotated[str | None, described("Why the import failed.")]
+    created_at: datetime
+    created_by: str
+    finished_at: Annotated[datetime | None, Source("ended_at")]
+
+
+class RowError(Representation):
+    """An error in a row."""
+
+    field: Annotated[str, described("Empty for an error of the row itself.")]
+    code: str
+    message: str
+
+
+class RejectedRow(Representation):
+    """A row that was not imported."""
+
+    row: Annotated[
+        int,
+        Source("number"),
+        SchemaOnly(minimum=1),
+        described("The row number. The header of a CSV file is row 1."),
+    ]
+    fields: Annotated[dict[str, Any], described("The fields as they were sent.")]
+    errors: list[RowError]
+
+
+@endpoints.get("/users/imports", scope="users:read", returns=UserImport, is_page=True, query=PAGE)
+def list_user_imports(context: ApiContext) -> Response:
+    """List imports of users.
+
+    The newest first.
+    """
+    return list_response(context, "imports", records.list_imports, show=UserImport.to_json)
+
+
+@endpoints.post(
+    "/users/imports",
+    scope="users:write",
+    query=(
+        Query("name", {"type": "string", "maxLength": 200}, "The name of the file."),
+        Query(
+            "on_existing",
+            {"type": "string", "enum": list(ON_EXISTING), "default": ON_EXISTING[0]},
+            "What to do with users who exist already.",
+        ),
+        boolean_query("dry_run", "Check every row without importing it. `start` imports it within two days."),
+    ),
+    media={
+        "text/csv": {"type": "string", "description": "The first row contains the column names."},
+        "application/json": {"type": "array", "minItems": 1, "items": {"type": "object"}},
+        "application/x-ndjson": {"type": "string", "description": "One JSON object per line."},
+    },
+    returns=UserImport,
+    etag=False,
+    errors=(408, 413, 415),
+)
+def import_users(context: ApiContext) -> Response:
+    """Import users.
+
+    A file of up to 32 MiB and 250,000 rows, in UTF-8. An invalid file is rejected immediately. Otherwise, the import
+    runs after the response, and rejected rows are listed. Rows contain `email`, `name`, `email_verified` (requires
+    `settings:write`), `password_hash`, `roles` (roles other than the default ones require `admins:write`), `status`
+    and standard claims. Existing users keep their password and email address.
+    """
+    name = context.parameters.get("name", "")
+    on_existing = context.parameters.get("on_existing", ON_EXISTING[0])
+    is_dry_run = boolean_parameter(context.parameters, "dry_run")
+    uploads.validate_import_options(context.actor, name=name, on_existing=on_existing)
+    # Before the file is read: an invalid key must not cost an upload.
+    sent_key()
+    file_format = _file_format()
+    with place_to_upload(context.actor.organization_id):
+        upload = uploads.receive_upload(
+            context.actor,
+            body_reader(MAX_FILE_BYTES),
+            file_format=file_format,
+            name=name,
+            on_existing=on_existing,
+        )
+
+    body = {
+        "file": upload.digest,
+        "format": file_format,
+        "name": name,
+        "on_existing": on_existing,
+        "dry_run": is_dry_run,
+    }
+    try:
+        actor = asked_again(context).actor
+
+        def work() -> IdempotentResult:
+            record = uploads.confirm_upload(actor, upload, is_dry_run=is_dry_run)
+            return created(UserImport.to_json(record), record.public_id)
+
+        return run_idempotently(actor, body, work)
+    finally:
+        # A repeated request keeps the first file, and a rejected one keeps none.
+        import_records.discard_upload(context.actor, upload.id)
+
+
+@endpoints.get("/users/imports/<import_id>", scope="users:read", returns=UserImport)
+def get_user_import(context: ApiContext, import_id: str) -> Response:
+    """Get an import of users."""
+    return envelope(UserImport.to_json(records.get_import(context.actor, import_id)))
+
+
+@endpoints.delete("/users/imports/<import_id>", scope="users:write", returns=UserImport, errors=(409,))
+def cancel_user_import(context: ApiContext, import_id: str) -> Response:
+    """Cancel an import of users.
+
+    Users who were already imported remain.
+    """
+    return envelope(UserImport.to_json(import_records.cancel_import(context.actor, import_id)))
+
+
+@endpoints.post("/users/imports/<import_id>/start", status=200, scope="users:write", returns=UserImport)
+def start_user_import(context: ApiContext, import_id: str) -> Response:
+    """Start an import that was checked.
+
+    The import must be `checked`. The request body is ignored.
+    """
+
+    def work() -> IdempotentResult:
+        return IdempotentResult(
+            200, UserImport.to_json(import_uploads.start_import(context.actor, import_id)), {}, {}
+        )
+
+    return run_idempotently(context.actor, {}, work)
+
+
+@endpoints.get(
+    "/users/imports/<import_id>/rejected-rows",
+    scope="users:write",
+    returns=RejectedRow,
+    is_page=True,
+    query=PAGE,
+)
+def list_rejected_rows(context: ApiContext, import_id: str) -> Response:
+    """List the rows that an import rejected.
+
+    In the order of the file, stored for one week. They contain what was sent, including password hashes.
+    """
+    read = records.list_refused_rows
+    return list_response(context, f"rejected rows {import_id}", read, import_id, show=RejectedRow.to_json)
+
+
+def _file_format() -> str:
+    parameters = {name.lower(): value.lower() for name, value in request.mimetype_params.items()}
+    file_format = _FORMAT_OF.get(request.mimetype)
+    if file_format is None or parameters not in ({}, {"charset": "utf-8"}):
+        raise UnsupportedMediaType(f"Send one of: {', '.join(_FORMAT_OF)}, in UTF-8.")
+    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise UnsupportedMediaType("Send the body without a Content-Encoding.")
+    return file_format

@@ -1,0 +1,262 @@
+"""Users: list, create, show, update, delete; their sessions and apps, and a link for a new password."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, cast
+
+from flask import Response
+from pydantic import create_model
+
+from app.api.endpoints import (
+    PAGE,
+    Endpoints,
+    choice_query,
+    filters_of,
+    list_response,
+    search,
+    sort_query,
+    text_query,
+)
+from app.api.representations import ClientId, Count, Representation, Slug, Source, Url, UserId, optional, true
+from app.operations.store.idempotency import IdempotentResult
+from app.operations.users import deletion, user_changes, users
+from app.operations.users import user_changes as changes
+from app.operations.users import users as records
+from app.operations.users.users import FILTERS
+from app.rules.shapes import OneOf, PublicId, described
+from app.rules.sign_in.second_factors import PASSKEY, TOTP
+from app.rules.users.profile import ADDRESS_PARTS, CHECKS, STATUSES, NewUser, UserChange
+from app.web.bearer import ApiContext
+from app.web.etag import etag_of, expected_version
+from app.web.idempotency import created, run_idempotently
+from app.web.json_api import envelope, read_object
+
+endpoints = Endpoints("Users")
+_OptionalText: Any = (str | None, None)
+_PostalAddress = create_model(
+    "PostalAddress", __base__=Representation, **dict.fromkeys(ADDRESS_PARTS, _OptionalText)
+)
+# The standard claims besides name and email (OpenID Connect Core section 5.1). A profile is replaced as a whole.
+UserProfile: Any = create_model(
+    "UserProfile",
+    __base__=Representation,
+    **dict.fromkeys(CHECKS, _OptionalText),
+    address=(cast(Any, _PostalAddress | None), None),
+)
+
+
+class User(Representation):
+    """A user."""
+
+    id: Annotated[
+        UserId, Source("user.public_id"), described("Never reused, even after the user is deleted.")
+    ]
+    organization_id: Annotated[Slug, Source("organization_slug")]
+    email: Annotated[str, Source("user.email")]
+    email_verified: Annotated[bool, Source("user.email_verified")]
+    name: Annotated[str, Source("user.name")]
+    profile: UserProfile
+    status: Annotated[str, OneOf(STATUSES), Source("user.status")]
+    roles: Annotated[list[str], described("See `/organizations/{id}/admins`.")]
+    has_password: Annotated[bool, Source("user.has_password")]
+    second_factors: Annotated[
+        list[Annotated[str, OneOf((TOTP, PASSKEY))]],
+        Source("methods"),
+        described("The methods that are set up."),
+    ]
+    password_changed_at: Annotated[datetime | None, Source("user.password_changed_at")]
+    created_at: Annotated[datetime, Source("user.created_at")]
+    updated_at: Annotated[datetime, Source("user.updated_at")]
+    last_sign_in_at: Annotated[datetime | None, Source("user.last_sign_in_at")]
+
+
+class UserSession(Representation):
+    """A session in a browser."""
+
+    id: Annotated[str, PublicId("ses", "session"), Source("public_id")]
+    created_at: datetime
+    last_seen_at: Annotated[datetime, described("Updated at most once a minute.")]
+    expires_at: datetime
+    ip_address: Annotated[str | None, Source("address")]
+    user_agent: str
+
+
+class UserConsent(Representation):
+    """An app that may act for the user."""
+
+    id: Annotated[str, PublicId("con", "consent"), Source("public_id")]
+    client_id: ClientId
+    client_name: str
+    scopes: list[str]
+    created_at: datetime
+    updated_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
+
+
+class RevokedWithUser(Representation):
+    """What was revoked with a user."""
+
+    sessions: Count
+    grants: Count
+    consents: Count
+    roles: Count
+
+
+class DeletedUser(Representation):
+    """A deleted user."""
+
+    id: UserId
+    deleted: true
+    revoked: RevokedWithUser
+
+
+class PasswordReset(Representation):
+    """A password reset link."""
+
+    user_id: UserId
+    link: Annotated[
+        Url, described("The page where the user chooses a new password. Only this response contains it.")
+    ] = optional()
+    expires_at: datetime
+
+
+class RevokedSessions(Representation):
+    """Sessions that were ended."""
+
+    user_id: UserId
+    sessions_revoked: Annotated[Count, described("How many sessions were ended.")]
+
+
+@endpoints.get(
+    "/users",
+    scope="users:read",
+    returns=User,
+    is_page=True,
+    query=(
+        *PAGE,
+        search("Part of an email address or a name, or a complete ID."),
+        choice_query("status", STATUSES, "Users with this status."),
+        text_query("role", "Users with this role."),
+        sort_query("email", "created_at"),
+    ),
+)
+def list_users(context: ApiContext) -> Response:
+    """List users."""
+    return list_response(
+        context,
+        "users",
+        users.list_users,
+        show=_to_json,
+        query=context.parameters.get("q"),
+        filters=filters_of(context, FILTERS),
+        sort=context.parameters.get("sort", "email"),
+    )
+
+
+@endpoints.post("/users", scope="users:write", body=NewUser, returns=User)
+def create_user(context: ApiContext) -> Response:
+    """Create a user.
+
+    Administrators can't set passwords. The user chooses one with a password reset link.
+    """
+    body = read_object()
+
+    def work() -> IdempotentResult:
+        record = changes.add_user(context.actor, body)
+        etag = {"ETag": etag_of(record.user.version)}
+        return created(_to_json(record), record.user.public_id, headers=etag)
+
+    return run_idempotently(context.actor, body, work)
+
+
+@endpoints.get("/users/<user_id>", scope="users:read", returns=User, etag=True)
+def get_user(context: ApiContext, user_id: str) -> Response:
+    """Get a user."""
+    record = records.get_user_record(context.actor, user_id)
+    return envelope(_to_json(record), headers={"ETag": etag_of(record.user.version)})
+
+
+@endpoints.put("/users/<user_id>", scope="users:write", body=UserChange, returns=User, errors=(409,))
+def update_user(context: ApiContext, user_id: str) -> Response:
+    """Update a user.
+
+    A user who has a role with more permissions than the caller can't be changed: 403. The last administrator can't be
+    disabled: 409 `last_administrator`.
+    """
+    updated = changes.update_user(context.actor, user_id, read_object(), expected_version=expected_version())
+    etag = {"ETag": etag_of(updated.record.user.version)}
+    return envelope(_to_json(updated.record), meta={"changed": updated.changed}, headers=etag)
+
+
+@endpoints.delete("/users/<user_id>", scope="users:write", returns=DeletedUser, if_match=True, errors=(409,))
+def delete_user(context: ApiContext, user_id: str) -> Response:
+    """Delete a user.
+
+    Sessions end, grants, consents and roles are revoked immediately, and personal data is erased. Requires a recent
+    sign-in. The last administrator can't be deleted: 409 `last_administrator`.
+    """
+    counts = deletion.delete_user(context.actor, user_id, expected_version=expected_version())
+    return envelope({"id": user_id, "deleted": True, "revoked": RevokedWithUser.to_json(counts)})
+
+
+@endpoints.post("/users/<user_id>/reset", status=200, scope="users:write", returns=PasswordReset)
+def reset_user(context: ApiContext, user_id: str) -> Response:
+    """Create a password reset link.
+
+    The link can be used once and replaces an earlier one. The password stays valid until then. The link is sent by
+    email and the response does not contain it, unless there is no mail server or the setting
+    `authentication.recovery.password_reset` is off. The request body is ignored.
+    """
+
+    def work() -> IdempotentResult:
+        reset = user_changes.issue_user_reset_link(context.actor, user_id)
+        link = {} if reset.link is None else {"link": reset.link}
+        return IdempotentResult(200, PasswordReset.to_json(reset, user_id=user_id, **link), {}, {})
+
+    return run_idempotently(context.actor, {}, work)
+
+
+@endpoints.get("/users/<user_id>/sessions", scope="users:read", returns=list[UserSession])
+def list_user_sessions(context: ApiContext, user_id: str) -> Response:
+    """List a user's sessions.
+
+    The active ones, the most recently used first.
+    """
+    sessions = user_changes.list_user_sessions(context.actor, user_id)
+    return envelope([UserSession.to_json(session) for session in sessions])
+
+
+@endpoints.delete("/users/<user_id>/sessions", scope="users:write", returns=RevokedSessions)
+def revoke_user_sessions(context: ApiContext, user_id: str) -> Response:
+    """End all sessions of a user.
+
+    Grants with `offline_access` remain valid. Disabling the user revokes them, too.
+    """
+    count = user_changes.end_user_sessions(context.actor, user_id)
+    return envelope({"user_id": user_id, "sessions_revoked": count})
+
+
+@endpoints.delete("/users/<user_id>/sessions/<session_id>", scope="users:write", returns=RevokedSessions)
+def revoke_user_session(context: ApiContext, user_id: str, session_id: str) -> Response:
+    """End one session of a user.
+
+    Grants with `offline_access` remain valid.
+    """
+    user_changes.end_user_session(context.actor, user_id, session_id)
+    return envelope({"user_id": user_id, "sessions_revoked": 1})
+
+
+@endpoints.get("/users/<user_id>/consents", scope="consents:read", returns=list[UserConsent])
+def list_user_consents(context: ApiContext, user_id: str) -> Response:
+    """List a user's apps.
+
+    The clients that may act for the user.
+    """
+    consents = user_changes.list_user_consents(context.actor, user_id)
+    return envelope([UserConsent.to_json(record) for record in consents])
+
+
+def _to_json(record: records.UserRecord) -> dict[str, Any]:
+    return User.to_json(record, profile=dict(record.user.profile))

@@ -1,0 +1,270 @@
+"""Imports of users: upload of a file that is larger than other bodies, and its progress."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+from werkzeug.test import TestResponse
+
+from app.operations.directory.lookups import get_organization_by_slug
+from app.operations.tokens.revocation import revoke_token
+from app.operations.users import import_runner
+from app.rules.actor import Actor
+from app.rules.users import user_import
+from app.web import uploads
+from tests.factories import Factory, bearer_header
+from tests.support.databases import Database
+from tests.support.importing import people
+from tests.support.late_bodies import LateBody
+
+
+@pytest.fixture
+def token(make: Factory) -> dict[str, str]:
+    return bearer_header(make.bearer(make.organization("acme")))
+
+
+def send(
+    http: FlaskClient, token: dict[str, str], text: str, kind: str = "text/csv", **query: str
+) -> TestResponse:
+    return http.post(
+        "/users/imports", data=text.encode(), content_type=kind, headers=token, query_string=query
+    )
+
+
+def work(app: Flask) -> None:
+    with app.app_context():
+        import_runner.process_due_imports(Actor.system("", "tests"), holder="tests")
+
+
+def test_large_file_is_imported(
+    app: Flask, http: FlaskClient, token: dict[str, str], database: Database
+) -> None:
+    text = people(3000)
+    assert len(text) > 64 * 1024
+    made = send(http, token, text, name="people.csv")
+    assert made.status_code == 201, made.text
+    data = made.get_json()["data"]
+    assert (data["status"], data["rows"], data["processed"], data["name"]) == (
+        "running",
+        3000,
+        0,
+        "people.csv",
+    )
+    work(app)
+    data = http.get(made.headers["Location"], headers=token).get_json()["data"]
+    assert (data["status"], data["created"], data["rejected"]) == ("done", 3000, 0)
+    assert data["finished_at"] is not None
+    assert http.get("/users/imports", headers=token).get_json()["data"] == [data]
+    assert database.count("users") == 3000
+    assert http.get("/users?q=p2999@", headers=token).get_json()["data"][0]["name"] == "Person 2999"
+
+
+@pytest.mark.parametrize(("kind", "join"), [("application/json", True), ("application/x-ndjson", False)])
+def test_dry_run_is_checked_and_then_imported(
+    app: Flask, http: FlaskClient, token: dict[str, str], database: Database, kind: str, join: bool
+) -> None:
+    rows = [{"email": "ada@a.example", "name": "Ada"}, {"email": "bob@a.example", "nmae": "Bob"}]
+    text = json.dumps(rows) if join else "\n".join(map(json.dumps, rows))
+    made = send(http, token, text, kind, dry_run="true").get_json()["data"]
+    path = f"/users/imports/{made['id']}"
+    assert made["status"] == "checking"
+    assert http.post(f"{path}/start", headers=token).status_code == 409
+    work(app)
+    assert http.get(path, headers=token).get_json()["data"]["status"] == "checked"
+    assert database.count("users") == 0
+    refused = http.get(f"{path}/rejected-rows", headers=token).get_json()
+    assert refused["meta"] == {"next_cursor": None}
+    assert refused["data"] == [
+        {
+            "row": 2,
+            "fields": {"email": "bob@a.example", "nmae": "Bob"},
+            "errors": [
+                {
+                    "field": "nmae",
+                    "code": "unknown_field",
+                    "message": 'There is no such field. Did you mean "name"?',
+                }
+            ],
+        }
+    ]
+    assert http.post(f"{path}/start", headers=token).get_json()["data"]["status"] == "running"
+    work(app)
+    assert database.count("users") == 1
+    assert http.delete(path, headers=token).status_code == 409
+
+
+def test_rejected_rows_are_paged(app: Flask, http: FlaskClient, token: dict[str, str]) -> None:
+    made = send(http, token, "email\n" + "nobody\n" * 5).get_json()["data"]
+    work(app)
+    path = f"/users/imports/{made['id']}/rejected-rows?limit=2"
+    seen: list[int] = []
+    cursor = ""
+    while cursor is not None:
+        page = http.get(path + (f"&cursor={cursor}" if cursor else ""), headers=token).get_json()
+        seen += [row["row"] for row in page["data"]]
+        cursor = page["meta"]["next_cursor"]
+    assert seen == [2, 3, 4, 5, 6]
+
+
+def test_idempotency_key_creates_one_import(
+    http: FlaskClient, token: dict[str, str], database: Database
+) -> None:
+    keyed = token | {"Idempotency-Key": "moving-day"}
+    first = send(http, keyed, people(3))
+    again = send(http, keyed, people(3))
+    assert again.get_json()["data"]["id"] == first.get_json()["data"]["id"]
+    assert again.get_json()["meta"] == {"repeated": True}
+    assert send(http, keyed, people(4)).status_code == 409
+    assert send(http, token | {"Idempotency-Key": "a b"}, people(4)).status_code == 400
+    assert database.count("user_imports") == database.count("user_import_parts") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "query", "status", "field"),
+    [
+        ("emial\nx", "text/csv", {}, 400, "file"),
+        ("", "text/csv", {}, 400, "file"),
+        ("{}", "application/json", {}, 400, "file"),
+        ("[5]", "application/json", {}, 400, "file"),
+        ("email\n", "text/csv", {"on_existing": "replace"}, 400, "on_existing"),
+        ("email\n", "text/csv", {"dry_run": "yes"}, 400, "dry_run"),
+        ("email\n", "text/csv", {"name": "x" * 201}, 400, "name"),
+        ("email\n", "text/csv", {"format": "csv"}, 400, "format"),
+        ("email\n", "text/plain", {}, 415, None),
+        ("email\n", "text/csv; charset=latin-1", {}, 415, None),
+        ("email\n", "multipart/form-data; boundary=x", {}, 415, None),
+    ],
+)  # fmt: skip
+def test_invalid_import_stores_nothing(
+    http: FlaskClient,
+    token: dict[str, str],
+    database: Database,
+    text: str,
+    kind: str,
+    query: dict[str, str],
+    status: int,
+    field: str | None,
+) -> None:
+    answer = send(http, token, text, kind, **query)
+    assert answer.status_code == status, answer.text
+    assert [error["field"] for error in answer.get_json()["errors"]] == ([field] if field else [])
+    assert database.count("user_imports") == database.count("user_import_parts") == 0
+
+
+def test_js9_too_large_file_is_rejected_before_and_while_it_is_read(
+    http: FlaskClient, token: dict[str, str], monkeypatch: pytest.MonkeyPatch, database: Database
+) -> None:
+    from app.api.users import imports
+
+    monkeypatch.setattr(imports, "LONGEST_FILE", 200_000)
+    answer = send(http, token, people(20_000))
+    assert answer.status_code == 413 and answer.get_json()["error"] == "too_large"
+    monkeypatch.setattr(imports, "LONGEST_FILE", 10**9)
+    monkeypatch.setattr(user_import, "MAX_FILE_BYTES", 200_000)
+    assert send(http, token, people(20_000)).status_code == 400
+    assert database.count("user_imports") == database.count("user_import_parts") == 0
+
+
+def test_concurrent_uploads_are_limited(context: Flask, http: FlaskClient, token: dict[str, str]) -> None:
+    """P2: an organization's uploads share one slot, and the process has slots for several organizations."""
+    uploads._lines.take("one")
+    uploads._lines.take("another")
+    uploads._lines.take("a third")
+    uploads._lines.take("a fourth")
+    try:
+        answer = send(http, token, people(1))
+        assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
+        uploads._lines.leave("another", object(), hangs=True)
+        assert send(http, token, people(1)).status_code == 201
+        uploads._lines.take(get_organization_by_slug("acme").id)
+        answer = send(http, token, people(1))
+        assert (answer.status_code, answer.headers["Retry-After"]) == (429, "5")
+        assert "Another file of this organization" in answer.get_json()["error_msg"]
+    finally:
+        uploads._lines.__init__()
+    assert send(http, token, people(1)).status_code == 201
+
+
+class Stuck:
+    """A body that stops after a few bytes."""
+
+    def __init__(self) -> None:
+        self.goes_on = threading.Event()
+        self._pieces = [b"email,name\n"]
+
+    def read(self, size: int) -> bytes:
+        if not self._pieces:
+            self.goes_on.wait(20)
+            return b""
+        return self._pieces.pop()
+
+
+def test_stalled_upload_does_not_block_others(
+    context: Flask, http: FlaskClient, make: Factory, token: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P2: the thread is free again, and a stalled upload occupies only its organization's slot."""
+    monkeypatch.setattr(uploads, "PIECE_SECONDS", 0.2)
+    other = bearer_header(make.bearer(make.organization("other")))
+    line = Stuck()
+    answer = http.post(
+        "/users/imports",
+        headers=token,
+        content_type="text/csv",
+        environ_overrides={"wsgi.input": line, "CONTENT_LENGTH": "9000"},
+    )
+    assert (answer.status_code, answer.get_json()["error"]) == (408, "too_slow")
+    assert send(http, token, people(1)).status_code == 429
+    assert send(http, other, people(1)).status_code == 201
+    assert list_of(http, token) == []
+    line.goes_on.set()
+    for thread in threading.enumerate():
+        if thread.name == "upload":
+            thread.join(5)
+    assert send(http, token, people(1)).status_code == 201
+
+
+def list_of(http: FlaskClient, token: dict[str, str]) -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = http.get("/users/imports", headers=token).get_json()["data"]
+    return listed
+
+
+def test_token_revoked_during_upload_imports_nobody(
+    app: Flask, http: FlaskClient, make: Factory, database: Database
+) -> None:
+    """SS-5: an upload may take minutes."""
+    acme = make.organization("acme")
+    bearer, actor = make.bearer(acme), make.actor(acme)
+
+    def revoke() -> None:
+        with app.app_context():
+            revoke_token(actor, bearer)
+
+    body = LateBody(people(1).encode(), revoke)
+    answer = http.post(
+        "/users/imports",
+        headers=bearer_header(bearer),
+        content_type="text/csv",
+        environ_overrides=body.environment,
+    )
+    assert answer.status_code == 401, answer.text
+    assert database.count("user_imports") == database.count("user_import_parts") == 0
+
+
+def test_import_has_permissions_of_its_token(
+    app: Flask, http: FlaskClient, make: Factory, token: dict[str, str]
+) -> None:
+    """TN-11: a token without the role's permissions grants none of them."""
+    acme = make.organization("weak")
+    weak = bearer_header(make.bearer(acme, "users:read", "users:write"))
+    made = send(
+        http, weak, "email,roles,email_verified\na@a.example,admin,\nb@a.example,,true\nc@a.example,,\n"
+    )
+    work(app)
+    data: dict[str, Any] = http.get(made.headers["Location"], headers=weak).get_json()["data"]
+    assert (data["created"], data["rejected"]) == (1, 2)
+    assert http.get(made.headers["Location"], headers=token).status_code == 404
