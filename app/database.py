@@ -9,8 +9,10 @@ INSERT … SELECT takes no lock on what it reads.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from contextvars import ContextVar
+from typing import Any, Protocol
 
 import MySQLdb
 from flask import Flask, has_app_context
@@ -65,8 +67,43 @@ def engines() -> tuple[Engine, Engine]:
     return pair
 
 
+class OpenTransaction(Protocol):
+    """The transaction that ``operations`` opened, as the modules below operations see it."""
+
+    commit_callbacks: list[Callable[[], None]]
+
+    def use_connection(self) -> Connection:
+        """Return the transaction's connection; everything pending in the session is written first."""
+        ...
+
+
+open_transaction: ContextVar[OpenTransaction | None] = ContextVar("gatehouse_transaction", default=None)
+
+
+def in_transaction() -> bool:
+    """Return whether a transaction is open: what is read then must include what it has written."""
+    return open_transaction.get() is not None
+
+
+def transaction_connection() -> Connection:
+    """Return the connection of the open transaction. Raises RuntimeError outside of one."""
+    return _require_transaction().use_connection()
+
+
+def on_commit(callback: Callable[[], None]) -> None:
+    """Call ``callback`` once the outermost transaction has committed, and never when it was rolled back."""
+    _require_transaction().commit_callbacks.append(callback)
+
+
+def _require_transaction() -> OpenTransaction:
+    transaction = open_transaction.get()
+    if transaction is None:
+        raise RuntimeError("no transaction is open")
+    return transaction
+
+
 def context() -> AbstractContextManager[object]:
-    """Flask's context, which sessions live in; made here where there is none."""
+    """Return Flask's application context, which sessions need; a new one unless one is pushed."""
     return nullcontext() if has_app_context() else application().app_context()
 
 

@@ -1,17 +1,21 @@
 """Fixtures of all tests: a private MariaDB and SQLite, the application on either, servers, a browser.
 
-``--db mariadb`` or ``--db sqlite`` limits the tests that run on both. Those marked ``mariadb`` or ``live``
-always run on MariaDB, and those marked ``either`` on one of the two. Nothing here is skipped: what is missing on the
-machine fails, naming what to type.
+``--db mariadb`` or ``--db sqlite`` limits the tests that run on both. Tests marked ``mariadb`` or ``live`` always run
+on MariaDB, and tests marked ``either`` on one of the two. No test is skipped: when a program is missing, the test
+fails with the command to type.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from zlib import crc32
 
@@ -23,11 +27,15 @@ from tests.support.servers import LiveServer
 pytest_plugins = ["tests.support.fixtures", "tests.support.post_office"]
 
 ENGINES = ("mariadb", "sqlite")
+# Whole flows, state machines and tests that start processes.
+SLOW_FOLDERS = {"journeys", "security"}
+SLOW_FILES = {"test_schemathesis.py", "test_server_memory.py", "test_start.py"}
 _server = pytest.StashKey[MariaDB]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--db", choices=(*ENGINES, "both"), default="both", help="engines of the database tests")
+    parser.addoption("--cases", type=int, help="run at most so many cases of each parametrized test")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -47,22 +55,37 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("live")
         if "browser" in needed:
             item.add_marker("browser")
-        if _shares_within_its_module(item):
-            # What a module makes once is made by one worker.
+        if SLOW_FOLDERS & set(item.path.parts) or item.path.name in SLOW_FILES:
+            item.add_marker("slow")
+        if isinstance(item, pytest.Function) and _has_module_fixtures(item.module):
+            # One worker runs all tests of such a module, so that its fixtures are made once.
             item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+    left_out: set[pytest.Item] = set()
     if config.getoption("--db") == "both":
-        left_out = [item for item in items if _is_for_the_other_engine(item)]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in set(left_out)]
+        left_out |= {item for item in items if _is_for_the_other_engine(item)}
+    if (cases := config.getoption("--cases")) is not None:
+        left_out |= set(_beyond_the_first_cases(items, cases))
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
 
 
-def _shares_within_its_module(item: pytest.Item) -> bool:
-    fixtures = item._fixtureinfo.name2fixturedefs.values() if isinstance(item, pytest.Function) else ()
-    return any(definition.scope == "module" for found in fixtures for definition in found)
+def _beyond_the_first_cases(items: list[pytest.Item], cases: int) -> Iterator[pytest.Item]:
+    """All but the first cases of each parametrized test; the cases of one test follow each other."""
+    seen: Counter[str] = Counter()
+    for item in items:
+        name = item.nodeid.partition("[")[0]
+        seen[name] += 1
+        if seen[name] > cases:
+            yield item
+
+
+@functools.cache
+def _has_module_fixtures(module: ModuleType) -> bool:
+    return 'scope="module"' in inspect.getsource(module)
 
 
 def _is_for_the_other_engine(item: pytest.Item) -> bool:
-    """Of a test that is marked ``either``, the name decides which engine it runs on: half of them on each."""
+    """Return whether a test marked ``either`` runs on the other engine: its name decides, half of them on each."""
     engine = getattr(item, "callspec", None) and item.callspec.params.get("database")
     if engine is None or not any(item.iter_markers("either")):
         return False
@@ -70,7 +93,7 @@ def _is_for_the_other_engine(item: pytest.Item) -> bool:
 
 
 def _new_folder(name: str) -> Path:
-    """In memory where there is room: nobody pulls the plug in a test, and a disk makes every commit wait."""
+    """Create a temporary folder, in memory where there is space: a disk would make every commit wait."""
     memory = Path("/dev/shm")  # noqa: S108 - a folder of its own is made in it
     has_room = memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > 4 << 30
     where = memory if has_room and "TMPDIR" not in os.environ else None
@@ -78,15 +101,18 @@ def _new_folder(name: str) -> Path:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # With several workers the controller starts the one server that they share, while they import.
-    if not hasattr(config, "workerinput") and config.getoption("numprocesses", default=None):
+    # With several workers the controller starts the server that they share while they import. With --db sqlite few
+    # tests need one, if any.
+    needs_server = config.getoption("--db") != "sqlite" and config.getoption("numprocesses", default=None)
+    if not hasattr(config, "workerinput") and needs_server:
         config.stash[_server] = MariaDB(_new_folder("mariadb"))
         config.stash[_server].begin()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    node.workerinput["mariadb"] = node.config.stash[_server].address()
+    if _server in node.config.stash:
+        node.workerinput["mariadb"] = node.config.stash[_server].address()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -100,8 +126,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if call.excinfo is not None:
         for name, value in getattr(item, "funcargs", {}).items():
             if isinstance(value, LiveServer):
-                telling = [line for line in value.logs().splitlines() if '"level":"info"' not in line]
-                report.sections.append((f"end of the log of {name}", "\n".join(telling)[-6000:]))
+                relevant = [line for line in value.logs().splitlines() if '"level":"info"' not in line]
+                report.sections.append((f"end of the log of {name}", "\n".join(relevant)[-6000:]))
     return report
 
 
@@ -121,7 +147,7 @@ def mariadb(request: pytest.FixtureRequest, scratch: Path) -> Iterator[MariaDB]:
 
 @pytest.fixture(scope="session")
 def scratch() -> Iterator[Path]:
-    """A folder of this worker, gone with it."""
+    """A temporary folder of this test worker."""
     folder = _new_folder("tests")
     yield folder
     shutil.rmtree(folder, ignore_errors=True)

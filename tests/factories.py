@@ -125,13 +125,13 @@ class Factory:
         role: str | None = None,
     ) -> MadeUser:
         """Create a user with a verified email and ``PASSWORD``, and with ``role`` if given."""
-        address = email or f"ada{next(_numbers)}@example.com"
+        chosen_email = email or f"ada{next(_numbers)}@example.com"
         with self._context():
             hashed = _password_hash(PASSWORD)
             user_id = create_user(
-                organization.id, email=address, name=name, password_hash=hashed, email_verified=True
+                organization.id, email=chosen_email, name=name, password_hash=hashed, email_verified=True
             )
-            made = MadeUser(organization, user_id, address)
+            made = MadeUser(organization, user_id, chosen_email)
             if role is not None:
                 system = self.system(organization)
                 add_administrator(system, organization.slug, user_id=made.public_id, role=role)

@@ -1,4 +1,4 @@
-"""Face: the command line. ``flask --app wsgi`` lists the commands."""
+"""Interface: the command line. ``flask --app wsgi`` lists the commands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from app.cli.user_imports import users_commands
 
 
 def register(app: Flask) -> None:
-    """The commands stand beside Flask's own."""
+    """Add the commands to Flask's own."""
     for command in (
         setup_command, doctor_command, keys_commands, audit_commands, organizations_commands, users_commands,
         purge_command, revoke_command, demo_command, isolation_check_command,

@@ -1,4 +1,4 @@
-"""``flask --app wsgi audit``: whether the audit logs are what was sealed."""
+"""``flask --app wsgi audit``: verify the audit logs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TextIO
 import click
 from flask.cli import AppGroup
 
-from app.cli.refusals import refusing
+from app.cli.errors import report_errors
 from app.operations.audit.chain import matches_checkpoint, verify_audit_log
 from app.operations.directory.lookups import get_organization_by_slug, get_root_organization
 from app.operations.organizations.organizations import list_organizations
@@ -20,23 +20,23 @@ audit_commands = AppGroup("audit", help="The audit logs and their hash chains.")
 
 
 @audit_commands.command("verify")
-@click.option("--organization", help="Id of the organization; every one when left out.")
+@click.option("--organization", help="ID of the organization (default: all).")
 @click.option(
     "--checkpoints",
     type=click.File(),
-    help="The servers' log, kept elsewhere: each checkpoint in it is held against the chains.",
+    help="A server log stored elsewhere; its checkpoints are compared with the chains.",
 )
-@refusing
+@report_errors
 def verify_command(organization: str | None, checkpoints: TextIO | None) -> None:
-    """Hold audit logs against their hash chains.
+    """Verify audit logs against their hash chains.
 
-    Exit status 0: they are what was sealed. 1: something was changed, removed, added or moved.
+    Exit status 0: no changes. 1: an event was changed, removed, added or moved.
     """
     named = get_organization_by_slug(organization) if organization else None
     chosen = [(named.id, named.slug)] if named else _every()
     broken = sum(_verify(organization_id, slug) for organization_id, slug in chosen)
     if checkpoints is not None:
-        broken += _hold_against(checkpoints, named.id if named else None)
+        broken += _compare_checkpoints(checkpoints, named.id if named else None)
     if broken:
         raise SystemExit(1)
 
@@ -59,7 +59,7 @@ def _verify(organization_id: str, slug: str) -> int:
     return problems
 
 
-def _hold_against(lines: TextIO, organization_id: str | None) -> int:
+def _compare_checkpoints(lines: TextIO, organization_id: str | None) -> int:
     count = wrong = 0
     for line in lines:
         for here, position, mac in re.findall(CHECKPOINT_PATTERN, line):
@@ -68,13 +68,13 @@ def _hold_against(lines: TextIO, organization_id: str | None) -> int:
             count += 1
             if not matches_checkpoint(Actor.system(here, "command line"), int(position), bytes.fromhex(mac)):
                 wrong += 1
-                click.echo(f"BROKEN  {here}: not the chain that the checkpoint of position {position} saw")
-    click.echo(f"{count} checkpoints, {wrong} do not fit", err=True)
+                click.echo(f"BROKEN  {here}: the chain differs from the checkpoint at position {position}")
+    click.echo(f"{count} checkpoints, {wrong} do not match", err=True)
     return wrong
 
 
 def _every() -> Iterator[tuple[str, str]]:
-    """(key, id) of every organization, deleted ones included until they are purged."""
+    """Yield (key, slug) of every organization, including deleted ones until they are purged."""
     root = Actor.system(get_root_organization().id, "command line")
     for status in (None, "deleted"):
         after = None

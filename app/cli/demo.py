@@ -1,4 +1,4 @@
-"""``flask --app wsgi demo``: an organization to look around in, and its sign-ins."""
+"""``flask --app wsgi demo``: create a demo organization and print its sign-ins."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import click
 from flask import current_app
 from flask.cli import with_appcontext
 
-from app.cli.refusals import refusing
+from app.cli.errors import report_errors
 from app.config import Config
 from app.operations.maintenance import demo
 
 
 @click.command("demo")
 @with_appcontext
-@refusing
+@report_errors
 def demo_command() -> None:
-    """Fill the organization acme with people, clients and traffic, and print how to sign in."""
+    """Create the organization acme with users, clients and traffic, and print how to sign in."""
     fill_and_print()
 
 
 def fill_and_print() -> None:
-    """The organization stands; what is printed is nowhere else: passwords are made at this moment."""
+    """Create the demo organization and print its sign-ins. The passwords are generated now and not stored in clear."""
     config: Config = current_app.config["GATEHOUSE"]
     made = demo.create_demo()
     width = max(len(person.email) for person in made.sign_ins)

@@ -1,4 +1,4 @@
-"""``flask --app wsgi doctor``: what is wrong with this installation, and how to mend it."""
+"""``flask --app wsgi doctor``: find problems of this installation and how to fix them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _MARKS = {"ok": "ok   ", "warning": "note ", "problem": "WRONG"}
 
 
 @click.command("doctor")
-@click.option("--strict", is_flag=True, help="Notes count as wrong.")
+@click.option("--strict", is_flag=True, help="Treat notes as problems.")
 @with_appcontext
 def doctor_command(strict: bool) -> None:
-    """Look at the keys, the addresses, the database and this machine; change nothing.
+    """Check the keys, the URLs, the database and this machine. Nothing is changed.
 
-    Exit status 0: nothing is wrong. 1: something is.
+    Exit status 0: no problems. 1: at least one problem.
     """
     diagnosis = run_checks(current_app.config["GATEHOUSE"])
     for finding in diagnosis.findings:

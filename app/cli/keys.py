@@ -1,11 +1,11 @@
-"""``flask --app wsgi keys``: an organization's signing keys, and the master key that everything is sealed under."""
+"""``flask --app wsgi keys``: the signing keys of organizations, and the master key."""
 
 from __future__ import annotations
 
 import click
 from flask.cli import AppGroup
 
-from app.cli.refusals import refusing
+from app.cli.errors import report_errors
 from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.grants.signing_keys import ALGORITHMS
 from app.operations.maintenance import master_key
@@ -15,31 +15,31 @@ from app.rules.actor import Actor
 
 keys_commands = AppGroup("keys", help="Signing keys of organizations, and the master key.")
 _organization = click.option(
-    "--organization", default="root", show_default=True, help="Id of the organization."
+    "--organization", default="root", show_default=True, help="ID of the organization."
 )
 
 
 @keys_commands.command("list")
 @_organization
-@refusing
+@report_errors
 def list_command(organization: str) -> None:
-    """Show the keys that verifiers are given: algorithm, state, when it changes next, kid."""
+    """List the published keys: algorithm, state, next change, kid."""
     for key in signing_key_lists.list_signing_keys(_operator(organization), organization):
         click.echo(_line(key))
 
 
 @keys_commands.command("rotate")
 @_organization
-@click.option("--algorithm", type=click.Choice(ALGORITHMS), help="The one in its settings when left out.")
+@click.option("--algorithm", type=click.Choice(ALGORITHMS), help="Default: the algorithm in the settings.")
 @click.option(
-    "--now", is_flag=True, help="The key may be known to others: replace it at once, and withdraw it."
+    "--now", is_flag=True, help="Replace and withdraw the key at once, because it may have been exposed."
 )
-@refusing
+@report_errors
 def rotate_command(organization: str, algorithm: str | None, now: bool) -> None:
-    """Publish the next signing key; after a day it signs by itself.
+    """Publish the next signing key. It is used for signing after one day.
 
-    The key before stays published until nothing that it signed can still be valid. With --now it is withdrawn
-    instead, and so is every other key of the algorithm.
+    The previous key stays published until everything it signed has expired. With --now it is withdrawn instead,
+    with every other key of the algorithm.
     """
     key = signing_key_lists.rotate_signing_key(
         _operator(organization), organization, algorithm=algorithm, emergency=now
@@ -47,33 +47,35 @@ def rotate_command(organization: str, algorithm: str | None, now: bool) -> None:
     click.echo(_line(key))
     if now:
         click.echo(
-            "It signs from now on. ID tokens and JWT access tokens that an earlier key had signed verify no more: "
-            "people sign in to their apps again, and APIs that check signatures refuse until apps fetch new tokens. "
-            "Verifiers that keep keys may believe the withdrawn ones for as long as they do, five minutes as told.",
+            "The new key is in use. ID tokens and JWT access tokens signed by earlier keys are no longer valid: users "
+            "have to sign in to their apps again, and APIs reject tokens until apps fetch new ones. Verifiers may "
+            "cache the withdrawn keys for up to five minutes.",
             err=True,
         )
     elif key.state == "next":
-        click.echo("It is published, and signs by itself after a day.", err=True)
+        click.echo("The key is published. It is used for signing after one day.", err=True)
     else:
-        click.echo("It signs from now on; the key before verifies for another day.", err=True)
+        click.echo("The key is in use. The previous key stays published for another day.", err=True)
 
 
 @keys_commands.command("rewrap")
-@refusing
+@report_errors
 def rewrap_command() -> None:
-    """Wrap every organization's data key under the new master key.
+    """Wrap every organization's data key with the new master key.
 
-    The new one is GATEHOUSE_MASTER_KEY (or …_FILE), the old one GATEHOUSE_PREVIOUS_MASTER_KEY (or …_FILE). Servers
-    that have both keep working meanwhile. Ended half-way, the command goes on where it stopped.
+    GATEHOUSE_MASTER_KEY (or …_FILE) is the new one, GATEHOUSE_PREVIOUS_MASTER_KEY (or …_FILE) the old one. Servers
+    that have both keep working in the meantime. An interrupted run continues where it stopped.
     """
     done = master_key.rewrap_data_keys(Actor.system("", "command line"))
-    click.echo(f"rewrapped {done.rewrapped}, already under the new key {done.unchanged}")
+    click.echo(f"rewrapped {done.rewrapped}, already wrapped with the new key {done.unchanged}")
     if done.unreadable:
         raise click.ClickException(
-            f"Neither key opens the data keys of: {', '.join(done.unreadable)}. Keep both keys, and restore "
+            f"Neither key opens the data keys of: {', '.join(done.unreadable)}. Keep both keys and restore "
             "the master key of these organizations."
         )
-    click.echo("Every data key is under the new master key: the old one is needed no more.", err=True)
+    click.echo(
+        "All data keys are wrapped with the new master key. The old one is no longer needed.", err=True
+    )
 
 
 def _operator(slug: str) -> Actor:

@@ -1,4 +1,4 @@
-"""``flask --app wsgi organizations``: the organizations of this installation, and one of them as a file."""
+"""``flask --app wsgi organizations``: list, suspend, delete, export and import organizations."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from typing import BinaryIO
 import click
 from flask.cli import AppGroup
 
-from app.cli.refusals import refusing
+from app.cli.errors import report_errors
 from app.operations.directory.lookups import get_root_organization
 from app.operations.maintenance.transfer import export_organization, import_organization
 from app.operations.organizations import organizations
 from app.operations.store.pagination import MAX_LIMIT
 from app.rules.actor import Actor
 
-organizations_commands = AppGroup("organizations", help="Organizations, and one of them as a file.")
+organizations_commands = AppGroup("organizations", help="Organizations, and their export and import.")
 _organization = click.argument("organization")
 _passphrase = click.option(
     "--passphrase-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A file whose first line is the passphrase; asked for when left out.",
+    help="A file whose first line is the passphrase (default: prompt).",
 )
 
 
 @organizations_commands.command("list")
-@click.option("--search", help="The beginning of an id, or a part of a name.")
+@click.option("--search", help="The beginning of an ID, or part of a name.")
 @click.option("--status", type=click.Choice(organizations.LISTED_STATUSES))
-@refusing
+@report_errors
 def list_command(search: str | None, status: str | None) -> None:
-    """Show organizations by id: id, status, name."""
+    """List organizations: ID, status, name."""
     after = None
     while True:
         page = organizations.list_organizations(
@@ -45,47 +45,51 @@ def list_command(search: str | None, status: str | None) -> None:
 
 @organizations_commands.command("suspend")
 @_organization
-@refusing
+@report_errors
 def suspend_command(organization: str) -> None:
-    """Stop sign-ins, tokens and API of ORGANIZATION at once; its data is kept."""
+    """Disable sign-in, tokens and API of ORGANIZATION at once. No data is deleted."""
     organizations.update_organization(_operator(), organization, {"status": "suspended"})
 
 
 @organizations_commands.command("resume")
 @_organization
-@refusing
+@report_errors
 def resume_command(organization: str) -> None:
-    """Let a suspended ORGANIZATION go on, or restore a deleted one."""
+    """Enable a suspended ORGANIZATION, or restore a deleted one."""
     organizations.restore_organization(_operator(), organization)
 
 
 @organizations_commands.command("delete")
 @_organization
-@click.confirmation_option(prompt="All of it stops at once and is purged in 30 days. Delete it?")
-@refusing
+@click.confirmation_option(prompt="It stops working at once and is purged after 30 days. Delete it?")
+@report_errors
 def delete_command(organization: str) -> None:
-    """Delete ORGANIZATION: all stops at once, and its data goes 30 days later."""
+    """Delete ORGANIZATION: it stops working at once, and its data is purged after 30 days."""
     record = organizations.delete_organization(_operator(), organization)
-    click.echo(f"{record.slug} is purged at {record.purge_at:%Y-%m-%d %H:%M} UTC; resume it until then.")
+    click.echo(
+        f"{record.slug} will be purged at {record.purge_at:%Y-%m-%d %H:%M} UTC. Until then it can be resumed."
+    )
 
 
 @organizations_commands.command("export")
 @_organization
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @_passphrase
-@refusing
+@report_errors
 def export_command(organization: str, file: Path, passphrase_file: Path | None) -> None:
-    """Write ORGANIZATION into FILE, sealed by a passphrase: people, clients, secrets, keys, grants, audit log.
+    """Export ORGANIZATION to FILE, encrypted with a passphrase: users, clients, secrets, keys, grants, audit log.
 
-    To move it, suspend it first: what changes afterwards is not in the file.
+    To move it, suspend it first, because later changes are not in the file.
     """
     passphrase = _secret(passphrase_file, confirm=True)
-    # A file of this name is somebody's only copy until the new one is whole.
+    # An existing file of this name may be the only copy until the new one is complete.
     unfinished = file.with_name(f"{file.name}.part")
     try:
         descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "wb") as stream:
-            exported = export_organization(_operator(), organization, stream, passphrase, progress=_tell)
+            exported = export_organization(
+                _operator(), organization, stream, passphrase, progress=_print_progress
+            )
             stream.flush()
             os.fsync(stream.fileno())
     except OSError as error:
@@ -102,11 +106,11 @@ def export_command(organization: str, file: Path, passphrase_file: Path | None) 
 @organizations_commands.command("import")
 @click.argument("file", type=click.File("rb"))
 @_passphrase
-@refusing
+@report_errors
 def import_command(file: BinaryIO, passphrase_file: Path | None) -> None:
-    """Bring in the organization of FILE, with the id, clients, secrets and keys that it had."""
-    imported = import_organization(_operator(), file, _secret(passphrase_file), progress=_tell)
-    click.echo(f"{imported.slug} stands, {imported.status}: {sum(imported.rows.values())} rows")
+    """Import the organization in FILE with its ID, clients, secrets and keys."""
+    imported = import_organization(_operator(), file, _secret(passphrase_file), progress=_print_progress)
+    click.echo(f"{imported.slug} imported, {imported.status}: {sum(imported.rows.values())} rows")
 
 
 def _operator() -> Actor:
@@ -120,6 +124,6 @@ def _secret(file: Path | None, *, confirm: bool = False) -> str:
     return passphrase
 
 
-def _tell(table: str, rows: int) -> None:
+def _print_progress(table: str, rows: int) -> None:
     if rows:
         click.echo(f"  {table}: {rows}", err=True)

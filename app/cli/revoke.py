@@ -1,4 +1,4 @@
-"""``flask --app wsgi revoke``: everything that was issued before a moment is dead, for one thing or all of them."""
+"""``flask --app wsgi revoke``: revoke the tokens of a client, a user or an organization."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import click
 from flask.cli import with_appcontext
 
-from app.cli.refusals import refusing
+from app.cli.errors import report_errors
 from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.tokens.bulk_revocation import revoke_widely
 from app.operations.tokens.revocation_receipts import Receipt
@@ -19,22 +19,22 @@ _NOUNS = {
     "access_tokens": "access tokens",
     "refresh_tokens": "refresh tokens",
     "grants": "grants",
-    "sessions": "sign-ins",
+    "sessions": "sessions",
     "codes": "codes",
 }
 
 
 @click.command("revoke")
-@click.option("--organization", required=True, help="Id of the organization.")
-@click.option("--client", help="Of this client_id.")
-@click.option("--user", help="Of this user, an e-mail or usr_…; signs them out, too.")
-@click.option("--all", "everything", is_flag=True, help="Of everybody in the organization.")
-@click.option("--sessions/--no-sessions", default=None, help="End sign-ins, too.")
-@click.option("--issued-before", help="A time with its zone, like 2030-01-31T12:00:00Z; now when left out.")
-@click.option("--reason", help="Kept on the receipt.")
-@click.option("--dry-run", is_flag=True, help="Count, and change nothing.")
+@click.option("--organization", required=True, help="ID of the organization.")
+@click.option("--client", help="Tokens of this client_id.")
+@click.option("--user", help="Tokens of this user (email or usr_…). Also signs the user out.")
+@click.option("--all", "everything", is_flag=True, help="All tokens of the organization.")
+@click.option("--sessions/--no-sessions", default=None, help="Also end sessions.")
+@click.option("--issued-before", help="A time with time zone, like 2030-01-31T12:00:00Z (default: now).")
+@click.option("--reason", help="Stored on the receipt.")
+@click.option("--dry-run", is_flag=True, help="Only count; change nothing.")
 @with_appcontext
-@refusing
+@report_errors
 def revoke_command(
     organization: str,
     client: str | None,
@@ -45,12 +45,12 @@ def revoke_command(
     reason: str | None,
     dry_run: bool,
 ) -> None:
-    """End the tokens of a client, a user or the whole organization, on every worker at once.
+    """Revoke the tokens of a client, a user or the whole organization, on every worker at once.
 
-    A moment is kept, so it costs the same for one token and for millions. What users allowed stays.
+    Only a cutoff time is stored, so one token and millions cost the same. Consents are not deleted.
     """
     if sum((client is not None, user is not None, everything)) != 1:
-        raise InvalidInput("Name exactly one of --client, --user and --all.")
+        raise InvalidInput("Use exactly one of --client, --user and --all.")
     actor = Actor.system(get_organization_by_slug(organization).id, "command line")
     order: dict[str, Any] = {
         "client_id": client,
@@ -66,7 +66,7 @@ def revoke_command(
 
 def _show(receipt: Receipt) -> None:
     counted = ", ".join(f"{receipt.counts[name]} {noun}" for name, noun in _NOUNS.items())
-    verb = "Would end" if receipt.public_id is None else "Ended"
-    click.echo(f"{verb} what was issued before {receipt.issued_before:%Y-%m-%dT%H:%M:%SZ}: {counted}.")
+    verb = "Would revoke" if receipt.public_id is None else "Revoked"
+    click.echo(f"{verb} everything issued before {receipt.issued_before:%Y-%m-%dT%H:%M:%SZ}: {counted}.")
     if receipt.public_id is not None:
         click.echo(receipt.public_id)

@@ -1,4 +1,4 @@
-"""What happens before the server serves: pending migrations run, and somebody is told where to click."""
+"""Preparation before the server starts: run pending migrations, and print the setup link."""
 
 from __future__ import annotations
 
@@ -14,19 +14,23 @@ from app.operations.organizations import setup
 
 
 def before_serving(*, with_demo: bool = False) -> None:
-    """The schema is the newest; standard error says where to click, with a set-up link while nobody is set up."""
+    """Migrate the schema, and print the setup link of a new installation or the sign-ins of the demo."""
     config: Config = current_app.config["GATEHOUSE"]
-    # Before the first thing that writes (KY-6).
+    # Before anything is written (KY-6).
     require_master_key()
     if doctor.has_pending_migrations():
-        _say("Bringing the database's schema up to date.")
+        _say("Updating the database schema.")
         upgrade()
     if with_demo:
         from app.cli.demo import fill_and_print
 
         fill_and_print()
     elif not setup.is_set_up():
-        _say("", "This installation is new. Open this link to set it up (once, within an hour):", "")
+        _say(
+            "",
+            "This installation is new. Open this link within an hour to set it up. It can be used once:",
+            "",
+        )
         _say(f"    {config.base_url}/setup?token={setup.issue_setup_token()}", "")
 
 

@@ -1,4 +1,4 @@
-"""``flask --app wsgi users import``: a file of people is brought in, with a progress bar and a report."""
+"""``flask --app wsgi users import``: import users from a file, with a progress bar and a report."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from app.cli.refusals import refusing
+from app.cli.errors import report_errors
 from app.cli.users import users_commands
 from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.users import import_records, import_runner, import_uploads
@@ -21,20 +21,18 @@ from app.rules.users.user_import import FORMATS, ON_EXISTING, format_of_name
 __all__ = ["users_commands"]
 
 _BAR = 30
-_SAID_EVERY_SECONDS = 5.0
+_LINE_SECONDS = 5.0
 
 
 @users_commands.command("import")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--organization", required=True, help="Id of the organization.")
-@click.option(
-    "--format", "file_format", type=click.Choice(FORMATS), help="Read from the file's name when left out."
-)
+@click.option("--organization", required=True, help="ID of the organization.")
+@click.option("--format", "file_format", type=click.Choice(FORMATS), help="Default: from the file name.")
 @click.option("--on-existing", type=click.Choice(ON_EXISTING), default="skip", show_default=True)
-@click.option("--dry-run", is_flag=True, help="Check the file and say what would happen.")
-@click.option("--resume", is_flag=True, help="Go on where an import of this file was interrupted.")
+@click.option("--dry-run", is_flag=True, help="Check the file and print what would happen.")
+@click.option("--resume", is_flag=True, help="Continue an interrupted import of this file.")
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Default: FILE.refused.csv")
-@refusing
+@report_errors
 def import_command(
     file: Path,
     organization: str,
@@ -44,9 +42,9 @@ def import_command(
     resume: bool,
     report: Path | None,
 ) -> None:
-    """Bring in the people of FILE, a CSV, a JSON array or lines of JSON. Refused rows are written to a report.
+    """Import the users in FILE: CSV, a JSON array or JSON lines. Rejected rows are written to a report.
 
-    Exit status 1 when rows were refused.
+    Exit status 1 when rows were rejected.
     """
     actor = Actor.system(get_organization_by_slug(organization).id, "command line")
     begun = import_uploads.find_interrupted(actor, _digest(file))
@@ -56,15 +54,15 @@ def import_command(
         )
     if begun is None:
         begun = _upload(actor, file, file_format or format_of_name(file.name), on_existing, dry_run)
-    meter = _Meter()
+    meter = _ProgressBar()
     ended = import_runner.run_import(actor, begun.public_id, progress=meter.show)
     meter.end()
-    _tell(ended)
+    _print_result(ended)
     if ended.refused:
         path = report or file.with_name(f"{file.name}.refused.csv")
         with path.open("w", encoding="utf-8", newline="") as out:
             out.writelines(import_records.refusal_report(actor, ended.public_id))
-        click.echo(f"Refused rows, with the reasons: {path}")
+        click.echo(f"Rejected rows, with the reasons: {path}")
     if ended.refused or ended.failure:
         raise SystemExit(1)
 
@@ -87,45 +85,45 @@ def _digest(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _tell(ended: ImportRecord) -> None:
+def _print_result(ended: ImportRecord) -> None:
     if ended.status == "checked":
-        click.echo("Checked; nothing was changed. The import would have")
+        click.echo("Checked. Nothing was changed. The import would have")
     click.echo(
-        f"created {ended.created}, updated {ended.updated}, skipped {ended.skipped}, refused {ended.refused}"
+        f"created {ended.created}, updated {ended.updated}, skipped {ended.skipped}, rejected {ended.refused}"
         f" of {ended.total} rows"
     )
     if ended.failure:
-        click.echo(f"It stopped: {ended.failure}", err=True)
+        click.echo(f"The import stopped: {ended.failure}", err=True)
 
 
-class _Meter:
-    """Progress on standard error: a bar on a terminal, a line now and then elsewhere."""
+class _ProgressBar:
+    """Progress on standard error: a bar on a terminal, otherwise a line every few seconds."""
 
     def __init__(self) -> None:
         self._started = time.monotonic()
         self._begun_at: int | None = None
-        self._said = 0.0
+        self._shown_at = 0.0
         self._is_terminal = sys.stderr.isatty()
 
     def show(self, record: ImportRecord) -> None:
-        """How far the import is."""
+        """Show the progress of the import."""
         now = time.monotonic()
         if self._begun_at is None:
             self._begun_at = record.done
-        is_due = self._is_terminal or now - self._said > _SAID_EVERY_SECONDS or record.done == record.total
+        is_due = self._is_terminal or now - self._shown_at > _LINE_SECONDS or record.done == record.total
         if not is_due:
             return
-        self._said = now
+        self._shown_at = now
         speed = (record.done - self._begun_at) / max(now - self._started, 0.001)
         left = int((record.total - record.done) / speed) if speed else 0
-        words = f"{record.percent:3} %  {record.done} of {record.total} rows  {speed:.0f} rows/s"
-        words += f"  {left // 60}:{left % 60:02} left" if speed else ""
+        line = f"{record.percent:3} %  {record.done} of {record.total} rows  {speed:.0f} rows/s"
+        line += f"  {left // 60}:{left % 60:02} left" if speed else ""
         if self._is_terminal:
             full = record.percent * _BAR // 100
-            words = f"\r[{'#' * full}{'.' * (_BAR - full)}] {words}\x1b[K"
-        click.echo(words, err=True, nl=not self._is_terminal)
+            line = f"\r[{'#' * full}{'.' * (_BAR - full)}] {line}\x1b[K"
+        click.echo(line, err=True, nl=not self._is_terminal)
 
     def end(self) -> None:
-        """The cursor stands below the bar."""
+        """Move the cursor below the progress bar."""
         if self._is_terminal:
             click.echo("", err=True)

@@ -1,11 +1,11 @@
-"""``flask --app wsgi users``: the people of an organization."""
+"""``flask --app wsgi users``: the users of an organization."""
 
 from __future__ import annotations
 
 import click
 from flask.cli import AppGroup
 
-from app.cli.refusals import refusing
+from app.cli.errors import report_errors
 from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.store.pagination import MAX_LIMIT
 from app.operations.users import user_changes, users
@@ -15,18 +15,18 @@ from app.operations.users.users import UserRecord, find_user_record
 from app.rules.actor import Actor
 from app.rules.users.profile import STATUSES
 
-users_commands = AppGroup("users", help="People of an organization.")
-_organization = click.option("--organization", required=True, help="Id of the organization.")
+users_commands = AppGroup("users", help="Users of an organization.")
+_organization = click.option("--organization", required=True, help="ID of the organization.")
 _user = click.argument("user")
 
 
 @users_commands.command("list")
 @_organization
-@click.option("--search", help="A part of an address or a name.")
+@click.option("--search", help="Part of an email or a name.")
 @click.option("--status", type=click.Choice(STATUSES))
-@refusing
+@report_errors
 def list_command(organization: str, search: str | None, status: str | None) -> None:
-    """Show users by address: id, status, e-mail, roles."""
+    """List users by email: ID, status, email, roles."""
     actor = _operator(organization)
     filters = {"status": status} if status else {}
     after = None
@@ -43,44 +43,44 @@ def list_command(organization: str, search: str | None, status: str | None) -> N
 @_organization
 @click.argument("email")
 @click.option("--name", default="")
-@refusing
+@report_errors
 def create_command(organization: str, email: str, name: str) -> None:
-    """Make a user, and print the link with which they choose their password, or mail it where there is a server."""
+    """Create a user, and send or print the link to choose a password."""
     actor = _operator(organization)
     record = changes.add_user(actor, {"email": email, "name": name})
     click.echo(_line(record))
     made = user_changes.issue_user_reset_link(actor, record.user.public_id)
-    click.echo(made.link or f"The link went to {record.user.email}.")
+    click.echo(made.link or f"The link was sent to {record.user.email}.")
 
 
 @users_commands.command("disable")
 @_organization
 @_user
-@refusing
+@report_errors
 def disable_command(organization: str, user: str) -> None:
-    """End the sign-ins and apps of USER, an e-mail or usr_…, who cannot sign in from now on."""
+    """Disable USER (email or usr_…): end all sessions and tokens, and reject further sign-ins."""
     _set_status(organization, user, "disabled")
 
 
 @users_commands.command("enable")
 @_organization
 @_user
-@refusing
+@report_errors
 def enable_command(organization: str, user: str) -> None:
-    """Let USER, an e-mail or usr_…, sign in again."""
+    """Enable USER (email or usr_…) again."""
     _set_status(organization, user, "active")
 
 
 @users_commands.command("reset-second-factors")
 @_organization
 @_user
-@refusing
+@report_errors
 def reset_second_factors_command(organization: str, user: str) -> None:
-    """Take away all second factors of USER, an e-mail or usr_…, and end their sign-ins and apps."""
+    """Remove all second factors of USER (email or usr_…), and end all sessions and tokens."""
     actor = _operator(organization)
     found = find_user_record(actor, user)
     reset = reset_user_factors(actor, found.user.public_id)
-    click.echo(f"{found.user.public_id} {','.join(reset.methods) or 'had none'}")
+    click.echo(f"{found.user.public_id} {','.join(reset.methods) or 'none'}")
 
 
 def _set_status(organization: str, user: str, status: str) -> None:

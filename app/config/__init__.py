@@ -1,7 +1,7 @@
-"""The settings, read from the environment and checked. Unsafe values stop the start.
+"""The settings, read from the environment and validated. An unsafe value ends the start.
 
 A setting ``database_url`` is read from ``DATABASE_URL``; the others carry the prefix ``GATEHOUSE_``. On the
-loopback interface plain http is allowed and missing keys are made once; elsewhere neither is (BS-2, BS-4).
+loopback interface plain http is allowed and missing keys are generated; elsewhere neither is (BS-2, BS-4).
 """
 
 from __future__ import annotations
@@ -11,16 +11,18 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 from urllib.parse import urlsplit
 
-from flask import Flask, current_app
+from flask import Flask
+from flask.globals import app_ctx
 
 from .base_url import check_base_url, check_surroundings, is_loopback_url
 from .keys import key, make_key, previous_key
 from .mail import MailServer, mail_server
 from .refusal import EXIT_CONFIGURATION, UnsafeConfiguration
 from .settings import SETTINGS, Setting
-from .values import choice, database_url, file, hosts, integer, words
+from .values import choice, choices, database_url, file, hosts, integer, words
 
 __all__ = [
     "EXIT_CONFIGURATION",
@@ -36,12 +38,16 @@ __all__ = [
     "make_key",
 ]
 
+FAST_PATHS = ("middleware", "compiled-queries", "caches", "authenticated-clients", "preload")
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The settings, read and checked."""
+    """The validated settings."""
+
+    # Threads of a worker in addition to those that answer requests: see app/web/body_deadline.py.
+    LATE_THREADS: ClassVar[int] = 24
 
     database_url: str
     base_url: str
@@ -56,18 +62,20 @@ class Config:
     database_pool: int
     database_timeout: int
     janitor: bool
+    body_timeout: int
+    disabled_fast_paths: frozenset[str]
     outgoing_ca_bundle: Path | None
     outgoing_allowed_hosts: frozenset[str]
     mail_server: MailServer | None
 
     @property
     def is_loopback(self) -> bool:
-        """Whether this is development on one machine."""
+        """Whether the service can only be reached from this machine."""
         return is_loopback_url(self.base_url)
 
     @property
     def is_https(self) -> bool:
-        """Whether people reach the service by https, so that cookies are Secure."""
+        """Whether the service is reached by https, so that cookies are Secure."""
         return self.base_url.startswith("https://")
 
     @property
@@ -80,7 +88,7 @@ class Config:
 
 
 def load(environ: Mapping[str, str] | None = None) -> Config:
-    """The configuration of the process. Raises UnsafeConfiguration with what to type when it must not start."""
+    """Return the configuration of the process. Raises UnsafeConfiguration with a message that says what to type."""
     env = os.environ if environ is None else environ
     base_url = env.get("GATEHOUSE_BASE_URL", "http://127.0.0.1:8000").rstrip("/")
     check_base_url(base_url)
@@ -109,24 +117,24 @@ def load(environ: Mapping[str, str] | None = None) -> Config:
         database_pool=integer(env, "GATEHOUSE_DATABASE_POOL", 5, 1, 50),
         database_timeout=integer(env, "GATEHOUSE_DATABASE_TIMEOUT", 3, 1, 60),
         janitor=choice(env, "GATEHOUSE_JANITOR", "on", ("on", "off")) == "on",
+        body_timeout=integer(env, "GATEHOUSE_BODY_TIMEOUT", 10, 1, 300),
+        disabled_fast_paths=choices(env, "GATEHOUSE_DISABLE_FAST_PATH", FAST_PATHS),
         outgoing_ca_bundle=file(env, "GATEHOUSE_OUTGOING_CA_BUNDLE"),
         outgoing_allowed_hosts=hosts(env, "GATEHOUSE_OUTGOING_ALLOWED_HOSTS"),
         mail_server=mail_server(env),
     )
 
 
-# The application at work where there is no context of Flask's: what ``oauth/lane`` answers needs none.
+# The application where no Flask context is pushed: the fast path needs none.
 at_work: ContextVar[Flask | None] = ContextVar("gatehouse application", default=None)
 
 
 def application() -> Flask:
-    """The application that is at work. Raises RuntimeError outside of one."""
-    # Through Flask's proxy each attribute would be looked up three times, and every request asks several times.
-    app: Flask = at_work.get() or current_app._get_current_object()  # type: ignore[attr-defined]
-    return app
+    """Return the current application. Raises RuntimeError outside of one."""
+    return at_work.get() or app_ctx.app
 
 
 def current() -> Config:
-    """The configuration of the application that is at work; operations ask here and know no Flask."""
+    """Return the configuration of the current application; operations, which do not import Flask, call this."""
     config: Config = application().config["GATEHOUSE"]
     return config

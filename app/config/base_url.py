@@ -1,4 +1,4 @@
-"""Where people and programs reach the service: the address, and what may not stand beside it."""
+"""The public URL of the service, and the development switches that must not be set with it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _GOOD_BASE_URL = "it must look like https://id.example.com, without user, path o
 
 
 def is_loopback_url(url: str) -> bool:
-    """Whether the URL's host is this machine itself."""
+    """Return whether the URL's host is a loopback address."""
     host = urlsplit(url).hostname or ""
     if host == "localhost":
         return True
@@ -23,7 +23,7 @@ def is_loopback_url(url: str) -> bool:
 
 
 def check_base_url(base_url: str) -> None:
-    """Raises UnsafeConfiguration for anything but https, or http on the loopback interface."""
+    """Raise UnsafeConfiguration unless the URL is https, or http on the loopback interface."""
     try:
         parts = urlsplit(base_url)
         is_plain = parts.geturl() == f"{parts.scheme}://{parts.netloc}" and parts.port != 0
@@ -33,21 +33,21 @@ def check_base_url(base_url: str) -> None:
         raise UnsafeConfiguration(f"GATEHOUSE_BASE_URL is {base_url!r}; {_GOOD_BASE_URL}")
     if parts.scheme == "http" and not is_loopback_url(base_url):
         raise UnsafeConfiguration(
-            f"GATEHOUSE_BASE_URL is {base_url!r}: plain http beyond this machine shows every secret. "
-            f"Put TLS in front and set GATEHOUSE_BASE_URL=https://{parts.netloc}"
+            f"GATEHOUSE_BASE_URL is {base_url!r}. Plain http exposes every secret on the network. "
+            f"Put a TLS proxy in front and set GATEHOUSE_BASE_URL=https://{parts.netloc}"
         )
 
 
 def check_surroundings(env: Mapping[str, str], base_url: str) -> None:
-    """Raises UnsafeConfiguration for switches of development on a service that others reach (BS-4)."""
+    """Raise UnsafeConfiguration for development switches on a service that others can reach (BS-4)."""
     if is_loopback_url(base_url):
         return
-    # Authlib takes any text for yes, "0" too.
+    # Authlib treats any value as true, even "0".
     for variable, harmless in (
         ("AUTHLIB_INSECURE_TRANSPORT", {""}),
         ("FLASK_DEBUG", {"", "0", "false", "no"}),
     ):
         if env.get(variable, "").lower() not in harmless:
             raise UnsafeConfiguration(
-                f"{variable} is set; it is for development alone. Type: unset {variable}"
+                f"{variable} is set, which is for development only. Type: unset {variable}"
             )

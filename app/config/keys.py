@@ -1,4 +1,4 @@
-"""The keys of the instance: read from the environment or a file, made once where that is safe."""
+"""The keys of the instance, read from the environment or a file, and generated once where that is safe."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .refusal import UnsafeConfiguration
 
 
 def make_key(path: Path) -> bytes:
-    """A fresh 256-bit key in the file, mode 0600; the standing one when another process was first."""
+    """Create a 256-bit key in the file with mode 0600 and return it; return the existing one if there is one."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -23,14 +23,14 @@ def make_key(path: Path) -> bytes:
     try:
         os.link(temporary, path)
     except FileExistsError:
-        pass  # a link appears whole or not at all, and only for the first of several workers
+        pass  # os.link is atomic: only the first of several workers succeeds
     finally:
         os.unlink(temporary)
     return _read_key(path)
 
 
 def key(env: Mapping[str, str], variable: str, path: Path, *, may_make: bool) -> bytes:
-    """The key in the variable, in the file it names, or in ``path``, where it ``may_make`` one."""
+    """Return the key from the variable, from the file it names, or from ``path``, created there if ``may_make``."""
     if variable in env:
         return _parse_key(env[variable], variable)
     named = env.get(f"{variable}_FILE")
@@ -41,13 +41,13 @@ def key(env: Mapping[str, str], variable: str, path: Path, *, may_make: bool) ->
     if named is None and may_make:
         return make_key(path)
     raise UnsafeConfiguration(
-        f"{variable} is missing: there is no file {path}. Create it once and keep a copy: "
+        f"{variable} is not set and the file {path} does not exist. Create it once and keep a copy: "
         f"(umask 077; mkdir -p '{path.parent}'; openssl rand -hex 32 > '{path}')"
     )
 
 
 def previous_key(env: Mapping[str, str], variable: str) -> bytes | None:
-    """The key in the variable or in the file it names; None when neither is set."""
+    """Return the key from the variable or from the file it names; None when neither is set."""
     if variable in env:
         return _parse_key(env[variable], variable)
     named = env.get(f"{variable}_FILE")
@@ -59,7 +59,7 @@ def _read_key(path: Path) -> bytes:
         return _parse_key(path.read_text(), str(path))
     except (OSError, UnicodeDecodeError) as error:
         raise UnsafeConfiguration(
-            f"The key file {path} cannot be read: {type(error).__name__}. Look at its owner and mode."
+            f"The key file {path} cannot be read ({type(error).__name__}). Check its owner and mode."
         ) from error
 
 
@@ -68,8 +68,8 @@ def _parse_key(text: str, source: str) -> bytes:
         key = bytes.fromhex(text.strip())
     except ValueError:
         key = b""
-    # Repeated bytes and counted ones (000102…) are samples of documents; no random key looks so.
+    # Repeated or consecutive bytes (000102…) are examples from documentation, never random keys.
     steps = {(after - before) % 256 for before, after in pairwise(key)}
     if len(key) != 32 or len(set(key)) < 12 or len(steps) < 12:
-        raise UnsafeConfiguration(f"{source} is no 256-bit random key. Make one: openssl rand -hex 32")
+        raise UnsafeConfiguration(f"{source} is not a random 256-bit key. Generate one: openssl rand -hex 32")
     return key

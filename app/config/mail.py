@@ -1,4 +1,4 @@
-"""The mail server: where it is, how the way to it is kept secret, and whom mail comes from."""
+"""The mail server: its location, transport security and sender."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FORM = f"{_URL} must look like smtp://user:password@mail.example.com:587 or smt
 
 @dataclass(frozen=True, slots=True)
 class MailServer:
-    """``security`` is TLS from the first byte, TLS after STARTTLS, which must succeed, or none, on loopback alone."""
+    """``security`` is TLS from the start, required STARTTLS, or none, which is allowed on loopback only."""
 
     host: str
     port: int
@@ -31,7 +31,7 @@ class MailServer:
 
 
 def mail_server(env: Mapping[str, str]) -> MailServer | None:
-    """The mail server of the environment, or None. Raises UnsafeConfiguration, which never repeats the password."""
+    """Return the configured mail server, or None. Raises UnsafeConfiguration, which never contains the password."""
     url = _url(env)
     if not url:
         return None
@@ -44,7 +44,7 @@ def mail_server(env: Mapping[str, str]) -> MailServer | None:
         raise UnsafeConfiguration(_FORM)
     sender = _canonical_email(env.get(_FROM, ""))
     if sender is None or not sender.isascii():
-        raise UnsafeConfiguration(f"{_URL} is set, so {_FROM} must be the address that mail comes from.")
+        raise UnsafeConfiguration(f"{_URL} is set, so {_FROM} must be the sender's email address.")
     is_tls = parts.scheme == "smtps"
     plain: Literal["starttls", "none"] = "none" if is_loopback_url(url) else "starttls"
     return MailServer(
@@ -59,10 +59,10 @@ def mail_server(env: Mapping[str, str]) -> MailServer | None:
 
 
 def _canonical_email(text: str) -> str | None:
-    """What the rule of addresses says.
+    """Return the canonical form of an email address, or None when it is invalid.
 
-    Its file is loaded by itself: the process that starts the workers reads this package and must not import ``app``,
-    or a reload would go on with the code of its own start.
+    The rule's file is loaded by its path: the server's main process reads this package and must not import ``app``,
+    because then a reload would use the code that it started with.
     """
     file_of_rule = Path(__file__).parents[1] / "rules" / "people" / "emails.py"
     spec = importlib.util.spec_from_file_location("gatehouse_emails", file_of_rule)

@@ -1,4 +1,4 @@
-"""How a start ends that must not go on."""
+"""The exception that ends a start with an unsafe configuration."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ EXIT_CONFIGURATION = 78  # EX_CONFIG of sysexits.h
 
 
 class UnsafeConfiguration(SystemExit):
-    """The service must not start like this; the message says what to type. Exits with status 78."""
+    """Ends the start with exit status 78; the message says what to type."""
 
     def __init__(self, message: str) -> None:
         super().__init__(EXIT_CONFIGURATION)

@@ -25,16 +25,13 @@ from app.oauth import (
 )
 from app.oauth.answer import Answer
 from app.oauth.call import Call
-from app.oauth.lane import Lane
+from app.oauth.fast_path import install_fast_path
 from app.oauth.path import take_organization, use_organization_of_path
 from app.rules.tokens.protected_resources import WELL_KNOWN
 
+__all__ = ["install_fast_path", "register"]
+
 _ORGANIZATION = "/organizations/<organization>"
-
-
-def open_lane(app: Flask) -> None:
-    """What machines call all day goes past Flask's request handling; innermost, so before all other layers."""
-    app.wsgi_app = Lane(app, app.wsgi_app)  # type: ignore[method-assign]
 
 
 def register(app: Flask) -> None:

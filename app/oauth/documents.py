@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from app import config
+from app.fast_path.cache import ValidatedCache
 from app.oauth.answer import Answer
 from app.oauth.call import Call
 from app.oauth.discovery import document_of
 from app.operations.directory import lookups
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.grants import signing_keys
-from app.operations.kept_views import KeptViews
 from app.operations.tokens import introspection
 from app.web.headers import program_headers
 
@@ -41,7 +41,7 @@ class _Document:
     headers_alone: tuple[tuple[str, str], ...]
 
 
-_kept: KeptViews[_Document] = KeptViews()
+_kept: ValidatedCache[_Document] = ValidatedCache()
 
 
 def metadata(call: Call) -> Answer:
@@ -67,11 +67,11 @@ def _answer(call: Call, name: str, make: Callable[[OrganizationSnapshot], dict[s
     document = _kept.get(organization.id, settings.base_url, name)
     if document is None:
         # The organization is looked at again: what changed since would make a document that nobody finds out as old.
-        document = _kept.read(
+        document = _kept.load(
             organization.id,
             settings.base_url,
             name,
-            read=lambda: _serialized(
+            load=lambda: _serialized(
                 make(lookups.get_organization_by_id(organization.id, fresh=False)), settings.is_https
             ),
         )

@@ -14,19 +14,17 @@ from app.portal.visit import Answer, Visit, visiting
 from app.rules.errors import Conflict, DomainError, InvalidInput
 from app.web.browser_session import actor_for
 from app.web.forms import field_errors
-from app.web.uploads import hold_place
+from app.web.request_bodies import accept_large_form
 
 _UPLOAD = "portal.logo_upload"
 _PAGE = "/settings/branding/logo"
-# What stands around the file in a form.
-_FORM_BYTES = 64 * 1024
 
 
 @portal.url_value_preprocessor
 def let_pictures_in(endpoint: str | None, values: dict[str, Any] | None) -> None:
-    """The form of the logo may be larger than others, of those alone whom it would not refuse.
+    """Accept the larger form of a logo from users who may change it.
 
-    It is read before any view is asked, for its token: so the place is asked here, before a byte is read.
+    The form is read before any view runs, for its CSRF token, so the limit is set here.
     """
     if endpoint != _UPLOAD or request.method != "POST":
         return
@@ -36,10 +34,7 @@ def let_pictures_in(endpoint: str | None, values: dict[str, Any] | None) -> None
         branding.require_logo_permission(actor, slug)
     except DomainError:
         return
-    hold_place(actor.organization_id)
-    request.max_content_length = branding.MAX_LOGO_BYTES + _FORM_BYTES
-    # Werkzeug holds what it has not parsed against this too, and reads 64 KiB at a time.
-    request.max_form_memory_size = 4 * _FORM_BYTES
+    accept_large_form(branding.MAX_LOGO_BYTES)
 
 
 @portal.get("/portal/<organization>/settings/branding/logo")

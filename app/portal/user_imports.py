@@ -21,21 +21,19 @@ from app.rules.errors import Conflict, DomainError, Forbidden, InvalidInput, Not
 from app.rules.users.user_import import CSV_FIELDS, MAX_FILE_BYTES, MAX_ROWS, format_of_name
 from app.web.browser_session import actor_for
 from app.web.forms import field_errors, text
-from app.web.uploads import hold_place
+from app.web.request_bodies import accept_large_form
 
 FIRST_ERRORS = 20
 RELOADED_EVERY_SECONDS = 3
 _LISTING = "portal imports"
 _UPLOAD = "portal.import_upload"
-# What stands around the file in a form.
-_FORM_BYTES = 64 * 1024
 
 
 @portal.url_value_preprocessor
 def let_files_in(endpoint: str | None, values: dict[str, Any] | None) -> None:
-    """The form of an import may be larger than others, of those alone whom the import would not refuse.
+    """Accept the larger form of an import from users who may import.
 
-    It is read before any view is asked, for its token: so the place is asked here, before a byte is read.
+    The form is read before any view runs, for its CSRF token, so the limit is set here.
     """
     if endpoint != _UPLOAD or request.method != "POST":
         return
@@ -44,10 +42,7 @@ def let_files_in(endpoint: str | None, values: dict[str, Any] | None) -> None:
         uploads.validate_import_options(actor)
     except (Forbidden, NotFound):
         return
-    hold_place(actor.organization_id)
-    request.max_content_length = MAX_FILE_BYTES + _FORM_BYTES
-    # Werkzeug holds what it has not parsed against this too, and reads 64 KiB at a time.
-    request.max_form_memory_size = 4 * _FORM_BYTES
+    accept_large_form(MAX_FILE_BYTES)
 
 
 @portal.get("/portal/<organization>/users/imports")

@@ -7,6 +7,7 @@ from werkzeug.middleware.proxy_fix import ProxyFix
 
 from app.config import Config
 from app.web import (
+    body_deadline,
     browser_session,
     error_pages,
     failed_requests,
@@ -14,7 +15,6 @@ from app.web import (
     health,
     languages,
     request_log,
-    uploads,
     wording,
 )
 
@@ -34,8 +34,8 @@ def register(app: Flask, config: Config) -> None:
         health,
         error_pages,
         wording,
+        body_deadline,
         request_log,
         failed_requests,
-        uploads,
     ):
         part.register(app)

@@ -14,7 +14,7 @@ import time
 from flask import Flask
 
 from app.config import Config
-from app.operations import view_changes
+from app.fast_path import cache_invalidation
 from app.operations.audit import webhook_deliveries
 from app.operations.audit.chain import ChainHead, seal_pending_events
 from app.operations.clients import credential_revocation, logos
@@ -66,10 +66,10 @@ def _follow(app: Flask) -> None:
     with app.app_context():
         while True:
             try:
-                view_changes.follow()
+                cache_invalidation.poll()
             except Exception:  # noqa: BLE001 - until it hears again, this process trusts no view for long
                 _log.debug("changes could not be read", exc_info=True)
-            pause.wait(view_changes.FOLLOWED_EVERY_SECONDS)
+            pause.wait(cache_invalidation.POLL_SECONDS)
 
 
 def _dispatch(app: Flask, dispatcher: Dispatcher) -> None:

@@ -1,4 +1,4 @@
-"""The Basic header, read strictly: its halves are form-encoded first (RFC 6749 section 2.3.1)."""
+"""The Basic authorization header, whose two parts are form-encoded (RFC 6749 section 2.3.1)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import unquote_plus
 
 
 def read_basic(header: str) -> tuple[str, str] | None:
-    """(name, secret) of an ``Authorization: Basic`` header, or None when it is none."""
+    """Return (name, secret) of an ``Authorization: Basic`` header, or None when it is malformed."""
     scheme, _, encoded = header.partition(" ")
     if scheme.lower() != "basic":
         return None

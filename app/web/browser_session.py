@@ -38,12 +38,12 @@ def register(app: Flask) -> None:
     app.config["WTF_CSRF_FIELD_NAME"] = _FIELD
     refuse_other_sites(app)
     csrf.init_app(app)
+    # Flask-Login's remember cookie is not used (SS-1). No request can carry a cookie with a semicolon in its name.
+    app.config["REMEMBER_COOKIE_NAME"] = "remember;unused"
     # In the context of each template it would look up all sign-ins of the browser, on the error page too.
     login_manager.init_app(app, add_context_processor=False)
     login_manager.session_protection = None
     login_manager.request_loader(_load_user)
-    # Its remember cookie is not used; without this line each answer would read the session to look for it.
-    app.after_request_funcs[None].remove(login_manager._update_remember_cookie)
 
 
 def session_for(organization_id: str) -> SessionRecord | None:

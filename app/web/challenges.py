@@ -1,4 +1,4 @@
-"""What a refused caller of a resource must show (RFC 6750 section 3, RFC 9449 section 7.1, RFC 9470 section 3)."""
+"""``WWW-Authenticate`` challenges (RFC 6750 section 3, RFC 9449 section 7.1, RFC 9470 section 3)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _ALGS = f'algs="{" ".join(ALGORITHMS)}"'
 
 
 def challenges(resource: str, why: Mapping[str, str], *, by_dpop: bool) -> list[str]:
-    """The values of ``WWW-Authenticate``, one a header.
+    """Return the values of the ``WWW-Authenticate`` headers.
 
     ``resource`` are the parameters that describe it (``realm="…"``), ``why`` those that tell the error, none of it
     user text; ``by_dpop`` says that the caller presented its token so. Others are told that DPoP is an answer too.

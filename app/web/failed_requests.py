@@ -1,4 +1,4 @@
-"""Refused requests on their way to the log: taken in at once, written by a thread of their own, never waited for."""
+"""Queue of rejected requests, which a background thread writes to the failed-request log."""
 
 from __future__ import annotations
 
@@ -14,60 +14,60 @@ from app.config import application
 from app.operations.audit.failed_requests import RejectedRequest, store_rejected_requests
 from app.rules.actor import Actor
 
-MOST_WAITING = 1_000
-MOST_AT_ONCE = 100
-# What anybody who knows a client_id can have written: so much of one cause, and so much in all.
-MOST_OF_A_CAUSE_PER_HOUR = 100
-MOST_OF_AN_ORGANIZATION_PER_HOUR = 1_000
+MAX_QUEUED = 1_000
+MAX_BATCH = 100
+# Anyone who knows a client_id can cause entries, so they are limited per cause and in total.
+MAX_PER_CAUSE_PER_HOUR = 100
+MAX_PER_ORGANIZATION_PER_HOUR = 1_000
 _HOUR_SECONDS = 3600.0
 _PAUSE_SECONDS = 0.5
 _log = logging.getLogger("gatehouse.failed_requests")
 
 
 class FailedRequests:
-    """What waits in this process. Past its bounds a refusal is dropped: the request log has its line anyway."""
+    """The queue of this process. Beyond its limits entries are dropped; the request log has them anyway."""
 
     def __init__(self) -> None:
-        self._waiting: deque[RejectedRequest] = deque(maxlen=MOST_WAITING)
+        self._waiting: deque[RejectedRequest] = deque(maxlen=MAX_QUEUED)
         self._counts: Counter[tuple[str, ...]] = Counter()
         self._counting_since = time.monotonic()
         self._something = threading.Event()
 
     def add(self, refused: RejectedRequest) -> None:
-        """It waits to be written; what waited longest goes when there is too much. Never fails, never blocks."""
+        """Add an entry; the oldest one is dropped when the queue is full. Never fails, never blocks."""
         self._waiting.append(refused)
         self._something.set()
 
     def write_waiting(self) -> int:
-        """What waits is written; returns how many entries. Raises what the database raises."""
+        """Write all queued entries and return their number. Raises the database's errors."""
         written = 0
         while self._waiting:
-            taken = [self._waiting.popleft() for _ in range(min(len(self._waiting), MOST_AT_ONCE))]
+            taken = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_BATCH))]
             written += store_rejected_requests(Actor.system("", "failed requests"), taken)
         return written
 
     def wait(self) -> None:
-        """Something waits to be written, and whatever came with it: a burst is one transaction and not a hundred."""
+        """Block until there is an entry, and a moment longer, so that a burst is written in one transaction."""
         self._something.wait()
         time.sleep(_PAUSE_SECONDS)
         self._something.clear()
 
     def forget(self) -> None:
-        """Nothing waits, nothing was counted."""
+        """Clear the queue and the counters."""
         self._waiting.clear()
         self._counts.clear()
 
     def has_room(self, client: tuple[str, UUID], cause: str) -> bool:
-        """Whether one more of the client and cause is kept within this hour; it is counted."""
+        """Count one more entry and return whether the client and cause are still below this hour's limits."""
         tick = time.monotonic()
-        if tick - self._counting_since > _HOUR_SECONDS or len(self._counts) > MOST_WAITING * 20:
+        if tick - self._counting_since > _HOUR_SECONDS or len(self._counts) > MAX_QUEUED * 20:
             self._counts.clear()
             self._counting_since = tick
         organization_id, client_id = client
         kind, all_of_it = (organization_id, str(client_id), cause), (organization_id,)
         if (
-            self._counts[kind] >= MOST_OF_A_CAUSE_PER_HOUR
-            or self._counts[all_of_it] >= MOST_OF_AN_ORGANIZATION_PER_HOUR
+            self._counts[kind] >= MAX_PER_CAUSE_PER_HOUR
+            or self._counts[all_of_it] >= MAX_PER_ORGANIZATION_PER_HOUR
         ):
             return False
         self._counts[kind] += 1
@@ -76,23 +76,23 @@ class FailedRequests:
 
 
 def register(app: Flask) -> None:
-    """Faces have a place to hand refusals to."""
+    """Create the application's queue."""
     app.extensions["failed_requests"] = FailedRequests()
 
 
 def write_for_ever(app: Flask) -> None:
-    """What refusals leave is written as it comes; the work of a thread that ends with the process."""
+    """Write queued entries until the process ends; the body of a background thread."""
     waiting: FailedRequests = app.extensions["failed_requests"]
     while True:
         waiting.wait()
         with app.app_context():
             try:
                 waiting.write_waiting()
-            except Exception:  # noqa: BLE001 - what was taken is lost, and the thread must be there for the next
-                _log.warning("failed requests could not be kept", exc_info=True)
+            except Exception:  # noqa: BLE001 - these entries are lost, but the thread must continue
+                _log.warning("failed requests could not be written", exc_info=True)
 
 
 def failed_requests() -> FailedRequests:
-    """The application's own."""
+    """Return the queue of the current application."""
     found: FailedRequests = application().extensions["failed_requests"]
     return found

@@ -1,4 +1,4 @@
-"""Headers of every answer: what a page may load, who may frame or cache it, and what it tells the next one."""
+"""Security headers of every response: content policy, framing, caching and referrer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _HSTS = "max-age=31536000; includeSubDomains"
 
 
 def page_class(kind: PageClass) -> Callable[[View], View]:
-    """A decorator: the view's pages are of the class.
+    """Decorate a view with the class of its pages.
 
     ``portal`` and ``account`` pages post to ourselves alone. ``flow`` pages are those whose form may end at a
     client: Chromium holds ``form-action`` against the whole redirect chain of a form and would silently cancel
@@ -44,9 +44,9 @@ def page_class(kind: PageClass) -> Callable[[View], View]:
 
 @functools.cache
 def program_headers(is_https: bool) -> tuple[tuple[str, str], ...]:
-    """All headers of an answer to a program, to be given to its Response at once.
+    """Return all headers of a response to a program, to be passed to its Response together.
 
-    Setting them one by one costs the token endpoints more than everything else in this module.
+    Setting them one by one would cost the token endpoints more than everything else in this module.
     """
     headers = [
         ("X-Content-Type-Options", "nosniff"),
@@ -62,12 +62,12 @@ def program_headers(is_https: bool) -> tuple[tuple[str, str], ...]:
 
 
 def page_policy(form_action: str) -> str:
-    """The Content-Security-Policy of a page whose forms go to these sources (CSP 3 section 6.4.1)."""
+    """Return the Content-Security-Policy of a page whose forms submit to these sources (CSP 3 section 6.4.1)."""
     return f"{_POLICY}; form-action {form_action}"
 
 
 def register(app: Flask) -> None:
-    """Every answer carries them; what a view set itself stays."""
+    """Add the headers to every response; headers that a view has set are kept."""
     config: Config = app.config["GATEHOUSE"]
     app.after_request(lambda response: _harden(app, config, response))
 
@@ -108,5 +108,5 @@ def _class_of_page(app: Flask) -> PageClass:
         return chosen
     if request.blueprint == "portal":
         return "portal"
-    # Anything else may stand between a form and a client, an error page too.
+    # Any other page, an error page included, may be between a form and a client.
     return "account" if request.blueprint == "account" else "flow"

@@ -1,4 +1,4 @@
-"""Health: ``/healthz`` says that the process lives, ``/readyz`` that it can do its work. Neither tells a version."""
+"""Health checks: ``/healthz`` for the process, ``/readyz`` for what it depends on. Neither tells a version."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _log = logging.getLogger("gatehouse.health")
 
 @blueprint.get("/healthz")
 def alive() -> Response:
-    """200 without asking anything else: restarting this process would not mend a database."""
+    """Respond 200 without checking anything else: restarting this process would not repair a database."""
     return _no_store(jsonify(success=True, data="alive"))
 
 
 @blueprint.get("/readyz")
 def ready() -> Response:
-    """200 while requests can be served; else 503 in the envelope, with Retry-After."""
+    """Respond 200 while requests can be served, otherwise 503 with Retry-After."""
     try:
         require_database_ready()
     except Unavailable as refusal:
@@ -46,5 +46,5 @@ def _no_store(answer: Response) -> Response:
 
 
 def register(app: Flask) -> None:
-    """Both answer at the top of the address space."""
+    """Add both routes at the root of the URL space."""
     app.register_blueprint(blueprint)

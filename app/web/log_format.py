@@ -1,4 +1,4 @@
-"""Logs: one JSON object a line, secrets taken out before any handler sees them (LG-1, LG-2, LG-3)."""
+"""Logs: one JSON object per line, with secrets removed before any handler sees them (LG-1, LG-2, LG-3)."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _plain_factory = logging.LogRecord
 
 
 def redacting_record(*args: Any, **kwargs: Any) -> logging.LogRecord:
-    """A log record whose text, arguments merged and traceback included, holds no secret.
+    """Create a log record whose message and traceback contain no secret.
 
-    It stands where records are made and not in a handler, since Authlib logs whole tokens at DEBUG and any
-    library or test may add a handler of its own. A record without a secret keeps its arguments.
+    Secrets are removed when records are created and not in a handler, because Authlib logs whole tokens at DEBUG and
+    any library or test may add a handler. A record without a secret keeps its arguments.
     """
     record = _plain_factory(*args, **kwargs)
     try:
         text = record.getMessage()
-    except (TypeError, ValueError, KeyError) as error:  # A broken format string must not break who logs.
+    except (TypeError, ValueError, KeyError) as error:  # A broken format string must not raise in the caller.
         text = f"{record.msg} (arguments do not fit: {type(error).__name__})"
         record.msg, record.args = redact(text), ()
         return record
@@ -36,7 +36,7 @@ def redacting_record(*args: Any, **kwargs: Any) -> logging.LogRecord:
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line; control characters and everything beyond ASCII escaped, times in UTC."""
+    """One JSON object per line, in ASCII with escapes, with times in UTC."""
 
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
@@ -57,7 +57,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class _Stderr(logging.StreamHandler):
-    """Writes to the standard error of the moment, which a test may have replaced."""
+    """Writes to the current sys.stderr, which a test may have replaced."""
 
     def __init__(self) -> None:
         super().__init__(sys.stderr)
@@ -71,12 +71,12 @@ _traceback = logging.Formatter()
 
 
 def configure_logging(level: str) -> None:
-    """Every log of the process goes to standard error as JSON at ``level`` and above. Repeating is harmless."""
+    """Send all logs of the process to standard error as JSON, at ``level`` and above. May be called again."""
     logging.setLogRecordFactory(redacting_record)
-    # Of Alembic's notes only those that tell of a change: it prints two more whenever it is asked anything.
+    # Of Alembic's messages only those about a migration: it logs two more at every call.
     migrations = logging.getLogger("alembic.runtime.migration")
     migrations.filters = [lambda record: record.levelno > logging.INFO or record.msg.startswith("Running")]
-    # It tells of seven plugins of its own at each command.
+    # It logs seven plugins at each command.
     logging.getLogger("alembic.runtime.plugins").setLevel(logging.WARNING)
     root = logging.getLogger()
     root.setLevel(level.upper())

@@ -1,8 +1,8 @@
-"""Request ids and the request log: every answer names its request, and every request is one JSON line.
+"""Request IDs and the request log: one JSON line per request.
 
-A WSGI layer around Flask, so that answers Flask never sees the inside of (400 for a foreign Host, 500) have
-their line too. The line costs about 10 microseconds; it holds the path without its query, since codes and
-tokens travel there.
+This is a WSGI middleware around Flask, so that responses that Flask's own hooks never see (400 for an unknown Host,
+500) are logged too. A line costs about 10 microseconds. It contains the path without its query, which may carry codes
+and tokens.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ if TYPE_CHECKING:
 
 ID = "gatehouse.request_id"
 FACTS = "gatehouse.request_facts"
-_LONGEST_PATH = 512
+_MAX_PATH = 512
 
 
 def request_id() -> str | None:
-    """The id of the request that is being answered, ``req_…``; None outside one."""
+    """Return the ID of the current request, ``req_…``, or None."""
     return request.environ.get(ID) if has_request_context() else None
 
 
 def note(**facts: str | None) -> None:
-    """Add to this request's line who asked: ``organization``, ``client`` or ``actor``. Public ids alone."""
+    """Add ``organization``, ``client`` or ``actor`` to the log line of this request. Only public IDs are allowed."""
     request.environ.setdefault(FACTS, {}).update(facts)
 
 
 class RequestLog:
-    """The WSGI application with ids on every answer and, when ``enabled``, a line for every request."""
+    """WSGI middleware that adds the ID to every response and, when ``enabled``, logs every request."""
 
     def __init__(self, application: WSGIApplication, enabled: bool = True) -> None:
         self.application = application
         self.enabled = enabled
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        # Always our own: a caller's id would let one log line pretend to be another's.
+        # Never taken from the caller, who could otherwise forge log lines.
         environ[ID] = name = new_public_id("req")
         status = "500 "
         started = time.perf_counter()
@@ -70,9 +70,9 @@ def _write(environ: WSGIEnvironment, name: str, status: str, milliseconds: float
     now = time.time()
     seconds = int(now)
     path = environ.get("PATH_INFO", "")
-    if len(path) > _LONGEST_PATH:
-        path = path[:_LONGEST_PATH] + "..."
-    if "gth_" in path or "eyJ" in path:  # An invitation's link, a token pasted into an address bar.
+    if len(path) > _MAX_PATH:
+        path = path[:_MAX_PATH] + "..."
+    if "gth_" in path or "eyJ" in path:  # An invitation link, or a token pasted into the URL.
         path = redact(path)
     facts = environ.get(FACTS)
     extra = "".join(f',"{key}":{quoted(value)}' for key, value in facts.items() if value) if facts else ""
@@ -87,7 +87,7 @@ _last_date = (0, "")
 
 
 def _date(seconds: int) -> str:
-    """The second as RFC 3339 has it; formatted once a second."""
+    """Return the time in RFC 3339 format; formatted once per second."""
     global _last_date
     known, text = _last_date
     if known != seconds:
@@ -97,7 +97,7 @@ def _date(seconds: int) -> str:
 
 
 def register(app: Flask) -> None:
-    """Every answer has ``X-Request-Id``, every request a line unless switched off; logs are JSON without secrets."""
+    """Add ``X-Request-Id`` to every response, log every request unless disabled, and configure logging."""
     config: Config = app.config["GATEHOUSE"]
     configure_logging(config.log_level)
     app.wsgi_app = RequestLog(app.wsgi_app, config.request_log)  # type: ignore[method-assign]

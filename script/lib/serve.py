@@ -1,73 +1,55 @@
-"""What script/server does once .venv stands: keys, migrations, where to click; then Granian serves.
+"""What script/server does once .venv is installed: create keys, migrate, print where to click, and run Granian.
 
-This process never imports the application, except in a child that prepares a first start: on SIGHUP it forks new
-workers, and those import the code of that moment. It also makes the usual start one import shorter. The libraries
-under the application it does import, once for all workers.
+This process never imports the application, except in a child that prepares the first start: on SIGHUP it forks new
+workers, and those import the code as it is then. It does import the libraries, once for all workers.
 """
 
 from __future__ import annotations
 
 import argparse
+import compileall
 import importlib.util
 import os
 import signal
+import subprocess
 import sys
 import time
-import traceback
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from beforehand import compile_code, load_libraries
 from granian.constants import HTTPModes, Interfaces
 from granian.log import LogLevels
 from granian.server import Server
-from standing import stands
+from installation import is_ready
 
 ROOT = Path(__file__).resolve().parents[2]
-# A worker that is told to end finishes the requests it has begun, for at most so long.
+# How long a worker that is stopped may take to finish the requests it has begun.
 GRACE_SECONDS = 30
-# Between the start of a new worker and the end of the one before, at a reload; at least.
-SECONDS_BETWEEN = 3.5
-# The code of a reload makes an application within so long, or is not taken.
-SECONDS_TO_LOAD = 60.0
-
-
-class Supervisor(Server):
-    """Granian's main process, which keeps the workers that serve when the code to reload does not even load.
-
-    It would start new workers, end the old ones a few seconds later without looking, and then end itself. How long a
-    worker takes to stand is known from the try, so that on a busy machine nobody ends before the successor serves.
-    """
-
-    def signal_handler_reload(self, *args: Any, **kwargs: Any) -> None:
-        begun = time.monotonic()
-        # A signal to end is taken while it is tried, but acted on after: so the try ends with it.
-        if loads(lambda: self.interrupt_signal):
-            self.respawn_interval = max(SECONDS_BETWEEN, 3 * (time.monotonic() - begun))
-            super().signal_handler_reload(*args, **kwargs)
-        else:
-            say("Not reloaded: the code as it is now does not start. The workers of before go on serving.")
+# At a reload, the least time between the start of a new worker and the end of the one it replaces.
+RESPAWN_SECONDS = 3.5
+# New code must have loaded within this time, or it is not used.
+LOAD_SECONDS = 60.0
 
 
 def main() -> None:
     options = parse(sys.argv[1:])
     os.chdir(ROOT)
     sys.path.insert(0, str(ROOT))
-    # People click on what is printed, so it names the port that is served; a setting that was given wins.
+    # People click on the URL that is printed, so its port is the one that is served. A given setting has priority.
     os.environ.setdefault("GATEHOUSE_BASE_URL", f"http://127.0.0.1:{options.port}")
     config = read_configuration()
-    compile_code(ROOT)
-    load_libraries()
-    if options.demo or not stands(
+    compile_code()
+    if "preload" not in config.disabled_fast_paths:
+        load_file("gatehouse_preload", ROOT / "app" / "fast_path" / "preload.py").load_libraries()
+    if options.demo or not is_ready(
         config.database_url, ROOT / "migrations" / "versions", partial(open_data_key, config.master_key)
     ):
-        in_child(prepare, options.demo)
-    say(f"Gatehouse serves {config.base_url}  (portal: {config.base_url}/portal)")
-    let_workers_end_at_once()
-    Supervisor(
+        run_in_child(prepare, options.demo)
+    say(f"Gatehouse is running at {config.base_url} (portal: {config.base_url}/portal)")
+    stop_starting_workers_at_once()
+    server = Server(
         "wsgi:app",
         address=options.host,
         port=options.port,
@@ -75,66 +57,72 @@ def main() -> None:
         http=HTTPModes.http1,
         websockets=False,
         workers=options.workers,
-        blocking_threads=options.threads,
+        blocking_threads=options.threads + config.LATE_THREADS,
         respawn_failed_workers=True,
+        respawn_interval=RESPAWN_SECONDS,
         workers_kill_timeout=GRACE_SECONDS,
-        # Its only warning is that there are more threads than cores, which is meant: they wait for commits.
+        # Its only warning is that there are more threads than cores, which is intended: they wait for the database.
         log_level=LogLevels.error,
-    ).serve(target_loader=load_application, wrap_loader=False)
+    )
+    server.on_startup(partial(check_code_before_reload, server))
+    server.serve(target_loader=load_application, wrap_loader=False)
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="script/server", description="Serves Gatehouse.")
+    parser = argparse.ArgumentParser(prog="script/server", description="Run Gatehouse.")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
     parser.add_argument("--port", type=int, default=8000, help="port to listen on (default 8000)")
     parser.add_argument("--workers", type=int, default=2, help="processes (default 2)")
     parser.add_argument(
-        "--threads",
-        type=int,
-        default=8,
-        help="requests at a time in each process (default 8); files may hold 4 of them",
+        "--threads", type=int, default=8, help="concurrent requests in each process (default 8)"
     )
     parser.add_argument(
-        "--demo", action="store_true", help="fill the organization acme and print its sign-ins"
+        "--demo", action="store_true", help="create the demo organization acme and print its sign-ins"
     )
     return parser.parse_args(arguments)
 
 
 def read_configuration() -> Any:
-    """The checked settings, with keys made at the first start; an unsafe one ends the start with its message."""
-    module = load_package(ROOT / "app" / "config")
+    """Return the checked settings; the first start creates the keys. An unsafe setting ends the start."""
+    module = load_file(
+        "gatehouse_config",
+        ROOT / "app" / "config" / "__init__.py",
+        submodule_search_locations=[str(ROOT / "app" / "config")],
+    )
     try:
         return module.load()
-    except module.UnsafeConfiguration as refusal:
-        say(str(refusal))
+    except module.UnsafeConfiguration as error:
+        say(str(error))
         raise
 
 
-def load_package(folder: Path) -> ModuleType:
-    """One package of the application without the application around it; it imports its own modules alone."""
-    return load_file("gatehouse_config", folder / "__init__.py", submodule_search_locations=[str(folder)])
-
-
 def load_file(name: str, path: Path, **options: Any) -> ModuleType:
-    """One module of the application, under a name of its own."""
+    """Import one module of the application under another name, without the application around it."""
     spec = importlib.util.spec_from_file_location(name, path, **options)
     if spec is None or spec.loader is None:
         raise SystemExit(f"{path} is missing")
     module = importlib.util.module_from_spec(spec)
-    # Its dataclasses and its modules look it up by name.
+    # Its dataclasses and submodules look it up by name.
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
 
 
+def compile_code() -> None:
+    """Compile the application once where byte code can be written, instead of once in each worker."""
+    if os.access(ROOT / "app", os.W_OK):
+        compileall.compile_dir(ROOT / "app", quiet=2)
+        compileall.compile_file(ROOT / "wsgi.py", quiet=2)
+
+
 def open_data_key(master_key: bytes, organization_id: str, wrapped: bytes) -> None:
-    """Raises when another master key wrapped it: the workers must not begin with this one (KY-6)."""
+    """Raise when the data key was wrapped by another master key: workers must not start with this one (KY-6)."""
     sealing = load_file("gatehouse_sealing", ROOT / "app" / "rules" / "sealing.py")
     sealing.unwrap_data_key(master_key, organization_id, wrapped)
 
 
 def prepare(with_demo: bool) -> None:
-    """The schema is the newest, and somebody is told where to click."""
+    """Migrate the schema, and print the setup link or the demo's sign-ins."""
     from app import create_app
     from app.cli.start import before_serving
 
@@ -142,50 +130,8 @@ def prepare(with_demo: bool) -> None:
         before_serving(with_demo=with_demo)
 
 
-def loads(is_told_to_end: Callable[[], bool] = lambda: False) -> bool:
-    """Whether the code of this moment makes an application, tried in a process of its own; why not is printed.
-
-    No longer than SECONDS_TO_LOAD: nobody respawns workers meanwhile. Not either once ``is_told_to_end``.
-    """
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            # As the command line does: no thread begins to work.
-            os.environ["FLASK_RUN_FROM_CLI"] = "true"
-            load_application()
-            status = 0
-        except BaseException:  # noqa: BLE001  # whatever it is, it is printed and the answer is no
-            traceback.print_exc()
-        finally:
-            sys.stderr.flush()
-            # Nothing of the main process is tidied up from here: its workers are not this one's.
-            os._exit(status)
-    status_of_child = ended(child, SECONDS_TO_LOAD, is_told_to_end)
-    if status_of_child is not None:
-        return status_of_child == 0
-    os.kill(child, signal.SIGKILL)
-    # What waits for a disk dies only when that answers.
-    ended(child, 1)
-    if not is_told_to_end():
-        say(f"The code as it is now has not started within {SECONDS_TO_LOAD:g} seconds: it hangs, or waits.")
-    return False
-
-
-def ended(child: int, seconds: float, is_told_to_end: Callable[[], bool] = lambda: False) -> int | None:
-    """How the child ended, as ``os.waitpid`` says it; None when it has not within so long, or nobody waits for it."""
-    until = time.monotonic() + seconds
-    while True:
-        found, status = os.waitpid(child, os.WNOHANG)
-        if found:
-            return status
-        if is_told_to_end() or time.monotonic() >= until:
-            return None
-        time.sleep(0.02)
-
-
-def in_child(work: Any, *arguments: Any) -> None:
-    """The work was done by a process of its own; its failure is ours."""
+def run_in_child(work: Any, *arguments: Any) -> None:
+    """Run the function in a process of its own; end this one if it fails."""
     child = os.fork()
     if child == 0:
         try:
@@ -204,28 +150,71 @@ def in_child(work: Any, *arguments: Any) -> None:
         raise SystemExit(os.waitstatus_to_exitcode(status))
 
 
-def let_workers_end_at_once() -> None:
-    """A worker that is told to end before Granian's handlers stand in it ends.
+def check_code_before_reload(server: Server) -> None:
+    """Pass SIGHUP on to Granian only when the new code starts; called once Granian's signal handlers are installed.
 
-    From its first moment it would have the main process's handlers, which swallow the signal, and would then serve
-    until it is killed. What is sent while it is being forked waits until it has its own.
+    Granian would start new workers and end the old ones a few seconds later, whether or not the new ones serve.
     """
-    told = (signal.SIGTERM, signal.SIGINT)
+    reload, is_stopping = signal.getsignal(signal.SIGHUP), False
 
-    def be_mortal() -> None:
-        for number in told:
+    def check_and_reload(number: int, frame: Any) -> None:
+        started = time.monotonic()
+        if starts(lambda: is_stopping):
+            # On a busy machine a worker takes longer to start than usual.
+            server.respawn_interval = max(RESPAWN_SECONDS, 2 * (time.monotonic() - started))
+            reload(number, frame)  # type: ignore[operator, misc]
+        else:
+            say("Not reloaded: the new code does not start. The workers continue with the code they have.")
+
+    def stop(previous: Any, number: int, frame: Any) -> None:
+        nonlocal is_stopping
+        is_stopping = True
+        previous(number, frame)
+
+    signal.signal(signal.SIGHUP, check_and_reload)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, partial(stop, signal.getsignal(number)))
+
+
+def starts(is_stopping: Any) -> bool:
+    """Return whether the code as it is now creates an application within LOAD_SECONDS; tried in another process."""
+    # As on the command line, no background thread is started.
+    environ = os.environ | {"FLASK_RUN_FROM_CLI": "true"}
+    check = subprocess.Popen([sys.executable, "-c", "from wsgi import app"], cwd=ROOT, env=environ)
+    deadline = time.monotonic() + LOAD_SECONDS
+    while check.poll() is None:
+        if is_stopping() or time.monotonic() > deadline:
+            check.kill()
+            check.wait()
+            say(f"The new code was stopped before it had started; it has {LOAD_SECONDS:g} seconds.")
+            return False
+        time.sleep(0.02)
+    return check.returncode == 0
+
+
+def stop_starting_workers_at_once() -> None:
+    """Let a worker that is stopped before it has installed Granian's signal handlers end at once.
+
+    It inherits the main process's handlers, which would only set a flag, and would serve until it is killed. A signal
+    that arrives during the fork is delivered once the worker has handlers of its own.
+    """
+    stopping = (signal.SIGTERM, signal.SIGINT)
+
+    def reset_handlers() -> None:
+        for number in stopping:
             signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, told)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, stopping)
 
     os.register_at_fork(
-        before=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, told),
-        after_in_parent=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, told),
-        after_in_child=be_mortal,
+        before=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, stopping),
+        after_in_parent=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, stopping),
+        after_in_child=reset_handlers,
     )
 
 
 def load_application() -> Any:
-    """The WSGI application, in a worker that has just begun."""
+    """Return the WSGI application, in a new worker."""
     from wsgi import app
 
     return app

@@ -11,7 +11,7 @@ from flask.testing import FlaskClient
 from sqlalchemy import event
 
 from app.database import engines
-from app.operations import statements, view_changes
+from app.fast_path import cache_invalidation, compiled_query
 from tests.account.conftest import Visitor
 from tests.bench.scenarios import basic, credentials_of
 
@@ -22,7 +22,7 @@ Count = Callable[[Callable[[], Any]], int]
 def count(app: Flask, monkeypatch: pytest.MonkeyPatch) -> Iterator[Count]:
     """Counts the statements of what it calls, the second time; savepoints left out."""
     asked: list[str] = []
-    compiled_run = statements._run
+    compiled_run = compiled_query._run
 
     def note(_connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
         asked.append(statement)
@@ -34,13 +34,13 @@ def count(app: Flask, monkeypatch: pytest.MonkeyPatch) -> Iterator[Count]:
     def counted(act: Callable[[], Any]) -> int:
         # As the follower of a serving process does: what is cached from now on is known to be current.
         with app.app_context():
-            view_changes.follow()
+            cache_invalidation.poll()
         act()
         asked.clear()
         act()
         return len([text for text in asked if "SAVEPOINT" not in text and not text.startswith("BEGIN")])
 
-    monkeypatch.setattr(statements, "_run", run)
+    monkeypatch.setattr(compiled_query, "_run", run)
     with app.app_context():
         both = engines()
     for engine in both:

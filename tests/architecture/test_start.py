@@ -18,10 +18,9 @@ RARE = (
     *("app.api.openapi.document", "babel.units", "requests", "http.cookiejar"),
 )
 _SAY = """
-import gc, json, os, sys
-sys.path[:0] = [{lib!r}, {root!r}]
-import beforehand
-beforehand.load_libraries()
+import gc, json, os, runpy, sys
+sys.path[:0] = [{root!r}]
+runpy.run_path("app/fast_path/preload.py")["load_libraries"]()
 shared, kept = set(sys.modules), gc.get_freeze_count()
 from wsgi import app
 print(json.dumps({{
@@ -37,14 +36,14 @@ os._exit(0)
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What a worker of script/server has loaded when it is ready."""
-    code = _SAY.format(lib=str(ROOT / "script" / "lib"), root=str(ROOT))
+    code = _SAY.format(root=str(ROOT))
     environ = {
         "GATEHOUSE_INSTANCE": str(tmp_path_factory.mktemp("instance")),
         "GATEHOUSE_LOG_LEVEL": "error",
         "PATH": os.environ["PATH"],
     }
     done = subprocess.run(
-        [sys.executable, "-c", code], env=environ, capture_output=True, check=True, timeout=60
+        [sys.executable, "-c", code], cwd=ROOT, env=environ, capture_output=True, check=True, timeout=60
     )
     loaded: dict[str, Any] = json.loads(done.stdout)
     return loaded
@@ -57,7 +56,7 @@ def test_rare_libraries_are_not_loaded_at_start(start: dict[str, Any], name: str
 
 
 def test_libraries_are_loaded_before_the_fork(start: dict[str, Any]) -> None:
-    """What a worker imports itself is the application: script/lib/beforehand.py names all else."""
+    """What a worker imports itself is the application: app/fast_path/preload.py lists everything else."""
     own, shared = ({name.partition(".")[0] for name in start[whose]} for whose in ("own", "shared"))
     assert own - shared - sys.stdlib_module_names == {"app", "wsgi"}
     assert not shared & {"app", "wsgi"}

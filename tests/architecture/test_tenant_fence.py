@@ -12,11 +12,11 @@ from sqlalchemy.orm import aliased
 
 from app.database import FENCE
 from app.extensions import db
+from app.fast_path.compiled_query import CompiledQuery
 from app.models.client import Client
 from app.models.grant import Grant
 from app.models.organization import Organization
 from app.models.user import User
-from app.operations.statements import Statement
 from app.tenant_fence import ACROSS, Fence, Unfenced
 from tests.support.servers import ROOT
 
@@ -58,7 +58,7 @@ MEANT_FOR_ALL = {
     "app/operations/store/outbox.py",
     "app/operations/users/deletion.py",
     "app/operations/users/import_runner.py",
-    "app/operations/view_changes.py",
+    "app/fast_path/cache_invalidation.py",
 }
 
 
@@ -75,7 +75,7 @@ def test_tn5_query_without_an_organization_is_refused(context: Flask, statement:
         db.session.execute(statement)
     if statement.is_select:
         with pytest.raises(Unfenced):
-            Statement(statement).rows()
+            CompiledQuery(statement).rows()
     db.session.rollback()
 
 

@@ -1,8 +1,9 @@
 """Keys of what a process remembers begin with the organization's id (TN-9).
 
 Every container that outlives a request is found by its form: made at a module's or an object's beginning, or around a
-function. It is a ``Kept`` or a ``KeptViews``, whose keys begin with the organization by what they are, or it stands
-below: with a key that begins so although it is written by hand, or as the instance's own, with the reason.
+function. It is a ``BoundedCache`` or a ``ValidatedCache``, whose keys begin with the organization by what they are,
+or it is listed below: with a key that begins so although it is written by hand, or as the instance's own, with
+the reason.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-BY_ORGANIZATION = {"Kept", "KeptViews"}
+BY_ORGANIZATION = {"BoundedCache", "ValidatedCache"}
 KEEPING = {
     "Counter", "OrderedDict", "defaultdict", "deque", "dict", "list", "set", "WeakKeyDictionary", "WeakValueDictionary",
     "Lock", "RLock", "Semaphore", "BoundedSemaphore", "Condition", "Places",
 }  # fmt: skip
-ASKING = {"get", "put", "forget", "read"}
+ASKING = {"get", "put", "remove", "load"}
 
 # What is keyed by hand, and the type that says by what; the organization's id is the first part.
 WRITTEN_BY_HAND = {
@@ -29,15 +30,19 @@ WRITTEN_BY_HAND = {
     "operations/maintenance/dispatcher.py:Dispatcher._organizations": "Counter[str]",
     "operations/maintenance/dispatcher.py:Dispatcher._receivers": "set[tuple[str, str]]",
     "web/failed_requests.py:FailedRequests._counts": "Counter[tuple[str, ...]]",
-    "web/uploads.py:_Lines._taken": "set[str]",
-    "web/uploads.py:_Lines._hanging": "dict[tuple[str, object], float]",
 }
 # The instance's own: nothing of one organization can be met by another there.
 OF_THE_INSTANCE = {
     "api/endpoints.py:ENDPOINTS": "the routes of the API, declared at import",
     "api/representations.py:_getters": "by model of the API",
     "rules/shapes.py:_unique_lists": "by model of a request",
-    "operations/bounded.py:Kept._values": "what Kept is made of; its methods ask for the organization first",
+    "fast_path/cache.py:BoundedCache._values": "what BoundedCache is made of; its methods ask for the organization",
+    "fast_path/cache_invalidation.py:_known_changes": "ids of changes that were applied, of any organization",
+    "fast_path/cache_invalidation.py:_mapped": "one file of stamps for each instance folder",
+    "fast_path/cache_invalidation.py:_mapping": "held while the file of stamps is mapped",
+    "fast_path/cache_invalidation.py:_poll_states": "one for each database",
+    "fast_path/compiled_query.py:CompiledQuery._compiled": "SQL texts by dialect",
+    "fast_path/compiled_query.py:_ThreadConnections.by_engine": "a thread's connection to each database",
     "operations/clients/client_keys.py:_change": "a condition; each waiting thread checks its own key",
     "operations/clients/authenticated_client_cache.py:_proven": "found by the digest of the words, which are a secret of one "
     "client; whose it is, is read from what was found and held against the path's organization",
@@ -49,21 +54,16 @@ OF_THE_INSTANCE = {
     "operations/sign_in/passwords.py:_Queue._lock": "held for one addition",
     "operations/sign_in/passwords.py:_hashing": "cores of the machine; the queue before it is shared out",
     "operations/grants/key_rotation.py:_generation_locks": "by organization and algorithm; held while a key is generated",
-    "operations/thread_connections.py:_Held.connections": "a thread's connection to each database",
     "operations/maintenance/dispatcher.py:Dispatcher._lock": "held for one addition",
     "operations/maintenance/dispatcher.py:Dispatcher._turn": "one thread looks for the next message",
     "operations/store/outbox.py:_deliveries": "kinds of messages, written at the start",
     "operations/store/outbox.py:_receiver_types": "kinds of messages, written at the start",
     "operations/store/outbox.py:_to_strangers": "kinds of messages, written at the start",
-    "operations/statements.py:Statement._compiled": "texts of statements by dialect",
-    "operations/view_changes.py:_boards": "one board of stamps for each instance folder",
-    "operations/view_changes.py:_ears": "one for each database",
-    "operations/view_changes.py:_known": "ids of changes that were heard, whosever they are",
-    "operations/view_changes.py:_opening": "held while the board is opened",
     "tenant_fence.py:Fence._good": "texts of statements, without their values",
     "web/failed_requests.py:FailedRequests._waiting": "what waits half a second to be written; counted by organization "
     "before it comes in",
-    "web/uploads.py:_Lines._lock": "held for one addition",
+    "web/body_deadline.py:_direct_slots": "numbers; limits the direct reads of the process",
+    "web/body_deadline.py:_idle_readers": "threads of the process; none keeps anything of a request",
 }
 # What lives as long as a request, a file or a refusal does, and tables that never change.
 SHORT_LIVED = {
@@ -97,7 +97,7 @@ OF_ARGUMENTS = {
 # Jobs of the instance, each done by one process at a time; the import of an organization begins with its id.
 LEASES = {"LEASE", "LEASE_NAME", "AUDIT_LEASE", "job"}
 CACHES = {"cache", "lru_cache"}
-# What the first argument of a Kept or a KeptViews is called, wherever one is asked.
+# What the first argument of a BoundedCache or a ValidatedCache is called, wherever one is asked.
 ORGANIZATIONS = {"organization_id", "organization.id", "client.organization.id", "actor.organization_id"}
 ORGANIZATIONS |= {"parsed[0]", "*key"}
 
@@ -152,7 +152,7 @@ def _assigned(node: ast.AST, where: str, kind: str | None = None) -> Iterator[tu
 
 
 def asked_by(source: str, where: str) -> Iterator[str]:
-    """``place: first argument`` of each use of a Kept or KeptViews that does not begin with an organization."""
+    """``place: first argument`` of each cache use that does not begin with an organization."""
     kept = {
         place.rpartition(":")[2].rpartition(".")[2]
         for place, made_by, _ in places(source, where)
@@ -180,7 +180,9 @@ def test_tn9_containers_are_keyed_by_organization() -> None:
     found = {place: (made_by, kind) for module in modules() for place, made_by, kind in places(*module)}
     loose = {place for place, (made_by, _) in found.items() if made_by not in BY_ORGANIZATION}
     known = WRITTEN_BY_HAND.keys() | OF_THE_INSTANCE.keys() | SHORT_LIVED | OF_ARGUMENTS
-    assert loose - known == set(), "a Kept or a KeptViews, whose keys begin with the organization's id?"
+    assert loose - known == set(), (
+        "a BoundedCache or a ValidatedCache, whose keys begin with the organization's id?"
+    )
     assert known - loose == set(), "these are there no more"
     assert {place: found[place][1] for place in WRITTEN_BY_HAND} == WRITTEN_BY_HAND
     assert all(OF_THE_INSTANCE.values())
@@ -218,5 +220,7 @@ def test_tn9_new_container_is_detected(line: str) -> None:
 
 @pytest.mark.parametrize("first", ["client_id", "(organization_id, client_id)", "address"])
 def test_tn9_key_without_organization_is_detected(first: str) -> None:
-    made = f"_kept: Kept[int] = Kept(10)\ndef find(): return _kept.get({first}, organization_id)"
+    made = (
+        f"_kept: BoundedCache[int] = BoundedCache(10)\ndef find(): return _kept.get({first}, organization_id)"
+    )
     assert len(list(asked_by(made, "new.py"))) == 1

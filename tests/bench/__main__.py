@@ -16,8 +16,8 @@ from pathlib import Path
 
 from tests.bench import crowd as crowds
 from tests.bench import proofs, scenarios
-from tests.bench.calm import settle
 from tests.bench.crowd import Crowd
+from tests.bench.idle_database import wait_until_idle
 from tests.bench.instance import BASE_URL, Instance
 from tests.bench.load import MakeVisitor, Result, run
 from tests.bench.report import Line, Report
@@ -202,7 +202,7 @@ class Bench:
             )
             for (crowd, *_rest), count in zip(crowds_of, (1, self.options.crowd), strict=True):
                 crowd.grow(count)
-            settle(self.database)
+            wait_until_idle(self.database)
 
             def compare(
                 title: str, make: Callable[[Crowd], MakeVisitor], connections: int | None = None

@@ -58,7 +58,7 @@ def test_setup_twice_says_so(app: Flask, make: Factory) -> None:
     make.setup()
     result = run(app, *SETUP, typed=f"{PASSWORD}\n")
     assert result.exit_code == 1
-    assert "set up already" in result.stderr
+    assert "already set up" in result.stderr
 
 
 def test_setup_names_every_wrong_field(app: Flask) -> None:

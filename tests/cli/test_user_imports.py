@@ -29,10 +29,10 @@ def test_a_file_comes_in_and_progress_stands_on_standard_error(app: Flask, folde
     file = folder / "people.csv"
     file.write_text("email,name\n" + "".join(f"p{number}@people.example,P\n" for number in range(600)))
     code, said, told = bring_in(app, file)
-    assert (code, said) == (0, "created 600, updated 0, skipped 0, refused 0 of 600 rows\n")
+    assert (code, said) == (0, "created 600, updated 0, skipped 0, rejected 0 of 600 rows\n")
     assert "100 %  600 of 600 rows" in told and "rows/s" in told
     assert "\r" not in told, "a bar is for terminals"
-    assert bring_in(app, file)[1] == "created 0, updated 0, skipped 600, refused 0 of 600 rows\n"
+    assert bring_in(app, file)[1] == "created 0, updated 0, skipped 600, rejected 0 of 600 rows\n"
     assert not (folder / "people.csv.refused.csv").exists()
 
 
@@ -54,7 +54,7 @@ def test_a_dry_run_changes_nothing(app: Flask, folder: Path, database: Database)
     file.write_text("email\nada@people.example\nnobody\n")
     code, said, _ = bring_in(app, file, "--dry-run", "--report", str(folder / "report.csv"))
     assert code == 1
-    assert "nothing was changed" in said and "created 1, updated 0, skipped 0, refused 1 of 2 rows" in said
+    assert "Nothing was changed" in said and "created 1, updated 0, skipped 0, rejected 1 of 2 rows" in said
     assert database.count("users") == 0
     assert (folder / "report.csv").read_text() == (
         "row,errors,email\n3,email: This is not an e-mail address.,nobody\n"
@@ -71,7 +71,7 @@ def test_refused_rows_are_mended_in_the_report_and_sent_again(app: Flask, folder
     report.write_text(report.read_text().replace("bob at", "bob@"))
     assert bring_in(app, report)[0] == 1
     report.write_text(report.read_text().replace("bob@ people", "bob@people"))
-    assert bring_in(app, report)[:2] == (0, "created 1, updated 0, skipped 0, refused 0 of 1 rows\n")
+    assert bring_in(app, report)[:2] == (0, "created 1, updated 0, skipped 0, rejected 0 of 1 rows\n")
 
 
 @pytest.mark.parametrize(

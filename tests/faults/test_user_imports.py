@@ -74,7 +74,7 @@ def test_import_killed_three_times_imports_every_user_once(
     resumed = command("--resume")
     assert resumed.wait(120) == 0, (tmp_path / "import.log").read_text()
     assert (
-        f"created {ROWS}, updated 0, skipped 0, refused 0 of {ROWS} rows"
+        f"created {ROWS}, updated 0, skipped 0, rejected 0 of {ROWS} rows"
         in (tmp_path / "import.log").read_text()
     )
     assert database.count("users") == ROWS == audited(database, "user.imported")

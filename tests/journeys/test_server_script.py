@@ -1,8 +1,7 @@
-"""script/server in a copy of its own: the first start sets up, the second is quick, reload and end are graceful."""
+"""script/server in a copy of the repository: first start, later starts, reload and stop."""
 
 from __future__ import annotations
 
-import os
 import re
 import resource
 import signal
@@ -26,22 +25,22 @@ from tests.support.server_script import ROOT, copy_to, started
 
 sys.path.insert(0, str(ROOT / "script" / "lib"))
 import serve
-from standing import stands
+from installation import is_ready
 
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The repository's files in a folder of their own."""
+    """A copy of the repository's files."""
     return copy_to(tmp_path_factory.mktemp("gatehouse"))
 
 
 def processor_seconds() -> float:
-    """What ended children of this process have used."""
+    """Return the CPU time of the child processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
-def test_the_first_start_prints_a_link_and_the_next_is_quick(copy: Path) -> None:
+def test_first_start_prints_a_setup_link_and_the_next_is_quick(copy: Path) -> None:
     with started(copy) as server:
         server.answers()
         link = re.search(r"http://127\.0\.0\.1:\d+(/setup\?token=gth_su_\S+)", server.output())
@@ -75,7 +74,7 @@ def test_the_first_start_prints_a_link_and_the_next_is_quick(copy: Path) -> None
     assert [(copy / "instance" / name).read_text() for name in ("secret.key", "master.key")] == keys
 
 
-def test_the_demo_prints_sign_ins_that_work(copy: Path, tmp_path: Path) -> None:
+def test_demo_prints_its_sign_ins(copy: Path, tmp_path: Path) -> None:
     with started(copy, "--demo", GATEHOUSE_INSTANCE=str(tmp_path)) as server:
         server.answers()
         assert re.search(r"ada@acme\.example +(\w{4}-){3}\w{4}  admin", server.output())
@@ -85,14 +84,14 @@ def test_the_demo_prints_sign_ins_that_work(copy: Path, tmp_path: Path) -> None:
         assert server.end() == 0
 
 
-def test_on_mariadb_it_knows_that_it_stands(copy: Path, tmp_path: Path, mariadb: MariaDB) -> None:
+def test_second_start_on_mariadb_prepares_nothing(copy: Path, tmp_path: Path, mariadb: MariaDB) -> None:
     settings = {
         "GATEHOUSE_INSTANCE": str(tmp_path),
         "DATABASE_URL": MariaDBDatabase(mariadb, "server_script").url,
     }
     with started(copy, "--demo", **settings) as server:
         server.answers()
-        assert "schema up to date" in server.output()
+        assert "Updating the database schema" in server.output()
         assert server.end() == 0
     with started(copy, **settings) as server:
         server.answers()
@@ -101,12 +100,12 @@ def test_on_mariadb_it_knows_that_it_stands(copy: Path, tmp_path: Path, mariadb:
         assert server.end() == 0
     opened: list[str] = []
     versions = copy / "migrations" / "versions"
-    assert stands(settings["DATABASE_URL"], versions, lambda key, _wrapped: opened.append(key))
+    assert is_ready(settings["DATABASE_URL"], versions, lambda key, _wrapped: opened.append(key))
     assert len(opened) == 1, "root's data key was tried"
 
 
-def test_with_another_master_key_it_does_not_start(copy: Path, tmp_path: Path) -> None:
-    """KY-6: a database is not touched by who cannot read it."""
+def test_start_with_another_master_key_is_rejected(copy: Path, tmp_path: Path) -> None:
+    """KY-6: the database is not changed."""
     instance = tmp_path / "instance"
     with started(copy, "--demo", GATEHOUSE_INSTANCE=str(instance)) as server:
         server.answers()
@@ -114,7 +113,7 @@ def test_with_another_master_key_it_does_not_start(copy: Path, tmp_path: Path) -
     kept = instance / "master.key"
     own = kept.read_text()
     kept.write_text("0123456789abcdef7f3a9c5be2d4180695a7c3e1b8f2d604" + "c91e5a7d3b8f2064\n")
-    # What the first server left in its log is brought in now: whoever opens the file next would do it.
+    # Merge the write-ahead log of the first server now, because the next connection would do it.
     with closing(sqlite3.connect(instance / "gatehouse.sqlite3")) as database:
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     before = {path.name: path.read_bytes() for path in instance.glob("*.sqlite3")}
@@ -132,7 +131,7 @@ def test_with_another_master_key_it_does_not_start(copy: Path, tmp_path: Path) -
         assert server.end() == 0
 
 
-def test_no_request_fails_while_it_reloads_and_then_the_new_code_answers_if_it_starts(
+def test_reload_loses_no_request_and_keeps_the_old_code_if_the_new_does_not_start(
     copy: Path, tmp_path: Path
 ) -> None:
     health = copy / "app" / "web" / "health.py"
@@ -140,7 +139,7 @@ def test_no_request_fails_while_it_reloads_and_then_the_new_code_answers_if_it_s
     with started(copy, GATEHOUSE_INSTANCE=str(tmp_path)) as server:
         server.answers()
         before = server.workers()
-        # Code that does not start is not taken: the workers stay.
+        # Code that does not start leaves the workers as they are.
         health.write_text("this is no Python")
         server.process.send_signal(signal.SIGHUP)
         process.wait_until(lambda: "Not reloaded" in server.output(), "the refusal", seconds=60)
@@ -170,7 +169,7 @@ def test_no_request_fails_while_it_reloads_and_then_the_new_code_answers_if_it_s
             thread.join()
         assert failures == []
         assert count > 20
-        # Code that hangs is still being tried when it is told to end, and ends nobody's patience.
+        # Stopping the server also stops the check of code that hangs.
         tried = tmp_path / "tried"
         health.write_text(f"import time\nopen({str(tried)!r}, 'w').close()\ntime.sleep(600)\n")
         server.process.send_signal(signal.SIGHUP)
@@ -181,31 +180,31 @@ def test_no_request_fails_while_it_reloads_and_then_the_new_code_answers_if_it_s
     health.write_text(before_release)
 
 
-def test_code_that_hangs_is_given_up_in_its_time_and_left_nowhere(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+def test_code_that_hangs_is_not_used_for_a_reload(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """F11: the main process would respawn nobody, and not end, for as long as it waits."""
-    monkeypatch.setattr(serve, "SECONDS_TO_LOAD", 0.2)
-    monkeypatch.setattr(serve, "load_application", lambda: time.sleep(20))
-    tried: list[int] = []
-    fork = os.fork
-    monkeypatch.setattr(os, "fork", lambda: tried.append(fork()) or tried[-1])
+    """F11: while the main process waits, it neither replaces a failed worker nor stops."""
+    monkeypatch.setattr(serve, "ROOT", tmp_path)
+    monkeypatch.setattr(serve, "LOAD_SECONDS", 0.2)
+    code = tmp_path / "wsgi.py"
+    code.write_text("import time\ntime.sleep(20)\n")
     begun = time.monotonic()
-    assert not serve.loads()
-    assert time.monotonic() - begun < 5
-    assert "has not started within 0.2 seconds" in capfd.readouterr().err
-    with pytest.raises(ChildProcessError):
-        os.waitpid(tried[0], os.WNOHANG)
-    monkeypatch.setattr(serve, "SECONDS_TO_LOAD", 20)
-    monkeypatch.setattr(serve, "load_application", lambda: None)
-    assert serve.loads()
+    assert not serve.starts(lambda: False)
+    assert time.monotonic() - begun < 10
+    assert "it has 0.2 seconds" in capfd.readouterr().err
+    monkeypatch.setattr(serve, "LOAD_SECONDS", 20)
+    assert not serve.starts(lambda: True)
+    code.write_text("app = None\n")
+    assert serve.starts(lambda: False)
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2])
-def test_told_to_end_while_it_begins_it_ends(copy: Path, tmp_path: Path, workers: int) -> None:
-    """F11: at the very moment when so many workers have been forked."""
+def test_stop_during_the_start_takes_effect_at_once(copy: Path, tmp_path: Path, workers: int) -> None:
+    """F11: when so many workers have been forked."""
     with started(copy, GATEHOUSE_INSTANCE=str(tmp_path)) as server:
-        process.wait_until(lambda: "serves" in server.output(), "the workers to begin", seconds=30, pause=0)
+        process.wait_until(
+            lambda: "is running" in server.output(), "the workers to begin", seconds=30, pause=0
+        )
         process.wait_until(lambda: len(server.workers()) >= workers, "workers", seconds=30, pause=0)
         begun = time.monotonic()
         server.process.send_signal(signal.SIGTERM)
@@ -213,7 +212,7 @@ def test_told_to_end_while_it_begins_it_ends(copy: Path, tmp_path: Path, workers
         assert time.monotonic() - begun < 10
 
 
-def test_an_unsafe_setting_stops_the_start_and_says_what_to_type(copy: Path, tmp_path: Path) -> None:
+def test_unsafe_setting_ends_the_start_with_the_command_to_type(copy: Path, tmp_path: Path) -> None:
     with started(
         copy, GATEHOUSE_INSTANCE=str(tmp_path), GATEHOUSE_BASE_URL="http://id.example.com"
     ) as server:
@@ -221,8 +220,8 @@ def test_an_unsafe_setting_stops_the_start_and_says_what_to_type(copy: Path, tmp
         assert "GATEHOUSE_BASE_URL=https://id.example.com" in server.output()
 
 
-def test_without_root_a_missing_package_is_one_line_to_type(copy: Path, tmp_path: Path) -> None:
-    """A machine where nothing is installed and `id` says that we are nobody."""
+def test_missing_package_without_root_prints_one_command(copy: Path, tmp_path: Path) -> None:
+    """On a machine where nothing is installed, for a user who is not root."""
     fake = tmp_path / "bin"
     fake.mkdir()
     for name, script in (("id", "echo 1000"), ("apt-get", "exit 1")):

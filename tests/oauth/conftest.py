@@ -37,8 +37,8 @@ FAST_KEYS = {"oauth": {"signing": {"algorithm": "ES256"}}}
 def on_another_worker() -> Iterator[None]:
     """What is done inside happens in another process: this one has its views as before, and the shared stamps."""
     caches: tuple[dict[Any, Any], ...] = (
-        lookups._clients._kept._values,
-        lookups._organizations._kept._values,
+        lookups._clients._entries._values,
+        lookups._organizations._entries._values,
     )
     kept = [dict(cache) for cache in caches]
     yield

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from app.operations import view_changes
+from app.fast_path import cache_invalidation
 from app.operations.clients import client_authentication
 from app.operations.clients.clients import delete_client, update_client
 from app.rules.clients.client_assertions import TYPE
@@ -250,7 +250,7 @@ def test_a_request_that_is_decided_again_does_not_replay_its_assertion(
     issuer, held = issuer_of(signing), ["reports:read", "reports:write"]
     assert post(http, "/oauth/token", signer.fields(signing.client_id, issuer)).status_code == 200
     with http.application.app_context(), on_another_worker(), monkeypatch.context() as elsewhere:
-        elsewhere.setattr(view_changes, "_renew", lambda organization_id: None)
+        elsewhere.setattr(cache_invalidation, "_renew", lambda organization_id: None)
         update_client(make.system(signing.organization), signing.client_id, {"scopes": held})
     fields = signer.fields(signing.client_id, issuer) | {"scope": "reports:write"}
     answer = post(http, "/oauth/token", fields)

@@ -14,8 +14,8 @@ from sqlalchemy import select, update
 from werkzeug.test import TestResponse
 
 from app.extensions import db
+from app.fast_path import cache_invalidation
 from app.models.client import Client
-from app.operations import view_changes
 from app.operations.audit.failed_requests import list_failed_requests
 from app.operations.clients import client_keys
 from app.operations.store.transactions import transaction
@@ -71,7 +71,7 @@ def publishes_at(app: Flask, client: MadeClient, uri: str) -> None:
         row = db.session.execute(select(Client).where(Client.id == client.registered.client.id)).scalar_one()
         document = {**row.document, "jwks": None, "jwks_uri": uri}
         db.session.execute(update(Client).where(Client.id == row.id).values(document=document))
-        view_changes.mark(row.organization_id)
+        cache_invalidation.invalidate(row.organization_id)
 
     with app.app_context():
         act()

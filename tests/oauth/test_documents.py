@@ -16,7 +16,7 @@ from app.operations.grants.signing_keys import get_active_key
 from app.operations.organizations.organizations import delete_organization
 from app.operations.organizations.settings import update_settings
 from tests.factories import Factory
-from tests.oauth.test_lane import environ, send
+from tests.fast_path.test_middleware import environ, send
 
 FAST = {"oauth": {"signing": {"algorithm": "EdDSA"}}}
 ADDRESSES = (

@@ -40,7 +40,7 @@ def test_the_retention_of_the_settings_counts(flow: Flow, database: Database) ->
 def test_a_flood_of_one_cause_is_bounded_and_leaves_room_for_others(
     flow: Flow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.web.failed_requests.MOST_OF_A_CAUSE_PER_HOUR", 3)
+    monkeypatch.setattr("app.web.failed_requests.MAX_PER_CAUSE_PER_HOUR", 3)
     for _ in range(6):
         flow.redeem("x")
     flow.authorize(redirect_uri="https://evil.example")

@@ -13,8 +13,8 @@ from werkzeug.test import encode_multipart
 
 from app.operations.sign_in.sessions import end_sessions_of_user
 from tests.support.databases import Database
-from tests.support.late_bodies import LateBody
 from tests.support.pictures import PNG, SVG, bomb, picture
+from tests.support.request_bodies import BodyWithCallback
 
 PAGE = "/settings/branding/logo"
 
@@ -99,7 +99,7 @@ def test_a_sign_in_that_ends_while_the_picture_comes_in_sets_none(
     answer = ada.http.post(
         ada.address(PAGE),
         headers={"Sec-Fetch-Site": "same-origin"},
-        environ_overrides=LateBody(content, sign_out).environment | kind,
+        environ_overrides=BodyWithCallback(content, sign_out).environment | kind,
     )
     assert answer.status_code == 303 and "/organizations/acme/login" in answer.headers["Location"]
     assert database.count("organization_logos") == 0

@@ -13,7 +13,6 @@ from flask.testing import FlaskClient
 from app.operations.users import import_runner
 from app.rules.actor import Actor
 from app.rules.users import user_import
-from app.web import uploads
 from tests.support.databases import Database
 from tests.support.importing import people
 
@@ -108,16 +107,3 @@ def test_the_file_itself_is_bounded(ada: Any, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(user_import, "MAX_FILE_BYTES", 100_000)
     assert upload(ada, people(5000)) == 400
     assert "Split it into smaller files" in ada.text
-
-
-def test_the_place_is_asked_before_the_form_is_read(ada: Any, acme: Any) -> None:
-    """P2: who sends slowly holds a place from the first byte on, and the next hears it in words."""
-    ada.get("/users/imports")
-    uploads._lines.take(acme.id)
-    try:
-        assert upload(ada, "email\nx@people.example\n") == 429
-        assert "Another file of this organization is coming in" in ada.text
-    finally:
-        uploads._lines.leave(acme.id, object(), hangs=False)
-    assert upload(ada, "email\nx@people.example\n") == 303
-    assert not uploads._lines._taken, "the place is free with the answer"

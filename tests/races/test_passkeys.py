@@ -65,5 +65,5 @@ def test_passkey_response_registers_once(app: Flask, make: Factory, database: Da
             return None
 
     results = Counter(at_once(app, [register] * CROWD))
-    assert results["FactorAdded"] == 1
+    assert results["AddedFactor"] == 1
     assert database.count("passkeys") == 1

@@ -28,7 +28,7 @@ def test_reset_link_sets_one_password(
     with app.app_context():
         token = issue_reset_link(make.actor(acme), ada.id).link.rpartition("/")[2]
     results = at_once(app, [lambda: reset_password(acme, token, "x" * 20) for _ in range(CROWD)])
-    assert sorted(results) == ["ResetDone", *["ResetEnded"] * (CROWD - 1)]
+    assert sorted(results) == ["PasswordResetResult", *["ResetEnded"] * (CROWD - 1)]
     assert audited(database, "user.password_reset") == 1
 
 

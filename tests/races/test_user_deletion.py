@@ -29,6 +29,6 @@ def test_sign_in_during_deletion_leaves_no_session(
         enter = [lambda: sign_in(acme.id, "ada@acme.example", "any")] * CROWD
         delete = functools.partial(delete_user, make.actor(acme), leaving)
         results = at_once(app, [*enter, delete, *enter])
-        assert results.count("EndedWithUser") == 1 and len(results) == 2 * CROWD + 1, results
+        assert results.count("UserDeletion") == 1 and len(results) == 2 * CROWD + 1, results
         assert database.count("sessions") == 0
     assert audited(database, "user.deleted") == 3

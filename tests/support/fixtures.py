@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import inspect
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,12 +28,13 @@ def _fence_of_the_application_alone() -> None:
     refuse = FENCE.refuse
 
     def refuse_the_application(words: str) -> None:
-        frame: Any = sys._getframe(1)
+        frame: Any = inspect.currentframe()
+        frame = frame.f_back
         while frame is not None:
             path = Path(frame.f_code.co_filename)
             if "app" in path.parts and path.name not in {
                 "tenant_fence.py",
-                "statements.py",
+                "compiled_query.py",
                 "transaction.py",
             }:
                 refuse(words)

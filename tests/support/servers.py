@@ -14,6 +14,7 @@ from pathlib import Path
 
 from flask import Flask
 
+from app.config import Config
 from tests.support import process
 from tests.support.applications import application, environment
 from tests.support.databases import MariaDBDatabase
@@ -29,7 +30,14 @@ def granian(target: str, port: int, *, workers: int = WORKERS, threads: int = TH
     """The command of a WSGI server: the same workers and threads for whatever is compared."""
     command = [sys.executable, "-m", "granian", "--interface", "wsgi", "--host", "127.0.0.1"]
     command += ["--http", "1", "--no-ws", "--port", str(port), "--respawn-failed-workers"]
-    return [*command, "--workers", str(workers), "--blocking-threads", str(threads), target]
+    return [
+        *command,
+        "--workers",
+        str(workers),
+        "--blocking-threads",
+        str(threads + Config.LATE_THREADS),
+        target,
+    ]
 
 
 class LiveServer:

@@ -12,7 +12,6 @@ from flask import Response, request
 from app.api.endpoints import Endpoints, JsonSchema, NamedSchema, boolean_query, nullable
 from app.api.organizations.roles import ROLE_KEY_PATTERN, role_fields_schema
 from app.api.representations import Representation, optional, rfc3339
-from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.organizations import branding, settings
 from app.operations.organizations.settings import SettingsRecord, UpdatedSettings
 from app.rules.organizations.settings import MAX_ROLES, ROLES_PATH
@@ -23,7 +22,7 @@ from app.web.bearer import ApiContext, asked_again
 from app.web.etag import etag_of, expected_version
 from app.web.json_api import UnsupportedMediaType, envelope, read_object
 from app.web.parameters import boolean_parameter
-from app.web.uploads import place_to_upload, read_body
+from app.web.request_bodies import read_body
 
 endpoints = Endpoints("Settings")
 DRY_RUN = boolean_query("dry_run", "Validate the change and report its impact without applying it.")
@@ -179,10 +178,9 @@ def set_logo(context: ApiContext, slug: str) -> Response:
     branding.require_logo_permission(context.actor, slug)
     if request.mimetype not in _IMAGE_TYPES:
         raise UnsupportedMediaType(f"Send the image itself, as one of: {', '.join(_IMAGE_TYPES)}.")
-    with place_to_upload(get_organization_by_slug(slug).id):
-        content = read_body(branding.MAX_LOGO_BYTES)
-        actor = asked_again(context).actor
-        updated = branding.set_logo(actor, slug, content, expected_version=version)
+    content = read_body(branding.MAX_LOGO_BYTES)
+    actor = asked_again(context).actor
+    updated = branding.set_logo(actor, slug, content, expected_version=version)
     return _response(updated.settings, updated)
 
 

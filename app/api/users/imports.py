@@ -19,7 +19,7 @@ from app.web.bearer import ApiContext, asked_again
 from app.web.idempotency import created, run_idempotently, sent_key
 from app.web.json_api import UnsupportedMediaType, envelope
 from app.web.parameters import boolean_parameter
-from app.web.uploads import body_reader, place_to_upload
+from app.web.request_bodies import body_reader
 
 endpoints = Endpoints("Users")
 _FORMAT_OF = {"text/csv": "csv", "application/json": "json", "application/x-ndjson": "ndjson"}
@@ -119,14 +119,13 @@ def import_users(context: ApiContext) -> Response:
     # Before the file is read: an invalid key must not cost an upload.
     sent_key()
     file_format = _file_format()
-    with place_to_upload(context.actor.organization_id):
-        upload = uploads.receive_upload(
-            context.actor,
-            body_reader(MAX_FILE_BYTES),
-            file_format=file_format,
-            name=name,
-            on_existing=on_existing,
-        )
+    upload = uploads.receive_upload(
+        context.actor,
+        body_reader(MAX_FILE_BYTES),
+        file_format=file_format,
+        name=name,
+        on_existing=on_existing,
+    )
 
     body = {
         "file": upload.digest,

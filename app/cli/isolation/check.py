@@ -11,10 +11,10 @@ import click
 from flask import current_app
 from flask.cli import with_appcontext
 
+from app.cli.errors import report_errors
 from app.cli.isolation.attacks import Finding, on_the_api, on_the_pages, on_the_wire
 from app.cli.isolation.visitor import Visitor
 from app.cli.isolation.world import Side
-from app.cli.refusals import refusing
 from app.config import Config
 from app.operations.directory.lookups import get_root_organization
 from app.operations.maintenance.isolation import (
@@ -41,7 +41,7 @@ _WORDS = {"role": "developer", "topic": "sessions", "algorithm": "ES256", "form"
 @click.option("--url", help="Where the service answers; its base URL when left out.")
 @click.option("--verbose", is_flag=True, help="Print the good findings too.")
 @with_appcontext
-@refusing
+@report_errors
 def isolation_check_command(url: str | None, verbose: bool) -> None:
     """Make two organizations, let one attack the other over HTTP, remove both, and report.
 

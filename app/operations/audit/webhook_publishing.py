@@ -11,15 +11,15 @@ from uuid import UUID
 from sqlalchemy import bindparam, select
 
 from app.extensions import db
+from app.fast_path import cache_invalidation
+from app.fast_path.cache import BoundedCache
+from app.fast_path.cache_invalidation import CacheStamp
+from app.fast_path.compiled_query import CompiledQuery
 from app.models.webhook import ENABLED, PENDING, Webhook, WebhookDelivery
-from app.operations import view_changes
-from app.operations.bounded import Kept
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
-from app.operations.statements import Statement
 from app.operations.store import clock
 from app.operations.store.outbox import enqueue
 from app.operations.store.transactions import current_unit_of_work
-from app.operations.view_changes import Seen
 from app.rules.actor import Actor
 from app.rules.audit.events import event_type_for_action, is_subscribed
 from app.rules.audit.webhooks import DELIVERY_TIMEOUT, build_body
@@ -28,7 +28,7 @@ from app.rules.identifiers import new_id, public_id
 
 _MAX_CACHED = 5_000
 _CHANGED_FLAG = "webhooks changed"
-_FIND_ENABLED = Statement(
+_FIND_ENABLED = CompiledQuery(
     select(Webhook.id, Webhook.event_types).where(
         Webhook.organization_id == bindparam("organization_id"),
         Webhook.deleted_at.is_(None),
@@ -49,7 +49,7 @@ class WebhookSubscription:
         return is_subscribed(event_type, self.event_types)
 
 
-_cache: Kept[tuple[tuple[WebhookSubscription, ...], Seen]] = Kept(_MAX_CACHED)
+_cache: BoundedCache[tuple[tuple[WebhookSubscription, ...], CacheStamp]] = BoundedCache(_MAX_CACHED)
 
 
 def clear_cached_subscriptions() -> None:
@@ -63,7 +63,7 @@ def find_subscriptions(organization_id: str) -> tuple[WebhookSubscription, ...]:
     if cached is not None and cached[1].is_current:
         return cached[0]
     # Take the stamp before reading, so that a change during the read makes the cached value stale.
-    seen = Seen(organization_id)
+    seen = CacheStamp(organization_id)
     rows = _FIND_ENABLED.rows(organization_id=organization_id)
     found = tuple(WebhookSubscription(row.id, frozenset(row.event_types)) for row in rows)
     # Do not cache changes of this transaction, which may still be rolled back.
@@ -75,8 +75,8 @@ def find_subscriptions(organization_id: str) -> tuple[WebhookSubscription, ...]:
 def invalidate_subscriptions(organization_id: str) -> None:
     """Make every worker read the organization's webhooks again after the current transaction has committed."""
     current_unit_of_work().values[f"{_CHANGED_FLAG} {organization_id}"] = True
-    _cache.forget(organization_id)
-    view_changes.mark(organization_id)
+    _cache.remove(organization_id)
+    cache_invalidation.invalidate(organization_id)
 
 
 KIND = "webhook"

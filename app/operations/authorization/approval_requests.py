@@ -11,6 +11,7 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Select, delete, false, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
+from app.database_errors import is_duplicate_key
 from app.extensions import db
 from app.models.client import DELETED, Client, ClientRequest
 from app.models.user import User
@@ -18,7 +19,7 @@ from app.operations.directory.lookups import ClientSnapshot, get_organization_by
 from app.operations.mail.to_administrators import write_to_administrators
 from app.operations.store import audit, clock, rate_limits
 from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, paginate
-from app.operations.store.transactions import current_unit_of_work, is_duplicate_key, read, transaction
+from app.operations.store.transactions import current_unit_of_work, read, transaction
 from app.rules.actor import Actor
 from app.rules.authorization.consents import OPEN, STATUSES, WAITS, check_reason
 from app.rules.clients.redirect_uris import get_display_host

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from sqlalchemy import bindparam, select, update
 
+from app.fast_path.compiled_query import CompiledQuery, insert_into
 from app.models import user as user_model
 from app.models.grant import AuthorizationCode
 from app.models.session import Session
@@ -17,7 +18,6 @@ from app.models.user import User
 from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
 from app.operations.directory.snapshots import is_before_cutoff
 from app.operations.grants import grants
-from app.operations.statements import Statement, insert_into
 from app.operations.store import audit, clock
 from app.operations.store.transactions import UnitOfWork, current_unit_of_work, transaction
 from app.operations.tokens.access_tokens import TokenAnswer
@@ -34,8 +34,8 @@ from app.rules.token_values import AUTHORIZATION_CODE, digest, new_token, parse_
 KEPT_AFTER_USE = timedelta(days=1)
 
 
-_INSERT = Statement(insert_into(AuthorizationCode))
-_FIND = Statement(
+_INSERT = CompiledQuery(insert_into(AuthorizationCode))
+_FIND = CompiledQuery(
     select(
         AuthorizationCode.__table__,
         User.status.label("user_status"),
@@ -59,7 +59,7 @@ _FIND = Statement(
     )
 )
 # Single use: of all that read it unused, one finds it so (law 8).
-_CLAIM = Statement(
+_CLAIM = CompiledQuery(
     update(AuthorizationCode)
     .where(
         AuthorizationCode.organization_id == bindparam("of_organization"),

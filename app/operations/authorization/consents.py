@@ -11,15 +11,16 @@ from uuid import UUID
 from sqlalchemy import bindparam, delete, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
+from app.database_errors import is_duplicate_key
 from app.extensions import db
+from app.fast_path.compiled_query import CompiledQuery
 from app.models.grant import AuthorizationCode, Consent, Grant
 from app.models.token import AccessToken, DeviceCode
 from app.operations.directory.lookups import ClientSnapshot
 from app.operations.grants import grants
 from app.operations.grants.grants import grant_issued_after_cutoffs
-from app.operations.statements import Statement
 from app.operations.store import audit, clock
-from app.operations.store.transactions import count_changed, is_duplicate_key, transaction
+from app.operations.store.transactions import count_changed, transaction
 from app.rules.actor import Actor
 from app.rules.authorization.claims_parameter import scopes_of
 from app.rules.authorization.consents import (
@@ -111,7 +112,7 @@ def _holds(scope: str, claims: Mapping[str, Any] | None, scopes: Collection[str]
     return not {*scope.split(), *scopes_of(claims)}.isdisjoint(scopes)
 
 
-_STANDING = Statement(
+_STANDING = CompiledQuery(
     select(Consent.scope, Consent.expires_at, Consent.shown, Consent.updated_at, Consent.declined).where(
         Consent.organization_id == bindparam("organization_id"),
         Consent.user_id == bindparam("user_id"),

@@ -10,6 +10,7 @@ from uuid import UUID
 from sqlalchemy import func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
+from app.database_errors import is_duplicate_key
 from app.extensions import db
 from app.models.token import ALLOWED, DENIED, PENDING, DeviceCode
 from app.operations.authorization import consents
@@ -18,13 +19,7 @@ from app.operations.directory.lookups import ClientSnapshot
 from app.operations.sign_in.sessions import SessionRecord
 from app.operations.store import audit, clock, keyring, rate_limits
 from app.operations.store.rate_limits import Limit, bucket_key, network_limits
-from app.operations.store.transactions import (
-    count_changed,
-    current_unit_of_work,
-    is_duplicate_key,
-    read,
-    transaction,
-)
+from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.operations.tokens import access_tokens
 from app.rules import token_values
 from app.rules.actor import Actor

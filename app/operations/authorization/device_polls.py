@@ -10,13 +10,13 @@ from uuid import UUID
 from sqlalchemy import bindparam, select, update
 
 from app.extensions import db
+from app.fast_path.compiled_query import CompiledQuery
 from app.models import user as user_model
 from app.models.token import ALLOWED, DENIED, PENDING, DeviceCode
 from app.models.user import User
 from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
 from app.operations.directory.snapshots import is_before_cutoff
 from app.operations.grants import grants
-from app.operations.statements import Statement
 from app.operations.store import clock
 from app.operations.store.transactions import count_changed, current_unit_of_work, transaction
 from app.operations.tokens.access_tokens import TokenAnswer
@@ -30,7 +30,7 @@ SLOWER_SECONDS = 5
 SLOWEST_SECONDS = 120
 """Where slow_down stops to add: whoever polls like mad costs no write a poll."""
 
-_FIND = Statement(
+_FIND = CompiledQuery(
     select(
         DeviceCode.id, DeviceCode.client_id, DeviceCode.state, DeviceCode.used_at, DeviceCode.created_at,
         DeviceCode.expires_at, DeviceCode.interval_seconds, DeviceCode.next_poll_at,
@@ -39,7 +39,7 @@ _FIND = Statement(
     )
 )  # fmt: skip
 # Of polls at the same moment one finds the time that it has read, and the others were too fast.
-_NOTE_POLL = Statement(
+_NOTE_POLL = CompiledQuery(
     update(DeviceCode)
     .where(
         DeviceCode.organization_id == bindparam("organization_id"),

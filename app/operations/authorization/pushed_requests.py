@@ -10,11 +10,11 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, bindparam, func, insert, select, update
 
 from app.extensions import db
+from app.fast_path.compiled_query import CompiledQuery
 from app.models.token import PushedRequest
 from app.operations.clients import client_keys
 from app.operations.clients.client_keys import KeysUnavailable
 from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
-from app.operations.statements import Statement
 from app.operations.store import clock
 from app.operations.store.transactions import count_changed, current_unit_of_work, transaction
 from app.rules.actor import Actor
@@ -63,7 +63,7 @@ LIFE = timedelta(seconds=60)
 # Requests of one client that wait at a time, from everywhere and, for one that anybody can call itself, from one place.
 MOST_OPEN = 10_000
 MOST_OPEN_PER_NETWORK = 300
-_FIND = Statement(
+_FIND = CompiledQuery(
     select(
         PushedRequest.id,
         PushedRequest.client_id,

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 
-from app.operations import bounded
+from app.config import current
+from app.fast_path.cache import put
 from app.operations.directory import lookups
 from app.operations.directory.lookups import AuthenticatedClient
 from app.operations.store import clock
 
-_MOST_KEPT = 5_000
+_MAX_ENTRIES = 5_000
 _proven: dict[bytes, AuthenticatedClient] = {}
 
 
@@ -38,8 +39,9 @@ def recall(shown: str, organization_id: str | None) -> AuthenticatedClient | Non
 
 def remember(shown: str, proven: AuthenticatedClient) -> None:
     """The words proved the client just now, by one of its secrets."""
-    if proven.credential_id is not None:
-        bounded.remember(_proven, _digest(shown), proven, most=_MOST_KEPT)
+    is_enabled = "authenticated-clients" not in current().disabled_fast_paths
+    if proven.credential_id is not None and is_enabled:
+        put(_proven, _digest(shown), proven, max_entries=_MAX_ENTRIES)
 
 
 def _digest(shown: str) -> bytes:

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from uuid import UUID
 
-from app.operations.bounded import Kept
+from app.fast_path.cache import BoundedCache
 from app.operations.clients import client_keys, metadata_documents
 from app.operations.directory import lookups
 from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot, OrganizationSnapshot
@@ -26,7 +26,7 @@ WINDOW_SECONDS = 60.0
 _MOST_REMEMBERED = 20_000
 
 _NOBODYS = ""
-_failures: Kept[tuple[float, int]] = Kept(_MOST_REMEMBERED)
+_failures: BoundedCache[tuple[float, int]] = BoundedCache(_MOST_REMEMBERED)
 
 
 def require_room(organization_id: str | None, client_id: str, address: str | None) -> None:

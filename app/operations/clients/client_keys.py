@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from app.operations.bounded import Kept
+from app.fast_path.cache import BoundedCache
 from app.operations.directory.lookups import ClientSnapshot
 from app.operations.store import outgoing_http
 from app.operations.store.outgoing_http import OutgoingRequestFailed
@@ -57,7 +57,7 @@ class _Fetched:
         return tick - self.tried_at >= (RETRY_SECONDS if newer or failed else CACHE_SECONDS)
 
 
-_cache: Kept[_Fetched] = Kept(_MAX_CACHED)
+_cache: BoundedCache[_Fetched] = BoundedCache(_MAX_CACHED)
 _fetching: set[_Key] = set()
 _change = threading.Condition()
 

@@ -15,8 +15,8 @@ from uuid import UUID
 from sqlalchemy import Select, false, func, literal, select, update
 
 from app.extensions import db
+from app.fast_path import cache_invalidation
 from app.models.client import ACTIVE, DELETED, PERSON, Client, Scope
-from app.operations import view_changes
 from app.operations.clients.scopes import add_scopes, list_scopes
 from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, paginate
 from app.operations.store.transactions import count_changed, read
@@ -155,7 +155,7 @@ def update_client_row(row: Client, values: Mapping[str, Any]) -> bool:
     )
     changed = count_changed(statement) == 1
     if changed:
-        view_changes.mark(row.organization_id)
+        cache_invalidation.invalidate(row.organization_id)
     return changed
 
 

@@ -13,9 +13,9 @@ from sqlalchemy import func, insert, update
 from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
+from app.fast_path.cache import BoundedCache
 from app.models.client import Client
 from app.models.credential import Credential, CredentialUse
-from app.operations.bounded import Kept
 from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
 from app.operations.store import clock
 from app.operations.store.transactions import count_changed, transaction
@@ -27,7 +27,7 @@ SAMPLE_SECONDS = 60.0
 RETENTION = timedelta(days=30)
 _MAX_REMEMBERED = 50_000
 
-_recorded: Kept[float] = Kept(_MAX_REMEMBERED)
+_recorded: BoundedCache[float] = BoundedCache(_MAX_REMEMBERED)
 
 
 def record_client_use(authenticated: AuthenticatedClient, ip_address: str | None) -> None:

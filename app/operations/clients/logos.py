@@ -12,10 +12,10 @@ from uuid import UUID
 from sqlalchemy import bindparam, delete, select, update
 
 from app.extensions import db
+from app.fast_path.compiled_query import CompiledQuery
 from app.models.client import Client, ClientLogo
 from app.operations.directory import lookups
 from app.operations.directory.lookups import ClientSnapshot
-from app.operations.statements import Statement
 from app.operations.store import clock, outbox, outgoing_http
 from app.operations.store.outbox import DeliveryRejected, Message
 from app.operations.store.outgoing_http import OutgoingRequestFailed
@@ -33,10 +33,12 @@ _IS_CLIENT = (
     ClientLogo.organization_id == bindparam("organization_id"),
     ClientLogo.id == bindparam("client_id"),
 )
-_DIGEST = Statement(
+_DIGEST = CompiledQuery(
     select(ClientLogo.digest).where(*_IS_CLIENT, ClientLogo.source_digest == bindparam("source_digest"))
 )
-_PICTURE = Statement(select(ClientLogo.picture).where(*_IS_CLIENT, ClientLogo.digest == bindparam("digest")))
+_PICTURE = CompiledQuery(
+    select(ClientLogo.picture).where(*_IS_CLIENT, ClientLogo.digest == bindparam("digest"))
+)
 
 
 def register() -> None:

@@ -16,10 +16,12 @@ from uuid import UUID
 from sqlalchemy import bindparam, delete, select, update
 from sqlalchemy.exc import IntegrityError
 
+from app.database_errors import is_duplicate_key
 from app.extensions import db
+from app.fast_path.cache import BoundedCache
+from app.fast_path.compiled_query import CompiledQuery
 from app.models.client import METADATA_DOCUMENT, ClientRegistration
 from app.models.grant import Consent
-from app.operations.bounded import Kept
 from app.operations.clients import scopes, sector_documents
 from app.operations.clients.clients import (
     FIRST_IDLE_CHECK,
@@ -31,10 +33,9 @@ from app.operations.clients.clients import (
 )
 from app.operations.clients.dynamic_registration import registrar_actor
 from app.operations.directory.lookups import OrganizationSnapshot
-from app.operations.statements import Statement
 from app.operations.store import clock, outgoing_http, rate_limits
 from app.operations.store.rate_limits import network_limits
-from app.operations.store.transactions import is_duplicate_key, transaction
+from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
 from app.rules.clients.client_types import BLOCKED, REVIEW
 from app.rules.clients.dynamic_metadata import Offer, as_fields, refusal_words, replacing
@@ -60,13 +61,13 @@ NETWORK_LIMIT = Lockout(60, timedelta(minutes=10), timedelta(seconds=30), timede
 _CACHE_SECONDS = 30.0
 _MAX_CACHED = 5_000
 _CONSENT_BATCH_SIZE = 500
-_SELECT_COPY = Statement(
+_SELECT_COPY = CompiledQuery(
     select(ClientRegistration.id, ClientRegistration.fetched_at, ClientRegistration.fresh_until).where(
         ClientRegistration.organization_id == bindparam("organization_id"),
         ClientRegistration.address_digest == bindparam("address_digest"),
     )
 )
-_cache: Kept[tuple[float, UUID]] = Kept(_MAX_CACHED)
+_cache: BoundedCache[tuple[float, UUID]] = BoundedCache(_MAX_CACHED)
 
 
 class DocumentRefused(UnredirectableError):

@@ -9,12 +9,13 @@ from typing import Any
 from sqlalchemy import String, delete, func, literal, or_, select
 from sqlalchemy.exc import IntegrityError
 
+from app.database_errors import is_duplicate_key
 from app.extensions import db
 from app.models.client import DELETED, Client, Scope
 from app.models.resource import Resource
 from app.operations.clients.client_records import client_busy_error, update_client_row
 from app.operations.store import audit, clock
-from app.operations.store.transactions import count_changed, is_duplicate_key
+from app.operations.store.transactions import count_changed
 from app.rules.actor import Actor
 from app.rules.clients.resource_fields import ScopeWords
 from app.rules.errors import Conflict, FieldError, InvalidInput

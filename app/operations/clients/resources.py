@@ -12,7 +12,10 @@ from sqlalchemy import bindparam, delete, false, func, literal, or_, select, upd
 from sqlalchemy.exc import IntegrityError
 
 from app.config import current
+from app.database_errors import is_duplicate_key
 from app.extensions import db
+from app.fast_path.cache import ValidatedCache
+from app.fast_path.compiled_query import CompiledQuery
 from app.models import resource as resource_model
 from app.models.client import Scope
 from app.models.resource import Resource
@@ -25,11 +28,9 @@ from app.operations.clients.resource_scopes import (
     remove_scopes_from_clients,
 )
 from app.operations.directory.lookups import touch_organization
-from app.operations.kept_views import KeptViews
-from app.operations.statements import Statement
 from app.operations.store import audit, clock
 from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, paginate
-from app.operations.store.transactions import count_changed, is_duplicate_key, read, transaction
+from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.clients.resource_fields import (
     FIELDS,
@@ -55,7 +56,7 @@ __all__ = [
     "list_resources",
     "update_resource",
 ]
-_CATALOG = Statement(
+_CATALOG = CompiledQuery(
     select(
         Resource.identifier,
         Resource.status,
@@ -68,7 +69,7 @@ _CATALOG = Statement(
     )
     .where(Resource.organization_id == bindparam("organization_id"))
 )
-_catalogs: KeptViews[Catalog] = KeptViews()
+_catalogs: ValidatedCache[Catalog] = ValidatedCache()
 _EMPTY_CATALOG = Catalog()
 MAX_RESOURCES = 200
 _MAX_ATTEMPTS = 10
@@ -280,8 +281,8 @@ def get_catalog(organization_id: str) -> Catalog:
     cached = _catalogs.get(organization_id)
     if cached is not None:
         return cached
-    read = _catalogs.read(
-        organization_id, read=lambda: _build_catalog(_CATALOG.rows(organization_id=organization_id))
+    read = _catalogs.load(
+        organization_id, load=lambda: _build_catalog(_CATALOG.rows(organization_id=organization_id))
     )
     return read or _EMPTY_CATALOG
 

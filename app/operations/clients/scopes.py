@@ -10,9 +10,9 @@ from uuid import UUID
 from sqlalchemy import Select, func, literal, select, update
 
 from app.extensions import db
+from app.fast_path import cache_invalidation
 from app.models.client import Scope
 from app.models.resource import Resource
-from app.operations import view_changes
 from app.operations.store import audit, clock
 from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page
 from app.operations.store.transactions import count_changed, read, transaction
@@ -158,7 +158,7 @@ def add_scopes(actor: Actor, names: Iterable[str]) -> list[str]:
         audit.record(actor, "scope.added", target_type="scope", target_id=name[:64])
     if new:
         # The discovery document lists them.
-        view_changes.mark(actor.organization_id)
+        cache_invalidation.invalidate(actor.organization_id)
     return new
 
 

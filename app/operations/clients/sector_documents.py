@@ -9,9 +9,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from app.operations.bounded import Kept
+from app.database import in_transaction
+from app.fast_path.cache import BoundedCache
 from app.operations.store import outgoing_http
-from app.operations.store.transactions import is_in_transaction
 from app.rules.actor import Actor
 from app.rules.clients.client_metadata import ClientMetadata
 from app.rules.clients.redirect_uris import sector_document_problem, web_url_problem
@@ -21,7 +21,7 @@ from app.rules.strict_json import load_object
 FIELD = "sector_identifier_uri"
 _CACHE_SECONDS = 60.0
 _MAX_CACHED = 100
-_cache: Kept[tuple[float, Any]] = Kept(_MAX_CACHED)
+_cache: BoundedCache[tuple[float, Any]] = BoundedCache(_MAX_CACHED)
 
 
 def prefetch_sector_document(actor: Actor, url: Any) -> None:
@@ -30,7 +30,7 @@ def prefetch_sector_document(actor: Actor, url: Any) -> None:
     Does nothing without a valid URL or inside a transaction. Raises Forbidden if the actor cannot change
     clients, and InvalidInput naming the field if there is no such document.
     """
-    if not isinstance(url, str) or web_url_problem(url) is not None or is_in_transaction():
+    if not isinstance(url, str) or web_url_problem(url) is not None or in_transaction():
         return  # The registration reports an invalid value together with all other errors.
     actor.require_for_own("clients:write")
     listed = fetch_sector_document(actor.organization_id, url)

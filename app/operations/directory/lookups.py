@@ -1,6 +1,6 @@
 """Look up organizations and clients as cached, immutable snapshots.
 
-A snapshot is used until anything in its organization changes, and ``view_changes`` notifies every worker process of
+A snapshot is used until anything in its organization changes, and ``cache_invalidation`` notifies every worker process of
 such a change. A revoked secret or a changed setting therefore takes effect everywhere at once, while most requests
 need no database query at all.
 """
@@ -18,13 +18,14 @@ from sqlalchemy import bindparam, or_, select, update
 
 from app.config import current
 from app.extensions import db
+from app.fast_path import cache_invalidation
+from app.fast_path.cache import ValidatedCache, put
+from app.fast_path.compiled_query import CompiledQuery
 from app.models import client as client_model
 from app.models import organization as organization_model
 from app.models.client import Client
 from app.models.credential import Credential
 from app.models.organization import InstanceLimits, Organization
-from app.operations import view_changes
-from app.operations.bounded import remember
 from app.operations.directory.snapshots import (
     AuthenticatedClient,
     ClientSnapshot,
@@ -32,8 +33,6 @@ from app.operations.directory.snapshots import (
     SecretCutoffs,
     SecretSnapshot,
 )
-from app.operations.kept_views import KeptViews
-from app.operations.statements import Statement
 from app.operations.store import clock
 from app.operations.store.transactions import read
 from app.rules.errors import NotFound
@@ -74,17 +73,17 @@ _CLIENT_COLUMNS = (
     Client.name, Client.type, Client.status, Client.trust, Client.version, Client.created_at, Client.created_by,
     Client.document, Client.source, Client.metadata_document_uri, Client.tokens_not_before,
 )  # fmt: skip
-_SELECT_BY_ID = Statement(
+_SELECT_BY_ID = CompiledQuery(
     select(*_ORGANIZATION_COLUMNS).where(Organization.id == bindparam("organization_id"))
 )
-_SELECT_BY_SLUG = Statement(select(*_ORGANIZATION_COLUMNS).where(Organization.slug == bindparam("slug")))
-_SELECT_CLIENT = Statement(
+_SELECT_BY_SLUG = CompiledQuery(select(*_ORGANIZATION_COLUMNS).where(Organization.slug == bindparam("slug")))
+_SELECT_CLIENT = CompiledQuery(
     select(*_ORGANIZATION_COLUMNS, *_CLIENT_COLUMNS)
     .select_from(Organization)
     .join(Client, Client.organization_id == Organization.id)
     .where(Client.organization_id == bindparam("organization_id"), Client.id == bindparam("client_id"))
 )
-_SELECT_SECRETS = Statement(
+_SELECT_SECRETS = CompiledQuery(
     select(
         Credential.id,
         Credential.digest,
@@ -107,8 +106,8 @@ _SELECT_SECRETS = Statement(
     )
 )
 
-_organizations: KeptViews[OrganizationSnapshot] = KeptViews()
-_clients: KeptViews[ClientSnapshot] = KeptViews()
+_organizations: ValidatedCache[OrganizationSnapshot] = ValidatedCache()
+_clients: ValidatedCache[ClientSnapshot] = ValidatedCache()
 # A slug is never reused for another organization, so these entries cannot become stale.
 _ids_by_slug: dict[tuple[str, str], str] = {}
 
@@ -145,7 +144,7 @@ def find_client_by_id(organization_id: str, row_id: UUID, *, fresh: bool = False
     client = None if fresh else _clients.get(organization_id, client_id)
     if client is not None:
         return client
-    return _clients.read(organization_id, client_id, read=lambda: _read_client(organization_id, row_id))
+    return _clients.load(organization_id, client_id, load=lambda: _read_client(organization_id, row_id))
 
 
 def get_organization_by_slug(slug: str, *, fresh: bool = True) -> OrganizationSnapshot:
@@ -157,7 +156,7 @@ def get_organization_by_slug(slug: str, *, fresh: bool = True) -> OrganizationSn
     organization = _unless_deleted(_SELECT_BY_SLUG.first(slug=slug))
     if organization is None:
         raise NotFound("There is no such organization.")
-    remember(_ids_by_slug, key, organization.id, most=_MAX_CACHED_SLUGS)
+    put(_ids_by_slug, key, organization.id, max_entries=_MAX_CACHED_SLUGS)
     return organization
 
 
@@ -165,9 +164,9 @@ def get_organization_by_id(organization_id: str, *, fresh: bool = True) -> Organ
     """Return the organization with this id. Raises NotFound if it does not exist or was deleted."""
     organization = None if fresh else _organizations.get(organization_id)
     if organization is None and is_routing_key(organization_id):
-        organization = _organizations.read(
+        organization = _organizations.load(
             organization_id,
-            read=lambda: _unless_deleted(_SELECT_BY_ID.first(organization_id=organization_id)),
+            load=lambda: _unless_deleted(_SELECT_BY_ID.first(organization_id=organization_id)),
         )
     if organization is None:
         raise NotFound("There is no such organization.")
@@ -208,7 +207,7 @@ def touch_organization(organization_id: str) -> None:
         .values(version=Organization.version + 1)
         .execution_options(synchronize_session=False)
     )
-    view_changes.mark(organization_id)
+    cache_invalidation.invalidate(organization_id)
 
 
 def _unless_deleted(row: Sequence[Any] | None) -> OrganizationSnapshot | None:

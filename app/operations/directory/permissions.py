@@ -6,13 +6,13 @@ from uuid import UUID
 
 from sqlalchemy import bindparam, select
 
+from app.fast_path.compiled_query import CompiledQuery
 from app.models.user import RoleAssignment
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
-from app.operations.statements import Statement
 from app.operations.store.transactions import read
 from app.rules.directory.permissions import ADMIN, permissions_of_roles
 
-_SELECT_ROLES = Statement(
+_SELECT_ROLES = CompiledQuery(
     select(RoleAssignment.role)
     .where(
         RoleAssignment.organization_id == bindparam("organization_id"),
@@ -23,7 +23,7 @@ _SELECT_ROLES = Statement(
 )
 
 
-_SELECT_ROLES_EVERYWHERE = Statement(
+_SELECT_ROLES_EVERYWHERE = CompiledQuery(
     select(RoleAssignment.organization_id, RoleAssignment.role)
     .where(
         RoleAssignment.user_organization_id == bindparam("home"),

@@ -15,6 +15,7 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Integer, and_, bindparam, exists, not_, or_, select, true, update
 from sqlalchemy.orm import aliased
 
+from app.fast_path.compiled_query import CompiledQuery, insert_into
 from app.models.client import Client
 from app.models.credential import Credential
 from app.models.event import Revocation
@@ -25,7 +26,6 @@ from app.models.user import User
 from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
 from app.operations.directory.users import get_user
 from app.operations.grants import logout, signing_keys
-from app.operations.statements import Statement, insert_into
 from app.operations.store import audit, clock, keyring
 from app.operations.store.transactions import current_unit_of_work
 from app.operations.tokens import access_tokens, id_tokens
@@ -48,11 +48,11 @@ CONSENT_OF_GRANT = and_(
 MAX_ACCESS_TOKEN_LIFETIME = timedelta(days=1)
 # The limit per user and client. One more grant revokes the oldest, so that the table stays bounded.
 MAX_ACTIVE_GRANTS = 100
-_INSERT = Statement(insert_into(Grant))
-_INSERT_TOKEN = Statement(insert_into(AccessToken))
-_LOG = Statement(insert_into(Revocation))
+_INSERT = CompiledQuery(insert_into(Grant))
+_INSERT_TOKEN = CompiledQuery(insert_into(AccessToken))
+_LOG = CompiledQuery(insert_into(Revocation))
 # Ids are ordered by time, so this returns the oldest grants beyond the limit.
-_SURPLUS = Statement(
+_SURPLUS = CompiledQuery(
     select(Grant.id)
     .where(
         Grant.organization_id == bindparam("organization_id"),
@@ -65,7 +65,7 @@ _SURPLUS = Statement(
     .offset(bindparam("most", type_=Integer))
     .limit(bindparam("most", type_=Integer))
 )
-_REVOKE = Statement(
+_REVOKE = CompiledQuery(
     update(Grant)
     .where(
         Grant.organization_id == bindparam("of_organization"),

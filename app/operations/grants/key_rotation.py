@@ -22,10 +22,10 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import aliased
 
 from app.extensions import db
+from app.fast_path import cache_invalidation
 from app.models import signing_key as key_model
 from app.models.organization import ACTIVE, Organization
 from app.models.signing_key import SigningKey
-from app.operations import view_changes
 from app.operations.directory import lookups
 from app.operations.directory.lookups import current_limits
 from app.operations.store import audit, clock, keyring, leases
@@ -141,7 +141,7 @@ def record_key_removals(actor: Actor, ids: Sequence[UUID]) -> None:
             SigningKey.organization_id == organization_id, SigningKey.id.in_(ids)
         )
     ).all()
-    view_changes.mark(organization_id)
+    cache_invalidation.invalidate(organization_id)
     for kid, algorithm in rows:
         _record_event(actor, "removed", kid, algorithm)
 
@@ -190,7 +190,7 @@ def store_key(actor: Actor, key: NewKey, state: str) -> None:
         )
     )
     # Every worker must publish the public key as soon as this transaction commits.
-    view_changes.mark(key.organization_id)
+    cache_invalidation.invalidate(key.organization_id)
     after = {"algorithm": key.algorithm, "state": state}
     audit.record(actor, "signing_key.created", target_type="signing_key", target_id=key.kid, after=after)
 

@@ -14,11 +14,11 @@ from uuid import UUID
 from sqlalchemy import delete, select, update
 from sqlalchemy.exc import IntegrityError
 
+from app.database_errors import is_duplicate_key
 from app.extensions import db
 from app.models.session import Session, SessionClient
 from app.operations.directory.lookups import ClientSnapshot
 from app.operations.store import clock, outbox
-from app.operations.store.transactions import is_duplicate_key
 from app.rules.identifiers import format_client_id, public_id
 
 KIND = "backchannel_logout"

@@ -11,9 +11,9 @@ from joserfc.jws import JWSRegistry
 from sqlalchemy import select
 
 from app.extensions import db
+from app.fast_path.cache import BoundedCache
 from app.models import signing_key as key_model
 from app.models.signing_key import SigningKey
-from app.operations.bounded import Kept
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.grants import key_rotation
 from app.operations.store import clock, keyring
@@ -34,7 +34,7 @@ class SigningKeySnapshot:
     key: key_rotation.AnyKey
 
 
-_cache: Kept[tuple[float, SigningKeySnapshot]] = Kept(5_000)
+_cache: BoundedCache[tuple[float, SigningKeySnapshot]] = BoundedCache(5_000)
 
 
 def get_active_key(organization: OrganizationSnapshot, algorithm: str) -> SigningKeySnapshot:

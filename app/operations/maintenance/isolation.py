@@ -140,7 +140,14 @@ REDIRECT_URI = "https://isolation.invalid/callback"
 _OPEN_REGISTRATION = {"authentication": {"registration": {"mode": "open"}}}
 # Tables that unauthenticated requests or background jobs may change.
 _WRITABLE_BY_ANYONE = frozenset(
-    {"attempts", "failed_requests", "authorization_requests", "audit_links", "audit_chains", "view_changes"}
+    {
+        "attempts",
+        "failed_requests",
+        "authorization_requests",
+        "audit_links",
+        "audit_chains",
+        "cache_invalidation",
+    }
 )
 
 

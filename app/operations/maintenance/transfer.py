@@ -18,9 +18,9 @@ from sqlalchemy import Connection, Table, delete, insert, or_, select, update
 
 from app.database import context, engines
 from app.extensions import db
+from app.fast_path import cache_invalidation
 from app.models.base import Base
 from app.models.organization import ACTIVE, DELETED, PURGED, SUSPENDED, Organization
-from app.operations import view_changes
 from app.operations.audit.chain import seal_all_events
 from app.operations.directory.lookups import current_limits, get_root_organization
 from app.operations.maintenance.archive import (
@@ -369,7 +369,7 @@ def _activate(actor: Actor, organization: Mapping[str, Any]) -> None:
     if changed != 1:
         raise Conflict("The organization was changed by another request.")
     keyring.clear_cached_keys(organization_id)
-    view_changes.mark(organization_id)
+    cache_invalidation.invalidate(organization_id)
     # Act from root, so that the event is recorded in its log too.
     root = Actor.system(get_root_organization().id, actor.label) if actor.kind == "system" else actor
     inside = root.acting_in(organization_id, root.permissions)

@@ -11,12 +11,12 @@ import hashlib
 from sqlalchemy import bindparam, or_, select
 
 from app.extensions import db
+from app.fast_path.compiled_query import CompiledQuery
 from app.models.client import OrganizationLogo
 from app.models.organization import ACTIVE, SUSPENDED, Organization
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.organizations.settings import LOGO, UpdatedSettings, store_settings
 from app.operations.sign_in.actor_access import enter_organization
-from app.operations.statements import Statement
 from app.operations.store import clock
 from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
@@ -27,7 +27,7 @@ from app.rules.identifiers import is_routing_key, new_id
 MAX_LOGO_BYTES = 1024 * 1024
 LOGO_FORMATS = ("PNG", "JPEG", "WEBP")
 _HEX = frozenset("0123456789abcdef")
-_PICTURE = Statement(
+_PICTURE = CompiledQuery(
     select(OrganizationLogo.picture)
     .join(Organization, Organization.id == OrganizationLogo.organization_id)
     .where(

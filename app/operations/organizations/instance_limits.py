@@ -12,14 +12,15 @@ from typing import Any
 from sqlalchemy import select, update
 from sqlalchemy.exc import IntegrityError
 
+from app.database_errors import is_duplicate_key
 from app.extensions import db
+from app.fast_path import cache_invalidation
 from app.models import organization as organization_model
 from app.models.organization import InstanceLimits, Organization
-from app.operations import view_changes
 from app.operations.directory.lookups import get_root_organization
 from app.operations.sign_in.actor_access import can_any_user_sign_in_with_passkey, find_caller
 from app.operations.store import audit, clock
-from app.operations.store.transactions import count_changed, is_duplicate_key, read, transaction
+from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, PreconditionFailed
 from app.rules.organizations import instance_limits as rules
@@ -98,7 +99,7 @@ def update_instance_limits(
     if not changed:
         return UpdatedInstanceLimits(before, ())
     _store(actor, row, bounds, _MFA in changed)
-    view_changes.mark_all(root.id)
+    cache_invalidation.invalidate_all(root.id)
     audit.record(
         actor,
         "instance.ceilings_updated",

@@ -10,9 +10,10 @@ from typing import Any
 from sqlalchemy import or_, select, update
 from sqlalchemy.exc import IntegrityError
 
+from app.database_errors import is_duplicate_key
 from app.extensions import db
+from app.fast_path import cache_invalidation
 from app.models.organization import ACTIVE, DELETED, PURGED, SUSPENDED, Organization
-from app.operations import view_changes
 from app.operations.clients.scopes import seed_identity_scopes
 from app.operations.directory.lookups import get_root_organization
 from app.operations.grants.grants import log_revocation
@@ -20,13 +21,7 @@ from app.operations.sign_in.actor_access import enter_organization
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import audit, clock, keyring
 from app.operations.store.pagination import DEFAULT_LIMIT, Page
-from app.operations.store.transactions import (
-    count_changed,
-    current_unit_of_work,
-    is_duplicate_key,
-    read,
-    transaction,
-)
+from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.operations.users.invitations import NewInvitation, create_invitation
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound, PreconditionFailed
@@ -386,7 +381,7 @@ def _change(row: Organization, values: Mapping[str, Any], expected_version: int 
     if count_changed(statement) != 1:
         refusal = Conflict if expected_version is None else PreconditionFailed
         raise refusal("The organization was changed by another request. Read it again.")
-    view_changes.mark(row.id)
+    cache_invalidation.invalidate(row.id)
 
 
 def _matches(own: OrganizationRecord, query: str | None) -> bool:

@@ -14,12 +14,12 @@ from urllib.parse import urlsplit
 from sqlalchemy import delete, func, or_, select, update
 
 from app.extensions import db
+from app.fast_path import cache_invalidation
 from app.models import client as client_model
 from app.models.client import Client, OrganizationLogo
 from app.models.credential import Credential
 from app.models.organization import Organization
 from app.models.session import Session
-from app.operations import view_changes
 from app.operations.directory.lookups import OrganizationSnapshot, current_limits
 from app.operations.mail import letters
 from app.operations.organizations.role_holders import require_roles_unused
@@ -296,7 +296,7 @@ def store_settings(
     if stored != 1:
         refusal = Conflict if expected_version is None else PreconditionFailed
         raise refusal("The settings were changed by another request. Read them again.")
-    view_changes.mark(organization.id)
+    cache_invalidation.invalidate(organization.id)
     if SECRET_DISPLAY in changed and rules.value_at(after, SECRET_DISPLAY) == "once":
         _wipe_sealed_secrets(organization.id)
     if LOGO in changed:

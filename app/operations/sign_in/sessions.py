@@ -13,13 +13,13 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, and_, bindparam, delete, select, update
 
 from app.extensions import db
+from app.fast_path.compiled_query import CompiledQuery
 from app.models.session import Session
 from app.models.user import ACTIVE, User
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
 from app.operations.directory.permissions import get_user_roles
 from app.operations.grants.ended_sessions import on_session_replaced, on_sessions_ended
 from app.operations.sign_in.pending_sign_ins import delete_pending_sign_ins_of_user
-from app.operations.statements import Statement
 from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.rules.actor import Actor
@@ -425,7 +425,7 @@ def _get_own_account(actor: Actor) -> tuple[OrganizationSnapshot, UUID]:
     return get_organization_by_id(actor.organization_id, fresh=False), user_id
 
 
-_FIND_SESSION = Statement(
+_FIND_SESSION = CompiledQuery(
     select(Session.__table__, User.email, User.name, User.profile)
     .join(User, (User.organization_id == Session.organization_id) & (User.id == Session.user_id))
     .where(

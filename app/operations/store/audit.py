@@ -11,8 +11,8 @@ from typing import Any
 
 from sqlalchemy import select
 
+from app.fast_path.compiled_query import CompiledQuery, insert_into
 from app.models.audit import AuditEvent
-from app.operations.statements import Statement, insert_into
 from app.operations.store import clock
 from app.operations.store.transactions import current_unit_of_work, verify_commit_with
 from app.rules.actor import Actor
@@ -20,7 +20,7 @@ from app.rules.identifiers import format_client_id, new_id, public_id
 
 Subscriber = Callable[[Actor, Mapping[str, Any]], None]
 
-_INSERT = Statement(insert_into(AuditEvent))
+_INSERT = CompiledQuery(insert_into(AuditEvent))
 _subscribers: list[Subscriber] = []
 
 

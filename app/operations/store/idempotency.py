@@ -16,11 +16,12 @@ from typing import Any
 from sqlalchemy import delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
+from app.database_errors import is_duplicate_key
 from app.extensions import db
 from app.models.event import IdempotencyKey
 from app.operations.store import clock, keyring
 from app.operations.store.audit import actor_public_id
-from app.operations.store.transactions import is_duplicate_key, transaction
+from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict
 

@@ -12,13 +12,13 @@ from sqlalchemy import select
 
 from app.config import current
 from app.extensions import db
+from app.fast_path.cache import BoundedCache
 from app.models.organization import Organization
-from app.operations.bounded import Kept
 from app.operations.store.transactions import read
 from app.rules import sealing
 from app.rules.errors import NotFound
 
-_data_keys: Kept[bytes] = Kept(10_000)
+_data_keys: BoundedCache[bytes] = BoundedCache(10_000)
 
 
 def new_data_key(organization_id: str) -> bytes:
@@ -90,7 +90,7 @@ def derive_instance_key(label: str) -> bytes:
 
 def clear_cached_keys(organization_id: str) -> None:
     """Remove the organization's data key from this process's cache."""
-    _data_keys.forget(organization_id, _master_key())
+    _data_keys.remove(organization_id, _master_key())
     _derive.cache_clear()
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.config import current
-from app.operations.store.transactions import is_in_transaction
+from app.database import in_transaction
 from app.rules.errors import DomainError
 from app.rules.store.outgoing_http import Target, parse_target, require_public_addresses
 
@@ -176,7 +176,7 @@ def _send(
 
     from app.operations.store.outgoing_connections import connect
 
-    if is_in_transaction():
+    if in_transaction():
         raise RuntimeError("no request may leave the process inside a transaction")
     target = parse_target(url)
     with limiter.slot(organization_id, target.host):

@@ -10,11 +10,11 @@ from datetime import datetime
 
 from sqlalchemy import bindparam, insert, select
 
+from app.fast_path.compiled_query import CompiledQuery
 from app.models.event import UsedIdentifier
-from app.operations.statements import Statement
 from app.rules.identifiers import new_id
 
-_CLAIM = Statement(
+_CLAIM = CompiledQuery(
     insert(UsedIdentifier).values(
         organization_id=bindparam("organization_id"),
         digest=bindparam("digest"),
@@ -22,7 +22,7 @@ _CLAIM = Statement(
         expires_at=bindparam("expires_at"),
     )
 )
-_FIND_ATTEMPT = Statement(
+_FIND_ATTEMPT = CompiledQuery(
     select(UsedIdentifier.attempt).where(
         UsedIdentifier.organization_id == bindparam("organization_id"),
         UsedIdentifier.digest == bindparam("digest"),

@@ -12,12 +12,9 @@ from __future__ import annotations
 
 import functools
 import random
-import sqlite3
 import time
 from collections.abc import Callable
-from contextvars import ContextVar
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any, ParamSpec, TypeVar, cast
 from uuid import UUID
 
@@ -25,58 +22,23 @@ from sqlalchemy import Connection, CursorResult, Delete, Select, Update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from app.database import context
+from app.database import context, in_transaction, on_commit, open_transaction
+from app.database_errors import ErrorClass, classify_error
 from app.extensions import db
 from app.rules.errors import Unavailable
 from app.rules.identifiers import new_id
 
-
-class ErrorClass(Enum):
-    """How to continue after a database error."""
-
-    RETRY = "the server rolled the transaction back: run it again"
-    RECONNECT = "this connection or node is unusable: drop it, then run the transaction again"
-    UNKNOWN = "the connection was lost: a COMMIT in progress may or may not have taken effect"
-    FINAL = "a result or a defect: running it again changes nothing"
-
-
-# Error 1305, "SAVEPOINT does not exist", hides a deadlock: it rolled back the whole transaction together with the
-# savepoint, and releasing the savepoint then fails before error 1213 is reported.
-_RETRY_CODES = {1213, 1205, 3101, 1020, 1305}
-_RECONNECT_CODES = {1047, 1180, 1290, 1836, 1053, 1927, 4031, 2002, 2003, 1040}
-_UNKNOWN_CODES = {2006, 2013, 2055}
-DUPLICATE_KEY = 1062
-
-
-def classify_error(error: Exception) -> ErrorClass:
-    """Classify a database error, whether SQLAlchemy or the driver raised it."""
-    if isinstance(error, PoolTimeout):
-        return ErrorClass.RECONNECT
-    cause = error.orig if isinstance(error, DBAPIError) else error
-    if isinstance(cause, sqlite3.OperationalError):
-        return ErrorClass.RETRY if "locked" in str(cause) or "busy" in str(cause) else ErrorClass.FINAL
-    code = _error_code(cause)
-    if code in _RETRY_CODES:
-        return ErrorClass.RETRY
-    if code in _RECONNECT_CODES:
-        return ErrorClass.RECONNECT
-    if code in _UNKNOWN_CODES or (isinstance(error, DBAPIError) and error.connection_invalidated):
-        return ErrorClass.UNKNOWN
-    return ErrorClass.FINAL
-
-
-def is_duplicate_key(error: Exception) -> bool:
-    """Return whether a unique key rejected the row, which is a result and not a fault."""
-    cause = error.orig if isinstance(error, DBAPIError) else error
-    if isinstance(cause, sqlite3.IntegrityError):
-        return "UNIQUE" in str(cause)
-    return _error_code(cause) == DUPLICATE_KEY
-
-
-def _error_code(cause: object) -> int | None:
-    arguments = getattr(cause, "args", ())
-    return arguments[0] if arguments and isinstance(arguments[0], int) else None
-
+__all__ = [
+    "UnitOfWork",
+    "count_changed",
+    "current_unit_of_work",
+    "in_transaction",
+    "on_commit",
+    "on_commit_or_now",
+    "read",
+    "transaction",
+    "verify_commit_with",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -120,30 +82,22 @@ class UnitOfWork:
         return value
 
 
-_current: ContextVar[UnitOfWork | None] = ContextVar("gatehouse_unit_of_work", default=None)
-
-
-def is_in_transaction() -> bool:
-    """Return whether a transaction is open, so that reads must see its own writes."""
-    return _current.get() is not None
+def _open_unit_of_work() -> UnitOfWork | None:
+    # Only this module opens transactions, so the open one is always a UnitOfWork.
+    return cast(UnitOfWork | None, open_transaction.get())
 
 
 def current_unit_of_work() -> UnitOfWork:
     """Return the current unit of work. Raises RuntimeError if no transaction is open."""
-    unit_of_work = _current.get()
+    unit_of_work = _open_unit_of_work()
     if unit_of_work is None:
         raise RuntimeError("no transaction is open")
     return unit_of_work
 
 
-def on_commit(callback: Callable[[], None]) -> None:
-    """Call ``callback`` after the outermost transaction has committed. It is not called after a rollback."""
-    current_unit_of_work().commit_callbacks.append(callback)
-
-
 def on_commit_or_now(callback: Callable[[], None]) -> None:
     """Call ``callback`` after the commit, or immediately if no transaction is open."""
-    if _current.get() is None:
+    if not in_transaction():
         callback()
     else:
         on_commit(callback)
@@ -170,7 +124,7 @@ def transaction(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        unit_of_work = _current.get()
+        unit_of_work = _open_unit_of_work()
         if unit_of_work is None:
             return _run_outermost(functools.partial(function, *args, **kwargs), read_only=False)
         if unit_of_work.read_only:
@@ -194,7 +148,7 @@ def read(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        if _current.get() is not None:
+        if in_transaction():
             return function(*args, **kwargs)
         return _run_outermost(functools.partial(function, *args, **kwargs), read_only=True)
 
@@ -203,12 +157,12 @@ def read(function: Callable[P, R]) -> Callable[P, R]:
 
 def _run_outermost(work: Callable[[], R], *, read_only: bool) -> R:
     unit_of_work = UnitOfWork(read_only)
-    token = _current.set(unit_of_work)
+    token = open_transaction.set(unit_of_work)
     try:
         with context():
             result = _run_with_retries(work, unit_of_work)
     finally:
-        _current.reset(token)
+        open_transaction.reset(token)
     for callback in unit_of_work.commit_callbacks:
         callback()
     return result

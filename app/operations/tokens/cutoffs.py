@@ -14,6 +14,7 @@ from uuid import UUID
 from sqlalchemy import or_, select, update
 
 from app.extensions import db
+from app.fast_path import cache_invalidation
 from app.models.client import Client
 from app.models.credential import Credential
 from app.models.event import RevocationReceipt
@@ -21,7 +22,6 @@ from app.models.grant import Grant
 from app.models.organization import Organization
 from app.models.session import Session
 from app.models.user import User
-from app.operations import view_changes
 from app.operations.grants import grants
 from app.operations.grants.revocation import revoke_matching_grants
 from app.operations.sign_in.sessions import end_sessions
@@ -60,14 +60,14 @@ def end_issued_before(actor: Actor, subject: Subject, moment: datetime, *, sessi
         own = (model.organization_id == here) & (model.id == subject.row_id)
         _move_forward(model, "tokens_not_before", own, moment)
         _log(here, subject.kind, subject, moment)
-        view_changes.mark(here)
+        cache_invalidation.invalidate(here)
     elif subject.kind == ORGANIZATION:
         own = Organization.id == here
         _move_forward(Organization, "tokens_not_before", own, moment)
         if sessions:
             _move_forward(Organization, "sessions_not_before", own, moment)
         grants.log_revocation(here, "organization", here.encode(), not_before=moment)
-        view_changes.mark(here)
+        cache_invalidation.invalidate(here)
 
 
 def _move_forward(model: Any, column: str, own: Any, moment: datetime) -> None:

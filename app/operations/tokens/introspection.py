@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import bindparam, select
 
 from app.config import current
+from app.fast_path.compiled_query import CompiledQuery
 from app.models import user as user_model
 from app.models.grant import Consent, Grant
 from app.models.user import User
@@ -21,7 +22,6 @@ from app.operations.directory.permissions import get_user_permissions
 from app.operations.directory.snapshots import is_before_cutoff
 from app.operations.grants import signing_keys
 from app.operations.grants.grants import CONSENT_OF_GRANT
-from app.operations.statements import Statement
 from app.operations.store import clock, keyring
 from app.operations.store.transactions import read
 from app.operations.tokens import tokens
@@ -62,7 +62,7 @@ class ActiveToken:
     act: Mapping[str, Any] | None = None
 
 
-_FIND_FAMILY = Statement(
+_FIND_FAMILY = CompiledQuery(
     select(
         Grant.client_id,
         Grant.user_id,

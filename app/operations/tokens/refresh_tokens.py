@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import bindparam, select, update
 
+from app.fast_path.compiled_query import CompiledQuery
 from app.models import user as user_model
 from app.models.grant import Consent, Grant
 from app.models.token import AccessToken
@@ -19,7 +20,6 @@ from app.operations.directory.snapshots import is_before_cutoff
 from app.operations.grants import grants
 from app.operations.grants.grants import CONSENT_OF_GRANT
 from app.operations.mail.notices import notify_user
-from app.operations.statements import Statement
 from app.operations.store import audit, clock, keyring
 from app.operations.store.transactions import current_unit_of_work, transaction, verify_commit_with
 from app.operations.tokens.access_tokens import TokenAnswer
@@ -33,7 +33,7 @@ from app.rules.organizations.settings_effects import grant_expiry, refresh_token
 from app.rules.scopes import disallowed_scopes, is_subset, restrict_scopes
 from app.rules.token_values import REFRESH_TOKEN, digest, has_valid_tag, parse_token
 
-_FIND = Statement(
+_FIND = CompiledQuery(
     select(
         Grant.__table__,
         User.status.label("user_status"),
@@ -52,8 +52,8 @@ _CURRENT = update(Grant).where(
     Grant.revoked_at.is_(None),
 )
 _USED: dict[str, Any] = {name: bindparam(name) for name in ("idle_expires_at", "refreshed_at")}
-_KEEP = Statement(_CURRENT.values(**_USED))
-_ROTATE = Statement(
+_KEEP = CompiledQuery(_CURRENT.values(**_USED))
+_ROTATE = CompiledQuery(
     _CURRENT.values(
         **_USED,
         generation=Grant.generation + 1,

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from sqlalchemy import bindparam, insert, select
 
+from app.fast_path.compiled_query import CompiledQuery
 from app.models import user as user_model
 from app.models.grant import Grant
 from app.models.token import AccessToken
@@ -22,7 +23,6 @@ from app.operations.directory import lookups
 from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot, find_client_by_id
 from app.operations.directory.snapshots import is_before_cutoff
 from app.operations.grants.token_snapshots import TokenSnapshot
-from app.operations.statements import Statement
 from app.operations.store import clock
 from app.operations.tokens import access_tokens
 from app.operations.tokens.access_tokens import TokenAnswer
@@ -36,7 +36,9 @@ _TOKEN_COLUMNS = (
 )  # fmt: skip
 
 
-_ISSUE_TO_CLIENT = Statement(insert(AccessToken).values({name: bindparam(name) for name in _TOKEN_COLUMNS}))
+_ISSUE_TO_CLIENT = CompiledQuery(
+    insert(AccessToken).values({name: bindparam(name) for name in _TOKEN_COLUMNS})
+)
 # One round trip by the digest; what a user's token rests on is joined by primary key. Client and organization are
 # known from their views.
 _TOKEN = (
@@ -75,8 +77,8 @@ _TOKEN = (
         AccessToken.expires_at > bindparam("now", type_=AccessToken.expires_at.type),
     )
 )
-_FIND = Statement(_TOKEN.where(AccessToken.digest == bindparam("digest")))
-_FIND_BY_ID = Statement(_TOKEN.where(AccessToken.id == bindparam("id")))
+_FIND = CompiledQuery(_TOKEN.where(AccessToken.digest == bindparam("digest")))
+_FIND_BY_ID = CompiledQuery(_TOKEN.where(AccessToken.id == bindparam("id")))
 
 
 def issue_to_client(

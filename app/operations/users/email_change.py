@@ -13,6 +13,7 @@ from uuid import UUID
 from sqlalchemy import select, update
 from sqlalchemy.exc import IntegrityError
 
+from app.database_errors import is_duplicate_key
 from app.extensions import db
 from app.models.user import ACTIVE, AccountLink, User
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
@@ -25,7 +26,7 @@ from app.operations.sign_in.second_factors import count_factors
 from app.operations.sign_in.sessions import end_sessions_of_user
 from app.operations.store import audit, clock, rate_limits
 from app.operations.store.rate_limits import Limit, bucket_key
-from app.operations.store.transactions import count_changed, is_duplicate_key, read, transaction
+from app.operations.store.transactions import count_changed, read, transaction
 from app.operations.users import account_links
 from app.operations.users.account_links import AccountLinkRecord
 from app.operations.users.email_verification import revoke_unverified_state_elsewhere

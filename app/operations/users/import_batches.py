@@ -17,6 +17,7 @@ from uuid import UUID
 from sqlalchemy import delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
+from app.database_errors import is_duplicate_key
 from app.extensions import db
 from app.models.user import (
     CHECKED,
@@ -33,7 +34,7 @@ from app.operations.directory.lookups import OrganizationSnapshot, get_organizat
 from app.operations.directory.permissions import get_user_roles
 from app.operations.sign_in.actor_access import require_manageable_user, require_role_permissions
 from app.operations.store import audit, clock, keyring
-from app.operations.store.transactions import count_changed, is_duplicate_key, read, transaction
+from app.operations.store.transactions import count_changed, read, transaction
 from app.operations.users.import_records import seal_context
 from app.operations.users.import_uploads import load_importer
 from app.operations.users.role_assignments import assign_role

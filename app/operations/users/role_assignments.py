@@ -10,13 +10,14 @@ from uuid import UUID
 from sqlalchemy import and_, func, or_, select
 from sqlalchemy.exc import IntegrityError
 
+from app.database_errors import is_duplicate_key
 from app.extensions import db
 from app.models.organization import Organization
 from app.models.user import ACTIVE, RoleAssignment, User
 from app.operations.directory.lookups import OrganizationSnapshot, touch_organization
 from app.operations.sign_in.actor_access import require_role_permissions
 from app.operations.store import audit, clock
-from app.operations.store.transactions import current_unit_of_work, is_duplicate_key, transaction
+from app.operations.store.transactions import current_unit_of_work, transaction
 from app.rules.actor import Actor
 from app.rules.directory.permissions import ADMIN, effective_roles
 from app.rules.errors import Conflict

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import update
 from sqlalchemy.exc import IntegrityError
 
+from app.database_errors import is_duplicate_key
 from app.extensions import db
 from app.models.session import Session
 from app.models.user import DELETED, DISABLED, User
@@ -25,7 +26,7 @@ from app.operations.sign_in.sessions import (
     list_sessions_of_user,
 )
 from app.operations.store import audit, clock
-from app.operations.store.transactions import count_changed, is_duplicate_key, read, transaction
+from app.operations.store.transactions import count_changed, read, transaction
 from app.operations.users.email_change import on_email_changed
 from app.operations.users.password_resets import NewResetLink, issue_reset_link
 from app.operations.users.user_status import disable_user, enable_user

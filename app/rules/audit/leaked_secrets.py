@@ -43,19 +43,19 @@ def parse_leak_reports(sent: Any) -> tuple[LeakReport, ...]:
     return tuple(report for report in reports if report is not None)
 
 
-def _report(errors: ValidationErrors, item: Any, place: str) -> LeakReport | None:
+def _report(errors: ValidationErrors, item: Any, path: str) -> LeakReport | None:
     if not isinstance(item, dict):
-        errors.add(place, "wrong_type", f"This must be an object, not {type_name(item)}.")
+        errors.add(path, "wrong_type", f"This must be an object, not {type_name(item)}.")
         return None
     values = {}
     for name in ("token", "url", "source", "type"):
         value = item.get(name)
         if value is not None and not isinstance(value, str):
             message = f"This must be a string, not {type_name(value)}."
-            errors.add(f"{place}.{name}", "wrong_type", message)
+            errors.add(f"{path}.{name}", "wrong_type", message)
         values[name] = value
     if not values["token"]:
-        errors.add(f"{place}.token", "required", "Send the string that was found.")
+        errors.add(f"{path}.token", "required", "Send the string that was found.")
         return None
     if not isinstance(values["token"], str) or len(values["token"]) > MAX_TOKEN_LENGTH:
         # Too long to be a secret of this server. Accept it like any other unknown string.

@@ -1,4 +1,4 @@
-"""Webhooks (Standard Webhooks 1.0): what may be set of one, its secret, its signature, and when trying ends."""
+"""Webhooks (Standard Webhooks 1.0): validation of their fields, their secrets and signatures, and limits of retries."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MAX_BODY_BYTES = 20_000
 
 DELIVERY_TIMEOUT = timedelta(days=3)
 DISABLE_AFTER = timedelta(days=5)
-"""Of failures alone, without one success between."""
+"""Disable a webhook after this time without any success."""
 MAX_PENDING_DELIVERIES = 10_000
 
 DEFAULT_OVERLAP = timedelta(days=1)
@@ -49,10 +49,10 @@ MAX_OVERLAP = timedelta(days=7)
 _SECRET_PREFIX = "whsec_"
 _SECRET_BYTES = 32
 _LOOPBACK = "127.0.0.1"
-_KEPT_HEADERS = ("content-type", "date", "location", "retry-after", "server")
-_LONGEST_HEADER = 200
-# Refusals of this one message: others may go on (RFC 9110 sections 15.5.1, .10, .14, .21).
-_ABOUT_THE_MESSAGE = frozenset({400, 409, 413, 422})
+_STORED_HEADERS = ("content-type", "date", "location", "retry-after", "server")
+_MAX_HEADER_LENGTH = 200
+# Statuses that reject only this message, so that others can continue (RFC 9110 sections 15.5.1, .10, .14, .21).
+_MESSAGE_REJECTIONS = frozenset({400, 409, 413, 422})
 
 
 def _event_type_problem(value: str) -> FieldProblem | None:
@@ -135,21 +135,21 @@ def parse_overlap(sent: Mapping[str, Any]) -> timedelta:
 
 
 def new_secret() -> str:
-    """A fresh signing secret: ``whsec_`` and 256 random bits in base64."""
+    """Return a new signing secret: ``whsec_`` and 256 random bits in base64."""
     return _SECRET_PREFIX + b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()
 
 
 def sign_message(secret: str, message_id: str, timestamp: int, body: bytes) -> str:
-    """``v1,`` and the HMAC-SHA256 of id, time in Unix seconds and body, joined by full stops."""
+    """Return ``v1,`` and the HMAC-SHA256 of id, Unix time in seconds and body, joined by full stops."""
     key = b64decode(secret.removeprefix(_SECRET_PREFIX))
     content = f"{message_id}.{timestamp}.".encode() + body
     return "v1," + b64encode(hmac.digest(key, content, "sha256")).decode()
 
 
 def build_body(event_type: str, timestamp: str, data: Mapping[str, Any]) -> dict[str, Any]:
-    """What is sent: bounded, and without anything that looks like a secret, whatever the event holds.
+    """Return the body to send, limited in size and with secrets redacted.
 
-    Of an event that is too large ``before`` and ``after`` are left out, and ``truncated`` says so.
+    If the event is too large, ``before`` and ``after`` are left out and ``truncated`` is true.
     """
     shown: dict[str, Any] = _redacted(data)
     body = {"type": event_type, "timestamp": timestamp, "data": {**shown, "truncated": False}}
@@ -159,20 +159,22 @@ def build_body(event_type: str, timestamp: str, data: Mapping[str, Any]) -> dict
 
 
 def is_success(status: int) -> bool:
-    """Whether the answer says that the endpoint has the event; a redirect does not, for none is followed."""
+    """Return whether the endpoint accepted the event. Redirects are not followed and do not count."""
     return 200 <= status < 300
 
 
 def is_message_rejected(status: int) -> bool:
-    """Whether the endpoint refuses this event alone, so that others need not wait for it."""
-    return status in _ABOUT_THE_MESSAGE
+    """Return whether the endpoint rejects only this event, so that others need not wait."""
+    return status in _MESSAGE_REJECTIONS
 
 
 def redact_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """The few headers of an answer that help whoever looks for a fault, cut short and without secrets."""
+    """Return the few response headers that help to find a fault, truncated and with secrets redacted."""
     return {
-        name: redact("".join(char if char.isprintable() else " " for char in headers[name]))[:_LONGEST_HEADER]
-        for name in _KEPT_HEADERS
+        name: redact("".join(char if char.isprintable() else " " for char in headers[name]))[
+            :_MAX_HEADER_LENGTH
+        ]
+        for name in _STORED_HEADERS
         if name in headers
     }
 
@@ -180,20 +182,20 @@ def redact_headers(headers: Mapping[str, str]) -> dict[str, str]:
 def _check_url(errors: ValidationErrors, url: str, allowed_hosts: frozenset[str]) -> None:
     try:
         target = parse_target(url)
-        if _is_address(target.host):
+        if _is_ip_address(target.host):
             require_public_addresses(target, [target.host], allowed_hosts)
         elif _is_loopback(target.host):
             require_public_addresses(target, [_LOOPBACK], allowed_hosts)
-    except OutgoingRequestBlocked as refused:
-        errors.add("url", refused.code, refused.description)
+    except OutgoingRequestBlocked as blocked:
+        errors.add("url", blocked.code, blocked.description)
 
 
 def _is_loopback(host: str) -> bool:
-    # RFC 6761 section 6.3: such names never lead anywhere else.
+    # Such names always resolve to the loopback interface (RFC 6761 section 6.3).
     return host == "localhost" or host.endswith(".localhost")
 
 
-def _is_address(host: str) -> bool:
+def _is_ip_address(host: str) -> bool:
     try:
         ip_address(host)
     except ValueError:

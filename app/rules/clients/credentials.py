@@ -1,4 +1,4 @@
-"""Terms of a client secret: its name, its expiry, and when the secrets before it expire."""
+"""Client secrets and initial access tokens: validation of their terms, and how long they are still needed."""
 
 from __future__ import annotations
 
@@ -10,13 +10,26 @@ from typing import Annotated, Any
 from app.rules.fields import ValidationErrors
 from app.rules.shapes import Between, Shape, Text, Time, check_shape, described, parse_time
 
-MAX_LIFETIME = timedelta(days=3650)
+MAX_SECRET_LIFETIME = timedelta(days=3650)
 MAX_OVERLAP_SECONDS = 90 * 86_400
-
 _Overlap = Annotated[int, Between(0, MAX_OVERLAP_SECONDS, "seconds")]
 _RevokeTokens = Annotated[
     bool, described("Revoke the tokens of the old secrets, including refresh tokens, when these expire.")
 ]
+ACTIVE, EXPIRING, EXPIRED, REVOKED = "active", "expiring", "expired", "revoked"
+LIVE = frozenset({ACTIVE, EXPIRING})
+EXPIRING_WITHIN = timedelta(days=7)
+RECENTLY_USED = timedelta(days=1)
+UNUSED_AFTER = timedelta(days=14)
+MANY_TOKENS = 1000
+_UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
+# Uses are sampled each minute; a job that runs every half hour must have come by once on the new secret.
+MIN_QUIET_TIME = timedelta(hours=1)
+MIN_REMINDER_LEAD, MAX_REMINDER_LEAD = timedelta(hours=1), timedelta(days=1)
+READ_ONLY = ("id", "hint", "uses", "status", "created_at", "created_by", "last_used_at", "revoked_at")
+DEFAULT_LIFETIME = timedelta(days=30)
+MAX_INITIAL_ACCESS_LIFETIME = timedelta(days=365)
+MAX_USES = 10_000
 
 
 class NewCredential(Shape):
@@ -51,10 +64,66 @@ class RotationChange(Shape):
 
 @dataclass(frozen=True, slots=True)
 class RotationTerms:
-    """When the old secrets of a rotation expire, and whether their tokens are revoked then; None changes nothing."""
+    """When the old secrets of a rotation expire, and whether their tokens do, too. None means unchanged."""
 
     ends_in_seconds: int | None
     revoke_tokens: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class SecretUse:
+    """When a secret was first and last used, and from how many IP addresses within 30 days."""
+
+    first_used_at: datetime | None
+    last_used_at: datetime | None
+    addresses: int
+
+
+@dataclass(frozen=True, slots=True)
+class RotationVerdict:
+    """Whether the old secrets can be revoked now, and an explanation."""
+
+    is_safe: bool
+    words: str
+
+
+class NewRegistrationToken(Shape):
+    """A new initial access token."""
+
+    name: Annotated[str, Text(100), described("Who the token is for.")]
+    expires_at: (
+        Annotated[
+            Time,
+            described(
+                "When it expires, in RFC 3339 with its time zone; "
+                f"at most {MAX_INITIAL_ACCESS_LIFETIME.days} days from now."
+            ),
+        ]
+        | None
+    ) = None
+    expires_in_days: (
+        Annotated[
+            int,
+            Between(1, MAX_INITIAL_ACCESS_LIFETIME.days),
+            described("Instead of `expires_at`. The default is 30 days."),
+        ]
+        | None
+    ) = None
+    max_uses: (
+        Annotated[
+            int, Between(1, MAX_USES), described("How many clients it may register. If null, any number.")
+        ]
+        | None
+    ) = None
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrationTokenTerms:
+    """The terms of a new token. With ``max_uses`` None, only the organization's limit of clients applies."""
+
+    name: str
+    expires_at: datetime
+    max_uses: int | None
 
 
 def validate_secret_terms(
@@ -65,10 +134,9 @@ def validate_secret_terms(
     retire_others_in_seconds: Any,
     max_seconds: int | None,
 ) -> datetime | None:
-    """Return the expiry of a new secret, or None if the organization's setting decides.
+    """Return the expiry of a new secret in UTC, or None for the organization's default.
 
-    ``expires_at`` is an aware datetime or RFC 3339 text; ``max_seconds`` is the organization's limit.
-    Raises InvalidInput with every invalid field.
+    ``expires_at`` is an aware datetime or RFC 3339 text. Raises InvalidInput naming every wrong field.
     """
     errors = ValidationErrors()
     sent = {"name": name, "expires_at": expires_at, "retire_others_in_seconds": retire_others_in_seconds}
@@ -81,7 +149,7 @@ def validate_secret_terms(
 
 
 def validate_rotation_terms(fields: Mapping[str, Any]) -> RotationTerms:
-    """Return the terms in the body of a rotation. Raises InvalidInput with every invalid field."""
+    """Validate the body of a rotation request. Raises InvalidInput naming every wrong field."""
     errors = ValidationErrors()
     synonyms = {"retire_others_in_seconds": "expires_in_seconds", "ends_in_seconds": "expires_in_seconds"}
     check_shape(errors, NewRotation, fields, synonyms=synonyms)
@@ -89,25 +157,26 @@ def validate_rotation_terms(fields: Mapping[str, Any]) -> RotationTerms:
     return RotationTerms(fields.get("expires_in_seconds"), fields.get("revoke_tokens"))
 
 
-def _check_expiry(errors: ValidationErrors, now: datetime, expiry: datetime, max_seconds: int | None) -> None:
-    if expiry <= now:
-        errors.add("expires_at", "in_the_past", "This time is in the past.")
-    elif expiry - now > MAX_LIFETIME:
-        errors.add("expires_at", "too_far", "A secret can be valid for at most ten years.")
-    elif max_seconds is not None and expiry - now > timedelta(seconds=max_seconds):
-        message = f"This organization allows secrets to be valid for at most {max_seconds} seconds."
-        errors.add("expires_at", "too_far", message)
-
-
-ACTIVE, EXPIRING, EXPIRED, REVOKED = "active", "expiring", "expired", "revoked"
-LIVE = frozenset({ACTIVE, EXPIRING})
-
-EXPIRING_WITHIN = timedelta(days=7)
-RECENTLY_USED = timedelta(days=1)
-UNUSED_AFTER = timedelta(days=14)
-MANY_TOKENS = 1000
-
-_UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
+def validate_registration_terms(now: datetime, sent: Mapping[str, Any]) -> RegistrationTokenTerms:
+    """Validate the terms of an initial access token. Raises InvalidInput naming every wrong field."""
+    errors = ValidationErrors()
+    required = {"name": "Enter who the token is for."}
+    check_shape(errors, NewRegistrationToken, sent, read_only=READ_ONLY, required=required)
+    days, expiry = sent.get("expires_in_days"), parse_time(sent.get("expires_at"))
+    if expiry is not None:
+        if days is not None:
+            errors.add("expires_at", "inconsistent", "Send expires_at or expires_in_days, not both.")
+        elif expiry <= now:
+            errors.add("expires_at", "in_the_past", "This time is in the past.")
+        elif expiry - now > MAX_INITIAL_ACCESS_LIFETIME:
+            errors.add(
+                "expires_at",
+                "too_far",
+                f"A token can be valid for at most {MAX_INITIAL_ACCESS_LIFETIME.days} days.",
+            )
+    errors.raise_if_any()
+    default = now + (DEFAULT_LIFETIME if days is None else timedelta(days=days))
+    return RegistrationTokenTerms(sent["name"], expiry or default, sent.get("max_uses"))
 
 
 def get_credential_status(
@@ -163,50 +232,6 @@ def describe_credential_use(
     return f"unused for {format_duration(unused)}: safe to revoke"
 
 
-def format_token_count(number: int) -> str:
-    """Format a count like ``12 tokens``, or ``1,000 tokens or more`` at the limit."""
-    return format_count(number, "token", "tokens") + (" or more" if number >= MANY_TOKENS else "")
-
-
-def format_count(number: int, one: str, many: str) -> str:
-    """Format a count like ``1 address`` or ``2 addresses``."""
-    return f"{number:,} {one if number == 1 else many}"
-
-
-def format_ago(now: datetime, then: datetime) -> str:
-    """Format a past time like ``3 minutes ago``."""
-    return f"{format_duration(now - then)} ago" if now - then >= timedelta(seconds=1) else "just now"
-
-
-def format_duration(length: timedelta) -> str:
-    """Format a duration like ``3 minutes``, in the largest unit of which there is at least one."""
-    seconds = max(1, int(length.total_seconds()))
-    size, unit = next((size, unit) for size, unit in _UNITS if seconds >= size)
-    return format_count(seconds // size, unit, f"{unit}s")
-
-
-# Uses are sampled each minute; a job that runs every half hour must have come by once on the new secret.
-MIN_QUIET_TIME = timedelta(hours=1)
-MIN_REMINDER_LEAD, MAX_REMINDER_LEAD = timedelta(hours=1), timedelta(days=1)
-
-
-@dataclass(frozen=True, slots=True)
-class SecretUse:
-    """When a secret was first and last used, and from how many IP addresses within 30 days."""
-
-    first_used_at: datetime | None
-    last_used_at: datetime | None
-    addresses: int
-
-
-@dataclass(frozen=True, slots=True)
-class RotationVerdict:
-    """Whether the old secrets can be revoked now, and an explanation."""
-
-    is_safe: bool
-    words: str
-
-
 def assess_rotation(now: datetime, *, new: SecretUse | None, old: Sequence[SecretUse]) -> RotationVerdict:
     """Assess a rotation: safe once the new secret is used and the old ones were unused for an hour since."""
     if new is None:
@@ -252,67 +277,33 @@ def is_reminder_due(
     return last_used_at > max(began_at, now - MAX_REMINDER_LEAD)
 
 
-READ_ONLY = ("id", "hint", "uses", "status", "created_at", "created_by", "last_used_at", "revoked_at")
-DEFAULT_LIFETIME = timedelta(days=30)
-MAX_INITIAL_ACCESS_LIFETIME = timedelta(days=365)
-MAX_USES = 10_000
+def format_token_count(number: int) -> str:
+    """Format a count like ``12 tokens``, or ``1,000 tokens or more`` at the limit."""
+    return format_count(number, "token", "tokens") + (" or more" if number >= MANY_TOKENS else "")
 
 
-class NewRegistrationToken(Shape):
-    """A new initial access token."""
-
-    name: Annotated[str, Text(100), described("Who the token is for.")]
-    expires_at: (
-        Annotated[
-            Time,
-            described(
-                f"When it expires, in RFC 3339 with its time zone; at most {MAX_INITIAL_ACCESS_LIFETIME.days} days from now."
-            ),
-        ]
-        | None
-    ) = None
-    expires_in_days: (
-        Annotated[
-            int,
-            Between(1, MAX_INITIAL_ACCESS_LIFETIME.days),
-            described("Instead of `expires_at`. The default is 30 days."),
-        ]
-        | None
-    ) = None
-    max_uses: (
-        Annotated[
-            int, Between(1, MAX_USES), described("How many clients it may register. If null, any number.")
-        ]
-        | None
-    ) = None
+def format_count(number: int, one: str, many: str) -> str:
+    """Format a count like ``1 address`` or ``2 addresses``."""
+    return f"{number:,} {one if number == 1 else many}"
 
 
-@dataclass(frozen=True, slots=True)
-class RegistrationTokenTerms:
-    """The terms of a new token. With ``max_uses`` None, only the organization's limit of clients applies."""
-
-    name: str
-    expires_at: datetime
-    max_uses: int | None
+def format_ago(now: datetime, then: datetime) -> str:
+    """Format a past time like ``3 minutes ago``."""
+    return f"{format_duration(now - then)} ago" if now - then >= timedelta(seconds=1) else "just now"
 
 
-def validate_registration_terms(now: datetime, sent: Mapping[str, Any]) -> RegistrationTokenTerms:
-    """Return the terms in a request. Raises InvalidInput with every invalid field."""
-    errors = ValidationErrors()
-    required = {"name": "Enter who the token is for."}
-    check_shape(errors, NewRegistrationToken, sent, read_only=READ_ONLY, required=required)
-    days, expiry = sent.get("expires_in_days"), parse_time(sent.get("expires_at"))
-    if expiry is not None:
-        if days is not None:
-            errors.add("expires_at", "inconsistent", "Send expires_at or expires_in_days, not both.")
-        elif expiry <= now:
-            errors.add("expires_at", "in_the_past", "This time is in the past.")
-        elif expiry - now > MAX_INITIAL_ACCESS_LIFETIME:
-            errors.add(
-                "expires_at",
-                "too_far",
-                f"A token can be valid for at most {MAX_INITIAL_ACCESS_LIFETIME.days} days.",
-            )
-    errors.raise_if_any()
-    default = now + (DEFAULT_LIFETIME if days is None else timedelta(days=days))
-    return RegistrationTokenTerms(sent["name"], expiry or default, sent.get("max_uses"))
+def format_duration(length: timedelta) -> str:
+    """Format a duration like ``3 minutes``, in the largest unit of which there is at least one."""
+    seconds = max(1, int(length.total_seconds()))
+    size, unit = next((size, unit) for size, unit in _UNITS if seconds >= size)
+    return format_count(seconds // size, unit, f"{unit}s")
+
+
+def _check_expiry(errors: ValidationErrors, now: datetime, expiry: datetime, max_seconds: int | None) -> None:
+    if expiry <= now:
+        errors.add("expires_at", "in_the_past", "This time is in the past.")
+    elif expiry - now > MAX_SECRET_LIFETIME:
+        errors.add("expires_at", "too_far", "A secret can be valid for at most ten years.")
+    elif max_seconds is not None and expiry - now > timedelta(seconds=max_seconds):
+        message = f"This organization allows secrets to be valid for at most {max_seconds} seconds."
+        errors.add("expires_at", "too_far", message)

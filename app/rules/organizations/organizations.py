@@ -1,4 +1,4 @@
-"""Fields of an organization: when it is created, and when it is changed."""
+"""Validation of organizations: ids (slugs), names, and the fields of a creation or a change."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ROOT_SLUG = "root"
 def slug_problem(text: str) -> str | None:
     """Return why the text cannot be the id of a new organization, or None if it can."""
     if _SLUG.fullmatch(text) is None:
-        return "Use 3 to 40 lower-case letters, digits and hyphens; begin and end with a letter or digit."
+        return "Use 3 to 40 lower-case letters, digits and hyphens. Begin and end with a letter or digit."
     if text in RESERVED:
         return f'"{text}" is a reserved word. Choose another id.'
     return None
@@ -91,7 +91,7 @@ _Slug = Annotated[str, Rule(_slug_problem, (("minLength", 3), ("maxLength", 40),
 
 
 class Invitee(Shape):
-    """A person to invite."""
+    """A user to invite."""
 
     email: Email
     name: Name | None = None
@@ -174,7 +174,7 @@ def parse_organization_changes(fields: Mapping[str, Any]) -> dict[str, str]:
 
 
 def parse_email_and_name(fields: Mapping[str, Any], errors: ValidationErrors) -> tuple[str, str]:
-    """Return the ``email`` and ``name`` of a person to invite, and add what is wrong with them."""
+    """Return the ``email`` and ``name`` of a user to invite, and add their problems."""
     check_shape(errors, Invitee, fields, required={"email": "Enter an email address."})
     return str(fields.get("email")), str(fields.get("name") or "")
 

@@ -1,4 +1,4 @@
-"""Profiles: the standard claims that people say of themselves, and what each may be (OpenID Connect Core 5.1)."""
+"""Profiles and other fields of users: validation of the standard claims (OpenID Connect Core 5.1)."""
 
 from __future__ import annotations
 
@@ -16,131 +16,13 @@ from app.rules.mail.email_addresses import email_problem
 from app.rules.shapes import OneOf, Rule, SchemaOnly, Shape, Text, check_shape, described
 
 ADDRESS_PARTS = ("formatted", "street_address", "locality", "region", "postal_code", "country")
-"""Core 5.1.1; the first two may have lines."""
-
+"""Core 5.1.1. The first two may have several lines."""
 _BIRTHDATE = re.compile(r"(\d{4})(?:-(\d{2})-(\d{2}))?", re.ASCII)
 _ZONE = re.compile(r"[A-Za-z0-9_+-]+(?:/[A-Za-z0-9_+-]+){0,2}")
 _LOCALE = re.compile(r"[A-Za-z]{2,8}(?:-[A-Za-z0-9]{1,8}){0,6}")
 _PHONE = re.compile(r"\+[1-9][0-9]{6,14}")
 _PHONE_DECORATION = str.maketrans("", "", " ()-./")
-
 Check = Callable[[Any], FieldProblem | None]
-
-
-def validate_profile(sent: Mapping[str, Any]) -> dict[str, Any]:
-    """The profile to store: each claim that has a value, in its standard form.
-
-    ``sent`` holds claims by name, ``address`` a mapping of its parts; empty ones are left out. Raises InvalidInput
-    naming every wrong one, an address part as ``address.country``.
-    """
-    findings = ValidationErrors()
-    profile: dict[str, Any] = {}
-    for name, check in CHECKS.items():
-        value = _bare(name, sent.get(name))
-        if value and not findings.add_problem(name, check(value)):
-            profile[name] = value
-    address = _address(findings, sent.get("address") or {})
-    if address:
-        profile["address"] = address
-    for name in sent.keys() - {*CHECKS, "address"}:
-        findings.add(name[:100], "unknown_field", "There is no such claim in a profile.")
-    findings.raise_if_any()
-    return profile
-
-
-def _bare(name: str, value: Any) -> Any:
-    """Without what people write for their own eyes: E.164 has digits alone."""
-    if not isinstance(value, str):
-        return value
-    return value.translate(_PHONE_DECORATION) if name == "phone_number" else value.strip()
-
-
-def _address(findings: ValidationErrors, sent: Any) -> dict[str, str]:
-    if not isinstance(sent, Mapping):
-        findings.add("address", "wrong_type", f"This must be an object, not {type_name(sent)}.")
-        return {}
-    for part in sent.keys() - set(ADDRESS_PARTS):
-        findings.add(f"address.{part[:64]}", "unknown_field", "An address has no such part.")
-    address = {}
-    for part in ADDRESS_PARTS:
-        has_lines = part in {"formatted", "street_address"}
-        value = sent.get(part)
-        value = value.replace("\r\n", "\n").strip() if isinstance(value, str) else value
-        problem = (
-            text_problem(value, max_length=500 if has_lines else 100, multiline=has_lines) if value else None
-        )
-        if value and not findings.add_problem(f"address.{part}", problem):
-            address[part] = value
-    return address
-
-
-def _text(max_length: int) -> Check:
-    return lambda value: text_problem(value, max_length=max_length)
-
-
-def _pattern_check(form: re.Pattern[str], code: str, message: str) -> Check:
-    def check(value: Any) -> FieldProblem | None:
-        fits = isinstance(value, str) and form.fullmatch(value) is not None
-        return None if fits else FieldProblem(code, message)
-
-    return check
-
-
-def birthdate_problem(value: Any) -> FieldProblem | None:
-    """A day, ``0000-MM-DD`` for one whose year is nobody's business, or a year alone (ISO 8601)."""
-    match = _BIRTHDATE.fullmatch(value) if isinstance(value, str) else None
-    wrong = FieldProblem("invalid_date", "Write YYYY-MM-DD, 0000-MM-DD without the year, or the year alone.")
-    if match is None:
-        return wrong
-    year, month, day = match.groups()
-    if month is None:
-        return None if year != "0000" else wrong
-    try:
-        # Without a year the 29th of February is a birthday too.
-        date(2000 if year == "0000" else int(year), int(month), int(day))
-    except ValueError:
-        return wrong
-    return None
-
-
-def zoneinfo_problem(value: Any) -> FieldProblem | None:
-    """A name of the IANA time zone database."""
-    known = _zones()
-    # A machine without the database can judge the form alone.
-    if (
-        isinstance(value, str)
-        and _ZONE.fullmatch(value)
-        and len(value) <= 64
-        and (not known or value in known)
-    ):
-        return None
-    return FieldProblem("unknown_zone", "Write a time zone of the IANA database, like Europe/Zurich.")
-
-
-@functools.cache
-def _zones() -> frozenset[str]:
-    return frozenset(available_timezones())
-
-
-CHECKS: Mapping[str, Check] = {
-    "given_name": _text(100),
-    "family_name": _text(100),
-    "middle_name": _text(100),
-    "nickname": _text(100),
-    "preferred_username": _text(100),
-    "profile": web_url_problem,
-    "picture": web_url_problem,
-    "website": web_url_problem,
-    "gender": _text(40),
-    "birthdate": birthdate_problem,
-    "zoneinfo": zoneinfo_problem,
-    "locale": _pattern_check(_LOCALE, "invalid_locale", "Write a language tag, like de-CH (BCP 47)."),
-    "phone_number": _pattern_check(
-        _PHONE, "invalid_phone", "Write the whole number with its country, like +41 44 668 18 00 (E.164)."
-    ),
-}
-
-
 MAX_NAME_LENGTH = 100
 STATUSES = ("active", "disabled")
 READ_ONLY = (
@@ -191,6 +73,58 @@ class UserChange(Shape):
     ) = None
 
 
+def validate_profile(sent: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the profile to store: each claim with a value, in its standard form.
+
+    ``sent`` maps claims to values, ``address`` to a mapping of its parts. Empty claims are left out. Raises
+    InvalidInput naming every wrong one, a part of the address as ``address.country``.
+    """
+    errors = ValidationErrors()
+    profile: dict[str, Any] = {}
+    for name, check in CHECKS.items():
+        value = _strip(name, sent.get(name))
+        if value and not errors.add_problem(name, check(value)):
+            profile[name] = value
+    address = _validate_address(errors, sent.get("address") or {})
+    if address:
+        profile["address"] = address
+    for name in sent.keys() - {*CHECKS, "address"}:
+        errors.add(name[:100], "unknown_field", "There is no such claim in a profile.")
+    errors.raise_if_any()
+    return profile
+
+
+def birthdate_problem(value: Any) -> FieldProblem | None:
+    """Check a date, ``0000-MM-DD`` for one without the year, or a year alone (ISO 8601)."""
+    match = _BIRTHDATE.fullmatch(value) if isinstance(value, str) else None
+    error = FieldProblem("invalid_date", "Write YYYY-MM-DD, 0000-MM-DD without the year, or the year alone.")
+    if match is None:
+        return error
+    year, month, day = match.groups()
+    if month is None:
+        return None if year != "0000" else error
+    try:
+        # February 29 is a valid birthday without a year.
+        date(2000 if year == "0000" else int(year), int(month), int(day))
+    except ValueError:
+        return error
+    return None
+
+
+def zoneinfo_problem(value: Any) -> FieldProblem | None:
+    """Check a name from the IANA time zone database."""
+    known = _time_zones()
+    # Without the database only the form can be checked.
+    if (
+        isinstance(value, str)
+        and _ZONE.fullmatch(value)
+        and len(value) <= 64
+        and (not known or value in known)
+    ):
+        return None
+    return FieldProblem("unknown_zone", "Write a time zone of the IANA database, like Europe/Zurich.")
+
+
 def validate_new_user(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``email``, ``name`` and ``profile`` of a new user. Raises InvalidInput with every invalid field."""
     errors = ValidationErrors()
@@ -216,6 +150,49 @@ def validate_user_change(fields: Mapping[str, Any]) -> dict[str, Any]:
     return values | ({"status": fields["status"] or "active"} if "status" in fields else {})
 
 
+def _strip(name: str, value: Any) -> Any:
+    """Return the value without surrounding spaces, a phone number without separators (E.164 has only digits)."""
+    if not isinstance(value, str):
+        return value
+    return value.translate(_PHONE_DECORATION) if name == "phone_number" else value.strip()
+
+
+def _validate_address(errors: ValidationErrors, sent: Any) -> dict[str, str]:
+    if not isinstance(sent, Mapping):
+        errors.add("address", "wrong_type", f"This must be an object, not {type_name(sent)}.")
+        return {}
+    for part in sent.keys() - set(ADDRESS_PARTS):
+        errors.add(f"address.{part[:64]}", "unknown_field", "An address has no such part.")
+    address = {}
+    for part in ADDRESS_PARTS:
+        has_lines = part in {"formatted", "street_address"}
+        value = sent.get(part)
+        value = value.replace("\r\n", "\n").strip() if isinstance(value, str) else value
+        problem = (
+            text_problem(value, max_length=500 if has_lines else 100, multiline=has_lines) if value else None
+        )
+        if value and not errors.add_problem(f"address.{part}", problem):
+            address[part] = value
+    return address
+
+
+def _text_check(max_length: int) -> Check:
+    return lambda value: text_problem(value, max_length=max_length)
+
+
+def _pattern_check(pattern: re.Pattern[str], code: str, message: str) -> Check:
+    def check(value: Any) -> FieldProblem | None:
+        matches = isinstance(value, str) and pattern.fullmatch(value) is not None
+        return None if matches else FieldProblem(code, message)
+
+    return check
+
+
+@functools.cache
+def _time_zones() -> frozenset[str]:
+    return frozenset(available_timezones())
+
+
 def _values(fields: Mapping[str, Any], errors: ValidationErrors) -> dict[str, Any]:
     values: dict[str, Any] = {}
     if isinstance(fields.get("email"), str):
@@ -223,12 +200,12 @@ def _values(fields: Mapping[str, Any], errors: ValidationErrors) -> dict[str, An
     if "name" in fields:
         values["name"] = fields["name"] or ""
     if "profile" in fields:
-        values["profile"] = _profile(fields["profile"], errors)
+        values["profile"] = _validate_profile_field(fields["profile"], errors)
     errors.raise_if_any()
     return values
 
 
-def _profile(sent: Any, errors: ValidationErrors) -> dict[str, Any]:
+def _validate_profile_field(sent: Any, errors: ValidationErrors) -> dict[str, Any]:
     if not isinstance(sent, Mapping):
         return {}
     try:
@@ -237,3 +214,22 @@ def _profile(sent: Any, errors: ValidationErrors) -> dict[str, Any]:
         for error in invalid.errors:
             errors.add(f"profile.{error.field}", error.code, error.message)
         return {}
+
+
+CHECKS: Mapping[str, Check] = {
+    "given_name": _text_check(100),
+    "family_name": _text_check(100),
+    "middle_name": _text_check(100),
+    "nickname": _text_check(100),
+    "preferred_username": _text_check(100),
+    "profile": web_url_problem,
+    "picture": web_url_problem,
+    "website": web_url_problem,
+    "gender": _text_check(40),
+    "birthdate": birthdate_problem,
+    "zoneinfo": zoneinfo_problem,
+    "locale": _pattern_check(_LOCALE, "invalid_locale", "Write a language tag, like de-CH (BCP 47)."),
+    "phone_number": _pattern_check(
+        _PHONE, "invalid_phone", "Write the whole number with its country, like +41 44 668 18 00 (E.164)."
+    ),
+}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from typing import Any
 
 import pytest
@@ -11,16 +10,15 @@ from flask import Flask
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
-from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.tokens.revocation import revoke_token
 from app.operations.users import import_runner
 from app.rules.actor import Actor
 from app.rules.users import user_import
-from app.web import uploads
+from app.web import body_deadline
 from tests.factories import Factory, bearer_header
 from tests.support.databases import Database
 from tests.support.importing import people
-from tests.support.late_bodies import LateBody
+from tests.support.request_bodies import BodyWithCallback, StalledBody
 
 
 @pytest.fixture
@@ -170,67 +168,18 @@ def test_js9_too_large_file_is_rejected_before_and_while_it_is_read(
     assert database.count("user_imports") == database.count("user_import_parts") == 0
 
 
-def test_concurrent_uploads_are_limited(context: Flask, http: FlaskClient, token: dict[str, str]) -> None:
-    """P2: an organization's uploads share one slot, and the process has slots for several organizations."""
-    uploads._lines.take("one")
-    uploads._lines.take("another")
-    uploads._lines.take("a third")
-    uploads._lines.take("a fourth")
-    try:
-        answer = send(http, token, people(1))
-        assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
-        uploads._lines.leave("another", object(), hangs=True)
-        assert send(http, token, people(1)).status_code == 201
-        uploads._lines.take(get_organization_by_slug("acme").id)
-        answer = send(http, token, people(1))
-        assert (answer.status_code, answer.headers["Retry-After"]) == (429, "5")
-        assert "Another file of this organization" in answer.get_json()["error_msg"]
-    finally:
-        uploads._lines.__init__()
-    assert send(http, token, people(1)).status_code == 201
-
-
-class Stuck:
-    """A body that stops after a few bytes."""
-
-    def __init__(self) -> None:
-        self.goes_on = threading.Event()
-        self._pieces = [b"email,name\n"]
-
-    def read(self, size: int) -> bytes:
-        if not self._pieces:
-            self.goes_on.wait(20)
-            return b""
-        return self._pieces.pop()
-
-
-def test_stalled_upload_does_not_block_others(
-    context: Flask, http: FlaskClient, make: Factory, token: dict[str, str], monkeypatch: pytest.MonkeyPatch
+def test_import_that_stalls_is_rejected_with_408(
+    context: Flask, http: FlaskClient, token: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """P2: the thread is free again, and a stalled upload occupies only its organization's slot."""
-    monkeypatch.setattr(uploads, "PIECE_SECONDS", 0.2)
-    other = bearer_header(make.bearer(make.organization("other")))
-    line = Stuck()
+    monkeypatch.setattr(body_deadline, "MAX_BODY_SECONDS", 0.2)
+    body = StalledBody(b"email,name\n", length=9000)
     answer = http.post(
-        "/users/imports",
-        headers=token,
-        content_type="text/csv",
-        environ_overrides={"wsgi.input": line, "CONTENT_LENGTH": "9000"},
+        "/users/imports", headers=token, content_type="text/csv", environ_overrides=body.environment
     )
+    body.connection_closed.set()
     assert (answer.status_code, answer.get_json()["error"]) == (408, "too_slow")
-    assert send(http, token, people(1)).status_code == 429
-    assert send(http, other, people(1)).status_code == 201
-    assert list_of(http, token) == []
-    line.goes_on.set()
-    for thread in threading.enumerate():
-        if thread.name == "upload":
-            thread.join(5)
+    assert list_imports(http, token) == []
     assert send(http, token, people(1)).status_code == 201
-
-
-def list_of(http: FlaskClient, token: dict[str, str]) -> list[dict[str, Any]]:
-    listed: list[dict[str, Any]] = http.get("/users/imports", headers=token).get_json()["data"]
-    return listed
 
 
 def test_token_revoked_during_upload_imports_nobody(
@@ -244,7 +193,7 @@ def test_token_revoked_during_upload_imports_nobody(
         with app.app_context():
             revoke_token(actor, bearer)
 
-    body = LateBody(people(1).encode(), revoke)
+    body = BodyWithCallback(people(1).encode(), revoke)
     answer = http.post(
         "/users/imports",
         headers=bearer_header(bearer),

@@ -161,7 +161,7 @@ def test_rejected_update_changes_nothing(admin: Actor, database: Database) -> No
         lambda: resources.update_resource(admin, there, {"identifier": "urn:other", "name": None}),
     )
     assert [(wrong.field, wrong.code) for wrong in error.errors] == [
-        ("identifier", "fixed"),
+        ("identifier", "immutable"),
         ("name", "required"),
     ]
     assert_rejected(

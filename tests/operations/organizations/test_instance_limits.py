@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from flask import Flask
 
-from app.operations import view_changes
+from app.fast_path import cache_invalidation
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.organizations.instance_limits import get_instance_limits, update_instance_limits
 from app.operations.organizations.settings import get_settings, update_settings
@@ -57,9 +57,9 @@ def test_other_machines_are_invalidated_with_one_row(context: Flask, make: Facto
     acme = make.organization()
     update_instance_limits(op, {TTL: {"max": 900}})
     assert ttl(acme) == 900
-    seen = view_changes.Seen(acme.id)
-    view_changes._known.clear()
-    view_changes.follow()
+    seen = cache_invalidation.CacheStamp(acme.id)
+    cache_invalidation._known_changes.clear()
+    cache_invalidation.poll()
     assert not seen.is_current
 
 

@@ -11,6 +11,7 @@ import pytest
 from argon2 import PasswordHasher
 from sqlalchemy import func, select, update
 
+from app.database import in_transaction
 from app.extensions import db
 from app.models.audit import AuditEvent
 from app.models.organization import Organization
@@ -20,7 +21,6 @@ from app.operations.sign_in import passwords
 from app.operations.sign_in import sign_in as sign_in_module
 from app.operations.sign_in.sessions import find_session
 from app.operations.sign_in.sign_in import SignedIn, SignInRefused, sign_in
-from app.operations.store import transactions
 from app.operations.users.user_status import disable_user, enable_user
 from app.rules.sign_in import passwords as rule
 from app.rules.sign_in.passwords import needs_rehash
@@ -217,7 +217,7 @@ def test_no_transaction_is_open_while_a_password_is_hashed(
     real = rule.verify_password
 
     def verify(stored_hash: str | None, password: str) -> bool:
-        assert transactions._current.get() is None
+        assert not in_transaction()
         return real(stored_hash, password)
 
     monkeypatch.setattr(rule, "verify_password", verify)

@@ -9,7 +9,7 @@ import pytest
 from flask import Flask
 
 from app import config, create_app
-from app.operations import statements
+from app.fast_path import compiled_query
 from app.operations.clients.scopes import add_scopes
 from app.operations.store import transactions
 from tests.factories import Factory
@@ -162,7 +162,7 @@ def test_unavailable_database_is_a_503(losing: Flow, proxy: LosingProxy, monkeyp
     machine = losing.make.machine(losing.organization, "reports:read")
     grant = {"grant_type": "client_credentials"}
     assert losing.http.post("/oauth/token", data=grant, headers=machine.basic).status_code == 200
-    monkeypatch.setattr(statements, "DEADLINE_SECONDS", 0.2)
+    monkeypatch.setattr(compiled_query, "DEADLINE_SECONDS", 0.2)
     monkeypatch.setattr(transactions, "DEADLINE_SECONDS", 0.2)
     proxy.close()
     with losing.app.app_context():

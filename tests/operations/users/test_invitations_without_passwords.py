@@ -8,8 +8,8 @@ from flask.testing import FlaskClient
 from sqlalchemy import update
 
 from app.extensions import db
+from app.fast_path import cache_invalidation
 from app.models.organization import Organization
-from app.operations import view_changes
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.sign_in.passwords import hash_new_password
 from app.operations.store.transactions import transaction
@@ -30,7 +30,7 @@ def switch(organization: OrganizationSnapshot, on: bool) -> None:
     db.session.execute(
         update(Organization).where(mine).values(settings=settings, version=Organization.version + 1)
     )
-    view_changes.mark(organization.id)
+    cache_invalidation.invalidate(organization.id)
 
 
 def test_open_invitation_works_again_once_sign_in_is_possible(

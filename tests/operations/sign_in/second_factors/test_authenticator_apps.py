@@ -235,7 +235,7 @@ def test_second_app_and_disallowed_method_are_rejected(
     other = factor_enrollment.begin_authenticator_app(person(eve))
     with pytest.raises(Conflict) as refused:
         factor_enrollment.add_authenticator_app(
-            person(eve), other.sealed, Authenticator(app, eve, secret_in(other.address)).shown()
+            person(eve), other.sealed, Authenticator(app, eve, secret_in(other.otpauth_uri)).shown()
         )
     assert refused.value.code == "method_not_allowed"
 

@@ -15,9 +15,9 @@ from sqlalchemy import delete, select
 
 from app.config import current
 from app.extensions import db
+from app.fast_path import cache_invalidation
 from app.models.event import CacheInvalidation
 from app.models.organization import Organization
-from app.operations import view_changes
 from app.operations.clients.client_authentication import AuthenticatedClient
 from app.operations.clients.clients import update_client
 from app.operations.clients.credential_revocation import revoke_credentials
@@ -37,22 +37,22 @@ def machine(make: Factory) -> MadeClient:
 @pytest.fixture(autouse=True)
 def unheard() -> None:
     """No test inherits what another has heard."""
-    view_changes._known.clear()
-    for ear in view_changes._ears.values():
-        ear.heard_at = 0.0
+    cache_invalidation._known_changes.clear()
+    for state in cache_invalidation._poll_states.values():
+        state.polled_at = 0.0
 
 
 @contextmanager
 def on_another_machine(app: Flask) -> Iterator[None]:
     """What is done inside reaches this process by the database alone: neither its views nor its stamps know."""
-    board = view_changes._board(current().instance)
+    board = cache_invalidation._stamps_of(current().instance)
     stamps = bytes(board)
-    kept = [dict(views._kept._values) for views in (lookups._clients, lookups._organizations)]
+    kept = [dict(views._entries._values) for views in (lookups._clients, lookups._organizations)]
     yield
     board[:] = stamps
     for views, before in zip((lookups._clients, lookups._organizations), kept, strict=True):
-        views._kept.clear()
-        views._kept._values.update(before)
+        views._entries.clear()
+        views._entries._values.update(before)
 
 
 def rename(app: Flask, make: Factory, machine: MadeClient, name: str) -> None:
@@ -84,14 +84,14 @@ def test_a_change_is_seen_at_once(app: Flask, make: Factory, machine: MadeClient
 def test_another_machines_change_is_heard_by_following(
     app: Flask, make: Factory, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Within a second, however old the snapshot is."""
+    """scale.md rule 14: within a second, whatever the view's age."""
     with app.app_context():
-        view_changes.follow()
+        cache_invalidation.poll()
         assert name_of(machine) == "Harvester"
         with on_another_machine(app):
             rename(app, make, machine, "Reaper")
         assert name_of(machine) == "Harvester", "the stage is wrong: nobody told this machine yet"
-        view_changes.follow()
+        cache_invalidation.poll()
         assert name_of(machine) == "Reaper"
 
 
@@ -100,9 +100,9 @@ def test_what_was_heard_once_makes_no_view_stale_again(
 ) -> None:
     with app.app_context():
         rename(app, make, machine, "Reaper")
-        view_changes.follow()
+        cache_invalidation.poll()
         view = find_client(machine.client_id)
-        view_changes.follow()
+        cache_invalidation.poll()
         assert find_client(machine.client_id) is view
 
 
@@ -113,7 +113,7 @@ def test_who_has_not_heard_for_a_second_trusts_no_older_view(
         assert name_of(machine) == "Harvester"
         with on_another_machine(app):
             rename(app, make, machine, "Reaper")
-        later = time.monotonic() + view_changes.TRUSTED_SECONDS + 0.01
+        later = time.monotonic() + cache_invalidation.TRUSTED_SECONDS + 0.01
         monkeypatch.setattr(time, "monotonic", lambda: later)
         assert name_of(machine) == "Reaper"
 
@@ -122,12 +122,12 @@ def test_following_keeps_old_views_trusted(
     app: Flask, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with app.app_context():
-        view_changes.follow()
+        cache_invalidation.poll()
         view = find_client(machine.client_id)
         began = time.monotonic()
         for later in range(2, 60, 2):
             monkeypatch.setattr(time, "monotonic", lambda later=later: began + later)
-            view_changes.follow()
+            cache_invalidation.poll()
             assert find_client(machine.client_id) is view
 
 
@@ -141,14 +141,14 @@ def test_what_went_by_in_a_silence_is_not_missed(
         db.session.execute(delete(CacheInvalidation))
 
     with app.app_context():
-        view_changes.follow()
+        cache_invalidation.poll()
         assert name_of(machine) == "Harvester"
         with on_another_machine(app):
             rename(app, make, machine, "Reaper")
             nobody_finds_it_any_more()
-        later = time.monotonic() + view_changes.LONGEST_SILENCE_SECONDS + 0.1
+        later = time.monotonic() + cache_invalidation.MAX_SILENCE_SECONDS + 0.1
         monkeypatch.setattr(time, "monotonic", lambda: later)
-        view_changes.follow()
+        cache_invalidation.poll()
         assert name_of(machine) == "Reaper"
 
 
@@ -229,11 +229,11 @@ def test_without_the_file_a_process_has_stamps_of_its_own(
 ) -> None:
     with app.app_context():
         (tmp_path / "file").write_text("no folder")
-        board = view_changes._open(tmp_path / "file" / "instance")
+        board = cache_invalidation._map(tmp_path / "file" / "instance")
         assert len(board) == 4096 * 8
     assert "not shared" in caplog.text
 
 
 def test_changes_are_swept_once_everybody_has_heard() -> None:
     sweep = next(each for each in PURGE_RULES if each.table.name == "view_changes")
-    assert view_changes._WINDOW < sweep.retention < timedelta(hours=1)
+    assert timedelta(seconds=cache_invalidation.WINDOW_SECONDS) < sweep.kept < timedelta(hours=1)

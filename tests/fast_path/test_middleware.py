@@ -1,14 +1,19 @@
-"""The lane: what machines call goes past Flask, and whatever is not plain goes on to it."""
+"""The middleware answers plain requests itself and passes every other request on to Flask."""
 
 from __future__ import annotations
 
+import dataclasses
 import io
+from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from flask import Flask
 
-from app.oauth.lane import Lane
+from app import config, create_app
+from app.fast_path.middleware import Endpoints, FastPathMiddleware
+from app.oauth.fast_path import ENDPOINTS
 from tests.factories import Factory
 
 BODY = b"grant_type=client_credentials"
@@ -30,28 +35,29 @@ def environ(**changes: Any) -> dict[str, Any]:
     return good | changes
 
 
-def send(app: Flask, request: dict[str, Any]) -> tuple[str, bytes]:
-    """(status line, or ``on to Flask``; body)."""
+def send(app: Flask, request: dict[str, Any], endpoints: Endpoints = ENDPOINTS) -> tuple[str, bytes]:
+    """(status line, or ``next application``; body)."""
     seen: list[str] = []
 
-    def otherwise(_environ: Any, start_response: Any) -> list[bytes]:
-        start_response("on to Flask", [])
+    def next_application(_environ: Any, start_response: Any) -> list[bytes]:
+        start_response("next application", [])
         return [b""]
 
-    answer = Lane(app, otherwise)(request, lambda status, _headers: seen.append(status))
-    return seen[0], b"".join(answer)
+    middleware = FastPathMiddleware(app, next_application, endpoints)
+    response = middleware(request, lambda status, _headers: seen.append(status))
+    return seen[0], b"".join(response)
 
 
 @pytest.mark.parametrize(
     "host", ["localhost", "localhost:8000", "127.0.0.1", "127.0.0.1:8000", "[::1]", "[::1]:8000"]
 )
-def test_a_plain_request_takes_the_lane(app: Flask, make: Factory, host: str) -> None:
+def test_plain_request_is_answered(app: Flask, make: Factory, host: str) -> None:
     basic = make.machine(make.organization(), "clients:read").basic["Authorization"]
     status, body = send(app, environ(HTTP_HOST=host, HTTP_AUTHORIZATION=basic))
     assert status == "200 OK" and b"access_token" in body
 
 
-def test_the_lane_knows_the_organization_of_the_path(app: Flask, make: Factory) -> None:
+def test_request_under_an_organization_is_for_that_organization(app: Flask, make: Factory) -> None:
     here, elsewhere = make.organization(), make.organization()
     basic = make.machine(here, "clients:read").basic["Authorization"]
     path = f"/organizations/{here.slug}/oauth/token"
@@ -85,16 +91,25 @@ def test_the_lane_knows_the_organization_of_the_path(app: Flask, make: Factory) 
         {"PATH_INFO": "/oauth/userinfo"},
     ],
 )
-def test_anything_else_goes_on_to_flask(app: Flask, changes: dict[str, str]) -> None:
-    assert send(app, environ(**changes))[0] == "on to Flask"
+def test_any_other_request_is_passed_on(app: Flask, changes: dict[str, str]) -> None:
+    assert send(app, environ(**changes))[0] == "next application"
 
 
-def test_a_fault_in_the_lane_is_500_without_its_cause(
-    app: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_exception_in_a_handler_is_500_without_details(app: Flask) -> None:
     def fail(_call: Any) -> None:
         raise RuntimeError("the cause")
 
-    monkeypatch.setitem(__import__("app.oauth.lane", fromlist=["HANDLERS"]).HANDLERS, "token", fail)
-    status, body = send(app, environ())
+    status, body = send(app, environ(), dataclasses.replace(ENDPOINTS, posts={"token": fail}))
     assert status == "500 Internal Server Error" and b"server_error" in body and b"cause" not in body
+
+
+def test_middleware_that_is_switched_off_is_not_installed(instance: Path, databases: Any) -> None:
+    environment = {
+        "DATABASE_URL": databases("sqlite").url,
+        "GATEHOUSE_INSTANCE": str(instance),
+        "GATEHOUSE_DISABLE_FAST_PATH": "middleware",
+    }
+    with mock.patch.object(FastPathMiddleware, "__call__") as called:
+        client = create_app(config.load(environment)).test_client()
+        assert client.post("/oauth/token", data={}).status_code in {400, 401}
+    assert not called.called

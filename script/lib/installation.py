@@ -1,4 +1,4 @@
-"""Whether an installation stands: a question put to the database's driver, without importing the application."""
+"""Whether an installation is ready to serve, asked through the database driver without importing the application."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 _REVISION = re.compile(r"^(down_)?revision(?:\s*:[^=]+)?\s*=\s*[\"']([^\"']+)[\"']", re.MULTILINE)
 
 
-def stands(database_url: str, versions: Path, opens: Callable[[str, bytes], object]) -> bool:
-    """Whether the schema is the newest, set-up was done, and root's data key opens.
+def is_ready(database_url: str, migrations: Path, open_data_key: Callable[[str, bytes], object]) -> bool:
+    """Return whether the schema is current, setup was completed, and root's data key can be opened.
 
-    ``opens`` is called with root's routing key and its wrapped data key, and raises when it cannot. Any doubt is a
-    no: then the long way looks closely.
+    ``open_data_key`` takes root's routing key and its wrapped data key, and raises when it cannot open it. Any error
+    means no: the caller then prepares the installation, which reports what is wrong.
     """
     try:
         with closing(connect(database_url)) as connection:
             cursor = connection.cursor()
             cursor.execute("SELECT version_num FROM alembic_version")
             revisions = {row[0] for row in cursor.fetchall()}
-            # Names are binary, and SQLite tells a blob from a text.
+            # Names are binary columns, and SQLite distinguishes blobs from text: these are "set-up" and "root".
             cursor.execute("SELECT COUNT(*) FROM instance_facts WHERE name = X'7365742d7570'")
             is_set_up = cursor.fetchone()[0] == 1
             cursor.execute("SELECT id, data_key FROM organizations WHERE slug = X'726f6f74'")
             for organization_id, wrapped in cursor.fetchall():
-                opens(bytes(organization_id).decode(), bytes(wrapped))
-    except Exception:  # noqa: BLE001 - unreachable, no tables, no driver: the long way says it in words
+                open_data_key(bytes(organization_id).decode(), bytes(wrapped))
+    except Exception:  # noqa: BLE001 - unreachable, no tables, no driver: preparing the installation reports it
         return False
-    return is_set_up and revisions == heads(versions)
+    return is_set_up and revisions == heads(migrations)
 
 
 def connect(database_url: str) -> Any:
-    """A connection of the driver itself."""
+    """Return a connection of the driver itself."""
     if database_url.startswith("sqlite"):
         path = Path(database_url.removeprefix("sqlite:///"))
         return sqlite3.connect(f"file:{path}?mode=ro", uri=True)
@@ -60,10 +60,10 @@ def connect(database_url: str) -> Any:
     )
 
 
-def heads(versions: Path) -> set[str]:
-    """The revisions that no other one comes after."""
+def heads(migrations: Path) -> set[str]:
+    """Return the revisions that no other revision follows."""
     own, before = set(), set()
-    for path in versions.glob("*.py"):
+    for path in migrations.glob("*.py"):
         for is_down, revision in _REVISION.findall(path.read_text()):
             (before if is_down else own).add(revision)
     return own - before

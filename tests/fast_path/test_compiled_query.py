@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,13 +13,14 @@ from flask import Flask
 from sqlalchemy import Integer, LargeBinary, String, bindparam, insert, literal_column, select
 
 from app.database import engines
+from app.database_errors import ErrorClass, classify_error, is_duplicate_key
 from app.extensions import db
+from app.fast_path import compiled_query
+from app.fast_path.compiled_query import CompiledQuery
+from app.fast_path.mysql_literals import reader_of
 from app.models.base import Base, Digest, Identifier, UtcDateTime, Uuid
 from app.models.event import Lease
-from app.operations import statements
-from app.operations.mysql_literals import reader_of
-from app.operations.statements import Statement
-from app.operations.store.transactions import ErrorClass, classify_error, is_duplicate_key
+from app.operations.store.transactions import transaction
 from app.rules.errors import Unavailable
 from tests.factories import Factory
 from tests.support.databases import Database
@@ -26,14 +29,14 @@ NOW = datetime(2026, 11, 21, 6, 0, 0, 123456, tzinfo=UTC)
 
 
 ROW: dict[str, Any] = {"name": "janitor", "holder": "worker-2", "expires_at": NOW}
-INSERT = Statement(
+INSERT = CompiledQuery(
     insert(Lease).values({name: bindparam(name, type_=Lease.__table__.c[name].type) for name in ROW})
 )
 
-FIND = Statement(select(*Lease.__table__.columns).where(Lease.name == bindparam("key")))
+FIND = CompiledQuery(select(*Lease.__table__.columns).where(Lease.name == bindparam("key")))
 
 
-ECHO = Statement(
+ECHO = CompiledQuery(
     select(
         bindparam("text", type_=String(300)),
         bindparam("identifier", type_=Identifier(300)),
@@ -94,7 +97,7 @@ def test_both_engines_give_what_the_orm_gives(context: Flask, make: Factory, nam
     columns = [*table.columns, literal_column("NULL", key.type).label("empty")]
     row = db.session.execute(select(*columns).order_by(*table.primary_key.columns)).first()
     db.session.remove()
-    found = Statement(select(*columns).order_by(*table.primary_key.columns)).first()
+    found = CompiledQuery(select(*columns).order_by(*table.primary_key.columns)).first()
     assert (None if found is None else list(found)) == (None if row is None else list(row))
     if row is not None and found is not None:
         assert [type(value) for value in found] == [type(value) for value in row]
@@ -113,7 +116,7 @@ def test_a_reader_gives_what_the_type_s_own_processor_gives(context: Flask) -> N
 
 def test_a_statement_serves_both_engines(context: Flask) -> None:
     """Compiled for each dialect at its first use there; the other test of this pair ran it on the other engine."""
-    assert Statement(select(literal_column("1"))).first() == (1,)
+    assert CompiledQuery(select(literal_column("1"))).first() == (1,)
     assert INSERT.insert(**ROW) == 1 and FIND.first(key=ROW["name"]) is not None
 
 
@@ -156,23 +159,23 @@ def test_a_database_that_stays_away_is_a_503(
     def fail(*_: object, **__: object) -> None:
         raise error("database is locked") if engine.dialect.name == "sqlite" else error(2002, "nobody there")
 
-    monkeypatch.setattr(statements, "_execute", fail)
-    monkeypatch.setattr(statements, "DEADLINE_SECONDS", 0.05)
+    monkeypatch.setattr(compiled_query, "_execute", fail)
+    monkeypatch.setattr(compiled_query, "DEADLINE_SECONDS", 0.05)
     with pytest.raises(Unavailable):
         getattr(FIND if method == "first" else INSERT, method)(**({"key": "x"} if method == "first" else ROW))
 
 
 def test_a_defect_is_not_tried_again(context: Flask, monkeypatch: pytest.MonkeyPatch) -> None:
     attempts: list[int] = []
-    real = statements._execute
+    real = compiled_query._execute
 
     def count(*args: Any, **named: Any) -> Any:
         attempts.append(1)
         return real(*args, **named)
 
-    monkeypatch.setattr(statements, "_execute", count)
+    monkeypatch.setattr(compiled_query, "_execute", count)
     with pytest.raises(Exception):  # noqa: B017 - each driver has its own
-        Statement(select(literal_column("no_such_column")).select_from(Lease.__table__)).first()
+        CompiledQuery(select(literal_column("no_such_column")).select_from(Lease.__table__)).first()
     assert len(attempts) == 1
 
 
@@ -196,7 +199,7 @@ def test_a_naive_time_and_a_number_for_a_name_never_reach_the_database(
     + [(code, ErrorClass.FINAL) for code in (1062, 1452, 1406, 1264, 1064, 1146)],
 )
 def test_what_each_error_of_the_server_means(code: int, meaning: ErrorClass) -> None:
-    """Both as the driver raises the error and as SQLAlchemy wraps it."""
+    """scale.md, Retry, by class: as the driver raises it and as SQLAlchemy wraps it."""
     import MySQLdb
     from sqlalchemy.exc import OperationalError
 
@@ -204,3 +207,33 @@ def test_what_each_error_of_the_server_means(code: int, meaning: ErrorClass) -> 
     assert classify_error(raised) is meaning
     assert classify_error(OperationalError("SELECT 1", {}, raised)) is meaning
     assert is_duplicate_key(raised) is (code == 1062)
+
+
+@pytest.fixture
+def switched_off(context: Flask) -> Iterator[None]:
+    """The application with compiled queries switched off."""
+    enabled = context.config["GATEHOUSE"]
+    disabled = frozenset({"compiled-queries"})
+    context.config["GATEHOUSE"] = dataclasses.replace(enabled, disabled_fast_paths=disabled)
+    yield
+    context.config["GATEHOUSE"] = enabled
+
+
+@pytest.mark.usefixtures("switched_off")
+def test_queries_that_are_switched_off_give_the_same_results(context: Flask) -> None:
+    types = {name: Lease.__table__.c[name].type for name in ROW}
+    add = CompiledQuery(
+        insert(Lease).values({name: bindparam(name, type_=kind) for name, kind in types.items()})
+    )
+    find = CompiledQuery(select(*Lease.__table__.columns).where(Lease.name == bindparam("key")))
+    assert add.insert(**ROW) == 1 and not add.insert_if_new(**ROW)
+    found = find.first(key=ROW["name"])
+    assert dict(zip(ROW, found, strict=True)) == ROW and found.holder == ROW["holder"]
+    assert find.first(key="another") is None
+
+    @transaction
+    def write_and_read() -> int:
+        written = add.write(**(ROW | {"name": "second"}))
+        return written + len(find.rows(key="second"))
+
+    assert write_and_read() == 2

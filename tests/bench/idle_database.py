@@ -1,4 +1,4 @@
-"""A database at rest: what was written in bulk a moment ago is not measured as the cost of what comes now."""
+"""Wait until the database is idle, so that the cost of earlier bulk writes is not measured."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 from tests.support.mariadb import MariaDB
 
-_MOST_SECONDS = 600.0
+_MAX_SECONDS = 600.0
 
 
-def settle(database: MariaDB) -> None:
-    """Every page lies on disk, old versions of rows are gone, and plans are made of today's figures.
+def wait_until_idle(database: MariaDB) -> None:
+    """Wait until all pages are written and old row versions are purged, and update the statistics.
 
-    A million rows leave half a gigabyte of changed pages. They are written while requests come, at many times the rate
-    of what the requests change. Raises TimeoutError after ten minutes.
+    A million rows leave half a gigabyte of dirty pages, which are written while requests are measured. Raises
+    TimeoutError after ten minutes.
     """
     with closing(database.connect()) as connection, connection.cursor() as cursor:
         cursor.execute(
@@ -29,16 +29,16 @@ def settle(database: MariaDB) -> None:
         usual = cursor.fetchone()[0]
         cursor.execute("SET GLOBAL innodb_max_dirty_pages_pct = 0")
         try:
-            deadline = time.monotonic() + _MOST_SECONDS
-            while not _is_calm(cursor):
+            deadline = time.monotonic() + _MAX_SECONDS
+            while not _is_idle(cursor):
                 if time.monotonic() > deadline:
-                    raise TimeoutError("the database does not come to rest")
+                    raise TimeoutError("the database did not become idle")
                 time.sleep(0.5)
         finally:
             cursor.execute(f"SET GLOBAL innodb_max_dirty_pages_pct = {usual}")
 
 
-def _is_calm(cursor: Any) -> bool:
+def _is_idle(cursor: Any) -> bool:
     most = {"Innodb_buffer_pool_pages_dirty": 200, "Innodb_history_list_length": 1000}
     cursor.execute("SHOW GLOBAL STATUS LIKE 'Innodb%'")
     return all(int(value) <= most[name] for name, value in cursor.fetchall() if name in most)

@@ -1,0 +1,56 @@
+"""Classification of database errors: whether a transaction can be repeated."""
+
+from __future__ import annotations
+
+import sqlite3
+from enum import Enum
+
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+
+class ErrorClass(Enum):
+    """How to continue after a database error."""
+
+    RETRY = "the server rolled the transaction back: run it again"
+    RECONNECT = "this connection or node is unusable: drop it, then run the transaction again"
+    UNKNOWN = "the connection was lost: a COMMIT in progress may or may not have taken effect"
+    FINAL = "a result or a defect: running it again changes nothing"
+
+
+# Error 1305, "SAVEPOINT does not exist", hides a deadlock: it rolled back the whole transaction together with the
+# savepoint, and releasing the savepoint then fails before error 1213 is reported.
+_RETRY_CODES = {1213, 1205, 3101, 1020, 1305}
+_RECONNECT_CODES = {1047, 1180, 1290, 1836, 1053, 1927, 4031, 2002, 2003, 1040}
+_UNKNOWN_CODES = {2006, 2013, 2055}
+DUPLICATE_KEY = 1062
+
+
+def classify_error(error: Exception) -> ErrorClass:
+    """Classify a database error, whether SQLAlchemy or the driver raised it."""
+    if isinstance(error, PoolTimeout):
+        return ErrorClass.RECONNECT
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    if isinstance(cause, sqlite3.OperationalError):
+        return ErrorClass.RETRY if "locked" in str(cause) or "busy" in str(cause) else ErrorClass.FINAL
+    code = _error_code(cause)
+    if code in _RETRY_CODES:
+        return ErrorClass.RETRY
+    if code in _RECONNECT_CODES:
+        return ErrorClass.RECONNECT
+    if code in _UNKNOWN_CODES or (isinstance(error, DBAPIError) and error.connection_invalidated):
+        return ErrorClass.UNKNOWN
+    return ErrorClass.FINAL
+
+
+def is_duplicate_key(error: Exception) -> bool:
+    """Return whether a unique key rejected the row, which is a result and not a fault."""
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    if isinstance(cause, sqlite3.IntegrityError):
+        return "UNIQUE" in str(cause)
+    return _error_code(cause) == DUPLICATE_KEY
+
+
+def _error_code(cause: object) -> int | None:
+    arguments = getattr(cause, "args", ())
+    return arguments[0] if arguments and isinstance(arguments[0], int) else None

@@ -1,0 +1,290 @@
+"""Queries that are compiled once and run on the driver's own connection.
+
+Building and compiling a statement for each request costs more than MariaDB needs to execute it. A ``CompiledQuery``
+is compiled at its first use for the database in use; after that it costs one driver call and one round trip. Outside
+of a transaction it is its own transaction; inside one it is part of it.
+
+Outside of a transaction each thread has a connection of its own, because checking one out of the pool and back in
+costs a fifth of what a token costs. It is closed when the thread ends.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import namedtuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import bindparam, insert
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.pool import PoolProxiedConnection
+from sqlalchemy.sql import ClauseElement, Executable, Insert
+
+from app.config import current
+from app.database import FENCE, IDLE_SECONDS, engines, in_transaction, transaction_connection
+from app.database_errors import ErrorClass, classify_error, is_duplicate_key
+from app.fast_path.mysql_literals import literal_of, reader_of
+from app.models.base import Base
+from app.rules.errors import Unavailable
+from app.tenant_fence import ACROSS
+
+MAX_ATTEMPTS = 5
+DEADLINE_SECONDS = 2.5
+_jitter = random.SystemRandom()
+
+
+def insert_into(model: type[Base]) -> Insert:
+    """Return an INSERT of one row; nullable columns are NULL unless a value is given."""
+    table = Base.metadata.tables[model.__tablename__]
+    return insert(table).values(
+        {
+            column.name: bindparam(column.name, None, required=False)
+            if column.nullable
+            else bindparam(column.name)
+            for column in table.columns
+        }
+    )
+
+
+class CompiledQuery:
+    """One Core statement with bound parameters; result columns are converted to Python's types."""
+
+    def __init__(self, clause: Executable, *, across_organizations: bool = False) -> None:
+        self._clause = clause
+        self._is_fenced = not across_organizations
+        self._compiled: dict[str, _Compiled | _Plain] = {}
+
+    def first(self, **values: Any) -> Any:
+        """Return the first row, or None; its values by position and by column name."""
+        rows = self.rows(**values)
+        return rows[0] if rows else None
+
+    def rows(self, **values: Any) -> Sequence[Any]:
+        """Return every row; an open transaction sees what it has written."""
+        if in_transaction():
+            compiled, found, _ = self._in_transaction(values, fetch=True)
+            return [compiled.convert(row) for row in found]
+        compiled, engine = self._for_engine(engines()[1])
+        return [compiled.convert(row) for row in _attempts(engine, compiled, values, fetch=True)[0]]
+
+    def write(self, **values: Any) -> int:
+        """Write inside the open transaction; return the number of rows written or changed, which decides races."""
+        return self._in_transaction(values, fetch=False)[2]
+
+    def insert(self, **values: Any) -> int:
+        """Insert and commit; return the number of rows. A duplicate key at a second attempt is our own first row."""
+        compiled, engine = self._for_engine(engines()[1])
+        return _attempts(engine, compiled, values, fetch=False)[1]
+
+    def insert_if_new(self, **values: Any) -> bool:
+        """Insert and commit; return False when a row with the key exists."""
+        compiled, engine = self._for_engine(engines()[1])
+        return _attempts(engine, compiled, values, fetch=False, may_exist=True)[1] == 1
+
+    def _in_transaction(
+        self, values: Mapping[str, Any], *, fetch: bool
+    ) -> tuple[_Compiled | _Plain, Sequence[Sequence[Any]], int]:
+        connection = transaction_connection()
+        compiled, engine = self._for_engine(connection.engine)
+        if isinstance(compiled, _Plain):
+            return compiled, *compiled.run(connection, values, fetch=fetch)
+        parameters = compiled.parameters(values)
+        try:
+            return compiled, *_run(connection.connection.dbapi_connection, compiled, parameters, fetch=fetch)
+        except engine.dialect.loaded_dbapi.Error as error:
+            if engine.dialect.is_disconnect(error, None, None):
+                connection.invalidate(error)
+            raise _as_sqlalchemy_error(engine, compiled, error) from error
+
+    def _for_engine(self, engine: Engine) -> tuple[_Compiled | _Plain, Engine]:
+        name = engine.dialect.name
+        compiled = self._compiled.get(name)
+        if compiled is None:
+            compiled = self._compiled[name] = self._compile(engine)
+        return compiled, engine
+
+    def _compile(self, engine: Engine) -> _Compiled | _Plain:
+        if "compiled-queries" in current().disabled_fast_paths:
+            return _Plain(self._clause if self._is_fenced else self._clause.execution_options(**ACROSS))
+        compiled = _Compiled(self._clause, engine)
+        if self._is_fenced:
+            FENCE.require(compiled.sql)
+        return compiled
+
+
+class _Compiled:
+    """The SQL text and the converters of its parameters and columns."""
+
+    def __init__(self, clause: Executable, engine: Engine) -> None:
+        dialect = engine.dialect
+        if not isinstance(clause, ClauseElement):
+            raise TypeError("CompiledQuery needs a Core statement")
+        compiled: Any = clause.compile(dialect=dialect)
+        self.sql: str = str(compiled)
+        self.is_sqlite = dialect.name == "sqlite"
+        kinds = [(name, compiled.binds[name].type) for name in compiled.positiontup]
+        self._binders = [
+            (name, kind.dialect_impl(dialect).bind_processor(dialect) or _same)
+            if self.is_sqlite
+            else (name, literal_of(kind))
+            for name, kind in kinds
+        ]
+        self._defaults = {name: bind.value for name, bind in compiled.binds.items() if not bind.required}
+        columns = getattr(clause, "selected_columns", ())
+        # Rows have names, as SQLAlchemy's do; the second of two columns with one name is known by its position only.
+        named: Any = namedtuple
+        row = named("row", [column.key or "" for column in columns], rename=True)
+        self._row: Callable[[Iterable[Any]], Any] = row._make
+        self._converters = [
+            entry.type.dialect_impl(dialect).result_processor(dialect, None)
+            if self.is_sqlite
+            else reader_of(entry.type, dialect)
+            for entry in columns
+        ]
+
+    def parameters(self, values: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Return the values in the order of their places: driver values, or literals."""
+        if self._defaults:
+            values = {**self._defaults, **values}
+        return tuple([bind(values[name]) for name, bind in self._binders])
+
+    def convert(self, row: Sequence[Any]) -> Any:
+        """Return a driver's row in Python's types."""
+        return self._row(
+            [
+                value if convert is None else convert(value)
+                for value, convert in zip(row, self._converters, strict=True)
+            ]
+        )
+
+
+class _Plain:
+    """The statement as SQLAlchemy runs it, when compiled queries are switched off."""
+
+    def __init__(self, clause: Executable) -> None:
+        self._clause = clause
+
+    def run(
+        self, connection: Connection, values: Mapping[str, Any], *, fetch: bool
+    ) -> tuple[Sequence[Sequence[Any]], int]:
+        """Execute the statement; return its rows, and the number of rows it wrote."""
+        result: Any = connection.execute(self._clause, values)
+        return (result.all(), 0) if fetch else ((), result.rowcount)
+
+    def convert(self, row: Any) -> Any:
+        """Return the row as it is: SQLAlchemy has converted it."""
+        return row
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _attempts(
+    engine: Engine,
+    compiled: _Compiled | _Plain,
+    values: Mapping[str, Any],
+    *,
+    fetch: bool,
+    may_exist: bool = False,
+) -> tuple[Sequence[Sequence[Any]], int]:
+    parameters = compiled.parameters(values) if isinstance(compiled, _Compiled) else ()
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    for attempt in range(1, MAX_ATTEMPTS + 1):
+        try:
+            if isinstance(compiled, _Plain):
+                with engine.connect() as connection:
+                    return compiled.run(connection, values, fetch=fetch)
+            return _execute(engine, compiled, parameters, fetch=fetch)
+        except (engine.dialect.loaded_dbapi.Error, DBAPIError, PoolTimeout) as error:
+            if may_exist and is_duplicate_key(error):
+                return (), 0
+            if attempt > 1 and not fetch and is_duplicate_key(error):
+                return (), 1
+            pause = _jitter.uniform(0, 0.01 * 2**attempt)
+            if classify_error(error) is ErrorClass.FINAL:
+                raise _as_sqlalchemy_error(engine, compiled, error) from error
+            if attempt == MAX_ATTEMPTS or time.monotonic() + pause > deadline:
+                raise Unavailable from error
+            time.sleep(pause)
+    raise Unavailable
+
+
+def _as_sqlalchemy_error(engine: Engine, compiled: _Compiled | _Plain, error: Exception) -> Exception:
+    """Return a driver's error in the class that SQLAlchemy would raise, without the statement's values."""
+    dbapi_error = engine.dialect.loaded_dbapi.Error
+    if not isinstance(error, dbapi_error) or isinstance(compiled, _Plain):
+        return error
+    return DBAPIError.instance(
+        compiled.sql, None, error, dbapi_error, hide_parameters=True, dialect=engine.dialect
+    )
+
+
+def _execute(
+    engine: Engine, compiled: _Compiled, parameters: tuple[Any, ...], *, fetch: bool
+) -> tuple[Sequence[Sequence[Any]], int]:
+    # SQLAlchemy's connection would begin and roll back around the statement, a round trip for nothing.
+    try:
+        return _run(_thread_connection(engine), compiled, parameters, fetch=fetch)
+    except engine.dialect.loaded_dbapi.Error as error:
+        if engine.dialect.is_disconnect(error, None, None):
+            _discard_thread_connection(engine)
+        raise
+
+
+def _run(
+    driver: Any, compiled: _Compiled, parameters: tuple[Any, ...], *, fetch: bool
+) -> tuple[Sequence[Sequence[Any]], int]:
+    if compiled.is_sqlite:
+        cursor = driver.execute(compiled.sql, parameters)
+        return (cursor.fetchall(), 0) if fetch else ((), cursor.rowcount)
+    driver.query((compiled.sql % parameters).encode("ascii"))
+    if not fetch:
+        return (), int(driver.affected_rows())
+    return driver.store_result().fetch_row(0, 0), 0
+
+
+class _ThreadConnections(threading.local):
+    """Each engine's connection of the current thread, and when it was last used (monotonic seconds)."""
+
+    def __init__(self) -> None:
+        self.by_engine: dict[Engine, tuple[PoolProxiedConnection, float]] = {}
+
+
+_thread_connections = _ThreadConnections()
+
+
+def _thread_connection(engine: Engine) -> Any:
+    """Return the driver's connection of the current thread. Raises the driver's error when it cannot connect."""
+    tick = time.monotonic()
+    entry = _thread_connections.by_engine.get(engine)
+    if entry is None:
+        connection = engine.raw_connection()
+        connection.detach()
+    else:
+        connection, used_at = entry
+        # A firewall may have dropped an idle connection without telling either side.
+        if tick - used_at > IDLE_SECONDS and engine.dialect.name != "sqlite":
+            _ping(engine, connection)
+    _thread_connections.by_engine[engine] = (connection, tick)
+    return connection.dbapi_connection
+
+
+def _discard_thread_connection(engine: Engine) -> None:
+    """Close the current thread's connection; the next query opens another."""
+    entry = _thread_connections.by_engine.pop(engine, None)
+    if entry is not None:
+        entry[0].close()
+
+
+def _ping(engine: Engine, connection: PoolProxiedConnection) -> None:
+    driver: Any = connection.dbapi_connection
+    try:
+        driver.ping()
+    except engine.dialect.loaded_dbapi.Error:
+        _discard_thread_connection(engine)
+        raise
