@@ -125,7 +125,6 @@ def load(environ: Mapping[str, str] | None = None) -> Config:
     )
 
 
-# The application where no Flask context is pushed: the fast path needs none.
 at_work: ContextVar[Flask | None] = ContextVar("gatehouse application", default=None)
 
 

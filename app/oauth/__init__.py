@@ -1,15 +1,15 @@
-"""Face: the OAuth 2.0 and OpenID Connect wire; Authlib translates."""
+"""The OAuth 2.0 and OpenID Connect endpoints: Authlib runs the protocol, operations decide."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-from flask import Blueprint, Flask, Response
+from flask import Blueprint, Flask, Response, g
 
 from app.extensions import csrf
 from app.oauth import (
     authorize,
-    cors,
     device_authorization,
     device_pages,
     documents,
@@ -18,15 +18,14 @@ from app.oauth import (
     logout,
     par,
     registration,
-    revocation,
     server,
     token,
     userinfo,
 )
-from app.oauth.answer import Answer
-from app.oauth.call import Call
 from app.oauth.fast_path import install_fast_path
-from app.oauth.path import take_organization, use_organization_of_path
+from app.oauth.protocol_request import ProtocolRequest, handle
+from app.oauth.protocol_response import ProtocolResponse, preflight
+from app.operations.directory import lookups
 from app.rules.tokens.protected_resources import WELL_KNOWN
 
 __all__ = ["install_fast_path", "register"]
@@ -35,7 +34,7 @@ _ORGANIZATION = "/organizations/<organization>"
 
 
 def register(app: Flask) -> None:
-    """Every endpoint stands twice: where the client decides the organization, and under its issuer."""
+    """Register every endpoint twice: where the client decides the organization, and under its issuer."""
     server.register(app)
     for name, prefix in (("oauth", "/oauth"), ("organization_oauth", f"{_ORGANIZATION}/oauth")):
         app.register_blueprint(_endpoints(name), url_prefix=prefix)
@@ -47,15 +46,15 @@ def register(app: Flask) -> None:
 
 def _endpoints(name: str) -> Blueprint:
     blueprint = Blueprint(name, __name__)
-    blueprint.url_value_preprocessor(take_organization)
-    blueprint.before_request(use_organization_of_path)
+    blueprint.url_value_preprocessor(_take_organization)
+    blueprint.before_request(_use_organization_of_path)
     blueprint.add_url_rule("/authorize", "authorize", authorize.begin, methods=["GET", "POST"])
     blueprint.add_url_rule(
         "/token", "token", _flask(token.issue), methods=["POST"], provide_automatic_options=False
     )
     blueprint.add_url_rule("/introspect", "introspect", _flask(introspection.introspect), methods=["POST"])
     blueprint.add_url_rule(
-        "/revoke", "revoke", _flask(revocation.revoke), methods=["POST"], provide_automatic_options=False
+        "/revoke", "revoke", _flask(introspection.revoke), methods=["POST"], provide_automatic_options=False
     )
     blueprint.add_url_rule(
         "/par", "push", _flask(par.push), methods=["POST"], provide_automatic_options=False
@@ -86,23 +85,23 @@ def _endpoints(name: str) -> Blueprint:
     blueprint.add_url_rule(own, "preflight_registration", registration.preflight, methods=["OPTIONS"])
     blueprint.add_url_rule("/jwks", "jwks", _flask(documents.jwks))
     blueprint.add_url_rule("/logout", "logout", logout.begin, methods=["GET", "POST"])
-    # Flask's own answer to OPTIONS would come first and tell a browser nothing.
+    # Flask's own response to OPTIONS would come first, without CORS headers.
     for path in ("/token", "/revoke", "/userinfo", "/par"):
-        blueprint.add_url_rule(path, f"preflight_{path[1:]}", cors.preflight, methods=["OPTIONS"])
-    # They carry no cookie's authority: a form token would be nothing to them.
+        blueprint.add_url_rule(path, f"preflight_{path[1:]}", preflight, methods=["OPTIONS"])
+    # No cookie authorizes anything here, so there is no CSRF to protect against.
     csrf.exempt(blueprint)
     return blueprint
 
 
-def _flask(handler: Callable[[Call], Answer]) -> Callable[[], Response]:
-    """The handler as a view of Flask's."""
-    return lambda: handler(Call.current()).as_response()
+def _flask(handler: Callable[[ProtocolRequest], ProtocolResponse]) -> Callable[[], Response]:
+    """Return the handler as a Flask view."""
+    return lambda: handle(handler, ProtocolRequest.from_flask()).to_flask()
 
 
 def _pages() -> Blueprint:
     blueprint = Blueprint("interaction", __name__, url_prefix=f"{_ORGANIZATION}/oauth")
-    blueprint.url_value_preprocessor(take_organization)
-    blueprint.before_request(use_organization_of_path)
+    blueprint.url_value_preprocessor(_take_organization)
+    blueprint.before_request(_use_organization_of_path)
     blueprint.add_url_rule("/authorize/resume", "resume", authorize.resume)
     blueprint.add_url_rule(
         "/authorize/account", "select_account", authorize.select_account, methods=["GET", "POST"]
@@ -114,8 +113,8 @@ def _pages() -> Blueprint:
 
 def _device_pages() -> Blueprint:
     blueprint = Blueprint("device", __name__)
-    blueprint.url_value_preprocessor(take_organization)
-    blueprint.before_request(use_organization_of_path)
+    blueprint.url_value_preprocessor(_take_organization)
+    blueprint.before_request(_use_organization_of_path)
     blueprint.add_url_rule("/device", "choose", device_pages.choose_organization)
     blueprint.add_url_rule(f"{_ORGANIZATION}/device", "enter", device_pages.enter)
     blueprint.add_url_rule(f"{_ORGANIZATION}/device", "decide", device_pages.decide, methods=["POST"])
@@ -133,7 +132,7 @@ def _pictures() -> Blueprint:
 
 def _metadata() -> Blueprint:
     blueprint = Blueprint("discovery", __name__)
-    blueprint.url_value_preprocessor(take_organization)
+    blueprint.url_value_preprocessor(_take_organization)
     blueprint.add_url_rule(
         f"{WELL_KNOWN}/management", "protected_resource", _flask(documents.protected_resource)
     )
@@ -146,3 +145,14 @@ def _metadata() -> Blueprint:
             f"{_ORGANIZATION}/.well-known/{kind}", f"appended_{kind}", _flask(documents.metadata)
         )
     return blueprint
+
+
+def _take_organization(_endpoint: str | None, values: dict[str, Any] | None) -> None:
+    """Move the slug from the view's arguments to ``g``: the same views serve paths with and without one."""
+    g.organization_slug = values.pop("organization", None) if values else None
+
+
+def _use_organization_of_path() -> None:
+    """Set the organization: views under ``/organizations/{id}/oauth`` know only its clients (MX-3)."""
+    slug = g.organization_slug
+    g.organization_id = lookups.get_organization_by_slug(slug, fresh=False).id if slug is not None else None

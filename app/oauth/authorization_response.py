@@ -1,4 +1,4 @@
-"""How an authorization request is answered: by redirect, by a form that posts itself, or by a page of ours."""
+"""Responses to authorization requests: a redirect, a form that posts itself, or an error page."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from flask import Response, render_template
 from werkzeug.wrappers import Response as BaseResponse
 
-from app.oauth.call import Call
-from app.oauth.failures import address_of_entry, note_refusal
+from app.oauth.failures import record_refusal, url_of_entry
+from app.oauth.protocol_request import ProtocolRequest
 from app.operations.directory.lookups import ClientSnapshot
 from app.rules.authorization.authorization_request import FORM_POST, mode_of
 from app.rules.clients.redirect_uris import add_query_parameters, get_display_host
@@ -27,30 +27,31 @@ _BLOCKED = (
 _SEE_OTHER = 303  # After a form that carried a password or decision, never 307 (RU-7).
 
 
-def back_to_client(
+def response_to_client(
     client: ClientSnapshot, sent: Mapping[str, str], answer: Mapping[str, str]
-) -> BaseResponse:
-    """The answer or error, with ``state`` byte for byte and ``iss`` on errors too (RFC 9207, MX-1)."""
+) -> tuple[int, str, dict[str, str]]:
+    """Return status, body and headers that send the client a code or an error in its response mode.
+
+    ``state`` is returned byte for byte, and ``iss`` on errors too (RFC 9207, MX-1).
+    """
     parameters = {**answer, "iss": client.organization.issuer}
     if "state" in sent:
         parameters["state"] = sent["state"]
     if mode_of(sent) == FORM_POST:
-        return _form(client, sent["redirect_uri"], parameters)
-    response = Response(status=_SEE_OTHER)
-    response.headers["Location"] = add_query_parameters(sent["redirect_uri"], parameters)
-    response.headers["Referrer-Policy"] = "no-referrer"
-    return response
+        return 200, *_form(client, sent["redirect_uri"], parameters)
+    location = add_query_parameters(sent["redirect_uri"], parameters)
+    return _SEE_OTHER, "", {"Location": location, "Referrer-Policy": "no-referrer"}
 
 
-def error_page(error: DomainError, call: Call | None = None) -> BaseResponse:
-    """The refusal of a request whose client or redirect URI is wrong, that is over, or that is one too many.
+def error_page(error: DomainError, request: ProtocolRequest | None = None) -> BaseResponse:
+    """Return the error page for a request that has no valid redirect URI, has expired, or exceeds a limit.
 
     Never a redirect (law 9).
 
-    The makers of the client that ``call`` names find it in their log, and one who is signed in here a link to it.
+    The error is recorded for the client that ``request`` names; a signed-in developer of it sees a link to the entry.
     """
-    if call is not None:
-        note_refusal(error, call)
+    if request is not None:
+        record_refusal(error, request)
     page = render_template(
         "error.html",
         title=_BLOCKED[0]
@@ -60,16 +61,18 @@ def error_page(error: DomainError, call: Call | None = None) -> BaseResponse:
         hint=_BLOCKED[1] if isinstance(error, ClientBlocked) else _HINT,
         error_code=error.code,
         request_id=request_id(),
-        inspect_url=address_of_entry(call) if call is not None else None,
-        **branding_of_client((call.sent or {}).get("client_id") if call is not None else None),
+        inspect_url=url_of_entry(request) if request is not None else None,
+        **branding_of_client(request.parameters.get("client_id") if request is not None else None),
     )
     if isinstance(error, TooManyRequests):
         return Response(page, error.status, {"Retry-After": str(error.retry_after)})
     return Response(page, 400)
 
 
-def _form(client: ClientSnapshot, redirect_uri: str, parameters: Mapping[str, str]) -> BaseResponse:
-    """OAuth 2.0 Form Post Response Mode, section 2; without a script the person presses its button."""
+def _form(
+    client: ClientSnapshot, redirect_uri: str, parameters: Mapping[str, str]
+) -> tuple[str, dict[str, str]]:
+    """OAuth 2.0 Form Post Response Mode, section 2; without scripts, the user presses its button."""
     page = render_template(
         "oauth/form_post.html",
         action=redirect_uri,
@@ -79,13 +82,9 @@ def _form(client: ClientSnapshot, redirect_uri: str, parameters: Mapping[str, st
         organization={"name": client.organization.name},
         **branding_of(client.organization),
     )
-    response = Response(page)
-    # Chromium holds form-action against all redirects that follow, and where the client sends people on is its own
-    # affair: so the scheme is bound, and the address is the registered one that the page holds.
-    scheme = redirect_uri.partition(":")[0]
-    response.headers["Content-Security-Policy"] = page_policy(
-        "https:" if scheme == "https" else "http: https:"
-    )
-    # The client may want to see who posts; it is told our origin, and no address.
-    response.headers["Referrer-Policy"] = "origin"
-    return response
+    # Chromium applies form-action to every redirect that follows, and the client may redirect anywhere: so only the
+    # scheme is restricted. The page itself contains nothing but the registered redirect URI.
+    policy = page_policy("https:" if redirect_uri.startswith("https:") else "http: https:")
+    # Clients may check who posts: they see our origin, but no path.
+    headers = {"Content-Security-Policy": policy, "Referrer-Policy": "origin"}
+    return page, {"Content-Type": "text/html; charset=utf-8", **headers}

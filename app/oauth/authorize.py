@@ -1,20 +1,22 @@
-"""The authorization endpoint (RFC 6749 section 3.1) and the way through sign-in and consent.
+"""The authorization endpoint (RFC 6749 section 3.1) and the steps through sign-in and consent.
 
-The request is checked at its first arrival and stored; the pages carry only its id and a decision. At each later step
+The request is checked when it arrives and then stored; the pages carry only its id and a decision. At each later step
 the stored parameters are checked again against the client as it is now (RU-5).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from typing import Any
 from urllib.parse import urlencode
 
+from authlib.oauth2 import OAuth2Error
+from authlib.oauth2.rfc6749 import UnsupportedResponseTypeError
 from flask import Response, g, redirect, render_template, request
 from werkzeug.wrappers import Response as BaseResponse
 
-from app.oauth.authorization_response import back_to_client, error_page
-from app.oauth.call import Call
+from app.oauth.authorization_request import AuthorizationRequest, Decision
+from app.oauth.authorization_response import error_page, response_to_client
 from app.oauth.consent_page import (
     account_page,
     asking_words,
@@ -23,10 +25,12 @@ from app.oauth.consent_page import (
     consent_words,
     send_request,
 )
-from app.oauth.failures import note_refusal
-from app.oauth.grants.authorization_code import AuthorizationCodeGrant
-from app.oauth.server import server
-from app.oauth.wire import WireRequest, read_authorization_request
+from app.oauth.errors import refusal_of
+from app.oauth.failures import record_refusal
+from app.oauth.grants import AuthorizationCodeGrant
+from app.oauth.protocol_request import ProtocolRequest, handle
+from app.oauth.request_parsing import parse_authorization_request
+from app.oauth.server import checked_response, server
 from app.operations.authorization import authorization_requests, pushed_requests
 from app.operations.authorization.authorization_requests import AuthorizationRequestView, RequestEnded
 from app.operations.authorization.consents import Standing
@@ -54,33 +58,33 @@ _SEE_OTHER = 303  # After a form that carried a password or decision, never 307 
 
 @page_class("flow")
 def begin() -> BaseResponse:
-    """A fresh request from a client: the next page, or the answer at once."""
+    """Answer a new request: with the next page, or with a code or error at once."""
     try:
-        parameters = read_authorization_request(Call.current())
+        parameters = parse_authorization_request(ProtocolRequest.from_flask())
     except OAuthError as error:
         return error_page(error)
     follow_request(parameters.sent)
     if request.method == "POST" and _is_from_another_site() and not parameters.repeated:
-        # Browsers keep our cookies back from another site's form; the GET that follows brings them (RFC 6265bis 5.2).
+        # Browsers send no cookies with another site's form; the GET that follows has them (RFC 6265bis 5.2).
         return redirect(f"{request.path}?{urlencode(parameters.sent)}", _SEE_OTHER)
     return _proceed(parameters.sent, parameters.repeated, None)
 
 
 @page_class("flow")
 def resume() -> BaseResponse:
-    """The browser comes back from sign-in, or asks for the consent page."""
+    """Continue a stored request after sign-in, or show the consent page."""
     return _proceed_stored(None)
 
 
 @page_class("flow")
 def decide() -> BaseResponse:
-    """The person allowed or refused; OAuth parameters in this form count for nothing (IN-1)."""
+    """Apply the user's decision. OAuth parameters in this form are ignored (IN-1)."""
     return _proceed_stored(request.form.get("decision", ""))
 
 
 @page_class("flow")
 def select_account() -> BaseResponse:
-    """The person chooses: the account that is signed in, or, by the sign-in page, another one."""
+    """Let the user choose the signed-in account, or sign in with another one."""
     token = request.values.get("request", "")
     stored = authorization_requests.find_request(g.organization_id, token, browser_id())
     if stored is None:
@@ -88,11 +92,11 @@ def select_account() -> BaseResponse:
     follow_request(stored.sent, stored.client.organization)
     session = session_for(stored.organization_id)
     if session is None:
-        return redirect(_address_of(stored.client, Step.SIGN_IN, token), _SEE_OTHER)
-    # Another tab may have signed somebody else in: the choice counts for the account that was shown.
+        return redirect(_url_of(stored.client, Step.SIGN_IN, token), _SEE_OTHER)
+    # Another tab may have signed in another user: the choice is for the account that was shown.
     if request.method == "POST" and request.form.get("account") == session.user_public_id:
         authorization_requests.note_selected(_actor(stored.client, session), stored, session)
-        return redirect(_address_of(stored.client, Step.ISSUE, token), _SEE_OTHER)
+        return redirect(_url_of(stored.client, Step.ISSUE, token), _SEE_OTHER)
     return account_page(stored.client, session, token)
 
 
@@ -116,104 +120,111 @@ def _proceed(
     token: str | None = None,
     decision: str | None = None,
 ) -> BaseResponse:
-    call = Call.current()
-    call.sent = sent
-    grant = AuthorizationCodeGrant(WireRequest(sent, call), server)
-    grant.repeated, grant.is_stored = repeated, stored is not None
+    protocol = ProtocolRequest.from_flask()
+    protocol.parameters = sent
+    asked = AuthorizationRequest(protocol, sent, repeated=repeated, is_stored=stored is not None)
+    return handle(lambda _: _answer(asked, stored, token, decision), protocol)
+
+
+def _answer(
+    asked: AuthorizationRequest,
+    stored: AuthorizationRequestView | None,
+    token: str | None,
+    decision: str | None,
+) -> BaseResponse:
     try:
-        grant.validate_consent_request()
-        client = grant.client.view
-        follow_request(grant.request.form, client.organization)
-        session = session_for(client.organization.id)
+        grant = _consent_grant(asked)
+        client, session = grant.client.view, asked.user
+        follow_request(asked.payload.data, client.organization)
         actor = _actor(client, session)
         if decision == "deny" and stored is not None:
             authorization_requests.deny(actor, client, stored)
-            raise AuthorizationError("access_denied", "The user refused.")
-        return _take_step(grant, client, session, actor, stored, token, decision)
+            return _deny(grant, asked)
+        return _take_step(grant, asked, actor, stored, token, decision)
     except (UnredirectableError, RequestEnded, TooManyRequests) as error:
-        return error_page(error, call)
+        return error_page(error, asked.protocol)
     except AuthorizationError as error:
-        client = grant.client.view
-        if stored is None and grant.pushed_id is not None:
-            pushed_requests.spend(_actor(client, None), grant.pushed_id)
-        note_refusal(error, call, client=(client.organization.id, client.id))
+        client = asked.client.view
+        if stored is None and asked.pushed_id is not None:
+            pushed_requests.spend(_actor(client, None), asked.pushed_id)
+        record_refusal(error, asked.protocol, client=(client.organization.id, client.id))
         if stored is not None and error.code != "access_denied":
             authorization_requests.end_request(_actor(client, None), stored)
         refused = {"error": error.code, "error_description": error.description}
-        return back_to_client(client, grant.request.form, refused)
+        status, body, headers = response_to_client(client, asked.payload.data, refused)
+        return Response(body, status, headers)
+
+
+def _consent_grant(asked: AuthorizationRequest) -> Any:
+    """Return Authlib's grant for the validated request. Raises UnredirectableError, AuthorizationError."""
+    try:
+        return server.get_consent_grant(asked)
+    except OAuth2Error as error:
+        if isinstance(error, UnsupportedResponseTypeError) and error.redirect_uri is None:
+            # Authlib found no registered redirect URI: say what is wrong with it, on a page.
+            AuthorizationCodeGrant.validate_authorization_redirect_uri(asked, asked.client)
+        raise refusal_of(error, asked) from None
+
+
+def _deny(grant: Any, asked: AuthorizationRequest) -> BaseResponse:
+    response: BaseResponse = checked_response(
+        server.create_authorization_response(asked, grant_user=None, grant=grant)
+    )
+    return response
 
 
 def _take_step(
-    grant: AuthorizationCodeGrant,
-    client: ClientSnapshot,
-    session: SessionRecord | None,
+    grant: Any,
+    asked: AuthorizationRequest,
     actor: Actor,
     stored: AuthorizationRequestView | None,
     token: str | None,
     decision: str | None,
 ) -> BaseResponse:
-    parameters = grant.parameters
+    client, session, parameters = grant.client.view, asked.user, asked.parameters
     interaction = next_interaction(client, parameters, session, stored)
     step, standing = interaction.step, interaction.standing
     if step is Step.ISSUE and session is not None:
-        scopes, ends_at = interaction.scopes, standing.ends_at
-        return _issue(grant, client, session, actor, stored, scopes, remember=False, ends_at=ends_at)
+        allowed = Decision(actor, interaction.scopes, stored, remember=False, ends_at=standing.ends_at)
+        return _issue(grant, asked, allowed)
     if token is None or stored is None:
         token = authorization_requests.begin_request(
-            actor, client, grant.request.form, browser_id(), pushed_id=grant.pushed_id
+            actor, client, asked.payload.data, browser_id(), pushed_id=asked.pushed_id
         )
-        return redirect(_address_of(client, step, token), _SEE_OTHER)
+        return redirect(_url_of(client, step, token), _SEE_OTHER)
     if step is Step.ASK_ADMINISTRATOR and session is not None:
         return _ask_page(client, session, actor, token, parameters.consent_scopes, decision)
     if step is not Step.CONSENT or session is None:
-        return redirect(_address_of(client, step, token), _SEE_OTHER)
+        return redirect(_url_of(client, step, token), _SEE_OTHER)
     shown = authorization_requests.shown_digest(client, session, parameters)
     end = chosen_end(client, stored.created_at)
     if decision == "allow" and stored.shown_digest == shown and end is not None:
         chosen = chosen_scopes(client, parameters.consent_scopes)
         if not restrict_scopes(parameters.scopes, chosen):
             authorization_requests.deny(actor, client, stored)
-            raise AuthorizationError("access_denied", "The user allowed nothing of what was asked for.")
-        return _issue(grant, client, session, actor, stored, chosen, remember=True, ends_at=end.at)
+            raise AuthorizationError("access_denied", "The user allowed none of the requested scopes.")
+        return _issue(grant, asked, Decision(actor, chosen, stored, remember=True, ends_at=end.at))
     authorization_requests.note_shown(actor, stored, shown)
-    return _consent_page(grant, client, session, actor, stored, token, standing)
+    return _consent_page(asked, session, actor, stored, token, standing)
 
 
-def _issue(
-    grant: AuthorizationCodeGrant,
-    client: ClientSnapshot,
-    session: SessionRecord,
-    actor: Actor,
-    stored: AuthorizationRequestView | None,
-    scopes: tuple[str, ...],
-    *,
-    remember: bool,
-    ends_at: datetime | None,
-) -> BaseResponse:
-    code = authorization_requests.allow(
-        actor,
-        client,
-        grant.parameters,
-        session,
-        scopes=scopes,
-        request=stored,
-        pushed_id=grant.pushed_id,
-        remember=remember,
-        ends_at=ends_at,
+def _issue(grant: Any, asked: AuthorizationRequest, decision: Decision) -> BaseResponse:
+    asked.decision = decision
+    response: BaseResponse = checked_response(
+        server.create_authorization_response(asked, grant_user=asked.user, grant=grant)
     )
-    return back_to_client(client, grant.request.form, {"code": code})
+    return response
 
 
 def _consent_page(
-    grant: AuthorizationCodeGrant,
-    client: ClientSnapshot,
+    asked: AuthorizationRequest,
     session: SessionRecord,
     actor: Actor,
     stored: AuthorizationRequestView,
     token: str,
     standing: Standing,
 ) -> BaseResponse:
-    parameters = grant.parameters
+    client, parameters = asked.client.view, asked.parameters
     page = render_template(
         "oauth/consent.html",
         **consent_words(actor, client, session, parameters.consent_scopes, standing, stored.created_at),
@@ -233,14 +244,14 @@ def _ask_page(
     scopes: tuple[str, ...],
     decision: str | None,
 ) -> BaseResponse:
-    """Whose leave it needs, and the form by which a member asks for it."""
+    """Return the page on which a member requests administrator approval."""
     error = send_request(actor, client, scopes) if decision == "ask" else None
     words = asking_words(actor, client, session, sent=decision == "ask" and error is None, error=error)
     page = render_template("oauth/ask.html", request_token=token, **words)
     return Response(page, 200 if error is None else 400)
 
 
-def _address_of(client: ClientSnapshot, step: Step, token: str) -> str:
+def _url_of(client: ClientSnapshot, step: Step, token: str) -> str:
     page = _PAGES.get(step, "oauth/authorize/resume")
     return f"/organizations/{client.organization.slug}/{page}?{urlencode({'request': token})}"
 

@@ -1,4 +1,4 @@
-"""What the pages before a consent say, whichever flow leads to them, and what was ticked on them."""
+"""The consent pages of all flows: their variables, and what the user selected on them."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def consent_words(
     standing: Standing,
     asked_at: datetime,
 ) -> dict[str, Any]:
-    """The variables of a consent page.
+    """Return the variables of a consent page.
 
-    ``standing`` is what an earlier consent says, ``asked_at`` when the app asked.
+    ``standing`` is the state of an earlier consent, ``asked_at`` the time of the app's request.
     """
     optional = client.document.get("optional_scopes") or ()
     organization = client.organization
@@ -64,7 +64,7 @@ def consent_words(
 
 
 def send_request(actor: Actor, client: ClientSnapshot, scopes: tuple[str, ...]) -> str | None:
-    """The member's request is with the administrators; otherwise what has to be put right first."""
+    """Send the member's request to the administrators; return an error message, or None on success."""
     try:
         approval_requests.ask_for_client(actor, client, scopes, request.form.get("reason", ""))
     except InvalidInput as refused:
@@ -77,7 +77,7 @@ def send_request(actor: Actor, client: ClientSnapshot, scopes: tuple[str, ...]) 
 def asking_words(
     actor: Actor, client: ClientSnapshot, session: SessionRecord, *, sent: bool, error: str | None
 ) -> dict[str, Any]:
-    """The variables of the page that sends a person to the administrators, before and after."""
+    """Return the variables of the page for requesting administrator approval, before and after it was sent."""
     organization = client.organization
     return {
         "client": client_words(client),
@@ -93,7 +93,7 @@ def asking_words(
 
 
 def account_page(client: ClientSnapshot, session: SessionRecord, token: str) -> Response:
-    """The chooser of accounts; ``token`` is the authorization request under way."""
+    """Return the account selection page; ``token`` identifies the authorization request."""
     organization = client.organization
     page = render_template(
         "oauth/select_account.html",
@@ -107,7 +107,7 @@ def account_page(client: ClientSnapshot, session: SessionRecord, token: str) -> 
 
 
 def client_words(client: ClientSnapshot) -> dict[str, Any]:
-    """What pages say of a client."""
+    """Return what pages show about a client."""
     return {
         "name": client.name,
         "logo": logo_of(client),
@@ -127,12 +127,12 @@ def client_words(client: ClientSnapshot) -> dict[str, Any]:
 
 
 def chosen_scopes(client: ClientSnapshot, asked: tuple[str, ...]) -> tuple[str, ...]:
-    """What the person ticked: only scopes that the client calls optional can be left out."""
+    """Return the scopes that the user selected; only those that the client declares optional can be left out."""
     optional = client.document.get("optional_scopes") or ()
-    ticked = request.form.getlist("scope")
-    return restrict_scopes(asked, [scope for scope in asked if scope not in optional or scope in ticked])
+    selected = request.form.getlist("scope")
+    return restrict_scopes(asked, [scope for scope in asked if scope not in optional or scope in selected])
 
 
 def chosen_end(client: ClientSnapshot, asked_at: datetime) -> End | None:
-    """The end that the person chose; None when it is not, or no longer, one of those offered."""
+    """Return the expiry that the user selected, or None if it is not offered any more."""
     return end_chosen(request.form.get("lasts", ""), offered_ends(client, asked_at))

@@ -1,7 +1,7 @@
-"""The pages on which a person lets a device in (RFC 8628 section 3.3).
+"""The pages on which a user allows a device (RFC 8628 section 3.3).
 
-The code is typed, the device is looked at, and only then comes what it asks for: a link with the code in it fills in
-the field and skips nothing, since somebody else may have sent it (section 5.4).
+The user enters the code, confirms the device, and only then sees what it requests. A link that contains the code only
+fills in the field, because an attacker may have sent it (section 5.4).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _SEE_OTHER = 303
 
 @page_class("account")
 def choose_organization() -> Response:
-    """The address without an organization: whose page it is that the person wants."""
+    """Ask for the organization, at the URL without one."""
     named = request.args.get("organization", "").strip().lower()
     typed = _readable(request.args.get("user_code", ""))
     errors = {}
@@ -69,7 +69,7 @@ def choose_organization() -> Response:
 
 @page_class("account")
 def enter() -> Response:
-    """The field for the code; whoever is not signed in signs in first and comes back."""
+    """Show the field for the code, after sign-in."""
     organization = lookups.get_organization_by_id(g.organization_id)
     typed = _readable(request.args.get("user_code", ""))
     session = session_for(organization.id)
@@ -129,7 +129,7 @@ def _step(actor: Actor, session: SessionRecord, found: DeviceRequest, decision: 
 
 
 def _asked(found: DeviceRequest) -> AuthorizationParameters:
-    """As for a code, only that nobody is sent anywhere."""
+    """Return the request as parameters of an authorization request, without a redirect URI."""
     return AuthorizationParameters(redirect_uri="", scopes=found.scopes, code_challenge="")
 
 
@@ -184,7 +184,7 @@ def _address(slug: str, user_code: str) -> str:
 
 
 def _readable(typed: str) -> str:
-    """The code as a page shows it; nothing where it can be none."""
+    """Return the code as pages show it, or an empty string if it is malformed."""
     user_code = read_user_code(typed)
     return "" if user_code is None else shown(user_code)
 

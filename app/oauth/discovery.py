@@ -21,7 +21,7 @@ from app.rules.users.sign_up import is_registration_open
 
 
 def document_of(organization: OrganizationSnapshot) -> dict[str, Any]:
-    """The metadata document of an organization."""
+    """Return the metadata document of an organization."""
     issuer = organization.issuer
     oauth = organization.settings["oauth"]
     grant_types = [name for name in GRANT_TYPES if name in oauth["grant_types"]]
@@ -67,7 +67,7 @@ def document_of(organization: OrganizationSnapshot) -> dict[str, Any]:
         "claims_parameter_supported": True,
         "request_parameter_supported": True,
         "request_object_signing_alg_values_supported": list(client_assertions.ALGORITHMS),
-        # Those of pushed requests alone are taken, which this field is not about (RFC 9126 section 5).
+        # Only those of pushed requests are accepted, which this field does not cover (RFC 9126 section 5).
         "request_uri_parameter_supported": False,
         "require_request_uri_registration": False,
         "ui_locales_supported": list(LANGUAGES),
@@ -76,13 +76,13 @@ def document_of(organization: OrganizationSnapshot) -> dict[str, Any]:
 
 
 def _prompts(organization: OrganizationSnapshot) -> list[str]:
-    """``create`` leads to the sign-in page where people cannot make accounts: it is told where it does what it says."""
+    """Return the supported prompts: ``create`` only where users can create accounts themselves."""
     can_register = is_registration_open(organization.settings)
     return [prompt for prompt in PROMPTS if prompt != "create" or can_register]
 
 
 def _assertions(methods: Collection[str]) -> dict[str, list[str]]:
-    """How assertions may be signed, wherever clients authenticate by them (RFC 8414 section 2)."""
+    """Return the algorithms for client assertions at each endpoint (RFC 8414 section 2)."""
     if PRIVATE_KEY_JWT not in methods:
         return {}
     return {
@@ -92,11 +92,11 @@ def _assertions(methods: Collection[str]) -> dict[str, list[str]]:
 
 
 def _for_unknown_clients(organization: OrganizationSnapshot) -> dict[str, Any]:
-    """How a client that nobody registered comes in: told only where the organization lets it."""
+    """Return how unknown clients may register, where the organization allows it."""
     rules = organization.settings["oauth"]["dynamic_registration"]
-    told: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
     if rules["mode"] != "off":
-        told["registration_endpoint"] = f"{organization.issuer}/oauth/register"
+        metadata["registration_endpoint"] = f"{organization.issuer}/oauth/register"
     if rules["client_id_metadata_documents"]:
-        told["client_id_metadata_document_supported"] = True
-    return told
+        metadata["client_id_metadata_document_supported"] = True
+    return metadata

@@ -1,4 +1,4 @@
-"""Public documents, an issuer's metadata and its keys: kept as bytes until something of the organization changes."""
+"""Public documents, an issuer's metadata and keys, cached as bytes until the organization changes."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 
 from app import config
 from app.fast_path.cache import ValidatedCache
-from app.oauth.answer import Answer
-from app.oauth.call import Call
 from app.oauth.discovery import document_of
+from app.oauth.protocol_request import ProtocolRequest
+from app.oauth.protocol_response import ProtocolResponse
 from app.operations.directory import lookups
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.grants import signing_keys
 from app.operations.tokens import introspection
 from app.web.headers import program_headers
 
-# What relying parties keep for as long: a key is published a day before it signs.
+# Relying parties cache for this long: a key is published a day before it signs.
 CACHED_SECONDS = 300
 _ROOT = "root"
 _NOT_MODIFIED = 304
@@ -33,41 +33,43 @@ _PUBLIC = (
 
 @dataclass(frozen=True, slots=True)
 class _Document:
-    """The bytes, and the complete headers of an answer with them and of one without."""
+    """The body, and the complete headers of a response with it and of one without (304)."""
 
     body: bytes
     etag: str
     headers: tuple[tuple[str, str], ...]
-    headers_alone: tuple[tuple[str, str], ...]
+    headers_without_body: tuple[tuple[str, str], ...]
 
 
-_kept: ValidatedCache[_Document] = ValidatedCache()
+_cache: ValidatedCache[_Document] = ValidatedCache()
 
 
-def metadata(call: Call) -> Answer:
-    """The issuer's metadata (RFC 8414, OpenID Connect Discovery); the same bytes at all its addresses."""
-    return _answer(call, "metadata", document_of)
+def metadata(request: ProtocolRequest) -> ProtocolResponse:
+    """Return the issuer's metadata (RFC 8414, OpenID Connect Discovery); the same bytes at all of its URLs."""
+    return _respond(request, "metadata", document_of)
 
 
-def jwks(call: Call) -> Answer:
-    """The public keys of the issuer (RFC 7517)."""
-    return _answer(
-        call, "jwks", lambda organization: {"keys": signing_keys.list_published_keys(organization)}
+def jwks(request: ProtocolRequest) -> ProtocolResponse:
+    """Return the public keys of the issuer (RFC 7517)."""
+    return _respond(
+        request, "jwks", lambda organization: {"keys": signing_keys.list_published_keys(organization)}
     )
 
 
-def protected_resource(call: Call) -> Answer:
-    """The metadata of the management API as a resource (RFC 9728)."""
-    return _answer(call, "protected resource", lambda _: introspection.management_metadata())
+def protected_resource(request: ProtocolRequest) -> ProtocolResponse:
+    """Return the metadata of the management API as a resource (RFC 9728)."""
+    return _respond(request, "protected resource", lambda _: introspection.management_metadata())
 
 
-def _answer(call: Call, name: str, make: Callable[[OrganizationSnapshot], dict[str, Any]]) -> Answer:
+def _respond(
+    request: ProtocolRequest, name: str, make: Callable[[OrganizationSnapshot], dict[str, Any]]
+) -> ProtocolResponse:
     settings = config.current()
-    organization = lookups.get_organization_by_slug(call.organization_slug or _ROOT, fresh=False)
-    document = _kept.get(organization.id, settings.base_url, name)
+    organization = lookups.get_organization_by_slug(request.organization_slug or _ROOT, fresh=False)
+    document = _cache.get(organization.id, settings.base_url, name)
     if document is None:
-        # The organization is looked at again: what changed since would make a document that nobody finds out as old.
-        document = _kept.load(
+        # Read the organization again: a document made from an outdated one would never be recognized as outdated.
+        document = _cache.load(
             organization.id,
             settings.base_url,
             name,
@@ -76,10 +78,10 @@ def _answer(call: Call, name: str, make: Callable[[OrganizationSnapshot], dict[s
             ),
         )
     if document is None:
-        raise RuntimeError("a document was made and is not there")
-    if _has(call, document.etag):
-        return Answer(_NOT_MODIFIED, b"", list(document.headers_alone))
-    return Answer(200, document.body, list(document.headers))
+        raise RuntimeError("a document that was just cached is missing")
+    if _has(request, document.etag):
+        return ProtocolResponse(_NOT_MODIFIED, b"", list(document.headers_without_body))
+    return ProtocolResponse(200, document.body, list(document.headers))
 
 
 def _serialized(document: dict[str, Any], is_https: bool) -> _Document:
@@ -95,9 +97,9 @@ def _serialized(document: dict[str, Any], is_https: bool) -> _Document:
     return _Document(body, etag, whole, alone)
 
 
-def _has(call: Call, etag: str) -> bool:
-    """Whether the caller holds these very bytes (RFC 9110 section 13.1.2)."""
-    held = call.environ.get("HTTP_IF_NONE_MATCH")
+def _has(request: ProtocolRequest, etag: str) -> bool:
+    """Return whether the caller has the same version (RFC 9110 section 13.1.2)."""
+    held = request.environ.get("HTTP_IF_NONE_MATCH")
     if not held:
         return False
     tags = [tag.strip().removeprefix("W/") for tag in held.split(",")]

@@ -1,4 +1,4 @@
-"""What is handed to the log of failed requests when a client is refused: never a secret, and only of named clients."""
+"""Recording refused requests in the client's log of failed requests: without secrets, and only for known clients."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from urllib.parse import urlencode
 from uuid import UUID
 
-from app.oauth.call import Call
+from app.oauth.protocol_request import ProtocolRequest
 from app.operations.audit.failed_requests import RejectedRequest, can_read_failed_requests
 from app.operations.store import clock
 from app.rules.audit.failed_requests import redact_parameters
@@ -18,68 +18,70 @@ from app.rules.token_values import digest
 from app.web.browser_session import session_for
 from app.web.failed_requests import failed_requests
 
-# The ordinary course of a flow: a device that waits, a first request that is told its nonce.
-_NO_FAILURES = frozenset({"authorization_pending", "use_dpop_nonce"})
+# Part of every flow: a device that polls, and a first request without a nonce.
+_EXPECTED = frozenset({"authorization_pending", "use_dpop_nonce"})
 
 
-def note_refusal(error: DomainError, call: Call, *, client: tuple[str, UUID] | None = None) -> None:
-    """The refusal waits for the log, if it names a client of ours. ``client`` is (organization key, row id)."""
-    # A fault of ours names no cause; one of the client's own servers does.
-    if (error.status >= 500 and error.cause is None) or error.code in _NO_FAILURES:
+def record_refusal(
+    error: DomainError, request: ProtocolRequest, *, client: tuple[str, UUID] | None = None
+) -> None:
+    """Queue the refusal for the log if its client is known. ``client`` is (organization key, row id)."""
+    # An internal error has no cause; one of the client's own servers has.
+    if (error.status >= 500 and error.cause is None) or error.code in _EXPECTED:
         return
-    sent: Mapping[str, str] = call.sent or {}
-    named = client or _client_of(call, sent)
+    sent: Mapping[str, str] = request.parameters
+    named = client or _client_of(request, sent)
     if named is None:
         return
-    waiting = failed_requests()
-    # Asked first: a flood that is not kept anyway costs no more than this.
-    if not waiting.has_room(named, error.cause.code if error.cause is not None else error.code):
+    queue = failed_requests()
+    # Checked first: requests beyond the limit then cost no more than this.
+    if not queue.has_room(named, error.cause.code if error.cause is not None else error.code):
         return
-    presented = call.presented
+    presented = request.presented
     secret = presented.secret if presented is not None else None
-    waiting.add(
+    queue.add(
         RejectedRequest(
             client=named,
             at=datetime.now(UTC) + clock.offset(),
-            request_id=call.request_id or "",
-            endpoint=call.endpoint,
-            method=call.method,
+            request_id=request.request_id or "",
+            endpoint=request.endpoint,
+            method=request.method,
             status=error.status,
             error=error.code,
             description=error.description,
             cause=error.cause,
             parameters=redact_parameters(sent),
-            address=call.address,
-            path_organization=call.organization_slug,
+            address=request.ip_address,
+            path_organization=request.organization_slug,
             auth_method=presented.method if presented is not None else None,
             secret_digest=digest(secret) if secret is not None else None,
         )
     )
 
 
-def address_of_entry(call: Call) -> str | None:
-    """Where the person at this browser reads why the request was refused; None for who may not.
+def url_of_entry(request: ProtocolRequest) -> str | None:
+    """Return the URL of the log entry if the user of this browser may read it, else None.
 
-    The entry is written a moment later: the address is that of the log, narrowed to the request.
+    The entry is written shortly after the response, so the URL is that of the log, filtered by the request.
     """
-    named = _client_of(call, call.sent or {})
+    named = _client_of(request, request.parameters)
     session = session_for(named[0]) if named is not None else None
     if session is None or not can_read_failed_requests(session.actor()):
         return None
-    return f"/portal/{session.organization_slug}/logs?{urlencode({'request_id': call.request_id})}"
+    return f"/portal/{session.organization_slug}/logs?{urlencode({'request_id': request.request_id})}"
 
 
-def _client_of(call: Call, sent: Mapping[str, str]) -> tuple[str, UUID] | None:
-    if call.authenticated is not None:
-        return call.authenticated.client.organization.id, call.authenticated.client.id
-    client_id = call.presented.client_id if call.presented is not None else sent.get("client_id")
+def _client_of(request: ProtocolRequest, sent: Mapping[str, str]) -> tuple[str, UUID] | None:
+    if request.authenticated is not None:
+        return request.authenticated.client.organization.id, request.authenticated.client.id
+    client_id = request.presented.client_id if request.presented is not None else sent.get("client_id")
     if client_id is None:
-        client_id = _name_in(call.authorization or "")
+        client_id = _basic_user_name(request.authorization or "")
     return parse_client_id(client_id)
 
 
-def _name_in(header: str) -> str:
-    """The user name of a Basic header that nobody has read yet: what was refused may come before the client."""
+def _basic_user_name(header: str) -> str:
+    """Return the user name of a Basic header, for requests that are refused before the client is authenticated."""
     scheme, _, encoded = header.partition(" ")
     if scheme.lower() != "basic":
         return ""

@@ -8,9 +8,9 @@ from flask import Flask
 
 from app.config import Config
 from app.fast_path.middleware import Endpoints, FastPathMiddleware
-from app.oauth import documents, introspection, revocation, token
-from app.oauth.answer import STATUS_LINES, Answer, answer
-from app.oauth.call import LONGEST_BODY, Call
+from app.oauth import documents, introspection, token
+from app.oauth.protocol_request import MAX_BODY, ProtocolRequest, handle
+from app.oauth.protocol_response import STATUS_LINES, ProtocolResponse, json_response
 
 _log = logging.getLogger("gatehouse.oauth")
 
@@ -22,18 +22,30 @@ def install_fast_path(app: Flask) -> None:
         app.wsgi_app = FastPathMiddleware(app, app.wsgi_app, ENDPOINTS)  # type: ignore[method-assign]
 
 
-def _failed(call: Call) -> Answer:
+def _issue(request: ProtocolRequest) -> ProtocolResponse:
+    return handle(token.issue, request)
+
+
+def _introspect(request: ProtocolRequest) -> ProtocolResponse:
+    return handle(introspection.introspect, request)
+
+
+def _revoke(request: ProtocolRequest) -> ProtocolResponse:
+    return handle(introspection.revoke, request)
+
+
+def _failed(request: ProtocolRequest) -> ProtocolResponse:
     """Log the exception being handled and answer without its details."""
-    _log.exception("an OAuth request failed", extra={"request_id": call.request_id})
-    description = "Something went wrong on our side. Include the request id when you report it."
-    return answer({"error": "server_error", "error_description": description}, 500)
+    _log.exception("an OAuth request failed", extra={"request_id": request.request_id})
+    description = "Something went wrong on our side. Include the request ID when you report it."
+    return json_response({"error": "server_error", "error_description": description}, 500)
 
 
 ENDPOINTS = Endpoints(
-    make_request=Call,
-    posts={"token": token.issue, "introspect": introspection.introspect, "revoke": revocation.revoke},
+    make_request=ProtocolRequest,
+    posts={"token": _issue, "introspect": _introspect, "revoke": _revoke},
     documents={"jwks": documents.jwks, "metadata": documents.metadata},
     on_error=_failed,
     status_lines=STATUS_LINES,
-    max_body_bytes=LONGEST_BODY,
+    max_body_bytes=MAX_BODY,
 )

@@ -1,4 +1,4 @@
-"""Logos of clients and organizations, from our own address: the name says the content, so it may be kept for ever."""
+"""Logos of clients and organizations. The URL holds a digest of the content, so it may be cached forever."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from app.operations.organizations import branding
 
 
 def show(client_id: str, digest: str) -> Response:
-    """The picture of a client. Raises NotFound."""
+    """Return the logo of a client. Raises NotFound."""
     return _picture(logos.get_logo(client_id, digest))
 
 
 def show_of_organization(organization_id: str, digest: str) -> Response:
-    """The picture of an organization. Raises NotFound."""
+    """Return the logo of an organization. Raises NotFound."""
     return _picture(branding.get_logo_picture(organization_id, digest))
 
 

@@ -1,21 +1,26 @@
 """The end session endpoint (OpenID Connect RP-Initiated Logout 1.0).
 
-The sign-in ends at once when the client proves by an ID token that it was told of it, and after a question otherwise.
-Whether the browser may go back to the client is another matter and stops nothing.
+The session ends at once if an ID token proves that the client knows it, and after a confirmation otherwise. Whether
+the browser may return to the client is a separate question and prevents nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 from urllib.parse import urlencode
 
+from authlib.oidc.rpinitiated import EndSessionEndpoint as AuthlibEndSessionEndpoint
 from flask import Response, g, redirect, render_template, request
 from werkzeug.wrappers import Response as BaseResponse
 
-from app.oauth.call import Call
-from app.oauth.wire import read_authorization_request
+from app.oauth.client_authentication import ProtocolClient
+from app.oauth.protocol_request import ProtocolRequest, handle
+from app.oauth.request_parsing import ParsedOAuthRequest, parse_authorization_request
+from app.oauth.server import server
 from app.operations.sign_in.sessions import end_session
 from app.operations.tokens.logout import LogoutRequest, read_logout_request
+from app.rules.clients.redirect_uris import add_query_parameters
 from app.rules.errors import DomainError
 from app.rules.languages.sentences import sentence
 from app.rules.oauth_errors import OAuthError
@@ -33,14 +38,50 @@ PARAMETERS = (
     "state",
     "ui_locales",
 )
+_FOR_AUTHLIB = ("post_logout_redirect_uri", "logout_hint", "ui_locales")
 _SEE_OTHER = 303
+
+
+class ParsedLogoutRequest(ParsedOAuthRequest):
+    """A logout request in Authlib's terms, without ``id_token_hint`` and ``state``.
+
+    The hint was verified before: Authlib would take any token that this server signed, also an access token, and
+    answer a wrong one with an error. It would append ``state`` by rewriting the query of the client's URI.
+    """
+
+    def __init__(self, request: ProtocolRequest, wanted: LogoutRequest, sent: Mapping[str, str]) -> None:
+        parameters = {name: sent[name] for name in _FOR_AUTHLIB if name in sent}
+        if wanted.client is not None:
+            request.client = ProtocolClient(wanted.client)
+            parameters["client_id"] = wanted.client.client_id
+        super().__init__(request, parameters)
+        self.wanted = wanted
+
+
+class EndSessionEndpoint(AuthlibEndSessionEndpoint):
+    """Ends the session of this browser in the organization."""
+
+    def is_post_logout_redirect_uri_legitimate(
+        self, request: Any, post_logout_redirect_uri: str, client: ProtocolClient, logout_hint: str | None
+    ) -> bool:
+        """Return whether a verified ID token proves that the client sent the request (OR-4)."""
+        return request.wanted.hint is not None
+
+    def end_session(self, end_session_request: Any) -> None:
+        """End the session, if there is one."""
+        actor = account_actor(end_session_request.request.wanted.organization.id)
+        if actor is not None:
+            end_session(actor)
+
+
+server.register_endpoint(EndSessionEndpoint)
 
 
 @page_class("flow")
 def begin() -> BaseResponse:
-    """The sign-in is over, or the question whether it shall be."""
+    """End the session, or ask for confirmation."""
     try:
-        sent = _read()
+        sent = _parse()
     except OAuthError as error:
         return _error_page(error)
     wanted = read_logout_request(sent, organization_id=g.organization_id)
@@ -49,7 +90,7 @@ def begin() -> BaseResponse:
             OAuthError(sentence("It names neither an organization nor an app that is known here."))
         )
     if request.method == "POST" and sign_in_token(wanted.organization.id) is None:
-        # Sent by another site's form, a POST comes without our cookies; browsers send them when they follow this.
+        # A POST from another site's form comes without our cookies; browsers send them with the redirect.
         return redirect(f"{request.path}?{urlencode(sent)}", _SEE_OTHER)
     follow_request(sent, wanted.organization)
     session = session_for(wanted.organization.id)
@@ -63,36 +104,44 @@ def begin() -> BaseResponse:
             kept=sent,
         )
         return Response(page)
-    return _end(wanted)
+    return _end(wanted, sent)
 
 
 @page_class("flow")
 def confirm() -> BaseResponse:
-    """The person said yes. What the client asked for comes again with the form and is judged again."""
+    """End the session after the confirmation; the form repeats the parameters, which are validated again."""
     sent = {name: request.form[name] for name in PARAMETERS if request.form.get(name)}
     wanted = read_logout_request(sent, organization_id=g.organization_id)
     if wanted is None:
         return _error_page(OAuthError(sentence("This organization is not at work.")))
-    return _end(wanted)
+    return _end(wanted, sent)
 
 
-def _read() -> Mapping[str, str]:
-    parameters = read_authorization_request(Call.current())
+def _parse() -> Mapping[str, str]:
+    parameters = parse_authorization_request(ProtocolRequest.from_flask())
     if parameters.repeated:
         raise OAuthError("A parameter was sent more than once.")
     return {name: value for name, value in parameters.sent.items() if name in PARAMETERS}
 
 
-def _end(wanted: LogoutRequest) -> BaseResponse:
-    actor = account_actor(wanted.organization.id)
-    if actor is not None:
-        end_session(actor)
-    # Not by redirect(), which would spell the client's address anew.
-    response = Response(status=_SEE_OTHER)
-    signed_out = f"/organizations/{wanted.organization.slug}/logout"
-    response.headers["Location"] = wanted.redirect_to or signed_out
+def _end(wanted: LogoutRequest, sent: Mapping[str, str]) -> BaseResponse:
+    parsed = ParsedLogoutRequest(ProtocolRequest.from_flask(), wanted, sent)
+    response: BaseResponse = handle(lambda _: _end_session(parsed, sent.get("state")), parsed.protocol)
     response.headers["Referrer-Policy"] = "no-referrer"
     clear_sign_in(response, wanted.organization.id)
+    return response
+
+
+def _end_session(parsed: ParsedLogoutRequest, state: str | None) -> BaseResponse:
+    validated = server.validate_endpoint_request("end_session", parsed)
+    server.create_endpoint_response("end_session", validated)
+    response = Response(status=_SEE_OTHER)
+    # Not by redirect(), which would rewrite the client's URI.
+    response.headers["Location"] = (
+        add_query_parameters(validated.redirect_uri, {"state": state})
+        if validated.redirect_uri
+        else f"/organizations/{parsed.wanted.organization.slug}/logout"
+    )
     return response
 
 

@@ -1,47 +1,60 @@
-"""The pushed authorization request endpoint (RFC 9126)."""
+"""The pushed authorization request endpoint (RFC 9126), which Authlib does not have."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from app.oauth import cors
-from app.oauth.answer import Answer, answer, refusal_of
-from app.oauth.authentication import authenticate
-from app.oauth.call import Call
-from app.oauth.dpop import offer_nonce, prove
-from app.oauth.grants.authorization_code import AuthorizationCodeGrant
-from app.oauth.server import server
-from app.oauth.wire import WireRequest, read_form
+from authlib.oauth2.rfc6749.endpoint import Endpoint, EndpointRequest
+
+from app.oauth.authorization_request import AuthorizationRequest
+from app.oauth.client_authentication import AUTH_METHODS
+from app.oauth.protocol_request import ProtocolRequest
+from app.oauth.protocol_response import ProtocolResponse, error_response, with_cors, with_dpop_nonce
+from app.oauth.request_parsing import parse_form
+from app.oauth.server import checked_response, server
 from app.operations.authorization import pushed_requests
-from app.operations.clients import client_usage
-from app.operations.grants import grants
 from app.rules.errors import DomainError
 
-# They prove the client here and are no part of the request that it pushes.
-_OF_THE_CLIENT = frozenset({"client_secret", "client_assertion", "client_assertion_type"})
+# They authenticate the client here and are not part of the request that it pushes.
+_CREDENTIALS = frozenset({"client_secret", "client_assertion", "client_assertion_type"})
 
 
-def push(call: Call) -> Answer:
-    """A ``request_uri`` for the checked request, or all that is wrong with it, told to the client itself."""
+class PushedAuthorizationEndpoint(Endpoint):
+    """Validates a pushed request as the authorization endpoint would, and stores it."""
+
+    ENDPOINT_NAME = "pushed_authorization_request"
+
+    def validate_request(self, request: Any) -> EndpointRequest:
+        """Authenticate the client and validate its request by Authlib's grant."""
+        client = self.server.authenticate_client(request, AUTH_METHODS, self.ENDPOINT_NAME)
+        protocol = request.protocol
+        sent = {name: value for name, value in protocol.parameters.items() if name not in _CREDENTIALS}
+        pushed = AuthorizationRequest(protocol, sent | {"client_id": client.get_client_id()}, is_pushed=True)
+        self.server.get_authorization_grant(pushed).validate_authorization_request()
+        return EndpointRequest(request=pushed, client=client)
+
+    def create_response(self, validated_request: EndpointRequest) -> tuple[int, dict[str, Any], list[Any]]:
+        """Store the request and return its ``request_uri``."""
+        request = validated_request.request
+        authenticated = validated_request.client.authenticated
+        pushed = pushed_requests.push_request(
+            request.protocol.actor_of(authenticated), authenticated, request.payload.data
+        )
+        return 201, {"request_uri": pushed.request_uri, "expires_in": pushed.expires_in}, []
+
+
+server.register_endpoint(PushedAuthorizationEndpoint)
+
+
+def push(request: ProtocolRequest) -> ProtocolResponse:
+    """Return a ``request_uri`` for the validated request, or what is wrong with it."""
     try:
-        given = answer(_push(call, read_form(call)), 201)
+        parse_form(request)
+        response = checked_response(
+            server.create_endpoint_response(PushedAuthorizationEndpoint.ENDPOINT_NAME, request)
+        )
     except DomainError as error:
-        given = refusal_of(error, call)
-    return cors.allow_own_origins(offer_nonce(given, call), call, call.authenticated)
-
-
-def _push(call: Call, sent: Mapping[str, str]) -> dict[str, Any]:
-    authenticated = authenticate(call, sent)
-    if call.proof is not None:
-        authenticated = prove(call, authenticated)
-    client = authenticated.client
-    asked = {name: value for name, value in sent.items() if name not in _OF_THE_CLIENT}
-    grant = AuthorizationCodeGrant(WireRequest(asked | {"client_id": client.client_id}, call), server)
-    grant.is_pushed = True
-    grant.validate_consent_request()
-    pushed = pushed_requests.push_request(
-        grants.client_actor(client, call.address, call.request_id), authenticated, grant.request.form
-    )
-    client_usage.record_client_use(authenticated, call.address)
-    return {"request_uri": pushed.request_uri, "expires_in": pushed.expires_in}
+        response = error_response(error, request)
+    else:
+        request.note_use()
+    return with_cors(with_dpop_nonce(response, request), request, request.authenticated)

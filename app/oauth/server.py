@@ -1,89 +1,102 @@
-"""The authorization server: read it to know what is supported; discovery is derived from it.
+"""The authorization server: Authlib's, with everything that is registered with it. Discovery is derived from it.
 
-Authlib is the frame: it chooses the grant, runs its steps in the standard's order and gives errors their form. The
-steps in which security rests, each one operation, are ours.
+Extension points are in ``grants`` and in the module of each endpoint; behind them operations decide. Tenants are
+never stored here: each request knows its organization.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any
 
-from authlib.integrations.flask_oauth2 import AuthorizationServer as AuthlibServer
+from authlib.integrations import flask_oauth2
 from flask import Flask
 
-from app.oauth.answer import Answer, answer
-from app.oauth.authentication import authenticate
-from app.oauth.call import Call
-from app.oauth.client import ProtocolClient
-from app.oauth.dpop import prove
-from app.oauth.grants.authorization_code import AuthorizationCodeGrant
-from app.oauth.grants.client_credentials import ClientCredentialsGrant
-from app.oauth.grants.device_code import DeviceCodeGrant
-from app.oauth.grants.refresh_token import RefreshTokenGrant
-from app.oauth.grants.token_exchange import TokenExchangeGrant
-from app.oauth.wire import WireRequest
-from app.operations.authorization import authorization_requests
+from app.oauth import grants
+from app.oauth.authorization_request import RequestResolver
+from app.oauth.client_authentication import AUTH_METHODS, ProtocolClient, auth_method
+from app.oauth.errors import refusal_of
+from app.oauth.protocol_request import current_request
+from app.oauth.protocol_response import empty_response, json_response, jwt_response
+from app.oauth.request_parsing import ParsedOAuthRequest
 from app.rules.authorization.authorization_request import RESPONSE_MODES as RESPONSE_MODES
+from app.rules.errors import DomainError
 
-GRANTS = (
-    AuthorizationCodeGrant,
-    ClientCredentialsGrant,
-    RefreshTokenGrant,
-    DeviceCodeGrant,
-    TokenExchangeGrant,
+# Each grant with its extensions.
+GRANTS: tuple[tuple[Any, list[Any]], ...] = (
+    (
+        grants.AuthorizationCodeGrant,
+        [grants.RequestPolicy(), grants.CodeChallengeS256(), grants.OpenIDCodeFlow()],
+    ),
+    (grants.ClientCredentialsGrant, []),
+    (grants.RefreshTokenGrant, []),
+    (grants.DeviceCodeGrant, [grants.OpenIDDevice()]),
+    (grants.TokenExchangeGrant, []),
 )
-TOKEN_ENDPOINT_AUTH_METHODS = ("client_secret_basic", "client_secret_post", "private_key_jwt", "none")
-GRANT_TYPES = tuple(grant.GRANT_TYPE for grant in GRANTS)
-_GRANT_OF: dict[str, Any] = {grant.GRANT_TYPE: grant for grant in GRANTS}
+TOKEN_ENDPOINT_AUTH_METHODS = AUTH_METHODS
+GRANT_TYPES: tuple[str, ...] = tuple(grant.GRANT_TYPE for grant, _ in GRANTS)
 RESPONSE_TYPES = ("code",)
 
 
-class AuthorizationServer(AuthlibServer):
-    """Authlib's server over our requests, clients and answers. It keeps no state of a request or organization."""
+class AuthorizationServer(flask_oauth2.AuthorizationServer):
+    """Authlib's Flask server over strictly parsed requests.
 
-    def load_config(self, config: Mapping[str, Any]) -> None:
-        """Nothing to load: lifetimes and scopes are the organization's own."""
+    Errors come back as refusals, which ``checked_response`` raises once the transaction around Authlib has ended.
+    """
 
-    def create_oauth2_request(self, request: WireRequest) -> WireRequest:
-        """Requests were read by ``wire`` before Authlib is called."""
+    def create_oauth2_request(self, request: Any) -> ParsedOAuthRequest:
+        """Return the parsed request; Authlib's own would merge query and form."""
+        return request if isinstance(request, ParsedOAuthRequest) else ParsedOAuthRequest(request)
+
+    def create_json_request(self, request: Any) -> Any:
+        """Return the request: registration parses its JSON strictly."""
         return request
 
-    def find_client(self, call: Call, client_id: str) -> ProtocolClient | None:
-        """The client that may send people here, as Authlib wants to see it."""
-        view = authorization_requests.find_asking_client(
-            client_id, organization_id=call.organization_id, address=call.address
-        )
-        return None if view is None else ProtocolClient(view)
+    def handle_response(self, status: int, payload: Any, headers: Any) -> Any:
+        """Return JSON with this service's headers for programs, and Flask's response for browsers."""
+        if isinstance(payload, dict):
+            return json_response(payload, status)
+        if status == HTTPStatus.NO_CONTENT:
+            return empty_response()
+        media_type = dict(headers).get("Content-Type", "")
+        if media_type.endswith("jwt"):
+            return jwt_response(payload, media_type)
+        return super().handle_response(status, payload, headers)
 
-    def authenticate_client(
-        self, request: WireRequest, methods: Any, endpoint: str = "token"
-    ) -> ProtocolClient:
-        """The client that authenticated, by its registered method alone, and the key that its request proves."""
-        proven = prove(request.call, authenticate(request.call, request.form))
-        return ProtocolClient(proven.client, proven)
-
-    def get_token_grant(self, request: WireRequest) -> Any:
-        """The grant of the request's type, one of ``GRANT_TYPES``; Authlib would ask each in turn."""
-        return _GRANT_OF[request.form["grant_type"]](request, self)
-
-    def get_authorization_grant(self, request: WireRequest) -> AuthorizationCodeGrant:
-        """There is one; it refuses other response types in the words of ``rules``, which quote no input."""
-        return AuthorizationCodeGrant(request, self)
-
-    def send_signal(self, name: str, *args: Any, **kwargs: Any) -> None:
-        """Nobody listens: what must follow stands in the operation."""
-
-    def handle_response(self, status: int, body: Any, headers: Any) -> Answer:
-        """The answer of the token endpoint; Authlib's headers are those of ``answer``."""
-        return answer(body, status)
+    def handle_error_response(self, request: Any, error: Any) -> DomainError:
+        """Return the error as a refusal; Authlib's own text may quote input, and the log needs a cause."""
+        return refusal_of(error, request)
 
 
-server = AuthorizationServer()
+def query_client(client_id: str) -> ProtocolClient | None:
+    """Return the client of the current request, which was found before Authlib was called."""
+    client = current_request().client
+    return client if client is not None and client.get_client_id() == client_id else None
+
+
+def checked_response(result: Any) -> Any:
+    """Return Authlib's response, or raise the refusal that it is."""
+    if isinstance(result, DomainError):
+        raise result
+    return result
 
 
 def register(app: Flask) -> None:
-    """The server knows its grants."""
-    server.init_app(app)
-    for grant in GRANTS:
-        server.register_grant(grant)
+    """Give Authlib the extension points: finding clients, authenticating them, generating and storing tokens."""
+    server.init_app(app, query_client=query_client, save_token=grants.save_token)
+    server.register_token_generator("default", grants.generate_user_token)
+    server.register_token_generator("client_credentials", grants.generate_client_token)
+    server.register_token_generator("refresh_token", grants.generate_refreshed_token)
+    for method in AUTH_METHODS:
+        server.register_client_auth_method(method, auth_method(method))
+
+
+def _new_server() -> AuthorizationServer:
+    made = AuthorizationServer()
+    for grant, extensions in GRANTS:
+        made.register_grant(grant, extensions)
+    made.register_extension(RequestResolver)
+    return made
+
+
+server = _new_server()

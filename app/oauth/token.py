@@ -2,43 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import Any
 
-from app.oauth import cors
-from app.oauth.answer import Answer, refusal_of
-from app.oauth.call import Call
-from app.oauth.dpop import offer_nonce
-from app.oauth.second_look import with_second_look
-from app.oauth.server import GRANT_TYPES, server
-from app.oauth.wire import WireRequest, read_form
-from app.operations.clients import client_usage
+from app.oauth.client_authentication import authenticate, retry_with_fresh_client
+from app.oauth.errors import AUTHORIZATION_CODE, DEVICE_CODE, REFRESH_TOKEN
+from app.oauth.protocol_request import ProtocolRequest
+from app.oauth.protocol_response import ProtocolResponse, error_response, with_cors, with_dpop_nonce
+from app.oauth.request_parsing import parse_form
+from app.oauth.server import GRANT_TYPES, checked_response, server
+from app.operations.store.transactions import transaction
+from app.operations.tokens import issuance
+from app.operations.tokens.refresh_tokens import RefreshedMeanwhile
 from app.rules.errors import DomainError
-from app.rules.oauth_errors import OAuthError
+
+# What is read, claimed and stored for these is one transaction. The others commit a single statement or operation.
+_IN_TRANSACTION = frozenset({AUTHORIZATION_CODE, REFRESH_TOKEN, DEVICE_CODE})
 
 
-def issue(call: Call) -> Answer:
-    """Tokens, or the refusal; sent only after the commit."""
+def issue(request: ProtocolRequest) -> ProtocolResponse:
+    """Return tokens, after the commit, or an error."""
     try:
-        sent = read_form(call)
-        if "grant_type" not in sent:
-            raise OAuthError("The parameter grant_type is missing.").with_cause(
-                "parameter_missing", expected="grant_type"
-            )
-        if sent["grant_type"] not in GRANT_TYPES:
-            raise OAuthError(
-                "The grant_type is not supported here.", code="unsupported_grant_type"
-            ).with_cause("grant_type_unsupported", received=sent["grant_type"], expected=GRANT_TYPES)
-        given = with_second_look(call, lambda: _issued(call, sent))
+        parse_form(request)
+        response = retry_with_fresh_client(request, lambda: _issue(request))
     except DomainError as error:
-        given = refusal_of(error, call)
-    authenticated = call.authenticated
+        response = error_response(error, request)
+    authenticated = request.authenticated
     if authenticated is not None:
-        call.note(organization=authenticated.client.organization.slug, client=authenticated.client.client_id)
-        if given.status == 200:
-            client_usage.record_client_use(authenticated, call.address)
-    return cors.allow_own_origins(offer_nonce(given, call), call, authenticated)
+        client = authenticated.client
+        request.add_log_fields(organization=client.organization.slug, client=client.client_id)
+        if response.status == 200:
+            request.note_use()
+    return with_cors(with_dpop_nonce(response, request), request, authenticated)
 
 
-def _issued(call: Call, sent: Mapping[str, str]) -> Answer:
-    given: Answer = server.create_token_response(WireRequest(sent, call))
-    return given
+def _issue(request: ProtocolRequest) -> Any:
+    grant_type = request.parameters.get("grant_type")
+    if grant_type not in GRANT_TYPES:
+        return checked_response(server.create_token_response(request))
+    client = authenticate(request)
+    if grant_type not in _IN_TRANSACTION:
+        return checked_response(server.create_token_response(request))
+    # Before the transaction: generating an RSA key takes a second.
+    issuance.ensure_signing_keys(client.view)
+    try:
+        return checked_response(_create_token_response(request))
+    except RefreshedMeanwhile:
+        return checked_response(_create_token_response(request))
+
+
+@transaction
+def _create_token_response(request: ProtocolRequest) -> Any:
+    return server.create_token_response(request)

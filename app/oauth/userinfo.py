@@ -2,60 +2,83 @@
 
 from __future__ import annotations
 
-from app.oauth import cors
-from app.oauth.answer import REALM, Answer, answer, refusal_of, signed_answer
-from app.oauth.call import Call
-from app.oauth.dpop import offer_nonce
-from app.oauth.wire import FORM, read_form, require_secure
+from typing import Any
+
+from authlib.integrations.flask_oauth2 import ResourceProtector
+from authlib.oidc.core import UserInfoEndpoint as AuthlibUserInfoEndpoint
+
+from app.oauth.errors import MISSING_TOKEN
+from app.oauth.protocol_request import ProtocolRequest, current_request
+from app.oauth.protocol_response import REALM, ProtocolResponse, error_response, with_cors, with_dpop_nonce
+from app.oauth.request_parsing import FORM, parse_form, require_https
+from app.oauth.server import checked_response, server
 from app.operations.clients.dpop_proofs import ProofRefused
 from app.operations.directory.lookups import AuthenticatedClient
+from app.operations.grants.token_snapshots import TokenSnapshot
 from app.operations.tokens import id_tokens as operation
 from app.rules.errors import DomainError, Forbidden, Unauthenticated
 from app.rules.oauth_errors import OAuthError
-from app.rules.tokens.protected_resources import PresentedToken, is_by_dpop
+from app.rules.tokens.protected_resources import is_by_dpop
 from app.web.challenges import challenges
+from app.web.token_validators import protect
 
 
-def userinfo(call: Call) -> Answer:
-    """The claims that the token's scopes release; the token in the header, or in a form body."""
-    client = None
+class UserInfoProtector(ResourceProtector):
+    """Accepts the token in a form body too (RFC 6750 section 2.2), which OpenID Connect asks for."""
+
+    def parse_request_authorization(self, request: Any) -> tuple[Any, str]:
+        """Return the validator and the token. Raises OAuthError if the token was sent twice."""
+        protocol = current_request()
+        is_form = protocol.method == "POST" and protocol.content_type == FORM
+        token = parse_form(protocol).get("access_token", "") if is_form else ""
+        if protocol.authorization is None and token:
+            return self.get_token_validator("bearer"), token
+        if token:
+            raise OAuthError("The token was sent twice.")
+        return super().parse_request_authorization(request)
+
+
+class UserInfoEndpoint(AuthlibUserInfoEndpoint):
+    """The claims that the token's scopes release."""
+
+    def __call__(self, request: Any) -> tuple[int, Any, Any]:
+        """Return Authlib's response, signed if the client registered that: Authlib signs without ``kid``."""
+        status, claims, headers = super().__call__(request)
+        signed = operation.sign(request.protocol.authenticated.client, claims)
+        return (status, claims, headers) if signed is None else (200, signed, [_JWT])
+
+    def generate_user_info(self, user: TokenSnapshot, scope: str) -> dict[str, Any]:
+        """Return the claims. Raises Unauthenticated for a token that is meant for another resource."""
+        claims = operation.claims_of(user)
+        current_request().authenticated = AuthenticatedClient(user.client, None)
+        return claims
+
+
+_JWT = ("Content-Type", "application/jwt")
+
+
+def find_user_token(token: str) -> TokenSnapshot | None:
+    """Return the valid token of a user, of the organization in the path if there is one."""
+    return operation.find_user_token(token, organization_id=current_request().organization_id)
+
+
+server.register_endpoint(UserInfoEndpoint(resource_protector=protect(UserInfoProtector(), find_user_token)))
+
+
+def userinfo(request: ProtocolRequest) -> ProtocolResponse:
+    """Return the claims; the token is in the header, or in a form body."""
     try:
-        found = operation.claims_of(_presented(call), organization_id=call.organization_id)
-        given = (
-            answer(found.claims) if found.signed is None else signed_answer(found.signed, "application/jwt")
-        )
-        client = found.client
+        require_https(request)
+        response = checked_response(server.create_endpoint_response("userinfo", request))
     except (Unauthenticated, Forbidden) as error:
-        given = refusal_of(error, call)
-        # Without a token there is no error code to tell (RFC 6750 section 3.1).
-        why = {} if error.description == _MISSING else {"error": error.code}
-        for challenge in challenges(f'realm="{REALM}"', why, by_dpop=is_by_dpop(call.authorization)):
-            given.headers.append(("WWW-Authenticate", challenge))
+        response = error_response(error, request)
+        # Without a token there is no error code (RFC 6750 section 3.1).
+        why = {} if error.description == MISSING_TOKEN else {"error": error.code}
+        for challenge in challenges(f'realm="{REALM}"', why, by_dpop=is_by_dpop(request.authorization)):
+            response.headers.append(("WWW-Authenticate", challenge))
         if isinstance(error, ProofRefused):
             # The client's pages must read the nonce to try again.
-            client = AuthenticatedClient(error.client, None)
+            request.authenticated = AuthenticatedClient(error.client, None)
     except DomainError as error:
-        given = refusal_of(error, call)
-    return cors.allow_own_origins(offer_nonce(given, call), call, client)
-
-
-_MISSING = "An access token is needed."
-
-
-def _presented(call: Call) -> PresentedToken:
-    require_secure(call)
-    header = call.authorization
-    if header is not None:
-        scheme, _, token = header.partition(" ")
-        if scheme.lower() not in {"bearer", "dpop"} or not token.strip():
-            raise Unauthenticated(_MISSING)
-        if call.method == "POST" and call.content_type == FORM and "access_token" in read_form(call):
-            raise OAuthError("The token was sent twice.")
-        return PresentedToken(
-            token.strip(), is_by_dpop(header), proof=call.proof, method=call.method, url=call.url
-        )
-    if call.method == "POST" and call.content_type == FORM:
-        token = read_form(call).get("access_token", "")
-        if token:
-            return PresentedToken(token)
-    raise Unauthenticated(_MISSING)
+        response = error_response(error, request)
+    return with_cors(with_dpop_nonce(response, request), request, request.authenticated)

@@ -1,4 +1,4 @@
-"""Callers of the management API: ``Authorization: Bearer`` or ``DPoP`` becomes an actor; nothing else does (CF-3)."""
+"""Authentication for the management API: an access token by Bearer or DPoP, and nothing else (CF-3)."""
 
 from __future__ import annotations
 
@@ -7,25 +7,28 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from authlib.integrations.flask_oauth2 import ResourceProtector
+from authlib.oauth2 import OAuth2Error
+from authlib.oauth2.rfc6750 import InvalidTokenError
 from flask import Response, request
 
-from app.config import current
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.sign_in.actor_access import enter_organization
 from app.operations.store.audit import actor_public_id
-from app.operations.tokens.introspection import find_token_actor
+from app.operations.tokens.introspection import actor_of_token, find_management_token
 from app.rules.actor import Actor
 from app.rules.errors import InvalidInput, Unauthenticated
-from app.rules.tokens.protected_resources import PresentedToken, read_credentials
 from app.web.parameters import query_parameters
 from app.web.request_log import note, request_id
+from app.web.token_validators import protect
 
 ACTING = "organization_id"
+_protector = protect(ResourceProtector(), find_management_token)
 
 
 @dataclass(frozen=True, slots=True)
 class ApiContext:
-    """One authenticated request: who acts, in which organization, and the query parameters, checked."""
+    """An authenticated request: who acts, in which organization, and the checked query parameters."""
 
     actor: Actor
     organization: OrganizationSnapshot
@@ -35,17 +38,18 @@ class ApiContext:
 def requires_management_token(
     *parameters: str, names_organization: bool = True
 ) -> Callable[[Callable[..., Response]], Callable[..., Response]]:
-    """A decorator: the view gets an ApiContext first, or the caller a 401; ``parameters`` are the known ones.
+    """Decorate a view to receive an ApiContext first; without a valid token the caller gets a 401.
 
-    With ``names_organization`` the parameter ``organization_id`` names the organization to act in, which only root
-    may choose; routes that have it in their path go without.
+    ``parameters`` are the query parameters that the view knows. With ``names_organization`` the parameter
+    ``organization_id`` selects the organization to act in, which only root may choose; routes that have it in their
+    path go without.
     """
     known = (*parameters, ACTING) if names_organization else parameters
 
     def decorate(view: Callable[..., Response]) -> Callable[..., Response]:
         @functools.wraps(view)
         def run(**values: Any) -> Response:
-            actor, organization = caller()
+            actor, organization = authenticate_caller()
             sent = query_parameters(known)
             named = sent.pop(ACTING, None)
             if named is not None:
@@ -57,53 +61,34 @@ def requires_management_token(
     return decorate
 
 
-def asked_again(context: ApiContext) -> ApiContext:
-    """The same request after its body came in, which may take minutes: who calls is read anew, and what they may.
+def authenticate_again(context: ApiContext) -> ApiContext:
+    """Return the context after a body was received, which may take minutes, with the caller's current permissions.
 
-    Raises Unauthenticated when the access token has ended meanwhile, NotFound when they act there no more.
+    Raises Unauthenticated if the access token is not valid any more, NotFound if the caller may not act there now.
     """
-    actor, organization = caller(is_proven=True)
+    actor, organization = authenticate_caller(is_proven=True)
     if context.organization.id != organization.id:
         actor, organization = enter_organization(actor, context.organization.slug)
     return ApiContext(actor, organization, context.parameters)
 
 
-def caller(*, is_proven: bool = False) -> tuple[Actor, OrganizationSnapshot]:
-    """Who calls, by the access token in the header. Raises Unauthenticated, also when only a cookie came.
+def authenticate_caller(*, is_proven: bool = False) -> tuple[Actor, OrganizationSnapshot]:
+    """Return who calls, by the access token in the header. Raises Unauthenticated, also if only a cookie was sent.
 
-    ``is_proven`` when this very request was asked before: its DPoP proof counted then, and counts once.
+    ``is_proven`` means that the DPoP proof of this request was verified before: a proof can be used only once.
     """
-    presented = presented_token()
-    if presented is None:
-        raise Unauthenticated("Send an access token for the management API: Authorization: Bearer <token>.")
-    found = find_token_actor(
-        presented, address=request.remote_addr, request_id=request_id(), is_proven=is_proven
-    )
-    if found is None:
+    if len(request.headers.getlist("Authorization")) > 1:
+        raise InvalidInput("The header Authorization was sent twice.", field="Authorization")
+    try:
+        token = _protector.acquire_token(is_proven=is_proven)
+    except InvalidTokenError:
         raise Unauthenticated(
             "The access token is unknown, has ended, or is not meant for the management API."
-        )
-    actor, organization = found
+        ) from None
+    except OAuth2Error:
+        raise Unauthenticated(
+            "Send an access token for the management API: Authorization: Bearer <token>."
+        ) from None
+    actor, organization = actor_of_token(token.view, address=request.remote_addr, request_id=request_id())
     note(organization=organization.slug, actor=actor_public_id(actor))
     return actor, organization
-
-
-def presented_token() -> PresentedToken | None:
-    """The token of the one Authorization header, by Bearer or with its DPoP proof; None when there is none."""
-    headers = request.headers.getlist("Authorization")
-    if not headers:
-        return None
-    if len(headers) > 1:
-        raise InvalidInput("The header Authorization was sent twice.", field="Authorization")
-    credentials = read_credentials(headers[0])
-    if credentials is None:
-        return None
-    by_dpop, token = credentials
-    return PresentedToken(
-        token,
-        by_dpop,
-        # Two proofs come joined by a comma, and that is no proof.
-        proof=request.headers.get("DPoP"),
-        method=request.method,
-        url=current().base_url + request.path,
-    )

@@ -12,10 +12,10 @@ _ALGS = f'algs="{" ".join(ALGORITHMS)}"'
 def challenges(resource: str, why: Mapping[str, str], *, by_dpop: bool) -> list[str]:
     """Return the values of the ``WWW-Authenticate`` headers.
 
-    ``resource`` are the parameters that describe it (``realm="…"``), ``why`` those that tell the error, none of it
-    user text; ``by_dpop`` says that the caller presented its token so. Others are told that DPoP is an answer too.
+    ``resource`` holds the parameters that describe the resource (``realm="…"``), ``why`` those of the error, none of
+    them user input. ``by_dpop`` means that the token was presented by DPoP; other callers see both schemes.
     """
-    told = "".join(f', {name}="{value}"' for name, value in why.items())
+    error = "".join(f', {name}="{value}"' for name, value in why.items())
     if by_dpop:
-        return [f"DPoP {resource}{told}, {_ALGS}"]
-    return [f"Bearer {resource}{told}", f"DPoP {resource}, {_ALGS}"]
+        return [f"DPoP {resource}{error}, {_ALGS}"]
+    return [f"Bearer {resource}{error}", f"DPoP {resource}, {_ALGS}"]

@@ -67,7 +67,8 @@ OF_THE_INSTANCE = {
 }
 # What lives as long as a request, a file or a refusal does, and tables that never change.
 SHORT_LIVED = {
-    "oauth/wire.py:WireRequest.headers",
+    "oauth/protocol_request.py:ProtocolRequest.parameters",
+    "oauth/registration.py:RegistrationRequest.document",
     "operations/maintenance/archive.py:ArchiveWriter._waiting",
     "rules/errors.py:DomainError.details",
     "rules/fields.py:ValidationErrors._errors",

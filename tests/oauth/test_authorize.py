@@ -62,7 +62,7 @@ def test_a_redirect_uris_own_query_survives(flow: Flow) -> None:
     assert location(other.authorize(scope=None)).startswith(uri + "&error=")
 
 
-def test_every_way_out_is_a_303_that_nobody_keeps(asking: Flow) -> None:
+def test_redirects_are_303_and_not_cached(asking: Flow) -> None:
     """RU-7."""
     for answer in (asking.authorize(), asking.authorize(scope=None), asking.decide(asking.consent())):
         assert answer.status_code == 303
@@ -83,7 +83,7 @@ def test_get_and_post_are_one(flow: Flow) -> None:
 
 @pytest.mark.parametrize("name", ["display", "ui_locales", "claims_locales", "login_hint", "unknown"])
 @pytest.mark.parametrize("value", ["", "x", "de-CH en", 'ü"<>☃', "a" * 3000, "a\r\nb"], ids=ascii)
-def test_what_only_helps_never_fails(flow: Flow, name: str, value: str) -> None:
+def test_invalid_hint_parameters_are_ignored(flow: Flow, name: str, value: str) -> None:
     """protocol: authorization endpoint, hints never fail. A stranger gets the sign-in page all the same."""
     assert "code" in query_of(flow.authorize(**{name: value}))
     stranger = Flow(flow.app, flow.app.test_client(), flow.make, flow.client, flow.user)
@@ -153,7 +153,7 @@ def test_a_request_is_decided_once(asking: Flow, database: Database) -> None:
     assert database.count("authorization_codes") == 1
 
 
-def test_of_two_who_read_it_open_one_decides(asking: Flow, database: Database) -> None:
+def test_concurrent_decisions_apply_once(asking: Flow, database: Database) -> None:
     """IN-2: the row count of one UPDATE decides, not what either has read."""
     asking.consent()
     with asking.app.app_context():
@@ -188,13 +188,13 @@ def test_another_organization_does_not_know_it(asking: Flow, make: Factory) -> N
 
 
 @pytest.mark.parametrize("token", ["", "x", "gth_ar_0abcd123", "ü", "a" * 3000])
-def test_what_is_no_request_has_ended(asking: Flow, token: str) -> None:
+def test_unknown_authorization_request_is_reported_as_ended(asking: Flow, token: str) -> None:
     path = f"/organizations/{asking.organization.slug}/oauth/authorize/resume"
     assert is_ended(asking.http.get(path, query_string={"request": token}))
     assert is_ended(asking.http.get(path))
 
 
-def test_a_request_lives_half_an_hour(asking: Flow) -> None:
+def test_authorization_request_expires_after_half_an_hour(asking: Flow) -> None:
     """IN-2."""
     page = asking.consent()
     with asking.app.app_context():

@@ -66,7 +66,7 @@ def is_page(answer) -> bool:
 
 
 @pytest.mark.parametrize(("code", "changes"), ERRORS.values(), ids=ERRORS.keys())
-def test_with_client_and_redirect_right_the_client_is_told(stranger: Flow, code: str, changes) -> None:
+def test_errors_are_redirected_once_client_and_uri_are_valid(stranger: Flow, code: str, changes) -> None:
     """OR-1, MX-1, ST-1, PK-1, PK-2. protocol: issuer in the response; authorization endpoint, errors go back."""
     answer = stranger.authorize(**changes)
     assert answer.headers["Location"].startswith(REDIRECT_URI + "?")
@@ -94,7 +94,7 @@ def test_an_error_goes_to_the_registered_address_whoever_vouches_for_it(stranger
 
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG.keys())
-def test_with_either_wrong_no_error_ever_leaves(stranger: Flow, wrong) -> None:
+def test_errors_are_not_redirected_if_client_or_uri_is_invalid(stranger: Flow, wrong) -> None:
     """OR-1, RU-4: every error beside every wrong client or redirect URI.
 
     protocol: authorization endpoint, page for a wrong client or redirect_uri.
@@ -121,7 +121,7 @@ def test_twice_the_client_or_the_redirect_is_a_page(stranger: Flow, name: str) -
 
 
 @pytest.mark.parametrize("name", ["state", "scope", "nonce", "code_challenge", "prompt", "what"])
-def test_anything_else_twice_is_told_to_the_client(stranger: Flow, name: str) -> None:
+def test_other_repeated_parameters_are_reported_to_the_client(stranger: Flow, name: str) -> None:
     """ST-2."""
     parameters = {"nonce": "n", "prompt": "login", "what": "x"} | stranger.parameters()
     twice = [*parameters.items(), (name, "other")]
@@ -159,7 +159,7 @@ def test_a_client_that_is_gone_is_a_page_at_once(flow: Flow, change: Change) -> 
     assert is_page(flow.authorize(scope=None))
 
 
-def test_a_client_without_the_code_flow_is_told_so(flow: Flow) -> None:
+def test_client_without_the_code_grant_gets_unauthorized_client(flow: Flow) -> None:
     with flow.app.app_context():
         from app.operations.organizations.settings import update_settings
 

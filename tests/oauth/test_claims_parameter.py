@@ -46,7 +46,7 @@ def userinfo(flow: Flow, tokens: dict[str, Any]) -> dict[str, Any]:
     return dict(answer.get_json())
 
 
-def test_each_place_tells_what_was_asked_of_it(known: Flow) -> None:
+def test_requested_claims_are_returned_where_they_were_requested(known: Flow) -> None:
     """protocol: authorization endpoint, claims."""
     claims = asking_for(
         userinfo={"email": {"essential": True}, "nickname": None},
@@ -64,7 +64,7 @@ def test_each_place_tells_what_was_asked_of_it(known: Flow) -> None:
     assert claims_of(known, renewed["id_token"])["address"] == WHOLE["address"]
 
 
-def test_a_whole_profile_is_told_with_right_types(known: Flow) -> None:
+def test_userinfo_returns_a_whole_profile_with_the_right_types(known: Flow) -> None:
     """Core 5.1: all standard claims; a number that nobody proved is not verified.
 
     protocol: userinfo, standard claims.

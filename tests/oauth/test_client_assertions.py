@@ -258,7 +258,7 @@ def test_a_request_that_is_decided_again_does_not_replay_its_assertion(
     assert_refused(post(http, "/oauth/token", fields))
 
 
-def test_failures_are_limited_and_lock_nobody_out(
+def test_failed_authentication_is_limited_without_locking_the_client(
     http, make: Factory, signing: MadeClient, signer: Signer
 ) -> None:
     """CA-5."""

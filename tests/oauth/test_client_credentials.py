@@ -90,7 +90,7 @@ def test_it_may_not_ask_for_more(http, machine: MadeClient, database: Database, 
     assert database.count("access_tokens") == 0
 
 
-def test_scopes_of_a_user_are_not_among_what_it_gets(http, make: Factory) -> None:
+def test_client_credentials_do_not_include_identity_scopes(http, make: Factory) -> None:
     """CC-1: a client that may do both."""
     client = make.client(
         make.organization(),

@@ -103,7 +103,7 @@ def test_one_wrong_binding_is_enough_and_spends_nothing(flow: Flow, database: Da
     assert flow.redeem(code).status_code == 200
 
 
-def test_what_the_code_is_bound_to_cannot_be_said_anew(flow: Flow) -> None:
+def test_code_binding_cannot_be_changed_at_redemption(flow: Flow) -> None:
     """CD-3: scope, nonce, user and session are the code's; a redemption that names others gets the code's."""
     from tests.oauth.test_id_token import claims_of
 
@@ -160,7 +160,7 @@ def move(app: Flask, **columns: timedelta) -> None:
         act()
 
 
-def test_a_code_lives_60_seconds_by_its_own_clock(flow: Flow, database: Database) -> None:
+def test_code_expires_60_seconds_after_it_was_issued(flow: Flow, database: Database) -> None:
     """CD-2. protocol: authorization endpoint, codes."""
     code = flow.code()
     with flow.app.app_context():
@@ -231,7 +231,7 @@ def test_a_public_client_redeems_by_its_id_and_verifier(flow: Flow) -> None:
     assert answer.status_code == 200
 
 
-def test_wrong_credentials_leave_the_code_alone(flow: Flow) -> None:
+def test_wrong_credentials_do_not_spend_the_code(flow: Flow) -> None:
     code = flow.code()
     wrong = b64encode(f"{flow.client.client_id}:nonsense".encode()).decode()
     assert flow.redeem(code, {"Authorization": f"Basic {wrong}"}).status_code == 401

@@ -63,7 +63,9 @@ ENDED: dict[str, Ending] = {
 
 
 @pytest.mark.parametrize("end", ENDED.values(), ids=ENDED.keys())
-def test_a_code_rests_on_what_stood_when_it_was_issued(flow: Flow, database: Database, end: Ending) -> None:
+def test_code_is_rejected_after_what_it_depends_on_was_revoked(
+    flow: Flow, database: Database, end: Ending
+) -> None:
     """CD-8, RU-5: also when the change was made on another worker."""
     code = flow.decide(flow.consent(prompt="consent")).headers["Location"].split("code=")[1].split("&")[0]
     assert flow.token(grant_type="authorization_code", code="warm").status_code == 400

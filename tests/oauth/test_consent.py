@@ -44,7 +44,7 @@ def test_consent_counts_for_what_was_shown(asking: Flow, change: dict[str, objec
     assert "code" in query_of(asking.decide(again))
 
 
-def test_consent_counts_for_who_saw_it(asking: Flow) -> None:
+def test_consent_is_valid_only_for_the_user_who_saw_it(asking: Flow) -> None:
     """IN-3: somebody else signed in meanwhile, in the same browser."""
     page = asking.consent()
     asking.make.sign_in(asking.make.user(asking.organization), asking.http)
@@ -52,7 +52,7 @@ def test_consent_counts_for_who_saw_it(asking: Flow) -> None:
     assert again.status_code == 200 and 'id="consent-allow"' in again.text
 
 
-def test_refusing_is_told_to_the_client(asking: Flow, database: Database) -> None:
+def test_denial_is_reported_to_the_client(asking: Flow, database: Database) -> None:
     query = query_of(asking.decide(asking.consent(), "consent-deny"))
     assert (query["error"], query["state"], query["iss"]) == ("access_denied", "s", asking.issuer)
     assert database.count("authorization_codes") == database.count("consents") == 0
@@ -70,7 +70,7 @@ def test_no_decision_is_none(asking: Flow, database: Database, decision: str | N
     assert database.count("authorization_codes") == 0
 
 
-def test_nobody_decides_without_having_seen(asking: Flow, database: Database) -> None:
+def test_decision_without_a_shown_page_is_not_applied(asking: Flow, database: Database) -> None:
     """A decision posted for a request whose page was never shown."""
     page = asking.consent(state="one")
     token = parse_qs(urlsplit(location(asking.authorize(state="two"))).query)["request"][0]

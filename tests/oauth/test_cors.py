@@ -60,7 +60,7 @@ def test_others_may_not(spa: Flow, origin: str) -> None:
         assert allowed(answer) is None, name
 
 
-def test_who_did_not_authenticate_is_told_nothing(spa: Flow) -> None:
+def test_cors_headers_need_an_authenticated_client(spa: Flow) -> None:
     for path in ("/oauth/token", "/oauth/revoke"):
         answer = spa.http.post(
             path, data={"grant_type": "refresh_token", "client_id": "x"}, headers={"Origin": OWN}

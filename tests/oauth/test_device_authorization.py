@@ -55,7 +55,7 @@ def test_settings_decide_lifetime_and_interval(http: FlaskClient, make: Factory)
     assert (body["expires_in"], body["interval"]) == (120, 11)
 
 
-def test_neither_code_stands_in_the_database(device: Device, database: Database) -> None:
+def test_device_and_user_code_are_not_stored_in_clear_text(device: Device, database: Database) -> None:
     """TK-2; the user code is short, so its digest is keyed."""
     body = device.code()
     everything = repr(database.query("SELECT * FROM device_codes"))

@@ -36,9 +36,7 @@ def device(http: FlaskClient, make: Factory, user: MadeUser) -> Device:
     return made
 
 
-def test_whoever_is_not_signed_in_comes_back_after_it(
-    http: FlaskClient, make: Factory, user: MadeUser
-) -> None:
+def test_device_page_returns_after_sign_in(http: FlaskClient, make: Factory, user: MadeUser) -> None:
     """By an own path alone (OR-3); the code of the link is still in the field."""
     device = Device(http, make, user)
     codes = device.code()
@@ -70,7 +68,7 @@ def test_dv1_the_device_is_shown_before_anything_is_allowed(device: Device) -> N
     assert device.poll(codes["device_code"]).get_json()["error"] == "authorization_pending"
 
 
-def test_consent_says_what_a_code_flow_would(device: Device) -> None:
+def test_device_consent_shows_what_the_code_flow_shows(device: Device) -> None:
     """CO-1."""
     page = device.press(device.enter(device.code()["user_code"]), "device-continue")
     assert "Television wants to use your Acme account" in page.text and device.user.email in page.text
@@ -111,7 +109,7 @@ def test_optional_scopes_can_be_left_out(device: Device) -> None:
     assert device.poll(codes["device_code"]).get_json()["scope"] == "openid profile"
 
 
-def test_in3_a_decision_counts_for_what_was_shown(device: Device) -> None:
+def test_in3_decision_is_valid_only_for_what_was_shown(device: Device) -> None:
     """The client changed between the page and the button: the page comes again."""
     codes = device.code()
     page = device.press(device.enter(codes["user_code"]), "device-continue")
@@ -123,7 +121,7 @@ def test_in3_a_decision_counts_for_what_was_shown(device: Device) -> None:
     assert 'id="device-allowed"' in device.press(again, "consent-allow").text
 
 
-def test_nobody_allows_without_having_seen_what(device: Device) -> None:
+def test_device_cannot_be_allowed_before_consent_was_shown(device: Device) -> None:
     """A form made by hand gets the consent page, not the access."""
     codes = device.code()
     page = device.enter(codes["user_code"])
@@ -178,7 +176,7 @@ def test_a_code_that_ended_or_was_decided_is_a_wrong_one(device: Device) -> None
     assert device.enter(ended).status_code == 400
 
 
-def test_two_who_decide_at_once_decide_once(device: Device) -> None:
+def test_denied_device_cannot_be_allowed_afterwards(device: Device) -> None:
     codes = device.code()
     page = device.enter(codes["user_code"])
     assert 'id="device-denied"' in device.press(page, "device-stop").text

@@ -57,7 +57,9 @@ def test_the_interval_stops_growing(device: Device, database: Database) -> None:
     code = device.code()["device_code"]
     for _ in range(40):
         device.poll(code)
-    assert database.query("SELECT interval_seconds FROM device_codes") == [(device_polls.SLOWEST_SECONDS,)]
+    assert database.query("SELECT interval_seconds FROM device_codes") == [
+        (device_polls.MAX_INTERVAL_SECONDS,)
+    ]
 
 
 def test_an_ended_code_says_so(device: Device) -> None:
@@ -99,7 +101,7 @@ def test_tokens_outlive_the_sign_in_of_the_browser(device: Device) -> None:
     assert answer.status_code == 200
 
 
-def test_a_refused_device_is_told_so(device: Device, database: Database) -> None:
+def test_denied_device_gets_access_denied(device: Device, database: Database) -> None:
     codes = device.code()
     device.sign_in()
     page = device.press(device.enter(codes["user_code"]), "device-stop")
@@ -122,7 +124,7 @@ def test_another_client_cannot_use_the_code(device: Device) -> None:
 
 
 @pytest.mark.parametrize("presented", ["x", "gth_dc_x", "ü" * 300, "gth_at_" + "0" * 59])
-def test_what_is_no_device_code_is_refused(device: Device, presented: str) -> None:
+def test_malformed_device_code_is_rejected(device: Device, presented: str) -> None:
     assert device.poll(presented).get_json()["error"] == "invalid_grant"
 
 

@@ -149,7 +149,7 @@ def test_accounts_can_be_made_where_the_organization_says_so(http: FlaskClient, 
     assert document["prompt_values_supported"] == list(PROMPTS)
 
 
-def test_what_the_organization_forbids_is_not_offered(http: FlaskClient, make: Factory) -> None:
+def test_discovery_omits_what_the_organization_forbids(http: FlaskClient, make: Factory) -> None:
     organization = make.organization()
     with http.application.app_context():
         oauth = {
@@ -218,7 +218,7 @@ def test_a_suspended_organizations_keys_stay_readable_and_none_are_made(
 
 
 @pytest.mark.parametrize("path", ["/.well-known/openid-configuration", "/oauth/jwks"])
-def test_they_may_be_kept_a_while(http: FlaskClient, make: Factory, path: str) -> None:
+def test_public_documents_may_be_cached(http: FlaskClient, make: Factory, path: str) -> None:
     make.root()
     assert http.get(path).headers["Cache-Control"] == "public, max-age=300"
 

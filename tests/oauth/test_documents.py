@@ -40,7 +40,7 @@ def scopes(http: FlaskClient, slug: str) -> list[str]:
 
 
 @pytest.mark.parametrize("address", ADDRESSES)
-def test_the_lane_and_flask_give_the_same(app: Flask, make: Factory, address: str) -> None:
+def test_fast_path_and_flask_return_the_same(app: Flask, make: Factory, address: str) -> None:
     path = address.format(make.organization(settings=FAST).slug)
     status, body = send(app, environ(REQUEST_METHOD="GET", PATH_INFO=path))
     by_flask = app.test_client().open(path, method="HEAD")
@@ -52,7 +52,9 @@ def test_the_lane_and_flask_give_the_same(app: Flask, make: Factory, address: st
     }
 
 
-def test_they_may_be_kept_and_read_by_every_page(http: FlaskClient, make: Factory) -> None:
+def test_public_documents_are_cacheable_and_readable_by_every_origin(
+    http: FlaskClient, make: Factory
+) -> None:
     """CR-2."""
     answer = http.get(ADDRESSES[0].format(make.organization(settings=FAST).slug))
     assert answer.headers["Cache-Control"] == "public, max-age=300"
@@ -63,7 +65,7 @@ def test_they_may_be_kept_and_read_by_every_page(http: FlaskClient, make: Factor
 
 
 @pytest.mark.parametrize("held", ["{}", "W/{}", '"other", {}', "*"])
-def test_who_holds_the_same_bytes_gets_none(http: FlaskClient, make: Factory, held: str) -> None:
+def test_matching_etag_returns_304(http: FlaskClient, make: Factory, held: str) -> None:
     path = ADDRESSES[0].format(make.organization(settings=FAST).slug)
     etag = http.get(path).headers["ETag"]
     answer = http.get(path, headers={"If-None-Match": held.format(etag)})
@@ -115,7 +117,7 @@ def test_organizations_do_not_share_a_document(http: FlaskClient, make: Factory)
     assert not kids(http, here.slug) & kids(http, there.slug)
 
 
-def test_what_stands_is_serialized_once(
+def test_unchanged_document_is_serialized_once(
     app: Flask, http: FlaskClient, make: Factory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     acme = make.organization(settings=FAST)

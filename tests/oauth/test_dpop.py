@@ -139,7 +139,7 @@ def test_two_proofs_are_refused(flow: Flow, prover: Prover) -> None:
     assert refused(flow.redeem(flow.code(), flow.client.basic | {"DPoP": two}))
 
 
-def test_who_the_client_is_comes_first(flow: Flow, prover: Prover) -> None:
+def test_unknown_client_is_rejected_before_its_proof_is_validated(flow: Flow, prover: Prover) -> None:
     """A stranger's proof is not even looked at."""
     headers = {"Authorization": "Basic bm9ib2R5Om5vdGhpbmc="} | prover.headers("POST", TOKEN_URL)
     answer = flow.redeem(flow.code(), headers)
@@ -156,7 +156,7 @@ class TestNonce:
         nonce = flow.redeem(flow.code(), proven(flow, prover)).headers["DPoP-Nonce"]
         assert flow.redeem(flow.code(), proven(flow, prover, nonce=nonce)).status_code == 200
 
-    def test_a_foreign_nonce_is_answered_with_ours(self, flow: Flow, prover: Prover) -> None:
+    def test_foreign_dpop_nonce_is_answered_with_a_valid_one(self, flow: Flow, prover: Prover) -> None:
         """RFC 9449 section 8; the refused proof was not spent on anything, and its successor is good."""
         code = flow.code()
         answer = flow.redeem(code, proven(flow, prover, nonce="of another server"))
@@ -185,7 +185,7 @@ class TestBoundCodes:
         assert flow.redeem(code, proven(flow, prover)).get_json()["token_type"] == "DPoP"
 
     @pytest.mark.parametrize("jkt", ["short", "x" * 44, "ü" * 43, "x" * 42 + "\n"])
-    def test_what_is_no_thumbprint_is_refused(self, flow: Flow, jkt: str) -> None:
+    def test_malformed_dpop_jkt_is_rejected(self, flow: Flow, jkt: str) -> None:
         assert query_of(flow.authorize(dpop_jkt=jkt))["error"] == "invalid_request"
 
 

@@ -112,7 +112,7 @@ def test_a_proof_of_the_token_endpoint_is_spent_there(flow: Flow, prover: Prover
     assert "invalid_dpop_proof" in challenge_of(ask(flow, headers))
 
 
-def test_a_caller_without_a_token_is_told_both_schemes(flow: Flow) -> None:
+def test_userinfo_without_a_token_offers_both_schemes(flow: Flow) -> None:
     answer = ask(flow, {})
     assert answer.headers.getlist("WWW-Authenticate") == [
         'Bearer realm="gatehouse"',

@@ -37,7 +37,7 @@ def test_an_open_organization_tells_where_to_register(
     assert metadata["registration_endpoint"] == f"{open_to_all.issuer}/oauth/register"
 
 
-def test_a_client_registers_itself_and_is_told_what_it_is(
+def test_registration_returns_the_registered_metadata(
     http: FlaskClient, open_to_all: OrganizationSnapshot
 ) -> None:
     """protocol: registration, secret and management."""
@@ -70,7 +70,7 @@ def test_without_refresh_tokens_there_is_no_offline_access(
     assert told["grant_types"] == ["authorization_code"] and "offline_access" not in told["scope"].split()
 
 
-def test_what_is_asked_for_is_cut_down_to_what_is_offered(http: FlaskClient, make: Factory) -> None:
+def test_registration_keeps_only_what_the_organization_offers(http: FlaskClient, make: Factory) -> None:
     """DC-2: scopes, grants and methods; a management scope is never among them."""
     narrow = {
         "grant_types": ["authorization_code", "client_credentials"],
@@ -97,7 +97,7 @@ def test_no_management_scope_is_ever_given(
     assert register(http, open_to_all, scope=f"openid {scope}").get_json()["scope"] == "openid"
 
 
-def test_nobody_registers_for_tokens_without_a_person(
+def test_registration_for_client_credentials_is_rejected(
     http: FlaskClient, open_to_all: OrganizationSnapshot
 ) -> None:
     """DC-2: client_credentials would give a stranger tokens for the organization's APIs."""
@@ -105,7 +105,7 @@ def test_nobody_registers_for_tokens_without_a_person(
     assert answer.status_code == 400 and answer.get_json()["error"] == "invalid_client_metadata"
 
 
-def test_what_a_caller_may_not_choose_is_ignored(
+def test_registration_ignores_fields_that_clients_may_not_choose(
     app: Flask, http: FlaskClient, open_to_all: OrganizationSnapshot
 ) -> None:
     """DC-2: an id, trust, audiences, an owner; unknown names do no harm (RFC 7591 section 2)."""
@@ -192,7 +192,7 @@ def test_bad_metadata_is_refused_in_the_standards_words(
     assert all(" " <= char <= "~" and char not in '"\\' for char in told["error_description"])
 
 
-def test_a_refused_registration_leaves_nothing(
+def test_rejected_registration_stores_nothing(
     app: Flask, http: FlaskClient, open_to_all: OrganizationSnapshot
 ) -> None:
     assert register(http, open_to_all, redirect_uris=["http://rp.example/"]).status_code == 400

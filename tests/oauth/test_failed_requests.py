@@ -13,7 +13,7 @@ from tests.oauth.conftest import REDIRECT_URI, VERIFIER, Flow, change_rows, cloc
 from tests.oauth.failure_log import kept, only
 
 
-def test_a_refused_token_request_is_kept_with_its_cause(flow: Flow) -> None:
+def test_refused_token_request_is_recorded_with_its_cause(flow: Flow) -> None:
     refused = flow.redeem(flow.code(), code_verifier="w" * 43)
     entry = only(flow)
     assert refused.status_code == 400
@@ -59,7 +59,7 @@ def test_the_wire_says_no_more_than_before(flow: Flow) -> None:
     assert wrong.get_json() == unknown.get_json()
 
 
-def test_a_request_of_no_client_is_kept_nowhere(flow: Flow) -> None:
+def test_refused_request_of_an_unknown_client_is_not_recorded(flow: Flow) -> None:
     flow.token(basic_header("cli_00000000_00000000000000000000000000", "x"), grant_type="client_credentials")
     flow.http.post("/oauth/token", data={"grant_type": "client_credentials", "client_id": "nobody"})
     flow.http.get("/oauth/authorize?client_id=nobody")
@@ -200,7 +200,7 @@ def test_a_parameter_sent_twice_is_named(flow: Flow) -> None:
     assert (entry.cause, entry.received) == ("parameter_repeated", "scope")
 
 
-def test_introspection_and_revocation_are_kept_too(flow: Flow) -> None:
+def test_refused_introspection_and_revocation_are_recorded(flow: Flow) -> None:
     bad = basic_header(flow.client.client_id, "x")
     for endpoint in ("introspect", "revoke", "device_authorization"):
         flow.http.post(f"/oauth/{endpoint}", data={"token": "x"}, headers=bad)
@@ -215,7 +215,7 @@ def test_who_manages_its_registration_with_another_token_is_kept(flow: Flow) -> 
     assert (entry.endpoint, entry.cause) == ("register", "registration_token_invalid")
 
 
-def test_a_pushed_request_is_kept_too(flow: Flow) -> None:
+def test_refused_pushed_request_is_recorded(flow: Flow) -> None:
     flow.http.post("/oauth/par", data=flow.parameters(code_challenge=None), headers=flow.client.basic)
     entry = only(flow)
     assert (entry.endpoint, entry.cause) == ("par", "pkce_missing")

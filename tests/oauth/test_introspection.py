@@ -32,7 +32,7 @@ def ask(flow: Flow, token: str):
     return flow.http.post("/oauth/introspect", data={"token": token}, headers=flow.client.basic)
 
 
-def test_a_users_access_token_is_told_in_full(flow: Flow) -> None:
+def test_users_access_token_is_introspected_in_full(flow: Flow) -> None:
     """RFC 7662 section 2.2. protocol: introspection."""
     document = flow.tokens(scope="openid email")
     told = flow.introspect(document["access_token"])
@@ -56,7 +56,7 @@ def test_a_clients_own_token_has_the_client_for_its_subject(flow: Flow) -> None:
     assert "username" not in told and "auth_time" not in told
 
 
-def test_a_refresh_token_is_told_to_its_client(flow: Flow) -> None:
+def test_refresh_token_is_introspected_by_its_client(flow: Flow) -> None:
     first = flow.tokens()
     told = flow.introspect(first["refresh_token"])
     assert (told["active"], told["sub"], told["scope"]) == (True, flow.user.public_id, " ".join(SCOPES))
@@ -75,7 +75,7 @@ def test_the_hint_is_only_a_hint(flow: Flow) -> None:
             assert told["active"] is True
 
 
-def test_whoever_may_not_know_gets_the_same_bytes_as_for_nonsense(flow: Flow, make: Factory) -> None:
+def test_forbidden_introspection_is_identical_to_an_unknown_token(flow: Flow, make: Factory) -> None:
     """IT-1, IT-2: another client, another organization, unknown, ended, malformed."""
     tokens = flow.tokens()
     other = flow.other_client()
@@ -103,7 +103,7 @@ def test_whoever_may_not_know_gets_the_same_bytes_as_for_nonsense(flow: Flow, ma
     assert len({tuple(sorted(name for name, _ in answer.headers)) for answer in answers}) == 1
 
 
-def test_a_resource_is_told_of_tokens_meant_for_it(flow: Flow) -> None:
+def test_resource_can_introspect_tokens_meant_for_it(flow: Flow) -> None:
     """IT-1, TK-6."""
     organization = flow.organization
     machine = flow.make.machine(organization, "reports:read", resources=["https://api.example"])
@@ -248,7 +248,7 @@ def test_a_token_dies_with_its_sign_in(flow: Flow) -> None:
 
 
 @pytest.mark.parametrize("form", ["opaque", "jwt"])
-def test_a_token_dies_with_its_organization_and_stays_dead(flow: Flow, form: str) -> None:
+def test_token_is_invalid_after_its_organization_was_suspended_or_deleted(flow: Flow, form: str) -> None:
     """IT-3: suspended, nobody there is told anything; deleted and restored, what was made before does not come back."""
     flow.make.root()
     client = flow.other_client(access_token_format=form, trust="first_party", redirect_uris=[REDIRECT_URI])

@@ -58,7 +58,7 @@ def test_it_says_what_the_plain_answer_says_and_cannot_be_taken_for_a_token(flow
     )
 
 
-def test_rs256_is_what_a_client_gets_that_chose_nothing(flow: Flow) -> None:
+def test_default_signing_algorithm_is_rs256(flow: Flow) -> None:
     answer = introspect(flow, flow.tokens()["access_token"], SIGNED)
     assert opened(flow, answer, "RS256").claims["token_introspection"]["active"] is True
 

@@ -39,7 +39,7 @@ def test_the_set_up_token_is_void_as_well(app: Flask, http: FlaskClient) -> None
         assert not is_setup_token(token)
 
 
-def test_strings_that_are_none_of_ours_get_the_same_answer_and_leave_nothing(
+def test_revoking_unknown_strings_returns_200_and_changes_nothing(
     flow: Flow, make: Factory, database: Database
 ) -> None:
     make.root()
@@ -122,7 +122,7 @@ def test_the_audit_log_says_where_it_was_found_and_nothing_of_the_secret(
         "x" * 9000,
     ],
 )
-def test_an_address_that_is_none_is_not_kept(flow: Flow, make: Factory, url: str) -> None:
+def test_malformed_report_url_is_not_recorded(flow: Flow, make: Factory, url: str) -> None:
     make.root()
     report(flow.http, flow.client.secret, url=url)
     with flow.app.app_context():

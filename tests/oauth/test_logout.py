@@ -132,7 +132,7 @@ def test_the_question_of_an_issuer_needs_no_parameter_at_all(leaving: Flow) -> N
     assert is_question(page)
 
 
-def test_the_form_of_the_question_is_judged_again(leaving: Flow, make: Factory) -> None:
+def test_logout_confirmation_form_is_validated_again(leaving: Flow, make: Factory) -> None:
     """IN-1: what comes with the form proves no more than what came with the request."""
     page = logout(leaving, client_id=leaving.client.client_id)
     answer = say_yes(leaving, page, post_logout_redirect_uri="https://evil.example/", state="s")
@@ -143,7 +143,7 @@ def test_the_form_of_the_question_is_judged_again(leaving: Flow, make: Factory) 
     assert is_signed_in(leaving)
 
 
-def test_a_hint_of_somebody_else_asks_and_goes_back_after_the_yes(leaving: Flow, make: Factory) -> None:
+def test_logout_hint_of_another_user_needs_confirmation(leaving: Flow, make: Factory) -> None:
     """CF-4: the hint is good, but not for the sign-in of this browser."""
     hint = leaving.tokens()["id_token"]
     make.sign_in(make.user(leaving.organization), leaving.http)
@@ -153,7 +153,7 @@ def test_a_hint_of_somebody_else_asks_and_goes_back_after_the_yes(leaving: Flow,
     assert not is_signed_in(leaving)
 
 
-def test_who_is_signed_out_already_goes_back_at_once(leaving: Flow) -> None:
+def test_logout_without_a_session_redirects_at_once(leaving: Flow) -> None:
     hint = leaving.tokens()["id_token"]
     logout(leaving, id_token_hint=hint)
     assert location(logout(leaving, id_token_hint=hint, post_logout_redirect_uri=BACK)) == BACK
@@ -183,7 +183,7 @@ def test_only_this_organizations_sign_in_ends(leaving: Flow, make: Factory) -> N
     assert elsewhere.email in page
 
 
-def test_logout_ends_the_sign_ins_own_tokens_and_leaves_offline_access(leaving: Flow) -> None:
+def test_logout_revokes_session_tokens_but_not_offline_access(leaving: Flow) -> None:
     """Refresh tokens need offline_access; what the sign-in gave without it ends with it."""
     online = leaving.tokens(scope="openid")
     offline = leaving.tokens(scope=" ".join(SCOPES))

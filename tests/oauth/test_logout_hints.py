@@ -99,7 +99,7 @@ def test_an_expired_hint_of_a_retired_key_is_as_good(leaving: Flow) -> None:
     assert location(logout(leaving, id_token_hint=hint, post_logout_redirect_uri=BACK)) == BACK
 
 
-def test_a_disabled_client_takes_nobody_back(leaving: Flow) -> None:
+def test_logout_does_not_redirect_to_a_disabled_client(leaving: Flow) -> None:
     hint = leaving.tokens()["id_token"]
     with leaving.app.app_context():
         admin = leaving.make.actor(leaving.organization)

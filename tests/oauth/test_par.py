@@ -43,12 +43,12 @@ def test_every_way_of_authentication_is_taken(flow: Flow, fields: dict[str, Any]
     assert answer.status_code == 201, answer.text
 
 
-def test_the_header_is_enough_to_say_who_pushes(flow: Flow) -> None:
+def test_pushed_request_needs_no_client_id_beside_the_header(flow: Flow) -> None:
     assert push(flow, client_id=None).status_code == 201
     assert push(flow, client_id="cli_other").status_code == 400
 
 
-def test_who_does_not_authenticate_pushes_nothing(flow: Flow, database: Database) -> None:
+def test_pushed_request_without_authentication_is_rejected(flow: Flow, database: Database) -> None:
     """CA-1, CA-7: an id alone is no authentication of a confidential client."""
     for answer in (push(flow, {}), push(flow, {}, client_secret="wrong")):
         assert (answer.status_code, answer.get_json()["error"]) == (401, "invalid_client")
@@ -81,7 +81,7 @@ def test_another_organization_does_not_know_the_client(flow: Flow, make: Factory
         ({"request": "a.b.c"}, "invalid_request_object"),
     ],
 )
-def test_what_is_wrong_is_told_to_the_client_at_once(flow: Flow, changes: dict[str, Any], error: str) -> None:
+def test_invalid_pushed_request_is_reported_at_once(flow: Flow, changes: dict[str, Any], error: str) -> None:
     """RFC 9126 section 2.3: by 400, never by redirect."""
     answer = push(flow, **changes)
     assert (answer.status_code, answer.get_json()["error"]) == (400, error), answer.text

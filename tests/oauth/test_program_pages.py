@@ -111,7 +111,7 @@ def test_each_kind_of_page_has_an_address_of_its_own(described: Flow) -> None:
 
 
 @pytest.mark.parametrize("get", [sign_in_page, consent_page], ids=["sign-in", "consent"])
-def test_who_signs_in_sees_policy_and_terms_of_the_client(
+def test_sign_in_page_shows_the_clients_policy_and_terms(
     described: Flow, get: Callable[[Flow], TestResponse]
 ) -> None:
     """protocol: registration, logo, policy and terms."""

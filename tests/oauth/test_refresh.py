@@ -97,7 +97,9 @@ def test_after_the_grace_time_it_is_reuse(flow: Flow) -> None:
     assert is_refused(flow.refresh(second["refresh_token"]))
 
 
-def test_the_person_hears_of_a_reuse_once(flow: Flow, box: Mailbox, deliver: Callable[[], int]) -> None:
+def test_user_is_notified_of_refresh_token_reuse_once(
+    flow: Flow, box: Mailbox, deliver: Callable[[], int]
+) -> None:
     """RF-4."""
     first = flow.tokens()
     flow.refresh(first["refresh_token"])
@@ -205,7 +207,7 @@ def test_public_clients_are_always_rotated(flow: Flow) -> None:
     assert is_refused(public.refresh(third["refresh_token"], {}, **own))
 
 
-def test_a_rolled_back_refresh_leaves_no_trace(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rolled_back_refresh_changes_nothing(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
     """RF-7: neither in the database nor in memory; the client tries again and gets its answer."""
     first = flow.tokens()
 
@@ -221,7 +223,7 @@ def test_a_rolled_back_refresh_leaves_no_trace(flow: Flow, monkeypatch: pytest.M
     assert flow.refresh(first["refresh_token"]).status_code == 200
 
 
-def test_the_kept_answer_opens_only_with_the_token_presented(flow: Flow, database: Database) -> None:
+def test_sealed_response_opens_only_with_the_presented_token(flow: Flow, database: Database) -> None:
     """RF-3: a dump of the database cannot open it."""
     first = flow.tokens()
     second = flow.refresh(first["refresh_token"]).get_json()

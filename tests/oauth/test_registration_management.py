@@ -64,7 +64,7 @@ def test_a_client_that_needs_a_secret_now_gets_one(
         {"client_id_issued_at": 1},
     ],
 )
-def test_a_change_must_name_the_client_and_nothing_that_is_ours(
+def test_registration_change_with_foreign_or_read_only_fields_is_rejected(
     http: FlaskClient, open_to_all: OrganizationSnapshot, extra: dict[str, Any]
 ) -> None:
     told = register(http, open_to_all).get_json()
@@ -73,7 +73,7 @@ def test_a_change_must_name_the_client_and_nothing_that_is_ours(
     assert answer.status_code == 400 and answer.get_json()["error"] == "invalid_client_metadata"
 
 
-def test_a_registration_access_token_opens_its_own_client_alone(
+def test_registration_access_token_is_valid_for_its_own_client_only(
     http: FlaskClient, open_to_all: OrganizationSnapshot
 ) -> None:
     first, second = (register(http, open_to_all).get_json() for _ in range(2))
@@ -84,7 +84,7 @@ def test_a_registration_access_token_opens_its_own_client_alone(
     assert own(http, second, "GET").status_code == 200
 
 
-def test_a_client_that_was_vouched_for_cannot_change_itself(
+def test_trusted_client_cannot_change_its_registration(
     app: Flask, http: FlaskClient, open_to_all: OrganizationSnapshot, make: Factory
 ) -> None:
     """Trust was given to this name and these addresses."""
@@ -125,7 +125,7 @@ def test_a_pairwise_client_is_vouched_for_by_the_document_of_its_sector(
 
 
 @pytest.mark.parametrize("whose", ["client", "organization"])
-def test_whoever_is_disabled_manages_nothing(
+def test_disabled_client_cannot_manage_its_registration(
     app: Flask, http: FlaskClient, make: Factory, open_to_all: OrganizationSnapshot, whose: str
 ) -> None:
     """TN-13, RFC 7592 section 2: it neither clears its traces nor gets ready for the day it is enabled again."""

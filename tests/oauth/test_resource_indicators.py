@@ -117,7 +117,7 @@ def test_a_code_and_a_refresh_token_give_tokens_for_less_than_was_authorized(api
     assert apis.refresh(third["refresh_token"], resource="https://third.example").status_code == 400
 
 
-def test_what_was_not_authorized_is_refused_and_the_code_stays_good(apis: Flow) -> None:
+def test_unauthorized_resource_is_rejected_and_the_code_stays_valid(apis: Flow) -> None:
     code = apis.code(scope="orders:read", resource=ORDERS)
     refused = apis.redeem(code, resource=STOCK)
     assert (refused.status_code, refused.get_json()["error"]) == (400, "invalid_target")

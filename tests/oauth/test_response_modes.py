@@ -17,7 +17,7 @@ def form_of(answer: TestResponse) -> Form:
     return Page("", 200, answer.text).form_with("authorization-continue")
 
 
-def test_a_code_goes_by_form(flow: Flow) -> None:
+def test_code_is_sent_by_form_post(flow: Flow) -> None:
     """Form Post Response Mode; MX-1: with ``iss``; nothing of it in an address. protocol: form_post."""
     answer = flow.authorize(response_mode="form_post")
     form = form_of(answer)
@@ -45,7 +45,7 @@ def test_errors_go_by_form_too(flow: Flow) -> None:
         assert (values["state"], values["iss"]) == ("s", flow.issuer)
 
 
-def test_a_wrong_redirect_uri_stays_a_page_of_ours(flow: Flow) -> None:
+def test_wrong_redirect_uri_shows_an_error_page(flow: Flow) -> None:
     """OR-1."""
     answer = flow.authorize(response_mode="form_post", redirect_uri="https://evil.example/")
     assert answer.status_code == 400 and "evil.example" not in answer.text

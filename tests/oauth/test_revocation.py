@@ -25,7 +25,9 @@ def revoke(flow: Flow, token: str, headers: dict[str, str] | None = None, **more
     [{}, {"token_type_hint": "access_token"}, {"token_type_hint": "refresh_token"}, {"token_type_hint": "x"}],
     ids=str,
 )
-def test_an_access_token_goes_alone(flow: Flow, database: Database, hint: dict[str, str]) -> None:
+def test_revoking_an_access_token_leaves_the_grant_valid(
+    flow: Flow, database: Database, hint: dict[str, str]
+) -> None:
     """RV-3, RV-6: whatever the hint. protocol: revocation."""
     tokens = flow.tokens()
     answer = revoke(flow, tokens["access_token"], **hint)
@@ -68,7 +70,7 @@ def test_repeating_is_harmless_and_one_event(flow: Flow, database: Database) -> 
     assert audited(database, "token.revoked") == 2
 
 
-def test_what_is_no_token_of_ours_is_the_same_200(flow: Flow, make: Factory, database: Database) -> None:
+def test_revoking_a_foreign_token_returns_200(flow: Flow, make: Factory, database: Database) -> None:
     """RV-2: unknown, malformed, other organizations'; nothing changes."""
     tokens = flow.tokens()
     there = make.organization(settings=FAST_KEYS)
@@ -98,7 +100,7 @@ def test_another_clients_token_is_refused_and_lives(flow: Flow, name: str) -> No
     assert flow.is_alive(tokens[name])
 
 
-def test_a_public_client_revokes_its_own(flow: Flow) -> None:
+def test_public_client_can_revoke_its_own_token(flow: Flow) -> None:
     """RV-7."""
     public = flow.other_client(type="spa", redirect_uris=[REDIRECT_URI])
     own = {"client_id": public.client.client_id}

@@ -27,7 +27,7 @@ def stored(database: Database) -> list[str]:
     return [row[0] if isinstance(row[0], str) else row[0].decode() for row in rows]
 
 
-def test_what_is_not_understood_is_not_kept(stranger: Flow, database: Database) -> None:
+def test_unknown_parameters_are_not_stored(stranger: Flow, database: Database) -> None:
     """RFC 6749 section 3.1: ignored."""
     sent = stranger.parameters(utm_source="x" * 6000, login_hint="x" * 6000)
     assert is_sign_in(stranger.http.get("/oauth/authorize", query_string=sent), stranger)
@@ -35,7 +35,7 @@ def test_what_is_not_understood_is_not_kept(stranger: Flow, database: Database) 
     assert json.loads(kept) == {k: v for k, v in sent.items() if k not in {"utm_source", "login_hint"}}
 
 
-def test_what_is_understood_is_bounded_together(stranger: Flow, database: Database) -> None:
+def test_known_parameters_have_a_common_size_limit(stranger: Flow, database: Database) -> None:
     long = stranger.parameters(prompt="login " * (LONGEST_REQUEST // 6))
     refused = query_of(stranger.http.post("/oauth/authorize", data=long))
     assert (refused["error"], refused["state"]) == ("invalid_request", "s")

@@ -108,7 +108,7 @@ def test_delegation_gives_a_narrower_token_that_says_who_acts(
     assert given["access_token"].encode() not in database.dump()
 
 
-def test_impersonation_says_nothing_of_who_acts(web: Flow) -> None:
+def test_impersonation_token_has_no_act_claim(web: Flow) -> None:
     given = exchange(web, service(web, "impersonation"), subject(web)["access_token"]).get_json()
     seen = told(web, service(web, resources=[STOCK]), given["access_token"])
     assert seen["sub"] == web.user.public_id
@@ -172,7 +172,7 @@ def test_an_actor_token_names_another_actor(web: Flow, orders: MadeClient) -> No
         ({"scope": 'a"b'}, "invalid_scope"),
     ],
 )
-def test_what_is_wrong_is_told_by_its_registered_code(
+def test_invalid_requests_return_the_registered_error_code(
     web: Flow, orders: MadeClient, database: Database, changes: dict[str, Any], error: str
 ) -> None:
     """RFC 8693 section 2.2.2; scopes only narrow, to the subject token's and to the client's own."""
@@ -181,7 +181,7 @@ def test_what_is_wrong_is_told_by_its_registered_code(
     assert audited(database, "token.exchanged") == 0
 
 
-def test_a_token_that_was_given_to_nobody_here_is_not_exchanged(web: Flow, make: Factory) -> None:
+def test_token_not_meant_for_the_client_cannot_be_exchanged(web: Flow, make: Factory) -> None:
     """IT-1: neither issued to the client nor meant for one of its resources; nor another organization's."""
     token = subject(web)["access_token"]
     stranger = service(web, resources=[])
@@ -192,7 +192,7 @@ def test_a_token_that_was_given_to_nobody_here_is_not_exchanged(web: Flow, make:
     assert refusal(exchange(web, service(foreign, scopes=[]), token, resource=ORDERS)) == "invalid_request"
 
 
-def test_who_may_not_exchange_is_an_unauthorized_client(web: Flow, make: Factory) -> None:
+def test_client_without_exchange_policy_gets_unauthorized_client(web: Flow, make: Factory) -> None:
     token = subject(web)["access_token"]
     assert refusal(exchange(web, web.client, token)) == "unauthorized_client"
     closed = make.organization(settings=FAST_KEYS)
@@ -244,7 +244,7 @@ def test_it_dies_with_what_it_rests_on(web: Flow, orders: MadeClient, end: str) 
     assert told(web, witness, given) == {"active": False}
 
 
-def test_revoking_it_leaves_the_subject_token_alone(web: Flow, orders: MadeClient) -> None:
+def test_revoking_the_exchanged_token_leaves_the_subject_token_valid(web: Flow, orders: MadeClient) -> None:
     token = subject(web)["access_token"]
     given = exchange(web, orders, token).get_json()["access_token"]
     web.http.post("/oauth/revoke", data={"token": given}, headers=orders.basic)

@@ -37,7 +37,7 @@ def test_scopes_release_their_claims_alone(flow: Flow, scope: str, claims: set[s
     assert isinstance(document.get("updated_at", 0), int)
 
 
-def test_what_a_user_says_of_themselves_overwrites_nothing(flow: Flow) -> None:
+def test_user_claims_do_not_overwrite_protocol_claims(flow: Flow) -> None:
     """OI-2."""
 
     @transaction
@@ -95,7 +95,7 @@ def test_twice_is_an_invalid_request(flow: Flow) -> None:
     assert flow.http.post("/oauth/userinfo", data=body, content_type=kind).status_code == 400
 
 
-def test_a_dead_token_is_a_401_that_says_so(flow: Flow) -> None:
+def test_userinfo_with_an_invalid_token_returns_401(flow: Flow) -> None:
     tokens = flow.tokens()
     flow.http.post("/oauth/revoke", data={"token": tokens["refresh_token"]}, headers=flow.client.basic)
     for token in (

@@ -7,10 +7,10 @@ from typing import Any
 from flask import Flask
 from flask.testing import FlaskClient
 
-from app.operations.clients.dynamic_registration import register_dynamic_client
 from app.rules.actor import Actor
 from tests.factories import Factory
 from tests.support.person import Page
+from tests.support.registration import register
 
 SETTINGS = {"oauth": {"dynamic_registration": {"mode": "initial_access_token"}}}
 
@@ -34,7 +34,7 @@ def test_a_token_is_made_shown_once_and_revoked(app: Flask, http: FlaskClient, m
     assert "Laboratory" in listed.text and "0 of 2" in listed.text and token not in listed.text
     with app.app_context():
         metadata = {"redirect_uris": ["https://weather.example/cb"], "client_name": "Weather Bot"}
-        register_dynamic_client(Actor.anonymous(organization.id), metadata, f"gth_ia_{token}")
+        register(Actor.anonymous(organization.id), metadata, f"gth_ia_{token}")
     clients = http.get(f"/portal/{organization.slug}/clients?source=dynamic").text
     assert "Weather Bot" in clients and "Not reviewed" in clients
     assert "Weather Bot" not in http.get(f"/portal/{organization.slug}/clients?source=person").text

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from app.oauth.call import LONGEST_BODY
+from app.oauth.protocol_request import MAX_BODY
 from tests.support.servers import LiveServer
 
 FORM = "Content-Type: application/x-www-form-urlencoded"
@@ -43,9 +43,9 @@ def test_body_over_the_limit_is_rejected_with_and_without_a_length(
     live_server: LiveServer, path: str, chunked: bool
 ) -> None:
     """JS-2: the refusal has the form of RFC 6749 section 5.2, in the lane's place and in Flask's."""
-    status, document = post(live_server, path, LONGEST_BODY, chunked=chunked)
+    status, document = post(live_server, path, MAX_BODY, chunked=chunked)
     assert (status, document["error"]) == (401, "invalid_client")
-    for size in (LONGEST_BODY + 1, 200_000):
+    for size in (MAX_BODY + 1, 200_000):
         status, document = post(live_server, path, size, chunked=chunked)
         assert (status, document["error"]) == (413, "invalid_request")
         assert document.keys() == {"error", "error_description"}

@@ -9,7 +9,7 @@ from flask import Flask
 from app.operations.authorization import authorization_requests
 from app.operations.authorization.approval_requests import ask_for_client, list_client_requests
 from app.operations.authorization.client_decisions import approve_client_request, decline_client_request
-from app.operations.authorization.codes import PresentedCode, redeem_code
+from app.operations.authorization.codes import PresentedCode, new_code, redeem_code
 from app.operations.clients.clients import update_client
 from app.operations.directory import lookups
 from app.operations.directory.lookups import AuthenticatedClient, find_client
@@ -78,11 +78,13 @@ def test_blocking_a_client_revokes_concurrent_consents(app: Flask, make: Factory
                 scopes=("openid", "offline_access"),
                 code_challenge=challenge_of(VERIFIER),
             )
-            code = authorization_requests.allow(
+            code = new_code(view.organization)
+            authorization_requests.allow(
                 session.actor(),
                 view,
                 parameters,
                 session,
+                code=code,
                 scopes=parameters.scopes,
                 request=None,
                 remember=True,

@@ -12,7 +12,6 @@ from sqlalchemy import select
 from app.extensions import db
 from app.models.client import ClientRegistration, RegistrationToken
 from app.operations.clients import metadata_documents
-from app.operations.clients.dynamic_registration import register_dynamic_client
 from app.operations.clients.initial_access_tokens import create_registration_token
 from app.operations.clients.metadata_documents import DocumentRefused
 from app.operations.directory.lookups import OrganizationSnapshot
@@ -21,6 +20,7 @@ from app.rules.errors import Unauthenticated
 from tests.factories import Factory
 from tests.support.https_server import https_server, reaching
 from tests.support.publisher import ON, Publisher
+from tests.support.registration import register
 from tests.support.threads import at_once
 
 pytestmark = pytest.mark.mariadb
@@ -37,7 +37,7 @@ def test_initial_access_token_respects_its_limit(app: Flask, make: Factory) -> N
 
     def ask() -> object:
         try:
-            return register_dynamic_client(Actor.anonymous(organization.id), METADATA, made.token)
+            return register(Actor.anonymous(organization.id), METADATA, made.token)
         except Unauthenticated as refusal:
             return refusal
 

@@ -18,7 +18,7 @@ from app.rules.organizations.settings import MAX_ROLES, ROLES_PATH
 from app.rules.organizations.settings_effects import describe_setting
 from app.rules.organizations.settings_table import SETTINGS, Setting
 from app.rules.shapes import described
-from app.web.bearer import ApiContext, asked_again
+from app.web.bearer import ApiContext, authenticate_again
 from app.web.etag import etag_of, expected_version
 from app.web.json_api import UnsupportedMediaType, envelope, read_object
 from app.web.parameters import boolean_parameter
@@ -179,7 +179,7 @@ def set_logo(context: ApiContext, slug: str) -> Response:
     if request.mimetype not in _IMAGE_TYPES:
         raise UnsupportedMediaType(f"Send the image itself, as one of: {', '.join(_IMAGE_TYPES)}.")
     content = read_body(branding.MAX_LOGO_BYTES)
-    actor = asked_again(context).actor
+    actor = authenticate_again(context).actor
     updated = branding.set_logo(actor, slug, content, expected_version=version)
     return _response(updated.settings, updated)
 

@@ -32,7 +32,7 @@ from app.rules.oauth_errors import InvalidClient
 from app.rules.shapes import PublicId, SchemaOnly, described
 from app.rules.tokens.revocation import LONGEST_REASON, ORGANIZATION, SELECTORS, NewRevocation, Revoke
 from app.web.basic import read_basic
-from app.web.bearer import ApiContext, caller
+from app.web.bearer import ApiContext, authenticate_caller
 from app.web.idempotency import created, run_idempotently
 from app.web.json_api import envelope, read_object
 from app.web.parameters import query_parameters
@@ -148,7 +148,7 @@ def revoke_token() -> Response:
         actor = grants.client_actor(client, request.remote_addr, request_id())
         revoke_by_request(actor, read_object(), client=client)
     else:
-        revoke_by_request(caller()[0], read_object(), client=None)
+        revoke_by_request(authenticate_caller()[0], read_object(), client=None)
     return envelope(REVOKED)
 
 

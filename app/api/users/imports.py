@@ -15,7 +15,7 @@ from app.operations.users import import_records as records
 from app.operations.users import import_uploads as uploads
 from app.rules.shapes import OneOf, PublicId, SchemaOnly, described
 from app.rules.users.user_import import FORMATS, MAX_FILE_BYTES, ON_EXISTING
-from app.web.bearer import ApiContext, asked_again
+from app.web.bearer import ApiContext, authenticate_again
 from app.web.idempotency import created, run_idempotently, sent_key
 from app.web.json_api import UnsupportedMediaType, envelope
 from app.web.parameters import boolean_parameter
@@ -135,7 +135,7 @@ def import_users(context: ApiContext) -> Response:
         "dry_run": is_dry_run,
     }
     try:
-        actor = asked_again(context).actor
+        actor = authenticate_again(context).actor
 
         def work() -> IdempotentResult:
             record = uploads.confirm_upload(actor, upload, is_dry_run=is_dry_run)

@@ -307,17 +307,18 @@ def allow(
     parameters: AuthorizationParameters,
     session: SessionRecord,
     *,
+    code: str,
     scopes: tuple[str, ...],
     request: AuthorizationRequestView | None,
     pushed_id: UUID | None = None,
     remember: bool,
     ends_at: datetime | None = None,
-) -> str:
-    """A code for the client; the request under way, if there is one, is spent in the same commit.
+) -> None:
+    """Store ``code`` for the client and complete the authorization request, if there is one, in the same transaction.
 
-    So is the pushed request behind it, or ``pushed_id`` where there was no need to store anything.
+    The pushed request behind it is completed too, or ``pushed_id`` where no authorization request was stored.
     ``scopes`` are those allowed of ``parameters.consent_scopes``; ``remember`` records the user's consent for them.
-    Nothing that the code gives is alive after ``ends_at``, where there is such an end.
+    Nothing that the code issues is valid after ``ends_at``.
     Raises RequestEnded when the request was already decided. Audit: ``consent.given`` and ``code.issued``.
     """
     if request is not None:
@@ -327,10 +328,11 @@ def allow(
     if remember:
         asked = parameters.consent_scopes
         ends_at = consents.remember(actor, client, session.user_id, scopes, ends_at, asked=asked)
-    code = codes.add_code(
+    codes.add_code(
         actor,
         client,
         replace(parameters, claims=within(parameters.claims, scopes)),
+        code,
         scopes=restrict_scopes(parameters.scopes, scopes),
         user_id=session.user_id,
         session_id=session.id,
@@ -342,7 +344,6 @@ def allow(
     audit.record(
         actor, "code.issued", target_type="client", target_id=client.client_id, after={"scopes": list(scopes)}
     )
-    return code
 
 
 @transaction

@@ -1,9 +1,9 @@
-"""Authorization codes: issued to the browser, redeemed once by the client they were issued to."""
+"""Authorization codes: issued to a browser, redeemed once by the client that they were issued to."""
 
 from __future__ import annotations
 
 import hmac
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -15,11 +15,12 @@ from app.models import user as user_model
 from app.models.grant import AuthorizationCode
 from app.models.session import Session
 from app.models.user import User
-from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
+from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot, OrganizationSnapshot
 from app.operations.directory.snapshots import is_before_cutoff
 from app.operations.grants import grants
 from app.operations.store import audit, clock
-from app.operations.store.transactions import UnitOfWork, current_unit_of_work, transaction
+from app.operations.store.transactions import current_unit_of_work, transaction
+from app.operations.tokens import issuance
 from app.operations.tokens.access_tokens import TokenAnswer
 from app.rules.actor import Actor
 from app.rules.authorization import authorization_request
@@ -58,7 +59,7 @@ _FIND = CompiledQuery(
         AuthorizationCode.digest == bindparam("digest"),
     )
 )
-# Single use: of all that read it unused, one finds it so (law 8).
+# Single use: of all requests that read the code as unused, only one finds it unused here.
 _CLAIM = CompiledQuery(
     update(AuthorizationCode)
     .where(
@@ -83,13 +84,19 @@ class PresentedCode:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """A code was used a second time by its own client: all that it gave is revoked (RFC 6749 section 4.1.2)."""
+    """A client used its code a second time: everything issued from it was revoked (RFC 6749 section 4.1.2)."""
+
+
+def new_code(organization: OrganizationSnapshot) -> str:
+    """Return a random code that names its organization."""
+    return new_token(AUTHORIZATION_CODE, organization.id)
 
 
 def add_code(
     actor: Actor,
     client: ClientSnapshot,
     parameters: AuthorizationParameters,
+    code: str,
     *,
     scopes: tuple[str, ...],
     user_id: UUID,
@@ -98,14 +105,11 @@ def add_code(
     amr: str,
     acr: str | None,
     ends_at: datetime | None = None,
-) -> str:
-    """A fresh code for what the user allowed; part of the transaction under way. Returns its clear value.
+) -> None:
+    """Store a code for what the user allowed, in the current transaction.
 
-    ``ends_at`` is when the consent ends: neither the code nor anything that it gives is alive after that.
+    ``ends_at`` is when the consent expires; nothing that the code issues is valid after that.
     """
-    code = current_unit_of_work().stable_value(
-        "code", lambda: new_token(AUTHORIZATION_CODE, client.organization.id)
-    )
     now = clock.now()
     lifetime = timedelta(seconds=client.organization.settings["oauth"]["authorization_code_ttl_seconds"])
     _INSERT.write(
@@ -131,7 +135,6 @@ def add_code(
         grant_ends_at=ends_at,
         purge_at=now + lifetime + KEPT_AFTER_USE,
     )
-    return code
 
 
 def redeem_code(
@@ -141,29 +144,90 @@ def redeem_code(
     address: str | None,
     request_id: str | None,
 ) -> TokenAnswer | Replayed:
-    """Tokens for the code, which is spent. Claim, grant, tokens and audit are one commit (CD-5).
+    """Redeem a code in one transaction without an HTTP request around it.
 
-    Raises InvalidGrant, and the code stays unspent, when the client, redirect URI or verifier is wrong (CD-6) or
-    anything it rests on has ended (CD-8). Audit: ``grant.created``,
-    ``code.replayed``.
+    The token endpoint runs the same steps through its grant. Raises what ``find_code`` and ``claim_code`` raise.
     """
-    grants.ensure_signing_keys(authenticated.client)
-    return _redeem(authenticated, presented, address, request_id)
+    issuance.ensure_signing_keys(authenticated.client)
+    actor = grants.client_actor(authenticated.client, address, request_id)
+    return _redeem(actor, authenticated, presented)
 
 
 @transaction
 def _redeem(
-    authenticated: AuthenticatedClient, presented: PresentedCode, address: str | None, request_id: str | None
+    actor: Actor, authenticated: AuthenticatedClient, presented: PresentedCode
 ) -> TokenAnswer | Replayed:
+    row = find_code(authenticated, presented.code, presented.redirect_uri)
+    require_verifier(row, presented.code_verifier)
+    claimed = claim_code(actor, authenticated, row, presented.resources)
+    if isinstance(claimed, Replayed):
+        return claimed
+    prepared = issuance.prepare_grant_tokens(authenticated, claimed.new)
+    if not claimed.is_stored:
+        issuance.store_grant_tokens(actor, authenticated, claimed.new, prepared)
+    if "openid" not in claimed.new.scopes:
+        return prepared.answer
+    id_token = issuance.sign_id_token(
+        authenticated.client, claimed.new, access_token=prepared.answer.access_token
+    )
+    return replace(prepared.answer, id_token=id_token)
+
+
+def find_code(authenticated: AuthenticatedClient, code: str, redirect_uri: str | None) -> Any:
+    """Return the row of a code that was issued to the client for ``redirect_uri``, whether used or not.
+
+    Raises InvalidGrant; the code stays unspent (CD-6).
+    """
     client = authenticated.client
-    actor = grants.client_actor(client, address, request_id)
-    row = _find_valid(authenticated, presented)
+    parsed = parse_token(code)
+    if (
+        parsed is None
+        or parsed.kind != AUTHORIZATION_CODE
+        or parsed.organization_id != client.organization.id
+    ):
+        raise InvalidGrant().with_cause("code_unknown")
+    row = _FIND.first(organization_id=client.organization.id, digest=digest(code))
+    if row is None or row.client_id != client.id:
+        raise InvalidGrant().with_cause("code_unknown")
+    if not _is_same(redirect_uri, row.redirect_uri) or not _is_registered(client, row.redirect_uri):
+        raise InvalidGrant("The redirect_uri is not the one that the code was issued for.").with_cause(
+            "redirect_uri_mismatch", received=redirect_uri, expected=row.redirect_uri
+        )
+    return row
+
+
+def require_verifier(row: Any, code_verifier: str | None) -> None:
+    """Raise InvalidGrant unless the verifier matches the code's challenge (RFC 7636 section 4.6)."""
+    if not authorization_request.is_verified(code_verifier, row.code_challenge):
+        raise InvalidGrant("The code_verifier is missing or does not match the code_challenge.").with_cause(
+            "verifier_mismatch",
+            received="no code_verifier" if code_verifier is None else "another code_verifier",
+        )
+
+
+def claim_code(
+    actor: Actor, authenticated: AuthenticatedClient, row: Any, resources: tuple[str, ...]
+) -> grants.ClaimedGrant | Replayed:
+    """Claim a code for the current transaction, which must also store the tokens (CD-5).
+
+    ``resources`` are those that the client requests for this token (RFC 8707). A second use revokes everything that
+    the first one issued: commit the transaction on ``Replayed``. Raises InvalidGrant, which leaves the code unspent,
+    if the DPoP key is wrong or anything that the code depends on was revoked (CD-8).
+    Audit: ``code.replayed``.
+    """
+    client = authenticated.client
     unit = current_unit_of_work()
+    if row.dpop_jkt is not None and row.dpop_jkt != authenticated.dpop_jkt:
+        # RFC 9449 section 10: a stolen code is useless without the key.
+        raise InvalidGrant("The code is bound to another key than the one of the DPoP proof.").with_cause(
+            "dpop_wrong_key" if authenticated.dpop_jkt else "dpop_missing",
+            received=authenticated.dpop_jkt,
+            expected=row.dpop_jkt,
+        )
     if row.used_at is not None:
-        return _own_answer(unit, row) or _second_use(actor, row)
-    # Taken from the client since: it is not handed out any more.
-    scopes = restrict_scopes(row.scope.split(), client.document["scopes"])
-    if not scopes:
+        return _claimed_before(actor, client, row, resources)
+    _require_alive(client, row)
+    if not restrict_scopes(row.scope.split(), client.document["scopes"]):
         raise InvalidGrant().with_cause("grant_ended", received="none of the scopes is the client's any more")
     claimed = _CLAIM.write(
         of_organization=client.organization.id,
@@ -172,65 +236,49 @@ def _redeem(
         used_at=clock.now(),
         attempt=unit.nonce,
     )
-    if claimed != 1:
-        # Somebody was faster, or the code ended between the two statements; which one, the row says now.
-        row = _find_valid(authenticated, presented)
-        if row.used_at is None:
-            raise InvalidGrant().with_cause("code_expired")
-        return _own_answer(unit, row) or _second_use(actor, row)
-    answer = unit.values["answer"] = grants.create_grant(
-        actor,
-        authenticated,
-        grants.NewGrant(
-            id=row.grant_id,
-            user_id=row.user_id,
-            session_id=row.session_id,
-            scopes=scopes,
-            auth_time=row.auth_time,
-            amr=row.amr,
-            allowed_at=row.issued_at,
-            acr=row.acr,
-            resources=tuple(row.resource.split()),
-            requested_resources=presented.resources,
-            claims=row.claims,
-            nonce=row.nonce,
-            expires_at=row.grant_ends_at,
-        ),
+    if claimed == 1:
+        return grants.ClaimedGrant(_grant_of(client, row, resources))
+    # Another request was faster, or the code expired between the two statements: the row now says which.
+    row = _FIND.first(organization_id=client.organization.id, digest=row.digest)
+    if row is None or row.used_at is None:
+        raise InvalidGrant().with_cause("code_expired")
+    return _claimed_before(actor, client, row, resources)
+
+
+def _claimed_before(
+    actor: Actor, client: ClientSnapshot, row: Any, resources: tuple[str, ...]
+) -> grants.ClaimedGrant | Replayed:
+    if row.attempt == current_unit_of_work().nonce:
+        # An earlier attempt of this very transaction claimed it, and the response to its COMMIT was lost.
+        return grants.ClaimedGrant(_grant_of(client, row, resources), is_stored=True)
+    if grants.revoke_grant_by_id(actor, row.grant_id, reason="code_replayed"):
+        audit.record(
+            actor,
+            "code.replayed",
+            target_type="client",
+            target_id=format_client_id(actor.organization_id, row.client_id),
+            after={"user": public_id("usr", row.user_id), "revoked_grant": public_id("grt", row.grant_id)},
+        )
+    return Replayed()
+
+
+def _grant_of(client: ClientSnapshot, row: Any, resources: tuple[str, ...]) -> grants.NewGrant:
+    return grants.NewGrant(
+        id=row.grant_id,
+        user_id=row.user_id,
+        session_id=row.session_id,
+        # Scopes that the client has lost since are not granted any more.
+        scopes=restrict_scopes(row.scope.split(), client.document["scopes"]),
+        auth_time=row.auth_time,
+        amr=row.amr,
+        allowed_at=row.issued_at,
+        acr=row.acr,
+        resources=tuple(row.resource.split()),
+        requested_resources=resources,
+        claims=row.claims,
+        nonce=row.nonce,
+        expires_at=row.grant_ends_at,
     )
-    return answer
-
-
-def _find_valid(authenticated: AuthenticatedClient, presented: PresentedCode) -> Any:
-    client = authenticated.client
-    parsed = parse_token(presented.code)
-    if (
-        parsed is None
-        or parsed.kind != AUTHORIZATION_CODE
-        or parsed.organization_id != client.organization.id
-    ):
-        raise InvalidGrant().with_cause("code_unknown")
-    row = _FIND.first(organization_id=client.organization.id, digest=digest(presented.code))
-    if row is None or row.client_id != client.id:
-        raise InvalidGrant().with_cause("code_unknown")
-    if not _is_same(presented.redirect_uri, row.redirect_uri) or not _is_registered(client, row.redirect_uri):
-        raise InvalidGrant("The redirect_uri is not the one that the code was issued for.").with_cause(
-            "redirect_uri_mismatch", received=presented.redirect_uri, expected=row.redirect_uri
-        )
-    if not authorization_request.is_verified(presented.code_verifier, row.code_challenge):
-        raise InvalidGrant("The code_verifier is missing or does not match the code_challenge.").with_cause(
-            "verifier_mismatch",
-            received="no code_verifier" if presented.code_verifier is None else "another code_verifier",
-        )
-    if row.dpop_jkt is not None and row.dpop_jkt != authenticated.dpop_jkt:
-        # RFC 9449 section 10: whoever took the code on its way does not hold the key.
-        raise InvalidGrant("The code is bound to another key than the one of the DPoP proof.").with_cause(
-            "dpop_wrong_key" if authenticated.dpop_jkt else "dpop_missing",
-            received=authenticated.dpop_jkt,
-            expected=row.dpop_jkt,
-        )
-    if row.used_at is None:
-        _require_alive(client, row)
-    return row
 
 
 def _require_alive(client: ClientSnapshot, row: Any) -> None:
@@ -252,30 +300,12 @@ def _require_alive(client: ClientSnapshot, row: Any) -> None:
         raise InvalidGrant().with_cause("grant_ended", received="the password was changed meanwhile")
 
 
-def _own_answer(unit: UnitOfWork, row: Any) -> TokenAnswer | None:
-    # An earlier attempt of this very request claimed it, and the answer of its COMMIT was lost (scale.md rule 3).
-    return unit.values.get("answer") if row.attempt == unit.nonce else None
-
-
-def _second_use(actor: Actor, row: Any) -> Replayed:
-    changed = grants.revoke_grant_by_id(actor, row.grant_id, reason="code_replayed")
-    if changed:
-        audit.record(
-            actor,
-            "code.replayed",
-            target_type="client",
-            target_id=format_client_id(actor.organization_id, row.client_id),
-            after={"user": public_id("usr", row.user_id), "revoked_grant": public_id("grt", row.grant_id)},
-        )
-    return Replayed()
-
-
 def _is_same(sent: str | None, stored: str) -> bool:
     return sent is not None and hmac.compare_digest(sent.encode(), stored.encode())
 
 
 def _is_registered(client: ClientSnapshot, redirect_uri: str) -> bool:
-    # Removed between request and redemption: the flow ends (RU-5).
+    # The redirect URI may have been removed since the authorization request (RU-5).
     return (
         match_redirect_uri(redirect_uri, client.document["redirect_uris"], client_type=client.type)
         is not None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 from uuid import UUID
 
 from sqlalchemy import func, insert, select, update
@@ -15,11 +14,15 @@ from app.extensions import db
 from app.models.token import ALLOWED, DENIED, PENDING, DeviceCode
 from app.operations.authorization import consents
 from app.operations.directory import lookups
-from app.operations.directory.lookups import ClientSnapshot
+from app.operations.directory.lookups import ClientSnapshot, OrganizationSnapshot
 from app.operations.sign_in.sessions import SessionRecord
 from app.operations.store import audit, clock, keyring, rate_limits
 from app.operations.store.rate_limits import Limit, bucket_key, network_limits
-from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
+from app.operations.store.transactions import (
+    count_changed,
+    read,
+    transaction,
+)
 from app.operations.tokens import access_tokens
 from app.rules import token_values
 from app.rules.actor import Actor
@@ -37,17 +40,10 @@ from app.rules.sign_in.lockout import Lockout, network_of
 MOST_OPEN = 2_000
 MOST_OPEN_PER_NETWORK = 100
 """Codes of one client that wait at a time: a device that asks again and again must not fill the table."""
-_MOST_DRAWS = 5
 
 
-@dataclass(frozen=True, slots=True)
-class IssuedDeviceCode:
-    """What the device is told (RFC 8628 section 3.2); times in seconds, both codes in clear here alone."""
-
-    device_code: str
-    user_code: str
-    expires_in: int
-    interval: int
+class UserCodeTaken(Exception):
+    """Another device waits with the same user code: roll back and try again with a new one."""
 
 
 def user_code_digest(organization_id: str, user_code: str) -> bytes:
@@ -57,48 +53,57 @@ def user_code_digest(organization_id: str, user_code: str) -> bytes:
     )
 
 
-def issue_device_code(
-    actor: Actor, client: ClientSnapshot, scopes: tuple[str, ...], *, resources: tuple[str, ...] = ()
-) -> IssuedDeviceCode:
-    """A device code and the user code that belongs to it, both open; ``actor`` is the client.
+def new_device_code(organization: OrganizationSnapshot) -> str:
+    """Return a random device code that names its organization."""
+    return token_values.new_token(token_values.DEVICE_CODE, organization.id)
 
-    ``resources`` are those asked for (RFC 8707); of the scopes those count that belong to them. Raises InvalidTarget,
-    InvalidScope when none does, TooManyRequests when too many of the client's codes are open.
+
+def store_device_code(
+    actor: Actor,
+    client: ClientSnapshot,
+    scopes: tuple[str, ...],
+    *,
+    device_code: str,
+    user_code: str,
+    resources: tuple[str, ...] = (),
+) -> None:
+    """Store a pending device code in the current transaction; ``actor`` is the client.
+
+    ``resources`` are those that it requests (RFC 8707), which keep only the scopes that belong to them. Raises
+    InvalidTarget, InvalidScope if none of the scopes does, TooManyRequests if too many of the client's codes are
+    pending, UserCodeTaken.
     """
     target = access_tokens.target_of(client, scopes, resources)
     if not target.scopes:
         raise InvalidScope("None of the scopes belongs to a resource that is offered.")
-    return _issue(actor, client, target.scopes, resources)
-
-
-@transaction
-def _issue(
-    actor: Actor, client: ClientSnapshot, scopes: tuple[str, ...], resources: tuple[str, ...]
-) -> IssuedDeviceCode:
     _require_room(actor, client)
-    unit = current_unit_of_work()
     settings = client.organization.settings["oauth"]
-    lifetime, interval = settings["device_code_ttl_seconds"], settings["device_poll_interval_seconds"]
-    device_code = unit.stable_value(
-        "device code", lambda: token_values.new_token(token_values.DEVICE_CODE, client.organization.id)
-    )
     now = clock.now()
     values = {
         "organization_id": client.organization.id,
+        "id": new_id(),
         "digest": token_values.digest(device_code),
+        "user_code_digest": user_code_digest(
+            client.organization.id, device_codes.read_user_code(user_code) or ""
+        ),
         "client_id": client.id,
-        "scope": " ".join(scopes),
+        "scope": " ".join(target.scopes),
         "resource": " ".join(resources),
         "address": actor.ip_address,
         "network": network_of(actor.ip_address),
         "created_at": now,
-        "expires_at": now + timedelta(seconds=lifetime),
-        "interval_seconds": interval,
+        "expires_at": now + timedelta(seconds=settings["device_code_ttl_seconds"]),
+        "interval_seconds": settings["device_poll_interval_seconds"],
         "next_poll_at": now,
         "state": PENDING,
         "grant_id": new_id(),
     }
-    return IssuedDeviceCode(device_code, _insert(values), lifetime, interval)
+    try:
+        db.session.execute(insert(DeviceCode).values(**values))
+    except IntegrityError as error:
+        if is_duplicate_key(error):
+            raise UserCodeTaken from error
+        raise
 
 
 def _require_room(actor: Actor, client: ClientSnapshot) -> None:
@@ -116,21 +121,6 @@ def _require_room(actor: Actor, client: ClientSnapshot) -> None:
                 "Too many device codes of this client are open. Try again later.",
                 retry_after=client.organization.settings["oauth"]["device_poll_interval_seconds"],
             ).with_cause("device_too_many", expected=f"at most {bound} at a time")
-
-
-def _insert(values: dict[str, Any]) -> str:
-    for _ in range(_MOST_DRAWS):
-        user_code = device_codes.new_user_code()
-        drawn = {"id": new_id(), "user_code_digest": user_code_digest(values["organization_id"], user_code)}
-        try:
-            with db.session.begin_nested():
-                db.session.execute(insert(DeviceCode).values(**values, **drawn))
-        except IntegrityError as error:
-            if not is_duplicate_key(error):
-                raise
-            continue
-        return user_code
-    raise TooManyRequests("No code is free at the moment. Try again.", retry_after=1)
 
 
 _WINDOW = timedelta(hours=1)

@@ -1,4 +1,4 @@
-"""Polls: the device asks again and again, and gets tokens once somebody has allowed it (RFC 8628 section 3.4)."""
+"""Polls of devices, which receive tokens once the user has allowed them (RFC 8628 section 3.4)."""
 
 from __future__ import annotations
 
@@ -18,17 +18,15 @@ from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
 from app.operations.directory.snapshots import is_before_cutoff
 from app.operations.grants import grants
 from app.operations.store import clock
-from app.operations.store.transactions import count_changed, current_unit_of_work, transaction
-from app.operations.tokens.access_tokens import TokenAnswer
+from app.operations.store.transactions import count_changed, current_unit_of_work
 from app.rules import token_values
-from app.rules.actor import Actor
-from app.rules.oauth_errors import InvalidGrant, OAuthError
+from app.rules.oauth_errors import InvalidGrant
 from app.rules.organizations.settings_effects import earliest_expiry
 from app.rules.scopes import restrict_scopes
 
 SLOWER_SECONDS = 5
-SLOWEST_SECONDS = 120
-"""Where slow_down stops to add: whoever polls like mad costs no write a poll."""
+MAX_INTERVAL_SECONDS = 120
+"""Beyond this interval a poll that is too early is not recorded any more, so that it costs no write."""
 
 _FIND = CompiledQuery(
     select(
@@ -38,7 +36,7 @@ _FIND = CompiledQuery(
         DeviceCode.organization_id == bindparam("organization_id"), DeviceCode.digest == bindparam("digest")
     )
 )  # fmt: skip
-# Of polls at the same moment one finds the time that it has read, and the others were too fast.
+# Of simultaneous polls, one finds the time that it read; the others came too early.
 _NOTE_POLL = CompiledQuery(
     update(DeviceCode)
     .where(
@@ -51,7 +49,9 @@ _NOTE_POLL = CompiledQuery(
 
 
 @dataclass(frozen=True, slots=True)
-class _Poll:
+class DevicePoll:
+    """A device code as a poll of its client finds it."""
+
     id: UUID
     client_id: UUID
     state: str
@@ -61,54 +61,78 @@ class _Poll:
     interval_seconds: int
     next_poll_at: datetime
 
+    @property
+    def is_allowed(self) -> bool | None:
+        """Whether the user allowed or denied the device; None while nobody has decided."""
+        return None if self.state == PENDING else self.state == ALLOWED
 
-def redeem_device_code(
-    authenticated: AuthenticatedClient,
-    device_code: str,
-    resources: tuple[str, ...] = (),
-    *,
-    address: str | None,
-    request_id: str | None,
-) -> TokenAnswer:
-    """Tokens for the device, once somebody has allowed it; the code is spent in the same commit.
 
-    Raises OAuthError with the codes of RFC 8628 section 3.5 (``authorization_pending``, ``slow_down``,
-    ``access_denied``, ``expired_token``), InvalidGrant when the code is not this client's, was used, or what it
-    rests on has ended. Audit: ``grant.created``.
+def find_device_code(client: ClientSnapshot, device_code: str) -> DevicePoll:
+    """Return the client's device code in any state. Raises InvalidGrant."""
+    parsed = token_values.parse_token(device_code)
+    unknown = InvalidGrant("The device code is not one of this client.").with_cause("device_code_unknown")
+    if (
+        parsed is None
+        or parsed.kind != token_values.DEVICE_CODE
+        or parsed.organization_id != client.organization.id
+    ):
+        raise unknown
+    row = _FIND.first(organization_id=client.organization.id, digest=token_values.digest(device_code))
+    if row is None:
+        raise unknown
+    poll = DevicePoll(*row)
+    if poll.client_id != client.id:
+        raise unknown
+    return poll
+
+
+def lifetime_seconds(client: ClientSnapshot, poll: DevicePoll) -> int:
+    """Return the lifetime of the code in seconds, under the organization's current settings."""
+    return int((_expiry_of(client, poll) - poll.created_at).total_seconds())
+
+
+def is_expired(client: ClientSnapshot, poll: DevicePoll) -> bool:
+    """Return whether the code expired before the user denied it or the client used it."""
+    return poll.state != DENIED and poll.used_at is None and _expiry_of(client, poll) <= clock.now()
+
+
+def note_poll(client: ClientSnapshot, poll: DevicePoll) -> int | None:
+    """Record a poll of a pending code; return the new interval in seconds if the device polls too often, else None.
+
+    Each poll that is too early adds five seconds (RFC 8628 section 3.5). Part of the current transaction.
+    """
+    now = clock.now()
+    is_too_early = poll.next_poll_at > now
+    interval = poll.interval_seconds + (SLOWER_SECONDS if is_too_early else 0)
+    if interval <= MAX_INTERVAL_SECONDS:
+        changed = _NOTE_POLL.write(
+            organization_id=client.organization.id,
+            device_code_id=poll.id,
+            seen=poll.next_poll_at,
+            interval=interval,
+            following=now + timedelta(seconds=interval),
+        )
+        is_too_early = is_too_early or changed != 1
+    return interval if is_too_early else None
+
+
+def claim_device_code(
+    authenticated: AuthenticatedClient, poll: DevicePoll, resources: tuple[str, ...]
+) -> grants.ClaimedGrant:
+    """Claim an allowed device code for the current transaction, which must also store the tokens.
+
+    Raises InvalidGrant if the code was used or anything that it depends on was revoked.
     """
     client = authenticated.client
-    poll = _find(client, device_code)
-    if poll.state == DENIED:
-        raise OAuthError("The user refused.", code="access_denied").with_cause("device_refused")
-    seconds = client.organization.settings["oauth"]["device_code_ttl_seconds"]
-    ends = earliest_expiry(poll.expires_at, poll.created_at, seconds)
-    if poll.used_at is None and ends <= clock.now():
-        raise OAuthError("The device code has ended.", code="expired_token").with_cause(
-            "device_code_expired", expected=f"{int((ends - poll.created_at).total_seconds())} s"
-        )
-    if poll.state == PENDING:
-        raise _not_yet(client, poll)
-    grants.ensure_signing_keys(client)
-    actor = grants.client_actor(client, address, request_id)
-    return _redeem(actor, authenticated, poll.id, resources)
-
-
-@transaction
-def _redeem(
-    actor: Actor, authenticated: AuthenticatedClient, row_id: UUID, asked: tuple[str, ...]
-) -> TokenAnswer:
-    client = authenticated.client
     unit = current_unit_of_work()
-    row = _allowed(client, row_id)
+    row = _allowed(client, poll.id)
     if row.used_at is not None:
-        answer: TokenAnswer | None = unit.values.get("answer") if row.attempt == unit.nonce else None
-        if answer is None:
+        if row.attempt != unit.nonce:
             raise InvalidGrant().with_cause("device_code_unknown", received="a device code that was used")
-        return answer
+        # An earlier attempt of this very transaction claimed it, and the response to its COMMIT was lost.
+        return grants.ClaimedGrant(_grant_of(client, row, resources), is_stored=True)
     _require_standing(client, row)
-    # Taken from the client since: it is not handed out any more.
-    scopes = restrict_scopes(row.scope.split(), client.document["scopes"])
-    if not scopes:
+    if not restrict_scopes(row.scope.split(), client.document["scopes"]):
         raise InvalidGrant().with_cause("grant_ended", received="none of the scopes is the client's any more")
     claimed = count_changed(
         update(DeviceCode)
@@ -123,64 +147,30 @@ def _redeem(
     )
     if claimed != 1:
         raise InvalidGrant().with_cause("device_code_unknown", received="a device code that was used")
-    issued = unit.values["answer"] = grants.create_grant(
-        actor,
-        authenticated,
-        grants.NewGrant(
-            id=row.grant_id,
-            user_id=row.user_id,
-            # The device is another machine than the browser that allowed it: its tokens outlive that sign-in.
-            session_id=None,
-            scopes=scopes,
-            auth_time=row.auth_time,
-            amr=row.amr,
-            allowed_at=row.decided_at,
-            acr=row.acr,
-            resources=tuple(row.resource.split()),
-            requested_resources=asked,
-            expires_at=row.grant_ends_at,
-        ),
+    return grants.ClaimedGrant(_grant_of(client, row, resources))
+
+
+def _grant_of(client: ClientSnapshot, row: Any, resources: tuple[str, ...]) -> grants.NewGrant:
+    return grants.NewGrant(
+        id=row.grant_id,
+        user_id=row.user_id,
+        # The device is not the browser that allowed it: its tokens stay valid when that browser signs out.
+        session_id=None,
+        # Scopes that the client has lost since are not granted any more.
+        scopes=restrict_scopes(row.scope.split(), client.document["scopes"]),
+        auth_time=row.auth_time,
+        amr=row.amr,
+        allowed_at=row.decided_at,
+        acr=row.acr,
+        resources=tuple(row.resource.split()),
+        requested_resources=resources,
+        expires_at=row.grant_ends_at,
     )
-    return issued
 
 
-def _find(client: ClientSnapshot, device_code: str) -> _Poll:
-    parsed = token_values.parse_token(device_code)
-    unknown = InvalidGrant("The device code is not one of this client.").with_cause("device_code_unknown")
-    if (
-        parsed is None
-        or parsed.kind != token_values.DEVICE_CODE
-        or parsed.organization_id != client.organization.id
-    ):
-        raise unknown
-    row = _FIND.first(organization_id=client.organization.id, digest=token_values.digest(device_code))
-    if row is None:
-        raise unknown
-    poll = _Poll(*row)
-    if poll.client_id != client.id:
-        raise unknown
-    return poll
-
-
-def _not_yet(client: ClientSnapshot, poll: _Poll) -> OAuthError:
-    """Nobody has decided: when to ask again, and for one who asked too early five seconds more from now on."""
-    now = clock.now()
-    too_fast = poll.next_poll_at > now
-    interval = poll.interval_seconds + (SLOWER_SECONDS if too_fast else 0)
-    if interval <= SLOWEST_SECONDS:
-        noted = _NOTE_POLL.insert(
-            organization_id=client.organization.id,
-            device_code_id=poll.id,
-            seen=poll.next_poll_at,
-            interval=interval,
-            following=now + timedelta(seconds=interval),
-        )
-        too_fast = too_fast or noted != 1
-    if not too_fast:
-        return OAuthError("Nobody has entered the code yet.", code="authorization_pending")
-    return OAuthError("The device asks too often.", code="slow_down").with_cause(
-        "device_too_fast", expected=f"{interval} s between two requests"
-    )
+def _expiry_of(client: ClientSnapshot, poll: DevicePoll) -> datetime:
+    seconds = client.organization.settings["oauth"]["device_code_ttl_seconds"]
+    return earliest_expiry(poll.expires_at, poll.created_at, seconds)
 
 
 def _allowed(client: ClientSnapshot, row_id: UUID) -> Any:

@@ -19,7 +19,11 @@ from app.operations.store import clock
 from app.operations.store.transactions import count_changed, current_unit_of_work, transaction
 from app.rules.actor import Actor
 from app.rules.authorization.authorization_request import understood
-from app.rules.authorization.request_object import InvalidRequestObject, judge, read_request_object
+from app.rules.authorization.request_object import (
+    InvalidRequestObject,
+    read_request_object,
+    validate_request_object,
+)
 from app.rules.clients.client_requirements import get_client_requirements
 from app.rules.clients.dpop import InvalidProof
 from app.rules.errors import TooManyRequests
@@ -48,7 +52,7 @@ def parameters_of(client: ClientSnapshot, request_object: str) -> dict[str, str]
         ) from None
     if not is_signed:
         raise InvalidRequestObject("No key of the client verifies the request object.")
-    return judge(
+    return validate_request_object(
         jwt,
         client_id=client.client_id,
         issuer=client.organization.issuer,

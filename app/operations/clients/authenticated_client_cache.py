@@ -1,7 +1,7 @@
-"""Clients that proved themselves a moment ago: the same words prove the same client while nothing has changed.
+"""A cache of authenticated clients: the same Authorization header authenticates the same client until it changes.
 
-What is kept is the digest of the words, never they themselves. It counts only while the view of the client that they
-were judged by is the one that counts now, so a secret that was revoked is forgotten with it.
+Only the digest of the header is stored. An entry is valid only while the cached client that it was verified against is
+current, so a revoked secret is not accepted from here either.
 """
 
 from __future__ import annotations
@@ -9,21 +9,21 @@ from __future__ import annotations
 import hashlib
 
 from app.config import current
-from app.fast_path.cache import put
+from app.fast_path import cache
 from app.operations.directory import lookups
 from app.operations.directory.lookups import AuthenticatedClient
 from app.operations.store import clock
 
 _MAX_ENTRIES = 5_000
-_proven: dict[bytes, AuthenticatedClient] = {}
+_clients_by_header: dict[bytes, AuthenticatedClient] = {}
 
 
-def recall(shown: str, organization_id: str | None) -> AuthenticatedClient | None:
-    """The client that proved itself by exactly these words, if they would still prove it.
+def find(header: str, organization_id: str | None) -> AuthenticatedClient | None:
+    """Return the client that authenticated with exactly this header, if it still would.
 
-    ``organization_id`` is the organization of the path where there is one (MX-3).
+    ``organization_id`` is the organization in the path, if there is one (MX-3).
     """
-    known = _proven.get(_digest(shown))
+    known = _clients_by_header.get(_digest(header))
     if known is None:
         return None
     client = known.client
@@ -37,12 +37,12 @@ def recall(shown: str, organization_id: str | None) -> AuthenticatedClient | Non
     return None
 
 
-def remember(shown: str, proven: AuthenticatedClient) -> None:
-    """The words proved the client just now, by one of its secrets."""
+def put(header: str, authenticated: AuthenticatedClient) -> None:
+    """Remember a client that has just authenticated with this header, by one of its secrets."""
     is_enabled = "authenticated-clients" not in current().disabled_fast_paths
-    if proven.credential_id is not None and is_enabled:
-        put(_proven, _digest(shown), proven, max_entries=_MAX_ENTRIES)
+    if authenticated.credential_id is not None and is_enabled:
+        cache.put(_clients_by_header, _digest(header), authenticated, max_entries=_MAX_ENTRIES)
 
 
-def _digest(shown: str) -> bytes:
-    return hashlib.sha256(shown.encode("latin-1", "replace")).digest()
+def _digest(header: str) -> bytes:
+    return hashlib.sha256(header.encode("latin-1", "replace")).digest()

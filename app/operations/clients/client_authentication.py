@@ -12,7 +12,13 @@ from app.operations.clients import client_keys, metadata_documents
 from app.operations.directory import lookups
 from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot, OrganizationSnapshot
 from app.operations.store import clock, single_use
-from app.rules.clients.client_assertions import ClientJwt, Judged, is_signed_by, judge, read_assertion
+from app.rules.clients.client_assertions import (
+    ClientJwt,
+    ValidAssertion,
+    is_signed_by,
+    read_assertion,
+    validate_assertion,
+)
 from app.rules.clients.client_requirements import get_client_requirements
 from app.rules.clients.client_types import PRIVATE_KEY_JWT
 from app.rules.errors import NotFound, TooManyRequests
@@ -120,34 +126,34 @@ def _organization(organization_id: str | None) -> OrganizationSnapshot:
     return lookups.get_organization_by_id(organization_id, fresh=False)
 
 
-def prove(
+def authenticate_by_assertion(
     assertion: str, client_id: str, *, organization_id: str | None, url: str, address: str | None, is_claimed: bool
 ) -> ClientSnapshot:  # fmt: skip
-    """The client whose assertion counts; it counts once (CA-6).
+    """Authenticate a client by its assertion, which can be used once (CA-6).
 
-    ``url`` is the endpoint that was called. ``is_claimed`` says that this very request has spent the assertion
-    already, and is decided again by a fresh view of its client. Raises InvalidClient, alike for every cause,
-    TooManyRequests, or KeysUnavailable.
+    ``url`` is the endpoint that was called. ``is_claimed`` means that this very request has already spent the
+    assertion and is retried with a fresh client. Raises InvalidClient, alike for every cause, TooManyRequests, or
+    KeysUnavailable.
     """
     jwt = read_assertion(assertion)
     try:
-        client, judged = _judged(jwt, client_id, organization_id, url, address, fresh=False)
+        client, valid = _validated(jwt, client_id, organization_id, url, address, fresh=False)
     except InvalidClient:
         require_room(organization_id, client_id, address)
         try:
             # A key registered a moment ago on another worker is not in the view that is cached here.
-            client, judged = _judged(jwt, client_id, organization_id, url, address, fresh=True)
+            client, valid = _validated(jwt, client_id, organization_id, url, address, fresh=True)
         except InvalidClient:
             note_failure(organization_id, client_id, address)
             raise
-    if not is_claimed and not _is_first_use(client, judged):
+    if not is_claimed and not _is_first_use(client, valid):
         raise InvalidClient().with_cause("client_assertion_replayed")
     return client
 
 
-def _judged(
+def _validated(
     jwt: ClientJwt, client_id: str, organization_id: str | None, url: str, address: str | None, *, fresh: bool
-) -> tuple[ClientSnapshot, Judged]:
+) -> tuple[ClientSnapshot, ValidAssertion]:
     client = find_authenticating_client(
         client_id, organization_id=organization_id, address=address, fresh=fresh
     )
@@ -165,7 +171,7 @@ def _judged(
     document, issuer = client.document, client.organization.issuer
     demands = get_client_requirements(document, client.organization.settings)
     chosen = document.get("token_endpoint_auth_signing_alg")
-    return client, judge(
+    return client, validate_assertion(
         jwt,
         client_id=client.client_id,
         issuer=issuer,
@@ -175,9 +181,9 @@ def _judged(
     )
 
 
-def _is_first_use(client: ClientSnapshot, judged: Judged) -> bool:
+def _is_first_use(client: ClientSnapshot, valid: ValidAssertion) -> bool:
     return single_use.claim(
-        client.organization.id, "client assertion", client.client_id, judged.jti, expires_at=judged.until
+        client.organization.id, "client assertion", client.client_id, valid.jti, expires_at=valid.until
     )
 
 
@@ -213,7 +219,7 @@ def authenticate_client(
     (MX-3). The client may be one that must not act; whoever issues something looks at that.
     """
     if presented.assertion is not None:
-        signer = prove(
+        signer = authenticate_by_assertion(
             presented.assertion,
             presented.client_id,
             organization_id=organization_id,

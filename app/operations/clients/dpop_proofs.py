@@ -1,6 +1,6 @@
-"""DPoP proofs that count (RFC 9449): each once, with our nonce where one is needed, for the token that is presented.
+"""Verification of DPoP proofs (RFC 9449): single use, nonces, and the key of a presented token.
 
-What a proof must say is ``rules/clients/dpop``; here stands what needs a memory, a key or a clock.
+The content of a proof is validated by ``rules/clients/dpop``; this module adds what needs state or a clock.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NONCE_SLOT_SECONDS = 120
 
 
 class ProofRefused(Unauthenticated):
-    """The token lives, but the proof beside it does not count; ``client`` is the token's."""
+    """The token is valid, but its proof is not; ``client`` is the one that the token was issued to."""
 
     def __init__(self, refusal: InvalidProof | NonceNeeded, client: ClientSnapshot) -> None:
         super().__init__(refusal.description, code=refusal.code)
@@ -30,12 +30,12 @@ class ProofRefused(Unauthenticated):
 
 
 def fresh_nonce() -> str:
-    """The nonce of this moment, alike on every worker; nothing is stored for it (RFC 9449 section 8)."""
+    """Return the current nonce, the same on every worker; nothing is stored for it (RFC 9449 section 8)."""
     return _nonce_of(_slot())
 
 
 def is_demanded(client: ClientSnapshot) -> bool:
-    """Whether every token of the client must be bound to a key."""
+    """Return whether every token of the client must be bound to a key."""
     demanded: bool | None = client.derived.get("dpop")
     if demanded is None:
         demanded = client.derived["dpop"] = requires_dpop(client.document, client.organization.settings)
@@ -56,9 +56,9 @@ def key_of_request(
             words = "Every token of this client is bound to a key: send a DPoP proof."
             raise InvalidProof(words).with_cause("dpop_missing")
         return None
-    judged = dpop.judge(proof, method=method, url=url, now=clock.now())
-    _spend(client.organization.id, judged, needs_nonce=requires_dpop_nonce(client.document))
-    return judged.jkt
+    validated = dpop.validate_proof(proof, method=method, url=url, now=clock.now())
+    _spend(client.organization.id, validated, needs_nonce=requires_dpop_nonce(client.document))
+    return validated.jkt
 
 
 def require_holder(view: TokenSnapshot, presented: PresentedToken) -> None:
@@ -74,16 +74,16 @@ def require_holder(view: TokenSnapshot, presented: PresentedToken) -> None:
     if view.dpop_jkt is None:
         raise Unauthenticated("The access token is not bound to a key: present it as Bearer.")
     try:
-        judged = dpop.judge(
+        validated = dpop.validate_proof(
             presented.proof or "",
             method=presented.method,
             url=presented.url,
             now=clock.now(),
             access_token=presented.token,
         )
-        if not hmac.compare_digest(judged.jkt, view.dpop_jkt):
+        if not hmac.compare_digest(validated.jkt, view.dpop_jkt):
             raise Unauthenticated("The access token is bound to another key than the one of the proof.")
-        _spend(view.client.organization.id, judged, needs_nonce=requires_dpop_nonce(view.client.document))
+        _spend(view.client.organization.id, validated, needs_nonce=requires_dpop_nonce(view.client.document))
     except (InvalidProof, NonceNeeded) as refusal:
         raise ProofRefused(refusal, view.client) from None
 

@@ -1,7 +1,6 @@
-"""Dynamic client registration (RFC 7591) and its management (RFC 7592).
+"""Dynamic client registration (RFC 7591) and its management (RFC 7592), on the operations of every other client.
 
-An update does not replace the registration access token. If that response were lost, the client could never
-be changed again.
+A registration access token is not renewed by a change: were the answer lost, the client could never change again.
 """
 
 from __future__ import annotations
@@ -44,24 +43,31 @@ from app.rules.token_values import REGISTRATION_ACCESS, digest, new_token, parse
 from app.tenant_fence import ACROSS
 
 OFF, BY_TOKEN = "off", "initial_access_token"
-# Per network, where no token is required. One run of a conformance suite registers dozens of clients.
+# From one network where no token is asked for; one test run of a conformance suite registers dozens.
 NETWORK_LIMIT = Lockout(120, timedelta(hours=1), timedelta(minutes=1), timedelta(minutes=15))
 _LABEL = "the app itself"
-_READ_ONLY_FIELDS = (
+_BARRED = (
     "client_id_issued_at",
     "client_secret_expires_at",
     "registration_access_token",
     "registration_client_uri",
 )
-_SECRET_PERMISSIONS = frozenset({"clients:read", "credentials:read", "credentials:write"})
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrationPermit:
+    """Permission to register in the organization; ``token`` is the initial access token that it costs, if any."""
+
+    organization: OrganizationSnapshot
+    token: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A client as its registration management endpoint shows it.
+    """A client as its own management endpoint shows it.
 
-    ``secret`` is set in clear only if it was just created. ``secret_expires_at`` is its expiry, and
-    ``has_secret`` whether the client has one. ``access_token`` is the registration access token.
+    ``secret`` is set in clear text if it was generated just now; ``secret_expires_at`` is its expiry, and
+    ``has_secret`` whether there is a valid one. ``access_token`` is the registration access token.
     """
 
     client: ClientRecord
@@ -72,108 +78,44 @@ class Registration:
     secret_expires_at: datetime | None
 
 
-def register_dynamic_client(actor: Actor, sent: Mapping[str, Any], token: str | None) -> Registration:
-    """Register a client from its metadata, limited to what the organization allows (DC-2).
+def permit_registration(actor: Actor, sent: Mapping[str, Any], token: str | None) -> RegistrationPermit:
+    """Check that a stranger may register a client in the actor's organization (DC-2). Call it before a transaction.
 
-    ``actor`` is anonymous in the organization of the endpoint. ``token`` is the initial access token, if one
-    was sent. Raises Forbidden if registration is off, Unauthenticated without a required token, InvalidInput,
-    TooManyClients, TooManyRequests. Audit: ``client.registered``.
+    ``token`` is the initial access token that was sent, if any. Raises Forbidden if registration is off,
+    Unauthenticated without a token where one is needed, TooManyRequests.
     """
     organization = get_organization_by_id(actor.organization_id)
     mode = organization.settings["oauth"]["dynamic_registration"]["mode"]
     if mode == OFF or not organization.is_active:
         raise Forbidden("This organization does not let clients register themselves.", code="access_denied")
     if mode == BY_TOKEN:
-        # Checked first, so that an anonymous caller cannot make this server fetch a sector document.
+        # First, so that strangers cannot make this service fetch a sector document.
         require_usable_token(organization.id, token or "")
     else:
-        _enforce_rate_limit(actor)
+        _require_patience(actor)
+    fetch_sector_document(actor, sent)
+    return RegistrationPermit(organization, (token or "") if mode == BY_TOKEN else None)
+
+
+def fetch_sector_document(actor: Actor, sent: Mapping[str, Any]) -> None:
+    """Fetch the document of the metadata's sector identifier, before the transaction that needs it."""
     sector_documents.prefetch_sector_document(
         registrar_actor(actor, _LABEL), sent.get(sector_documents.FIELD)
     )
-    return _register(actor, organization, sent, (token or "") if mode == BY_TOKEN else None)
 
 
-@read
-def get_registration(actor: Actor, client_id: str, access_token: str | None) -> Registration:
-    """Return the client's registration.
-
-    Raises Unauthenticated for a wrong token and for an unknown client, and Forbidden unless client and
-    organization are active, as all functions of this endpoint do.
-    """
-    _authenticate(actor, client_id, access_token)
-    return _load_registration(actor, client_id, access_token or "")
-
-
-def replace_registration(
-    actor: Actor, client_id: str, access_token: str | None, sent: Mapping[str, Any]
+def register_dynamic_client(
+    actor: Actor, permit: RegistrationPermit, sent: Mapping[str, Any]
 ) -> Registration:
-    """Replace the client's metadata (RFC 7592 section 2.2). Creates a secret if the client now needs one.
+    """Register a client with the metadata that the organization allows, in the current transaction.
 
-    Raises Unauthenticated, InvalidInput, and Forbidden for a client that an administrator verified. Audit:
-    ``client.updated``.
+    Raises InvalidInput, NoRoom, Unauthenticated. Audit: ``client.registered``.
     """
-    registrar = _authenticate_in_transaction(actor, client_id, access_token)
-    sector_documents.prefetch_sector_document(registrar, sent.get(sector_documents.FIELD))
-    return _replace(actor, client_id, access_token, sent)
-
-
-@transaction
-def delete_registration(actor: Actor, client_id: str, access_token: str | None) -> None:
-    """Delete the client and everything it has. Raises Unauthenticated. Audit: ``client.deleted``."""
-    delete_client(_authenticate(actor, client_id, access_token), client_id)
-
-
-def registrar_actor(actor: Actor, label: str) -> Actor:
-    """Return the actor that registers a client for an anonymous caller.
-
-    It can write clients, but neither trust them nor add scopes.
-    """
-    return replace(actor, permissions=frozenset({"clients:write", "clients:read"}), label=label)
-
-
-@read
-def find_clients_to_check(limit: int) -> list[tuple[str, UUID]]:
-    """Return (organization id, client row id) of clients whose idle check is due, the longest due first."""
-    due = (
-        select(ClientRegistration.organization_id, ClientRegistration.id)
-        .where(ClientRegistration.idle_check_at < clock.now())
-        .order_by(ClientRegistration.idle_check_at)
-        .limit(limit)
-        .execution_options(**ACROSS)
-    )
-    return [(organization_id, row_id) for organization_id, row_id in db.session.execute(due)]
-
-
-@transaction
-def delete_client_if_idle(actor: Actor, row_id: UUID) -> bool:
-    """Delete the client if it was idle for its organization's ``idle_ttl_seconds``. Return whether it was.
-
-    A disabled client is not deleted, because it could otherwise register again. Audit: ``client.deleted``, by
-    ``actor``, the system in that organization.
-    """
-    organization_id = actor.organization_id
-    row = db.session.get(Client, (organization_id, row_id), populate_existing=True)
-    now = clock.now()
-    if row is not None and row.status == ACTIVE and _idle_expiry(row) <= now:
-        delete_client(actor, format_client_id(organization_id, row_id))
-        return True
-    count_changed(
-        update(ClientRegistration)
-        .where(ClientRegistration.organization_id == organization_id, ClientRegistration.id == row_id)
-        .values(idle_check_at=now + FIRST_IDLE_CHECK)
-    )
-    return False
-
-
-@transaction
-def _register(
-    actor: Actor, organization: OrganizationSnapshot, sent: Mapping[str, Any], token: str | None
-) -> Registration:
-    initial_token_id = None if token is None else spend_token(organization.id, token)
+    organization = permit.organization
+    spent = None if permit.token is None else spend_token(organization.id, permit.token)
     registrar = registrar_actor(actor, _LABEL)
     registered = register_client(
-        registrar, as_fields(sent, _offered_features(organization)), origin=ClientOrigin(DYNAMIC)
+        registrar, as_fields(sent, _offer(organization)), origin=ClientOrigin(DYNAMIC)
     )
     access_token = new_token(REGISTRATION_ACCESS, organization.id)
     db.session.add(
@@ -181,7 +123,7 @@ def _register(
             organization_id=organization.id,
             id=registered.client.id,
             access_digest=digest(access_token),
-            registration_token_id=initial_token_id,
+            registration_token_id=spent,
             idle_check_at=clock.now() + FIRST_IDLE_CHECK,
         )
     )
@@ -197,30 +139,64 @@ def _register(
 
 
 @read
-def _authenticate_in_transaction(actor: Actor, client_id: str, access_token: str | None) -> Actor:
-    return _authenticate(actor, client_id, access_token)
+def authenticate_registrar(actor: Actor, client_id: str, access_token: str | None) -> Actor:
+    """Return the actor that may manage the client's registration.
+
+    Raises Unauthenticated, alike for a wrong token and an unknown client, and Forbidden while client or organization
+    is not active.
+    """
+    return _authenticated(actor, client_id, access_token)
+
+
+@read
+def get_registration(actor: Actor, client_id: str, access_token: str) -> Registration:
+    """Return the client's own registration."""
+    return _told(actor, client_id, access_token)
+
+
+def require_own_change(client_id: str, sent: Mapping[str, Any]) -> None:
+    """Raise InvalidInput unless a change names its own client and nothing that the service sets."""
+    if sent.get("client_id") != client_id:
+        raise InvalidInput("Send the client_id of this client.", field="client_id", code="other_client")
+    for name in _BARRED:
+        if name in sent:
+            raise InvalidInput("This is set by the service and cannot be sent.", field=name, code="read_only")
 
 
 @transaction
-def _replace(actor: Actor, client_id: str, access_token: str | None, sent: Mapping[str, Any]) -> Registration:
-    registrar = _authenticate(actor, client_id, access_token)
-    _require_own_client_id(client_id, sent)
+def replace_registration(
+    actor: Actor, client_id: str, access_token: str, sent: Mapping[str, Any]
+) -> Registration:
+    """Replace the client's metadata as a whole (RFC 7592 section 2.2); generate a secret if it now needs one.
+
+    Raises InvalidInput, and Forbidden for a client that an administrator trusted. Audit: ``client.updated``.
+    """
     organization = get_organization_by_id(actor.organization_id)
-    fields = replacing(as_fields(sent, _offered_features(organization)))
-    update_client(registrar, client_id, fields)
-    registration = _load_registration(actor, client_id, access_token or "")
-    if registration.client.uses_secret and not registration.has_secret:
-        created = create_credential(replace(registrar, permissions=_SECRET_PERMISSIONS), client_id)
+    fields = replacing(as_fields(sent, _offer(organization)))
+    update_client(actor, client_id, fields)
+    told = _told(actor, client_id, access_token)
+    if told.client.uses_secret and not told.has_secret:
+        made = create_credential(replace(actor, permissions=_MAY_ADD_SECRET), client_id)
         return replace(
-            registration,
-            secret=created.secret,
-            has_secret=True,
-            secret_expires_at=created.credential.expires_at,
+            told, secret=made.secret, has_secret=True, secret_expires_at=made.credential.expires_at
         )
-    return registration
+    return told
 
 
-def _enforce_rate_limit(actor: Actor) -> None:
+def delete_registration(actor: Actor, client_id: str) -> None:
+    """Delete the client with everything that belongs to it. Audit: ``client.deleted``."""
+    delete_client(actor, client_id)
+
+
+def registrar_actor(actor: Actor, label: str) -> Actor:
+    """Who registers on a stranger's behalf: may write clients, and neither trust them nor add to the registry."""
+    return replace(actor, permissions=frozenset({"clients:write", "clients:read"}), label=label)
+
+
+_MAY_ADD_SECRET = frozenset({"clients:read", "credentials:read", "credentials:write"})
+
+
+def _require_patience(actor: Actor) -> None:
     limits = network_limits(NETWORK_LIMIT, actor.ip_address, "dynamic registration")
     rate_limits.require_attempt_allowed(
         actor.organization_id,
@@ -229,14 +205,14 @@ def _enforce_rate_limit(actor: Actor) -> None:
     )
 
 
-def _authenticate(actor: Actor, client_id: str, access_token: str | None) -> Actor:
+def _authenticated(actor: Actor, client_id: str, access_token: str | None) -> Actor:
     parsed, named = parse_token(access_token or ""), parse_client_id(client_id)
-    organization_id = actor.organization_id
+    here = actor.organization_id
     if (
         parsed is not None
         and named is not None
         and parsed.kind == REGISTRATION_ACCESS
-        and parsed.organization_id == named[0] == organization_id
+        and parsed.organization_id == named[0] == here
     ):
         row = db.session.execute(
             select(ClientRegistration.access_digest, Client.status, Client.document)
@@ -245,28 +221,20 @@ def _authenticate(actor: Actor, client_id: str, access_token: str | None) -> Act
                 (Client.organization_id == ClientRegistration.organization_id)
                 & (Client.id == ClientRegistration.id),
             )
-            .where(ClientRegistration.organization_id == organization_id, ClientRegistration.id == named[1])
+            .where(ClientRegistration.organization_id == here, ClientRegistration.id == named[1])
         ).first()
         if row is not None and hmac.compare_digest(row.access_digest or b"", digest(access_token or "")):
-            # A disabled or blocked client must not remove evidence or prepare for being enabled again.
-            is_disabled = row.status != ACTIVE or row.document.get("approval") == BLOCKED
-            if is_disabled or not get_organization_by_id(organization_id).is_active:
+            # Whoever is put to rest does not clear the traces, nor get ready for the day it is woken.
+            is_barred = row.status != ACTIVE or row.document.get("approval") == BLOCKED
+            if is_barred or not get_organization_by_id(here).is_active:
                 raise Forbidden(
-                    "This client or its organization was disabled or blocked.", code="access_denied"
+                    "This client was disabled or blocked, or its organization was.", code="access_denied"
                 )
             return registrar_actor(actor, _LABEL)
-    raise Unauthenticated("This is not the registration access token of this client.")
+    raise Unauthenticated("This is not the registration access token of that client.")
 
 
-def _require_own_client_id(client_id: str, sent: Mapping[str, Any]) -> None:
-    if sent.get("client_id") != client_id:
-        raise InvalidInput("Send the client_id of this client.", field="client_id", code="other_client")
-    for name in _READ_ONLY_FIELDS:
-        if name in sent:
-            raise InvalidInput("This is set by the service and cannot be sent.", field=name, code="read_only")
-
-
-def _load_registration(actor: Actor, client_id: str, access_token: str) -> Registration:
+def _told(actor: Actor, client_id: str, access_token: str) -> Registration:
     client = get_client(registrar_actor(actor, _LABEL), client_id)
     secret = db.session.execute(
         select(Credential.id, Credential.expires_at)
@@ -285,16 +253,50 @@ def _load_registration(actor: Actor, client_id: str, access_token: str) -> Regis
     )
 
 
-def _offered_features(organization: OrganizationSnapshot) -> Offer:
+def _offer(organization: OrganizationSnapshot) -> Offer:
     known = scopes.list_scopes(Actor.system(organization.id))
     return Offer.of(organization.settings, tuple(scope.name for scope in known))
 
 
-def _idle_expiry(row: Client) -> datetime:
+@read
+def find_clients_to_check(limit: int) -> list[tuple[str, UUID]]:
+    """(organization, client row) of those whose time has come, the longest due first."""
+    due = (
+        select(ClientRegistration.organization_id, ClientRegistration.id)
+        .where(ClientRegistration.idle_check_at < clock.now())
+        .order_by(ClientRegistration.idle_check_at)
+        .limit(limit)
+        .execution_options(**ACROSS)
+    )
+    return [(organization_id, row_id) for organization_id, row_id in db.session.execute(due)]
+
+
+@transaction
+def delete_client_if_idle(actor: Actor, row_id: UUID) -> bool:
+    """Whether the client was idle for its organization's ``idle_ttl_seconds`` and is gone now.
+
+    One that was disabled stays: whoever disabled it does not want it to come back. Audit: ``client.deleted``, by
+    ``actor``, the service itself in that organization.
+    """
+    here = actor.organization_id
+    row = db.session.get(Client, (here, row_id), populate_existing=True)
+    now = clock.now()
+    if row is not None and row.status == ACTIVE and _ends_at(row) <= now:
+        delete_client(actor, format_client_id(here, row_id))
+        return True
+    count_changed(
+        update(ClientRegistration)
+        .where(ClientRegistration.organization_id == here, ClientRegistration.id == row_id)
+        .values(idle_check_at=now + FIRST_IDLE_CHECK)
+    )
+    return False
+
+
+def _ends_at(row: Client) -> datetime:
     try:
         settings = get_organization_by_id(row.organization_id).settings
     except NotFound:
-        # A deleted organization is purged or restored as a whole.
+        # A deleted organization ends as a whole, or comes back as it was.
         return datetime.max.replace(tzinfo=row.created_at.tzinfo)
     seconds: int = settings["oauth"]["dynamic_registration"]["idle_ttl_seconds"]
     return (row.last_used_at or row.created_at) + timedelta(seconds=seconds)

@@ -1,8 +1,8 @@
 """Look up organizations and clients as cached, immutable snapshots.
 
-A snapshot is used until anything in its organization changes, and ``cache_invalidation`` notifies every worker process of
-such a change. A revoked secret or a changed setting therefore takes effect everywhere at once, while most requests
-need no database query at all.
+A snapshot is used until anything in its organization changes. ``cache_invalidation`` notifies every worker
+process of such a change, so a revoked secret or a changed setting takes effect everywhere at once, while most
+requests need no database query at all.
 """
 
 from __future__ import annotations

@@ -24,20 +24,12 @@ from app.models.organization import Organization
 from app.models.token import AccessToken
 from app.models.user import User
 from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
-from app.operations.directory.users import get_user
-from app.operations.grants import logout, signing_keys
+from app.operations.grants import logout
 from app.operations.store import audit, clock, keyring
-from app.operations.store.transactions import current_unit_of_work
-from app.operations.tokens import access_tokens, id_tokens
-from app.operations.tokens.access_tokens import TokenAnswer
-from app.operations.tokens.id_tokens import subject_of
 from app.rules.actor import Actor
-from app.rules.authorization.claims_parameter import ID_TOKEN, names_for
 from app.rules.authorization.consents import FIRST_PARTY, asks_people, longest_life
-from app.rules.clients.client_requirements import signing_algorithm_for
 from app.rules.identifiers import new_id, public_id
 from app.rules.token_values import digest, new_refresh_token
-from app.rules.tokens.claims import claims_for
 
 CONSENT_OF_GRANT = and_(
     Consent.organization_id == Grant.organization_id,
@@ -49,7 +41,6 @@ MAX_ACCESS_TOKEN_LIFETIME = timedelta(days=1)
 # The limit per user and client. One more grant revokes the oldest, so that the table stays bounded.
 MAX_ACTIVE_GRANTS = 100
 _INSERT = CompiledQuery(insert_into(Grant))
-_INSERT_TOKEN = CompiledQuery(insert_into(AccessToken))
 _LOG = CompiledQuery(insert_into(Revocation))
 # Ids are ordered by time, so this returns the oldest grants beyond the limit.
 _SURPLUS = CompiledQuery(
@@ -103,24 +94,23 @@ class NewGrant:
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedTokens:
-    """Tokens that are generated and signed, and the access token's row to store."""
+class ClaimedGrant:
+    """A grant whose code this transaction has claimed.
 
-    row: dict[str, Any]
-    answer: TokenAnswer
+    ``is_stored`` means that an earlier attempt of the same transaction was committed after all.
+    """
+
+    new: NewGrant
+    is_stored: bool = False
 
 
-def create_grant(actor: Actor, authenticated: AuthenticatedClient, grant: NewGrant) -> TokenAnswer:
-    """Store a grant and issue its first tokens, in the current transaction. Audit: ``grant.created``."""
+def store_grant(
+    actor: Actor, authenticated: AuthenticatedClient, grant: NewGrant, refresh_token: str | None
+) -> None:
+    """Store a grant with its first refresh token, in the current transaction. Audit: ``grant.created``."""
     client = authenticated.client
     now = clock.now()
     settings = client.organization.settings["oauth"]["refresh_token"]
-    refresh_token = None
-    if issues_refresh_token(client, grant.scopes):
-        refresh_token = current_unit_of_work().stable_value(
-            "refresh_token", lambda: generate_refresh_token(client, grant.id)
-        )
-    prepared = prepare_tokens(authenticated, grant, grant.scopes, refresh_token)
     expires_at = now + (
         timedelta(seconds=settings["ttl_seconds"]) if refresh_token else MAX_ACCESS_TOKEN_LIFETIME
     )
@@ -150,7 +140,6 @@ def create_grant(actor: Actor, authenticated: AuthenticatedClient, grant: NewGra
         generation=0,
         refresh_digest=digest(refresh_token) if refresh_token else None,
     )
-    store_access_token(authenticated, grant, prepared)
     if grant.session_id is not None and "openid" in grant.scopes:
         logout.add_listener(client, grant.session_id, grant.user_id)
     _revoke_oldest(actor, client, grant.user_id)
@@ -161,7 +150,6 @@ def create_grant(actor: Actor, authenticated: AuthenticatedClient, grant: NewGra
         target_id=public_id("grt", grant.id),
         after={"user": public_id("usr", grant.user_id), "scopes": list(grant.scopes)},
     )
-    return prepared.answer
 
 
 def revoke_grant_by_id(actor: Actor, grant_id: UUID, *, reason: str) -> bool:
@@ -177,82 +165,6 @@ def revoke_grant_by_id(actor: Actor, grant_id: UUID, *, reason: str) -> bool:
         return False
     log_revocation(actor.organization_id, "grant", grant_id.bytes)
     return True
-
-
-def prepare_tokens(
-    authenticated: AuthenticatedClient, grant: NewGrant, scopes: tuple[str, ...], refresh_token: str | None
-) -> PreparedTokens:
-    """Generate an access token, and an ID token if ``openid`` is granted, without storing them.
-
-    Everything is signed before the statement that redeems the code, so that a failing key does not use up the
-    code (CD-5).
-    """
-    client = authenticated.client
-    subject = subject_of(client, grant.user_id)
-
-    def generate() -> PreparedTokens:
-        now = clock.now()
-        access_token = access_tokens.make(
-            client,
-            scopes,
-            now=now,
-            subject=subject,
-            resources=access_tokens.chosen(client, grant.scopes, grant.resources, grant.requested_resources),
-            auth_time=grant.auth_time,
-            acr=grant.acr,
-            dpop_jkt=authenticated.dpop_jkt,
-            ends_by=grant.expires_at,
-        )
-        id_token = None
-        if "openid" in scopes:
-            facts = id_tokens.Facts(
-                subject=subject,
-                auth_time=grant.auth_time,
-                amr=grant.amr,
-                nonce=grant.nonce,
-                session_id=grant.session_id,
-                acr=grant.acr,
-                asked=_requested_id_token_claims(client, grant),
-            )
-            id_token = id_tokens.sign_id_token(client, facts, access_token=access_token.value, now=now)
-        return PreparedTokens(
-            access_token.row,
-            TokenAnswer(
-                access_token.value,
-                access_token.expires_in,
-                access_token.row["scope"],
-                refresh_token,
-                id_token,
-                access_token.token_type,
-            ),
-        )
-
-    return current_unit_of_work().stable_value("tokens", generate)
-
-
-def store_access_token(authenticated: AuthenticatedClient, grant: NewGrant, prepared: PreparedTokens) -> None:
-    """Insert the access token's row, with its grant and the secret that authenticated the client."""
-    _INSERT_TOKEN.write(
-        organization_id=authenticated.client.organization.id,
-        client_id=authenticated.client.id,
-        grant_id=grant.id,
-        credential_id=authenticated.credential_id,
-        **prepared.row,
-    )
-
-
-def ensure_signing_keys(client: ClientSnapshot) -> None:
-    """Create the signing keys for the client's tokens if they are missing.
-
-    Call this before a transaction, because generating an RSA key takes a second.
-    """
-    organization = client.organization
-    if "openid" in client.document["scopes"]:
-        signing_keys.get_active_key(organization, id_tokens.algorithm_of(client))
-    if access_tokens.may_be_jwt(client):
-        signing_keys.get_active_key(
-            organization, signing_algorithm_for(client.document, organization.settings)
-        )
 
 
 def issues_refresh_token(client: ClientSnapshot, scopes: tuple[str, ...]) -> bool:
@@ -426,9 +338,3 @@ def _revoke_oldest(actor: Actor, client: ClientSnapshot, user_id: UUID) -> None:
     )
     for (grant_id,) in surplus:
         revoke_grant_by_id(actor, grant_id, reason="too_many_grants")
-
-
-def _requested_id_token_claims(client: ClientSnapshot, grant: NewGrant) -> dict[str, Any]:
-    """Return the user claims that the ``claims`` parameter requests for the ID token (OIDC Core 5.5)."""
-    asked = names_for(grant.claims, ID_TOKEN)
-    return claims_for(get_user(client.organization.id, grant.user_id).claims, (), asked) if asked else {}

@@ -184,7 +184,7 @@ def _create_traffic(organization: OrganizationSnapshot, users: list[DemoUser], c
             answer = _authorize(organization, user, client_id)
             if answer.refresh_token is not None and client_id != calendar:
                 refresh(
-                    _authenticate(client_id), answer.refresh_token, (), address="203.0.113.9", request_id=None
+                    _authenticate(client_id), answer.refresh_token, address="203.0.113.9", request_id=None
                 )
     sign_in(organization.id, users[0].email, "not the password", ip_address="198.51.100.4")
     reports_client = _authenticate(reports)
@@ -225,10 +225,12 @@ def _allow(actor: Actor, authenticated: AuthenticatedClient, parameters: Authori
         raise RuntimeError("only a user can give consent")
     if client.trust != "first_party":
         consents.remember(actor, client, actor.user_id, parameters.scopes)
-    return codes.add_code(
+    code = codes.new_code(client.organization)
+    codes.add_code(
         actor,
         client,
         parameters,
+        code,
         scopes=parameters.scopes,
         user_id=actor.user_id,
         session_id=None,
@@ -236,6 +238,7 @@ def _allow(actor: Actor, authenticated: AuthenticatedClient, parameters: Authori
         amr="pwd",
         acr=None,
     )
+    return code
 
 
 def _authenticate(client_id: str) -> AuthenticatedClient:

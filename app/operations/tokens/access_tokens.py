@@ -234,7 +234,7 @@ def _signed(
 
 @dataclass(frozen=True, slots=True)
 class TokenAnswer:
-    """What the token endpoint answers (RFC 6749 section 5.1); ``expires_in`` in seconds."""
+    """A successful token response (RFC 6749 section 5.1); ``expires_in`` is in seconds."""
 
     access_token: str
     expires_in: int
@@ -243,8 +243,13 @@ class TokenAnswer:
     id_token: str | None = None
     token_type: str = BEARER
 
+    @classmethod
+    def of(cls, made: MadeToken, refresh_token: str | None = None) -> TokenAnswer:
+        """Return the response for a prepared access token."""
+        return cls(made.value, made.expires_in, made.row["scope"], refresh_token, token_type=made.token_type)
+
     def as_document(self) -> dict[str, Any]:
-        """The JSON object of the answer; ``scope`` holds at least one name, or is left out (RFC 6749 section 3.3)."""
+        """Return the JSON object; an empty ``scope`` is left out (RFC 6749 section 3.3)."""
         document = {
             "access_token": self.access_token,
             "token_type": self.token_type,

@@ -1,4 +1,4 @@
-"""What a user's token tells of the user."""
+"""ID tokens (OpenID Connect Core section 2)."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from app.operations.clients import dpop_proofs
-from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
+from app.operations.directory.lookups import ClientSnapshot
 from app.operations.directory.users import get_user
 from app.operations.grants import signing_keys
+from app.operations.grants.token_snapshots import TokenSnapshot
 from app.operations.store import keyring
 from app.operations.tokens import tokens
 from app.rules.authorization.claims_parameter import USERINFO, names_for
 from app.rules.clients.client_requirements import signing_algorithm_for
 from app.rules.clients.redirect_uris import PAIRWISE, find_sector
-from app.rules.errors import Forbidden, Unauthenticated
+from app.rules.errors import Unauthenticated
 from app.rules.identifiers import encode_uuid, public_id
 from app.rules.tokens.claims import claims_for, left_half_hash
-from app.rules.tokens.protected_resources import PresentedToken
 
 
 def subject_of(client: ClientSnapshot, user_id: UUID) -> str:
@@ -90,40 +89,29 @@ def sign_id_token(client: ClientSnapshot, facts: Facts, *, access_token: str, no
     return signing_keys.sign_jwt(client.organization, algorithm, claims, token_type="JWT")  # noqa: S106 - a header, no password
 
 
-@dataclass(frozen=True, slots=True)
-class ReleasedClaims:
-    """The claims, and the client they were released to; ``signed`` is the same as a JWT, for clients that want it."""
-
-    claims: dict[str, Any]
-    client: AuthenticatedClient
-    signed: str | None
+def find_user_token(token: str, *, organization_id: str | None) -> TokenSnapshot | None:
+    """Return the valid access token of a user; ``organization_id`` narrows it to one organization."""
+    view = tokens.find_token(token, organization_id=organization_id)
+    return None if view is None or view.user_id is None else view
 
 
-def claims_of(presented: PresentedToken, *, organization_id: str | None) -> ReleasedClaims:
-    """The claims of the token's user that its scopes release (OIDC Core 5.4) or that were asked for by name (5.5).
+def claims_of(view: TokenSnapshot) -> dict[str, Any]:
+    """Return the user's claims that the token's scopes release (OIDC Core 5.4) or that were requested by name (5.5).
 
-    Raises Unauthenticated for a token that is dead, of another organization than the path's, or meant for
-    somebody else, or presented otherwise than it is bound; ProofRefused when the DPoP proof beside it does not count;
-    Forbidden when ``openid`` is not among its scopes.
+    Raises Unauthenticated for a token that is meant for another resource.
     """
-    view = tokens.find_token(presented.token, organization_id=organization_id)
-    if view is None or view.user_id is None:
-        raise Unauthenticated("The access token is invalid, ended or revoked.")
-    dpop_proofs.require_holder(view, presented)
     organization = view.client.organization
-    if "openid" not in view.scopes:
-        raise Forbidden("This needs the scope openid.", permission="openid")
-    if organization.issuer not in view.audience:
-        raise Unauthenticated("The access token is meant for somebody else.")
+    if organization.issuer not in view.audience or view.user_id is None:
+        raise Unauthenticated("The access token is meant for another resource.")
     user = get_user(organization.id, view.user_id)
     claims = claims_for(user.claims, view.scopes, names_for(view.claims, USERINFO))
-    # Last, so that nothing overwrites it: the client's own name for the user, as in its ID tokens.
+    # Last, so that nothing overwrites it: the subject as in the client's ID tokens.
     claims["sub"] = subject_of(view.client, view.user_id)
-    return ReleasedClaims(claims, AuthenticatedClient(view.client, None), _signed(view.client, claims))
+    return claims
 
 
-def _signed(client: ClientSnapshot, claims: Mapping[str, Any]) -> str | None:
-    """OIDC Core 5.3.2: with ``iss`` and ``aud``; no type of its own is registered for it."""
+def sign(client: ClientSnapshot, claims: Mapping[str, Any]) -> str | None:
+    """Return the claims as a JWT if the client registered an algorithm for them (OIDC Core 5.3.2), else None."""
     chosen = client.document.get("userinfo_signed_response_alg")
     if chosen is None:
         return None

@@ -15,13 +15,13 @@ from app.fast_path.compiled_query import CompiledQuery
 from app.models import user as user_model
 from app.models.grant import Consent, Grant
 from app.models.user import User
-from app.operations.clients import dpop_proofs
 from app.operations.clients.resources import get_resource
 from app.operations.directory.lookups import ClientSnapshot, OrganizationSnapshot, get_organization_by_id
 from app.operations.directory.permissions import get_user_permissions
 from app.operations.directory.snapshots import is_before_cutoff
 from app.operations.grants import signing_keys
 from app.operations.grants.grants import CONSENT_OF_GRANT
+from app.operations.grants.token_snapshots import TokenSnapshot
 from app.operations.store import clock, keyring
 from app.operations.store.transactions import read
 from app.operations.tokens import tokens
@@ -34,21 +34,20 @@ from app.rules.clients import dpop
 from app.rules.clients.client_requirements import signing_algorithm_for
 from app.rules.directory.permissions import ALL_PERMISSIONS, PERMISSIONS, ROOT_ONLY, intersect_permissions
 from app.rules.identifiers import public_id
-from app.rules.oauth_errors import InvalidClient
 from app.rules.organizations.settings_effects import refresh_token_expiry
 from app.rules.sign_in.second_factors import AMR_MFA
 from app.rules.token_values import REFRESH_TOKEN, ParsedToken, digest, has_valid_tag, parse_token
-from app.rules.tokens.protected_resources import PresentedToken, challenge_of, metadata_address, metadata_of
+from app.rules.tokens.protected_resources import challenge_of, metadata_address, metadata_of
 
 SIGNED_TYPE = "token-introspection+jwt"
 
 
 @dataclass(frozen=True, slots=True)
 class ActiveToken:
-    """A living token as an introspecting client is told of it."""
+    """A valid token as the introspection response describes it; ``client`` is the one that it was issued to."""
 
     is_access_token: bool
-    client_id: str
+    client: ClientSnapshot
     subject: str
     username: str | None
     scopes: tuple[str, ...]
@@ -88,25 +87,25 @@ _FIND_FAMILY = CompiledQuery(
 )
 
 
-def introspect(caller: ClientSnapshot, token: str) -> ActiveToken | None:
-    """The token if it lives and the caller may know: its own, or one meant for a resource that it is (IT-1).
+def may_see(caller: ClientSnapshot, token: ActiveToken) -> bool:
+    """Return whether the token was issued to the caller, or is meant for a resource that it is (IT-1)."""
+    if token.client is caller:
+        return True
+    resources = caller.document.get("resources", ())
+    return token.is_access_token and any(resource in resources for resource in token.audience)
 
-    Raises InvalidClient for a public client, which anybody could be.
-    """
-    if caller.is_public:
-        raise InvalidClient().with_cause(
-            "auth_method_mismatch", received="none", expected="a secret or an assertion"
-        )
+
+def find_active(caller: ClientSnapshot, token: str) -> ActiveToken | None:
+    """Return the token of the caller's organization if it is valid; ``may_see`` says whether the caller may know."""
     parsed = parse_token(token)
     if parsed is not None and parsed.kind == REFRESH_TOKEN:
         return _refresh_token(caller, token, parsed)
-    view = tokens.introspect(caller, token)
+    view = tokens.find_for_introspection(caller, token)
     if view is None:
         return None
-    client_id = view.client.client_id
     return ActiveToken(
         is_access_token=True,
-        client_id=client_id,
+        client=view.client,
         subject=subject_of(view.client, view.user_id) if view.user_id is not None else view.origin.client_id,
         username=view.user_email,
         scopes=view.scopes,
@@ -171,7 +170,7 @@ def _refresh_token(caller: ClientSnapshot, token: str, parsed: ParsedToken) -> A
         return None
     return ActiveToken(
         is_access_token=False,
-        client_id=caller.client_id,
+        client=caller,
         subject=subject_of(caller, user_id),
         username=email,
         scopes=tuple(scope.split()),
@@ -220,20 +219,18 @@ def management_metadata_address() -> str:
     return metadata_address(management_audience()) or ""
 
 
-def find_token_actor(
-    presented: PresentedToken, *, address: str | None, request_id: str | None, is_proven: bool = False
-) -> tuple[Actor, OrganizationSnapshot] | None:
-    """Who acts by the token, in its organization; None when it is not alive or meant for somebody else (TK-6).
+def find_management_token(token: str) -> TokenSnapshot | None:
+    """Return the valid access token if it was issued for the management API (TK-6)."""
+    return tokens.find_bearer(token, management_audience())
 
-    Raises Unauthenticated and ProofRefused unless it is presented as it is bound (DC-6). ``is_proven`` when that was
-    found in the same request already: a proof counts once.
-    The actor of a user's token has no ``session_id``: a token is no browser's sign-in.
+
+def actor_of_token(
+    view: TokenSnapshot, *, address: str | None, request_id: str | None
+) -> tuple[Actor, OrganizationSnapshot]:
+    """Return the actor that a management token makes, and its organization.
+
+    The actor of a user's token has no ``session_id``: a token is not the session of a browser.
     """
-    view = tokens.find_bearer(presented.token, management_audience())
-    if view is None:
-        return None
-    if not is_proven:
-        dpop_proofs.require_holder(view, presented)
     client = view.client
     organization = client.organization
     granted = frozenset(view.scopes) & frozenset(client.document["scopes"]) & ALL_PERMISSIONS

@@ -28,7 +28,6 @@ from app.operations.store.outbox import DeliveryRejected, Message
 from app.operations.store.outgoing_http import OutgoingRequestFailed
 from app.operations.tokens import id_tokens
 from app.operations.tokens.id_tokens import subject_of
-from app.rules.clients.redirect_uris import add_query_parameters
 from app.rules.errors import NotFound, TooManyRequests
 from app.rules.identifiers import parse_client_id, parse_public_id, public_id
 from app.rules.tokens.claims import unverified_claim
@@ -105,15 +104,11 @@ _ROOT = "root"
 
 @dataclass(frozen=True, slots=True)
 class LogoutRequest:
-    """What a client asked for. ``client`` is who the request says it is; only ``hint`` proves it.
-
-    ``redirect_to`` is where the browser may go afterwards, with ``state``; None when it stays here.
-    """
+    """A client's logout request. ``client`` is the one that it names; only ``hint`` proves that."""
 
     organization: OrganizationSnapshot
     client: ClientSnapshot | None
     hint: HintedSignIn | None
-    redirect_to: str | None
 
     def may_end_at_once(self, user_id: UUID) -> bool:
         """Whether the sign-in of this user may end without a question: the client was told of it (CF-4)."""
@@ -127,9 +122,8 @@ def read_logout_request(
 ) -> LogoutRequest | None:
     """The request, or None when nothing in it tells which organization it is about.
 
-    With ``organization_id`` it is about that one, and only its clients count (MX-3). Nothing that is wrong stops the
-    logout: a hint that proves nothing means a question, and a ``post_logout_redirect_uri`` that the client did not
-    register, or that comes without a good hint, is not followed (OR-4).
+    With ``organization_id`` it is about that one, and only its clients count (MX-3). Nothing that is wrong prevents
+    the logout: without a valid hint the user is asked first.
     """
     organization = _organization(sent, organization_id)
     if organization is None or not organization.is_active:
@@ -141,7 +135,7 @@ def read_logout_request(
     client = _client(organization, hint.client_id if hint is not None else named)
     if client is None:
         hint = None
-    return LogoutRequest(organization, client, hint, _redirect(sent, client) if hint is not None else None)
+    return LogoutRequest(organization, client, hint)
 
 
 def _organization(sent: Mapping[str, str], organization_id: str | None) -> OrganizationSnapshot | None:
@@ -171,13 +165,6 @@ def _client(organization: OrganizationSnapshot, client_id: str | None) -> Client
     except TooManyRequests:
         return None
     return client if client is not None and client.is_active else None
-
-
-def _redirect(sent: Mapping[str, str], client: ClientSnapshot | None) -> str | None:
-    wanted = sent.get("post_logout_redirect_uri")
-    if client is None or wanted is None or wanted not in client.document["post_logout_redirect_uris"]:
-        return None
-    return add_query_parameters(wanted, {"state": sent.get("state")})
 
 
 EVENT = "http://schemas.openid.net/event/backchannel-logout"

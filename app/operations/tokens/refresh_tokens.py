@@ -1,10 +1,10 @@
-"""Refresh tokens: rotated by one compare-and-set of the grant row (RFC 9700 section 4.14.2, scale.md rule 2)."""
+"""Refresh tokens, rotated by one compare-and-set of the grant's row (RFC 9700 section 4.14.2)."""
 
 from __future__ import annotations
 
 import hmac
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -22,6 +22,7 @@ from app.operations.grants.grants import CONSENT_OF_GRANT
 from app.operations.mail.notices import notify_user
 from app.operations.store import audit, clock, keyring
 from app.operations.store.transactions import current_unit_of_work, transaction, verify_commit_with
+from app.operations.tokens import issuance
 from app.operations.tokens.access_tokens import TokenAnswer
 from app.rules import sealing
 from app.rules.actor import Actor
@@ -44,7 +45,7 @@ _FIND = CompiledQuery(
     .outerjoin(Consent, CONSENT_OF_GRANT)
     .where(Grant.organization_id == bindparam("organization_id"), Grant.id == bindparam("grant_id"))
 )
-# The compare-and-set: of all that read the same refresh token, one finds it still current.
+# The compare-and-set: of all requests with the same refresh token, only one finds it current.
 _CURRENT = update(Grant).where(
     Grant.organization_id == bindparam("of_organization"),
     Grant.id == bindparam("of_grant"),
@@ -67,58 +68,146 @@ _ROTATE = CompiledQuery(
 
 @dataclass(frozen=True, slots=True)
 class Reused:
-    """A refresh token came again after its successor was used, or too late: its family is revoked (RF-4)."""
+    """A refresh token was used after its successor, or too late, so its grant was revoked (RF-4)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshCredential:
+    """A refresh token that may be used. ``scopes`` are those that the client still has of the grant's.
+
+    ``earlier_answer`` is set for a repeated request within the grace period: it receives that response again (RF-3).
+    """
+
+    row: Any
+    grant: grants.NewGrant
+    scopes: tuple[str, ...]
+    presented: str
+    earlier_answer: TokenAnswer | None = None
+
+
+class RefreshedMeanwhile(Exception):
+    """A concurrent request refreshed the grant first: roll back and decide again by what it stored."""
 
 
 def refresh(
-    authenticated: AuthenticatedClient,
-    refresh_token: str,
-    scopes: tuple[str, ...],
-    resources: tuple[str, ...] = (),
-    *,
-    address: str | None,
-    request_id: str | None,
+    authenticated: AuthenticatedClient, refresh_token: str, *, address: str | None, request_id: str | None
 ) -> TokenAnswer | Reused:
-    """The next tokens of the grant; ``scopes`` narrow it, and none means all of it (RFC 6749 section 6).
+    """Refresh a grant in one transaction without an HTTP request around it.
 
-    ``resources`` are those of the grant's that the access token is for, all of them when there are none (RFC 8707).
-
-    A repeated request within the grace time gets the same answer, until its successor is first used (RF-3).
-    Raises InvalidGrant, InvalidScope, InvalidTarget. Audit: ``refresh_token.reused``.
+    The token endpoint runs the same steps through its grant. Raises what they raise, also RefreshedMeanwhile.
     """
-    grants.ensure_signing_keys(authenticated.client)
-    return _refresh(authenticated, refresh_token, scopes, resources, address, request_id)
+    issuance.ensure_signing_keys(authenticated.client)
+    actor = grants.client_actor(authenticated.client, address, request_id)
+    return _refresh(actor, authenticated, refresh_token)
 
 
 @transaction
-def _refresh(
+def _refresh(actor: Actor, authenticated: AuthenticatedClient, refresh_token: str) -> TokenAnswer | Reused:
+    found = find_refresh_token(actor, authenticated, refresh_token, (), ())
+    if isinstance(found, Reused):
+        return found
+    if found.earlier_answer is not None:
+        return found.earlier_answer
+    prepared = prepare_refresh(authenticated, found, found.scopes)
+    rotate(authenticated, found, prepared)
+    return prepared.answer
+
+
+def find_refresh_token(
+    actor: Actor,
     authenticated: AuthenticatedClient,
     refresh_token: str,
     scopes: tuple[str, ...],
     resources: tuple[str, ...],
-    address: str | None,
-    request_id: str | None,
-) -> TokenAnswer | Reused:
+) -> RefreshCredential | Reused:
+    """Return the client's valid refresh token, or revoke its grant on reuse; commit the transaction in both cases.
+
+    ``scopes`` are those that the client requests (none means all, RFC 6749 section 6), ``resources`` those of the
+    grant's that the access token is for (RFC 8707). Raises InvalidGrant, InvalidScope.
+    Audit: ``refresh_token.reused``.
+    """
     client = authenticated.client
-    actor = grants.client_actor(client, address, request_id)
     row = _find(authenticated, refresh_token)
-    if hmac.compare_digest(digest(refresh_token), row.refresh_digest):
-        # What was taken from the client since the user allowed it is not handed out any more.
-        allowed = restrict_scopes(row.scope.split(), client.document["scopes"])
-        if not is_subset(scopes, allowed):
-            raise InvalidScope("The scope may only narrow what the user allowed.").with_cause(
-                "scope_not_allowed", received=" ".join(disallowed_scopes(scopes, allowed)), expected=allowed
-            )
-        if not allowed:
-            raise InvalidGrant().with_cause(
-                "grant_ended", received="none of the scopes is the client's any more"
-            )
-        answer = _advance(authenticated, row, refresh_token, scopes or allowed, resources)
-        if answer is not None:
-            return answer
-        # Somebody was faster; under READ COMMITTED this sees what the winner left.
-        row = _find(authenticated, refresh_token)
-    return _answer_again(client, row, refresh_token) or _reuse(actor, row)
+    allowed = restrict_scopes(row.scope.split(), client.document["scopes"])
+    if not hmac.compare_digest(digest(refresh_token), row.refresh_digest):
+        answer = _earlier_answer(client, row, refresh_token)
+        if answer is None:
+            return _reuse(actor, row)
+        return RefreshCredential(row, _grant_of(client, row, resources), allowed, refresh_token, answer)
+    if not is_subset(scopes, allowed):
+        raise InvalidScope("The scope may only narrow what the user allowed.").with_cause(
+            "scope_not_allowed", received=" ".join(disallowed_scopes(scopes, allowed)), expected=allowed
+        )
+    if not allowed:
+        raise InvalidGrant().with_cause("grant_ended", received="none of the scopes is the client's any more")
+    return RefreshCredential(row, _grant_of(client, row, resources), allowed, refresh_token)
+
+
+def prepare_refresh(
+    authenticated: AuthenticatedClient, credential: RefreshCredential, scopes: tuple[str, ...]
+) -> issuance.PreparedTokens:
+    """Generate the next tokens of the grant without storing them. Raises InvalidTarget.
+
+    The ID token is part of them: the response is stored, sealed, in the same statement that rotates the token.
+    """
+    client, of = authenticated.client, credential.grant
+    unit = current_unit_of_work()
+    rotates = rotates_refresh_tokens(
+        client.document, client.organization.settings, bound=authenticated.dpop_jkt is not None
+    )
+    refresh_token = (
+        unit.stable_value("refresh_token", lambda: grants.generate_refresh_token(client, of.id))
+        if rotates
+        else None
+    )
+    prepared = issuance.prepare_tokens(authenticated, of, scopes, refresh_token)
+    if "openid" not in scopes:
+        return prepared
+    access_token = prepared.answer.access_token
+    id_token = unit.stable_value(
+        "id_token", lambda: issuance.sign_id_token(client, of, access_token=access_token)
+    )
+    return issuance.PreparedTokens(prepared.row, replace(prepared.answer, id_token=id_token))
+
+
+def rotate(
+    authenticated: AuthenticatedClient, credential: RefreshCredential, prepared: issuance.PreparedTokens
+) -> None:
+    """Replace the refresh token by a compare-and-set of the grant's row, and store the new access token.
+
+    Raises RefreshedMeanwhile if another request was faster.
+    """
+    client, row = authenticated.client, credential.row
+    settings = client.organization.settings["oauth"]["refresh_token"]
+    now = clock.now()
+    claim: dict[str, Any] = {
+        "of_organization": row.organization_id,
+        "of_grant": row.id,
+        "current_digest": row.refresh_digest,
+        "idle_expires_at": min(row.expires_at, now + timedelta(seconds=settings["idle_ttl_seconds"])),
+        "refreshed_at": now,
+    }
+    refresh_token = prepared.answer.refresh_token
+    if refresh_token is None:
+        changed = _KEEP.write(**claim)
+    else:
+        changed = _ROTATE.write(
+            **claim,
+            refresh_digest=digest(refresh_token),
+            previous_digest=row.refresh_digest,
+            rotated_at=now,
+            sealed_answer=_seal(credential.presented, prepared.answer),
+        )
+    if changed != 1:
+        raise RefreshedMeanwhile
+    # After the compare-and-set: a row that refers to the grant would lock the grant's row before its update.
+    issuance.store_access_token(authenticated, credential.grant, prepared)
+    # The grant's row may have been rotated again by the time that somebody looks; the access token's row is stable.
+    verify_commit_with(
+        lambda: select(AccessToken.id).where(
+            AccessToken.organization_id == row.organization_id, AccessToken.id == prepared.row["id"]
+        )
+    )
 
 
 def _find(authenticated: AuthenticatedClient, refresh_token: str) -> Any:
@@ -126,14 +215,14 @@ def _find(authenticated: AuthenticatedClient, refresh_token: str) -> Any:
     parsed = parse_token(refresh_token)
     if parsed is None or parsed.kind != REFRESH_TOKEN or parsed.organization_id != client.organization.id:
         raise InvalidGrant().with_cause("refresh_unknown")
-    # A forged token that names a grant must not be able to end it: only our own may count as reuse.
+    # A forged token that names a grant must not revoke it: only tokens that we issued count as reuse.
     if not has_valid_tag(refresh_token, keyring.refresh_tag_key(client.organization.id)):
         raise InvalidGrant().with_cause("refresh_unknown")
     row = _FIND.first(organization_id=client.organization.id, grant_id=parsed.grant_id)
     if row is None or row.client_id != client.id or row.refresh_digest is None:
         raise InvalidGrant().with_cause("refresh_unknown")
     if row.dpop_jkt is not None and row.dpop_jkt != authenticated.dpop_jkt:
-        # A public client proves nothing else: its refresh token is the key's (RFC 9449 section 5, RF-6).
+        # A public client has no credentials: its refresh token is bound to the key (RFC 9449 section 5, RF-6).
         words = "The refresh token is bound to another key than the one of the DPoP proof."
         raise InvalidGrant(words).with_cause(
             "dpop_wrong_key" if authenticated.dpop_jkt else "dpop_missing",
@@ -154,7 +243,7 @@ def _find(authenticated: AuthenticatedClient, refresh_token: str) -> Any:
 
 
 def _end_of(client: ClientSnapshot, row: Any) -> datetime:
-    """When the family ends as the settings are now: one that they do not allow any more is not revived by its use."""
+    """Return when the family expires under the current settings; use does not revive one that they ended."""
     return refresh_token_expiry(
         client.organization.settings,
         created_at=row.created_at,
@@ -170,26 +259,8 @@ def _is_consented(client: ClientSnapshot, row: Any) -> bool:
     return row.consent_id is not None and asks_people(client.trust, client.organization.settings)
 
 
-def _advance(
-    authenticated: AuthenticatedClient,
-    row: Any,
-    presented: str,
-    scopes: tuple[str, ...],
-    resources: tuple[str, ...],
-) -> TokenAnswer | None:
-    """The compare-and-set that decides; None when another request won it."""
-    client = authenticated.client
-    settings = client.organization.settings["oauth"]["refresh_token"]
-    unit = current_unit_of_work()
-    now = clock.now()
-    bound = authenticated.dpop_jkt is not None
-    rotates = rotates_refresh_tokens(client.document, client.organization.settings, bound=bound)
-    refresh_token = (
-        unit.stable_value("refresh_token", lambda: grants.generate_refresh_token(client, row.id))
-        if rotates
-        else None
-    )
-    of = grants.NewGrant(
+def _grant_of(client: ClientSnapshot, row: Any, resources: tuple[str, ...]) -> grants.NewGrant:
+    return grants.NewGrant(
         row.id,
         row.user_id,
         row.session_id,
@@ -208,38 +279,10 @@ def _advance(
             is_consented=_is_consented(client, row),
         ),
     )
-    claim: dict[str, Any] = {
-        "of_organization": row.organization_id,
-        "of_grant": row.id,
-        "current_digest": row.refresh_digest,
-        "idle_expires_at": min(row.expires_at, now + timedelta(seconds=settings["idle_ttl_seconds"])),
-        "refreshed_at": now,
-    }
-    answer = grants.prepare_tokens(authenticated, of, scopes, refresh_token)
-    if refresh_token is None:
-        changed = _KEEP.write(**claim)
-    else:
-        changed = _ROTATE.write(
-            **claim,
-            refresh_digest=digest(refresh_token),
-            previous_digest=row.refresh_digest,
-            rotated_at=now,
-            sealed_answer=_seal(presented, answer.answer),
-        )
-    if changed != 1:
-        return None
-    grants.store_access_token(authenticated, of, answer)
-    # The grant's row may be another refresh's by the time that somebody asks; the access token's is this one's own.
-    verify_commit_with(
-        lambda: select(AccessToken.id).where(
-            AccessToken.organization_id == row.organization_id, AccessToken.id == answer.row["id"]
-        )
-    )
-    return answer.answer
 
 
-def _answer_again(client: ClientSnapshot, row: Any, presented: str) -> TokenAnswer | None:
-    """The answer that the winner got, while the grace time lasts and its successor is unused."""
+def _earlier_answer(client: ClientSnapshot, row: Any, presented: str) -> TokenAnswer | None:
+    """Return the response to the first use, during the grace period and while its successor is unused."""
     if row.previous_digest is None or not hmac.compare_digest(digest(presented), row.previous_digest):
         return None
     grace = timedelta(seconds=client.organization.settings["oauth"]["refresh_token"]["reuse_grace_seconds"])
@@ -262,7 +305,7 @@ def _reuse(actor: Actor, row: Any) -> Reused:
 
 
 def _seal(presented: str, answer: TokenAnswer) -> bytes:
-    """Sealed under the very token that asked: a dump of the database cannot open it (RF-3)."""
+    """Seal the response under the presented token, so that a database dump cannot open it (RF-3)."""
     parsed = parse_token(presented)
     if parsed is None or parsed.grant_id is None:
         raise InvalidGrant

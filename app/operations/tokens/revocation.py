@@ -29,6 +29,8 @@ from app.rules.identifiers import format_client_id, public_id
 from app.rules.token_values import REFRESH_TOKEN, digest, has_valid_tag, parse_token
 from app.rules.tokens.revocation import revocation_request
 
+ACCESS, REFRESH = "access_token", "refresh_token"
+
 
 @dataclass(frozen=True, slots=True)
 class RevokedToken:
@@ -40,25 +42,56 @@ class RevokedToken:
     user_id: UUID | None
 
 
+@dataclass(frozen=True, slots=True)
+class RevocableToken:
+    """A stored token, whether it is still valid or not; ``id`` is its own or, for a refresh token, its grant's."""
+
+    kind: str
+    id: UUID
+    client_id: UUID
+    user_id: UUID | None
+
+
 @transaction
 def revoke_token(actor: Actor, token: str) -> RevokedToken | None:
-    """This organization never accepts the string again (RFC 7009 section 2); returns what ended just now.
+    """Revoke a token of the actor's organization; return what was valid until now (RFC 7009 section 2).
 
-    Unknown, ended, revoked and other organizations' strings change nothing and raise nothing. A refresh token
-    takes its family and their access tokens with it, an access token goes alone. Whoever lacks
-    ``tokens:revoke`` may name tokens of its own client only: InvalidInput otherwise. The kind is read from the
-    string itself, so a wrong hint leaves nothing alive. Audit: ``token.revoked``, once.
+    Unknown, expired, revoked and other organizations' tokens change nothing and raise nothing. An actor without
+    ``tokens:revoke`` may name only tokens of its own client: InvalidInput otherwise. Audit: ``token.revoked``, once.
     """
+    found = find_token(actor, token)
+    if found is None:
+        return None
+    _require_own(actor, found.client_id)
+    return revoke_found(actor, found)
+
+
+def find_token(actor: Actor, token: str) -> RevocableToken | None:
+    """Return the stored token of the actor's organization. The string itself tells its kind (RV-3)."""
     parsed = parse_token(token)
     if parsed is not None and parsed.kind == REFRESH_TOKEN and parsed.grant_id is not None:
         if parsed.organization_id == actor.organization_id:
-            return _revoke_family(actor, token, parsed.grant_id)
+            return _find_family(actor, token, parsed.grant_id)
     elif tokens.owner_of(token) == actor.organization_id:
-        return _revoke_access_token(actor, token)
+        return _find_access_token(actor, token)
     return None
 
 
-def _revoke_family(actor: Actor, token: str, grant_id: UUID) -> RevokedToken | None:
+def revoke_found(actor: Actor, found: RevocableToken) -> RevokedToken | None:
+    """Revoke the token in the current transaction, a refresh token with its grant; None if it was not valid.
+
+    The caller has checked that the actor may revoke it. Audit: ``token.revoked``.
+    """
+    if found.kind == ACCESS:
+        return end_access_token(actor, found.id, found.client_id, found.user_id)
+    if not grants.revoke_grant_by_id(actor, found.id, reason="revoked"):
+        return None
+    return _record(
+        actor, RevokedToken(found.kind, public_id("grt", found.id), found.client_id, found.user_id)
+    )
+
+
+def _find_family(actor: Actor, token: str, grant_id: UUID) -> RevocableToken | None:
     if not has_valid_tag(token, keyring.refresh_tag_key(actor.organization_id)):
         return None
     row = db.session.execute(
@@ -66,17 +99,10 @@ def _revoke_family(actor: Actor, token: str, grant_id: UUID) -> RevokedToken | N
             Grant.organization_id == actor.organization_id, Grant.id == grant_id
         )
     ).first()
-    if row is None:
-        return None
-    _require_own(actor, row.client_id)
-    if not grants.revoke_grant_by_id(actor, grant_id, reason="revoked"):
-        return None
-    return _record(
-        actor, RevokedToken("refresh_token", public_id("grt", grant_id), row.client_id, row.user_id)
-    )
+    return None if row is None else RevocableToken(REFRESH, grant_id, row.client_id, row.user_id)
 
 
-def _revoke_access_token(actor: Actor, token: str) -> RevokedToken | None:
+def _find_access_token(actor: Actor, token: str) -> RevocableToken | None:
     row = db.session.execute(
         select(AccessToken.id, AccessToken.client_id, Grant.user_id)
         .outerjoin(
@@ -85,10 +111,7 @@ def _revoke_access_token(actor: Actor, token: str) -> RevokedToken | None:
         )
         .where(AccessToken.organization_id == actor.organization_id, AccessToken.digest == digest(token))
     ).first()
-    if row is None:
-        return None
-    _require_own(actor, row.client_id)
-    return end_access_token(actor, row.id, row.client_id, row.user_id)
+    return None if row is None else RevocableToken(ACCESS, row.id, row.client_id, row.user_id)
 
 
 def end_access_token(
@@ -111,7 +134,7 @@ def end_access_token(
     if changed != 1:
         return None
     grants.log_revocation(actor.organization_id, "token", token_id.bytes)
-    return _record(actor, RevokedToken("access_token", public_id("tok", token_id), client_id, user_id))
+    return _record(actor, RevokedToken(ACCESS, public_id("tok", token_id), client_id, user_id))
 
 
 def _require_own(actor: Actor, client_id: UUID) -> None:

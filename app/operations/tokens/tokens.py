@@ -25,7 +25,7 @@ from app.operations.directory.snapshots import is_before_cutoff
 from app.operations.grants.token_snapshots import TokenSnapshot
 from app.operations.store import clock
 from app.operations.tokens import access_tokens
-from app.operations.tokens.access_tokens import TokenAnswer
+from app.operations.tokens.access_tokens import MadeToken, TokenAnswer
 from app.rules.errors import NotFound
 from app.rules.identifiers import is_routing_key, parse_client_id
 from app.rules.token_values import ACCESS_TOKEN, digest, parse_token
@@ -84,13 +84,21 @@ _FIND_BY_ID = CompiledQuery(_TOKEN.where(AccessToken.id == bindparam("id")))
 def issue_to_client(
     authenticated: AuthenticatedClient, scopes: tuple[str, ...], resources: tuple[str, ...] = ()
 ) -> TokenAnswer:
-    """An access token for the client itself, committed (RFC 6749 section 4.4).
+    """Issue an access token to the client itself (RFC 6749 section 4.4)."""
+    made = prepare_client_token(authenticated, scopes, resources)
+    store_client_token(authenticated, made)
+    return TokenAnswer.of(made)
 
-    ``scopes`` are within what the client may have. No audit row: the token's own row says who got it, when, and by
-    which secret.
+
+def prepare_client_token(
+    authenticated: AuthenticatedClient, scopes: tuple[str, ...], resources: tuple[str, ...] = ()
+) -> MadeToken:
+    """Generate an access token for the client itself without storing it; ``scopes`` are ones the client may have.
+
+    Raises InvalidTarget.
     """
     client = authenticated.client
-    made = access_tokens.make(
+    return access_tokens.make(
         client,
         scopes,
         now=clock.now(),
@@ -98,13 +106,19 @@ def issue_to_client(
         resources=resources,
         dpop_jkt=authenticated.dpop_jkt,
     )
+
+
+def store_client_token(authenticated: AuthenticatedClient, made: MadeToken) -> None:
+    """Store and commit a prepared token with one statement.
+
+    There is no audit event: the row itself records who received the token, when, and with which secret.
+    """
     _ISSUE_TO_CLIENT.insert(
-        organization_id=client.organization.id,
-        client_id=client.id,
+        organization_id=authenticated.client.organization.id,
+        client_id=authenticated.client.id,
         credential_id=authenticated.credential_id,
         **made.row,
     )
-    return TokenAnswer(made.value, made.expires_in, made.row["scope"], token_type=made.token_type)
 
 
 def find_token(token: str, *, organization_id: str | None = None) -> TokenSnapshot | None:
@@ -133,7 +147,16 @@ def has_been_ended(organization_id: str, token_id: UUID) -> bool:
 
 
 def introspect(caller: ClientSnapshot, token: str) -> TokenSnapshot | None:
-    """The token as the caller may see it (RFC 7662): its own, or one meant for a resource that it is (IT-1)."""
+    """Return a valid token that was issued to the caller or is meant for one of its resources (IT-1)."""
+    view = find_for_introspection(caller, token)
+    if view is None or view.client is caller:
+        return view
+    is_meant = any(resource in caller.document.get("resources", ()) for resource in view.audience)
+    return view if is_meant else None
+
+
+def find_for_introspection(caller: ClientSnapshot, token: str) -> TokenSnapshot | None:
+    """Return a valid token of the caller's organization; its ``client`` is the caller itself for its own token."""
     organization_id = caller.organization.id
     if owner_of(token) != organization_id:
         return None
@@ -141,11 +164,7 @@ def introspect(caller: ClientSnapshot, token: str) -> TokenSnapshot | None:
     if row is None:
         return None
     client = caller if row[1] == caller.id else find_client_by_id(organization_id, row[1])
-    view = None if client is None else _living(client, row)
-    if view is None or client is caller:
-        return view
-    is_meant = any(resource in caller.document.get("resources", ()) for resource in view.audience)
-    return view if is_meant else None
+    return None if client is None else _living(client, row)
 
 
 def owner_of(token: str) -> str | None:

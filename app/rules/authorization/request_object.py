@@ -48,7 +48,7 @@ def read_request_object(text: str, *, must_be_signed: bool) -> ClientJwt:
     return jwt
 
 
-def judge(
+def validate_request_object(
     jwt: ClientJwt,
     *,
     client_id: str,
@@ -57,7 +57,7 @@ def judge(
     is_bounded: bool,
     now: datetime,
 ) -> dict[str, str]:
-    """The parameters in the object, as if they had come one by one; its signature is for others to verify.
+    """Return the parameters in the object as strings; the caller verifies its signature.
 
     ``is_bounded`` demands ``nbf`` and ``exp``, at most an hour from now. Raises InvalidRequestObject.
     """
@@ -78,17 +78,19 @@ def judge(
 
 def _require_time(claims: Mapping[str, Any], now: datetime, *, is_bounded: bool) -> None:
     try:
-        skewed = client_assertions.skew(claims, now, longest=LONGEST_LIFE if is_bounded else None)
+        time_error = client_assertions.time_claims_error(
+            claims, now, longest=LONGEST_LIFE if is_bounded else None
+        )
         begins = client_assertions.time_of(claims, "nbf")
     except MalformedJwt as malformed:
         raise InvalidRequestObject(f"The request object cannot be read. {malformed}") from None
-    if skewed is None and is_bounded:
+    if time_error is None and is_bounded:
         if begins is None:
-            skewed = "nbf is missing"
+            time_error = "nbf is missing"
         elif begins < now.timestamp() - LONGEST_LIFE.total_seconds():
-            skewed = f"nbf was {now.timestamp() - begins:.0f} s ago"
-    if skewed is not None:
-        raise InvalidRequestObject(f"The request object does not count at this time: {skewed}.")
+            time_error = f"nbf was {now.timestamp() - begins:.0f} s ago"
+    if time_error is not None:
+        raise InvalidRequestObject(f"The request object does not count at this time: {time_error}.")
 
 
 def _parameter(name: str, value: Any) -> str:

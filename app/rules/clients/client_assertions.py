@@ -119,7 +119,7 @@ def time_of(claims: Mapping[str, Any], name: str) -> float | None:
     return float(value)
 
 
-def skew(claims: Mapping[str, Any], now: datetime, *, longest: timedelta | None) -> str | None:
+def time_claims_error(claims: Mapping[str, Any], now: datetime, *, longest: timedelta | None) -> str | None:
     """What is wrong with ``exp``, ``nbf`` and ``iat`` by the clock here, in words; None when nothing is.
 
     ``longest`` is how far ahead ``exp`` may lie; with it, ``exp`` must be there. Raises MalformedJwt for a time that
@@ -196,8 +196,8 @@ _TYPES = (None, "jwt", "client-authentication+jwt")
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """An assertion that was found good. ``until`` is when its age ends it, so that ``jti`` may be forgotten."""
+class ValidAssertion:
+    """A valid assertion. It expires at ``until``, so its ``jti`` need not be stored longer."""
 
     jti: str
     until: datetime
@@ -222,11 +222,11 @@ def subject_of_assertion(text: str) -> str:
     return subject
 
 
-def judge(
+def validate_assertion(
     jwt: ClientJwt, *, client_id: str, issuer: str, endpoints: Collection[str], algorithms: Collection[str],
     now: datetime,
-) -> Judged:  # fmt: skip
-    """The assertion, when all of its claims are right; its signature is for others to verify.
+) -> ValidAssertion:  # fmt: skip
+    """Return the assertion if all of its claims are valid; the caller verifies its signature.
 
     The one audience is the issuer, as a string (CA-6). Of clients that are not held to that, ``endpoints`` are the
     addresses that count as well, and a list with one entry does. Raises InvalidClient.
@@ -248,15 +248,15 @@ def judge(
             "client_assertion_malformed", received=f"jti is not 1 to {LONGEST_JTI} characters"
         )
     try:
-        skewed = skew(jwt.claims, now, longest=LONGEST_LIFE)
+        time_error = time_claims_error(jwt.claims, now, longest=LONGEST_LIFE)
         expires = time_of(jwt.claims, "exp")
     except MalformedJwt as malformed:
         raise InvalidClient().with_cause("client_assertion_malformed", received=str(malformed)) from None
-    if skewed is not None or expires is None:
+    if time_error is not None or expires is None:
         raise InvalidClient().with_cause(
-            "client_assertion_clock_skew", received=skewed, expected="exp at most 5 minutes ahead"
+            "client_assertion_clock_skew", received=time_error, expected="exp at most 5 minutes ahead"
         )
-    return Judged(jti, datetime.fromtimestamp(expires, UTC) + LEEWAY)
+    return ValidAssertion(jti, datetime.fromtimestamp(expires, UTC) + LEEWAY)
 
 
 def _require_audience(jwt: ClientJwt, issuer: str, endpoints: Collection[str]) -> None:

@@ -61,8 +61,10 @@ class NonceNeeded(OAuthError):
         super().__init__("The DPoP proof must hold the nonce of the header DPoP-Nonce.")
 
 
-def judge(header: str, *, method: str, url: str, now: datetime, access_token: str | None = None) -> Proof:
-    """The proof in the header ``DPoP``; raises InvalidProof when anything of it is wrong (RFC 9449 section 4.3).
+def validate_proof(
+    header: str, *, method: str, url: str, now: datetime, access_token: str | None = None
+) -> Proof:
+    """Return the proof in the header ``DPoP``. Raises InvalidProof if any part is wrong (RFC 9449 section 4.3).
 
     ``method`` and ``url`` are those of the request; ``access_token`` is what it presents to a resource. Whether the
     ``jti`` is fresh and the ``nonce`` ours is for the caller to ask.

@@ -13,7 +13,6 @@ from app.extensions import db
 from app.models.audit import AuditEvent
 from app.models.client import DELETED, Client, ClientRegistration
 from app.operations.clients.clients import update_client
-from app.operations.clients.dynamic_registration import register_dynamic_client
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.maintenance.janitor import purge_expired
 from app.operations.store import clock
@@ -21,6 +20,7 @@ from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
 from app.rules.identifiers import format_client_id
 from tests.factories import Factory
+from tests.support.registration import register
 
 DAY = timedelta(days=1)
 METADATA: dict[str, Any] = {
@@ -72,7 +72,7 @@ def test_client_is_deleted_after_the_idle_time_of_the_organization(
     context: Flask, organization: OrganizationSnapshot, made: timedelta, used: timedelta | None, ends: bool
 ) -> None:
     """protocol: idle clients end."""
-    register_dynamic_client(Actor.anonymous(organization.id), METADATA, None)
+    register(Actor.anonymous(organization.id), METADATA, None)
     age(made=made, used=used)
     assert run_janitor() == (1 if ends else 0)
     assert statuses()["Weather Bot"] == (DELETED if ends else "active")
@@ -90,7 +90,7 @@ def test_client_registered_by_a_user_is_never_deleted_as_idle(
 
 
 def test_client_is_checked_once_a_day(context: Flask, organization: OrganizationSnapshot) -> None:
-    register_dynamic_client(Actor.anonymous(organization.id), METADATA, None)
+    register(Actor.anonymous(organization.id), METADATA, None)
     age(made=9 * DAY, used=None)
     run_janitor()
     due = db.session.scalars(select(ClientRegistration.idle_check_at)).one()
@@ -101,7 +101,7 @@ def test_disabled_client_is_not_deleted_as_idle(
     context: Flask, organization: OrganizationSnapshot, make: Factory
 ) -> None:
     """Once deleted, it could be registered again from its URL."""
-    registration = register_dynamic_client(Actor.anonymous(organization.id), METADATA, None)
+    registration = register(Actor.anonymous(organization.id), METADATA, None)
     update_client(make.actor(organization), registration.client.client_id, {"status": "disabled"})
     age(made=100 * DAY, used=None)
     assert run_janitor() == 0
@@ -109,7 +109,7 @@ def test_disabled_client_is_not_deleted_as_idle(
 
 
 def test_rows_of_a_deleted_client_are_purged(context: Flask, organization: OrganizationSnapshot) -> None:
-    registration = register_dynamic_client(Actor.anonymous(organization.id), METADATA, None)
+    registration = register(Actor.anonymous(organization.id), METADATA, None)
     age(made=11 * DAY, used=None)
     run_janitor()
     row_id = registration.client.id

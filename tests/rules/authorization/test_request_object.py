@@ -8,7 +8,11 @@ from typing import Any
 
 import pytest
 
-from app.rules.authorization.request_object import InvalidRequestObject, judge, read_request_object
+from app.rules.authorization.request_object import (
+    InvalidRequestObject,
+    read_request_object,
+    validate_request_object,
+)
 from app.rules.oauth_errors import AuthorizationError
 from tests.support.signer import Signer
 
@@ -20,7 +24,7 @@ TIMES = {"iat": SECONDS, "nbf": SECONDS, "exp": SECONDS + 300}
 SPEAKABLE = re.compile(r"[\x20-\x21\x23-\x5b\x5d-\x7e]+")
 
 
-def judged(
+def validated(
     parameters: dict[str, Any] | None = None,
     audience: Any = ISSUER,
     *,
@@ -30,7 +34,7 @@ def judged(
     text = Signer().request_object(
         {"client_id": "cli_x", **(parameters or {})}, audience, **(TIMES | changes)
     )
-    return judge(
+    return validate_request_object(
         read_request_object(text, must_be_signed=True),
         client_id="cli_x",
         issuer=ISSUER,
@@ -42,14 +46,14 @@ def judged(
 
 def refusal(*args: Any, **changes: Any) -> str:
     with pytest.raises(InvalidRequestObject) as refused:
-        judged(*args, **changes)
+        validated(*args, **changes)
     assert refused.value.code == "invalid_request_object"
     assert SPEAKABLE.fullmatch(refused.value.description)
     return refused.value.description
 
 
 def test_what_the_jwt_says_of_itself_is_no_parameter() -> None:
-    assert judged({"scope": "openid", "state": "s"}, jti="j") == {
+    assert validated({"scope": "openid", "state": "s"}, jti="j") == {
         "client_id": "cli_x",
         "scope": "openid",
         "state": "s",
@@ -67,12 +71,12 @@ def test_what_the_jwt_says_of_itself_is_no_parameter() -> None:
     ],
 )
 def test_values_are_read_as_a_form_would_carry_them(value: dict[str, Any], parameter: str) -> None:
-    assert judged(value)[next(iter(value))] == parameter
+    assert validated(value)[next(iter(value))] == parameter
 
 
 @pytest.mark.parametrize("value", [{"state": ""}, {"unknown": [1, 2]}, {"unknown": True}, {"unknown": 1.5}])
 def test_what_is_empty_or_unknown_is_left_out(value: dict[str, Any]) -> None:
-    assert next(iter(value)) not in judged(value)
+    assert next(iter(value)) not in validated(value)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +88,7 @@ def test_a_parameter_of_another_type_is_refused(value: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("audience", [ISSUER, [ISSUER], ["https://other.example", ISSUER]])
 def test_it_is_for_the_issuer(audience: Any) -> None:
-    assert judged(audience=audience)
+    assert validated(audience=audience)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +119,7 @@ def test_each_wrong_claim_is_refused(changes: dict[str, Any]) -> None:
 
 
 def test_no_end_is_demanded_of_most_clients() -> None:
-    assert judged(exp=None, nbf=None, iat=None)
+    assert validated(exp=None, nbf=None, iat=None)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +128,7 @@ def test_no_end_is_demanded_of_most_clients() -> None:
 )
 def test_a_bounded_one_lives_an_hour_at_most(changes: dict[str, Any]) -> None:
     """FAPI 2.0 Message Signing section 5.3.1."""
-    assert judged(is_bounded=True)
+    assert validated(is_bounded=True)
     refusal(is_bounded=True, **changes)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.rules.clients.client_assertions import judge, read_assertion, subject_of_assertion
+from app.rules.clients.client_assertions import read_assertion, subject_of_assertion, validate_assertion
 from app.rules.oauth_errors import InvalidClient
 from tests.support.signer import Signer
 
@@ -21,24 +21,24 @@ FAPI2 = {"endpoints": (), "algorithms": ("PS256", "ES256", "EdDSA")}
 TIMES = {"exp": SECONDS + 60, "iat": SECONDS}
 
 
-def judged(
+def validated(
     signer: Signer | None = None, audience: Any = ISSUER, terms: dict[str, Any] | None = None, **changes: Any
 ):
     text = (signer or Signer()).assertion("cli_x", audience, **(TIMES | changes))
     good = {"issuer": ISSUER, "endpoints": (TOKEN, CALLED), "algorithms": ALGORITHMS}
-    return judge(read_assertion(text), client_id="cli_x", now=NOW, **(good | (terms or {})))
+    return validate_assertion(read_assertion(text), client_id="cli_x", now=NOW, **(good | (terms or {})))
 
 
 def is_refused(*args: Any, **changes: Any) -> str:
     with pytest.raises(InvalidClient) as refusal:
-        judged(*args, **changes)
+        validated(*args, **changes)
     assert refusal.value.description == "Client authentication failed."
     assert refusal.value.cause is not None
     return refusal.value.cause.code
 
 
 def test_a_good_one_counts_until_its_age_ends_it() -> None:
-    good = judged(jti="j")
+    good = validated(jti="j")
     assert good.jti == "j"
     assert good.until == NOW + timedelta(seconds=60 + 30)
 
@@ -46,7 +46,7 @@ def test_a_good_one_counts_until_its_age_ends_it() -> None:
 @pytest.mark.parametrize("audience", [ISSUER, TOKEN, CALLED, [ISSUER], [TOKEN]])
 def test_issuer_and_endpoints_are_audiences(audience: Any) -> None:
     """protocol: token endpoint, client assertions."""
-    assert judged(audience=audience)
+    assert validated(audience=audience)
 
 
 @pytest.mark.parametrize(
@@ -64,14 +64,14 @@ def test_nothing_else_is(audience: Any) -> None:
 @pytest.mark.parametrize("audience", [TOKEN, CALLED, [ISSUER], [ISSUER, TOKEN]])
 def test_a_fapi_client_names_the_issuer_as_one_string(audience: Any) -> None:
     """CA-6, rfc7523bis."""
-    assert judged(audience=ISSUER, terms=FAPI2)
+    assert validated(audience=ISSUER, terms=FAPI2)
     assert is_refused(audience=audience, terms=FAPI2) == "client_assertion_audience"
 
 
 def test_a_fapi_client_does_not_sign_by_rs256() -> None:
     """CA-6."""
     assert is_refused(Signer("RS256"), terms=FAPI2) == "client_assertion_malformed"
-    assert judged(Signer("PS256"), terms=FAPI2)
+    assert validated(Signer("PS256"), terms=FAPI2)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_its_end_is_a_number(exp: Any) -> None:
     "kind", ["JWT", "jwt", "client-authentication+jwt", "application/client-authentication+jwt"]
 )
 def test_it_may_say_what_it_is(kind: str) -> None:
-    assert judged(header={"typ": kind})
+    assert validated(header={"typ": kind})
 
 
 @pytest.mark.parametrize("kind", ["dpop+jwt", "oauth-authz-req+jwt", "at+jwt", "logout+jwt", ""])

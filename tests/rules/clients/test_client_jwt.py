@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 from joserfc.jwk import OctKey
 
-from app.rules.clients.client_assertions import ALGORITHMS, MalformedJwt, is_signed_by, read, skew, time_of
+from app.rules.clients.client_assertions import (
+    ALGORITHMS,
+    MalformedJwt,
+    is_signed_by,
+    read,
+    time_claims_error,
+    time_of,
+)
 from app.rules.clients.public_keys import jwks_problem, usable_keys
 from tests.support.signer import Signer, compact, encode, new_key
 
@@ -138,12 +145,12 @@ def test_a_time_is_a_number_of_seconds(value: Any) -> None:
     ],
 )
 def test_clocks_may_differ_by_half_a_minute(claims: dict[str, Any], is_right: bool) -> None:
-    assert (skew(claims, NOW, longest=timedelta(minutes=5)) is None) is is_right
+    assert (time_claims_error(claims, NOW, longest=timedelta(minutes=5)) is None) is is_right
 
 
 def test_without_a_longest_life_no_end_is_needed() -> None:
-    assert skew({}, NOW, longest=None) is None
-    assert skew({"exp": SECONDS - 31}, NOW, longest=None) is not None
+    assert time_claims_error({}, NOW, longest=None) is None
+    assert time_claims_error({"exp": SECONDS - 31}, NOW, longest=None) is not None
 
 
 def test_of_a_fetched_set_the_keys_that_can_verify_count() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.rules.clients.dpop import ALGORITHMS, InvalidProof, judge
+from app.rules.clients.dpop import ALGORITHMS, InvalidProof, validate_proof
 from tests.support.dpop import Prover
 from tests.support.signer import new_key
 
@@ -30,7 +30,7 @@ def now() -> datetime:
 
 def refusal_of(header: str, *, access_token: str | None = None, method: str = "POST", url: str = URL) -> str:
     with pytest.raises(InvalidProof) as refused:
-        judge(header, method=method, url=url, now=now(), access_token=access_token)
+        validate_proof(header, method=method, url=url, now=now(), access_token=access_token)
     assert refused.value.code == "invalid_dpop_proof"
     return refused.value.description
 
@@ -38,7 +38,7 @@ def refusal_of(header: str, *, access_token: str | None = None, method: str = "P
 def test_the_example_of_the_standard() -> None:
     """RFC 9449 sections 4.1 and 6.1."""
     then = datetime.fromtimestamp(1562262616, UTC)
-    proof = judge(EXAMPLE, method="POST", url="https://server.example.com/token", now=then)
+    proof = validate_proof(EXAMPLE, method="POST", url="https://server.example.com/token", now=then)
     assert (proof.jkt, proof.jti) == ("0ZcOCORZNYy-DWpqq30jZyJGHTN0d2HglBV3uiguA4I", "-BwC3ESc6acc2lTc")
     assert proof.until == then + timedelta(seconds=60)
 
@@ -46,7 +46,7 @@ def test_the_example_of_the_standard() -> None:
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_good_proof_shows_its_key(algorithm: str) -> None:
     prover = Prover(algorithm)
-    proof = judge(prover.proof("POST", URL, nonce="n"), method="POST", url=URL, now=now())
+    proof = validate_proof(prover.proof("POST", URL, nonce="n"), method="POST", url=URL, now=now())
     assert (proof.jkt, proof.nonce) == (prover.jkt, "n")
 
 
@@ -147,14 +147,14 @@ def test_the_ath_of_another_token_is_refused() -> None:
 )
 def test_what_a_proof_may_say_all_the_same(changes: dict[str, Any]) -> None:
     """protocol: token endpoint, DPoP acceptances."""
-    assert judge(EC.proof("POST", URL, **changes), method="POST", url=URL, now=now()).jkt == EC.jkt
+    assert validate_proof(EC.proof("POST", URL, **changes), method="POST", url=URL, now=now()).jkt == EC.jkt
 
 
 @pytest.mark.parametrize("seconds", [8, -10, -50, 0.5])
 def test_clocks_may_differ_a_little(seconds: float) -> None:
     """protocol: token endpoint, DPoP acceptances."""
     proof = EC.proof("POST", URL, iat=now().timestamp() + seconds)
-    assert judge(proof, method="POST", url=URL, now=now()).jkt == EC.jkt
+    assert validate_proof(proof, method="POST", url=URL, now=now()).jkt == EC.jkt
 
 
 @pytest.mark.parametrize("seconds", [15, -65, 3600, -3600, 1e300])
@@ -164,4 +164,6 @@ def test_but_not_by_much(seconds: float) -> None:
 
 def test_a_good_ath_counts_and_the_query_of_the_request_does_not() -> None:
     proof = EC.proof("GET", URL, access_token=TOKEN)
-    assert judge(proof, method="GET", url=f"{URL}?page=2", now=now(), access_token=TOKEN).jkt == EC.jkt
+    assert (
+        validate_proof(proof, method="GET", url=f"{URL}?page=2", now=now(), access_token=TOKEN).jkt == EC.jkt
+    )

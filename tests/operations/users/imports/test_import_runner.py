@@ -21,7 +21,7 @@ from app.operations.maintenance.janitor import purge_expired
 from app.operations.organizations import organizations
 from app.operations.sign_in.sessions import find_session
 from app.operations.store import clock
-from app.operations.tokens.introspection import find_token_actor
+from app.operations.tokens.introspection import actor_of_token, find_management_token
 from app.operations.tokens.revocation import revoke_token
 from app.operations.users import import_records, import_runner, import_uploads
 from app.operations.users import import_records as records
@@ -31,7 +31,6 @@ from app.rules.actor import Actor
 from app.rules.errors import Conflict, NotFound
 from app.rules.identifiers import public_id
 from app.rules.sign_in.imported_hashes import parse_hash
-from app.rules.tokens.protected_resources import PresentedToken
 from tests.support.importing import (
     admin,
     begin,
@@ -83,9 +82,9 @@ def test_revoking_the_session_or_token_stops_the_import(context: Flask, make: An
     boss = admin(make, acme)
     if ended == "the token":
         bearer = user_token(context, make, user)
-        found = find_token_actor(PresentedToken(bearer, False), address=None, request_id=None)
+        found = find_management_token(bearer)
         assert found is not None
-        actor = found[0]
+        actor, _ = actor_of_token(found, address=None, request_id=None)
     else:
         session = find_session(make.sign_in(user).token)
         assert session is not None
@@ -111,9 +110,10 @@ def test_expired_token_does_not_stop_the_import(context: Flask, make: Any) -> No
     acme = make.organization()
     user = make.user(acme, role="admin")
     bearer = user_token(context, make, user)
-    found = find_token_actor(PresentedToken(bearer, False), address=None, request_id=None)
+    found = find_management_token(bearer)
     assert found is not None
-    record = begin(replace(found[0], token_expires_at=clock.now()), people(10))
+    actor, _ = actor_of_token(found, address=None, request_id=None)
+    record = begin(replace(actor, token_expires_at=clock.now()), people(10))
     db.session.execute(update(AccessToken).values(expires_at=clock.now()))
     db.session.commit()
     assert counts(import_runner.run_import(admin(make, acme), record.public_id)) == ("done", 10, 0, 0, 0)

@@ -31,7 +31,7 @@ def good_body(machine: MadeClient) -> str:
     return f"grant_type=client_credentials&token=x&client_id={machine.client_id}&scope=reports:read"
 
 
-def test_the_good_request_of_this_file_is_good(http: FlaskClient, machine: MadeClient) -> None:
+def test_valid_request_succeeds(http: FlaskClient, machine: MadeClient) -> None:
     for path in ENDPOINTS:
         answer = send(http, path, good_body(machine), machine.basic["Authorization"])
         assert answer.status_code == 200, (path, answer.text)
@@ -54,7 +54,7 @@ BAD_BODIES = {
 
 @pytest.mark.parametrize("path", ENDPOINTS)
 @pytest.mark.parametrize("tail", BAD_BODIES.values(), ids=BAD_BODIES.keys())
-def test_a_bad_body_is_an_invalid_request(
+def test_malformed_body_is_an_invalid_request(
     http: FlaskClient, machine: MadeClient, path: str, tail: str
 ) -> None:
     """ST-2."""
@@ -63,7 +63,9 @@ def test_a_bad_body_is_an_invalid_request(
 
 
 @pytest.mark.parametrize("path", ENDPOINTS)
-def test_an_empty_one_and_a_full_one_are_two(http: FlaskClient, machine: MadeClient, path: str) -> None:
+def test_empty_and_non_empty_value_count_as_repeated(
+    http: FlaskClient, machine: MadeClient, path: str
+) -> None:
     """ST-2: in this order too, in which a naive reader sees only one."""
     answer = send(http, path, "scope=&" + good_body(machine), machine.basic["Authorization"])
     assert (answer.status_code, answer.get_json()["error"]) == (400, "invalid_request")
@@ -71,9 +73,7 @@ def test_an_empty_one_and_a_full_one_are_two(http: FlaskClient, machine: MadeCli
 
 @pytest.mark.parametrize("path", ENDPOINTS)
 @pytest.mark.parametrize("query", ["grant_type=client_credentials", "x", "token=x", "%ff", "client_id=a"])
-def test_nothing_is_read_from_the_address(
-    http: FlaskClient, machine: MadeClient, path: str, query: str
-) -> None:
+def test_query_parameters_are_rejected(http: FlaskClient, machine: MadeClient, path: str, query: str) -> None:
     """ST-2: what stands in an address stands in logs. protocol: token endpoint, form body alone."""
     answer = send(http, f"{path}?{query}", good_body(machine), machine.basic["Authorization"])
     assert (answer.status_code, answer.get_json()["error"]) == (400, "invalid_request")
@@ -81,7 +81,9 @@ def test_nothing_is_read_from_the_address(
 
 @pytest.mark.parametrize("path", ENDPOINTS)
 @pytest.mark.parametrize("kind", ["application/json", "multipart/form-data; boundary=x", "text/plain", ""])
-def test_only_a_form_is_read(http: FlaskClient, machine: MadeClient, path: str, kind: str) -> None:
+def test_other_content_types_are_rejected(
+    http: FlaskClient, machine: MadeClient, path: str, kind: str
+) -> None:
     """protocol: token endpoint, form body alone."""
     answer = send(http, path, good_body(machine), machine.basic["Authorization"], kind)
     assert (answer.status_code, answer.get_json()["error"]) == (400, "invalid_request")
@@ -124,7 +126,7 @@ BAD_HEADERS = {
 
 @pytest.mark.parametrize("path", ENDPOINTS)
 @pytest.mark.parametrize("header", BAD_HEADERS.values(), ids=BAD_HEADERS.keys())
-def test_a_broken_header_is_a_401(http: FlaskClient, path: str, header: str) -> None:
+def test_malformed_authorization_header_is_401(http: FlaskClient, path: str, header: str) -> None:
     """CA-2: Authlib answers 500 to several of these. protocol: token endpoint, invalid_client."""
     answer = send(http, path, "grant_type=client_credentials&token=x", header)
     assert (answer.status_code, answer.get_json()["error"]) == (401, "invalid_client")
@@ -133,15 +135,13 @@ def test_a_broken_header_is_a_401(http: FlaskClient, path: str, header: str) -> 
 
 
 @pytest.mark.parametrize("path", ENDPOINTS)
-def test_both_halves_of_the_header_are_form_decoded(
-    http: FlaskClient, machine: MadeClient, path: str
-) -> None:
+def test_basic_credentials_are_form_decoded(http: FlaskClient, machine: MadeClient, path: str) -> None:
     """RFC 6749 section 2.3.1. protocol: token endpoint, Basic is form-decoded."""
     encoded = f"{machine.client_id}:{machine.secret}".replace("_", "%5F").replace("-", "%2D")
     assert send(http, path, good_body(machine), header_of(encoded)).status_code == 200
 
 
-def test_the_scheme_has_no_case(http: FlaskClient, machine: MadeClient) -> None:
+def test_authorization_scheme_is_case_insensitive(http: FlaskClient, machine: MadeClient) -> None:
     header = machine.basic["Authorization"].replace("Basic", "bASIC")
     assert send(http, "/oauth/token", good_body(machine), header).status_code == 200
 
@@ -155,14 +155,14 @@ def test_other_methods_are_not_allowed(http: FlaskClient, path: str, method: str
 
 
 @pytest.mark.parametrize("path", ENDPOINTS)
-def test_a_body_over_64_kib_is_refused_before_it_is_read(http: FlaskClient, path: str) -> None:
+def test_body_over_64_kib_is_rejected_unread(http: FlaskClient, path: str) -> None:
     """JS-2."""
     assert send(http, path, "token=" + "x" * 70_000, "Basic x").status_code == 413
 
 
 @pytest.mark.parametrize("path", [*ENDPOINTS, "/oauth/userinfo", "/oauth/authorize", "/oauth/jwks"])
 @pytest.mark.parametrize("slug", ["nobody", "%00", "%ff", "ü", "A" * 3000, "..%2f..", "%F0%9F%A6%89"])
-def test_an_organization_that_is_none_is_never_a_500(http: FlaskClient, path: str, slug: str) -> None:
+def test_unknown_organization_is_never_a_500(http: FlaskClient, path: str, slug: str) -> None:
     method = "GET" if path in {"/oauth/authorize", "/oauth/jwks"} else "POST"
     answer = http.open(
         f"/organizations/{slug}{path}", method=method, data={"token": "x"} if method == "POST" else None
@@ -172,7 +172,7 @@ def test_an_organization_that_is_none_is_never_a_500(http: FlaskClient, path: st
 
 @pytest.mark.parametrize("path", ENDPOINTS)
 @pytest.mark.parametrize("slug", ["nobody", "%00", "%ff", "A" * 3000, "%F0%9F%A6%89"])
-def test_nobody_authenticates_at_an_organization_that_is_none(
+def test_authentication_at_an_unknown_organization_is_404(
     http: FlaskClient, machine: MadeClient, path: str, slug: str
 ) -> None:
     header = machine.basic["Authorization"]
@@ -181,14 +181,14 @@ def test_nobody_authenticates_at_an_organization_that_is_none(
 
 @pytest.mark.parametrize("path", ENDPOINTS)
 @pytest.mark.parametrize("length", ["9" * 5000, "-1", "+1", "1e3", "٣", "70000"])
-def test_a_length_that_is_none_is_a_4xx(http: FlaskClient, path: str, length: str) -> None:
+def test_malformed_content_length_is_a_4xx(http: FlaskClient, path: str, length: str) -> None:
     environ = {"CONTENT_LENGTH": length}
     answer = http.post(path, data="token=x", content_type=FORM, environ_overrides=environ)
     assert 400 <= answer.status_code < 500
 
 
 @pytest.mark.parametrize("path", ENDPOINTS)
-def test_answers_are_not_stored_anywhere(http: FlaskClient, machine: MadeClient, path: str) -> None:
+def test_responses_are_not_cacheable(http: FlaskClient, machine: MadeClient, path: str) -> None:
     """HD-3, RFC 6749 section 5.1; refusals too. protocol: token endpoint, no-store."""
     for header in (machine.basic["Authorization"], "Basic x"):
         answer = send(http, path, good_body(machine), header)
@@ -198,7 +198,7 @@ def test_answers_are_not_stored_anywhere(http: FlaskClient, machine: MadeClient,
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
 
 
-def test_plain_http_is_refused_where_https_is_spoken(app: Flask, make: Factory, monkeypatch) -> None:
+def test_plain_http_is_rejected_on_an_https_instance(app: Flask, make: Factory, monkeypatch) -> None:
     """TR-1: refused, not redirected; behind a proxy that says nothing of https too."""
     from dataclasses import replace
 

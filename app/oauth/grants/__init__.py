@@ -1,1 +1,0 @@
-"""One file a grant; each port of Authlib calls one operation."""

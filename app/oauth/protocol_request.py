@@ -1,0 +1,205 @@
+"""The request of an OAuth endpoint, read from WSGI with or without Flask around it.
+
+Machines call token, introspection, revocation and userinfo all day, and those need no session, template or URL map.
+Their handlers take a ``ProtocolRequest`` and return a ``ProtocolResponse``; Flask and the fast path share them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, TypeVar
+
+from flask import g
+from flask import request as flask_request
+from werkzeug.exceptions import RequestEntityTooLarge
+from werkzeug.wsgi import get_input_stream
+
+from app import config
+from app.operations.clients import client_usage
+from app.operations.clients.client_authentication import Presented
+from app.operations.directory import lookups
+from app.operations.directory.lookups import AuthenticatedClient
+from app.operations.grants import grants
+from app.rules.actor import Actor
+from app.rules.oauth_errors import OAuthError
+from app.web.request_log import FACTS, ID
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIEnvironment
+
+    from app.oauth.client_authentication import ProtocolClient
+
+T = TypeVar("T")
+MAX_BODY = 64 * 1024
+_current: ContextVar[ProtocolRequest] = ContextVar("gatehouse protocol request")
+
+
+class TooLarge(OAuthError):
+    """The body is longer than 64 KiB."""
+
+    status = 413
+
+    def __init__(self) -> None:
+        super().__init__("The body is longer than 64 KiB.")
+        self.with_cause("body_too_large", expected="at most 64 KiB")
+
+
+class ProtocolRequest:
+    """A request of an OAuth endpoint.
+
+    ``parameters`` are those that were parsed, ``presented`` the credentials of the client, ``authenticated`` the client
+    once they were verified and ``client`` the same client as Authlib needs it. ``dpop_jkt`` is the thumbprint of the
+    key whose DPoP proof was verified and spent. ``has_claimed_assertion`` means that this very request has spent the
+    client assertion that it carries.
+    """
+
+    __slots__ = (
+        "_organization_id",
+        "authenticated",
+        "client",
+        "dpop_jkt",
+        "environ",
+        "has_claimed_assertion",
+        "organization_slug",
+        "parameters",
+        "presented",
+    )
+
+    def __init__(self, environ: WSGIEnvironment, organization_slug: str | None) -> None:
+        self.environ = environ
+        self.organization_slug = organization_slug
+        self.authenticated: AuthenticatedClient | None = None
+        self.client: ProtocolClient | None = None
+        self.dpop_jkt: str | None = None
+        self.has_claimed_assertion = False
+        self.parameters: Mapping[str, str] = {}
+        self.presented: Presented | None = None
+        self._organization_id: str | None = None
+
+    @classmethod
+    def from_flask(cls) -> ProtocolRequest:
+        """Return the request that Flask is handling."""
+        return cls(flask_request.environ, g.get("organization_slug"))
+
+    @property
+    def organization_id(self) -> str | None:
+        """The organization in the path; None where the client decides. Raises NotFound."""
+        if self._organization_id is None and self.organization_slug is not None:
+            self._organization_id = lookups.get_organization_by_slug(self.organization_slug, fresh=False).id
+        return self._organization_id
+
+    @property
+    def method(self) -> str:
+        """GET or POST."""
+        return str(self.environ["REQUEST_METHOD"])
+
+    @property
+    def endpoint(self) -> str:
+        """The name of the endpoint in the path: ``token``, ``authorize`` …"""
+        path: str = self.environ.get("PATH_INFO", "")
+        return path.partition("/oauth/")[2].partition("/")[0] or path[:32]
+
+    @property
+    def has_query(self) -> bool:
+        """Whether the URL has a query string."""
+        return bool(self.environ.get("QUERY_STRING"))
+
+    @property
+    def content_type(self) -> str:
+        """The media type of the body, without its parameters."""
+        return str(self.environ.get("CONTENT_TYPE", "")).partition(";")[0].strip().lower()
+
+    @property
+    def authorization(self) -> str | None:
+        """The Authorization header."""
+        return self.environ.get("HTTP_AUTHORIZATION")
+
+    @property
+    def dpop_proof(self) -> str | None:
+        """The DPoP header (RFC 9449); several of them arrive joined by a comma."""
+        return self.environ.get("HTTP_DPOP")
+
+    @property
+    def url(self) -> str:
+        """The URL as the caller knows it, without its query: the configured base URL and the path."""
+        path: str = self.environ["PATH_INFO"].encode("latin-1").decode("utf-8", "replace")
+        return config.current().base_url + path
+
+    @property
+    def origin(self) -> str | None:
+        """The web origin of the page that sends the request, where a browser names it."""
+        return self.environ.get("HTTP_ORIGIN")
+
+    @property
+    def ip_address(self) -> str | None:
+        """The caller's IP address."""
+        return self.environ.get("REMOTE_ADDR")
+
+    @property
+    def request_id(self) -> str | None:
+        """``req_…``."""
+        return self.environ.get(ID)
+
+    @property
+    def is_secure(self) -> bool:
+        """Whether the request came over https."""
+        return bool(self.environ.get("wsgi.url_scheme") == "https")
+
+    def accepts(self, media_type: str) -> bool:
+        """Return whether the Accept header names the media type itself; wildcards do not count."""
+        ranges = str(self.environ.get("HTTP_ACCEPT", "")).lower().split(",")
+        return any(
+            name.strip() == media_type and not _has_zero_weight(parameters)
+            for name, _, parameters in (item.partition(";") for item in ranges)
+        )
+
+    def actor_of(self, authenticated: AuthenticatedClient) -> Actor:
+        """Return the authenticated client as the actor of this request."""
+        return grants.client_actor(authenticated.client, self.ip_address, self.request_id)
+
+    def note_use(self) -> None:
+        """Record, sampled, that the client and its secret were used."""
+        if self.authenticated is not None:
+            client_usage.record_client_use(self.authenticated, self.ip_address)
+
+    def add_log_fields(self, **fields: str | None) -> None:
+        """Add fields to this request's line in the log."""
+        self.environ.setdefault(FACTS, {}).update(fields)
+
+    def read_body(self) -> bytes:
+        """Return the whole body. Raises TooLarge beyond 64 KiB, whether or not its length was announced."""
+        length = self.environ.get("CONTENT_LENGTH", "")
+        if length.isascii() and length.isdigit():
+            if len(length) >= 10 or int(length) > MAX_BODY:
+                raise TooLarge
+            body: bytes = self.environ["wsgi.input"].read(int(length))
+            return body
+        try:
+            # The stream ends silently at its limit: one byte more shows that a body is too long.
+            body = get_input_stream(self.environ, max_content_length=MAX_BODY + 1).read()
+        except RequestEntityTooLarge:
+            raise TooLarge from None
+        if len(body) > MAX_BODY:
+            raise TooLarge
+        return body
+
+
+def current_request() -> ProtocolRequest:
+    """Return the request that is being handled, for Authlib's extension points that receive none."""
+    return _current.get()
+
+
+def handle(handler: Callable[[ProtocolRequest], T], request: ProtocolRequest) -> T:
+    """Call the handler with the request as the current one."""
+    token = _current.set(request)
+    try:
+        return handler(request)
+    finally:
+        _current.reset(token)
+
+
+def _has_zero_weight(parameters: str) -> bool:
+    # A weight of zero means "not acceptable" (RFC 9110 section 12.4.2).
+    weights = [part.strip() for part in parameters.split(";") if part.strip().startswith("q=")]
+    return bool(weights) and weights[0].removeprefix("q=").strip("0.") == ""

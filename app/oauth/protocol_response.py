@@ -1,0 +1,111 @@
+"""Responses of the OAuth endpoints with all of their headers: JSON, JWT, errors, DPoP nonces and CORS."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+from flask import Response
+from flask import request as flask_request
+
+from app import config
+from app.oauth.failures import record_refusal
+from app.oauth.protocol_request import ProtocolRequest
+from app.operations.clients import dpop_proofs
+from app.operations.directory.lookups import AuthenticatedClient
+from app.rules.clients.redirect_uris import get_web_origin
+from app.rules.errors import DomainError
+from app.rules.oauth_errors import InvalidClient
+from app.web.headers import program_headers
+
+REALM = "gatehouse"
+STATUS_LINES = {status.value: f"{status.value} {status.phrase}" for status in HTTPStatus}
+_JSON = (("Content-Type", "application/json"), ("Pragma", "no-cache"))
+_PREFLIGHT_SECONDS = "600"
+
+
+@dataclass(slots=True)
+class ProtocolResponse:
+    """A response with its complete headers."""
+
+    status: int
+    body: bytes
+    headers: list[tuple[str, str]]
+
+    def to_flask(self) -> Response:
+        """Return the response as Flask's."""
+        return Response(self.body, self.status, self.headers)
+
+
+def json_response(document: Mapping[str, Any], status: int = 200) -> ProtocolResponse:
+    """Return a JSON response that must not be stored (RFC 6749 section 5.1)."""
+    body = json.dumps(document).encode()
+    length = ("Content-Length", str(len(body)))
+    return ProtocolResponse(status, body, [*_JSON, *program_headers(config.current().is_https), length])
+
+
+def empty_response() -> ProtocolResponse:
+    """Return a response without a body."""
+    headers = [("Pragma", "no-cache"), *program_headers(config.current().is_https)]
+    return ProtocolResponse(HTTPStatus.NO_CONTENT, b"", headers)
+
+
+def jwt_response(jwt: str, media_type: str) -> ProtocolResponse:
+    """Return a response whose body is a JWT."""
+    body = jwt.encode()
+    headers = [("Content-Type", media_type), ("Content-Length", str(len(body)))]
+    return ProtocolResponse(200, body, [*headers, *program_headers(config.current().is_https)])
+
+
+def error_response(error: DomainError, request: ProtocolRequest) -> ProtocolResponse:
+    """Return the error in the form of RFC 6749 section 5.2, and record it in the client's log of failed requests."""
+    record_refusal(error, request)
+    response = json_response({"error": error.code, "error_description": error.description}, error.status)
+    retry_after = getattr(error, "retry_after", None)
+    if retry_after is not None:
+        response.headers.append(("Retry-After", str(retry_after)))
+    # Required if the client used the Authorization header, and harmless otherwise.
+    if isinstance(error, InvalidClient) and (request.authorization or "").lower().startswith("basic"):
+        response.headers.append(("WWW-Authenticate", f'Basic realm="{REALM}"'))
+    return response
+
+
+def with_dpop_nonce(response: ProtocolResponse, request: ProtocolRequest) -> ProtocolResponse:
+    """Add the nonce for the next proof, for callers that send proofs (RFC 9449 section 8.2)."""
+    if request.dpop_proof is not None:
+        response.headers.append(("DPoP-Nonce", dpop_proofs.fresh_nonce()))
+    return response
+
+
+def with_cors(
+    response: ProtocolResponse, request: ProtocolRequest, authenticated: AuthenticatedClient | None
+) -> ProtocolResponse:
+    """Let the client's own web pages read the response: those at the origin of a redirect URI (CR-3).
+
+    Never with credentials, never for the origin ``null``.
+    """
+    origin = request.origin
+    if origin is None:
+        return response
+    response.headers.append(("Vary", "Origin"))
+    if authenticated is not None and origin in {
+        get_web_origin(uri) for uri in authenticated.client.document["redirect_uris"]
+    }:
+        response.headers.append(("Access-Control-Allow-Origin", origin))
+        response.headers.append(("Access-Control-Expose-Headers", "DPoP-Nonce, WWW-Authenticate"))
+    return response
+
+
+def preflight() -> Response:
+    """Answer OPTIONS, alike for every origin: the response reveals nothing about any client."""
+    response = Response(status=204)
+    if "Origin" in flask_request.headers:
+        response.headers["Access-Control-Allow-Origin"] = flask_request.headers["Origin"]
+        response.headers["Access-Control-Allow-Methods"] = "GET, POST"
+        response.headers["Access-Control-Allow-Headers"] = "Authorization, Content-Type, DPoP"
+        response.headers["Access-Control-Max-Age"] = _PREFLIGHT_SECONDS
+    response.vary.add("Origin")
+    return response

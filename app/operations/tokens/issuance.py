@@ -1,0 +1,124 @@
+"""Issuing tokens under a grant: generate and sign them first, then store grant and token in one transaction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from app.fast_path.compiled_query import CompiledQuery, insert_into
+from app.models.token import AccessToken
+from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
+from app.operations.directory.users import get_user
+from app.operations.grants import grants, signing_keys
+from app.operations.grants.grants import NewGrant
+from app.operations.store import clock
+from app.operations.store.transactions import current_unit_of_work
+from app.operations.tokens import access_tokens, id_tokens
+from app.operations.tokens.access_tokens import TokenAnswer
+from app.operations.tokens.id_tokens import subject_of
+from app.rules.actor import Actor
+from app.rules.authorization.claims_parameter import ID_TOKEN, names_for
+from app.rules.clients.client_requirements import signing_algorithm_for
+from app.rules.tokens.claims import claims_for
+
+_INSERT_TOKEN = CompiledQuery(insert_into(AccessToken))
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedTokens:
+    """Generated tokens that are not stored yet: the access token's row and the response."""
+
+    row: dict[str, Any]
+    answer: TokenAnswer
+
+
+def prepare_grant_tokens(authenticated: AuthenticatedClient, grant: NewGrant) -> PreparedTokens:
+    """Generate the first tokens of a grant without storing them. Raises InvalidTarget."""
+    client = authenticated.client
+    refresh_token = None
+    if grants.issues_refresh_token(client, grant.scopes):
+        refresh_token = current_unit_of_work().stable_value(
+            "refresh_token", lambda: grants.generate_refresh_token(client, grant.id)
+        )
+    return prepare_tokens(authenticated, grant, grant.scopes, refresh_token)
+
+
+def store_grant_tokens(
+    actor: Actor, authenticated: AuthenticatedClient, grant: NewGrant, prepared: PreparedTokens
+) -> None:
+    """Store a grant and its first tokens in the current transaction. Audit: ``grant.created``."""
+    grants.store_grant(actor, authenticated, grant, prepared.answer.refresh_token)
+    store_access_token(authenticated, grant, prepared)
+
+
+def prepare_tokens(
+    authenticated: AuthenticatedClient, grant: NewGrant, scopes: tuple[str, ...], refresh_token: str | None
+) -> PreparedTokens:
+    """Generate an access token under the grant without storing it. Raises InvalidTarget.
+
+    Everything is signed before the statement that redeems the code, so that a failing key does not use up the
+    code (CD-5).
+    """
+    client = authenticated.client
+    subject = subject_of(client, grant.user_id)
+
+    def generate() -> PreparedTokens:
+        access_token = access_tokens.make(
+            client,
+            scopes,
+            now=clock.now(),
+            subject=subject,
+            resources=access_tokens.chosen(client, grant.scopes, grant.resources, grant.requested_resources),
+            auth_time=grant.auth_time,
+            acr=grant.acr,
+            dpop_jkt=authenticated.dpop_jkt,
+            ends_by=grant.expires_at,
+        )
+        return PreparedTokens(access_token.row, TokenAnswer.of(access_token, refresh_token))
+
+    return current_unit_of_work().stable_value("tokens", generate)
+
+
+def sign_id_token(client: ClientSnapshot, grant: NewGrant, *, access_token: str) -> str:
+    """Sign an ID token for the sign-in that the grant is based on (OIDC Core section 2)."""
+    facts = id_tokens.Facts(
+        subject=subject_of(client, grant.user_id),
+        auth_time=grant.auth_time,
+        amr=grant.amr,
+        nonce=grant.nonce,
+        session_id=grant.session_id,
+        acr=grant.acr,
+        asked=_requested_id_token_claims(client, grant),
+    )
+    return id_tokens.sign_id_token(client, facts, access_token=access_token, now=clock.now())
+
+
+def store_access_token(authenticated: AuthenticatedClient, grant: NewGrant, prepared: PreparedTokens) -> None:
+    """Insert the access token's row, with its grant and the secret that authenticated the client."""
+    _INSERT_TOKEN.write(
+        organization_id=authenticated.client.organization.id,
+        client_id=authenticated.client.id,
+        grant_id=grant.id,
+        credential_id=authenticated.credential_id,
+        **prepared.row,
+    )
+
+
+def ensure_signing_keys(client: ClientSnapshot) -> None:
+    """Create the signing keys for the client's tokens if they are missing.
+
+    Call this before a transaction, because generating an RSA key takes a second.
+    """
+    organization = client.organization
+    if "openid" in client.document["scopes"]:
+        signing_keys.get_active_key(organization, id_tokens.algorithm_of(client))
+    if access_tokens.may_be_jwt(client):
+        signing_keys.get_active_key(
+            organization, signing_algorithm_for(client.document, organization.settings)
+        )
+
+
+def _requested_id_token_claims(client: ClientSnapshot, grant: NewGrant) -> dict[str, Any]:
+    """Return the user claims that the ``claims`` parameter requests for the ID token (OIDC Core 5.5)."""
+    asked = names_for(grant.claims, ID_TOKEN)
+    return claims_for(get_user(client.organization.id, grant.user_id).claims, (), asked) if asked else {}
