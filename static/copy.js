@@ -1,4 +1,4 @@
-// Each copy box gets its button; the text itself stays selectable without this.
+// Show the Copy button of each copy box; without this script the text can still be selected.
 for (const box of document.querySelectorAll("[data-copy]")) {
   const button = box.querySelector("button");
   if (!button || !navigator.clipboard) continue;
@@ -15,5 +15,5 @@ for (const box of document.querySelectorAll("[data-copy]")) {
   });
 }
 
-// After a refused form the summary of its errors is read out first.
+// Move the focus to the error summary, so that screen readers announce it first.
 document.getElementById("errors")?.focus();

@@ -1,2 +1,2 @@
-// The answer goes to the client without a click; its button stays for browsers without scripts.
+// Submit the response to the client; browsers without scripts use the button.
 document.getElementById("authorization-response").submit();

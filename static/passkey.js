@@ -1,10 +1,10 @@
-// Passkeys: forms that ask the browser for one, and post its answer in their hidden field.
+// Passkeys: forms that ask the browser for a passkey and post its response in a hidden field.
 const bytes = text => Uint8Array.from(atob(text.replace(/-/g, "+").replace(/_/g, "/")), c => c.charCodeAt(0));
 const text = buffer => btoa(String.fromCharCode(...new Uint8Array(buffer)))
   .replace(/\+/g, "-").replace(/\//g, "_").replace(/=/g, "");
 const listed = known => known.map(one => ({ ...one, id: bytes(one.id) }));
-const STALE = 240_000; // A challenge lives five minutes.
-let waiting; // One request at a time: the autofill's gives way to the button's.
+const STALE = 240_000; // A challenge expires after five minutes.
+let waiting; // Only one request at a time: a click on the button cancels the autofill request.
 
 async function ask(form, mediation) {
   waiting?.abort();
@@ -58,7 +58,7 @@ async function offer(form) {
   autofill(form);
 }
 
-// Passkeys among the addresses that the browser offers for the field of the name; not after one was refused.
+// Offer passkeys in the autofill of the username field, except after one was rejected.
 async function autofill(form) {
   if (!("autofill" in form.dataset) || !(await PublicKeyCredential.isConditionalMediationAvailable?.())) return;
   const again = setTimeout(() => renew(form).then(() => autofill(form), () => {}), STALE);

@@ -1,55 +1,57 @@
-"""Connected apps: what one allowed, and taking it back."""
+"""Connected apps: what the user allowed, and removing access."""
 
 from __future__ import annotations
 
 from werkzeug.wrappers import Response
 
 from app.account.blueprint import account
-from app.account.visit import Visit, own_account
+from app.account.context import AccountContext, account_page
 from app.operations.authorization.connected_apps import ConsentRecord, list_consents, withdraw_consent
 from app.operations.clients.login_uris import find_login_urls
 from app.operations.clients.scopes import ScopeRecord, list_scopes
 from app.rules.errors import NotFound
-from app.web.languages import in_page_language
+from app.web.languages import translate
 
 
 @account.get("/organizations/<organization>/account/apps")
-@own_account
-def apps_page(visit: Visit) -> Response:
-    """The apps that may act for this person, with what each may do in words."""
-    apps = list_consents(visit.actor)
-    addresses = find_login_urls(visit.actor, [app.client_id for app in apps])
-    return visit.render("account/apps.html", apps=apps, addresses=addresses, words=_words(visit))
+@account_page
+def apps_page(context: AccountContext) -> Response:
+    """List the apps with access to the account and what each may do."""
+    apps = list_consents(context.actor)
+    login_urls = find_login_urls(context.actor, [app.client_id for app in apps])
+    return context.render(
+        "account/apps.html", apps=apps, login_urls=login_urls, titles=_scope_titles(context)
+    )
 
 
 @account.get("/organizations/<organization>/account/apps/<consent_id>/remove")
-@own_account
-def ask_to_remove(visit: Visit, consent_id: str) -> Response:
-    """What will stop working."""
-    app = _find(visit, consent_id)
-    return visit.render("account/app_remove.html", app=app, words=_words(visit))
+@account_page
+def remove_app_page(context: AccountContext, consent_id: str) -> Response:
+    """Show what the app will no longer be able to do."""
+    app = _find(context, consent_id)
+    return context.render("account/app_remove.html", app=app, titles=_scope_titles(context))
 
 
 @account.post("/organizations/<organization>/account/apps/<consent_id>/remove")
-@own_account
-def remove(visit: Visit, consent_id: str) -> Response:
-    """The app may do nothing more for this person."""
-    withdraw_consent(visit.actor, _find(visit, consent_id).id)
-    return visit.done("/apps", "removed")
+@account_page
+def remove_app(context: AccountContext, consent_id: str) -> Response:
+    """Remove the app's access."""
+    withdraw_consent(context.actor, _find(context, consent_id).id)
+    return context.done("/apps", "removed")
 
 
-def _find(visit: Visit, consent_id: str) -> ConsentRecord:
-    for app in list_consents(visit.actor):
+def _find(context: AccountContext, consent_id: str) -> ConsentRecord:
+    for app in list_consents(context.actor):
         if app.public_id == consent_id:
             return app
-    raise NotFound("There is no such connected app.")
+    raise NotFound("This app is no longer connected.")
 
 
-def _words(visit: Visit) -> dict[str, str]:
-    return {scope.name: _title(scope) for scope in list_scopes(visit.actor)}
+def _scope_titles(context: AccountContext) -> dict[str, str]:
+    return {scope.name: _title(scope) for scope in list_scopes(context.actor)}
 
 
 def _title(scope: ScopeRecord) -> str:
-    """Ours in the page's language; an organization's own in the words that it chose."""
+    """Return the title of a scope; only titles of built-in scopes are translated."""
     title = scope.title or scope.name
-    return in_page_language(title) if scope.is_identity else title
+    return translate(title) if scope.is_identity else title

@@ -1,4 +1,4 @@
-"""The blueprint of the account pages, and how they say no."""
+"""The blueprint of the account pages and its error pages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.users.email_change import EmailVerificationEnded
 from app.operations.users.password_resets import ResetEnded
 from app.rules.errors import DomainError, NotFound
-from app.rules.languages.sentences import sentence
+from app.rules.languages.sentences import lazy_gettext
 from app.web.branding import branding_of_path
 from app.web.request_log import request_id
 
@@ -19,18 +19,21 @@ account = Blueprint("account", __name__)
 
 
 @account.errorhandler(DomainError)
-def refuse(error: DomainError) -> BaseResponse:
-    """The refusal as a page; who must sign in again is sent there and comes back."""
+def show_error(error: DomainError) -> BaseResponse:
+    """Show an error as a page, or ask for a fresh sign-in that leads back here."""
     slug = (request.view_args or {}).get("organization")
     if isinstance(error, FreshSignInRequired) and slug:
         query = urlencode({"next": request.path, "reauthenticate": "1"})
         return redirect(f"/organizations/{slug}/login?{query}", 303)
-    back_url, back_label = _way_on(error, slug)
+    back_url, back_label = _way_back(error, slug)
+    title = (
+        lazy_gettext("Page not found")
+        if isinstance(error, NotFound)
+        else lazy_gettext("Something went wrong")
+    )
     page = render_template(
         "error.html",
-        title=sentence("This page does not exist")
-        if isinstance(error, NotFound)
-        else sentence("That did not work"),
+        title=title,
         message=error.description,
         hint=None,
         error_code=error.code,
@@ -46,15 +49,15 @@ def refuse(error: DomainError) -> BaseResponse:
     return response
 
 
-def _way_on(error: DomainError, slug: str | None) -> tuple[str, str]:
-    """Where a refusal leads, and what its button says: never back to the page that refused."""
+def _way_back(error: DomainError, slug: str | None) -> tuple[str, str]:
+    """Return the URL and label of the error page's button; never the page that failed."""
     home = f"/organizations/{slug}"
     if slug and request.path.startswith(f"{home}/account/"):
-        return f"{home}/account", sentence("Back to my account")
+        return f"{home}/account", lazy_gettext("Back to my account")
     if not slug or isinstance(error, NotFound) or request.path in {f"{home}/account", f"{home}/login"}:
-        return "/login", sentence("Choose an organization")
+        return "/login", lazy_gettext("Choose an organization")
     if isinstance(error, EmailVerificationEnded):
-        return f"{home}/account/email", sentence("Ask for a new link")
+        return f"{home}/account/email", lazy_gettext("Request a new link")
     if isinstance(error, ResetEnded):
-        return f"{home}/forgot", sentence("Ask for a new link")
-    return f"{home}/login", sentence("Back to the sign-in page")
+        return f"{home}/forgot", lazy_gettext("Request a new link")
+    return f"{home}/login", lazy_gettext("Back to sign in")

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from flask import make_response, redirect, render_template, request
+from flask import redirect, request
 from werkzeug.wrappers import Response
 
 from app.account.blueprint import account
-from app.account.second_step import stranger
-from app.account.sign_in import onward, this_browser
-from app.operations.directory.lookups import get_organization_by_id
+from app.account.context import organization_page
+from app.account.forms import InvitationForm, InvitationPasskeyForm, password_help
+from app.account.sign_in import anonymous_actor, continue_sign_in, current_browser, sign_in_with_password
+from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
 from app.operations.sign_in.passkeys import InvalidChallenge, PasskeyNotVerified
 from app.operations.sign_in.passwords import hash_new_password
-from app.operations.sign_in.sign_in import SignInRefused, sign_in
+from app.operations.sign_in.sign_in import SignInRefused
 from app.operations.users.invitations import (
     InvitationEnded,
     InvitationRecord,
@@ -22,81 +23,84 @@ from app.operations.users.invited_passkeys import accept_invitation_with_passkey
 from app.rules.errors import Conflict, DomainError, InvalidInput
 from app.rules.sign_in.passkeys import InvalidPasskeyResponse
 from app.rules.users.sign_up import require_invitation_by_password
-from app.web import forms
-from app.web.branding import branding_of
-from app.web.browser_session import browser_id, known_browser, sign_in_token
 from app.web.headers import page_class
-from app.web.request_log import request_id
+
+_SHOWN = (InvalidInput, Conflict, InvalidPasskeyResponse, PasskeyNotVerified, InvalidChallenge)
 
 
 @account.route("/organizations/<organization>/invite/<token>", methods=["GET", "POST"])
 @page_class("account")
-def accept_page(organization: str, token: str) -> Response:
-    """Name and password of the new user, or a passkey where nobody signs in with a password; signed in afterwards, or
-    asked for a second factor first.
+def invitation_page(organization: str, token: str) -> Response:
+    """Accept an invitation with a password.
+
+    An organization without passwords asks for a new passkey instead. The user is signed in afterwards, or asked for
+    two-step verification first.
     """
-    invitation = find_invitation(token)
-    if invitation is None or invitation.organization_slug != organization:
-        raise InvitationEnded(
-            "This invitation was used already, was withdrawn or has expired. Ask for a new one."
-        )
-    if request.method == "GET":
-        return _page(invitation, name=invitation.name)
+    invitation, org = _find(organization, token)
+    form: InvitationForm | InvitationPasskeyForm = InvitationPasskeyForm()
+    if not form.answer.raw_data:
+        form = InvitationForm()
+        form.password.description = password_help(org)
+    if not form.is_submitted():
+        form.name.data = invitation.name
+    error: DomainError | None = None
     try:
-        return _join(invitation, token) if "answer" in request.form else _accept(invitation, token)
-    except (InvalidInput, Conflict, InvalidPasskeyResponse, PasskeyNotVerified, InvalidChallenge) as error:
-        if isinstance(error, InvitationEnded):
-            raise
-        return _page(invitation, name=forms.text("name"), error=error)
+        if form.validate_on_submit():
+            if isinstance(form, InvitationPasskeyForm):
+                return _accept_with_passkey(org, invitation, token, form)
+            return _accept_with_password(org, invitation, token, form)
+    except InvitationEnded:
+        raise
+    except _SHOWN as refused:
+        error = refused
+    return organization_page(
+        "account/invitation.html",
+        org,
+        form=form,
+        error=error,
+        invitation=invitation,
+        passkey=begin_invited_passkey(anonymous_actor(org), invitation, current_browser(org)),
+    )
 
 
-def _join(invitation: InvitationRecord, token: str) -> Response:
-    organization = get_organization_by_id(invitation.organization_id)
-    name, answer = forms.text("name"), request.form["answer"]
-    browser = this_browser(organization)
-    outcome = accept_invitation_with_passkey(stranger(organization), invitation, token, answer, name, browser)
-    return onward(organization, outcome, None)
+def _find(slug: str, token: str) -> tuple[InvitationRecord, OrganizationSnapshot]:
+    invitation = find_invitation(token)
+    if invitation is None or invitation.organization_slug != slug:
+        raise InvitationEnded(
+            "This invitation was already used, withdrawn or has expired. Ask for a new one."
+        )
+    return invitation, get_organization_by_id(invitation.organization_id)
 
 
-def _accept(invitation: InvitationRecord, token: str) -> Response:
-    organization = get_organization_by_id(invitation.organization_id)
-    # Before the password is judged: it would be of no use, however good.
+def _accept_with_passkey(
+    organization: OrganizationSnapshot, invitation: InvitationRecord, token: str, form: InvitationPasskeyForm
+) -> Response:
+    outcome = accept_invitation_with_passkey(
+        anonymous_actor(organization),
+        invitation,
+        token,
+        form.answer.data or "",
+        form.name.data,
+        current_browser(organization),
+    )
+    return continue_sign_in(organization, outcome, None)
+
+
+def _accept_with_password(
+    organization: OrganizationSnapshot, invitation: InvitationRecord, token: str, form: InvitationForm
+) -> Response:
+    # Checked before the password, which would be of no use.
     require_invitation_by_password(organization.settings)
-    name, password = forms.text("name"), request.form.get("password", "")
-    personal = (invitation.email, name, organization.name, organization.slug)
+    name, password = form.name.data, form.password.data
     password_hash = hash_new_password(
         organization.settings,
         password,
-        personal=personal,
+        personal=(invitation.email, name, organization.name, organization.slug),
         organization_id=organization.id,
         ip_address=request.remote_addr,
     )
     accept_invitation(token, name=name, password_hash=password_hash)
-    outcome = sign_in(
-        organization.id,
-        invitation.email,
-        password,
-        ip_address=request.remote_addr,
-        user_agent=request.headers.get("User-Agent", ""),
-        request_id=request_id(),
-        replaces=sign_in_token(organization.id),
-        browser_id=browser_id(),
-        known_cookie=known_browser(organization.id),
-    )
+    outcome = sign_in_with_password(organization, invitation.email, password)
     if isinstance(outcome, SignInRefused):
         return redirect(f"/organizations/{organization.slug}/login", 303)
-    return onward(organization, outcome, None)
-
-
-def _page(invitation: InvitationRecord, *, name: str, error: DomainError | None = None) -> Response:
-    organization = get_organization_by_id(invitation.organization_id)
-    page = render_template(
-        "account/invitation.html",
-        invitation=invitation,
-        name=name,
-        passkey=begin_invited_passkey(stranger(organization), invitation, this_browser(organization)),
-        min_length=organization.settings["authentication"]["password"]["min_length"],
-        **branding_of(organization),
-        errors=forms.field_errors(error) if error else {},
-    )
-    return make_response(page, error.status if error else 200)
+    return continue_sign_in(organization, outcome, None)

@@ -1,57 +1,116 @@
-"""The profile: who one is here, and what apps that may see it are told."""
+"""The user's profile, email and deletion of the account."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from flask import redirect, request
+from flask import redirect
 from werkzeug.wrappers import Response
 
 from app.account.blueprint import account
-from app.account.visit import Visit, own_account
-from app.operations.directory.users import get_user
-from app.operations.users.deletion import can_delete_account
+from app.account.context import AccountContext, account_page, organization_page
+from app.account.forms import ChangeEmailForm, DeleteAccountForm, ProfileForm
+from app.operations.users.deletion import can_delete_account, delete_own_account, preview_account_deletion
+from app.operations.users.email_change import (
+    EmailVerificationEnded,
+    can_verify_emails,
+    find_email_verification,
+    request_email_verification,
+    verify_email,
+)
 from app.operations.users.own_profile import can_change_profile, change_profile
-from app.rules.errors import Conflict, DomainError, InvalidInput
-from app.rules.users.profile import ADDRESS_PARTS, CHECKS
-from app.web import forms
+from app.rules.errors import Conflict, DomainError, InvalidInput, TooManyRequests
+from app.web.browser_session import clear_sign_in, known_browser
+from app.web.forms import PageForm
+from app.web.headers import page_class
 
 
 @account.get("/organizations/<organization>/account")
-@own_account
-def account_page(visit: Visit) -> Response:
-    """The account begins with the profile."""
-    return redirect(visit.url("/profile"), 303)
+@account_page
+def account_home(context: AccountContext) -> Response:
+    """Redirect to the profile."""
+    return redirect(context.url("/profile"), 303)
 
 
 @account.route("/organizations/<organization>/account/profile", methods=["GET", "POST"])
-@own_account
-def profile_page(visit: Visit) -> Response:
-    """Name and standard claims, which one may change where the organization allows it."""
-    if request.method == "GET":
-        return _page(visit)
-    try:
-        change_profile(visit.actor, name=forms.text("name"), profile=_typed())
-    except (InvalidInput, Conflict) as error:
-        return _page(visit, typed={"name": forms.text("name"), **_typed()}, error=error)
-    return visit.done("/profile", "saved")
-
-
-def _typed() -> dict[str, Any]:
-    address = {part: forms.text(f"address.{part}") for part in ADDRESS_PARTS}
-    return {**{name: forms.text(name) for name in CHECKS}, "address": address}
-
-
-def _page(visit: Visit, *, typed: dict[str, Any] | None = None, error: DomainError | None = None) -> Response:
-    if visit.actor.user_id is None:
-        raise RuntimeError("an account page without a person")
-    user = get_user(visit.organization.id, visit.actor.user_id)
-    return visit.render(
+@account_page
+def profile_page(context: AccountContext) -> Response:
+    """Show the profile; change it where the organization allows that."""
+    user = context.user
+    address = {f"address_{part}": value for part, value in user.profile.get("address", {}).items()}
+    form = ProfileForm(data={**user.profile, **address, "name": user.name})
+    error: DomainError | None = None
+    if form.validate_on_submit():
+        try:
+            change_profile(context.actor, name=form.name.data, profile=form.claims())
+        except (InvalidInput, Conflict) as refused:
+            error = refused
+        else:
+            return context.done("/profile", "saved")
+    return context.render(
         "account/profile.html",
+        form=form,
+        error=error,
         user=user,
-        values=typed or {"name": user.name, **user.profile},
-        may_edit=can_change_profile(visit.actor),
-        may_delete=can_delete_account(visit.actor),
-        errors=forms.field_errors(error) if error else {},
-        code=error.status if error else 200,
+        may_edit=can_change_profile(context.actor),
+        may_delete=can_delete_account(context.actor),
+    )
+
+
+@account.route("/organizations/<organization>/account/email", methods=["GET", "POST"])
+@account_page
+def email_page(context: AccountContext) -> Response:
+    """Request a link that verifies the current or a new email. Requires a recent sign-in.
+
+    The response does not reveal whether another account has the email.
+    """
+    form = ChangeEmailForm()
+    error: DomainError | None = None
+    if form.validate_on_submit():
+        try:
+            request_email_verification(context.actor, form.email.data)
+        except (InvalidInput, TooManyRequests, Conflict) as refused:
+            error = refused
+        else:
+            return context.done("/email", "proof")
+    return context.render(
+        "account/email.html",
+        form=form,
+        error=error,
+        user=context.user,
+        can_send=can_verify_emails(),
+        may_change=can_change_profile(context.actor),
+    )
+
+
+@account.route("/organizations/<organization>/confirm-address/<token>", methods=["GET", "POST"])
+@page_class("account")
+@account_page
+def verify_email_page(context: AccountContext, token: str) -> Response:
+    """Verify an email with a button, so that programs that open links in emails change nothing."""
+    proof = find_email_verification(context.actor, token)
+    if proof is None:
+        raise EmailVerificationEnded
+    form = PageForm()
+    if form.validate_on_submit():
+        done = verify_email(context.actor, token, known_cookie=known_browser(context.organization.id))
+        return context.done("/email", "address-first" if done.has_ended else "address")
+    return organization_page("account/confirm_address.html", context.organization, form=form, proof=proof)
+
+
+@account.route("/organizations/<organization>/account/delete", methods=["GET", "POST"])
+@account_page
+def delete_account_page(context: AccountContext) -> Response:
+    """Show what happens, then delete the account. Requires a recent sign-in."""
+    form = DeleteAccountForm()
+    error: DomainError | None = None
+    if form.validate_on_submit():
+        try:
+            delete_own_account(context.actor, email=form.email.data)
+        except (InvalidInput, Conflict) as refused:
+            error = refused
+        else:
+            page = organization_page("account/deleted.html", context.organization)
+            clear_sign_in(page, context.organization.id)
+            return page
+    return context.render(
+        "account/delete.html", form=form, error=error, end=preview_account_deletion(context.actor)
     )

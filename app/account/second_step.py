@@ -1,205 +1,280 @@
-"""What a sign-in waits for after its first proof: the second factor, or that one is set up.
+"""Two-step verification at sign-in: enter a code, use a passkey, or set up a method first.
 
-The pages carry the token of the sign-in that waits as ``sign_in``, and what leads on after it.
+The pages carry the token of the pending sign-in as ``sign_in``, and the parameters that say where it leads.
 """
 
 from __future__ import annotations
 
-from typing import Any
 from urllib.parse import urlencode
 
-from flask import make_response, redirect, render_template, request
+from flask import jsonify, make_response, redirect, request
 from werkzeug.wrappers import Response
 
 from app.account.blueprint import account
-from app.account.sign_in import destination_of, kept_fields, onward, pending_request, this_browser
+from app.account.context import organization_page
+from app.account.forms import AuthenticatorAppForm, CodeForm, PasskeyForm, RecoveryCodeForm, SignInForm
+from app.account.sign_in import (
+    anonymous_actor,
+    continue_sign_in,
+    current_browser,
+    destination_of,
+    pending_request,
+    return_parameters,
+    sign_in_form,
+)
 from app.operations.authorization.authorization_requests import AuthorizationRequestView
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_slug
 from app.operations.sign_in import factor_enrollment
 from app.operations.sign_in.factor_verification import InvalidCode, verify_code
-from app.operations.sign_in.passkey_registration import begin_registration_at_sign_in
-from app.operations.sign_in.passkey_sign_in import PasskeyRefused, begin_passkey_second_factor
+from app.operations.sign_in.passkey_registration import (
+    begin_registration_at_sign_in,
+    finish_registration_at_sign_in,
+)
+from app.operations.sign_in.passkey_sign_in import (
+    PasskeyRefused,
+    begin_passkey_second_factor,
+    begin_passkey_sign_in,
+    sign_in_with_passkey,
+    verify_passkey_second_factor,
+)
 from app.operations.sign_in.pending_sign_ins import (
     PendingSignInState,
     SignInEnded,
     find_pending_sign_in_state,
 )
 from app.operations.sign_in.sign_in import SecondStepRequired, postpone_enrollment
-from app.rules.actor import Actor
 from app.rules.errors import Conflict, DomainError, InvalidInput
 from app.rules.sign_in.second_factors import MfaRequirement, allowed_methods
-from app.web import forms
-from app.web.branding import branding_of
 from app.web.browser_session import browser_id, set_sign_in
 from app.web.headers import page_class
 from app.web.qr_codes import qr_svg
-from app.web.request_log import request_id
+
+_STATUS = {"expired": 400, "unknown": 400, "copied": 403, "disabled": 403, "suspended": 403, "off": 403}
 
 
 @account.route("/organizations/<organization>/login/verify", methods=["GET", "POST"])
 @page_class("flow")
 def verify_page(organization: str) -> Response:
-    """The second factor of who has one: a code of the app, or with ``use=recovery`` a recovery code."""
-    named = get_organization_by_slug(organization)
-    asking = pending_request(named)
-    waiting = waiting_here(named)
+    """Verify a code of the authenticator app or, with ``use=recovery``, a recovery code."""
+    org = get_organization_by_slug(organization)
+    pending = pending_request(org)
+    waiting = _pending_sign_in(org)
     if waiting is None or waiting.requirement is not MfaRequirement.VERIFY:
-        return start_again(named, waiting)
-    if request.method == "GET":
-        return verify_form(named, waiting, asking)
-    typed = forms.text("code")
-    if not typed:
-        return verify_form(named, waiting, asking, missing=True, code=400)
+        return _restart(org, waiting)
+    form = _code_form(waiting)
+    if not form.validate_on_submit():
+        return _verify_page(org, waiting, pending, form, code=400 if form.is_submitted() else 200)
     try:
-        outcome = verify_code(stranger(named), named, token(), typed, this_browser(named))
+        outcome = verify_code(anonymous_actor(org), org, _token(), form.code.data, current_browser(org))
     except SignInEnded:
-        return start_again(named, None)
+        return _restart(org, None)
     if not isinstance(outcome, InvalidCode):
-        return onward(named, outcome, asking)
+        return continue_sign_in(org, outcome, pending)
+    form.code.data = ""
     status = 429 if outcome.retry_after and not outcome.has_ended else 400
-    response = verify_form(named, waiting, asking, wrong=outcome, code=status)
+    response = _verify_page(org, waiting, pending, form, wrong=outcome, code=status)
     if outcome.retry_after:
         response.headers["Retry-After"] = str(outcome.retry_after)
     return response
 
 
+@account.post("/organizations/<organization>/login/verify/passkey")
+@page_class("flow")
+def verify_with_passkey(organization: str) -> Response:
+    """Complete the pending sign-in with a passkey."""
+    org = get_organization_by_slug(organization)
+    pending = pending_request(org)
+    waiting = _pending_sign_in(org)
+    if waiting is None or waiting.requirement is not MfaRequirement.VERIFY:
+        return _restart(org, waiting)
+    answer = PasskeyForm().answer.data or ""
+    try:
+        outcome = verify_passkey_second_factor(
+            anonymous_actor(org), org, _token(), answer, current_browser(org)
+        )
+        if isinstance(outcome, PasskeyRefused):
+            form = _code_form(waiting)
+            return _verify_page(org, waiting, pending, form, refused=outcome, code=_STATUS[outcome.reason])
+    except SignInEnded:
+        return _restart(org, None)
+    return continue_sign_in(org, outcome, pending)
+
+
 @account.route("/organizations/<organization>/login/enrol", methods=["GET", "POST"])
 @page_class("flow")
 def enrol_page(organization: str) -> Response:
-    """A second factor is set up before the sign-in stands; who may put it off has a button for that."""
-    named = get_organization_by_slug(organization)
-    asking = pending_request(named)
-    waiting = waiting_here(named)
+    """Set up an authenticator app before the sign-in is complete, or skip it where that is allowed."""
+    org = get_organization_by_slug(organization)
+    pending = pending_request(org)
+    waiting = _pending_sign_in(org)
     if waiting is None or waiting.requirement not in {MfaRequirement.OFFER, MfaRequirement.ENROL}:
-        return start_again(named, waiting)
-    if request.method == "GET":
-        return enrol_form(named, waiting, asking)
+        return _restart(org, waiting)
+    form = AuthenticatorAppForm()
+    actor, browser = anonymous_actor(org), current_browser(org)
     try:
-        if "later" in request.form:
-            browser = this_browser(named)
-            return onward(
-                named, postpone_enrollment(stranger(named), named, waiting.pending, browser), asking
-            )
+        if form.is_submitted() and form.later.data:
+            return continue_sign_in(org, postpone_enrollment(actor, org, waiting.pending, browser), pending)
+        if not form.validate_on_submit():
+            return _enrol_page(org, waiting, pending, form)
         enrolled = factor_enrollment.add_authenticator_app_at_sign_in(
-            stranger(named), named, token(), forms.text("secret"), forms.text("code"), this_browser(named)
+            actor, org, _token(), form.secret.data or "", form.code.data, browser
         )
     except SignInEnded:
-        return start_again(named, None)
-    except (InvalidInput, Conflict) as refused:
-        return enrol_form(named, waiting, asking, refused)
-    return enrolled_page(named, enrolled, asking)
+        return _restart(org, None)
+    except (InvalidInput, Conflict) as error:
+        return _enrol_page(org, waiting, pending, form, error)
+    return _enrolled_page(org, enrolled, pending)
 
 
-def enrolled_page(
-    organization: OrganizationSnapshot,
-    enrolled: factor_enrollment.EnrollmentAtSignIn,
-    asking: AuthorizationRequestView | None,
-) -> Response:
-    """The first recovery codes, in this answer alone, and the way on; straight on where there are none to show."""
-    if isinstance(enrolled.outcome, SecondStepRequired) or not enrolled.codes:
-        return onward(organization, enrolled.outcome, asking)
-    page = _page(
-        "account/enrolled.html",
-        organization,
-        codes=enrolled.codes,
-        onward=destination_of(organization, enrolled.outcome, asking),
+@account.post("/organizations/<organization>/login/enrol/passkey")
+@page_class("flow")
+def enrol_passkey(organization: str) -> Response:
+    """Create a passkey before the sign-in is complete."""
+    org = get_organization_by_slug(organization)
+    pending = pending_request(org)
+    waiting = _pending_sign_in(org)
+    if waiting is None or waiting.requirement not in {MfaRequirement.OFFER, MfaRequirement.ENROL}:
+        return _restart(org, waiting)
+    form = PasskeyForm()
+    try:
+        enrolled = finish_registration_at_sign_in(
+            anonymous_actor(org),
+            org,
+            _token(),
+            form.answer.data or "",
+            form.name.data or "",
+            current_browser(org),
+        )
+    except SignInEnded:
+        return _restart(org, None)
+    except DomainError as error:
+        return _enrol_page(org, waiting, pending, AuthenticatorAppForm(), error)
+    return _enrolled_page(org, enrolled, pending)
+
+
+@account.get("/organizations/<organization>/login/passkey")
+def passkey_options(organization: str) -> Response:
+    """Return new options for the browser as JSON: a sign-in page may stay open longer than a challenge is valid."""
+    return make_response(jsonify(begin_passkey_sign_in(get_organization_by_slug(organization), browser_id())))
+
+
+@account.post("/organizations/<organization>/login/passkey")
+@page_class("flow")
+def sign_in_by_passkey(organization: str) -> Response:
+    """Sign in with a passkey in place of the password."""
+    org = get_organization_by_slug(organization)
+    pending = pending_request(org)
+    outcome = sign_in_with_passkey(
+        anonymous_actor(org), org, PasskeyForm().answer.data or "", current_browser(org)
     )
-    set_sign_in(page, organization.id, enrolled.outcome.token, known=enrolled.outcome.known_cookie)
-    return page
+    if isinstance(outcome, PasskeyRefused):
+        return sign_in_form(org, pending, SignInForm(), refused_passkey=outcome, code=_STATUS[outcome.reason])
+    return continue_sign_in(org, outcome, pending)
 
 
-def stranger(organization: OrganizationSnapshot) -> Actor:
-    """Whoever asks: nobody is signed in before the sign-in stands."""
-    return Actor.anonymous(organization.id, request.remote_addr, request_id())
-
-
-def token() -> str:
-    """The token of the sign-in that waits."""
+def _token() -> str:
+    """Return the token of the pending sign-in."""
     return request.values.get("sign_in", "")
 
 
-def waiting_here(organization: OrganizationSnapshot) -> PendingSignInState | None:
-    """The sign-in that waits in this browser, or None when it has ended."""
-    return find_pending_sign_in_state(organization, token(), browser_id())
+def _pending_sign_in(organization: OrganizationSnapshot) -> PendingSignInState | None:
+    """Return the pending sign-in of this browser, or None if it has expired."""
+    return find_pending_sign_in_state(organization, _token(), browser_id())
 
 
-def start_again(organization: OrganizationSnapshot, waiting: PendingSignInState | None) -> Response:
-    """The other page, where the settings or another window changed what is missing; the sign-in page at the end."""
+def _restart(organization: OrganizationSnapshot, waiting: PendingSignInState | None) -> Response:
+    """Redirect to the page that the pending sign-in needs now, or to the sign-in page if it has expired."""
     pages = {MfaRequirement.VERIFY: "verify", MfaRequirement.OFFER: "enrol", MfaRequirement.ENROL: "enrol"}
     page = pages.get(waiting.requirement) if waiting is not None else None
     if page is not None:
-        query = urlencode({"sign_in": token(), **kept_fields()})
+        query = urlencode({"sign_in": _token(), **return_parameters()})
         return redirect(f"/organizations/{organization.slug}/login/{page}?{query}", 303)
-    query = urlencode({**kept_fields(), "ended": "1"})
+    query = urlencode({**return_parameters(), "ended": "1"})
     return redirect(f"/organizations/{organization.slug}/login?{query}", 303)
 
 
-def verify_form(
+def _code_form(waiting: PendingSignInState) -> CodeForm | RecoveryCodeForm:
+    is_recovery = request.values.get("use") == "recovery" or "totp" not in waiting.methods
+    return RecoveryCodeForm() if is_recovery else CodeForm()
+
+
+def _verify_page(
     organization: OrganizationSnapshot,
     waiting: PendingSignInState,
-    asking: AuthorizationRequestView | None,
+    pending: AuthorizationRequestView | None,
+    form: CodeForm | RecoveryCodeForm,
     *,
     wrong: InvalidCode | None = None,
     refused: PasskeyRefused | None = None,
-    missing: bool = False,
     code: int = 200,
 ) -> Response:
-    """The page that asks for the second factor; ``refused`` is why a passkey did not count."""
+    """Render the page that asks for the second step; ``refused`` says why a passkey was rejected."""
     has_ended = wrong is not None and wrong.has_ended
-    return _page(
+    return organization_page(
         "account/verify.html",
         organization,
+        form=form,
+        code=code,
+        token=_token(),
         email=waiting.pending.email,
         methods=waiting.methods,
         passkey=None
         if has_ended
-        else begin_passkey_second_factor(organization, token(), this_browser(organization)),
-        by_recovery=request.values.get("use") == "recovery" or "totp" not in waiting.methods,
+        else begin_passkey_second_factor(organization, _token(), current_browser(organization)),
+        is_recovery=isinstance(form, RecoveryCodeForm),
         wrong=wrong,
         refused=refused,
-        missing=missing,
-        client=asking.client.name if asking else None,
-        kept=kept_fields(),
-        code=code,
+        client=pending.client.name if pending else None,
+        return_parameters=return_parameters(),
     )
 
 
-def enrol_form(
+def _enrol_page(
     organization: OrganizationSnapshot,
     waiting: PendingSignInState,
-    asking: AuthorizationRequestView | None,
-    refused: DomainError | None = None,
+    pending: AuthorizationRequestView | None,
+    form: AuthenticatorAppForm,
+    error: DomainError | None = None,
 ) -> Response:
-    """The page on which a second factor is set up."""
-    person = waiting.to_actor(stranger(organization))
-    new = (
-        factor_enrollment.begin_authenticator_app(person)
-        if refused is None
-        else factor_enrollment.continue_authenticator_app(person, forms.text("secret"))
+    """Render the page on which two-step verification is set up."""
+    user = waiting.to_actor(anonymous_actor(organization))
+    is_new = error is None and not form.is_submitted()
+    app = (
+        factor_enrollment.begin_authenticator_app(user)
+        if is_new
+        else factor_enrollment.continue_authenticator_app(user, form.secret.data or "")
     )
-    return _page(
+    form.secret.data, form.code.data = app.sealed, ""
+    return organization_page(
         "account/enrol.html",
         organization,
+        form=form,
+        error=error,
+        token=_token(),
         email=waiting.pending.email,
         until=waiting.until,
         methods=allowed_methods(organization.settings),
-        passkey=begin_registration_at_sign_in(organization, token(), this_browser(organization)),
-        new=new,
-        picture=qr_svg(new.otpauth_uri),
-        client=asking.client.name if asking else None,
-        errors=forms.field_errors(refused) if refused else {},
-        kept=kept_fields(),
-        code=refused.status if refused else 200,
+        passkey=begin_registration_at_sign_in(organization, _token(), current_browser(organization)),
+        new=app,
+        picture=qr_svg(app.otpauth_uri),
+        client=pending.client.name if pending else None,
+        return_parameters=return_parameters(),
     )
 
 
-def _page(template: str, organization: OrganizationSnapshot, *, code: int = 200, **context: Any) -> Response:
-    page = render_template(
-        template,
-        organization=organization,
-        title=organization.settings["branding"]["display_name"] or organization.name,
-        token=token(),
-        **branding_of(organization),
-        **context,
+def _enrolled_page(
+    organization: OrganizationSnapshot,
+    enrolled: factor_enrollment.EnrollmentAtSignIn,
+    pending: AuthorizationRequestView | None,
+) -> Response:
+    """Show the first recovery codes once; redirect to the destination if there are none."""
+    if isinstance(enrolled.outcome, SecondStepRequired) or not enrolled.codes:
+        return continue_sign_in(organization, enrolled.outcome, pending)
+    page = organization_page(
+        "account/enrolled.html",
+        organization,
+        codes=enrolled.codes,
+        destination=destination_of(organization, enrolled.outcome, pending),
     )
-    return make_response(page, code)
+    set_sign_in(page, organization.id, enrolled.outcome.token, known=enrolled.outcome.known_cookie)
+    return page

@@ -1,114 +1,117 @@
-"""Security: the password, second factors and recovery codes of one's own account."""
+"""The security page: password, authenticator app and recovery codes of the user."""
 
 from __future__ import annotations
 
-from flask import request
 from werkzeug.wrappers import Response
 
 from app.account.blueprint import account
-from app.account.visit import Visit, own_account
-from app.operations.directory.users import get_user
+from app.account.context import AccountContext, account_page
+from app.account.forms import AuthenticatorAppForm
 from app.operations.sign_in import factor_enrollment
 from app.operations.sign_in import factor_enrollment as removal
 from app.operations.sign_in.passkey_registration import can_register_passkey, list_passkeys
 from app.rules.errors import Conflict, DomainError, InvalidInput
-from app.web import forms
 from app.web.browser_session import known_browser, set_sign_in
+from app.web.forms import PageForm
 from app.web.qr_codes import qr_svg
 
-_HOME = "/security"
+_SECURITY = "/security"
 
 
 @account.get("/organizations/<organization>/account/security")
-@own_account
-def security_page(visit: Visit) -> Response:
-    """What protects the account, and where each of it is changed."""
-    return _security(visit)
+@account_page
+def security_page(context: AccountContext) -> Response:
+    """Show what protects the account, with a link to change each of it."""
+    return _security_page(context, PageForm())
 
 
 @account.route("/organizations/<organization>/account/security/app", methods=["GET", "POST"])
-@own_account
-def app_page(visit: Visit) -> Response:
-    """A new authenticator app: scanned, and proved by a code. Asks for a fresh sign-in."""
-    factor_enrollment.require_fresh_own_account(visit.actor)
-    if request.method == "GET":
-        return _app(visit)
-    try:
-        known = known_browser(visit.organization.id)
-        added = factor_enrollment.add_authenticator_app(
-            visit.actor, forms.text("secret"), forms.text("code"), known_cookie=known
-        )
-    except (InvalidInput, Conflict) as refused:
-        return _app(visit, refused)
-    response = _codes(visit, added.codes, is_first=True) if added.codes else visit.done(_HOME, "factor-added")
-    if added.token is not None:
-        set_sign_in(response, visit.organization.id, added.token)
-    return response
+@account_page
+def add_app_page(context: AccountContext) -> Response:
+    """Set up an authenticator app. Requires a recent sign-in."""
+    factor_enrollment.require_fresh_own_account(context.actor)
+    form = AuthenticatorAppForm()
+    error: DomainError | None = None
+    if form.validate_on_submit():
+        known = known_browser(context.organization.id)
+        try:
+            added = factor_enrollment.add_authenticator_app(
+                context.actor, form.secret.data or "", form.code.data, known_cookie=known
+            )
+        except (InvalidInput, Conflict) as refused:
+            error = refused
+        else:
+            response = (
+                _codes_page(context, added.codes, is_first=True)
+                if added.codes
+                else context.done(_SECURITY, "factor-added")
+            )
+            if added.token is not None:
+                set_sign_in(response, context.organization.id, added.token)
+            return response
+    app = (
+        factor_enrollment.continue_authenticator_app(context.actor, form.secret.data or "")
+        if form.is_submitted()
+        else factor_enrollment.begin_authenticator_app(context.actor)
+    )
+    form.secret.data, form.code.data = app.sealed, ""
+    return context.render(
+        "account/app_add.html",
+        form=form,
+        error=error,
+        new=app,
+        picture=qr_svg(app.otpauth_uri),
+        has_app=removal.own_factors(context.actor).app is not None,
+    )
 
 
 @account.route("/organizations/<organization>/account/security/app/remove", methods=["GET", "POST"])
-@own_account
-def app_remove_page(visit: Visit) -> Response:
-    """What the end of the app means, and the button for it. Asks for a fresh sign-in with the second factor."""
-    factor_enrollment.require_fresh_own_account(visit.actor)
-    if request.method == "GET":
-        return visit.render("account/factor_remove.html", own=removal.own_factors(visit.actor), errors={})
-    try:
-        token = removal.remove_authenticator_app(visit.actor)
-    except Conflict as refused:
-        return visit.render(
-            "account/factor_remove.html",
-            own=removal.own_factors(visit.actor),
-            errors=forms.field_errors(refused),
-            code=refused.status,
-        )
-    response = visit.done(_HOME, "factor-removed")
-    if token is not None:
-        set_sign_in(response, visit.organization.id, token)
-    return response
+@account_page
+def remove_app_factor_page(context: AccountContext) -> Response:
+    """Remove the authenticator app. Requires a recent sign-in with two-step verification."""
+    factor_enrollment.require_fresh_own_account(context.actor)
+    form = PageForm()
+    error: DomainError | None = None
+    if form.validate_on_submit():
+        try:
+            token = removal.remove_authenticator_app(context.actor)
+        except Conflict as refused:
+            error = refused
+        else:
+            response = context.done(_SECURITY, "factor-removed")
+            if token is not None:
+                set_sign_in(response, context.organization.id, token)
+            return response
+    own = removal.own_factors(context.actor)
+    return context.render("account/factor_remove.html", form=form, error=error, own=own)
 
 
 @account.route("/organizations/<organization>/account/security/recovery-codes", methods=["GET", "POST"])
-@own_account
-def recovery_codes_page(visit: Visit) -> Response:
-    """New recovery codes, in the answer to the form and nowhere else. Asks for a fresh sign-in."""
-    factor_enrollment.require_fresh_own_account(visit.actor)
-    if request.method == "GET":
-        return visit.render("account/recovery_codes.html", own=removal.own_factors(visit.actor))
-    try:
-        return _codes(visit, removal.regenerate_recovery_codes(visit.actor), is_first=False)
-    except Conflict as refused:
-        return _security(visit, refused)
+@account_page
+def recovery_codes_page(context: AccountContext) -> Response:
+    """Create recovery codes and show them once. Requires a recent sign-in."""
+    factor_enrollment.require_fresh_own_account(context.actor)
+    form = PageForm()
+    if form.validate_on_submit():
+        try:
+            return _codes_page(context, removal.regenerate_recovery_codes(context.actor), is_first=False)
+        except Conflict as refused:
+            return _security_page(context, form, refused)
+    own = removal.own_factors(context.actor)
+    return context.render("account/recovery_codes.html", form=form, own=own)
 
 
-def _security(visit: Visit, refused: DomainError | None = None) -> Response:
-    if visit.actor.user_id is None:
-        raise RuntimeError("an account page without a person")
-    return visit.render(
+def _security_page(context: AccountContext, form: PageForm, error: DomainError | None = None) -> Response:
+    return context.render(
         "account/security.html",
-        user=get_user(visit.organization.id, visit.actor.user_id),
-        own=removal.own_factors(visit.actor),
-        passkeys=len(list_passkeys(visit.actor)),
-        can_add_passkey=can_register_passkey(visit.actor),
-        error=refused.description if refused else None,
-        code=refused.status if refused else 200,
+        form=form,
+        error=error,
+        user=context.user,
+        own=removal.own_factors(context.actor),
+        passkeys=len(list_passkeys(context.actor)),
+        can_add_passkey=can_register_passkey(context.actor),
     )
 
 
-def _app(visit: Visit, refused: DomainError | None = None) -> Response:
-    if refused is None:
-        new = factor_enrollment.begin_authenticator_app(visit.actor)
-    else:
-        new = factor_enrollment.continue_authenticator_app(visit.actor, forms.text("secret"))
-    return visit.render(
-        "account/app_add.html",
-        new=new,
-        picture=qr_svg(new.otpauth_uri),
-        has_app=removal.own_factors(visit.actor).app is not None,
-        errors=forms.field_errors(refused) if refused else {},
-        code=refused.status if refused else 200,
-    )
-
-
-def _codes(visit: Visit, codes: tuple[str, ...], *, is_first: bool) -> Response:
-    return visit.render("account/recovery_codes_shown.html", codes=codes, is_first=is_first)
+def _codes_page(context: AccountContext, codes: tuple[str, ...], *, is_first: bool) -> Response:
+    return context.render("account/recovery_codes_shown.html", codes=codes, is_first=is_first)

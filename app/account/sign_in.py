@@ -1,4 +1,4 @@
-"""The sign-in page of an organization."""
+"""The organization chooser, the sign-in page of an organization, and signing out."""
 
 from __future__ import annotations
 
@@ -9,27 +9,40 @@ from flask import make_response, redirect, render_template, request
 from werkzeug.wrappers import Response
 
 from app.account.blueprint import account
+from app.account.context import organization_page
+from app.account.forms import FindOrganizationForm, SignInForm
 from app.operations.authorization.authorization_requests import (
     AuthorizationRequestView,
     RequestEnded,
     find_request,
 )
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_slug
+from app.operations.organizations.setup import is_set_up
 from app.operations.sign_in.passkey_sign_in import (
     PasskeyRefused,
     begin_passkey_sign_in,
     is_passkey_sign_in_offered,
 )
-from app.operations.sign_in.sessions import find_session
+from app.operations.sign_in.sessions import end_session, find_session
 from app.operations.sign_in.sign_in import Browser, SecondStepRequired, SignedIn, SignInRefused, sign_in
 from app.operations.users.sign_up import next_registration_step
+from app.rules.actor import Actor
+from app.rules.errors import NotFound
 from app.rules.sign_in.second_factors import MfaRequirement
 from app.rules.users.sign_up import is_registration_open
-from app.web import forms
-from app.web.branding import branding_of, logo_of
-from app.web.browser_session import browser_id, known_browser, session_for, set_sign_in, sign_in_token
+from app.web.branding import logo_of
+from app.web.browser_session import (
+    account_actor,
+    browser_id,
+    clear_sign_in,
+    current_sessions,
+    known_browser,
+    session_for,
+    set_sign_in,
+    sign_in_token,
+)
 from app.web.headers import page_class
-from app.web.languages import follow_request
+from app.web.languages import apply_ui_locales, gettext
 from app.web.local_paths import own_path
 from app.web.request_log import request_id
 
@@ -43,34 +56,105 @@ _STATUS = {
 }
 
 
+@account.get("/")
+def start_page() -> Response:
+    """Redirect to setup on the first run, and to the portal after that."""
+    return redirect("/portal" if is_set_up() else "/setup", 303)
+
+
+@account.get("/login")
+@page_class("flow")
+def choose_organization() -> Response:
+    """Show the sessions of this browser and a search field for another organization."""
+    form = FindOrganizationForm(request.args)
+    next_path = own_path(request.args.get("next"), "")
+    sessions = current_sessions()
+    if sessions:
+        form.organization.label.text = gettext("Another organization")
+    if form.organization.data:
+        try:
+            organization = get_organization_by_slug(form.organization.data.lower())
+        except NotFound:
+            form.add_error(
+                gettext(
+                    "There is no organization with this name. Ask the person who invited you for its URL."
+                ),
+                "organization",
+            )
+        else:
+            query = f"?{urlencode({'next': next_path})}" if next_path else ""
+            return redirect(f"/organizations/{organization.slug}/login{query}", 303)
+    page = render_template("account/chooser.html", sessions=sessions, form=form, next_path=next_path)
+    return make_response(page, 404 if form.errors else 200)
+
+
 @account.route("/organizations/<organization>/login", methods=["GET", "POST"])
 @page_class("flow")
 def sign_in_page(organization: str) -> Response:
-    """Email and password; afterwards back to the application that asked, or to where the person wanted to go.
+    """Sign in with email and password, then return to the app or page that asked for it.
 
-    ``request`` is the token of an authorization request under way, ``next`` an own path, ``reauthenticate`` asks
-    for the password even of somebody who is signed in, ``account=another`` says that it will be somebody else.
+    ``request`` is the token of a pending authorization request, ``next`` a path of this service, ``reauthenticate``
+    asks for the password even with a session, and ``account=another`` means that another user will sign in.
     """
-    named = get_organization_by_slug(organization)
-    pending = pending_request(named)
-    if request.method == "POST":
-        return _post(named, pending)
-    standing = session_for(named.id)
-    if standing is not None and pending is None and "reauthenticate" not in request.args:
-        return redirect(_destination(named, bool(standing.permissions)), 303)
+    org = get_organization_by_slug(organization)
+    pending = pending_request(org)
+    form = SignInForm()
+    if form.validate_on_submit():
+        return _sign_in(org, pending, form)
+    if form.is_submitted():
+        return sign_in_form(org, pending, form, code=400)
+    session = session_for(org.id)
+    if session is not None and pending is None and "reauthenticate" not in request.args:
+        return redirect(_home(org, bool(session.permissions)), 303)
     hint = pending.sent.get("login_hint", "") if pending is not None else request.args.get("login_hint", "")
-    if not hint and standing is not None and "account" not in request.args:
-        hint = standing.user_email
+    if not hint and session is not None and "account" not in request.args:
+        hint = session.user_email
+    form.email.data = hint[:254]
     return sign_in_form(
-        named, pending, email=hint[:254], again=standing is not None and hint == standing.user_email
+        org, pending, form, is_reauthentication=session is not None and hint == session.user_email
     )
 
 
-def _post(organization: OrganizationSnapshot, pending: AuthorizationRequestView | None) -> Response:
-    email, password = forms.text("email"), request.form.get("password", "")
-    if not email or not password:
-        return sign_in_form(organization, pending, email=email, missing=True, code=400)
-    outcome = sign_in(
+def _sign_in(
+    organization: OrganizationSnapshot, pending: AuthorizationRequestView | None, form: SignInForm
+) -> Response:
+    outcome = sign_in_with_password(organization, form.email.data, form.password.data)
+    if not isinstance(outcome, SignInRefused):
+        return continue_sign_in(organization, outcome, pending)
+    if outcome.reason == "mismatch":
+        form.add_error(gettext("Check your password and try again."), "password")
+    response = sign_in_form(organization, pending, form, refused=outcome, code=_STATUS[outcome.reason])
+    if outcome.retry_after:
+        response.headers["Retry-After"] = str(outcome.retry_after)
+    return response
+
+
+@account.get("/organizations/<organization>/logout")
+@page_class("flow")
+def sign_out_page(organization: str) -> Response:
+    """Ask before signing out, or say that the user is signed out (CF-4)."""
+    org = get_organization_by_slug(organization)
+    return organization_page("account/sign_out.html", org, session=session_for(org.id))
+
+
+@account.post("/organizations/<organization>/logout")
+@page_class("flow")
+def sign_out(organization: str) -> Response:
+    """End the session at the organization, in the database and in the browser."""
+    org = get_organization_by_slug(organization)
+    actor = account_actor(org.id)
+    if actor is not None:
+        end_session(actor)
+    response = redirect(request.path, 303)
+    clear_sign_in(response, org.id)
+    return response
+
+
+def sign_in_with_password(
+    organization: OrganizationSnapshot, email: str, password: str
+) -> SignedIn | SecondStepRequired | SignInRefused:
+    """Check the password for this browser."""
+    return sign_in(
         organization.id,
         email,
         password,
@@ -81,28 +165,20 @@ def _post(organization: OrganizationSnapshot, pending: AuthorizationRequestView 
         browser_id=browser_id(),
         known_cookie=known_browser(organization.id),
     )
-    if isinstance(outcome, SignInRefused):
-        response = sign_in_form(
-            organization, pending, email=email, refused=outcome, code=_STATUS[outcome.reason]
-        )
-        if outcome.retry_after:
-            response.headers["Retry-After"] = str(outcome.retry_after)
-        return response
-    return onward(organization, outcome, pending)
 
 
-def onward(
+def continue_sign_in(
     organization: OrganizationSnapshot,
     outcome: SignedIn | SecondStepRequired,
     pending: AuthorizationRequestView | None,
 ) -> Response:
-    """Off to where the person wanted to go, signed in, or to what the sign-in waits for first.
+    """Redirect to the destination with a session, or to two-step verification first.
 
-    303, so that no browser sends the password again (RU-7).
+    The status is 303, so that no browser sends the password again (RU-7).
     """
     if isinstance(outcome, SecondStepRequired):
         page = "verify" if outcome.purpose is MfaRequirement.VERIFY else "enrol"
-        query = urlencode({"sign_in": outcome.token, **kept_fields()})
+        query = urlencode({"sign_in": outcome.token, **return_parameters()})
         return redirect(f"/organizations/{organization.slug}/login/{page}?{query}", 303)
     response = redirect(destination_of(organization, outcome, pending), 303)
     set_sign_in(response, organization.id, outcome.token, known=outcome.known_cookie)
@@ -112,16 +188,16 @@ def onward(
 def destination_of(
     organization: OrganizationSnapshot, signed_in: SignedIn, pending: AuthorizationRequestView | None
 ) -> str:
-    """Where somebody who has just signed in wanted to go: back to the request under way, to ``next``, or home."""
+    """Return where the sign-in leads: to the pending authorization request, to ``next``, or home."""
     if pending is not None:
         query = urlencode({"request": request.values["request"]})
         return f"/organizations/{organization.slug}/oauth/authorize/resume?{query}"
     view = find_session(signed_in.token)
-    return _destination(organization, view is not None and bool(view.permissions))
+    return _home(organization, view is not None and bool(view.permissions))
 
 
-def this_browser(organization: OrganizationSnapshot) -> Browser:
-    """The browser that asks, as operations know it."""
+def current_browser(organization: OrganizationSnapshot) -> Browser:
+    """Return the browser of this request as operations expect it."""
     return Browser(
         browser_id(),
         request.headers.get("User-Agent", ""),
@@ -130,63 +206,53 @@ def this_browser(organization: OrganizationSnapshot) -> Browser:
     )
 
 
+def anonymous_actor(organization: OrganizationSnapshot) -> Actor:
+    """Return the actor of a request before the sign-in is complete."""
+    return Actor.anonymous(organization.id, request.remote_addr, request_id())
+
+
 def pending_request(organization: OrganizationSnapshot) -> AuthorizationRequestView | None:
-    """The authorization request that the page is on the way to, if any. Raises RequestEnded."""
+    """Return the authorization request that the sign-in belongs to, if any. Raises RequestEnded."""
     token = request.values.get("request")
     if not token:
         return None
     pending = find_request(organization.id, token, browser_id())
     if pending is None:
         raise RequestEnded
-    follow_request(pending.sent, pending.client.organization)
+    apply_ui_locales(pending.sent, pending.client.organization)
     return pending
 
 
-def kept_fields() -> dict[str, str]:
-    """What leads on after this page, and after the one that it leads to."""
+def return_parameters() -> dict[str, str]:
+    """Return the parameters that say where the sign-in leads; every page of the sign-in passes them on."""
     names = ("request", "next", "reauthenticate", "account")
     return {name: request.values[name] for name in names if name in request.values}
-
-
-def _destination(organization: OrganizationSnapshot, has_rights: bool) -> str:
-    home = f"/portal/{organization.slug}" if has_rights else f"/organizations/{organization.slug}/account"
-    return own_path(request.values.get("next"), home)
-
-
-def _words_of(pending: AuthorizationRequestView) -> dict[str, Any]:
-    client = pending.client
-    links = {name: client.document.get(name) for name in ("policy_uri", "tos_uri")}
-    return {"name": client.name, "logo": logo_of(client), **links}
 
 
 def sign_in_form(
     organization: OrganizationSnapshot,
     pending: AuthorizationRequestView | None,
+    form: SignInForm,
     *,
-    email: str,
     refused: SignInRefused | None = None,
     refused_passkey: PasskeyRefused | None = None,
-    missing: bool = False,
-    again: bool = False,
+    is_reauthentication: bool = False,
     code: int = 200,
 ) -> Response:
-    """The page, with why nobody was signed in by what it sent."""
-    branding = organization.settings["branding"]
-    page = render_template(
+    """Render the sign-in page, with the reason why the last attempt failed."""
+    return organization_page(
         "account/sign_in.html",
-        organization=organization,
-        branding=branding,
-        **branding_of(organization),
-        title=branding["display_name"] or organization.name,
-        client=_words_of(pending) if pending else None,
-        email=email,
+        organization,
+        form=form,
+        code=code,
+        branding=organization.settings["branding"],
+        client=_client_words(pending) if pending else None,
         refused=refused,
         refused_passkey=refused_passkey,
         passkey=begin_passkey_sign_in(organization, browser_id())
         if is_passkey_sign_in_offered(organization)
         else None,
-        missing=missing,
-        again=again,
+        is_reauthentication=is_reauthentication,
         registered=next_registration_step(organization) if "registered" in request.args else None,
         confirmed="confirmed" in request.args,
         reset=request.args.get("reset"),
@@ -194,6 +260,18 @@ def sign_in_form(
         can_register=is_registration_open(organization.settings),
         wants_account=pending is not None and "create" in pending.sent.get("prompt", "").split(),
         password_enabled=organization.settings["authentication"]["password"]["enabled"],
-        kept=kept_fields(),
+        return_parameters=return_parameters(),
     )
-    return make_response(page, code)
+
+
+def _home(organization: OrganizationSnapshot, has_permissions: bool) -> str:
+    home = (
+        f"/portal/{organization.slug}" if has_permissions else f"/organizations/{organization.slug}/account"
+    )
+    return own_path(request.values.get("next"), home)
+
+
+def _client_words(pending: AuthorizationRequestView) -> dict[str, Any]:
+    client = pending.client
+    links = {name: client.document.get(name) for name in ("policy_uri", "tos_uri")}
+    return {"name": client.name, "logo": logo_of(client), **links}

@@ -13,16 +13,16 @@ from app.operations.directory.lookups import ClientSnapshot
 from app.rules.authorization.authorization_request import FORM_POST, mode_of
 from app.rules.clients.redirect_uris import add_query_parameters, get_display_host
 from app.rules.errors import DomainError, TooManyRequests
-from app.rules.languages.sentences import sentence
+from app.rules.languages.sentences import lazy_gettext
 from app.rules.oauth_errors import ClientBlocked
 from app.web.branding import branding_of, branding_of_client
 from app.web.headers import page_policy
 from app.web.request_log import request_id
 
-_HINT = sentence("Go back to the app and try again. If it happens again, tell the people who make the app.")
+_HINT = lazy_gettext("Go back to the app and try again. If it happens again, contact the app's developer.")
 _BLOCKED = (
-    sentence("This app is blocked"),
-    sentence("If you need it, ask an administrator of your organization."),
+    lazy_gettext("This app is blocked"),
+    lazy_gettext("If you need this app, contact your administrator."),
 )
 _SEE_OTHER = 303  # After a form that carried a password or decision, never 307 (RU-7).
 
@@ -56,7 +56,7 @@ def error_page(error: DomainError, request: ProtocolRequest | None = None) -> Ba
         "error.html",
         title=_BLOCKED[0]
         if isinstance(error, ClientBlocked)
-        else sentence("This app's request cannot be answered"),
+        else lazy_gettext("This app's request can't be completed"),
         message=error.description,
         hint=_BLOCKED[1] if isinstance(error, ClientBlocked) else _HINT,
         error_code=error.code,

@@ -45,7 +45,7 @@ from app.rules.oauth_errors import AuthorizationError, OAuthError, Unredirectabl
 from app.rules.scopes import restrict_scopes
 from app.web.browser_session import browser_id, session_for
 from app.web.headers import page_class
-from app.web.languages import follow_request
+from app.web.languages import apply_ui_locales
 from app.web.request_log import request_id
 
 _PAGES = {
@@ -63,7 +63,7 @@ def begin() -> BaseResponse:
         parameters = parse_authorization_request(ProtocolRequest.from_flask())
     except OAuthError as error:
         return error_page(error)
-    follow_request(parameters.sent)
+    apply_ui_locales(parameters.sent)
     if request.method == "POST" and _is_from_another_site() and not parameters.repeated:
         # Browsers send no cookies with another site's form; the GET that follows has them (RFC 6265bis 5.2).
         return redirect(f"{request.path}?{urlencode(parameters.sent)}", _SEE_OTHER)
@@ -89,7 +89,7 @@ def select_account() -> BaseResponse:
     stored = authorization_requests.find_request(g.organization_id, token, browser_id())
     if stored is None:
         return error_page(RequestEnded())
-    follow_request(stored.sent, stored.client.organization)
+    apply_ui_locales(stored.sent, stored.client.organization)
     session = session_for(stored.organization_id)
     if session is None:
         return redirect(_url_of(stored.client, Step.SIGN_IN, token), _SEE_OTHER)
@@ -106,7 +106,7 @@ def _proceed_stored(decision: str | None) -> BaseResponse:
         stored = authorization_requests.find_request(g.organization_id, token, browser_id())
         if stored is None:
             raise RequestEnded
-        follow_request(stored.sent, stored.client.organization)
+        apply_ui_locales(stored.sent, stored.client.organization)
         return _proceed(stored.sent, frozenset(), stored, token=token, decision=decision)
     except RequestEnded as error:
         return error_page(error)
@@ -135,7 +135,7 @@ def _answer(
     try:
         grant = _consent_grant(asked)
         client, session = grant.client.view, asked.user
-        follow_request(asked.payload.data, client.organization)
+        apply_ui_locales(asked.payload.data, client.organization)
         actor = _actor(client, session)
         if decision == "deny" and stored is not None:
             authorization_requests.deny(actor, client, stored)

@@ -18,7 +18,7 @@ from app.rules.errors import InvalidInput, TooManyRequests
 from app.rules.scopes import restrict_scopes
 from app.web.branding import branding_of, logo_of
 from app.web.forms import field_errors
-from app.web.languages import in_page_language
+from app.web.languages import translate
 
 
 def consent_words(
@@ -43,10 +43,8 @@ def consent_words(
         "scopes": [
             {
                 "name": scope.name,
-                "title": in_page_language(scope.title or "") if scope.is_identity else scope.title,
-                "description": in_page_language(scope.description or "")
-                if scope.is_identity
-                else scope.description,
+                "title": translate(scope.title or "") if scope.is_identity else scope.title,
+                "description": translate(scope.description or "") if scope.is_identity else scope.description,
                 "api": scope.resource_name,
                 "is_identity": scope.is_identity,
                 "required": scope.name not in optional,

@@ -31,12 +31,12 @@ from app.rules.actor import Actor
 from app.rules.authorization.authorization_request import AuthorizationParameters
 from app.rules.authorization.device_codes import read_user_code, shown
 from app.rules.errors import NotFound, TooManyRequests
-from app.rules.languages.sentences import sentence
+from app.rules.languages.sentences import lazy_gettext
 from app.web import forms
 from app.web.branding import branding_of
 from app.web.browser_session import current_sessions, session_for
 from app.web.headers import page_class
-from app.web.languages import in_page_language, ngettext
+from app.web.languages import ngettext, translate
 from app.web.request_log import request_id
 
 _SEE_OTHER = 303
@@ -52,8 +52,8 @@ def choose_organization() -> Response:
         try:
             organization = lookups.get_organization_by_slug(named)
         except NotFound:
-            errors["organization"] = sentence(
-                "There is no such organization. Its name is in the address that the device shows."
+            errors["organization"] = lazy_gettext(
+                "There is no organization with this name. The name is in the URL shown on your device."
             )
         else:
             return redirect(_address(organization.slug, typed), _SEE_OTHER)
@@ -190,8 +190,10 @@ def _readable(typed: str) -> str:
 
 
 def _words(refused: WrongUserCode) -> str:
-    said = in_page_language(refused.description)
+    message = translate(refused.description)
     if not refused.attempts_left:
-        return said
-    more = ngettext("You have one more try.", "You have %(num)s more tries.", refused.attempts_left)
-    return f"{said} {more}"
+        return message
+    more = ngettext(
+        "You have %(num)s attempt left.", "You have %(num)s attempts left.", refused.attempts_left
+    )
+    return f"{message} {more}"

@@ -22,12 +22,12 @@ from app.operations.sign_in.sessions import end_session
 from app.operations.tokens.logout import LogoutRequest, read_logout_request
 from app.rules.clients.redirect_uris import add_query_parameters
 from app.rules.errors import DomainError
-from app.rules.languages.sentences import sentence
+from app.rules.languages.sentences import lazy_gettext
 from app.rules.oauth_errors import OAuthError
 from app.web.branding import branding_of, branding_of_path
 from app.web.browser_session import account_actor, clear_sign_in, session_for, sign_in_token
 from app.web.headers import page_class
-from app.web.languages import follow_request
+from app.web.languages import apply_ui_locales
 from app.web.request_log import request_id
 
 PARAMETERS = (
@@ -86,13 +86,11 @@ def begin() -> BaseResponse:
         return _error_page(error)
     wanted = read_logout_request(sent, organization_id=g.organization_id)
     if wanted is None:
-        return _error_page(
-            OAuthError(sentence("It names neither an organization nor an app that is known here."))
-        )
+        return _error_page(OAuthError(lazy_gettext("The request doesn't name a known organization or app.")))
     if request.method == "POST" and sign_in_token(wanted.organization.id) is None:
         # A POST from another site's form comes without our cookies; browsers send them with the redirect.
         return redirect(f"{request.path}?{urlencode(sent)}", _SEE_OTHER)
-    follow_request(sent, wanted.organization)
+    apply_ui_locales(sent, wanted.organization)
     session = session_for(wanted.organization.id)
     if session is not None and not wanted.may_end_at_once(session.user_id):
         page = render_template(
@@ -113,7 +111,7 @@ def confirm() -> BaseResponse:
     sent = {name: request.form[name] for name in PARAMETERS if request.form.get(name)}
     wanted = read_logout_request(sent, organization_id=g.organization_id)
     if wanted is None:
-        return _error_page(OAuthError(sentence("This organization is not at work.")))
+        return _error_page(OAuthError(lazy_gettext("This organization is not active.")))
     return _end(wanted, sent)
 
 
@@ -148,9 +146,9 @@ def _end_session(parsed: ParsedLogoutRequest, state: str | None) -> BaseResponse
 def _error_page(error: DomainError) -> BaseResponse:
     page = render_template(
         "error.html",
-        title=sentence("This app's request to sign you out cannot be answered"),
+        title=lazy_gettext("We couldn't sign you out for this app"),
         message=error.description,
-        hint=sentence("You may still be signed in here. Choose the organization to sign out of."),
+        hint=lazy_gettext("You may still be signed in here. Choose the organization to sign out of."),
         error_code=error.code,
         request_id=request_id(),
         **branding_of_path(),

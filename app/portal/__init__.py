@@ -1,4 +1,4 @@
-"""Face: pages of developers and administrators."""
+"""The portal: pages for developers and administrators."""
 
 from __future__ import annotations
 
@@ -8,18 +8,16 @@ from flask import Flask
 
 from app.portal.blueprint import portal
 
-# Each module adds its views to the blueprint by being imported.
+# Importing a module adds its views to the blueprint.
 _PAGES = (
-    "chooser", "overview", "clients", "client_pages", "client_requests", "apis", "scopes", "credentials", "settings",
-    "signing_keys",
-    "roles", "users", "user_imports", "administrators", "organizations", "logs", "audit", "tokens",
-    "ceilings", "theme", "organization_logo", "setup",
-    "registration_tokens", "registrations", "webhooks", "revocations", "rotations",
+    "overview", "setup", "clients", "client_secrets", "tokens", "client_requests", "registration_tokens", "apis",
+    "users", "user_imports", "administrators", "roles", "settings", "branding", "webhooks", "failed_requests",
+    "audit_log", "organizations", "instance_limits",
 )  # fmt: skip
 
 
 def register(app: Flask) -> None:
-    """/portal answers."""
+    """Add the pages below /portal and /setup."""
     for name in _PAGES:
         importlib.import_module(f"app.portal.{name}")
     app.register_blueprint(portal)

@@ -1,8 +1,10 @@
-"""Administrators: who holds which role, and the invitations that are on their way."""
+"""Administrators of an organization, and their open invitations."""
 
 from __future__ import annotations
 
 from flask import request
+from wtforms import RadioField, SelectChoice, StringField
+from wtforms.validators import InputRequired, Length
 
 from app.operations.organizations.administrators import (
     add_administrator,
@@ -12,102 +14,116 @@ from app.operations.organizations.administrators import (
 )
 from app.operations.users.invitations import list_invitations, revoke_invitation
 from app.portal.blueprint import portal
-from app.portal.paging import pages_of, position
-from app.portal.visit import Answer, Visit, visiting
+from app.portal.context import PageResponse, PortalContext, portal_page
 from app.rules.directory.permissions import effective_roles
 from app.rules.errors import Conflict, InvalidInput
-from app.web.forms import field_errors, text
+from app.web.forms import PageForm
 
-_OPEN_INVITATIONS = 50
+_MAX_INVITATIONS = 50
+_LISTING = "portal administrators"
+
+
+class AdministratorForm(PageForm):
+    """Adds an administrator, or invites one."""
+
+    email = StringField(
+        "Email",
+        [InputRequired()],
+        description="Someone with an account here gets the role immediately. Anyone else receives an invitation"
+        " by email, or you get a link to share if no mail server is configured. You can also enter a user ID"
+        " (usr_…).",
+        render_kw={"autocomplete": "off"},
+    )
+    name = StringField(
+        "Name",
+        [Length(max=100)],
+        description="Optional. Used in the invitation.",
+        render_kw={"autocomplete": "off"},
+    )
+    role = RadioField("Role", validate_choice=False)
 
 
 @portal.get("/portal/<organization>/administrators")
-@visiting
-def administrators(visit: Visit) -> Answer:
-    """Who holds a role, in the order in which they got it, and the open invitations."""
-    slug = visit.organization.slug
-    page = list_administrators(
-        visit.actor, slug, after=position(visit.organization.id, "portal administrators")
-    )
-    return visit.render(
+@portal_page
+def administrators(context: PortalContext) -> PageResponse:
+    """List the administrators and their open invitations."""
+    slug = context.organization.slug
+    page = list_administrators(context.actor, slug, after=context.position(_LISTING))
+    return context.render(
         "portal/administrators/list.html",
         page=page,
-        roles=effective_roles(visit.organization.settings),
-        invitations=list_invitations(visit.actor, slug, limit=_OPEN_INVITATIONS).items,
-        pager=pages_of(page, visit.organization.id, "portal administrators"),
+        roles=effective_roles(context.organization.settings),
+        invitations=list_invitations(context.actor, slug, limit=_MAX_INVITATIONS).items,
+        pager=context.pager(page, _LISTING),
     )
 
 
 @portal.route("/portal/<organization>/administrators/new", methods=["GET", "POST"])
-@visiting
-def new_administrator(visit: Visit) -> Answer:
-    """Somebody known is added at once; an unknown address gets an invitation, whose link the answer shows."""
-    visit.actor.require("admins:write")
-    role = text("role") or request.args.get("role", "admin")
-    errors: dict[str, str] = {}
-    if request.method == "POST":
+@portal_page
+def new_administrator(context: PortalContext) -> PageResponse:
+    """Add a known user at once, or invite an unknown one and show the link of the invitation."""
+    context.actor.require("admins:write")
+    roles = effective_roles(context.organization.settings)
+    form = AdministratorForm(email=request.args.get("email", ""), role=request.args.get("role", "admin"))
+    form.role.choices = [
+        SelectChoice(key, role.name, {"help": role.description}) for key, role in roles.items()
+    ]
+    if form.validate_on_submit():
         try:
             added = add_administrator(
-                visit.actor,
-                visit.organization.slug,
-                **_named(text("email")),
-                name=text("name") or None,
-                role=role,
+                context.actor,
+                context.organization.slug,
+                **_identified_by(form.email.data),
+                name=form.name.data or None,
+                role=form.role.data or "admin",
             )
-        except (InvalidInput, Conflict) as refusal:
-            errors = field_errors(refusal)
+        except (InvalidInput, Conflict) as error:
+            form.add_errors(error, {"user_id": "email"})
         else:
             if added.invitation is None:
-                return visit.done("/administrators", "administrator-added")
-            return visit.render(
+                return context.done("/administrators", "administrator-added")
+            return context.render(
                 "portal/administrators/invited.html",
                 invitation=added.invitation.invitation,
                 link=added.link,
-                roles=effective_roles(visit.organization.settings),
+                roles=roles,
             )
-    return visit.render(
-        "portal/administrators/new.html",
-        code=400 if errors else 200,
-        roles=effective_roles(visit.organization.settings),
-        values={"email": text("email") or request.args.get("email", ""), "name": text("name"), "role": role},
-        errors=errors,
-    )
+    return context.render("portal/administrators/new.html", form=form)
 
 
 @portal.route("/portal/<organization>/administrators/<admin_id>/remove", methods=["GET", "POST"])
-@visiting
-def remove(visit: Visit, admin_id: str) -> Answer:
-    """What the person can no longer do; afterwards they hold the role no more."""
-    visit.actor.require("admins:write")
-    slug = visit.organization.slug
-    found = get_administrator(visit.actor, slug, admin_id)
-    errors: dict[str, str] = {}
-    if request.method == "POST":
+@portal_page
+def remove(context: PortalContext, admin_id: str) -> PageResponse:
+    """Confirm and remove an administrator's role."""
+    context.actor.require("admins:write")
+    slug = context.organization.slug
+    admin = get_administrator(context.actor, slug, admin_id)
+    is_self = admin.user_id == context.actor.user_id
+    form = PageForm()
+    if form.validate_on_submit():
         try:
-            remove_administrator(visit.actor, slug, admin_id)
-        except Conflict as refusal:
-            errors = {"": refusal.description}
+            remove_administrator(context.actor, slug, admin_id)
+        except Conflict as error:
+            form.add_errors(error)
         else:
-            is_self = found.user_id == visit.actor.user_id
-            return visit.done("" if is_self else "/administrators", "administrator-removed")
-    return visit.render(
+            return context.done("" if is_self else "/administrators", "administrator-removed")
+    return context.render(
         "portal/administrators/remove.html",
-        code=409 if errors else 200,
-        admin=found,
-        is_self=found.user_id == visit.actor.user_id,
-        roles=effective_roles(visit.organization.settings),
-        errors=errors,
+        form=form,
+        code=409 if form.errors else 200,
+        admin=admin,
+        is_self=is_self,
+        roles=effective_roles(context.organization.settings),
     )
 
 
-@portal.post("/portal/<organization>/administrators/invitations/<invitation_id>/withdraw")
-@visiting
-def withdraw_invitation(visit: Visit, invitation_id: str) -> Answer:
-    """The link works no longer."""
-    revoke_invitation(visit.actor, visit.organization.slug, invitation_id)
-    return visit.done("/administrators", "invitation-withdrawn")
+@portal.post("/portal/<organization>/administrators/invitations/<invitation_id>/revoke")
+@portal_page
+def revoke_administrator_invitation(context: PortalContext, invitation_id: str) -> PageResponse:
+    """Revoke an invitation; its link stops working."""
+    revoke_invitation(context.actor, context.organization.slug, invitation_id)
+    return context.done("/administrators", "invitation-revoked")
 
 
-def _named(who: str) -> dict[str, str]:
-    """Somebody by e-mail, or by the id that the refusal of an unconfirmed address tells."""
-    return {"user_id": who} if who.startswith("usr_") else {"email": who}
+def _identified_by(email_or_id: str) -> dict[str, str]:
+    return {"user_id": email_or_id} if email_or_id.startswith("usr_") else {"email": email_or_id}

@@ -1,12 +1,13 @@
-"""APIs: the organization's resources with their scopes, and what each says of itself to clients."""
+"""APIs (resources) of the organization, their scopes, and the texts that consent shows for a scope."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from flask import request
 from werkzeug.wrappers import Response as BaseResponse
+from wtforms import BooleanField, FieldList, Form, FormField, SelectField, StringField, TextAreaField
+from wtforms.validators import InputRequired, Length
 
 from app.operations.clients.resource_scopes import MAX_HOLDERS, ScopesInUse
 from app.operations.clients.resources import (
@@ -18,164 +19,258 @@ from app.operations.clients.resources import (
     list_resources,
     update_resource,
 )
+from app.operations.clients.scopes import can_edit_scope, get_scope, search_scopes, update_scope
 from app.operations.tokens.introspection import metadata_for
 from app.portal.blueprint import portal
-from app.portal.paging import pages_of, position
-from app.portal.visit import Answer, Visit, visiting
+from app.portal.context import PageResponse, PortalContext, portal_page, search_query
 from app.rules.clients.client_fields import TOKEN_FORMATS
 from app.rules.errors import Conflict, InvalidInput, PreconditionFailed
-from app.web.forms import field_errors, is_ticked, text, version_read
+from app.web.forms import NumberField, PageForm, VersionField
 
 _EMPTY_ROWS = 3
-_FORMATS = [("", "As the client or the organization chooses"), *((name, name) for name in TOKEN_FORMATS)]
-_NEW: dict[str, Any] = {
-    "identifier": "",
-    "name": "",
-    "description": "",
-    "access_token_format": None,
-    "access_token_ttl_seconds": None,
-    "scopes": [],
-    "status": "active",
-}
+_APIS = "portal apis"
+_SCOPES = "portal scopes"
+_NO_AUTOCOMPLETE = {"autocomplete": "off"}
+_CODE = {"autocomplete": "off", "spellcheck": "false", "autocapitalize": "off"}
+
+
+class ScopeRow(Form):
+    """One row of the table of scopes; the rules check it together with the others."""
+
+    name = StringField("Name", render_kw={**_CODE, "maxlength": 128})
+    title = StringField("Title", render_kw={**_NO_AUTOCOMPLETE, "maxlength": 200})
+    description = StringField("Description", render_kw={**_NO_AUTOCOMPLETE, "maxlength": 1000})
+
+
+class ApiForm(PageForm):
+    """An API and its scopes."""
+
+    version = VersionField()
+    name = StringField(
+        "Name",
+        [InputRequired(), Length(max=100)],
+        description="Shown to users on the consent page.",
+        render_kw=_NO_AUTOCOMPLETE,
+    )
+    identifier = StringField(
+        "Identifier",
+        [InputRequired(), Length(max=255)],
+        description="A URI such as https://api.example.com. Clients send it as the resource parameter and tokens"
+        " carry it as their audience. You can’t change it later.",
+        render_kw=_CODE,
+    )
+    description = TextAreaField(
+        "Description", [Length(max=1000)], description="For you and your colleagues.", render_kw={"rows": 2}
+    )
+    scopes = FieldList(FormField(ScopeRow), "Scopes")
+    confirmed = BooleanField("Remove the missing scopes from the clients that have them")
+    access_token_format = SelectField(
+        "Access token format",
+        choices={"": "Default of the client or organization", **{name: name for name in TOKEN_FORMATS}},
+        validate_choice=False,
+        description="Opaque tokens can be revoked instantly. Your API checks them by introspection. Your API verifies"
+        " JWTs itself, and they stay valid until they expire.",
+    )
+    access_token_ttl_seconds = NumberField(
+        "Access token lifetime",
+        description="In seconds, from 60 to 86400, or up to 3600 for JWTs. Leave empty for the organization’s default.",
+        render_kw={**_NO_AUTOCOMPLETE, "inputmode": "numeric", "maxlength": 6},
+    )
+    is_active = BooleanField(
+        "Active", description="No tokens are issued for an inactive API. Its data stays as it is."
+    )
+
+    def values(self) -> dict[str, Any]:
+        """Return the fields as the operations take them; rows without a name are dropped."""
+        rows = [
+            {name: (value or "").strip() or None for name, value in row.items()} for row in self.scopes.data
+        ]
+        fields = {
+            "name": self.name.data,
+            "description": self.description.data,
+            "access_token_format": self.access_token_format.data or None,
+            "access_token_ttl_seconds": self.access_token_ttl_seconds.data,
+            "scopes": [row for row in rows if row["name"]],
+        }
+        if "identifier" in self:
+            return {"identifier": self.identifier.data, **fields}
+        return {**fields, "status": "active" if self.is_active.data else "disabled"}
+
+
+class DeleteApiForm(PageForm):
+    """Confirms a deletion by the API's name."""
+
+    name = StringField("Name", [InputRequired()], render_kw=_NO_AUTOCOMPLETE)
+
+
+class ScopeForm(PageForm):
+    """What users read about a scope."""
+
+    version = VersionField()
+    title = StringField(
+        "Title",
+        [Length(max=200)],
+        description="A verb and an object, such as “Read your calendar”. Without a title, users see the scope’s name.",
+        render_kw=_NO_AUTOCOMPLETE,
+    )
+    description = StringField(
+        "Description",
+        [Length(max=1000)],
+        description="What it means for the user, including any risk, such as “Deleted files can’t be restored”.",
+        render_kw=_NO_AUTOCOMPLETE,
+    )
 
 
 @portal.get("/portal/<organization>/apis")
-@visiting
-def apis(visit: Visit) -> Answer:
-    """The APIs that the visitor may see, by name; ``q`` searches."""
-    query = request.args.get("q", "").strip()[:100]
-    here = visit.organization.id
-    page = list_resources(visit.actor, after=position(here, "portal apis"), query=query or None)
-    return visit.render(
-        "portal/apis/list.html", page=page, query=query, pager=pages_of(page, here, "portal apis")
-    )
+@portal_page
+def apis(context: PortalContext) -> PageResponse:
+    """List the APIs by name; ``q`` searches."""
+    query = search_query()
+    page = list_resources(context.actor, after=context.position(_APIS), query=query or None)
+    return context.render("portal/apis/list.html", page=page, query=query, pager=context.pager(page, _APIS))
 
 
 @portal.route("/portal/<organization>/apis/new", methods=["GET", "POST"])
-@visiting
-def new_api(visit: Visit) -> Answer:
-    """An API of the organization; afterwards clients may ask for it."""
-    visit.actor.require_for_own("resources:write")
-    if request.method == "GET":
-        return _form(visit, None, _NEW, {})
-    sent = {"identifier": text("identifier"), **_sent()}
-    del sent["status"]
-    values = {**_NEW, **sent}
-    if unread := _unread(sent):
-        return _form(visit, None, values, unread)
-    try:
-        made = define_resource(visit.actor, sent)
-    except (InvalidInput, Conflict) as refusal:
-        return _form(visit, None, values, field_errors(refusal))
-    return visit.done(f"/apis/{made.public_id}", "api-defined")
+@portal_page
+def new_api(context: PortalContext) -> PageResponse:
+    """Create an API."""
+    context.actor.require_for_own("resources:write")
+    form = ApiForm(scopes=[{}] * _EMPTY_ROWS)
+    del form.version, form.confirmed, form.is_active
+    if form.validate_on_submit():
+        try:
+            made = define_resource(context.actor, form.values())
+        except (InvalidInput, Conflict) as error:
+            form.add_errors(error)
+        else:
+            return context.done(f"/apis/{made.public_id}", "api-defined")
+    return _api_page(context, None, form)
 
 
 @portal.route("/portal/<organization>/apis/<api_id>", methods=["GET", "POST"])
-@visiting
-def api_page(visit: Visit, api_id: str) -> Answer:
-    """One API: its form, what it should serve about itself, and the way to delete it."""
-    found = get_resource(visit.actor, api_id)
-    stored = {name: getattr(found, name) for name in _NEW} | {"scopes": _rows(found)}
-    if request.method == "GET":
-        return _form(visit, found, stored, {})
-    sent = _sent()
-    values = {**stored, **sent}
-    if unread := _unread(sent):
-        return _form(visit, found, values, unread)
-    try:
-        updated = update_resource(
-            visit.actor, api_id, sent, expected_version=version_read(), confirmed=is_ticked("confirmed")
-        )
-    except PreconditionFailed:
-        errors = {"": "Somebody changed this API since you opened the page. Check the values and save again."}
-        return _form(visit, found, values, errors, code=412)
-    except ScopesInUse as refusal:
-        return _form(visit, found, values, {"scopes": refusal.description}, asks=True)
-    except (InvalidInput, Conflict) as refusal:
-        return _form(visit, found, values, field_errors(refusal))
-    return visit.done(f"/apis/{api_id}", "saved" if updated.changed else "unchanged")
+@portal_page
+def api_page(context: PortalContext, api_id: str) -> PageResponse:
+    """Show and change an API, and show the metadata that it should publish."""
+    api = get_resource(context.actor, api_id)
+    rows = [
+        {"name": scope.name, "title": scope.title, "description": scope.description} for scope in api.scopes
+    ]
+    form = ApiForm(
+        name=api.name,
+        description=api.description,
+        access_token_format=api.access_token_format,
+        access_token_ttl_seconds=api.access_token_ttl_seconds,
+        scopes=[*rows, *[{}] * _EMPTY_ROWS],
+        is_active=api.status == "active",
+        version=api.version,
+    )
+    del form.identifier
+    asks, code = False, None
+    if form.validate_on_submit():
+        try:
+            updated = update_resource(
+                context.actor,
+                api_id,
+                form.values(),
+                expected_version=form.version.data,
+                confirmed=form.confirmed.data,
+            )
+        except PreconditionFailed:
+            code = 412
+            form.add_error(
+                "Someone changed this API after you opened the page. Check the values and save again."
+            )
+            form.version.data = api.version
+        except ScopesInUse as error:
+            asks = True
+            form.add_error(error.description, "scopes")
+        except (InvalidInput, Conflict) as error:
+            form.add_errors(error)
+        else:
+            return context.done(f"/apis/{api_id}", "saved" if updated.changed else "unchanged")
+    return _api_page(context, api, form, code=code, asks_to_confirm=asks)
 
 
 @portal.route("/portal/<organization>/apis/<api_id>/delete", methods=["GET", "POST"])
-@visiting
-def api_delete(visit: Visit, api_id: str) -> Answer:
-    """What will stop working; afterwards the API and its scopes are gone."""
-    found = get_resource(visit.actor, api_id)
-    holders = list_resource_holders(visit.actor, api_id)
-    errors: dict[str, str] = {}
-    if request.method == "POST":
-        if text("name") == found.name:
-            delete_resource(visit.actor, api_id, confirmed=True)
-            return visit.done("/apis", "api-deleted")
-        errors["name"] = "This is not the API's name. Type it as it stands above."
-    return visit.render(
+@portal_page
+def delete_api(context: PortalContext, api_id: str) -> PageResponse:
+    """Show what will stop working, and delete the API once its name is typed."""
+    api = get_resource(context.actor, api_id)
+    holders = list_resource_holders(context.actor, api_id)
+    form = DeleteApiForm()
+    form.name.label.text = f"Type {api.name} to confirm"
+    if form.validate_on_submit():
+        if form.name.data == api.name:
+            delete_resource(context.actor, api_id, confirmed=True)
+            return context.done("/apis", "api-deleted")
+        form.add_error("This doesn’t match the API’s name. Type it exactly as shown above.", "name")
+    return context.render(
         "portal/apis/delete.html",
-        code=400 if errors else 200,
-        api=found,
-        api_url=visit.url(f"/apis/{found.public_id}"),
+        form=form,
+        api=api,
+        api_url=context.url(f"/apis/{api.public_id}"),
         holders=holders[:MAX_HOLDERS],
-        errors=errors,
     )
 
 
-def _form(
-    visit: Visit,
+@portal.get("/portal/<organization>/scopes")
+@portal_page
+def scopes(context: PortalContext) -> PageResponse:
+    """List every scope by name, including those of no API; ``q`` searches."""
+    query = search_query()
+    page = search_scopes(context.actor, after=context.position(_SCOPES), query=query or None)
+    return context.render(
+        "portal/apis/scopes.html", page=page, query=query, pager=context.pager(page, _SCOPES)
+    )
+
+
+@portal.route("/portal/<organization>/scopes/<path:scope_name>", methods=["GET", "POST"])
+@portal_page
+def scope_page(context: PortalContext, scope_name: str) -> PageResponse:
+    """Show and change the texts of one scope; an API's scopes are changed on the page of the API."""
+    scope = get_scope(context.actor, scope_name)
+    form = ScopeForm(title=scope.title, description=scope.description, version=scope.version)
+    code = None
+    if form.validate_on_submit():
+        texts = {"title": form.title.data or None, "description": form.description.data or None}
+        try:
+            _, changed = update_scope(context.actor, scope_name, texts, expected_version=form.version.data)
+        except PreconditionFailed:
+            code, scope = 412, get_scope(context.actor, scope_name)
+            form.add_error(
+                "Someone changed this scope after you opened the page. Check the values and save again."
+            )
+            form.version.data = scope.version
+        except (InvalidInput, Conflict) as error:
+            form.add_errors(error)
+        else:
+            return context.done("/scopes", "saved" if changed else "unchanged")
+    return context.render(
+        "portal/apis/scope.html",
+        form=form,
+        code=code,
+        scope=scope,
+        may_change=can_edit_scope(context.actor, scope),
+    )
+
+
+def _api_page(
+    context: PortalContext,
     api: ResourceRecord | None,
-    values: dict[str, Any],
-    errors: dict[str, str],
+    form: ApiForm,
     *,
     code: int | None = None,
-    asks: bool = False,
+    asks_to_confirm: bool = False,
 ) -> BaseResponse:
-    owner = None if api is None else api.created_by_user_id
-    metadata = None if api is None else metadata_for(visit.actor, api.public_id)
-    empty = {"name": "", "title": "", "description": ""}
-    return visit.render(
+    owner_id = None if api is None else api.created_by_user_id
+    metadata = None if api is None else metadata_for(context.actor, api.public_id)
+    return context.render(
         "portal/apis/form.html",
-        code=code or (400 if errors else 200),
+        form=form,
+        code=code,
         api=api,
-        values=values,
-        rows=[*values["scopes"], *[empty] * _EMPTY_ROWS],
-        formats=_FORMATS,
-        errors=errors,
-        asks_to_confirm=asks,
-        may_change=api is None or visit.actor.has_permission("resources:write", owner_id=owner),
+        asks_to_confirm=asks_to_confirm,
+        may_change=api is None or context.actor.has_permission("resources:write", owner_id=owner_id),
         metadata=metadata,
         document=json.dumps(metadata.document, indent=2) if metadata is not None else None,
     )
-
-
-def _sent() -> dict[str, Any]:
-    """The fields of the form; a row without a name is a scope less."""
-    columns = [request.form.getlist(f"scope_{name}") for name in ("name", "title", "description")]
-    rows = [tuple(cell.strip() for cell in row) for row in zip(*columns, strict=False)]
-    seconds = text("access_token_ttl_seconds")
-    return {
-        "name": text("name"),
-        "description": text("description").replace("\r\n", "\n"),
-        "access_token_format": text("access_token_format") or None,
-        "access_token_ttl_seconds": int(seconds) if _is_number(seconds) else seconds or None,
-        "scopes": [
-            {"name": name, "title": title or None, "description": words or None}
-            for name, title, words in rows
-            if name
-        ],
-        "status": "active" if is_ticked("is_active") else "disabled",
-    }
-
-
-def _unread(sent: dict[str, Any]) -> dict[str, str]:
-    """What was typed where a number belongs."""
-    if isinstance(sent["access_token_ttl_seconds"], str):
-        return {"access_token_ttl_seconds": "This must be a whole number of seconds."}
-    return {}
-
-
-def _is_number(typed: str) -> bool:
-    return typed.isascii() and typed.isdigit() and len(typed) <= 6
-
-
-def _rows(api: ResourceRecord) -> list[dict[str, str | None]]:
-    return [
-        {"name": scope.name, "title": scope.title, "description": scope.description} for scope in api.scopes
-    ]

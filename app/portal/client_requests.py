@@ -1,92 +1,113 @@
-"""Requests of members for clients: the queue, and what is decided about each."""
+"""Members' requests for clients that need administrator approval: the queue, and the decisions."""
 
 from __future__ import annotations
 
 from flask import request
+from wtforms import BooleanField, TextAreaField
+from wtforms.validators import Length
 
-from app.operations.authorization.approval_requests import get_client_request, list_client_requests
+from app.operations.authorization.approval_requests import (
+    ClientRequestRecord,
+    get_client_request,
+    list_client_requests,
+)
 from app.operations.authorization.client_decisions import approve_client_request, decline_client_request
 from app.operations.clients.scopes import list_scopes
 from app.portal.blueprint import portal
-from app.portal.paging import pages_of, position
-from app.portal.visit import Answer, Visit, visiting
-from app.portal.words import REQUEST_STATUS, TRUST
+from app.portal.context import PageResponse, PortalContext, portal_page
+from app.portal.labels import REQUEST_STATUSES, TRUST_LEVELS
 from app.rules.authorization.consents import LONGEST_REASON
 from app.rules.errors import Conflict, InvalidInput
-from app.web.forms import field_errors, is_ticked, text, version_read
+from app.web.forms import PageForm, VersionField
 
-_LIST = "portal client requests"
+_LISTING = "portal client requests"
+
+
+class ApproveRequestForm(PageForm):
+    """Approves a client for all members."""
+
+    version = VersionField()
+    verified = BooleanField("Mark as reviewed")
+
+
+class DeclineRequestForm(PageForm):
+    """Declines a request, with a message for the member."""
+
+    message = TextAreaField("Message", [Length(max=LONGEST_REASON)], render_kw={"rows": 3})
 
 
 @portal.get("/portal/<organization>/client-requests")
-@visiting
-def client_requests(visit: Visit) -> Answer:
-    """What members asked for: those that wait, or with ``?status=`` those that were decided."""
-    wanted = request.args.get("status", "open")
-    status = wanted if wanted in REQUEST_STATUS else "open"
-    here = visit.organization.id
-    page = list_client_requests(visit.actor, after=position(here, _LIST), filters={"status": status})
-    return visit.render(
+@portal_page
+def client_requests(context: PortalContext) -> PageResponse:
+    """List the open requests, or with ``?status=`` the approved or declined ones."""
+    requested = request.args.get("status", "open")
+    status = requested if requested in REQUEST_STATUSES else "open"
+    page = list_client_requests(context.actor, after=context.position(_LISTING), filters={"status": status})
+    return context.render(
         "portal/client_requests/list.html",
         page=page,
-        state=status,
-        statuses=REQUEST_STATUS,
-        words=_words(visit),
-        trust_words=TRUST,
-        setting=visit.organization.settings["oauth"]["consent"]["members_may_allow"],
-        pager=pages_of(page, here, _LIST),
+        current_status=status,
+        statuses=REQUEST_STATUSES,
+        scope_titles=_scope_titles(context),
+        trust_levels=TRUST_LEVELS,
+        setting=context.organization.settings["oauth"]["consent"]["members_may_allow"],
+        pager=context.pager(page, _LISTING),
     )
 
 
 @portal.route("/portal/<organization>/client-requests/<request_id>/approve", methods=["GET", "POST"])
-@visiting
-def approve_request(visit: Visit, request_id: str) -> Answer:
-    """What an approval means; afterwards members may allow the client."""
-    record = get_client_request(visit.actor, request_id)
-    visit.actor.require("clients:trust")
-    errors: dict[str, str] = {}
-    if request.method == "POST":
+@portal_page
+def approve_request(context: PortalContext, request_id: str) -> PageResponse:
+    """Confirm and approve a client, so that members can allow it."""
+    record = get_client_request(context.actor, request_id)
+    context.actor.require("clients:trust")
+    form = ApproveRequestForm(version=record.client_version)
+    form.verified.description = (
+        f"Users see “Reviewed by {context.organization.name}”. Only trust managers can change it later."
+    )
+    if form.validate_on_submit():
         try:
-            sent = {"verified": is_ticked("verified"), "client_version": version_read()}
-            approve_client_request(visit.actor, request_id, sent)
-        except Conflict as refusal:
-            errors = {"": refusal.description}
+            decision = {"verified": form.verified.data, "client_version": form.version.data}
+            approve_client_request(context.actor, request_id, decision)
+        except Conflict as error:
+            form.add_errors(error)
+            form.version.data = record.client_version
         else:
-            return visit.done("/client-requests", "client-request-approved")
-    return _page(visit, "approve", record, errors)
+            return context.done("/client-requests", "client-request-approved")
+    return _page(context, "approve", record, form, 409 if form.errors else None)
 
 
 @portal.route("/portal/<organization>/client-requests/<request_id>/decline", methods=["GET", "POST"])
-@visiting
-def decline_request(visit: Visit, request_id: str) -> Answer:
-    """Words for the member; afterwards the request is closed."""
-    record = get_client_request(visit.actor, request_id)
-    visit.actor.require("clients:trust")
-    errors: dict[str, str] = {}
-    if request.method == "POST":
+@portal_page
+def decline_request(context: PortalContext, request_id: str) -> PageResponse:
+    """Decline a request with a message for the member."""
+    record = get_client_request(context.actor, request_id)
+    context.actor.require("clients:trust")
+    form, code = DeclineRequestForm(), None
+    form.message.description = f"Optional. Sent to {record.user_email} by email."
+    if form.validate_on_submit():
         try:
-            decline_client_request(visit.actor, request_id, {"message": text("message") or None})
-        except Conflict as refusal:
-            errors = {"": refusal.description}
-        except InvalidInput as refusal:
-            errors = field_errors(refusal)
+            decline_client_request(context.actor, request_id, {"message": form.message.data or None})
+        except (InvalidInput, Conflict) as error:
+            form.add_errors(error)
+            code = error.status
         else:
-            return visit.done("/client-requests", "client-request-declined")
-    return _page(visit, "decline", record, errors)
+            return context.done("/client-requests", "client-request-declined")
+    return _page(context, "decline", record, form, code)
 
 
-def _page(visit: Visit, name: str, record: object, errors: dict[str, str]) -> Answer:
-    return visit.render(
+def _page(
+    context: PortalContext, name: str, record: ClientRequestRecord, form: PageForm, code: int | None
+) -> PageResponse:
+    return context.render(
         f"portal/client_requests/{name}.html",
-        code=(409 if "" in errors else 400) if errors else 200,
+        form=form,
+        code=code,
         record=record,
-        words=_words(visit),
-        trust_words=TRUST,
-        errors=errors,
-        message=text("message"),
-        longest=LONGEST_REASON,
+        scope_titles=_scope_titles(context),
+        trust_levels=TRUST_LEVELS,
     )
 
 
-def _words(visit: Visit) -> dict[str, str]:
-    return {scope.name: scope.title or scope.name for scope in list_scopes(visit.actor)}
+def _scope_titles(context: PortalContext) -> dict[str, str]:
+    return {scope.name: scope.title or scope.name for scope in list_scopes(context.actor)}

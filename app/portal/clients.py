@@ -1,140 +1,285 @@
-"""Clients: the list, and the way in which a new one is registered."""
+"""Clients: the list, the registration, and the tabs of a client's page that change it."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from flask import redirect, request
+from werkzeug.wrappers import Response as BaseResponse
+from wtforms import SelectChoice
 
 from app.operations.authorization.approval_requests import count_open_requests
-from app.operations.clients.clients import list_clients, register_client
+from app.operations.clients.clients import (
+    ClientRecord,
+    delete_client,
+    get_client,
+    list_clients,
+    register_client,
+    update_client,
+)
+from app.operations.clients.previews import preview_deletion
 from app.operations.clients.resources import list_selectable_resources
 from app.operations.clients.scopes import list_scopes
 from app.portal.blueprint import portal
-from app.portal.client_form import scope_choices
-from app.portal.paging import pages_of, position
-from app.portal.visit import Answer, Visit, visiting
-from app.portal.words import AGENT_WORDS, API_WORDS, REGISTRABLE, SOURCE_WORDS, TYPES
+from app.portal.client_forms import (
+    AccessForm,
+    AdvancedForm,
+    ClientTypeForm,
+    DeleteClientForm,
+    DetailsForm,
+    RedirectsForm,
+    RegistrationForm,
+)
+from app.portal.context import PageResponse, PortalContext, portal_page, search_query
+from app.portal.labels import (
+    AGENT_TYPE,
+    API_TYPE,
+    APPROVALS,
+    CLIENT_SOURCES,
+    CLIENT_TYPE_LABELS,
+    TRUST_LEVELS,
+)
 from app.rules.clients.client_types import CLIENT_TYPES
-from app.rules.errors import Conflict, InvalidInput
-from app.web.forms import field_errors, is_ticked, lines, text, ticked
+from app.rules.errors import Conflict, Forbidden, InvalidInput, PreconditionFailed
+
+_LISTING = "portal clients"
+_TABS = (
+    ("credentials", "Credentials"),
+    ("redirects", "Redirects"),
+    ("access", "Access"),
+    ("details", "Details"),
+    ("tokens", "Tokens"),
+    ("logs", "Logs"),
+    ("advanced", "Advanced"),
+)
 
 
 @portal.get("/portal/<organization>/clients")
-@visiting
-def clients(visit: Visit) -> Answer:
-    """The clients that the visitor may see, by name; ``q`` searches, ``type`` narrows."""
-    query = request.args.get("q", "").strip()[:100]
-    wanted = request.args.get("type", "")
+@portal_page
+def clients(context: PortalContext) -> PageResponse:
+    """List the clients that the actor may see, by name; ``q`` searches, ``type`` and ``source`` filter."""
+    query = search_query()
+    client_type = request.args.get("type", "")
     source = request.args.get("source", "")
-    filters = {"type": wanted} if wanted in TYPES else {}
-    if source in SOURCE_WORDS:
+    filters = {"type": client_type} if client_type in CLIENT_TYPE_LABELS else {}
+    if source in CLIENT_SOURCES:
         filters["source"] = source
-    page = list_clients(
-        visit.actor,
-        after=position(visit.organization.id, "portal clients"),
-        query=query or None,
-        filters=filters,
-    )
-    return visit.render(
+    page = list_clients(context.actor, after=context.position(_LISTING), query=query or None, filters=filters)
+    registration = context.organization.settings["oauth"]["dynamic_registration"]
+    return context.render(
         "portal/clients/list.html",
         page=page,
         query=query,
-        type=wanted,
-        types=TYPES,
+        type=client_type,
+        types=CLIENT_TYPE_LABELS,
         source=source,
-        sources=SOURCE_WORDS,
-        waiting=count_open_requests(visit.actor),
-        registers_by_token=visit.organization.settings["oauth"]["dynamic_registration"]["mode"]
-        == "initial_access_token",
+        sources=CLIENT_SOURCES,
+        waiting=count_open_requests(context.actor),
+        uses_initial_access_tokens=registration["mode"] == "initial_access_token",
         is_filtered=bool(query or filters),
-        pager=pages_of(page, visit.organization.id, "portal clients"),
+        pager=context.pager(page, _LISTING),
     )
 
 
-@portal.get("/portal/<organization>/clients/new")
-@visiting
-def new_client(visit: Visit) -> Answer:
-    """First what is being built, then, with ``?type=``, its name, redirect URIs and scopes.
+@portal.route("/portal/<organization>/clients/new", methods=["GET", "POST"])
+@portal_page
+def new_client(context: PortalContext) -> PageResponse:
+    """Ask what is being built, then with ``?type=`` register it and show its first secret.
 
-    Who builds an API goes on to define it; an agent is a native app that names the APIs it calls.
+    An API is created on a page of its own. An agent is a native app that names the APIs it calls.
     """
-    visit.actor.require_for_own("clients:write")
+    context.actor.require_for_own("clients:write")
     chosen = request.args.get("type", "")
     if chosen == "api":
-        return redirect(f"/portal/{visit.organization.slug}/apis/new", 303)
-    kind = "native" if chosen == "agent" else chosen
-    if kind not in REGISTRABLE:
-        cards = {name: TYPES[name] for name in REGISTRABLE}
-        return visit.render(
-            "portal/clients/choose_type.html", types=cards | {"api": API_WORDS, "agent": AGENT_WORDS}
-        )
+        return redirect(context.url("/apis/new"), 303)
     is_agent = chosen == "agent"
-    defaults: dict[str, Any] = {
-        "name": "",
-        "redirect_uris": ["http://127.0.0.1/callback"] if is_agent else [],
-        "scopes": CLIENT_TYPES[kind].scopes,
-        "more_scopes": [],
-        "resources": [],
-    }
-    return _form(visit, kind, defaults, {}, is_agent=is_agent)
-
-
-@portal.post("/portal/<organization>/clients/new")
-@visiting
-def register(visit: Visit) -> Answer:
-    """The client stands; its first secret is on the page that answers, and in no address."""
-    kind = text("type")
-    values = {
-        "name": text("name"),
-        "redirect_uris": lines("redirect_uris"),
-        "scopes": ticked("scopes"),
-        "more_scopes": lines("more_scopes"),
-        "resources": ticked("resources"),
-    }
-    is_agent = kind == "native" and is_ticked("is_agent")
-    fields: dict[str, Any] = {
-        "name": values["name"],
-        "type": kind,
-        "scopes": list(dict.fromkeys([*values["scopes"], *values["more_scopes"]])),
-    }
-    if "authorization_code" in CLIENT_TYPES.get(kind, CLIENT_TYPES["web"]).grant_types:
-        fields["redirect_uris"] = values["redirect_uris"]
-    if is_agent:
-        fields["resources"] = values["resources"]
-    try:
-        registered = register_client(visit.actor, fields)
-    except (InvalidInput, Conflict) as refusal:
-        if kind not in REGISTRABLE:
-            raise
-        return _form(visit, kind, values, field_errors(refusal), is_agent=is_agent)
-    return visit.render(
-        "portal/clients/registered.html",
-        client=registered.client,
-        credential=registered.credential,
-        secret=registered.secret,
-        warnings=registered.warnings,
-        words=TYPES[kind],
+    kind = "native" if is_agent else chosen
+    if kind not in CLIENT_TYPE_LABELS:
+        return _choose_type(context)
+    form = RegistrationForm(
+        scopes=CLIENT_TYPES[kind].scopes, redirect_uris=["http://127.0.0.1/callback"] if is_agent else []
+    )
+    form.redirect_uris.description = (
+        "Where users return after signing in, one per line. They must match exactly. "
+        + (
+            "A loopback URI such as http://127.0.0.1/callback matches any port."
+            if kind == "native"
+            else "Examples: https://app.example.com/callback, or http://localhost:3000/callback during development."
+        )
+    )
+    form.resources.choices = [
+        SelectChoice(api.identifier, api.name, {"help": api.identifier})
+        for api in list_selectable_resources(context.actor)
+    ]
+    if "authorization_code" not in CLIENT_TYPES[kind].grant_types:
+        del form.redirect_uris
+    scope_variables = form.set_scope_choices(
+        context.actor, list_scopes(context.actor), for_users=kind != "machine"
+    )
+    type_label = AGENT_TYPE if is_agent else CLIENT_TYPE_LABELS[kind]
+    if form.validate_on_submit():
+        try:
+            registered = register_client(context.actor, form.values(kind, is_agent=is_agent))
+        except (InvalidInput, Conflict) as error:
+            form.add_errors(error)
+        else:
+            # The secret is only in this response and in no URL.
+            return context.render(
+                "portal/clients/registered.html",
+                client=registered.client,
+                secret=registered.secret,
+                warnings=registered.warnings,
+            )
+    return context.render(
+        "portal/clients/new.html", form=form, type_label=type_label, is_agent=is_agent, **scope_variables
     )
 
 
-def _form(
-    visit: Visit, kind: str, values: dict[str, Any], errors: dict[str, str], *, is_agent: bool = False
-) -> Answer:
-    apis = (
-        [(api.identifier, api.name, api.identifier) for api in list_selectable_resources(visit.actor)]
-        if is_agent
-        else []
+def client_page(
+    context: PortalContext, client: ClientRecord, tab: str, *, template: str | None = None, **variables: Any
+) -> BaseResponse:
+    """Render one tab of the client's page, or with ``template`` a page behind that tab."""
+    url = context.url(f"/clients/{client.client_id}")
+    return context.render(
+        f"portal/clients/{template or tab}.html",
+        client=client,
+        client_url=url,
+        type_label=CLIENT_TYPE_LABELS[client.type],
+        trust_levels=TRUST_LEVELS,
+        sources=CLIENT_SOURCES,
+        approvals=APPROVALS,
+        tabs=[
+            {"label": label, "url": f"{url}/{name}", "current": name == tab}
+            for name, label in _TABS
+            if _has_tab(context, client, name)
+        ],
+        may_change=context.actor.has_permission("clients:write", owner_id=client.created_by_user_id),
+        **variables,
     )
-    return visit.render(
-        "portal/clients/new.html",
-        code=400 if errors else 200,
-        type=kind,
-        words=AGENT_WORDS if is_agent else TYPES[kind],
-        is_agent=is_agent,
-        apis=apis,
-        values=values,
-        errors=errors,
-        needs_redirects="authorization_code" in CLIENT_TYPES[kind].grant_types,
-        **scope_choices(visit.actor, list_scopes(visit.actor), for_people=kind != "machine"),
+
+
+@portal.get("/portal/<organization>/clients/<client_id>")
+@portal_page
+def client(context: PortalContext, client_id: str) -> PageResponse:
+    """Redirect to the first tab."""
+    found = get_client(context.actor, client_id)
+    return redirect(context.url(f"/clients/{found.client_id}/credentials"), 303)
+
+
+@portal.route("/portal/<organization>/clients/<client_id>/redirects", methods=["GET", "POST"])
+@portal_page
+def client_redirects(context: PortalContext, client_id: str) -> PageResponse:
+    """Show and change the redirect URIs."""
+    found = get_client(context.actor, client_id)
+    return _edit(context, found, "redirects", RedirectsForm(obj=found))
+
+
+@portal.route("/portal/<organization>/clients/<client_id>/access", methods=["GET", "POST"])
+@portal_page
+def client_access(context: PortalContext, client_id: str) -> PageResponse:
+    """Show and change the scopes of the client, and who may use it."""
+    found = get_client(context.actor, client_id)
+    form = AccessForm(obj=found)
+    scope_variables = form.set_scope_choices(context.actor, list_scopes(context.actor))
+    management = {name for name, _ in scope_variables["management_choices"]}
+    listed = management | {choice.value for choice in form.scopes.choices}
+    if not form.is_submitted():
+        form.more_scopes.data = [scope for scope in found.scopes if scope not in listed]
+    scopes = form.all_scopes()
+    form.optional_scopes.choices = [scope for scope in scopes if scope != "openid"]
+    form.approved_scopes.choices = scopes
+    return _edit(context, found, "access", form, **scope_variables)
+
+
+@portal.route("/portal/<organization>/clients/<client_id>/details", methods=["GET", "POST"])
+@portal_page
+def client_details(context: PortalContext, client_id: str) -> PageResponse:
+    """Show and change what users read about the client, and whether it is active."""
+    found = get_client(context.actor, client_id)
+    form = DetailsForm(obj=found, is_active=found.status == "active")
+    return _edit(context, found, "details", form)
+
+
+@portal.route("/portal/<organization>/clients/<client_id>/advanced", methods=["GET", "POST"])
+@portal_page
+def client_advanced(context: PortalContext, client_id: str) -> PageResponse:
+    """Show and change settings whose defaults come from the type of client."""
+    found = get_client(context.actor, client_id)
+    form = AdvancedForm(obj=found)
+    form.set_type_choices(found.type)
+    return _edit(context, found, "advanced", form)
+
+
+@portal.route("/portal/<organization>/clients/<client_id>/delete", methods=["GET", "POST"])
+@portal_page
+def client_delete(context: PortalContext, client_id: str) -> PageResponse:
+    """Show what will stop working, and delete the client once its name is typed. Requires a fresh sign-in."""
+    preview = preview_deletion(context.actor, client_id)
+    found = preview.client
+    form = DeleteClientForm()
+    form.name.label.text = f"Type {found.name} to confirm"
+    if form.validate_on_submit():
+        if form.name.data == found.name:
+            delete_client(context.actor, client_id)
+            return context.done("/clients", "client-deleted")
+        form.add_error("This doesn’t match the client’s name. Type it exactly as shown above.", "name")
+    return context.render(
+        "portal/clients/delete.html",
+        form=form,
+        client=found,
+        client_url=context.url(f"/clients/{found.client_id}"),
+        secrets=preview.secrets,
     )
+
+
+def _choose_type(context: PortalContext) -> PageResponse:
+    form = ClientTypeForm(formdata=None)
+    types = {**CLIENT_TYPE_LABELS, "api": API_TYPE, "agent": AGENT_TYPE}
+    form.type.choices = [
+        SelectChoice(
+            name, label.title, {"help": f"{label.description} You get: {label.result}", "icon": label.icon}
+        )
+        for name, label in types.items()
+    ]
+    return context.render("portal/clients/choose_type.html", form=form)
+
+
+def _has_tab(context: PortalContext, client: ClientRecord, tab: str) -> bool:
+    if tab in {"logs", "tokens"}:
+        return context.actor.has_permission(f"{tab}:read", owner_id=client.created_by_user_id)
+    return tab != "redirects" or "authorization_code" in client.grant_types
+
+
+def _edit(
+    context: PortalContext,
+    client: ClientRecord,
+    tab: str,
+    form: RedirectsForm | AccessForm | DetailsForm | AdvancedForm,
+    **variables: Any,
+) -> PageResponse:
+    """Show the form of a tab, or save it; errors are shown at their fields."""
+    code = None
+    if form.validate_on_submit():
+        try:
+            updated = update_client(
+                context.actor, client.client_id, form.values(), expected_version=form.version.data
+            )
+        except PreconditionFailed:
+            code = 412
+            form.add_error(
+                "Someone changed this client after you opened the page. Check the values and save again."
+            )
+            form.version.data = client.version
+        except (InvalidInput, Conflict) as error:
+            form.add_errors(error)
+        except Forbidden as error:
+            if not error.errors:
+                raise
+            # The actor may change the client, but not this field.
+            code = 403
+            form.add_errors(error)
+        else:
+            return context.done(
+                f"/clients/{client.client_id}/{tab}", "saved" if updated.changed else "unchanged"
+            )
+    return client_page(context, client, tab, form=form, code=code, **variables)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from flask import redirect, request
+from wtforms import EmailField, StringField, SubmitField
+from wtforms.validators import InputRequired, Length
 
 from app.operations.organizations.organizations import (
     create_organization,
@@ -16,110 +18,159 @@ from app.operations.organizations.organizations import (
 )
 from app.operations.sign_in.reauthentication import require_fresh_sign_in
 from app.portal.blueprint import portal
-from app.portal.paging import pages_of, position
-from app.portal.visit import Answer, Visit, visiting
+from app.portal.context import PageResponse, PortalContext, portal_page, search_query
 from app.rules.errors import Conflict, InvalidInput, NotFound
 from app.rules.organizations.organizations import ROOT_SLUG
-from app.web.forms import field_errors, text
+from app.web.forms import PageForm
 
 _STATUSES = ("active", "suspended", "deleted")
+_LISTING = "portal organizations"
+_NO_AUTOCOMPLETE = {"autocomplete": "off"}
 
 
-def _at_root(visit: Visit) -> None:
-    # Which pages there are is the portal's; what may be done here the operations require, wherever they are asked.
-    if visit.organization.slug != ROOT_SLUG:
-        raise NotFound("There is no such page.")
-    visit.actor.require("organizations:read")
+class OrganizationForm(PageForm):
+    """Creates an organization, and invites its first administrator."""
+
+    name = StringField(
+        "Name",
+        [InputRequired(), Length(max=100)],
+        description="Shown to users on the sign-in page.",
+        render_kw=_NO_AUTOCOMPLETE,
+    )
+    id = StringField(
+        "ID",
+        [Length(max=40)],
+        description="Part of its URLs. It can’t be changed later. Leave empty to derive it from the name.",
+        render_kw={**_NO_AUTOCOMPLETE, "spellcheck": "false"},
+    )
+    email = EmailField(
+        "Administrator’s email",
+        description="Optional. They receive an invitation.",
+        render_kw=_NO_AUTOCOMPLETE,
+    )
+    person = StringField(
+        "Administrator’s name", [Length(max=100)], description="Optional.", render_kw=_NO_AUTOCOMPLETE
+    )
+
+    def values(self) -> dict[str, Any]:
+        """Return the fields as the operation takes them."""
+        values: dict[str, Any] = {"name": self.name.data}
+        if self.id.data:
+            values["id"] = self.id.data
+        if self.email.data:
+            values["admin"] = {"email": self.email.data, "name": self.person.data or None}
+        return values
+
+
+class OrganizationStatusForm(PageForm):
+    """Suspends, resumes or restores an organization."""
+
+    suspend = SubmitField("Suspend")
+    resume = SubmitField("Resume")
+    restore = SubmitField("Restore")
+
+
+class DeleteOrganizationForm(PageForm):
+    """Confirms a deletion by the organization's ID."""
+
+    slug = StringField("ID", [InputRequired()], render_kw={**_NO_AUTOCOMPLETE, "spellcheck": "false"})
+
+    def is_confirmed(self, slug: str) -> bool:
+        """Return whether the form was sent with this ID; otherwise show an error at the field."""
+        self.slug.label.text = f"Type {slug} to confirm"
+        if not self.validate_on_submit():
+            return False
+        if self.slug.data != slug:
+            self.add_error(
+                "This doesn’t match the organization’s ID. Type it exactly as shown above.", "slug"
+            )
+        return not self.errors
+
+
+def _require_root(context: PortalContext) -> None:
+    # The portal decides which pages exist; the operations require the permissions for what they do.
+    if context.organization.slug != ROOT_SLUG:
+        raise NotFound("This page does not exist.")
+    context.actor.require("organizations:read")
 
 
 @portal.get("/portal/<organization>/organizations")
-@visiting
-def organizations(visit: Visit) -> Answer:
-    """Every organization, by id; ``q`` searches, ``status`` narrows."""
-    _at_root(visit)
-    query = request.args.get("q", "").strip()[:100]
+@portal_page
+def organizations(context: PortalContext) -> PageResponse:
+    """List every organization by ID; ``q`` searches, ``status`` filters."""
+    _require_root(context)
+    query = search_query()
     status = request.args.get("status", "")
     status = status if status in _STATUSES else ""
     page = list_organizations(
-        visit.actor,
-        after=position(visit.organization.id, "portal organizations"),
-        query=query or None,
-        status=status or None,
+        context.actor, after=context.position(_LISTING), query=query or None, status=status or None
     )
-    return visit.render(
+    return context.render(
         "portal/organizations/list.html",
         page=page,
         query=query,
         status_filter=status,
         statuses=_STATUSES,
-        pager=pages_of(page, visit.organization.id, "portal organizations"),
+        pager=context.pager(page, _LISTING),
     )
 
 
 @portal.route("/portal/<organization>/organizations/new", methods=["GET", "POST"])
-@visiting
-def new_organization(visit: Visit) -> Answer:
-    """The organization stands; where a first administrator was named, the answer shows the invitation's link."""
-    _at_root(visit)
-    visit.actor.require("organizations:write")
-    values = {name: text(name) for name in ("name", "id", "email", "person")}
-    errors: dict[str, str] = {}
-    if request.method == "POST":
-        fields: dict[str, Any] = {"name": values["name"]}
-        if values["id"]:
-            fields["id"] = values["id"]
-        if values["email"]:
-            fields["admin"] = {"email": values["email"], "name": values["person"] or None}
+@portal_page
+def new_organization(context: PortalContext) -> PageResponse:
+    """Create an organization, and show the invitation link of its first administrator."""
+    _require_root(context)
+    context.actor.require("organizations:write")
+    form = OrganizationForm()
+    if form.validate_on_submit():
         try:
-            created = create_organization(visit.actor, fields)
-        except (InvalidInput, Conflict) as refusal:
-            errors = field_errors(refusal, {"admin.email": "email", "admin.name": "person"})
+            created = create_organization(context.actor, form.values())
+        except (InvalidInput, Conflict) as error:
+            form.add_errors(error, {"admin.email": "email", "admin.name": "person"})
         else:
             if created.invitation is None:
-                return redirect(f"{visit.url('/organizations')}/{created.organization.slug}", 303)
-            return visit.render(
-                "portal/organizations/created.html", record=created.organization, link=created.invitation.link,
+                return redirect(f"{context.url('/organizations')}/{created.organization.slug}", 303)
+            return context.render(
+                "portal/organizations/created.html",
+                record=created.organization,
+                link=created.invitation.link,
                 invitation=created.invitation.invitation,
-            )  # fmt: skip
-    return visit.render(
-        "portal/organizations/new.html", code=400 if errors else 200, values=values, errors=errors
-    )
+            )
+    return context.render("portal/organizations/new.html", form=form)
 
 
 @portal.route("/portal/<organization>/organizations/<slug>", methods=["GET", "POST"])
-@visiting
-def organization_page(visit: Visit, slug: str) -> Answer:
-    """One organization; ``act`` suspends, resumes or restores it."""
-    _at_root(visit)
-    if request.method == "POST":
-        act = text("act")
-        if act == "restore":
-            restore_organization(visit.actor, slug)
-            return visit.done(f"/organizations/{slug}", "organization-restored")
-        if act in {"suspend", "resume"}:
-            status = "suspended" if act == "suspend" else "active"
-            update_organization(visit.actor, slug, {"status": status})
-            return visit.done(
-                f"/organizations/{slug}", f"organization-{status if act == 'suspend' else 'resumed'}"
-            )
-        raise InvalidInput("The form did not say what to do.", field="act")
-    return visit.render("portal/organizations/show.html", record=get_organization(visit.actor, slug))
+@portal_page
+def organization_page(context: PortalContext, slug: str) -> PageResponse:
+    """Show one organization; suspend, resume or restore it."""
+    _require_root(context)
+    form = OrganizationStatusForm()
+    if form.validate_on_submit():
+        if form.restore.data:
+            restore_organization(context.actor, slug)
+            return context.done(f"/organizations/{slug}", "organization-restored")
+        if form.suspend.data:
+            update_organization(context.actor, slug, {"status": "suspended"})
+            return context.done(f"/organizations/{slug}", "organization-suspended")
+        if form.resume.data:
+            update_organization(context.actor, slug, {"status": "active"})
+            return context.done(f"/organizations/{slug}", "organization-resumed")
+        form.add_error("Choose an action.")
+    return context.render(
+        "portal/organizations/show.html", form=form, record=get_organization(context.actor, slug)
+    )
 
 
 @portal.route("/portal/<organization>/organizations/<slug>/delete", methods=["GET", "POST"])
-@visiting
-def organization_delete(visit: Visit, slug: str) -> Answer:
-    """What will stop working; afterwards the organization is deleted. Asks for a fresh sign-in."""
-    _at_root(visit)
-    visit.actor.require("organizations:write")
-    require_fresh_sign_in(visit.actor)
-    found = get_organization(visit.actor, slug)
-    errors: dict[str, str] = {}
-    if request.method == "POST":
-        if text("slug") == slug:
-            delete_organization(visit.actor, slug)
-            return visit.done(f"/organizations/{slug}", "organization-deleted")
-        errors["slug"] = "This is not the organization’s id. Type it as it stands above."
-    return visit.render(
-        "portal/organizations/delete.html", code=400 if errors else 200, record=found, errors=errors
-    )
+@portal_page
+def organization_delete(context: PortalContext, slug: str) -> PageResponse:
+    """Show what will stop working, and delete the organization. Requires a fresh sign-in."""
+    _require_root(context)
+    context.actor.require("organizations:write")
+    require_fresh_sign_in(context.actor)
+    found = get_organization(context.actor, slug)
+    form = DeleteOrganizationForm()
+    if form.is_confirmed(slug):
+        delete_organization(context.actor, slug)
+        return context.done(f"/organizations/{slug}", "organization-deleted")
+    return context.render("portal/organizations/delete.html", form=form, record=found)

@@ -1,28 +1,56 @@
-"""Overview: an organization's first page in the portal."""
+"""The organization chooser and an organization's overview."""
 
 from __future__ import annotations
+
+from flask import redirect, render_template
 
 from app.operations.authorization.approval_requests import count_open_requests
 from app.operations.organizations.overview import MAX_COUNT, get_overview
 from app.operations.users.registrations import count_registrations
 from app.portal.blueprint import portal
-from app.portal.visit import Answer, Visit, visiting
-from app.portal.words import HAPPENINGS
+from app.portal.context import PageResponse, PortalContext, portal_page, search_query
+from app.portal.labels import AUDIT_ACTIONS
+from app.web.browser_session import current_sessions
+
+_MIN_SESSIONS_FOR_SEARCH = 9
+
+
+@portal.get("/portal")
+def choose_organization() -> PageResponse:
+    """List the organizations that this browser is signed in to."""
+    sessions = current_sessions()
+    if not sessions:
+        return redirect("/login", 303)
+    query = search_query()
+    wanted = query.casefold()
+    return render_template(
+        "portal/choose.html",
+        sessions=[
+            session
+            for session in sessions
+            if wanted in session.organization_name.casefold()
+            or wanted in session.organization_slug
+            or wanted in session.user_email.casefold()
+        ],
+        query=query,
+        is_searchable=len(sessions) >= _MIN_SESSIONS_FOR_SEARCH,
+        is_instance_admin=any(session.is_root and session.permissions for session in sessions),
+    )
 
 
 @portal.get("/portal/<organization>")
-@visiting
-def overview(visit: Visit) -> Answer:
-    """Figures, what needs attention, what happened; a checklist while little stands."""
-    figures = get_overview(visit.actor)
+@portal_page
+def overview(context: PortalContext) -> PageResponse:
+    """Show figures, what needs attention and recent activity; a checklist while the organization is new."""
+    figures = get_overview(context.actor)
     has_colleague = figures.administrators > 1 or figures.has_invited
-    return visit.render(
+    return context.render(
         "portal/overview.html",
         figures=figures,
-        ceiling=MAX_COUNT,
-        requests=count_open_requests(visit.actor),
-        registrations=count_registrations(visit.actor),
-        happening_words=HAPPENINGS,
+        max_count=MAX_COUNT,
+        requests=count_open_requests(context.actor),
+        registrations=count_registrations(context.actor),
+        actions=AUDIT_ACTIONS,
         has_colleague=has_colleague,
         is_new=not (figures.clients and figures.tokens_last_day and has_colleague),
     )

@@ -1,10 +1,11 @@
-"""Roles of an organization: what each may do, narrowed or added by its administrators, and who has it."""
+"""Roles of an organization: their permissions, and who has them."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from flask import request
+from wtforms import StringField, SubmitField
+from wtforms.validators import InputRequired, Length
 
 from app.operations.organizations.roles import (
     RoleRecord,
@@ -16,124 +17,171 @@ from app.operations.organizations.roles import (
     update_role,
 )
 from app.portal.blueprint import portal
-from app.portal.visit import Answer, Visit, visiting
+from app.portal.context import PageResponse, PortalContext, portal_page
 from app.rules.directory.permissions import ADMIN, BUILT_IN_ROLES, ORGANIZATION_PERMISSIONS, PERMISSIONS
 from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
-from app.web.forms import field_errors, lines, text, ticked, version_read
+from app.web.forms import CheckboxListField, PageForm, StringListField, VersionField
 
-_STALE = "Somebody changed the role meanwhile. Check it and save again."
+_NO_AUTOCOMPLETE = {"autocomplete": "off"}
+
+
+class RoleForm(PageForm):
+    """A role; built-in roles can only be narrowed."""
+
+    version = VersionField()
+    key = StringField(
+        "Key",
+        [InputRequired(), Length(max=40)],
+        description="Used by the API: lowercase letters, digits, _ and -. It can’t be changed later.",
+        render_kw={**_NO_AUTOCOMPLETE, "spellcheck": "false", "autocapitalize": "off"},
+    )
+    name = StringField("Name", [InputRequired(), Length(max=60)], render_kw=_NO_AUTOCOMPLETE)
+    description = StringField("Description", [Length(max=300)], render_kw=_NO_AUTOCOMPLETE)
+    permissions = CheckboxListField(
+        "Permissions", description="You can only grant permissions that you have."
+    )
+    more_permissions = StringListField(
+        "Permissions for your own apps",
+        description="Your own names, one per line, such as invoices:approve. They have no effect in Gatehouse.",
+        render_kw={"rows": 2, "spellcheck": "false"},
+    )
+
+    def values(self) -> dict[str, Any]:
+        """Return the fields as the operations take them."""
+        return {
+            "name": self.name.data,
+            "description": self.description.data or None,
+            "permissions": list(dict.fromkeys([*self.permissions.data, *self.more_permissions.data])),
+        }
+
+
+class RemoveRoleForm(PageForm):
+    """Removes a role, or resets a built-in one to its default."""
+
+    version = VersionField()
+    remove = SubmitField()
 
 
 @portal.get("/portal/<organization>/settings/permissions")
-@visiting
-def roles(visit: Visit) -> Answer:
-    """The roles, and how much each may."""
-    return visit.render("portal/settings/roles.html", roles=list_roles(visit.actor), admin=ADMIN)
+@portal_page
+def roles(context: PortalContext) -> PageResponse:
+    """List the roles with the number of their permissions."""
+    return context.render("portal/settings/roles.html", roles=list_roles(context.actor), admin=ADMIN)
 
 
 @portal.route("/portal/<organization>/settings/permissions/new", methods=["GET", "POST"])
-@visiting
-def new_role(visit: Visit) -> Answer:
-    """A role of the organization's own."""
-    visit.actor.require("roles:write")
-    values: dict[str, Any] = {"key": text("key"), **_sent()}
-    errors: dict[str, str] = {}
-    if request.method == "POST":
+@portal_page
+def new_role(context: PortalContext) -> PageResponse:
+    """Add a custom role."""
+    context.actor.require("roles:write")
+    form = RoleForm()
+    del form.version
+    if form.validate_on_submit():
         try:
-            create_role(visit.actor, {"id": values["key"], **_fields()})
-            return visit.done("/settings/permissions", "saved")
-        except (InvalidInput, Conflict) as refusal:
-            errors = _errors(refusal)
-    return _form(visit, None, values, errors)
+            create_role(context.actor, {"id": form.key.data, **form.values()})
+            return context.done("/settings/permissions", "saved")
+        except (InvalidInput, Conflict) as error:
+            form.add_errors(error, {"id": "key"})
+    return _page(context, None, form)
 
 
 @portal.route("/portal/<organization>/settings/permissions/<role>", methods=["GET", "POST"])
-@visiting
-def role(visit: Visit, role: str) -> Answer:
-    """One role's form; ``act`` removes an own role and returns a built-in one to what it was."""
-    record = get_role(visit.actor, role)
+@portal_page
+def role(context: PortalContext, role: str) -> PageResponse:
+    """Show and change one role; remove a custom role or reset a built-in one."""
+    record = get_role(context.actor, role)
     if role == ADMIN:
         raise NotFound("There is no such role.")
-    stored = {
+    remove_form = RemoveRoleForm(version=record.version)
+    if remove_form.validate_on_submit() and remove_form.remove.data:
+        return _remove(context, record, remove_form)
+    form = _form(record)
+    if form.validate_on_submit():
+        try:
+            update_role(context.actor, role, form.values(), expected_version=form.version.data)
+            return context.done("/settings/permissions", "saved")
+        except PreconditionFailed:
+            _add_conflict(form, record)
+        except (InvalidInput, Conflict) as error:
+            form.add_errors(error)
+    return _page(context, record, form, remove_form)
+
+
+def _remove(context: PortalContext, record: RoleRecord, remove_form: RemoveRoleForm) -> PageResponse:
+    version = remove_form.version.data
+    form = _form(record)
+    form.process(data=_stored(record))
+    try:
+        if record.is_built_in:
+            reset = dict.fromkeys(("name", "description", "permissions"))
+            update_role(context.actor, record.key, reset, expected_version=version)
+            return context.done("/settings/permissions", "reset")
+        delete_role(context.actor, record.key, expected_version=version)
+        return context.done("/settings/permissions", "role-removed")
+    except PreconditionFailed:
+        _add_conflict(form, record)
+    except (InvalidInput, Conflict) as error:
+        form.add_errors(error)
+    return _page(context, record, form, RemoveRoleForm(formdata=None, version=record.version))
+
+
+def _stored(record: RoleRecord) -> dict[str, Any]:
+    listed = {permission for _, rows in _permission_groups(record.key) for permission, _, _ in rows}
+    return {
+        "version": record.version,
         "name": record.role.name,
         "description": record.role.description,
-        "permissions": list(record.role.permissions),
-    }
-    if request.method == "GET":
-        return _form(visit, record, {"key": role, **stored}, {})
-    is_removal = text("act") == "remove"
-    try:
-        if not is_removal:
-            update_role(visit.actor, role, _fields(), expected_version=version_read())
-            done = "saved"
-        elif record.is_built_in:
-            update_role(visit.actor, role, dict.fromkeys(stored), expected_version=version_read())
-            done = "reset"
-        else:
-            delete_role(visit.actor, role, expected_version=version_read())
-            done = "role-removed"
-    except PreconditionFailed:
-        errors = {"": _STALE}
-    except (InvalidInput, Conflict) as refusal:
-        errors = _errors(refusal)
-    else:
-        return visit.done("/settings/permissions", done)
-    return _form(visit, record, {"key": role, **(stored if is_removal else _sent())}, errors)
-
-
-def _sent() -> dict[str, Any]:
-    return {
-        "name": text("name"),
-        "description": text("description"),
-        "permissions": list(dict.fromkeys([*ticked("permissions"), *lines("more_permissions")])),
+        "permissions": record.role.permissions,
+        "more_permissions": [name for name in record.role.permissions if name not in listed],
     }
 
 
-def _fields() -> dict[str, Any]:
-    """What was typed, as the operation wants it: an empty description is none."""
-    return {name: value or None if name == "description" else value for name, value in _sent().items()}
+def _form(record: RoleRecord) -> RoleForm:
+    form = RoleForm(data=_stored(record))
+    del form.key
+    if record.is_built_in:
+        form.permissions.description = (
+            "You can remove permissions from a built-in role. To grant more, add a custom role."
+        )
+    return form
 
 
-def _errors(refusal: InvalidInput | Conflict) -> dict[str, str]:
-    found = field_errors(refusal, {"id": "key", "permissions": "permissions"})
-    # The fields of the settings are none of this form's: what is said of them is said of the whole.
-    return {
-        name if name in {"key", "name", "description", "permissions"} else "": words
-        for name, words in found.items()
-    }
+def _add_conflict(form: RoleForm, record: RoleRecord) -> None:
+    form.add_error("Someone changed this role after you opened the page. Check the values and save again.")
+    form.version.data = record.version
 
 
-def _groups(key: str | None) -> list[tuple[str, list[tuple[str, str, bool]]]]:
-    """(noun, [(permission, words, whether it is of own things alone)]): a built-in role can be narrowed alone."""
+def _permission_groups(key: str | None) -> list[tuple[str, list[tuple[str, str, bool]]]]:
+    """Return the permissions by noun, as (permission, title, whether it is limited to the actor's own objects)."""
     offered = (
         frozenset(BUILT_IN_ROLES[key].permissions)
         if key is not None and key in BUILT_IN_ROLES
         else ORGANIZATION_PERMISSIONS
     )
     groups: dict[str, list[tuple[str, str, bool]]] = {}
-    for name, words in PERMISSIONS.items():
+    for name, title in PERMISSIONS.items():
         noun = name.split(":")[0].capitalize()
         for permission, is_own in ((name, False), (f"{name}:own", True)):
             if permission in offered:
-                groups.setdefault(noun, []).append((permission, words, is_own))
+                groups.setdefault(noun, []).append((permission, title, is_own))
     return list(groups.items())
 
 
-def _form(visit: Visit, record: RoleRecord | None, values: dict[str, Any], errors: dict[str, str]) -> Answer:
+def _page(
+    context: PortalContext,
+    record: RoleRecord | None,
+    form: RoleForm,
+    remove_form: RemoveRoleForm | None = None,
+) -> PageResponse:
     key = record.key if record else None
-    groups = _groups(key)
-    listed = {permission for _, rows in groups for permission, _, _ in rows}
-    return visit.render(
+    return context.render(
         "portal/settings/role.html",
-        code=400 if errors else 200,
+        form=form,
+        remove_form=remove_form,
         key=key,
         is_built_in=record is not None and record.is_built_in,
-        values=values,
-        more=[name for name in values["permissions"] if name not in listed],
-        groups=groups,
-        holders=list_role_holders(visit.actor, key)
-        if key and visit.actor.has_permission("admins:read")
+        groups=_permission_groups(key),
+        holders=list_role_holders(context.actor, key)
+        if key and context.actor.has_permission("admins:read")
         else None,
-        errors=errors,
-        version=record.version if record else 1,
     )

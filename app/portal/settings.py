@@ -1,11 +1,12 @@
-"""Settings of an organization: one topic a page, every field with its default and bounds."""
+"""Settings of an organization, one topic per page, and its signing keys."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from flask import request
+from wtforms import HiddenField, StringField
+from wtforms.validators import InputRequired, Length
 
 from app.operations.organizations.organizations import (
     delete_organization,
@@ -19,179 +20,223 @@ from app.operations.organizations.settings import (
     update_settings,
 )
 from app.operations.sign_in.reauthentication import require_fresh_sign_in
+from app.operations.tokens.signing_key_lists import (
+    list_removed_by_emergency,
+    list_signing_keys,
+    rotate_signing_key,
+)
 from app.portal.blueprint import portal
+from app.portal.context import PageResponse, PortalContext, portal_page
+from app.portal.organizations import DeleteOrganizationForm
 from app.portal.setting_fields import (
     UNITS,
-    base_values,
-    field_groups,
-    in_words,
-    is_no_number,
+    MergeForm,
+    ResetForm,
+    TopicForm,
+    Values,
+    describe_value,
+    merge_form,
     nested,
-    typed,
+    topic_form,
+    values_from_json,
     values_of,
 )
-from app.portal.setting_topics import TOPICS, Topic
-from app.portal.visit import Answer, Visit, visiting
+from app.portal.setting_texts import TOPICS, Topic
 from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
-from app.web.forms import field_errors, text, version_read
+from app.web.forms import PageForm, VersionField
+
+
+class GeneralForm(PageForm):
+    """The organization's name."""
+
+    version = VersionField()
+    name = StringField(
+        "Name",
+        [InputRequired(), Length(max=100)],
+        description="Shown to users on the sign-in and consent pages.",
+        render_kw={"autocomplete": "off"},
+    )
+
+
+class RotateKeyForm(PageForm):
+    """Rotates the signing key of an algorithm."""
+
+    algorithm = HiddenField()
 
 
 @portal.get("/portal/<organization>/settings")
-@visiting
-def settings(visit: Visit) -> Answer:
-    """The topics, and how many settings of each the organization has set itself."""
-    view = get_settings(visit.actor, visit.organization.slug)
-    own = {key: sum(path in topic.paths for path in view.overridden) for key, topic in TOPICS.items()}
-    return visit.render("portal/settings/index.html", topics=TOPICS, own=own, view=view)
+@portal_page
+def settings(context: PortalContext) -> PageResponse:
+    """List the topics, with the number of settings that the organization has changed."""
+    view = get_settings(context.actor, context.organization.slug)
+    changed = {key: sum(path in topic.paths for path in view.overridden) for key, topic in TOPICS.items()}
+    return context.render("portal/settings/index.html", topics=TOPICS, changed=changed, view=view)
 
 
 @portal.route("/portal/<organization>/settings/general", methods=["GET", "POST"])
-@visiting
-def general(visit: Visit) -> Answer:
-    """The organization's name, and the way to its end."""
-    slug = visit.organization.slug
-    found = get_organization(visit.actor, slug)
-    name, errors, code = found.name, {}, 200
-    if request.method == "POST":
-        name = text("name")
+@portal_page
+def general(context: PortalContext) -> PageResponse:
+    """Show and change the organization's name."""
+    slug = context.organization.slug
+    record = get_organization(context.actor, slug)
+    form, code = GeneralForm(obj=record), None
+    if form.validate_on_submit():
         try:
             updated = update_organization(
-                visit.actor,
-                slug,
-                {"name": name},
-                expected_version=version_read(),
+                context.actor, slug, {"name": form.name.data}, expected_version=form.version.data
             )
-            return visit.done("/settings/general", "saved" if updated.changed else "unchanged")
+            return context.done("/settings/general", "saved" if updated.changed else "unchanged")
         except PreconditionFailed:
-            code, errors = 412, {"": "Somebody changed the organization meanwhile. Check and save again."}
-        except (InvalidInput, Conflict) as refusal:
-            code, errors = 400, field_errors(refusal)
-    return visit.render("portal/settings/general.html", code=code, record=found, name=name, errors=errors)
+            code = 412
+            form.add_error(
+                "Someone changed the organization after you opened the page. Check the values and save again."
+            )
+            form.version.data = record.version
+        except (InvalidInput, Conflict) as error:
+            form.add_errors(error)
+    return context.render("portal/settings/general.html", form=form, code=code, record=record)
 
 
 @portal.route("/portal/<organization>/settings/delete", methods=["GET", "POST"])
-@visiting
-def delete(visit: Visit) -> Answer:
-    """What will stop working; afterwards the organization is deleted. Asks for a fresh sign-in."""
-    slug = visit.organization.slug
-    visit.actor.require("organization:delete")
-    require_fresh_sign_in(visit.actor)
-    found = get_organization(visit.actor, slug)
-    errors: dict[str, str] = {}
-    if request.method == "POST":
-        if text("slug") == slug:
-            gone = delete_organization(visit.actor, slug)
-            return visit.render("portal/settings/deleted.html", record=gone)
-        errors["slug"] = "This is not the organization’s id. Type it as it stands above."
-    return visit.render(
-        "portal/settings/delete.html", code=400 if errors else 200, record=found, errors=errors
+@portal_page
+def delete(context: PortalContext) -> PageResponse:
+    """Show what will stop working, and delete the organization. Requires a fresh sign-in."""
+    slug = context.organization.slug
+    context.actor.require("organization:delete")
+    require_fresh_sign_in(context.actor)
+    record = get_organization(context.actor, slug)
+    form = DeleteOrganizationForm()
+    if form.is_confirmed(slug):
+        return context.render("portal/settings/deleted.html", record=delete_organization(context.actor, slug))
+    return context.render("portal/settings/delete.html", form=form, record=record)
+
+
+@portal.get("/portal/<organization>/settings/keys")
+@portal_page
+def signing_keys(context: PortalContext) -> PageResponse:
+    """List the published keys, with their next change."""
+    return context.render(
+        "portal/settings/keys.html",
+        keys=list_signing_keys(context.actor, context.organization.slug),
+        algorithm=context.organization.settings["oauth"]["signing"]["algorithm"],
+    )
+
+
+@portal.post("/portal/<organization>/settings/keys/rotate")
+@portal_page
+def rotate_keys(context: PortalContext) -> PageResponse:
+    """Publish the next key of an algorithm; one published for a day already starts to sign."""
+    algorithm = RotateKeyForm().algorithm.data or ""
+    key = rotate_signing_key(context.actor, context.organization.slug, algorithm=algorithm)
+    return context.done("/settings/keys", "key-published" if key.state == "next" else "key-active")
+
+
+@portal.route("/portal/<organization>/settings/keys/<algorithm>/replace", methods=["GET", "POST"])
+@portal_page
+def replace_keys(context: PortalContext, algorithm: str) -> PageResponse:
+    """Confirm and replace every key of the algorithm with a new one. Requires a fresh sign-in."""
+    form = PageForm()
+    if form.validate_on_submit():
+        rotate_signing_key(context.actor, context.organization.slug, algorithm=algorithm, emergency=True)
+        return context.done("/settings/keys", "keys-replaced")
+    removed = list_removed_by_emergency(context.actor, context.organization.slug, algorithm)
+    return context.render(
+        "portal/settings/replace_keys.html", form=form, removed=removed, algorithm=algorithm
     )
 
 
 @portal.route("/portal/<organization>/settings/<topic>", methods=["GET", "POST"])
-@visiting
-def setting_topic(visit: Visit, topic: str) -> Answer:
-    """One topic's form; posted, its changed fields are saved, tried out, or one is reset."""
+@portal_page
+def setting_topic(context: PortalContext, topic: str) -> PageResponse:
+    """Show one topic; preview or save its changed fields, or reset one to its default."""
     if topic not in TOPICS:
-        raise NotFound("There is no such page of settings.")
+        raise NotFound("This settings page does not exist.")
     page = TOPICS[topic]
-    view = get_settings(visit.actor, visit.organization.slug)
-    if request.method == "GET":
-        return _form(visit, page, view, values_of(page, view.document), {})
-    if text("reset") in page.paths:
-        _update(visit, {text("reset"): None})
-        return visit.done(f"/settings/{topic}", "reset")
-    values, changes = _changes(page)
-    if text("act") == "preview":
-        try:
-            tried = _update(visit, changes, dry_run=True)
-        except (InvalidInput, Conflict) as refusal:
-            return _form(visit, page, view, values, _errors(refusal, values), code=400)
-        return _form(visit, page, view, values, {}, impact=tried.impact, would_change=tried.changed)
+    view = get_settings(context.actor, context.organization.slug)
+    form = topic_form(page, view, values_of(page, view.document))
+    if not form.is_submitted():
+        return _topic_page(context, page, view, form)
+    reset = ResetForm().reset.data
+    if reset in page.paths:
+        _update(context, {reset: None})
+        return context.done(f"/settings/{topic}", "reset")
+    merge = merge_form(page)
+    if merge.merge.data:
+        changes = _merged(page, merge)
+        form.process(data={**values_of(page, view.document), **changes})
+    else:
+        # The operation runs in any case, so that all errors are shown at once.
+        form.validate()
+        base = values_from_json(page, form.base.data)
+        values = form.values(page)
+        changes = {path: value for path, value in values.items() if path not in base or base[path] != value}
+    impact: dict[str, Any] = {}
     try:
-        saved = _update(visit, changes, expected_version=version_read())
+        if form.preview.data:
+            preview = _update(context, changes, dry_run=True)
+            impact = {"impact": preview.impact, "would_change": preview.changed}
+        else:
+            saved = _update(context, changes, expected_version=form.version.data or merge.version.data)
+            return context.done(f"/settings/{topic}", "saved" if saved.changed else "unchanged")
     except PreconditionFailed:
-        return _conflict(visit, page, view, changes)
-    except (InvalidInput, Conflict) as refusal:
-        return _form(visit, page, view, values, _errors(refusal, values), code=400)
-    return visit.done(f"/settings/{topic}", "saved" if saved.changed else "unchanged")
+        return _conflict_page(
+            context, page, view, values_from_json(page, form.base.data or merge.base.data), changes
+        )
+    except (InvalidInput, Conflict) as error:
+        form.add_errors(error)
+    return _topic_page(context, page, view, form, **impact)
 
 
-def _errors(refusal: InvalidInput | Conflict, values: dict[str, Any]) -> dict[str, str]:
-    """The refusal by field; to a form, text in place of a number is no matter of types."""
-    told = {path: "Type a whole number, such as 30." for path in values if is_no_number(path, values[path])}
-    found = field_errors(refusal)
-    return found | {path: words for path, words in told.items() if path in found}
-
-
-def _changes(page: Topic) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(every value for the form, those that differ from what the form was made of)."""
-    base = base_values(page)
-    if "merge" in request.form:
-        mine = base_values(page, "mine")
-        kept = {path: value for path, value in mine.items() if text(f"keep.{path}") != "theirs"}
-        return {**base, **kept}, kept
-    values = typed(page)
-    return values, {path: value for path, value in values.items() if path not in base or base[path] != value}
+def _merged(page: Topic, form: MergeForm) -> Values:
+    """Return the values of the conflict page that the user wants to save."""
+    mine = values_from_json(page, form.mine.data)
+    return {path: value for path, value in mine.items() if form[f"keep.{path}"].data != "theirs"}
 
 
 def _update(
-    visit: Visit, changes: dict[str, Any], *, expected_version: int | None = None, dry_run: bool = False
+    context: PortalContext, changes: Values, *, expected_version: int | None = None, dry_run: bool = False
 ) -> UpdatedSettings:
     return update_settings(
-        visit.actor,
-        visit.organization.slug,
+        context.actor,
+        context.organization.slug,
         nested(changes),
         expected_version=expected_version,
         dry_run=dry_run,
     )
 
 
-def _form(
-    visit: Visit,
-    page: Topic,
-    view: SettingsRecord,
-    values: dict[str, Any],
-    errors: dict[str, str],
-    *,
-    code: int = 200,
-    **context: Any,
-) -> Answer:
-    stored = values_of(page, view.document)
-    return visit.render(
-        "portal/settings/topic.html",
-        code=code,
-        topic=page,
-        groups=field_groups(page, {**stored, **values}, view.overridden, view.limits),
-        units=UNITS,
-        view=view,
-        base_json=json.dumps(stored),
-        errors=errors,
-        **context,
+def _topic_page(
+    context: PortalContext, page: Topic, view: SettingsRecord, form: TopicForm, **variables: Any
+) -> PageResponse:
+    form.version.data = view.version
+    form.base.data = json.dumps(values_of(page, view.document))
+    return context.render(
+        "portal/settings/topic.html", form=form, topic=page, units=UNITS, view=view, **variables
     )
 
 
-def _conflict(visit: Visit, page: Topic, view: SettingsRecord, mine: dict[str, Any]) -> Answer:
-    """Somebody saved in between: what was, what is, what was typed; the visitor says which holds."""
-    was, now = base_values(page), values_of(page, view.document)
+def _conflict_page(
+    context: PortalContext, page: Topic, view: SettingsRecord, base: Values, mine: Values
+) -> PageResponse:
+    """Show what the user opened, what someone saved in between and what the user typed."""
+    current = values_of(page, view.document)
     rows = [
         {
             "path": path,
             "label": page.labels[path],
-            "was": in_words(path, was.get(path)),
-            "theirs": in_words(path, now[path]),
-            "mine": in_words(path, value),
-            "is_disputed": was.get(path) != now[path],
+            "before": describe_value(path, base.get(path)),
+            "theirs": describe_value(path, current[path]),
+            "mine": describe_value(path, value),
+            "is_disputed": base.get(path) != current[path],
         }
         for path, value in mine.items()
-        if value != now[path]
+        if value != current[path]
     ]
-    return visit.render(
-        "portal/settings/conflict.html",
-        code=409,
-        topic=page,
-        rows=rows,
-        view=view,
-        base_json=json.dumps(now),
-        mine_json=json.dumps(mine),
+    form = merge_form(page)
+    form.version.data = view.version
+    form.merge.data = "1"
+    form.base.data = json.dumps(current)
+    form.mine.data = json.dumps(mine)
+    return context.render(
+        "portal/settings/conflict.html", form=form, code=409, topic=page, rows=rows, view=view
     )

@@ -1,4 +1,4 @@
-"""First run: the page that the set-up link opens. Once set-up is done it answers 404, as if it had never been."""
+"""First-run setup: the page that the setup link opens. It answers 404 once setup is complete."""
 
 from __future__ import annotations
 
@@ -6,49 +6,87 @@ from urllib.parse import urlencode
 
 from flask import current_app, make_response, render_template, request
 from werkzeug.wrappers import Response
+from wtforms import EmailField, HiddenField, PasswordField, StringField
+from wtforms.validators import EqualTo, InputRequired, Length
 
 from app.config import Config
 from app.operations.maintenance.doctor import run_checks
 from app.operations.organizations import setup
 from app.portal.blueprint import portal
 from app.rules.errors import InvalidInput, NotFound
-from app.web.forms import field_errors, text
+from app.web.forms import PageForm
 from app.web.request_log import request_id
 
-_FIELDS = ("email", "name", "organization_name", "organization_id")
+
+class SetupForm(PageForm):
+    """Creates root's administrator and the first organization."""
+
+    token = HiddenField()
+    email = EmailField("Email", [InputRequired()], render_kw={"autocomplete": "username"})
+    name = StringField("Name", [InputRequired(), Length(max=100)], render_kw={"autocomplete": "name"})
+    password = PasswordField(
+        "Password",
+        [InputRequired()],
+        description="At least 12 characters. A sentence is easy to remember.",
+        render_kw={"autocomplete": "new-password", "maxlength": 128},
+    )
+    password_again = PasswordField(
+        "Confirm password",
+        [InputRequired(), EqualTo("password", "The passwords don’t match.")],
+        render_kw={"autocomplete": "new-password", "maxlength": 128},
+    )
+    organization_name = StringField(
+        "Organization",
+        [InputRequired(), Length(max=100)],
+        description="The name that users know, such as Acme.",
+        render_kw={"autocomplete": "organization"},
+    )
+    organization_id = StringField(
+        "Organization ID",
+        [Length(max=40)],
+        render_kw={"autocomplete": "off", "spellcheck": "false"},
+    )
+
+
+class SetupTokenForm(PageForm):
+    """Asks for the token of the setup link."""
+
+    token = StringField(
+        "Or paste the token from the link",
+        [InputRequired()],
+        render_kw={"autocomplete": "off", "spellcheck": "false"},
+    )
 
 
 @portal.get("/setup")
 def setup_form() -> Response:
-    """The form, when the link's token is the one that was issued; else where to find the link."""
+    """Show the setup form for a valid token, or explain where to find the link."""
     _require_first_run()
-    return _form(request.args.get("token", ""), {}, {})
+    return _page(SetupForm(token=request.args.get("token", "")))
 
 
 @portal.post("/setup")
 def setup_submit() -> Response:
-    """Everything is made, and the management client's secret is shown; or the form says what is wrong."""
+    """Set up the installation and show the secret of the management client."""
     _require_first_run()
-    token = text("token")
-    values = {name: text(name) for name in _FIELDS}
-    if not setup.is_setup_token(token):
-        return _form(token, values, {}, code=400)
-    password = request.form.get("password", "")
-    if password != request.form.get("password_again", ""):
-        return _form(token, values, {"password_again": "The two passwords differ."}, code=400)
+    form = SetupForm()
+    token = form.token.data or ""
+    if not setup.is_setup_token(token) or not form.validate_on_submit():
+        return _page(form, 400)
     try:
         result = setup.complete_setup(
             token,
-            email=values["email"],
-            name=values["name"],
-            password=password,
-            organization_name=values["organization_name"],
-            organization_id=values["organization_id"] or None,
+            email=form.email.data,
+            name=form.name.data,
+            password=form.password.data,
+            organization_name=form.organization_name.data,
+            organization_id=form.organization_id.data or None,
             address=request.remote_addr,
             request_id=request_id(),
         )
-    except InvalidInput as refusal:
-        return _form(token, values, field_errors(refusal), code=400)
+    except InvalidInput as error:
+        form.add_errors(error)
+        return _page(form, 400)
     first_client = f"/portal/{result.organization_id}/clients/new"
     page = render_template(
         "portal/setup_done.html",
@@ -59,15 +97,20 @@ def setup_submit() -> Response:
     return make_response(page)
 
 
-def _form(token: str, values: dict[str, str], errors: dict[str, str], code: int = 200) -> Response:
+def _page(form: SetupForm, code: int = 200) -> Response:
+    token = form.token.data or ""
     is_valid = setup.is_setup_token(token)
+    form.organization_id.description = (
+        f"Part of its URLs, such as {_config().base_url}/organizations/acme. It can’t be changed later."
+        " Leave empty to derive it from the name."
+    )
     page = render_template(
         "portal/setup.html",
-        token=token if is_valid else "",
-        token_was_wrong=bool(token) and not is_valid,
-        values=values,
-        errors=errors,
-        # Whoever holds the token runs this installation; nobody else learns anything about it.
+        form=form,
+        token_form=SetupTokenForm(formdata=None),
+        is_valid=is_valid,
+        was_invalid=bool(token) and not is_valid,
+        # Anyone with the token controls this installation. Nobody else learns anything about it.
         findings=run_checks(_config()).findings if is_valid else (),
         configured=_config().base_url,
         seen=request.host_url.rstrip("/"),
@@ -77,7 +120,7 @@ def _form(token: str, values: dict[str, str], errors: dict[str, str], code: int 
 
 def _require_first_run() -> None:
     if setup.is_set_up():
-        raise NotFound("There is nothing here.")
+        raise NotFound("This page does not exist.")
 
 
 def _config() -> Config:

@@ -1,77 +1,191 @@
-"""A client's tokens: who allowed it what, which access tokens live, and the buttons that end a grant or a token."""
+"""Tokens: a client's grants and access tokens, and bulk revocation with its receipts."""
 
 from __future__ import annotations
 
+from typing import Any
+
+from flask import request
+from wtforms import BooleanField, HiddenField, StringField, SubmitField
+from wtforms.validators import Length
+from wtforms.widgets import DateTimeLocalInput
+
+from app.operations.audit.audit_events import find_names
 from app.operations.clients.clients import get_client
 from app.operations.grants.grant_lists import list_grants, revoke_grant
+from app.operations.tokens.bulk_revocation import WiderRevocation, revoke_widely
+from app.operations.tokens.revocation_receipts import get_receipt, list_receipts
 from app.operations.tokens.token_lists import end_token, list_tokens
 from app.portal.blueprint import portal
-from app.portal.client_pages import client_page
-from app.portal.paging import pages_of, position
-from app.portal.visit import Answer, Visit, visiting
+from app.portal.clients import client_page
+from app.portal.context import PageResponse, PortalContext, portal_page
+from app.rules.errors import InvalidInput
+from app.rules.tokens.revocation import ORGANIZATION, WITH_SESSIONS
+from app.web.forms import PageForm
 
-_LISTING = "portal grants"
-_LIVING = "portal access tokens"
+_RECEIPTS = "portal revocations"
+_SELECTORS = ("client_id", "credential_id", "user_id")
+
+
+class BulkRevocationForm(PageForm):
+    """Revokes many tokens at once: of a client, a secret, a user, or the whole organization."""
+
+    client_id = HiddenField()
+    credential_id = HiddenField()
+    user_id = HiddenField()
+    issued_before = StringField(
+        "Issued before (UTC)",
+        widget=DateTimeLocalInput(),
+        description="Leave empty for now. A time in the past only revokes older tokens.",
+        render_kw={"step": "1"},
+    )
+    include_sessions = BooleanField()
+    reason = StringField(
+        "Reason",
+        [Length(max=500)],
+        description="Saved in the receipt and the audit log.",
+        render_kw={"autocomplete": "off"},
+    )
+    revoke = SubmitField("Revoke tokens")
+    count = SubmitField("Update preview")
+
+    def selection(self) -> dict[str, Any]:
+        """Return what the revocation is about; everything when nothing is selected."""
+        chosen = {name: self[name].data for name in _SELECTORS if self[name].data}
+        return chosen or {"all": True}
+
+    def order(self) -> dict[str, Any]:
+        """Return the whole order as the operation takes it."""
+        order = self.selection() | {
+            "issued_before": f"{self.issued_before.data}Z" if self.issued_before.data else None,
+            "reason": self.reason.data or None,
+        }
+        if not self.client_id.data and not self.credential_id.data:
+            order["include_sessions"] = self.include_sessions.data
+        return order
 
 
 @portal.get("/portal/<organization>/clients/<client_id>/tokens")
-@visiting
-def client_tokens(visit: Visit, client_id: str) -> Answer:
-    """The living grants of one client, as a tab of its page."""
-    client = get_client(visit.actor, client_id)
-    visit.actor.require("tokens:read", owner_id=client.created_by_user_id)
-    listing = f"{_LISTING} {client.client_id}"
+@portal_page
+def client_tokens(context: PortalContext, client_id: str) -> PageResponse:
+    """List the active grants of one client, as a tab of its page."""
+    client = get_client(context.actor, client_id)
+    context.actor.require("tokens:read", owner_id=client.created_by_user_id)
+    listing = f"portal grants {client.client_id}"
     page = list_grants(
-        visit.actor,
-        after=position(visit.organization.id, listing),
-        filters={"client_id": client.client_id},
+        context.actor, after=context.position(listing), filters={"client_id": client.client_id}
     )
     return client_page(
-        visit,
+        context,
         client,
         "tokens",
         page=page,
-        may_revoke=visit.actor.has_permission("tokens:revoke", owner_id=client.created_by_user_id),
-        pager=pages_of(page, visit.organization.id, listing),
+        may_revoke=context.actor.has_permission("tokens:revoke", owner_id=client.created_by_user_id),
+        pager=context.pager(page, listing),
     )
 
 
 @portal.post("/portal/<organization>/clients/<client_id>/tokens/<grant_id>/revoke")
-@visiting
-def revoke_client_grant(visit: Visit, client_id: str, grant_id: str) -> Answer:
-    """The grant is over; whoever was signed in to the client by it signs in again."""
-    client = get_client(visit.actor, client_id)
-    revoke_grant(visit.actor, grant_id, client_id=client.client_id)
-    return visit.done(f"/clients/{client.client_id}/tokens", "grant-revoked")
+@portal_page
+def revoke_client_grant(context: PortalContext, client_id: str, grant_id: str) -> PageResponse:
+    """Revoke a grant; its user has to sign in to the client again."""
+    client = get_client(context.actor, client_id)
+    revoke_grant(context.actor, grant_id, client_id=client.client_id)
+    return context.done(f"/clients/{client.client_id}/tokens", "grant-revoked")
 
 
 @portal.get("/portal/<organization>/clients/<client_id>/tokens/access")
-@visiting
-def client_access_tokens(visit: Visit, client_id: str) -> Answer:
-    """The living access tokens of one client, those without a person behind them included."""
-    client = get_client(visit.actor, client_id)
-    visit.actor.require("tokens:read", owner_id=client.created_by_user_id)
-    listing = f"{_LIVING} {client.client_id}"
+@portal_page
+def client_access_tokens(context: PortalContext, client_id: str) -> PageResponse:
+    """List the active access tokens of one client, including those without a user."""
+    client = get_client(context.actor, client_id)
+    context.actor.require("tokens:read", owner_id=client.created_by_user_id)
+    listing = f"portal access tokens {client.client_id}"
     page = list_tokens(
-        visit.actor,
-        after=position(visit.organization.id, listing),
-        filters={"client_id": client.client_id},
+        context.actor, after=context.position(listing), filters={"client_id": client.client_id}
     )
     return client_page(
-        visit,
+        context,
         client,
         "tokens",
         template="access_tokens",
         page=page,
-        may_revoke=visit.actor.has_permission("tokens:revoke", owner_id=client.created_by_user_id),
-        pager=pages_of(page, visit.organization.id, listing),
+        may_revoke=context.actor.has_permission("tokens:revoke", owner_id=client.created_by_user_id),
+        pager=context.pager(page, listing),
     )
 
 
-@portal.post("/portal/<organization>/clients/<client_id>/tokens/access/<access_token_id>/end")
-@visiting
-def end_client_token(visit: Visit, client_id: str, access_token_id: str) -> Answer:
-    """The access token is accepted no more; whoever holds it asks for another."""
-    client = get_client(visit.actor, client_id)
-    end_token(visit.actor, access_token_id, client_id=client.client_id)
-    return visit.done(f"/clients/{client.client_id}/tokens/access", "token-ended")
+@portal.post("/portal/<organization>/clients/<client_id>/tokens/access/<access_token_id>/revoke")
+@portal_page
+def revoke_client_token(context: PortalContext, client_id: str, access_token_id: str) -> PageResponse:
+    """Revoke one access token; its grant stays."""
+    client = get_client(context.actor, client_id)
+    end_token(context.actor, access_token_id, client_id=client.client_id)
+    return context.done(f"/clients/{client.client_id}/tokens/access", "token-revoked")
+
+
+@portal.get("/portal/<organization>/revocations")
+@portal_page
+def revocations(context: PortalContext) -> PageResponse:
+    """List the receipts of bulk revocations, newest first."""
+    page = list_receipts(context.actor, context.organization.slug, after=context.position(_RECEIPTS))
+    return context.render(
+        "portal/revocations/list.html",
+        page=page,
+        names=find_names(context.actor, [receipt.subject for receipt in page.items]),
+        may_revoke=context.actor.has_permission("tokens:revoke"),
+        pager=context.pager(page, _RECEIPTS),
+    )
+
+
+@portal.get("/portal/<organization>/revocations/<revocation_id>")
+@portal_page
+def revocation(context: PortalContext, revocation_id: str) -> PageResponse:
+    """Show one receipt."""
+    receipt = get_receipt(context.actor, context.organization.slug, revocation_id)
+    names = find_names(context.actor, [receipt.subject])
+    return context.render("portal/revocations/receipt.html", receipt=receipt, names=names)
+
+
+@portal.route("/portal/<organization>/revocations/new", methods=["GET", "POST"])
+@portal_page
+def new_revocation(context: PortalContext) -> PageResponse:
+    """Preview how many tokens would be revoked, and revoke them."""
+    form = BulkRevocationForm(**{name: request.args.get(name, "") for name in _SELECTORS})
+    selection = form.selection()
+    try:
+        # The first preview has the default for sessions: a user is signed out, an organization is not.
+        order = form.order() if form.validate_on_submit() else selection
+        if order is not selection and form.revoke.data:
+            done = revoke_widely(context.actor, context.organization.slug, order)
+            return context.done(f"/revocations/{done.receipt.public_id}", "tokens-revoked")
+        preview = _preview(context, order)
+    except InvalidInput as error:
+        form.add_errors(error)
+        preview = _preview(context, selection)
+    receipt = preview.receipt
+    is_everything = receipt.kind == ORGANIZATION
+    form.include_sessions.data = receipt.sessions
+    form.include_sessions.label.text = (
+        "Also sign out everyone" if is_everything else "Also sign out this user"
+    )
+    form.include_sessions.description = "This includes you." if is_everything else ""
+    return context.render(
+        "portal/revocations/new.html",
+        form=form,
+        preview=receipt,
+        names=find_names(context.actor, [receipt.subject]),
+        warnings=preview.warnings,
+        offers_sessions=receipt.kind in WITH_SESSIONS,
+        is_everything=is_everything,
+        back=_back_url(context, selection),
+    )
+
+
+def _preview(context: PortalContext, order: dict[str, Any]) -> WiderRevocation:
+    return revoke_widely(context.actor, context.organization.slug, {**order, "dry_run": True})
+
+
+def _back_url(context: PortalContext, selection: dict[str, Any]) -> str:
+    if "client_id" in selection:
+        return context.url(f"/clients/{selection['client_id']}/tokens")
+    return context.url(f"/users/{selection['user_id']}" if "user_id" in selection else "/revocations")

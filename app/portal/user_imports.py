@@ -1,4 +1,4 @@
-"""Imports of people: a file is checked, its first errors shown, then brought in and followed."""
+"""Imports of users: upload a file, preview the result, start the import and follow its progress."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from flask import Response, request, stream_with_context
+from flask_wtf.file import FileField, FileRequired
 from werkzeug.wrappers import Response as BaseResponse
+from wtforms import RadioField, SelectChoice
 
 from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.users import import_records, import_uploads
@@ -15,23 +17,55 @@ from app.operations.users import import_records as reports
 from app.operations.users import import_uploads as uploads
 from app.operations.users.import_records import ImportRecord
 from app.portal.blueprint import portal
-from app.portal.paging import pages_of, position
-from app.portal.visit import Answer, Visit, visiting
+from app.portal.context import PageResponse, PortalContext, portal_page
 from app.rules.errors import Conflict, DomainError, Forbidden, InvalidInput, NotFound
 from app.rules.users.user_import import CSV_FIELDS, MAX_FILE_BYTES, MAX_ROWS, format_of_name
 from app.web.browser_session import actor_for
-from app.web.forms import field_errors, text
+from app.web.forms import PageForm
 from app.web.request_bodies import accept_large_form
 
-FIRST_ERRORS = 20
-RELOADED_EVERY_SECONDS = 3
+MAX_ERRORS_SHOWN = 20
+REFRESH_SECONDS = 3
 _LISTING = "portal imports"
 _UPLOAD = "portal.import_upload"
+_STATUS_LABELS = {
+    "checking": "Checking",
+    "checked": "Ready to import",
+    "running": "Importing",
+    "done": "Done",
+    "cancelled": "Cancelled",
+    "failed": "Stopped",
+}
+
+
+class UserImportForm(PageForm):
+    """Uploads a file of users."""
+
+    file = FileField(
+        "File",
+        [FileRequired("Choose a file.")],
+        description=f"CSV, a JSON array or JSON lines, in UTF-8, up to {MAX_FILE_BYTES // 1024 // 1024} MiB"
+        f" and {MAX_ROWS:,} rows.",
+        render_kw={"accept": ".csv,.json,.jsonl,.ndjson,text/csv,application/json"},
+    )
+    on_existing = RadioField(
+        "Existing users",
+        choices=[
+            SelectChoice("skip", "Skip", {"help": "Accounts with the same email stay as they are."}),
+            SelectChoice(
+                "update",
+                "Update",
+                {"help": "Overwrite name, status, roles and profile. Password and email don’t change."},
+            ),
+        ],
+        default="skip",
+        validate_choice=False,
+    )
 
 
 @portal.url_value_preprocessor
-def let_files_in(endpoint: str | None, values: dict[str, Any] | None) -> None:
-    """Accept the larger form of an import from users who may import.
+def allow_large_import(endpoint: str | None, values: dict[str, Any] | None) -> None:
+    """Allow a larger body for the upload form, but only for users who may import.
 
     The form is read before any view runs, for its CSRF token, so the limit is set here.
     """
@@ -46,108 +80,109 @@ def let_files_in(endpoint: str | None, values: dict[str, Any] | None) -> None:
 
 
 @portal.get("/portal/<organization>/users/imports")
-@visiting
-def imports(visit: Visit) -> Answer:
-    """The imports, and the form for another one."""
-    return _list(visit)
+@portal_page
+def imports(context: PortalContext) -> PageResponse:
+    """List the imports, with the upload form."""
+    return _list(context, UserImportForm())
 
 
 @portal.post("/portal/<organization>/users/imports")
-@visiting
-def import_upload(visit: Visit) -> Answer:
-    """The file is taken and checked; nobody comes in before somebody has seen what would happen."""
-    visit.actor.require("users:write")
-    file = request.files.get("file")
-    if file is None or not file.filename:
-        return _list(visit, code=400, errors={"file": "Choose a file."})
+@portal_page
+def import_upload(context: PortalContext) -> PageResponse:
+    """Check an uploaded file; no user is imported before an administrator has seen the preview."""
+    context.actor.require("users:write")
+    form = UserImportForm()
+    if not form.validate_on_submit():
+        return _list(context, form)
+    file = form.file.data
     try:
         upload = uploads.receive_upload(
-            visit.actor,
+            context.actor,
             file.stream.read,
             file_format=format_of_name(file.filename),
             name=file.filename[:200],
-            on_existing=text("on_existing") or "skip",
+            on_existing=form.on_existing.data or "skip",
         )
-        begun = uploads.confirm_upload(visit.actor, upload, is_dry_run=True)
-    except (InvalidInput, Conflict) as refusal:
-        return _list(visit, code=refusal.status, errors=field_errors(refusal))
-    return visit.done(f"/users/imports/{begun.public_id}", "import-received")
+        begun = uploads.confirm_upload(context.actor, upload, is_dry_run=True)
+    except (InvalidInput, Conflict) as error:
+        form.add_errors(error)
+        return _list(context, form, code=error.status)
+    return context.done(f"/users/imports/{begun.public_id}", "import-received")
 
 
 @portal.get("/portal/<organization>/users/imports/<import_id>")
-@visiting
-def import_page(visit: Visit, import_id: str) -> Answer:
-    """How far the import is, what it would do or did, and the first rows that it refused."""
-    return _page(visit, import_id)
+@portal_page
+def import_page(context: PortalContext, import_id: str) -> PageResponse:
+    """Show the progress of an import, its result and the first rejected rows."""
+    return _import_page(context, import_id)
 
 
 @portal.post("/portal/<organization>/users/imports/<import_id>/start")
-@visiting
-def import_start(visit: Visit, import_id: str) -> Answer:
-    """What was checked comes in."""
-    return _changed(
-        visit, import_id, lambda: import_uploads.start_import(visit.actor, import_id), "import-started"
+@portal_page
+def import_start(context: PortalContext, import_id: str) -> PageResponse:
+    """Import the users of a checked file."""
+    return _change(
+        context, import_id, lambda: import_uploads.start_import(context.actor, import_id), "import-started"
     )
 
 
 @portal.post("/portal/<organization>/users/imports/<import_id>/cancel")
-@visiting
-def import_cancel(visit: Visit, import_id: str) -> Answer:
-    """Nobody more comes in."""
-    return _changed(
-        visit, import_id, lambda: import_records.cancel_import(visit.actor, import_id), "import-cancelled"
+@portal_page
+def import_cancel(context: PortalContext, import_id: str) -> PageResponse:
+    """Stop an import; users that were imported already stay."""
+    return _change(
+        context, import_id, lambda: import_records.cancel_import(context.actor, import_id), "import-cancelled"
     )
 
 
-@portal.get("/portal/<organization>/users/imports/<import_id>/refused.csv")
-@visiting
-def import_report(visit: Visit, import_id: str) -> Answer:
-    """The refused rows with the reasons, to be mended and sent again."""
-    pieces = reports.refusal_report(visit.actor, import_id)
-    report = Response(stream_with_context(pieces), mimetype="text/csv")
-    report.headers["Content-Disposition"] = f'attachment; filename="{import_id}-refused.csv"'
+@portal.get("/portal/<organization>/users/imports/<import_id>/rejected.csv")
+@portal_page
+def import_report(context: PortalContext, import_id: str) -> PageResponse:
+    """Download the rejected rows with their errors, to be corrected and uploaded again."""
+    lines = reports.refusal_report(context.actor, import_id)
+    report = Response(stream_with_context(lines), mimetype="text/csv")
+    report.headers["Content-Disposition"] = f'attachment; filename="{import_id}-rejected.csv"'
     return report
 
 
-def _changed(visit: Visit, import_id: str, act: Callable[[], ImportRecord], done: str) -> Answer:
+def _change(
+    context: PortalContext, import_id: str, change: Callable[[], ImportRecord], notice_key: str
+) -> PageResponse:
     try:
-        act()
-    except Conflict as refusal:
-        return _page(visit, import_id, code=409, refusal=refusal)
-    return visit.done(f"/users/imports/{import_id}", done)
+        change()
+    except Conflict as error:
+        return _import_page(context, import_id, error)
+    return context.done(f"/users/imports/{import_id}", notice_key)
 
 
-def _list(visit: Visit, *, code: int = 200, errors: dict[str, str] | None = None) -> Answer:
-    page = records.list_imports(visit.actor, after=position(visit.organization.id, _LISTING))
-    return visit.render(
+def _list(context: PortalContext, form: UserImportForm, *, code: int | None = None) -> PageResponse:
+    page = records.list_imports(context.actor, after=context.position(_LISTING))
+    return context.render(
         "portal/users/imports.html",
+        form=form,
         code=code,
         page=page,
-        errors=errors or {},
-        on_existing=text("on_existing") or "skip",
-        fields=CSV_FIELDS,
-        most_rows=MAX_ROWS,
-        most_mib=MAX_FILE_BYTES // 1024 // 1024,
-        pager=pages_of(page, visit.organization.id, _LISTING),
+        columns=CSV_FIELDS,
+        status_labels=_STATUS_LABELS,
+        pager=context.pager(page, _LISTING),
     )
 
 
-def _page(
-    visit: Visit, import_id: str, *, code: int = 200, refusal: DomainError | None = None
-) -> BaseResponse:
-    record = records.get_import(visit.actor, import_id)
-    refused: tuple[records.RefusedRowRecord, ...] = ()
-    if record.refused and visit.actor.has_permission("users:write"):
-        refused = records.list_refused_rows(visit.actor, import_id, limit=FIRST_ERRORS).items
-    page = visit.render(
+def _import_page(context: PortalContext, import_id: str, error: DomainError | None = None) -> BaseResponse:
+    record = records.get_import(context.actor, import_id)
+    rejected: tuple[records.RefusedRowRecord, ...] = ()
+    if record.refused and context.actor.has_permission("users:write"):
+        rejected = records.list_refused_rows(context.actor, import_id, limit=MAX_ERRORS_SHOWN).items
+    page = context.render(
         "portal/users/import.html",
-        code=code,
+        code=409 if error else None,
         record=record,
-        record_url=visit.url(f"/users/imports/{import_id}"),
-        refused=refused,
-        errors={"": refusal.description} if refusal is not None else {},
+        record_url=context.url(f"/users/imports/{import_id}"),
+        rejected=rejected,
+        status_labels=_STATUS_LABELS,
+        error=error.description if error else None,
     )
     if record.is_under_way:
-        # Works without scripts, and stops by itself.
-        page.headers["Refresh"] = str(RELOADED_EVERY_SECONDS)
+        # Reload without scripts until the import is finished.
+        page.headers["Refresh"] = str(REFRESH_SECONDS)
     return page

@@ -1,4 +1,4 @@
-"""Users: the list, one person's page, and what an administrator may do with an account."""
+"""Users: the list, one user's page, what an administrator can do with an account, and waiting registrations."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 from flask import request
+from wtforms import StringField
+from wtforms.validators import InputRequired
 
 from app.operations.directory.users import UserSnapshot
+from app.operations.users import registrations as pending_registrations
 from app.operations.users.deletion import delete_user
 from app.operations.users.factor_resets import list_user_factors, reset_user_factors
 from app.operations.users.password_resets import can_email_reset_links
-from app.operations.users.registrations import count_registrations
+from app.operations.users.registrations import count_registrations, list_registrations
+from app.operations.users.sign_up import next_registration_step
 from app.operations.users.user_changes import (
     end_user_session,
     end_user_sessions,
@@ -22,31 +26,36 @@ from app.operations.users.user_changes import (
 )
 from app.operations.users.users import FILTERS, get_user_record, list_users
 from app.portal.blueprint import portal
-from app.portal.paging import pages_of, position
-from app.portal.visit import Answer, Visit, visiting
+from app.portal.context import PageResponse, PortalContext, portal_page, search_query
 from app.rules.directory.permissions import effective_roles
 from app.rules.errors import Conflict
 from app.rules.sign_in.browser_names import browser_name
 from app.rules.users.profile import STATUSES
-from app.web.forms import text
+from app.web.forms import PageForm
+
+_USERS = "portal users"
+_REGISTRATIONS = "portal registrations"
+
+
+class DeleteUserForm(PageForm):
+    """Confirms a deletion by the user's email address."""
+
+    email = StringField(
+        "Type this email address to confirm", [InputRequired()], render_kw={"autocomplete": "off"}
+    )
 
 
 @portal.get("/portal/<organization>/users")
-@visiting
-def users(visit: Visit) -> Answer:
-    """The people of the organization, by address; ``q`` searches, ``status`` and ``role`` narrow."""
-    roles = effective_roles(visit.organization.settings)
-    query = request.args.get("q", "").strip()[:100]
+@portal_page
+def users(context: PortalContext) -> PageResponse:
+    """List the users by email; ``q`` searches, ``status`` and ``role`` filter."""
+    roles = effective_roles(context.organization.settings)
+    query = search_query()
     allowed = {"status": STATUSES, "role": tuple(roles)}
-    asked = {name: request.args.get(name, "") for name in FILTERS}
-    filters = {name: value for name, value in asked.items() if value in allowed[name]}
-    page = list_users(
-        visit.actor,
-        after=position(visit.organization.id, "portal users"),
-        query=query or None,
-        filters=filters,
-    )
-    return visit.render(
+    requested = {name: request.args.get(name, "") for name in FILTERS}
+    filters = {name: value for name, value in requested.items() if value in allowed[name]}
+    page = list_users(context.actor, after=context.position(_USERS), query=query or None, filters=filters)
+    return context.render(
         "portal/users/list.html",
         page=page,
         query=query,
@@ -54,146 +63,188 @@ def users(visit: Visit) -> Answer:
         statuses=STATUSES,
         roles=roles,
         is_filtered=bool(query or filters),
-        waiting=count_registrations(visit.actor),
-        pager=pages_of(page, visit.organization.id, "portal users"),
+        waiting=count_registrations(context.actor),
+        pager=context.pager(page, _USERS),
     )
 
 
 @portal.get("/portal/<organization>/users/<user_id>")
-@visiting
-def user(visit: Visit, user_id: str) -> Answer:
-    """One person: profile, roles, sign-ins, apps."""
-    return _page(visit, user_id)
+@portal_page
+def user(context: PortalContext, user_id: str) -> PageResponse:
+    """Show a user's profile, roles, sessions and apps."""
+    return _user_page(context, user_id)
 
 
 @portal.post("/portal/<organization>/users/<user_id>/disable")
-@visiting
-def user_disable(visit: Visit, user_id: str) -> Answer:
-    """They can no longer sign in, and what was signed in is signed out."""
-    return _changed(
-        visit, user_id, lambda: update_user(visit.actor, user_id, {"status": "disabled"}), "user-disabled"
+@portal_page
+def disable_user(context: PortalContext, user_id: str) -> PageResponse:
+    """Disable the account and sign the user out everywhere."""
+    return _change_user(
+        context,
+        user_id,
+        lambda: update_user(context.actor, user_id, {"status": "disabled"}),
+        "user-disabled",
     )
 
 
 @portal.post("/portal/<organization>/users/<user_id>/enable")
-@visiting
-def user_enable(visit: Visit, user_id: str) -> Answer:
-    """They may sign in again."""
-    return _changed(
-        visit, user_id, lambda: update_user(visit.actor, user_id, {"status": "active"}), "user-enabled"
+@portal_page
+def enable_user(context: PortalContext, user_id: str) -> PageResponse:
+    """Let the user sign in again."""
+    return _change_user(
+        context, user_id, lambda: update_user(context.actor, user_id, {"status": "active"}), "user-enabled"
     )
 
 
 @portal.post("/portal/<organization>/users/<user_id>/sign-out")
-@visiting
-def user_sign_out(visit: Visit, user_id: str) -> Answer:
-    """They are signed in nowhere any more."""
-    return _changed(visit, user_id, lambda: end_user_sessions(visit.actor, user_id), "user-signed-out")
+@portal_page
+def sign_out_user(context: PortalContext, user_id: str) -> PageResponse:
+    """End all sessions of the user."""
+    return _change_user(
+        context, user_id, lambda: end_user_sessions(context.actor, user_id), "user-signed-out"
+    )
 
 
 @portal.post("/portal/<organization>/users/<user_id>/sessions/<session_id>/end")
-@visiting
-def user_session_end(visit: Visit, user_id: str, session_id: str) -> Answer:
-    """They are signed in there no more."""
-    return _changed(
-        visit, user_id, lambda: end_user_session(visit.actor, user_id, session_id), "session-ended"
+@portal_page
+def end_one_user_session(context: PortalContext, user_id: str, session_id: str) -> PageResponse:
+    """End one session of the user."""
+    return _change_user(
+        context, user_id, lambda: end_user_session(context.actor, user_id, session_id), "session-ended"
     )
 
 
 @portal.post("/portal/<organization>/users/<user_id>/reset")
-@visiting
-def user_reset(visit: Visit, user_id: str) -> Answer:
-    """The link for a new password, in the answer to the form and nowhere else."""
+@portal_page
+def reset_user_password(context: PortalContext, user_id: str) -> PageResponse:
+    """Create a password reset link and show it once, unless it was sent by email."""
     try:
-        new = issue_user_reset_link(visit.actor, user_id)
-    except Conflict as refusal:
-        return _page(visit, user_id, code=409, errors={"": refusal.description})
-    found = get_user_record(visit.actor, user_id).user
-    return visit.render("portal/users/reset.html", user=found, user_url=_url(visit, found), new=new)
+        new = issue_user_reset_link(context.actor, user_id)
+    except Conflict as error:
+        return _user_page(context, user_id, error)
+    found = get_user_record(context.actor, user_id).user
+    return context.render("portal/users/reset.html", user=found, user_url=_url(context, found), new=new)
 
 
 @portal.route("/portal/<organization>/users/<user_id>/delete", methods=["GET", "POST"])
-@visiting
-def user_delete(visit: Visit, user_id: str) -> Answer:
-    """What will stop working; afterwards the person is gone. Asks for a fresh sign-in."""
-    visit.actor.require("users:write")
-    record = get_user_record(visit.actor, user_id)
-    errors: dict[str, str] = {}
-    if request.method == "POST":
-        if text("email") != record.user.email:
-            errors["email"] = "This is not the user's address. Type it as it stands above."
+@portal_page
+def delete_user_page(context: PortalContext, user_id: str) -> PageResponse:
+    """Show what will stop working, and delete the user once the email is typed. Requires a fresh sign-in."""
+    context.actor.require("users:write")
+    record = get_user_record(context.actor, user_id)
+    form, code = DeleteUserForm(), None
+    if form.validate_on_submit():
+        if form.email.data != record.user.email:
+            form.add_error("This doesn’t match the user’s email. Type it exactly as shown above.", "email")
         else:
             try:
-                delete_user(visit.actor, user_id)
-            except Conflict as refusal:
-                errors[""] = refusal.description
+                delete_user(context.actor, user_id)
+            except Conflict as error:
+                form.add_errors(error)
+                code = 409
             else:
-                return visit.done("/users", "user-deleted")
-    return visit.render(
+                return context.done("/users", "user-deleted")
+    return context.render(
         "portal/users/delete.html",
-        code=_code(errors),
+        form=form,
+        code=code,
         user=record.user,
-        user_url=_url(visit, record.user),
-        sessions=list_user_sessions(visit.actor, user_id),
-        roles=_role_names(visit, record.roles),
-        errors=errors,
+        user_url=_url(context, record.user),
+        sessions=list_user_sessions(context.actor, user_id),
+        roles=_role_names(context, record.roles),
     )
 
 
 @portal.route("/portal/<organization>/users/<user_id>/second-factors/reset", methods=["GET", "POST"])
-@visiting
-def user_factors_reset(visit: Visit, user_id: str) -> Answer:
-    """What it means to take away all second factors, and the button for it. Asks for a fresh sign-in."""
-    visit.actor.require("users:write")
-    record = get_user_record(visit.actor, user_id)
-    if request.method == "POST":
-        reset_user_factors(visit.actor, user_id)
-        return visit.done(f"/users/{user_id}", "user-factors-reset")
-    return visit.render(
+@portal_page
+def reset_second_factors(context: PortalContext, user_id: str) -> PageResponse:
+    """Confirm and remove all second factors of the user. Requires a fresh sign-in."""
+    context.actor.require("users:write")
+    record = get_user_record(context.actor, user_id)
+    form = PageForm()
+    if form.validate_on_submit():
+        reset_user_factors(context.actor, user_id)
+        return context.done(f"/users/{user_id}", "user-factors-reset")
+    return context.render(
         "portal/users/factors_reset.html",
+        form=form,
         user=record.user,
-        user_url=_url(visit, record.user),
-        found=list_user_factors(visit.actor, user_id),
+        user_url=_url(context, record.user),
+        factors=list_user_factors(context.actor, user_id),
     )
 
 
-def _changed(visit: Visit, user_id: str, act: Callable[[], Any], done: str) -> Answer:
+@portal.get("/portal/<organization>/registrations")
+@portal_page
+def registrations(context: PortalContext) -> PageResponse:
+    """List the registrations that wait for verification or approval, newest first."""
+    return _registrations_page(context)
+
+
+@portal.post("/portal/<organization>/registrations/<registration_id>/approve")
+@portal_page
+def approve_registration(context: PortalContext, registration_id: str) -> PageResponse:
+    """Create the account without a verified email."""
     try:
-        act()
-    except Conflict as refusal:
-        return _page(visit, user_id, code=409, errors={"": refusal.description})
-    return visit.done(f"/users/{user_id}", done)
+        pending_registrations.approve_registration(context.actor, registration_id)
+    except Conflict as error:
+        return _registrations_page(context, error)
+    return context.done("/registrations", "registration-approved")
 
 
-def _page(visit: Visit, user_id: str, *, code: int = 200, errors: dict[str, str] | None = None) -> Answer:
-    record = get_user_record(visit.actor, user_id)
-    sessions = list_user_sessions(visit.actor, user_id)
-    return visit.render(
+@portal.post("/portal/<organization>/registrations/<registration_id>/reject")
+@portal_page
+def reject_registration(context: PortalContext, registration_id: str) -> PageResponse:
+    """Delete the registration."""
+    pending_registrations.reject_registration(context.actor, registration_id)
+    return context.done("/registrations", "registration-rejected")
+
+
+def _change_user(
+    context: PortalContext, user_id: str, change: Callable[[], Any], notice_key: str
+) -> PageResponse:
+    try:
+        change()
+    except Conflict as error:
+        return _user_page(context, user_id, error)
+    return context.done(f"/users/{user_id}", notice_key)
+
+
+def _user_page(context: PortalContext, user_id: str, error: Conflict | None = None) -> PageResponse:
+    record = get_user_record(context.actor, user_id)
+    sessions = list_user_sessions(context.actor, user_id)
+    return context.render(
         "portal/users/user.html",
-        code=code,
+        code=409 if error else None,
         user=record.user,
-        user_url=_url(visit, record.user),
-        roles=_role_names(visit, record.roles),
-        sessions=[(entry, browser_name(entry.user_agent)) for entry in sessions],
-        found=list_user_factors(visit.actor, user_id),
-        apps=list_user_consents(visit.actor, user_id)
-        if visit.actor.has_permission("consents:read")
+        user_url=_url(context, record.user),
+        roles=_role_names(context, record.roles),
+        sessions=[(session, browser_name(session.user_agent)) for session in sessions],
+        factors=list_user_factors(context.actor, user_id),
+        apps=list_user_consents(context.actor, user_id)
+        if context.actor.has_permission("consents:read")
         else None,
-        mails_reset=can_email_reset_links(visit.organization),
-        errors=errors or {},
+        emails_reset_link=can_email_reset_links(context.organization),
+        error=error.description if error else None,
     )
 
 
-def _role_names(visit: Visit, roles: tuple[str, ...]) -> list[str]:
-    known = effective_roles(visit.organization.settings)
+def _registrations_page(context: PortalContext, error: Conflict | None = None) -> PageResponse:
+    page = list_registrations(context.actor, after=context.position(_REGISTRATIONS))
+    return context.render(
+        "portal/users/registrations.html",
+        code=error.status if error else None,
+        page=page,
+        next_step=next_registration_step(context.organization),
+        error=error.description if error else None,
+        pager=context.pager(page, _REGISTRATIONS),
+    )
+
+
+def _role_names(context: PortalContext, roles: tuple[str, ...]) -> list[str]:
+    known = effective_roles(context.organization.settings)
     return [known[role].name if role in known else role for role in roles]
 
 
-def _url(visit: Visit, found: UserSnapshot) -> str:
-    return visit.url(f"/users/{found.public_id}")
-
-
-def _code(errors: dict[str, str]) -> int:
-    if not errors:
-        return 200
-    return 409 if "" in errors else 400
+def _url(context: PortalContext, user: UserSnapshot) -> str:
+    return context.url(f"/users/{user.public_id}")

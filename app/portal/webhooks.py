@@ -1,12 +1,13 @@
-"""Webhooks: the list, one with what it was told, its form, its secret, and one delivery."""
+"""Webhooks: the list, one with its deliveries, its form, its signing secret, and one delivery."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from flask import request
 from werkzeug.wrappers import Response as BaseResponse
+from wtforms import BooleanField, SelectChoice, StringField, URLField
+from wtforms.validators import InputRequired, Length
 
 from app.operations.audit.webhook_deliveries import get_delivery, list_deliveries, redeliver, send_test
 from app.operations.audit.webhooks import (
@@ -21,196 +22,238 @@ from app.operations.audit.webhooks import (
     update_webhook,
 )
 from app.portal.blueprint import portal
-from app.portal.paging import pages_of, position
-from app.portal.visit import Answer, Visit, visiting
-from app.portal.words import WEBHOOK_FAULTS, WEBHOOK_GROUPS
+from app.portal.context import PageResponse, PortalContext, portal_page
+from app.portal.labels import EVENT_GROUPS, WEBHOOK_DISABLED_REASONS
 from app.rules.audit.events import ALL_EVENTS, EVENT_TYPES, GROUPS
 from app.rules.errors import Conflict, DomainError, InvalidInput, PreconditionFailed, TooManyRequests
-from app.web.forms import field_errors, is_ticked, lines, text, ticked, version_read
+from app.web.forms import CheckboxListField, PageForm, StringListField, VersionField
 
-_LIST = "portal webhooks"
-_NEW: dict[str, Any] = {"url": "", "description": "", "event_types": (), "status": "enabled"}
+_LISTING = "portal webhooks"
+
+
+class WebhookForm(PageForm):
+    """A webhook; event types are chosen by group or by name."""
+
+    version = VersionField()
+    url = URLField(
+        "URL",
+        [InputRequired(), Length(max=2048)],
+        description="A public https URL, such as https://example.com/hooks.",
+        render_kw={"autocomplete": "off", "spellcheck": "false"},
+    )
+    description = StringField(
+        "Description",
+        [Length(max=200)],
+        description="For you and your colleagues.",
+        render_kw={"autocomplete": "off"},
+    )
+    groups = CheckboxListField(
+        "Events",
+        description="A group includes event types that are added to it later. You can name single ones below.",
+    )
+    event_types = StringListField(
+        "Single event types",
+        description="One per line, such as user.registered.",
+        render_kw={"rows": 3, "spellcheck": "false", "autocapitalize": "off"},
+    )
+    is_enabled = BooleanField(
+        "Enabled", description="A disabled webhook receives nothing, and its pending deliveries are dropped."
+    )
+
+    def values(self) -> dict[str, Any]:
+        """Return the fields as the operations take them; single event types come first, so that errors name a line."""
+        values = {
+            "url": self.url.data,
+            "description": self.description.data,
+            "event_types": [*self.event_types.data, *self.groups.data],
+        }
+        if "is_enabled" in self:
+            values["status"] = "enabled" if self.is_enabled.data else "disabled"
+        return values
+
+
+class RotateSecretForm(PageForm):
+    """Replaces the signing secret."""
+
+    immediately = BooleanField(
+        "Stop signing with the current secret immediately",
+        description="Use this if someone else knows the secret.",
+    )
 
 
 @portal.get("/portal/<organization>/webhooks")
-@visiting
-def webhooks(visit: Visit) -> Answer:
-    """The webhooks, the newest first."""
-    here = visit.organization.id
-    page = list_webhooks(visit.actor, after=position(here, _LIST))
-    return visit.render(
-        "portal/webhooks/list.html", page=page, faults=WEBHOOK_FAULTS, pager=pages_of(page, here, _LIST)
-    )
+@portal_page
+def webhooks(context: PortalContext) -> PageResponse:
+    """List the webhooks, newest first."""
+    page = list_webhooks(context.actor, after=context.position(_LISTING))
+    return context.render("portal/webhooks/list.html", page=page, pager=context.pager(page, _LISTING))
 
 
 @portal.route("/portal/<organization>/webhooks/new", methods=["GET", "POST"])
-@visiting
-def webhook_new(visit: Visit) -> Answer:
-    """The form; posted, the signing secret is on the page that answers, and in no address."""
-    # Asked before anything is typed.
-    require_fresh_webhook_permissions(visit.actor)
-    if request.method == "GET":
-        return _form(visit, None, _NEW, {})
-    sent = _sent()
-    del sent["status"]
-    try:
-        made = create_webhook(visit.actor, sent)
-    except (InvalidInput, Conflict) as refusal:
-        return _form(visit, None, {**_NEW, **sent}, field_errors(refusal))
-    return visit.render("portal/webhooks/secret.html", webhook=made.record, secret=made.secret, is_new=True)
+@portal_page
+def webhook_new(context: PortalContext) -> PageResponse:
+    """Add a webhook; its signing secret is only in the response to the form."""
+    # Require the fresh sign-in before the user fills in the form.
+    require_fresh_webhook_permissions(context.actor)
+    form = _form(None)
+    if form.validate_on_submit():
+        try:
+            made = create_webhook(context.actor, form.values())
+        except (InvalidInput, Conflict) as error:
+            form.add_errors(error)
+        else:
+            return _secret_page(context, made.record, made.secret, is_new=True)
+    return _form_page(context, None, form)
 
 
 @portal.get("/portal/<organization>/webhooks/<webhook_id>")
-@visiting
-def webhook_page(visit: Visit, webhook_id: str) -> Answer:
-    """One webhook, and what it was told."""
-    return _page(visit, webhook_id, {})
+@portal_page
+def webhook_page(context: PortalContext, webhook_id: str) -> PageResponse:
+    """Show one webhook and its deliveries."""
+    return _webhook_page(context, webhook_id)
 
 
 @portal.route("/portal/<organization>/webhooks/<webhook_id>/edit", methods=["GET", "POST"])
-@visiting
-def webhook_edit(visit: Visit, webhook_id: str) -> Answer:
-    """Its form."""
-    require_webhook_permissions(visit.actor)
-    found = get_webhook(visit.actor, webhook_id)
-    if request.method == "GET":
-        return _form(visit, found, {name: getattr(found, name) for name in _NEW}, {})
-    sent = _sent()
-    try:
-        _, changed = update_webhook(visit.actor, webhook_id, sent, expected_version=version_read())
-    except PreconditionFailed:
-        errors = {
-            "": "Somebody changed this webhook since you opened the page. Check the values and save again."
-        }
-        return _form(visit, found, sent, errors, code=412)
-    except (InvalidInput, Conflict) as refusal:
-        return _form(visit, found, sent, field_errors(refusal))
-    return visit.done(f"/webhooks/{webhook_id}", "saved" if changed else "unchanged")
+@portal_page
+def webhook_edit(context: PortalContext, webhook_id: str) -> PageResponse:
+    """Show and change a webhook."""
+    require_webhook_permissions(context.actor)
+    webhook = get_webhook(context.actor, webhook_id)
+    form, code = _form(webhook), None
+    if form.validate_on_submit():
+        try:
+            _, changed = update_webhook(
+                context.actor, webhook_id, form.values(), expected_version=form.version.data
+            )
+        except PreconditionFailed:
+            code = 412
+            form.add_error(
+                "Someone changed this webhook after you opened the page. Check the values and save again."
+            )
+            form.version.data = webhook.version
+        except (InvalidInput, Conflict) as error:
+            form.add_errors(error)
+        else:
+            return context.done(f"/webhooks/{webhook_id}", "saved" if changed else "unchanged")
+    return _form_page(context, webhook, form, code)
 
 
 @portal.route("/portal/<organization>/webhooks/<webhook_id>/secret", methods=["GET", "POST"])
-@visiting
-def webhook_secret(visit: Visit, webhook_id: str) -> Answer:
-    """What a new secret means; posted, it is on the page that answers."""
-    require_fresh_webhook_permissions(visit.actor)
-    found = get_webhook(visit.actor, webhook_id)
-    if request.method == "GET":
-        return visit.render("portal/webhooks/rotate.html", webhook=found, faults=WEBHOOK_FAULTS)
-    made = rotate_webhook_secret(
-        visit.actor, webhook_id, {"overlap_seconds": 0} if is_ticked("at_once") else {}
-    )
-    return visit.render("portal/webhooks/secret.html", webhook=made.record, secret=made.secret, is_new=False)
+@portal_page
+def webhook_secret(context: PortalContext, webhook_id: str) -> PageResponse:
+    """Confirm and replace the signing secret; the new one is only in the response to the form."""
+    require_fresh_webhook_permissions(context.actor)
+    webhook = get_webhook(context.actor, webhook_id)
+    form = RotateSecretForm()
+    if form.validate_on_submit():
+        overlap = {"overlap_seconds": 0} if form.immediately.data else {}
+        made = rotate_webhook_secret(context.actor, webhook_id, overlap)
+        return _secret_page(context, made.record, made.secret, is_new=False)
+    return context.render("portal/webhooks/rotate.html", form=form, webhook=webhook)
 
 
 @portal.post("/portal/<organization>/webhooks/<webhook_id>/test")
-@visiting
-def webhook_test(visit: Visit, webhook_id: str) -> Answer:
-    """A test event is on its way."""
+@portal_page
+def webhook_test(context: PortalContext, webhook_id: str) -> PageResponse:
+    """Send a test event."""
     try:
-        made = send_test(visit.actor, webhook_id)
-    except (Conflict, TooManyRequests) as refusal:
-        return _page(visit, webhook_id, {"": refusal.description}, refusal)
-    return visit.done(f"/webhooks/{webhook_id}/deliveries/{made.public_id}", "webhook-told")
+        made = send_test(context.actor, webhook_id)
+    except (Conflict, TooManyRequests) as error:
+        return _webhook_page(context, webhook_id, error)
+    return context.done(f"/webhooks/{webhook_id}/deliveries/{made.public_id}", "webhook-sent")
 
 
 @portal.route("/portal/<organization>/webhooks/<webhook_id>/delete", methods=["GET", "POST"])
-@visiting
-def webhook_delete(visit: Visit, webhook_id: str) -> Answer:
-    """What will stop; afterwards nothing is told there any more."""
-    found = get_webhook(visit.actor, webhook_id)
-    visit.actor.require("webhooks:write")
-    if request.method == "POST":
-        delete_webhook(visit.actor, webhook_id)
-        return visit.done("/webhooks", "webhook-deleted")
-    return visit.render("portal/webhooks/delete.html", webhook=found)
+@portal_page
+def webhook_delete(context: PortalContext, webhook_id: str) -> PageResponse:
+    """Confirm and delete a webhook."""
+    webhook = get_webhook(context.actor, webhook_id)
+    context.actor.require("webhooks:write")
+    form = PageForm()
+    if form.validate_on_submit():
+        delete_webhook(context.actor, webhook_id)
+        return context.done("/webhooks", "webhook-deleted")
+    return context.render("portal/webhooks/delete.html", form=form, webhook=webhook)
 
 
 @portal.get("/portal/<organization>/webhooks/<webhook_id>/deliveries/<delivery_id>")
-@visiting
-def webhook_delivery(visit: Visit, webhook_id: str, delivery_id: str) -> Answer:
-    """One delivery: what was sent, and the head of the answer."""
-    return _delivery(visit, webhook_id, delivery_id)
+@portal_page
+def webhook_delivery(context: PortalContext, webhook_id: str, delivery_id: str) -> PageResponse:
+    """Show one delivery: the request, and the status and headers of the response."""
+    return _delivery_page(context, webhook_id, delivery_id)
 
 
 @portal.post("/portal/<organization>/webhooks/<webhook_id>/deliveries/<delivery_id>/redeliver")
-@visiting
-def webhook_redeliver(visit: Visit, webhook_id: str, delivery_id: str) -> Answer:
-    """The event is sent once more."""
+@portal_page
+def webhook_redeliver(context: PortalContext, webhook_id: str, delivery_id: str) -> PageResponse:
+    """Send an event again."""
     try:
-        redeliver(visit.actor, webhook_id, delivery_id)
-    except (Conflict, TooManyRequests) as refusal:
-        return _delivery(visit, webhook_id, delivery_id, refusal)
-    return visit.done(f"/webhooks/{webhook_id}/deliveries/{delivery_id}", "webhook-told")
+        redeliver(context.actor, webhook_id, delivery_id)
+    except (Conflict, TooManyRequests) as error:
+        return _delivery_page(context, webhook_id, delivery_id, error)
+    return context.done(f"/webhooks/{webhook_id}/deliveries/{delivery_id}", "webhook-sent")
 
 
-def _sent() -> dict[str, Any]:
-    """The fields of the form; single event types come first, so that an error names their line."""
-    return {
-        "url": text("url"),
-        "description": text("description"),
-        "event_types": [*lines("event_types"), *ticked("groups")],
-        "status": "enabled" if is_ticked("is_enabled") else "disabled",
-    }
-
-
-def _form(
-    visit: Visit,
-    webhook: WebhookRecord | None,
-    values: dict[str, Any],
-    errors: dict[str, str],
-    *,
-    code: int | None = None,
-) -> BaseResponse:
-    chosen = list(values["event_types"])
-    return visit.render(
-        "portal/webhooks/form.html",
-        code=code or (400 if errors else 200),
-        webhook=webhook,
-        values=values,
-        groups=[(name, WEBHOOK_GROUPS[name], _members(name)) for name in (ALL_EVENTS, *_by_title())],
-        single=[name for name in chosen if not name.endswith(ALL_EVENTS)],
-        event_types=EVENT_TYPES,
-        errors=errors,
+def _form(webhook: WebhookRecord | None) -> WebhookForm:
+    types = webhook.event_types if webhook else ()
+    form = WebhookForm(
+        obj=webhook,
+        groups=[name for name in types if name.endswith(ALL_EVENTS)],
+        event_types=[name for name in types if not name.endswith(ALL_EVENTS)],
+        is_enabled=webhook is not None and webhook.is_enabled,
     )
-
-
-def _by_title() -> list[str]:
-    return sorted(GROUPS, key=lambda name: WEBHOOK_GROUPS[name].removeprefix("The ").lower())
+    names = (ALL_EVENTS, *sorted(GROUPS, key=lambda name: EVENT_GROUPS[name].lower()))
+    form.groups.choices = [SelectChoice(name, EVENT_GROUPS[name], {"help": _members(name)}) for name in names]
+    if webhook is None:
+        del form.version, form.is_enabled
+    return form
 
 
 def _members(group: str) -> str | None:
+    if group == ALL_EVENTS:
+        return None
     names = [name for name in EVENT_TYPES if name.startswith(group.removesuffix(ALL_EVENTS))]
-    return (
-        None if group == ALL_EVENTS else ", ".join(name.partition(".")[2].replace("_", " ") for name in names)
+    return ", ".join(name.partition(".")[2].replace("_", " ") for name in names)
+
+
+def _form_page(
+    context: PortalContext, webhook: WebhookRecord | None, form: WebhookForm, code: int | None = None
+) -> BaseResponse:
+    return context.render(
+        "portal/webhooks/form.html", form=form, code=code, webhook=webhook, event_types=EVENT_TYPES
     )
 
 
-def _page(
-    visit: Visit, webhook_id: str, errors: dict[str, str], refusal: DomainError | None = None
+def _secret_page(
+    context: PortalContext, webhook: WebhookRecord, secret: str, *, is_new: bool
 ) -> BaseResponse:
-    here, listing = visit.organization.id, f"portal deliveries {webhook_id}"
-    found = get_webhook(visit.actor, webhook_id)
-    page = list_deliveries(visit.actor, webhook_id, after=position(here, listing))
-    return visit.render(
+    return context.render("portal/webhooks/secret.html", webhook=webhook, secret=secret, is_new=is_new)
+
+
+def _webhook_page(context: PortalContext, webhook_id: str, error: DomainError | None = None) -> BaseResponse:
+    listing = f"portal deliveries {webhook_id}"
+    webhook = get_webhook(context.actor, webhook_id)
+    page = list_deliveries(context.actor, webhook_id, after=context.position(listing))
+    return context.render(
         "portal/webhooks/show.html",
-        code=refusal.status if refusal else 200,
-        webhook=found,
+        code=error.status if error else None,
+        webhook=webhook,
         page=page,
-        errors=errors,
-        faults=WEBHOOK_FAULTS,
-        pager=pages_of(page, here, listing),
+        error=error.description if error else None,
+        disabled_reasons=WEBHOOK_DISABLED_REASONS,
+        pager=context.pager(page, listing),
     )
 
 
-def _delivery(
-    visit: Visit, webhook_id: str, delivery_id: str, refusal: DomainError | None = None
+def _delivery_page(
+    context: PortalContext, webhook_id: str, delivery_id: str, error: DomainError | None = None
 ) -> BaseResponse:
-    record = get_delivery(visit.actor, webhook_id, delivery_id)
-    return visit.render(
+    delivery = get_delivery(context.actor, webhook_id, delivery_id)
+    return context.render(
         "portal/webhooks/delivery.html",
-        code=refusal.status if refusal else 200,
-        webhook=get_webhook(visit.actor, webhook_id),
-        delivery=record,
-        body=None if record.body is None else json.dumps(record.body, indent=2, ensure_ascii=False),
-        refusal=refusal.description if refusal else None,
+        code=error.status if error else None,
+        webhook=get_webhook(context.actor, webhook_id),
+        delivery=delivery,
+        body=None if delivery.body is None else json.dumps(delivery.body, indent=2, ensure_ascii=False),
+        error=error.description if error else None,
     )

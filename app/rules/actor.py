@@ -60,7 +60,7 @@ class Actor:
     def require_own_account(self) -> UUID:
         """Return the id of the signed-in user for pages of their own account. Raises Forbidden."""
         if self.user_id is None or self.organization_id != self.home_organization_id:
-            raise Forbidden("This is a page of one's own account.")
+            raise Forbidden("Only a user can open their account pages.")
         return self.user_id
 
     def has_permission(self, permission: str, *, owner_id: UUID | None = None) -> bool:

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from app.rules.errors import FieldError, InvalidInput
-from app.rules.languages.sentences import sentence
+from app.rules.languages.sentences import lazy_gettext
 
 # After this many unknown fields the rest is not reported: a body full of them would be expensive to answer.
 MAX_UNKNOWN = 20
@@ -93,13 +93,13 @@ def text_problem(
     """
     if not isinstance(value, str):
         return FieldProblem(
-            "wrong_type", sentence("This must be a string, not %(type)s.", type=type_name(value))
+            "wrong_type", lazy_gettext("This must be a string, not %(type)s.", type=type_name(value))
         )
     if len(value) > max_length:
         return FieldProblem(
             "too_long",
-            sentence(
-                "This has %(length)s characters; at most %(most)s are allowed.",
+            lazy_gettext(
+                "Use at most %(most)s characters. This has %(length)s.",
                 length=len(value),
                 most=max_length,
             ),
@@ -109,16 +109,14 @@ def text_problem(
     if len(value) < min_length:
         return FieldProblem(
             "too_short",
-            sentence("This must not be empty.")
+            lazy_gettext("This must not be empty.")
             if min_length == 1
-            else sentence("At least %(least)s characters.", least=min_length),
+            else lazy_gettext("Use at least %(least)s characters.", least=min_length),
         )
     if not unicodedata.is_normalized("NFC", value):
         return FieldProblem("not_normalized", "Send this text in Unicode's composed form, NFC.")
     if any(_is_invisible(char) for char in value if not (multiline and char == "\n")):
-        return FieldProblem(
-            "forbidden_character", "This holds a control, bidirectional or invisible character."
-        )
+        return FieldProblem("forbidden_character", "Remove control, bidirectional and invisible characters.")
     return None
 
 

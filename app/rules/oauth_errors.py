@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.rules.errors import DomainError
-from app.rules.languages.sentences import sentence
+from app.rules.languages.sentences import lazy_gettext
 
 
 class OAuthError(DomainError):
@@ -71,8 +71,8 @@ class ClientBlocked(UnredirectableError):
 
     def __init__(self, organization: str) -> None:
         super().__init__(
-            sentence(
-                "An administrator of %(organization)s blocked this app, so it cannot be used here.",
+            lazy_gettext(
+                "An administrator of %(organization)s has blocked this app, so you can't use it here.",
                 organization=organization,
             )
         )

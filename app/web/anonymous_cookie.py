@@ -1,4 +1,4 @@
-"""Flask's session as one small signed cookie that is read and written only by who uses it."""
+"""Flask's session as a small signed cookie that is read and written only when it is used."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from app.operations.store.keyring import derive_instance_key
 
 
 class AnonymousSession(SessionMixin):
-    """A mapping whose content is fetched at the first look; ``modified`` once something was changed."""
+    """A session that is loaded on first access."""
 
     def __init__(self, load: Callable[[], dict[str, Any]]) -> None:
         self._load = load
@@ -25,33 +25,33 @@ class AnonymousSession(SessionMixin):
         self.new = False
 
     @property
-    def values_now(self) -> dict[str, Any]:
-        """The content."""
+    def loaded(self) -> dict[str, Any]:
+        """Return the content."""
         if self._values is None:
             self.accessed = True
             self._values = self._load()
         return self._values
 
     def __getitem__(self, key: str) -> Any:
-        return self.values_now[key]
+        return self.loaded[key]
 
     def __setitem__(self, key: str, value: Any) -> None:
-        self.values_now[key] = value
+        self.loaded[key] = value
         self.modified = True
 
     def __delitem__(self, key: str) -> None:
-        del self.values_now[key]
+        del self.loaded[key]
         self.modified = True
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.values_now)
+        return iter(self.loaded)
 
     def __len__(self) -> int:
-        return len(self.values_now)
+        return len(self.loaded)
 
 
 class AnonymousCookie(SessionInterface):
-    """The cookie: signed, HttpOnly, SameSite=Lax, gone with the browser. It holds no secret."""
+    """A signed session cookie: HttpOnly, SameSite=Lax, deleted with the browser session. It holds no secret."""
 
     def __init__(self, name: str, *, is_secure: bool) -> None:
         self.name = name
@@ -86,5 +86,5 @@ class AnonymousCookie(SessionInterface):
 
 
 def new_browser_id() -> str:
-    """256 random bits."""
+    """Return 256 random bits."""
     return secrets.token_urlsafe(32)

@@ -1,4 +1,4 @@
-"""Branding: what an organization's settings give to its pages. Values alone, never its markup."""
+"""Branding of pages from an organization's settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from app.rules.organizations.branding import DEFAULT_ACCENT
 
 
 def branding_of(organization: OrganizationSnapshot) -> dict[str, str | None]:
-    """The variables ``theme``, ``accent`` and ``brand_logo`` of base.html and the cards on it."""
+    """Return the variables ``theme``, ``accent`` and ``brand_logo`` of base.html."""
     branding = organization.settings["branding"]
     accent = str(branding["accent_color"]).lower()
     return {
@@ -28,7 +28,7 @@ def branding_of(organization: OrganizationSnapshot) -> dict[str, str | None]:
 
 
 def branding_of_path() -> dict[str, str | None]:
-    """The same of the organization that the path names, for pages that say no; nothing where none stands there."""
+    """Return the branding of the organization in the URL, for error pages; nothing if there is none."""
     slug = getattr(g, "organization_slug", None) or (request.view_args or {}).get("organization")
     try:
         return branding_of(get_organization_by_slug(slug, fresh=False)) if slug else {}
@@ -37,7 +37,7 @@ def branding_of_path() -> dict[str, str | None]:
 
 
 def branding_of_client(client_id: str | None) -> dict[str, str | None]:
-    """The same of the organization that a client's id names, however wrong the rest of its request is."""
+    """Return the branding of the organization in a client ID, even if the rest of the request is invalid."""
     named = parse_client_id(client_id or "")
     try:
         return branding_of(get_organization_by_id(named[0], fresh=False)) if named else branding_of_path()
@@ -46,7 +46,7 @@ def branding_of_client(client_id: str | None) -> dict[str, str | None]:
 
 
 def logo_of(client: ClientSnapshot) -> str | None:
-    """The path of the client's logo on our own origin, or None: then its initials stand there."""
+    """Return the path of the client's logo on this origin, or None: the page then shows its initials."""
     digest = find_logo_digest(client)
     if digest is None:
         return None

@@ -1,18 +1,25 @@
-"""What a browser carries: one cookie for each sign-in, and one anonymous cookie for its forms.
+"""Sessions of browsers: a cookie for each organization, ``current_user``, and the anonymous cookie for forms.
 
-There is no "current organization" in a session: it stands in the URL, and the sign-in of that organization's cookie
-counts there and nowhere else (TN-16). The anonymous cookie holds the browser's id and its form token, signed; it
-is read only by pages that ask for it, so that token requests pay nothing.
+A session has no "current organization": the URL names it, and only that organization's cookie is read (TN-16). The
+anonymous cookie holds the browser's id and its CSRF token, signed. It is read lazily, so that token requests do not
+pay for it.
 """
 
 from __future__ import annotations
 
-from flask import Flask, current_app, g, request, session
+from urllib.parse import urlencode
+
+from flask import Flask, current_app, g, redirect, request, session
+from flask_login import UserMixin
 from werkzeug.wrappers import Response
 
 from app.config import Config
 from app.extensions import csrf, login_manager
-from app.operations.directory.lookups import OrganizationSnapshot, get_root_organization
+from app.operations.directory.lookups import (
+    OrganizationSnapshot,
+    get_organization_by_slug,
+    get_root_organization,
+)
 from app.operations.directory.permissions import get_user_permissions
 from app.operations.sign_in.known_browsers import KNOWN_BROWSER_LIFETIME
 from app.operations.sign_in.sessions import SessionRecord, find_session
@@ -22,33 +29,93 @@ from app.rules.identifiers import is_routing_key, public_id
 from app.web.anonymous_cookie import AnonymousCookie, new_browser_id
 from app.web.request_log import note, request_id
 from app.web.same_site import refuse_other_sites
-from app.web.signed_in_user import SignedInUser
 
-MOST_SIGN_INS = 50
-"""Cookies of one browser that are looked at; more than any person has organizations."""
-_FIELD = "csrf_token"
+MAX_SESSIONS = 50
+"""How many session cookies of one browser are read."""
+_CSRF_FIELD = "csrf_token"
+
+
+class SignedInUser(UserMixin):
+    """The ``current_user`` of a page: the user whose session belongs to the organization in the URL.
+
+    ``actor`` is the user as operations expect it.
+    """
+
+    def __init__(self, session: SessionRecord, actor: Actor) -> None:
+        self.session = session
+        self.actor = actor
+
+    @property
+    def id(self) -> str:
+        """Return ``usr_…``."""
+        return self.session.user_public_id
+
+    @property
+    def email(self) -> str:
+        """Return the email address that the user signs in with."""
+        return self.session.user_email
+
+    @property
+    def name(self) -> str:
+        """Return the name to display."""
+        return self.session.user_name or self.session.user_email
 
 
 def register(app: Flask) -> None:
-    """Cookies, form tokens, the origin check and ``current_user`` work."""
+    """Set up cookies, CSRF protection and Flask-Login."""
     config: Config = app.config["GATEHOUSE"]
     app.session_interface = AnonymousCookie(_prefix(config), is_secure=config.is_https)
-    app.config["WTF_CSRF_TIME_LIMIT"] = None  # As long as the cookie: people leave forms open over lunch.
-    app.config["WTF_CSRF_SSL_STRICT"] = False  # The origin check beside it needs no Referer.
-    app.config["WTF_CSRF_FIELD_NAME"] = _FIELD
+    # As long as the cookie: people leave forms open over lunch.
+    app.config["WTF_CSRF_TIME_LIMIT"] = None
+    # The origin check of same_site.py needs no Referer header.
+    app.config["WTF_CSRF_SSL_STRICT"] = False
+    app.config["WTF_CSRF_FIELD_NAME"] = _CSRF_FIELD
+    # Flask-Login's remember cookie is not used (SS-1). No request can carry a cookie with a semicolon in its name.
+    app.config["REMEMBER_COOKIE_NAME"] = "remember;unused"
     refuse_other_sites(app)
     csrf.init_app(app)
     # Flask-Login's remember cookie is not used (SS-1). No request can carry a cookie with a semicolon in its name.
     app.config["REMEMBER_COOKIE_NAME"] = "remember;unused"
-    # In the context of each template it would look up all sign-ins of the browser, on the error page too.
+    # A context processor would load the user for every template, also for the page of a failed database.
     login_manager.init_app(app, add_context_processor=False)
     login_manager.session_protection = None
-    login_manager.request_loader(_load_user)
+    login_manager.request_loader(load_signed_in_user)
+    login_manager.unauthorized_handler(redirect_to_sign_in)
+
+
+def load_signed_in_user(_request: object) -> SignedInUser | None:
+    """Return Flask-Login's ``current_user``: the user of the session at the organization in the URL (SS-1).
+
+    In the portal, an administrator of root may act in another organization. Account pages belong to the
+    organization's own users. Raises NotFound for an unknown organization.
+    """
+    slug = (request.view_args or {}).get("organization")
+    if slug is None:
+        return None
+    organization = get_organization_by_slug(slug)
+    if request.blueprint == "portal":
+        actor = actor_for(organization)
+        view = session_for(actor.home_organization_id)
+        return SignedInUser(view, actor) if view is not None else None
+    view = session_for(organization.id)
+    return SignedInUser(view, _actor_of(view)) if view is not None else None
+
+
+def redirect_to_sign_in() -> Response:
+    """Redirect to the sign-in page of the organization in the URL, which leads back to this page."""
+    slug = (request.view_args or {})["organization"]
+    if request.method in {"GET", "HEAD"}:
+        # Werkzeug adds a "?" to the path of a request without a query.
+        following = request.full_path.rstrip("?")
+    else:
+        # A path that only accepts POST cannot be opened after the sign-in.
+        following = request.path if request.blueprint == "portal" else f"/organizations/{slug}/account"
+    return redirect(f"/organizations/{slug}/login?{urlencode({'next': following})}", 303)
 
 
 def session_for(organization_id: str) -> SessionRecord | None:
-    """This browser's living sign-in at the organization, or None. Asked once a request, unless it is forgotten."""
-    known: dict[str, SessionRecord | None] = g.setdefault("sign_ins", {})
+    """Return this browser's active session at the organization, or None. Cached for the request."""
+    known: dict[str, SessionRecord | None] = g.setdefault("sessions", {})
     if organization_id not in known:
         token = sign_in_token(organization_id)
         view = find_session(token) if token else None
@@ -59,58 +126,58 @@ def session_for(organization_id: str) -> SessionRecord | None:
 
 
 def forget_sign_ins() -> None:
-    """Whoever asks from now on reads anew which sign-ins live."""
-    g.pop("sign_ins", None)
+    """Read the sessions again from here on in this request."""
+    g.pop("sessions", None)
 
 
 def current_sessions() -> list[SessionRecord]:
-    """All living sign-ins of this browser, by the organization's name."""
+    """Return all active sessions of this browser, sorted by the organization's name."""
     prefix = f"{_prefix(_config())}-"
     names = (name.removeprefix(prefix) for name in request.cookies if name.startswith(prefix))
     keys = [name for name in names if is_routing_key(name)]
-    views = [session_for(key) for key in keys[:MOST_SIGN_INS]]
+    views = [session_for(key) for key in keys[:MAX_SESSIONS]]
     return sorted(
         (view for view in views if view is not None), key=lambda view: view.organization_name.casefold()
     )
 
 
 def actor_for(organization: OrganizationSnapshot) -> Actor:
-    """Who this browser is in the organization; an anonymous actor when nobody is signed in.
+    """Return the actor of this browser in the organization; an anonymous actor without a session.
 
-    An administrator of root acts in any organization by naming it in the URL. Whoever is signed in to both acts
-    by the own account there, unless that one may do nothing.
+    An administrator of root acts in any organization by naming it in the URL. A user with sessions at both acts with
+    the organization's own account, unless that account has no permissions.
     """
     own = session_for(organization.id)
     if own is not None:
         note(organization=organization.slug, actor=public_id("usr", own.user_id))
-    actor = own.actor(ip_address=request.remote_addr, request_id=request_id()) if own is not None else None
+    actor = _actor_of(own) if own is not None else None
     if actor is None or not actor.permissions:
-        visiting = _visiting_actor(organization)
-        if visiting is not None:
-            return visiting
+        root_actor = _root_actor(organization)
+        if root_actor is not None:
+            return root_actor
     return actor or Actor.anonymous(organization.id, request.remote_addr, request_id())
 
 
 def account_actor(organization_id: str) -> Actor | None:
-    """The person signed in at the organization itself, for the pages of the own account; root does not count."""
+    """Return the actor of the session at the organization itself, or None; a session at root does not count."""
     own = session_for(organization_id)
-    return own.actor(ip_address=request.remote_addr, request_id=request_id()) if own is not None else None
+    return _actor_of(own) if own is not None else None
 
 
 def sign_in_token(organization_id: str) -> str | None:
-    """The value of this browser's cookie for the organization."""
+    """Return the value of this browser's session cookie for the organization."""
     return request.cookies.get(cookie_name(organization_id))
 
 
 def cookie_name(organization_id: str) -> str:
-    """The name of the cookie that holds the sign-in at the organization."""
+    """Return the name of the session cookie for the organization."""
     return f"{_prefix(_config())}-{organization_id}"
 
 
 def set_sign_in(response: Response, organization_id: str, token: str, *, known: str = "") -> None:
-    """The browser is signed in from this answer on; its forms have a new token (login CSRF, fixation).
+    """Set the session cookie and renew the CSRF token (login CSRF, fixation).
 
-    ``known`` is the value of its cookie of known browsers, where the sign-in made one.
+    ``known`` is the value of the cookie of recognized browsers, if the sign-in created one.
     """
     config = _config()
     response.set_cookie(
@@ -122,17 +189,17 @@ def set_sign_in(response: Response, organization_id: str, token: str, *, known: 
 
 
 def known_browser(organization_id: str) -> str:
-    """The value of this browser's cookie that says whose browser it is known to be; it signs nobody in (LK-1)."""
+    """Return the value of this browser's cookie of recognized browsers; it does not sign anyone in (LK-1)."""
     return request.cookies.get(known_cookie_name(organization_id), "")
 
 
 def known_cookie_name(organization_id: str) -> str:
-    """The name of the cookie of known browsers for the organization."""
+    """Return the name of the cookie of recognized browsers for the organization."""
     return f"{_prefix(_config())}-known-{organization_id}"
 
 
 def set_known_browser(response: Response, organization_id: str, value: str) -> None:
-    """The browser is known from this answer on, for a year, signed in or not."""
+    """Set the cookie by which the browser is recognized for a year, with or without a session."""
     response.set_cookie(
         known_cookie_name(organization_id),
         value,
@@ -145,7 +212,7 @@ def set_known_browser(response: Response, organization_id: str, value: str) -> N
 
 
 def clear_sign_in(response: Response, organization_id: str) -> None:
-    """The browser forgets the sign-in; its forms have a new token."""
+    """Delete the session cookie and renew the CSRF token."""
     config = _config()
     response.delete_cookie(
         cookie_name(organization_id), secure=config.is_https, httponly=True, samesite="Lax", path="/"
@@ -154,7 +221,7 @@ def clear_sign_in(response: Response, organization_id: str) -> None:
 
 
 def browser_id() -> str:
-    """This browser's anonymous id: what a request under way is bound to, before anybody has signed in."""
+    """Return this browser's anonymous ID, to which pending requests are bound before the user signs in."""
     value = session.get("browser")
     if not isinstance(value, str):
         value = session["browser"] = new_browser_id()
@@ -162,12 +229,16 @@ def browser_id() -> str:
 
 
 def renew_form_token() -> None:
-    """Forms that were loaded before no longer work."""
-    session.pop(_FIELD, None)
-    g.pop(_FIELD, None)
+    """Invalidate the CSRF token of forms that were loaded before."""
+    session.pop(_CSRF_FIELD, None)
+    g.pop(_CSRF_FIELD, None)
 
 
-def _visiting_actor(organization: OrganizationSnapshot) -> Actor | None:
+def _actor_of(view: SessionRecord) -> Actor:
+    return view.actor(ip_address=request.remote_addr, request_id=request_id())
+
+
+def _root_actor(organization: OrganizationSnapshot) -> Actor | None:
     if organization.is_root:
         return None
     try:
@@ -180,17 +251,7 @@ def _visiting_actor(organization: OrganizationSnapshot) -> Actor | None:
     permissions = get_user_permissions(organization, root.id, view.user_id)
     if not permissions:
         return None
-    actor = view.actor(ip_address=request.remote_addr, request_id=request_id())
-    return actor.acting_in(organization.id, permissions)
-
-
-def _load_user(_request: object) -> SignedInUser | None:
-    """``current_user`` of Flask-Login: the sign-in of the organization in the URL (SS-1)."""
-    slug = (request.view_args or {}).get("organization")
-    for view in current_sessions():
-        if view.organization_slug == slug:
-            return SignedInUser(view)
-    return None
+    return _actor_of(view).acting_in(organization.id, permissions)
 
 
 def _prefix(config: Config) -> str:

@@ -1,7 +1,7 @@
-"""What answers when no face does: unknown paths, wrong methods, foreign hosts, forms without a token, faults.
+"""Error responses outside the interfaces: unknown paths, wrong methods, foreign hosts, expired forms, failures.
 
-A person gets a page, a program the envelope of the API (contract, section 3); neither gets a stack, SQL or the text
-of an exception. A face's own error handler comes first.
+A browser gets a page and a program gets the JSON envelope of the API. Neither contains a stack trace, SQL or the text
+of an exception. The error handlers of the blueprints come first.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from flask_wtf.csrf import CSRFError
 from werkzeug.exceptions import HTTPException, SecurityError
 
 from app.rules.errors import DomainError
-from app.rules.languages.sentences import sentence
+from app.rules.languages.sentences import lazy_gettext
 from app.web import json_api
 from app.web.branding import branding_of_path
-from app.web.languages import follow_browser
+from app.web.languages import apply_browser_language
 from app.web.request_log import request_id
 
 _PAGES = re.compile(
@@ -24,44 +24,50 @@ _PAGES = re.compile(
     r"|oauth/(?:authorize|logout))(?:/|$)|/$"
 )
 _API = re.compile(r"/(?:api|clients|organizations|me|openapi\.json)(?:/|$)")
-_WORDS = {
+_TEXTS = {
     400: (
-        sentence("This request cannot be understood"),
-        sentence("The address or form is incomplete. Go back and try again."),
+        lazy_gettext("This request isn't valid"),
+        lazy_gettext("The URL or form is incomplete. Go back and try again."),
     ),
     403: (
-        sentence("You may not do this"),
-        sentence("Sign in with another account, or ask an administrator."),
+        lazy_gettext("You don't have permission"),
+        lazy_gettext("Sign in with another account, or contact your administrator."),
     ),
     404: (
-        sentence("This page does not exist"),
-        sentence("Check the address, or start again from the front page."),
+        lazy_gettext("Page not found"),
+        lazy_gettext("Check the URL, or start again from the home page."),
     ),
     405: (
-        sentence("This page does not exist"),
-        sentence("Check the address, or start again from the front page."),
+        lazy_gettext("Page not found"),
+        lazy_gettext("Check the URL, or start again from the home page."),
     ),
-    413: (sentence("That is too much"), sentence("What was sent is larger than this service takes.")),
+    413: (
+        lazy_gettext("The request is too large"),
+        lazy_gettext("The request is larger than this service allows."),
+    ),
     415: (
-        sentence("This request cannot be understood"),
-        sentence("It was sent in a format that is not read here."),
+        lazy_gettext("This request isn't valid"),
+        lazy_gettext("The content type isn't supported."),
     ),
-    429: (sentence("Too many tries"), sentence("Wait a little, then try again.")),
+    429: (lazy_gettext("Too many attempts"), lazy_gettext("Wait a moment, then try again.")),
     503: (
-        sentence("Please try again in a moment"),
-        sentence("The service cannot answer right now. Nothing was lost."),
+        lazy_gettext("Try again in a moment"),
+        lazy_gettext("The service is unavailable right now. Nothing was lost."),
     ),
 }
-_FAULT = (
-    sentence("Something went wrong here"),
-    sentence("It is not your fault, and it was noted. Try again in a moment."),
+_FAILURE = (
+    lazy_gettext("Something went wrong"),
+    lazy_gettext(
+        "Something went wrong on our side. Try again in a moment, and include this request ID if you "
+        "report it."
+    ),
 )
 
 
 def register(app: Flask) -> None:
-    """Every failure has a page or an envelope."""
+    """Register the error handlers."""
     app.register_error_handler(CSRFError, _expired_form)
-    app.register_error_handler(DomainError, _refusal)
+    app.register_error_handler(DomainError, _domain_error)
     app.register_error_handler(HTTPException, _http_error)
     app.register_error_handler(SecurityError, _foreign_host)
 
@@ -69,21 +75,21 @@ def register(app: Flask) -> None:
 def _expired_form(error: CSRFError) -> Response:
     page = render_template(
         "error.html",
-        title=sentence("This form can no longer be sent"),
-        message=sentence(
-            "It was open while you signed in or out, or your browser does not keep cookies for this site."
+        title=lazy_gettext("This form has expired"),
+        message=lazy_gettext(
+            "You signed in or out after opening this form, or your browser blocks cookies for this site."
         ),
-        hint=sentence("Go back, load the page again, and send the form once more. Nothing was changed."),
+        hint=lazy_gettext("Nothing was changed. Go back, reload the page and submit the form again."),
         error_code="form_expired",
         request_id=request_id(),
     )
     return make_response(page, 400)
 
 
-def _refusal(error: DomainError) -> Response:
+def _domain_error(error: DomainError) -> Response:
     if _wants_json():
         return json_api.error_response(error)
-    title, hint = _WORDS.get(error.status, _WORDS[400])
+    title, hint = _TEXTS.get(error.status, _TEXTS[400])
     response = _page(error.status, title, error.description, hint, error.code)
     retry_after = getattr(error, "retry_after", None)
     if retry_after is not None:
@@ -92,7 +98,7 @@ def _refusal(error: DomainError) -> Response:
 
 
 def _foreign_host(_error: SecurityError) -> Response:
-    # Without a host of ours no address can be built, so this page has no style and no links (TR-2).
+    # No URL can be built for a foreign host, so this page has no style and no links (TR-2).
     return Response("This host name is not served here.\n", 400, mimetype="text/plain")
 
 
@@ -102,7 +108,7 @@ def _http_error(error: HTTPException) -> Response | HTTPException:
         return error
     if _wants_json():
         return json_api.http_error_response(error)
-    title, message = _WORDS.get(status, _WORDS[400] if status < 500 else _FAULT)
+    title, message = _TEXTS.get(status, _TEXTS[400] if status < 500 else _FAILURE)
     response = _page(status, title, message, None, json_api.error_code(status))
     for name, value in error.get_headers():
         if name in {"Allow", "Retry-After", "WWW-Authenticate"}:
@@ -112,7 +118,7 @@ def _http_error(error: HTTPException) -> Response | HTTPException:
 
 def _page(status: int, title: str, message: str, hint: str | None, code: str) -> Response:
     if status >= 500:
-        follow_browser()
+        apply_browser_language()
     page = render_template(
         "error.html",
         title=title,
@@ -120,7 +126,7 @@ def _page(status: int, title: str, message: str, hint: str | None, code: str) ->
         hint=hint,
         error_code=code,
         request_id=request_id(),
-        # A fault may be that nothing can be read: its page asks for nothing.
+        # The database may have failed, so the page of a server error reads nothing.
         **(branding_of_path() if status < 500 else {}),
     )
     return make_response(page, status)

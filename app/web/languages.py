@@ -1,7 +1,8 @@
-"""Languages of pages: which one a request is answered in, and the sentences, days and spans of its page in it.
+"""The language of a page, and translation into it.
 
-The first that we speak counts: ``ui_locales`` of the app's request under way, the ``locale`` of who is signed in, what
-the browser accepts, the organization's ``localization.default_locale``, English. The portal is English as a whole.
+The first supported language wins of: ``ui_locales`` of the pending authorization request, the signed-in user's
+``locale``, the browser's ``Accept-Language``, the organization's ``localization.default_locale``, English. The portal
+is always in English.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from app.operations.directory.lookups import (
 from app.rules.authorization import authorization_request
 from app.rules.errors import NotFound
 from app.rules.languages.choice import ENGLISH, direction_of, language_for
-from app.rules.languages.sentences import said
+from app.rules.languages.sentences import translate as translate_with
 from app.web.browser_session import session_for
 
 gettext: Callable[..., str] = flask_babel.gettext
@@ -30,17 +31,17 @@ _ENGLISH_PAGES = ("/portal", "/setup")
 
 
 def register(app: Flask) -> None:
-    """Templates translate, and each page says its language and what it depends on."""
+    """Set up Flask-Babel, the ``translate`` filter and the ``Content-Language`` header."""
     flask_babel.Babel(app, locale_selector=page_language)
-    # Sentences of templates are one line, however the template is broken.
+    # A message of a template is one line, wherever the template breaks it.
     app.jinja_env.policies["ext.i18n.trimmed"] = True
     app.jinja_env.globals.update(page_language=page_language, page_direction=_direction)
-    app.add_template_filter(in_page_language, "said")
-    app.after_request(_tell)
+    app.add_template_filter(translate)
+    app.after_request(_add_language_headers)
 
 
 def page_language() -> str:
-    """The language of the page that answers this request."""
+    """Return the language of this request's page."""
     if not has_request_context():
         return ENGLISH
     if "page_language" not in g:
@@ -48,25 +49,25 @@ def page_language() -> str:
     return cast(str, g.page_language)
 
 
-def in_page_language(text: str) -> str:
-    """The sentence of a rule or operation as this page says it."""
-    return said(text, flask_babel.get_translations().gettext)
+def translate(text: str) -> str:
+    """Translate a message of a rule or an operation into the page's language."""
+    return translate_with(text, flask_babel.get_translations().gettext)
 
 
-def follow_request(sent: Mapping[str, str], organization: OrganizationSnapshot | None = None) -> None:
-    """The pages of this answer speak as the client's request wishes: ``sent`` holds its ``ui_locales``.
+def apply_ui_locales(sent: Mapping[str, str], organization: OrganizationSnapshot | None = None) -> None:
+    """Use the ``ui_locales`` of a client's request for this page; ``sent`` holds the request's parameters.
 
-    ``organization`` is the client's, where the path names none.
+    ``organization`` is the client's, if the URL does not name it.
     """
-    g.wished_languages = authorization_request.ui_locales(sent)
+    g.ui_locales = authorization_request.ui_locales(sent)
     if organization is not None:
         g.organization_of_language = organization
     g.pop("page_language", None)
     flask_babel.refresh()
 
 
-def follow_browser() -> None:
-    """The page of this answer speaks as the browser wishes, and nothing is asked for that: it tells of a fault."""
+def apply_browser_language() -> None:
+    """Use the browser's language without a query: the page reports a failure, perhaps of the database."""
     g.page_language = ENGLISH if _is_english() else language_for(accepted=_accepted())
     flask_babel.refresh()
 
@@ -83,7 +84,7 @@ def _language() -> str:
     organization = _organization()
     session = session_for(organization.id) if organization is not None else None
     return language_for(
-        wished=g.get("wished_languages", ()),
+        wished=g.get("ui_locales", ()),
         own=session.locale if session is not None else None,
         accepted=_accepted(),
         default=organization.settings["localization"]["default_locale"] if organization is not None else None,
@@ -95,7 +96,7 @@ def _accepted() -> list[str]:
 
 
 def _organization() -> OrganizationSnapshot | None:
-    """Whose page it is: named by the path or by the client whose request is under way."""
+    """Return the page's organization, from the URL or from the client of the pending request."""
     noted = g.get("organization_of_language")
     if noted is not None:
         return cast(OrganizationSnapshot, noted)
@@ -109,7 +110,7 @@ def _organization() -> OrganizationSnapshot | None:
         return None
 
 
-def _tell(response: Response) -> Response:
+def _add_language_headers(response: Response) -> Response:
     if "page_language" in g and response.mimetype == "text/html":
         response.headers["Content-Language"] = g.page_language
         if not _is_english():

@@ -1,6 +1,6 @@
-"""QR codes as SVG of our own, within the page: no image of a secret has an address.
+"""QR codes as inline SVG, so that no image of a secret has a URL.
 
-The library is read when the first code is drawn: most workers never draw one.
+The library is imported on first use, because most workers never draw a code.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from markupsafe import Markup
 
 
 def qr_svg(text: str) -> Markup:
-    """The code as markup that the content security policy allows: attributes, no style.
+    """Return the QR code as markup without inline styles, which the content security policy forbids.
 
-    It is black on white in every theme, with the margin that readers need.
+    It is black on white in every theme, with the margin that scanners need.
     """
     import segno
 
@@ -19,5 +19,5 @@ def qr_svg(text: str) -> Markup:
     drawn = code.svg_inline(
         border=4, dark="#000", light="#fff", omitsize=True, svgclass="qr", lineclass=None, title="QR code"
     )
-    # Drawn by the library from squares; the text itself is no part of it but as those.
+    # The library draws squares; the text itself is not part of the markup.
     return Markup(drawn.replace("<svg ", '<svg role="img" ', 1))  # noqa: S704

@@ -1,7 +1,7 @@
-"""The second lock on forms: a browser says where a request came from, and another site's is refused (CF-1).
+"""The origin check of forms, in addition to the CSRF token: requests from other sites are rejected (CF-1).
 
-The first lock is the form token. ``Sec-Fetch-Site`` is sent by every browser of today; where it is missing the
-``Origin`` must be ours. A program that sends neither carries nobody's cookies by accident.
+All current browsers send ``Sec-Fetch-Site``. Without it, ``Origin`` must be this service. A client that sends neither
+is not a browser and does not send a user's cookies by accident.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _BLUEPRINTS = frozenset({"portal", "account", "interaction", "device"})
 
 
 def refuse_other_sites(app: Flask) -> None:
-    """Posts of pages are checked before their views; programs send no cookies, so theirs are not."""
+    """Check unsafe requests to pages before their views. APIs use no cookies and are not checked."""
 
     @app.before_request
     def check() -> None:
@@ -25,7 +25,7 @@ def refuse_other_sites(app: Flask) -> None:
 
 
 def check_origin() -> None:
-    """The request was made by a page of this service. Raises CSRFError."""
+    """Raise CSRFError if another site sent the request."""
     site = request.headers.get("Sec-Fetch-Site")
     if site is not None:
         if site not in {"same-origin", "none"}:

@@ -1,4 +1,4 @@
-"""How values read on a page: initials, days, ages and durations, as filters of every template."""
+"""Template filters that format values: initials, dates, ages, durations and counts."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _LONG = timedelta(days=60)
 
 
 def register(app: Flask) -> None:
-    """The filters ``initials``, ``ago``, ``until``, ``day``, ``moment``, ``duration`` and ``counted`` stand."""
+    """Add the filters to the template environment."""
     for function in (initials, ago, until, day, moment, duration, counted):
         app.add_template_filter(function)
 
 
 def initials(name: str | None) -> str:
-    """``Ac`` for Acme, ``CB`` for Calendar Bot: what an avatar shows."""
+    """Return the text of an avatar: ``Ac`` for Acme, ``CB`` for Calendar Bot."""
     words = (name or "").split()
     if not words:
         return "?"
@@ -37,7 +37,7 @@ def initials(name: str | None) -> str:
 
 
 def ago(value: datetime | None, never: str = "never") -> Markup:
-    """``4 minutes ago``, with the exact time as its title; ``never`` where there is none."""
+    """Format a past time as ``4 minutes ago`` with the exact time as its title; ``never`` for None."""
     if value is None:
         return escape(never)
     passed = datetime.now(UTC) - value
@@ -48,7 +48,7 @@ def ago(value: datetime | None, never: str = "never") -> Markup:
 
 
 def until(value: datetime | None, never: str = "never") -> Markup:
-    """``in 22 hours``, or how long ago it ended; ``never`` where there is no end."""
+    """Format an expiry as ``in 22 hours``, or how long ago it was; ``never`` for None."""
     if value is None:
         return escape(never)
     left = value - datetime.now(UTC)
@@ -59,22 +59,22 @@ def until(value: datetime | None, never: str = "never") -> Markup:
 
 
 def day(value: datetime | None, never: str = "never") -> Markup:
-    """``21 Nov 2026``."""
+    """Format a date as ``21 Nov 2026``."""
     return escape(never) if value is None else _time(value, day_of(value, page_language()))
 
 
 def moment(value: datetime | None, never: str = "never") -> Markup:
-    """``21 Nov 2026, 14:02 UTC``."""
+    """Format a time as ``21 Nov 2026, 14:02 UTC``."""
     return escape(never) if value is None else _time(value, moment_of(value, page_language()))
 
 
-def duration(seconds: int | None, never: str = "for ever") -> str:
-    """``1 day``, ``90 minutes``: the largest unit that divides the seconds."""
+def duration(seconds: int | None, never: str = "forever") -> str:
+    """Format seconds in the largest unit that divides them: ``1 day``, ``90 minutes``."""
     return never if seconds is None else exact_span(seconds, page_language())
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """``1 client``, ``12 clients``, ``1,204 clients``, on pages that are English alone."""
+    """Format a count on pages that are only in English: ``1 client``, ``12 clients``, ``1,204 clients``."""
     return count_of(number, noun, plural)
 
 

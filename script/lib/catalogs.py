@@ -1,7 +1,7 @@
-"""Catalogs of sentences: read from the sources, brought into each language's file, compiled.
+"""Translation catalogs: extract messages from the sources, update each language's catalog, compile it.
 
-python script/lib/catalogs.py           brings app/translations up to date
-python script/lib/catalogs.py --check   says what a translator has left to do
+python script/lib/catalogs.py           updates app/translations
+python script/lib/catalogs.py --check   lists the messages that are not translated
 """
 
 from __future__ import annotations
@@ -17,24 +17,22 @@ from babel.messages.pofile import read_po, write_po
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "app" / "translations"
-# Where the sentence stands among the arguments of what says it.
-SPOKEN_BY = (
-    "sentence:1", "FieldError:3", "Problem:2", "add:3", "_pattern_check:3", "__init__:1",
+# Functions and classes that take a message, and its position among their arguments.
+KEYWORDS = (
+    "lazy_gettext:1", "FieldError:3", "FieldProblem:2", "add:3", "_pattern_check:3", "__init__:1",
     "Conflict:1", "Forbidden:1", "InvalidInput:1", "NotFound:1", "TooManyRequests:1", "PreconditionFailed:1",
     "InvitationEnded:1", "ResetEnded:1", "OAuthError:1", "Unauthenticated:1", "require_attempt_allowed:2",
 )  # fmt: skip
 
-HEADER = (
-    "# Sentences of pages and mails. script/translate brings them up to date; only msgstr is written by hand."
-)
+HEADER = "# Messages of pages and emails. script/translate updates them; only msgstr is edited by hand."
 _NOBODY = {"version": "1", "msgid_bugs_address": "-", "last_translator": "-", "language_team": "-"}
 
 
 def extracted() -> Catalog:
-    """Every sentence of the sources that people meet."""
+    """Extract the messages of pages and emails from the sources."""
     target = io.BytesIO()
     path = FOLDER / "messages.pot"
-    keywords = [part for word in SPOKEN_BY for part in ("-k", word)]
+    keywords = [part for word in KEYWORDS for part in ("-k", word)]
     command = [
         "pybabel",
         "-q",
@@ -56,39 +54,39 @@ def extracted() -> Catalog:
 
 
 def languages() -> list[str]:
-    """Those that have a catalog."""
+    """Return the languages that have a catalog."""
     return sorted(path.parents[1].name for path in FOLDER.glob("*/LC_MESSAGES/messages.po"))
 
 
 def catalog(language: str) -> Catalog:
-    """The language's catalog as it stands."""
+    """Read the language's catalog."""
     with _source(language).open("rb") as file:
         return read_po(file, locale=language)
 
 
 def compiled(language: str) -> bytes:
-    """What the language's ``.mo`` has to hold."""
+    """Compile the language's catalog to the content of its ``.mo`` file."""
     target = io.BytesIO()
     write_mo(target, catalog(language))
     return target.getvalue()
 
 
 def left_to_do(language: str) -> list[str]:
-    """Sentences that the language lacks, or of which somebody is not sure."""
+    """Return the messages that are missing, empty or marked fuzzy in the language's catalog."""
     known = catalog(language)
     return [str(message.id) for message in extracted() if message.id and not _is_done(known.get(message.id))]
 
 
 def bring_up_to_date(language: str) -> None:
-    """The language's catalog has each sentence, sorted, and no other; its ``.mo`` is what it compiles to."""
-    standing, fresh = catalog(language), extracted()
+    """Update the language's catalog with exactly the extracted messages, sorted, and compile it."""
+    current, fresh = catalog(language), extracted()
     renewed = Catalog(
         locale=language, project="Gatehouse", charset="utf-8", fuzzy=False, header_comment=HEADER, **_NOBODY
     )
-    renewed.creation_date = renewed.revision_date = standing.creation_date
+    renewed.creation_date = renewed.revision_date = current.creation_date
     for message in fresh:
         if message.id:
-            known = standing.get(message.id)
+            known = current.get(message.id)
             string = known.string if known is not None else None
             places = sorted({(name, None) for name, _ in message.locations})
             renewed.add(message.id, string, locations=places, flags=message.flags)

@@ -1,4 +1,4 @@
-"""A visitor of pages: keeps cookies, sends forms with the token that their page held."""
+"""A test browser for pages: it keeps cookies and sends forms with the CSRF token of their page."""
 
 from __future__ import annotations
 
@@ -16,53 +16,53 @@ SAME_ORIGIN = {"Sec-Fetch-Site": "same-origin"}
 
 
 class Visitor:
-    """One browser at the application under test."""
+    """A browser that uses the application under test."""
 
     def __init__(self, app: Flask) -> None:
         self.http = app.test_client()
         self.page: TestResponse | None = None
 
     def get(self, path: str, **more: Any) -> TestResponse:
-        """The page, which later ``post``s take their token from."""
+        """Open a page; later posts take their CSRF token from it."""
         self.page = self.http.get(path, **more)
         return self.page
 
     def token(self) -> str:
-        """The form token of the page last seen."""
+        """Return the CSRF token of the last page."""
         assert self.page is not None
         found = _TOKEN.search(self.page.text)
         assert found, self.page.text
         return found[1]
 
     def post(self, path: str, headers: Any = SAME_ORIGIN, **fields: str) -> TestResponse:
-        """The answer to a form of the page last seen."""
+        """Submit a form of the last page."""
         return self.http.post(path, data={"csrf_token": self.token()} | fields, headers=headers)
 
     def sign_in(self, user: Any, password: str = PASSWORD, **more: str) -> TestResponse:
-        """The answer to the sign-in form of the user's organization."""
+        """Submit the sign-in form of the user's organization."""
         path = f"/organizations/{user.organization.slug}/login"
         self.get(path)
         return self.post(path, email=user.email, password=password, **more)
 
     def cookie(self, name: str) -> str | None:
-        """The value of a cookie, or None."""
+        """Return the value of a cookie, or None."""
         found = self.http.get_cookie(name, domain="localhost")
         return found.value if found else None
 
 
 @pytest.fixture
 def visitor(app: Flask) -> Visitor:
-    """A browser without cookies."""
+    """Return a browser without cookies."""
     return Visitor(app)
 
 
 @pytest.fixture
 def acme(make: Any) -> Any:
-    """An organization."""
+    """Create an organization."""
     return make.organization(name="Acme", settings={"authentication": {"lockout": {"max_failures": 3}}})
 
 
 @pytest.fixture
 def ada(make: Any, acme: Any) -> Any:
-    """A member of it."""
+    """Create a member of it."""
     return make.user(acme, email="ada@acme.example")

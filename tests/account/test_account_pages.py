@@ -1,4 +1,4 @@
-"""The pages of one's own account, and the ways in and out."""
+"""Account pages, signing out and invitations."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from app.operations.sign_in.sessions import find_session
 from app.operations.users.invitations import create_invitation
 from tests.account.conftest import Visitor
 from tests.factories import PASSWORD
+from tests.support.databases import Database
 
 NEW = "nine small otters in a kiln"
 PAGES = ("profile", "apps", "sessions", "password", "activity")
@@ -27,7 +28,7 @@ def url(organization: Any, page: str = "") -> str:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_each_page_answers_its_owner_and_sends_strangers_to_sign_in(
+def test_account_pages_without_session_redirect_to_sign_in(
     at_home: Visitor, app: Flask, acme: Any, page: str
 ) -> None:
     assert at_home.get(url(acme, page)).status_code == 200
@@ -38,7 +39,7 @@ def test_each_page_answers_its_owner_and_sends_strangers_to_sign_in(
     )
 
 
-def test_the_name_is_changed_and_a_wrong_one_explained_at_its_field(at_home: Visitor, acme: Any) -> None:
+def test_profile_name_is_saved_and_invalid_name_is_explained(at_home: Visitor, acme: Any) -> None:
     at_home.get(url(acme, "profile"))
     wrong = at_home.post(url(acme, "profile"), name="x" * 101)
     assert wrong.status_code == 400
@@ -49,7 +50,7 @@ def test_the_name_is_changed_and_a_wrong_one_explained_at_its_field(at_home: Vis
     assert "Ada King" in at_home.get(done.location).text
 
 
-def test_a_closed_profile_has_no_form(make: Any, app: Flask) -> None:
+def test_profile_without_permission_has_no_form(make: Any, app: Flask) -> None:
     acme = make.organization(settings={"user_permissions": {"members_can_edit_profile": False}})
     visitor = Visitor(app)
     visitor.sign_in(make.user(acme, email="ada@acme.example"))
@@ -57,7 +58,7 @@ def test_a_closed_profile_has_no_form(make: Any, app: Flask) -> None:
     assert visitor.post(url(acme, "profile"), name="Eve").status_code == 403
 
 
-def test_changing_the_password_keeps_this_browser_and_ends_the_others(
+def test_password_change_ends_other_sessions(
     make: Any, at_home: Visitor, app: Flask, acme: Any, ada: Any
 ) -> None:
     elsewhere = make.sign_in(ada).token
@@ -66,13 +67,13 @@ def test_changing_the_password_keeps_this_browser_and_ends_the_others(
     assert (wrong.status_code, 'id="current_password-error"' in wrong.text) == (400, True)
     done = at_home.post(url(acme, "password"), current_password=PASSWORD, new_password=NEW)
     assert done.status_code == 303
-    assert "Your password is changed" in at_home.get(done.location).text
+    assert "Password changed. You were signed out" in at_home.get(done.location).text
     with app.app_context():
         assert find_session(elsewhere) is None
     assert Visitor(app).sign_in(ada, NEW).status_code == 303
 
 
-def test_no_password_ever_stands_in_a_page(at_home: Visitor, acme: Any) -> None:
+def test_password_never_appears_in_a_page(at_home: Visitor, acme: Any) -> None:
     at_home.get(url(acme, "password"))
     wrong = at_home.post(
         url(acme, "password"), current_password=PASSWORD, new_password="short-" + PASSWORD[:3]
@@ -81,7 +82,7 @@ def test_no_password_ever_stands_in_a_page(at_home: Visitor, acme: Any) -> None:
     assert "short-" not in wrong.text
 
 
-def test_sign_ins_are_listed_and_ended(make: Any, at_home: Visitor, app: Flask, acme: Any, ada: Any) -> None:
+def test_sessions_are_listed_and_ended(make: Any, at_home: Visitor, app: Flask, acme: Any, ada: Any) -> None:
     token = make.sign_in(ada).token
     with app.app_context():
         public_id = find_session(token).public_id
@@ -95,7 +96,7 @@ def test_sign_ins_are_listed_and_ended(make: Any, at_home: Visitor, app: Flask, 
     assert at_home.post(url(acme, "sessions/ses_nonsense/end")).status_code == 404
 
 
-def test_ending_this_sign_in_is_signing_out(make: Any, at_home: Visitor, app: Flask, acme: Any) -> None:
+def test_ending_the_current_session_signs_out(make: Any, at_home: Visitor, app: Flask, acme: Any) -> None:
     with app.app_context():
         own = find_session(at_home.cookie(make.cookie_name(acme))).public_id
     at_home.get(url(acme, "sessions"))
@@ -104,7 +105,7 @@ def test_ending_this_sign_in_is_signing_out(make: Any, at_home: Visitor, app: Fl
     assert at_home.cookie(make.cookie_name(acme)) is None
 
 
-def test_all_others_are_ended_by_one_button(
+def test_other_sessions_are_ended_at_once(
     make: Any, at_home: Visitor, app: Flask, acme: Any, ada: Any
 ) -> None:
     token = make.sign_in(ada).token
@@ -115,9 +116,7 @@ def test_all_others_are_ended_by_one_button(
     assert at_home.get(url(acme, "sessions")).status_code == 200
 
 
-def test_signing_out_is_asked_by_get_and_done_by_post(
-    make: Any, at_home: Visitor, app: Flask, acme: Any
-) -> None:
+def test_sign_out_needs_a_post(make: Any, at_home: Visitor, app: Flask, acme: Any) -> None:
     """CF-4, SS-5."""
     token = at_home.cookie(make.cookie_name(acme))
     path = f"/organizations/{acme.slug}/logout"
@@ -130,12 +129,12 @@ def test_signing_out_is_asked_by_get_and_done_by_post(
         assert find_session(token) is None
 
 
-def test_signing_out_without_a_sign_in_is_no_fault(visitor: Visitor, acme: Any) -> None:
+def test_sign_out_without_session_succeeds(visitor: Visitor, acme: Any) -> None:
     visitor.get(f"/organizations/{acme.slug}/login")
     assert visitor.post(f"/organizations/{acme.slug}/logout").status_code == 303
 
 
-def test_an_invitation_is_accepted_once_and_signs_its_holder_in(make: Any, app: Flask, acme: Any) -> None:
+def test_invitation_is_accepted_once_and_signs_in(make: Any, app: Flask, acme: Any) -> None:
     with app.app_context():
         link = create_invitation(
             make.actor(acme), acme.slug, email="grace@acme.example", name="Grace", role="developer"
@@ -152,7 +151,7 @@ def test_an_invitation_is_accepted_once_and_signs_its_holder_in(make: Any, app: 
     assert (ended.status_code, "invitation_ended" in ended.text) == (409, True)
 
 
-def test_an_invitation_is_unknown_at_another_organization_s_address(make: Any, app: Flask, acme: Any) -> None:
+def test_invitation_at_another_organization_is_not_found(make: Any, app: Flask, acme: Any) -> None:
     globex = make.organization()
     with app.app_context():
         link = create_invitation(make.actor(acme), acme.slug, email="grace@acme.example").link
@@ -161,5 +160,14 @@ def test_an_invitation_is_unknown_at_another_organization_s_address(make: Any, a
 
 
 @pytest.mark.parametrize("token", ["x", "gth_iv_" + "0" * 59, "%00", "a" * 300])
-def test_a_made_up_invitation_is_a_page_and_no_fault(visitor: Visitor, acme: Any, token: str) -> None:
+def test_invalid_invitation_token_shows_a_page(visitor: Visitor, acme: Any, token: str) -> None:
     assert visitor.get(f"/organizations/{acme.slug}/invite/{token}").status_code in (404, 409)
+
+
+@pytest.mark.parametrize("page", ["email", "password", "profile", "security/app", "security/recovery-codes"])
+def test_head_request_changes_nothing(at_home: Visitor, acme: Any, database: Database, page: str) -> None:
+    before = database.query("SELECT COUNT(*) AS n FROM audit_events")[0]
+    answer = at_home.http.head(f"/organizations/{acme.slug}/account/{page}")
+    assert answer.status_code == 200 and not answer.data
+    assert database.query("SELECT COUNT(*) AS n FROM audit_events")[0] == before
+    assert at_home.get(f"/organizations/{acme.slug}/account/profile").status_code == 200

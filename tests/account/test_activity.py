@@ -1,4 +1,4 @@
-"""Activity: what an account's owner sees of it, page by page, and what nobody else's page shows."""
+"""Account activity: what users see of their own account, and nobody else does."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def herself(user: Any) -> Actor:
     return Actor("user", home, home, user_id=user.id)
 
 
-def test_sign_ins_failures_and_what_others_did_are_shown(
+def test_activity_shows_sign_ins_failures_and_changes_by_others(
     visitor: Visitor, app: Flask, make: Any, acme: Any, ada: Any
 ) -> None:
     Visitor(app).sign_in(ada, password="not hers at all")
@@ -41,15 +41,15 @@ def test_sign_ins_failures_and_what_others_did_are_shown(
         enable_user(make.actor(acme), ada.id)
     visitor.sign_in(ada)
     page = visitor.get(url(acme)).text
-    order = [
-        page.index(words) for words in ("Signed in<", "let in again", "was disabled", "A sign-in failed")
-    ]
+    order = [page.index(words) for words in ("Signed in<", "enabled again", "was disabled", "Sign-in failed")]
     assert order == sorted(order)
     assert "Not by you" in page and "127.0.0.1" in page
     assert "192.0.2.7" not in page, "where an administrator sat"
 
 
-def test_nobody_sees_anothers(visitor: Visitor, app: Flask, make: Any, acme: Any, ada: Any) -> None:
+def test_activity_of_another_user_is_hidden(
+    visitor: Visitor, app: Flask, make: Any, acme: Any, ada: Any
+) -> None:
     bob = make.user(acme)
     visitor.sign_in(ada)
     with app.app_context():
@@ -58,7 +58,7 @@ def test_nobody_sees_anothers(visitor: Visitor, app: Flask, make: Any, acme: Any
             list_activity(make.actor(acme))
 
 
-def test_pages_follow_each_other(
+def test_activity_is_paginated(
     visitor: Visitor, app: Flask, acme: Any, ada: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _ in range(4):
@@ -80,9 +80,7 @@ def test_pages_follow_each_other(
     assert visitor.get(url(acme) + "?cursor=forged").status_code == 200
 
 
-def test_an_app_is_called_by_its_name_after_it_is_gone_too(
-    visitor: Visitor, app: Flask, make: Any, acme: Any, ada: Any
-) -> None:
+def test_activity_names_a_deleted_app(visitor: Visitor, app: Flask, make: Any, acme: Any, ada: Any) -> None:
     orchard, meadow = make.client(acme, name="Orchard"), make.client(acme, name="Meadow")
     visitor.sign_in(ada)
 
@@ -96,8 +94,8 @@ def test_an_app_is_called_by_its_name_after_it_is_gone_too(
 
     with app.app_context():
         end_meadow()
-        assert "An app was allowed in: Meadow" in visitor.get(url(acme)).text
+        assert "Access was granted to an app: Meadow" in visitor.get(url(acme)).text
         assert (purge_expired(Actor.system("", "test"), pause=0) or {})["clients"] == 1
     page = visitor.get(url(acme)).text
-    assert "An app was allowed in: Orchard" in page and "An app was allowed in: Meadow" in page
-    assert page.count("No longer there") == 1 and orchard.client_id in page
+    assert "Access was granted to an app: Orchard" in page and "Access was granted to an app: Meadow" in page
+    assert page.count("Deleted") == 1 and orchard.client_id in page

@@ -1,4 +1,4 @@
-"""Pages that confirm addresses, and the cookie of known browsers."""
+"""Pages that confirm registrations and emails, and the cookie of recognized browsers."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ def sign_in(visitor: Visitor, organization: Any, email: str = NEW) -> Any:
     return visitor.post(path, email=email, password=PASSWORD)
 
 
-def test_from_the_registration_to_the_account(
+def test_registration_with_confirmation_creates_an_account(
     visitor: Visitor, open_to_all: Any, box: Mailbox, deliver: Deliver
 ) -> None:
-    """OI-5: looking uses nothing up, the wrong password makes nothing, and the right one signs nobody in."""
+    """OI-5: opening the link does not use it, and confirming does not sign in."""
     answer = register(visitor, open_to_all)
     assert answer.status_code == 303
-    assert "Look into your mailbox" in visitor.get(answer.location).text
+    assert "Check your email. We sent you a link." in visitor.get(answer.location).text
     assert sign_in(visitor, open_to_all).status_code == 400
     deliver()
     path = box.links()[0].removeprefix("http://localhost")
     for _ in range(2):
         assert NEW in visitor.get(path).text
     wrong = visitor.post(path, password="another password entirely")
-    assert wrong.status_code == 400 and "not the password" in wrong.text
+    assert wrong.status_code == 400 and "Incorrect password" in wrong.text
     right = visitor.post(path, password=PASSWORD)
     assert right.location == f"/organizations/{open_to_all.slug}/login?confirmed=1"
     assert 'id="confirmed"' in visitor.get(right.location).text
@@ -58,10 +58,10 @@ def test_from_the_registration_to_the_account(
     assert sign_in(visitor, open_to_all).status_code == 303
 
 
-def test_en1_a_known_and_an_unknown_address_are_answered_alike(
+def test_en1_registration_of_known_and_unknown_email_looks_the_same(
     app: Flask, make: Any, open_to_all: Any, box: Mailbox
 ) -> None:
-    """Status, headers and page, at the registration and at the sign-in after it."""
+    """Compares status, headers and page, at the registration and at the sign-in after it."""
     make.user(open_to_all, email="ada@example.com")
 
     def answers(email: str) -> list[tuple[int, list[str], str]]:
@@ -84,14 +84,14 @@ def test_en1_a_known_and_an_unknown_address_are_answered_alike(
     assert answers("ada@example.com") == answers("eve@example.com")
 
 
-def test_without_a_mail_server_the_page_says_who_lets_people_in(visitor: Visitor, open_to_all: Any) -> None:
+def test_registration_without_mail_server_names_the_administrator(visitor: Visitor, open_to_all: Any) -> None:
     answer = register(visitor, open_to_all)
-    assert "an administrator of Acme lets you in" in visitor.get(answer.location).text
+    assert "an administrator of Acme will review your request" in visitor.get(answer.location).text
 
 
 @pytest.mark.parametrize("page", ["confirm", "confirm-address"])
 @pytest.mark.parametrize("token", ["x", "gth_ev_00000000" + "A" * 43 + "00000000", "%00", "a" * 3000])
-def test_a_link_that_is_none_is_a_page_and_changes_nothing(
+def test_invalid_confirmation_link_changes_nothing(
     visitor: Visitor, acme: Any, ada: Any, page: str, token: str
 ) -> None:
     visitor.sign_in(ada)
@@ -100,7 +100,7 @@ def test_a_link_that_is_none_is_a_page_and_changes_nothing(
     assert "has expired" in answer.text
 
 
-def test_one_s_address_is_changed_by_the_link_that_went_to_it(
+def test_email_is_changed_by_the_link(
     visitor: Visitor, acme: Any, ada: Any, box: Mailbox, deliver: Deliver
 ) -> None:
     visitor.sign_in(ada)
@@ -117,10 +117,10 @@ def test_one_s_address_is_changed_by_the_link_that_went_to_it(
     assert NEW in visitor.get(page).text, "still signed in here"
 
 
-def test_oi5_the_button_in_the_mail_asks_whose_account_it_is(
+def test_oi5_email_link_requires_the_right_account(
     app: Flask, make: Any, visitor: Visitor, acme: Any, ada: Any, box: Mailbox, deliver: Deliver
 ) -> None:
-    """A stranger who reads the mail cannot make the address that of the one who asked for it."""
+    """Someone who reads the email cannot verify it for another account."""
     visitor.sign_in(ada)
     page = f"/organizations/{acme.slug}/account/email"
     visitor.get(page)
@@ -142,7 +142,7 @@ def test_oi5_the_button_in_the_mail_asks_whose_account_it_is(
     assert elsewhere.post(link).location == f"{page}?done=address"
 
 
-def test_the_cookie_of_known_browsers_lasts_a_year_and_signs_nobody_in(
+def test_recognized_browser_cookie_lasts_a_year_and_signs_nobody_in(
     app: Flask, make: Any, visitor: Visitor, acme: Any, ada: Any
 ) -> None:
     """LK-1, SS-3."""
@@ -158,7 +158,7 @@ def test_the_cookie_of_known_browsers_lasts_a_year_and_signs_nobody_in(
     assert ada.email not in stranger.get("/login").text
 
 
-def test_a_known_browser_is_forgotten_on_its_page(visitor: Visitor, acme: Any, ada: Any) -> None:
+def test_recognized_browser_is_removed(visitor: Visitor, acme: Any, ada: Any) -> None:
     visitor.sign_in(ada)
     page = f"/organizations/{acme.slug}/account/sessions"
     found = re.search(r"known/(kbr_\w+)/forget", visitor.get(page).text)
@@ -168,10 +168,10 @@ def test_a_known_browser_is_forgotten_on_its_page(visitor: Visitor, acme: Any, a
     assert visitor.post(f"{page}/known/{found[1]}/forget").status_code == 404
 
 
-def test_who_is_capped_is_told_what_helps(
+def test_capped_sign_in_explains_alternatives(
     visitor: Visitor, acme: Any, ada: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """LK-1: the page names the ways that are left."""
+    """LK-1: the page names the remaining ways to sign in."""
     monkeypatch.setattr(
         sign_in_limits,
         "_ACCOUNT_CAP",
@@ -182,4 +182,4 @@ def test_who_is_capped_is_told_what_helps(
     visitor.post(path, email=ada.email, password="wrong")
     answer = visitor.post(path, email=ada.email, password=PASSWORD)
     assert answer.status_code == 429 and int(answer.headers["Retry-After"]) > 86_400
-    assert "choose a new password by a link" in answer.text
+    assert "reset your password with a link" in answer.text

@@ -1,4 +1,4 @@
-"""Connected apps: seen in words, and removed with all that they held (CO-3)."""
+"""Connected apps: their permissions, and removing access (CO-3)."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tests.account.conftest import Visitor
 
 @pytest.fixture
 def orchard(make: Any, acme: Any) -> Any:
-    """A client of the organization."""
+    """Create a client of the organization."""
     return make.client(acme, name="Orchard & Sons")
 
 
 def allow(make: Any, app: Flask, client: Any, user: Any) -> str:
-    """The user allowed the client; returns the consent's public id."""
+    """Allow the client for the user; return the consent's public ID."""
     with app.app_context():
         actor = find_session(make.sign_in(user).token).actor()
         view = find_client(client.client_id)
@@ -34,7 +34,7 @@ def allow(make: Any, app: Flask, client: Any, user: Any) -> str:
         return list_consents(actor)[0].public_id
 
 
-def test_what_an_app_may_do_stands_in_words(
+def test_connected_app_shows_its_permissions(
     make: Any, app: Flask, visitor: Visitor, acme: Any, ada: Any, orchard: Any
 ) -> None:
     allow(make, app, orchard, ada)
@@ -45,10 +45,10 @@ def test_what_an_app_may_do_stands_in_words(
     assert "Keep access while you are away" in page
 
 
-def test_an_app_that_says_where_is_opened_from_here(
+def test_connected_app_with_login_uri_can_be_opened(
     make: Any, app: Flask, visitor: Visitor, acme: Any, ada: Any, orchard: Any
 ) -> None:
-    """OIDC Core section 4: with ``iss``, so that the app knows whom to ask; others have no link.
+    """OIDC Core section 4: with ``iss``, so that the app knows the issuer; apps without the URI have no link.
 
     protocol: third-party initiated login.
     """
@@ -62,7 +62,7 @@ def test_an_app_that_says_where_is_opened_from_here(
     assert page.count(">Open<") == 1
 
 
-def test_removing_is_asked_and_then_done(
+def test_app_removal_asks_for_confirmation(
     make: Any, app: Flask, visitor: Visitor, acme: Any, ada: Any, orchard: Any
 ) -> None:
     consent = allow(make, app, orchard, ada)
@@ -71,12 +71,12 @@ def test_removing_is_asked_and_then_done(
     assert "Remove Orchard &amp; Sons?" in visitor.get(path).text
     assert _consents(app) == 1
     done = visitor.post(path)
-    assert "Access is removed" in visitor.get(done.location).text
+    assert "Access removed." in visitor.get(done.location).text
     assert _consents(app) == 0
     assert visitor.get(path).status_code == 404
 
 
-def test_nobody_removes_another_person_s_app(
+def test_app_of_another_user_cannot_be_removed(
     make: Any, app: Flask, visitor: Visitor, acme: Any, ada: Any, orchard: Any
 ) -> None:
     consent = allow(make, app, orchard, ada)

@@ -1,4 +1,4 @@
-"""One browser, several organizations; forms of other sites; cookies that somebody planted."""
+"""Sessions of several organizations in one browser, CSRF tokens and planted cookies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def globex(make: Any) -> Any:
     return make.organization(name="Globex")
 
 
-def test_two_sign_ins_stand_side_by_side_and_end_one_by_one(
+def test_sessions_of_two_organizations_are_independent(
     make: Any, visitor: Visitor, acme: Any, globex: Any, ada: Any
 ) -> None:
     """TN-16."""
@@ -34,7 +34,9 @@ def test_two_sign_ins_stand_side_by_side_and_end_one_by_one(
     assert visitor.get(at_acme).status_code == 200
 
 
-def test_a_sign_in_counts_nowhere_else(make: Any, visitor: Visitor, acme: Any, globex: Any, ada: Any) -> None:
+def test_session_is_not_valid_at_another_organization(
+    make: Any, visitor: Visitor, acme: Any, globex: Any, ada: Any
+) -> None:
     visitor.sign_in(ada)
     token = visitor.cookie(make.cookie_name(acme))
     assert token is not None
@@ -43,18 +45,14 @@ def test_a_sign_in_counts_nowhere_else(make: Any, visitor: Visitor, acme: Any, g
     assert visitor.get(f"/organizations/{globex.slug}/account/profile").status_code == 303
 
 
-def test_root_s_administrator_has_no_account_in_the_organization(
-    make: Any, visitor: Visitor, acme: Any
-) -> None:
+def test_root_administrator_has_no_account_pages_elsewhere(make: Any, visitor: Visitor, acme: Any) -> None:
     boss = make.user(make.root(), role="admin")
     visitor.sign_in(boss)
     assert visitor.get(f"/organizations/{acme.slug}/account/profile").status_code == 303
 
 
-def test_a_planted_sign_in_is_dead_once_its_victim_signs_in(
-    make: Any, app: Flask, acme: Any, ada: Any
-) -> None:
-    """SS-2: the attacker's own valid cookie, planted in the victim's browser, is replaced and ended."""
+def test_planted_session_is_revoked_by_a_new_sign_in(make: Any, app: Flask, acme: Any, ada: Any) -> None:
+    """SS-2: the attacker's own valid cookie, planted in the victim's browser, is replaced and revoked."""
     eve, victim = make.user(acme, email="eve@acme.example"), Visitor(app)
     planted = make.sign_in(eve, victim.http).token
     path = f"/organizations/{acme.slug}/login?reauthenticate=1"
@@ -66,7 +64,7 @@ def test_a_planted_sign_in_is_dead_once_its_victim_signs_in(
     assert attacker.get(f"/organizations/{acme.slug}/account/profile").status_code == 303
 
 
-def test_form_tokens_change_when_somebody_signs_in_or_out(visitor: Visitor, acme: Any, ada: Any) -> None:
+def test_csrf_token_changes_at_sign_in_and_sign_out(visitor: Visitor, acme: Any, ada: Any) -> None:
     visitor.get(f"/organizations/{acme.slug}/login")
     before = visitor.cookie("gatehouse")
     visitor.sign_in(ada)
@@ -101,7 +99,7 @@ FORMS = (
         {"Origin": "null"},
     ],
 )
-def test_a_form_of_another_site_is_refused_even_with_its_token(
+def test_form_from_another_site_is_rejected(
     visitor: Visitor, acme: Any, ada: Any, form: str, headers: dict[str, str]
 ) -> None:
     """CF-1."""
@@ -117,7 +115,7 @@ def test_a_form_of_another_site_is_refused_even_with_its_token(
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("token", [None, "", "x", "gth_ss_x"])
-def test_a_form_without_its_token_is_refused(
+def test_form_without_csrf_token_is_rejected(
     visitor: Visitor, acme: Any, ada: Any, form: str, token: str | None
 ) -> None:
     visitor.sign_in(ada)
@@ -129,7 +127,7 @@ def test_a_form_without_its_token_is_refused(
     assert visitor.get(f"/organizations/{acme.slug}/account/profile").status_code == 200
 
 
-def test_another_browser_s_form_token_is_refused(app: Flask, visitor: Visitor, acme: Any, ada: Any) -> None:
+def test_csrf_token_of_another_browser_is_rejected(app: Flask, visitor: Visitor, acme: Any, ada: Any) -> None:
     """Login CSRF: a form prepared in the attacker's browser does not work in the victim's."""
     attacker = Visitor(app)
     attacker.get(f"/organizations/{acme.slug}/login")
@@ -141,7 +139,7 @@ def test_another_browser_s_form_token_is_refused(app: Flask, visitor: Visitor, a
 
 
 @pytest.mark.parametrize("headers", [{}, {"Sec-Fetch-Site": "none"}, {"Origin": "http://localhost"}])
-def test_our_own_forms_work_with_old_browsers_too(
+def test_form_without_sec_fetch_site_is_accepted(
     visitor: Visitor, acme: Any, ada: Any, headers: dict[str, str]
 ) -> None:
     path = f"/organizations/{acme.slug}/login"
@@ -150,13 +148,13 @@ def test_our_own_forms_work_with_old_browsers_too(
 
 
 @pytest.mark.parametrize("value", ["", "x", "e30", "e30.x", "a.b.c", "gth_ss_" + "0" * 59])
-def test_a_forged_anonymous_cookie_is_as_none(visitor: Visitor, acme: Any, value: str) -> None:
+def test_forged_anonymous_cookie_is_ignored(visitor: Visitor, acme: Any, value: str) -> None:
     visitor.http.set_cookie("gatehouse", value, domain="localhost")
     assert visitor.get(f"/organizations/{acme.slug}/login").status_code == 200
 
 
-def test_answers_to_programs_neither_read_nor_set_cookies(visitor: Visitor, acme: Any, ada: Any) -> None:
-    """CF-3: the API and token endpoint do not know cookies."""
+def test_api_responses_neither_read_nor_set_cookies(visitor: Visitor, acme: Any, ada: Any) -> None:
+    """CF-3: the API and the token endpoint do not use cookies."""
     visitor.sign_in(ada)
     for path in ("/clients", f"/organizations/{acme.slug}/settings"):
         answer = visitor.http.get(path)

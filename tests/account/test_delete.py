@@ -1,4 +1,4 @@
-"""The page that deletes one's own account: what it says first, what it asks for, and where one is afterwards."""
+"""The page that deletes the account."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.account.conftest import Visitor
 
 @pytest.fixture
 def open_house(make: Any) -> Any:
-    """An organization whose members may leave."""
+    """Create an organization whose members may delete their accounts."""
     return make.organization(
         name="Acme",
         settings={
@@ -31,12 +31,12 @@ def url(organization: Any, page: str = "delete") -> str:
     return f"/organizations/{organization.slug}/account/{page}"
 
 
-def test_the_page_says_first_wants_the_address_and_signs_out(
+def test_account_deletion_asks_for_the_email_and_signs_out(
     visitor: Visitor, open_house: Any, leaver: Any
 ) -> None:
     visitor.sign_in(leaver)
     assert url(open_house) in visitor.get(url(open_house, "profile")).text
-    assert "What will stop working" in visitor.get(url(open_house)).text
+    assert "What happens when you delete it" in visitor.get(url(open_house)).text
     wrong = visitor.post(url(open_house), email="eve@acme.example")
     assert wrong.status_code == 400 and 'id="email-error"' in wrong.text
     gone = visitor.post(url(open_house), email=leaver.email)
@@ -47,7 +47,7 @@ def test_the_page_says_first_wants_the_address_and_signs_out(
     assert visitor.sign_in(leaver).status_code == 400
 
 
-def test_an_old_sign_in_is_asked_again_and_comes_back(
+def test_account_deletion_requires_a_recent_sign_in(
     visitor: Visitor, app: Flask, open_house: Any, leaver: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """PO-4."""
@@ -68,15 +68,13 @@ def test_an_old_sign_in_is_asked_again_and_comes_back(
     assert "reauthenticate=1" in answer.location and "account%2Fdelete" in answer.location
 
 
-def test_where_members_may_not_leave_there_is_no_link_and_no_page(
-    visitor: Visitor, acme: Any, ada: Any
-) -> None:
+def test_account_deletion_is_hidden_when_not_allowed(visitor: Visitor, acme: Any, ada: Any) -> None:
     visitor.sign_in(ada)
     assert "/delete" not in visitor.get(url(acme, "profile")).text
     assert visitor.get(url(acme)).status_code == 403
 
 
-def test_the_last_administrator_is_told_why_not(visitor: Visitor, make: Any, open_house: Any) -> None:
+def test_last_administrator_cannot_delete_the_account(visitor: Visitor, make: Any, open_house: Any) -> None:
     boss = make.user(open_house, email="boss@acme.example", role="admin")
     visitor.sign_in(boss)
     visitor.get(url(open_house))

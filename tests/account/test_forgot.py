@@ -1,4 +1,4 @@
-"""The page for who forgot the password: one answer for everybody (EN-1)."""
+"""Requesting a password reset: the response is the same for everyone (EN-1)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def bare(text: str) -> str:
     return re.sub(r'value="[^"]*"|req_\w+', "", text)
 
 
-def test_from_the_sign_in_page_to_a_new_password(
+def test_forgotten_password_is_reset(
     visitor: Visitor, acme: Any, ada: Any, box: Mailbox, deliver: Callable[[], int]
 ) -> None:
     path = f"/organizations/{acme.slug}/forgot"
@@ -35,8 +35,10 @@ def test_from_the_sign_in_page_to_a_new_password(
     assert visitor.sign_in(ada, NEW).status_code == 303
 
 
-def test_known_and_unknown_are_answered_alike(app: Flask, acme: Any, ada: Any, box: Mailbox) -> None:
-    """EN-1: status, headers and page."""
+def test_reset_request_for_known_and_unknown_email_looks_the_same(
+    app: Flask, acme: Any, ada: Any, box: Mailbox
+) -> None:
+    """EN-1: compares status, headers and page."""
     path = f"/organizations/{acme.slug}/forgot"
     answers = []
     for email in (ada.email, "nobody@acme.example"):
@@ -48,13 +50,13 @@ def test_known_and_unknown_are_answered_alike(app: Flask, acme: Any, ada: Any, b
     assert answers[0] == answers[1]
 
 
-def test_without_a_mail_server_it_says_whom_to_ask(visitor: Visitor, acme: Any) -> None:
+def test_reset_without_mail_server_names_the_administrator(visitor: Visitor, acme: Any) -> None:
     page = visitor.get(f"/organizations/{acme.slug}/forgot")
     assert 'id="forgot-closed"' in page.text and 'id="forgot-submit"' not in page.text
 
 
 @pytest.mark.usefixtures("box")
-def test_what_is_no_address_is_asked_for_again(visitor: Visitor, acme: Any) -> None:
+def test_reset_request_with_invalid_email_is_rejected(visitor: Visitor, acme: Any) -> None:
     path = f"/organizations/{acme.slug}/forgot"
     visitor.get(path)
     answer = visitor.post(path, email="nobody")

@@ -1,4 +1,4 @@
-"""Cookies that nobody here has set: whatever stands in them, a page or a refusal comes back and never a fault."""
+"""Cookies with hostile values: they lead to a page or a rejection, never to a server error."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def ask(app: Flask, path: str, cookies: str) -> Any:
 
 
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: ascii(value[:12]))
-def test_no_value_of_any_cookie_is_a_fault(make: Any, app: Flask, acme: Any, value: str) -> None:
+def test_hostile_cookie_value_causes_no_error(make: Any, app: Flask, acme: Any, value: str) -> None:
     names = (
         "remember_token",
         "session",
@@ -50,22 +50,20 @@ def test_no_value_of_any_cookie_is_a_fault(make: Any, app: Flask, acme: Any, val
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_many_cookies_are_no_fault(app: Flask, acme: Any, path: str) -> None:
+def test_many_cookies_cause_no_error(app: Flask, acme: Any, path: str) -> None:
     cookies = "; ".join(f"gatehouse-{number:08x}=gth_ss_{number}" for number in range(2_000))
     assert ask(app, path.format(acme.slug), cookies).status_code in {200, 302, 303, 404}
 
 
-def test_a_page_that_asks_for_nobody_looks_for_nobody(
+def test_page_without_user_reads_no_session(
     make: Any, app: Flask, acme: Any, ada: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each page otherwise looked up all sign-ins of the browser, the error page of a broken database too."""
+    """Otherwise the error page of a failed database would query sessions."""
     monkeypatch.setattr(browser_session, "find_session", lambda token: pytest.fail("looked for a sign-in"))
     assert ask(app, "/nothing", f"{make.cookie_name(acme)}=gth_ss_x").status_code == 404
 
 
-def test_who_is_signed_in_stays_so_beside_a_remember_cookie(
-    make: Any, app: Flask, acme: Any, ada: Any
-) -> None:
+def test_remember_cookie_does_not_affect_current_user(make: Any, app: Flask, acme: Any, ada: Any) -> None:
     token = make.sign_in(ada, app.test_client()).token
     cookies = f"remember_token=x|\xe9; {make.cookie_name(acme)}={token}"
     path = f"/organizations/{acme.slug}/account/profile"

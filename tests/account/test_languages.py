@@ -1,4 +1,4 @@
-"""Which language a page is in, and that German pages are German: sign-in, second factor, account, refusals."""
+"""The language of a page, and complete German pages for sign-in, account and errors."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def _set_profile(user: Any, profile: dict[str, Any]) -> None:
 
 
 def reads(app: Flask, user: Any, language: str) -> None:
-    """The person's own language."""
+    """Set the user's language."""
     with app.app_context():
         _set_profile(user, {"locale": language})
 
 
 def language_of(page: Any) -> str:
-    """What the page says of itself, in both places."""
+    """Return the language of the page from both places."""
     found = re.search(r'<html lang="([a-z]+)" dir="ltr"', page.text)
     assert found is not None
     assert page.headers["Content-Language"] == found[1]
@@ -50,27 +50,27 @@ def language_of(page: Any) -> str:
 
 
 def untranslated(page: Any) -> list[str]:
-    """Sentences of the page that the German catalog has another text for."""
+    """Return English messages of the page that the German catalog translates."""
     body = re.sub(r"<script.*?</script>|<[^>]+>", "\n", page.text, flags=re.DOTALL)
     lines = {" ".join(unescape(line).split()) for line in body.splitlines()}
     german = catalog_of("de")
     return sorted(line for line in lines if len(line) > 3 and german.gettext(line) != line)
 
 
-def test_english_is_spoken_where_nobody_says_anything(visitor: Visitor, acme: Any) -> None:
+def test_language_defaults_to_english(visitor: Visitor, acme: Any) -> None:
     page = visitor.get(f"/organizations/{acme.slug}/login")
     assert (language_of(page), page.headers["Vary"]) == ("en", "Cookie, Accept-Language")
     assert "Sign in to Acme" in page.text
 
 
-def test_the_browsers_language_counts_where_we_speak_it(visitor: Visitor, acme: Any) -> None:
+def test_supported_browser_language_is_used(visitor: Visitor, acme: Any) -> None:
     page = visitor.get(f"/organizations/{acme.slug}/login", headers=GERMAN)
     assert language_of(page) == "de"
     assert "Bei Acme anmelden" in page.text and untranslated(page) == []
     assert language_of(visitor.get(f"/organizations/{acme.slug}/login", headers=FRENCH)) == "en"
 
 
-def test_the_organizations_language_counts_where_the_browsers_is_not_spoken(
+def test_organization_language_replaces_unsupported_browser_language(
     app: Flask, make: Any, visitor: Visitor, acme: Any
 ) -> None:
     speaks(app, make, acme, "de")
@@ -82,7 +82,7 @@ def test_the_organizations_language_counts_where_the_browsers_is_not_spoken(
     assert language_of(visitor.get(f"/organizations/{other.slug}/login")) == "en"
 
 
-def test_the_persons_own_language_counts_before_the_browsers(
+def test_user_language_precedes_browser_language(
     app: Flask, make: Any, visitor: Visitor, acme: Any, ada: Any
 ) -> None:
     make.sign_in(ada, visitor.http)
@@ -94,7 +94,7 @@ def test_the_persons_own_language_counts_before_the_browsers(
     assert language_of(visitor.get(home, headers={"Accept-Language": "de"})) == "de"
 
 
-def test_the_portal_is_english_as_a_whole(app: Flask, make: Any, visitor: Visitor, acme: Any) -> None:
+def test_portal_is_always_english(app: Flask, make: Any, visitor: Visitor, acme: Any) -> None:
     boss = make.user(acme, role="admin")
     reads(app, boss, "de")
     speaks(app, make, acme, "de")
@@ -104,17 +104,17 @@ def test_the_portal_is_english_as_a_whole(app: Flask, make: Any, visitor: Visito
     assert "Sign out" in page.text and "Abmelden" not in page.text
 
 
-def test_a_refused_sign_in_is_told_in_german(visitor: Visitor, acme: Any, ada: Any) -> None:
+def test_failed_sign_in_is_explained_in_german(visitor: Visitor, acme: Any, ada: Any) -> None:
     path = f"/organizations/{acme.slug}/login"
     visitor.get(path, headers=GERMAN)
     headers = GERMAN | {"Sec-Fetch-Site": "same-origin"}
     refused = visitor.post(path, headers, email=ada.email, password="not it at all")
     assert refused.status_code == 400
-    assert "E-Mail und Passwort passen nicht zusammen. Noch 2 Versuche." in refused.text
-    assert "Prüfen Sie das Passwort" in refused.text and untranslated(refused) == []
+    assert "E-Mail-Adresse oder Passwort ist falsch. Noch 2 Versuche." in refused.text
+    assert "Prüfen Sie Ihr Passwort" in refused.text and untranslated(refused) == []
 
 
-def test_the_second_factor_is_asked_for_in_german(app: Flask, visitor: Visitor, acme: Any, ada: Any) -> None:
+def test_two_step_verification_is_in_german(app: Flask, visitor: Visitor, acme: Any, ada: Any) -> None:
     with_app(app, ada)
     visitor.sign_in(ada)
     answer = visitor.sign_in(ada)
@@ -123,23 +123,23 @@ def test_the_second_factor_is_asked_for_in_german(app: Flask, visitor: Visitor, 
     fields = dict(re.findall(r'type="hidden" name="(sign_in)" value="([^"]*)"', page.text))
     headers = GERMAN | {"Sec-Fetch-Site": "same-origin"}
     wrong = visitor.post(f"/organizations/{acme.slug}/login/verify", headers, code="000000", **fields)
-    assert "Dieser Code gilt nicht." in wrong.text and untranslated(wrong) == []
+    assert "Falscher Code." in wrong.text and untranslated(wrong) == []
 
 
 @pytest.mark.parametrize(
     ("path", "words"),
     [
         ("profile", "Weitere Vornamen"),
-        ("apps", "Keine App darf Ihr Konto verwenden"),
+        ("apps", "Keine verbundenen Apps"),
         ("sessions", "zuletzt aktiv"),
-        ("security", "Ein Code Ihres Telefons zusätzlich zum Passwort"),
-        ("security/passkeys", "Noch kein Passkey"),
+        ("security", "Geben Sie nach dem Passwort einen Code von Ihrem Telefon ein"),
+        ("security/passkeys", "Noch keine Passkeys"),
         ("activity", "Angemeldet"),
         ("password", "Jetziges Passwort"),
-        ("email", "Ihre Adresse"),
+        ("email", "Ihre E-Mail-Adresse"),
     ],
 )
-def test_pages_of_the_account_are_german(
+def test_account_pages_are_in_german(
     make: Any, visitor: Visitor, acme: Any, ada: Any, path: str, words: str
 ) -> None:
     make.sign_in(ada, visitor.http)
@@ -148,34 +148,36 @@ def test_pages_of_the_account_are_german(
     assert words in page.text and untranslated(page) == []
 
 
-def test_wrong_fields_are_told_in_german(visitor: Visitor, make: Any, acme: Any, ada: Any) -> None:
+def test_field_errors_are_in_german(visitor: Visitor, make: Any, acme: Any, ada: Any) -> None:
     make.sign_in(ada, visitor.http)
     headers = GERMAN | {"Sec-Fetch-Site": "same-origin"}
     path = f"/organizations/{acme.slug}/account/password"
     visitor.get(path)
     short = visitor.post(path, headers, current_password=PASSWORD, new_password="short")
-    assert "Verwenden Sie mindestens 12 Zeichen; einige Wörter hintereinander sind gut." in short.text
+    assert (
+        "Mindestens 12 Zeichen. Gut sind mehrere Wörter, die nichts miteinander zu tun haben." in short.text
+    )
     assert untranslated(short) == []
     profile = f"/organizations/{acme.slug}/account/profile"
     visitor.get(profile)
     wrong = visitor.post(profile, headers, name="Ada", locale="german please", nickname="x" * 101)
-    assert "Schreiben Sie ein Sprachkürzel, etwa de-CH (BCP 47)." in wrong.text
-    assert "Das sind 101 Zeichen; höchstens 100 sind erlaubt." in wrong.text
+    assert "Geben Sie ein Sprachkürzel ein, zum Beispiel de-CH (BCP 47)." in wrong.text
+    assert "Verwenden Sie höchstens 100 Zeichen. Das sind 101." in wrong.text
     assert untranslated(wrong) == []
 
 
-def test_pages_that_say_no_are_german(visitor: Visitor, acme: Any) -> None:
+def test_error_pages_are_in_german(visitor: Visitor, acme: Any) -> None:
     nowhere = visitor.get(
         f"/organizations/{acme.slug}/account/nowhere", headers=GERMAN | {"Accept": "text/html"}
     )
     assert (nowhere.status_code, language_of(nowhere)) == (404, "de")
-    assert "Diese Seite gibt es nicht" in nowhere.text and untranslated(nowhere) == []
+    assert "Seite nicht gefunden" in nowhere.text and untranslated(nowhere) == []
     unknown = visitor.get("/organizations/nobody-here/login", headers=GERMAN)
     assert (unknown.status_code, language_of(unknown)) == (404, "de")
     assert "Eine solche Organisation gibt es nicht." in unknown.text and untranslated(unknown) == []
 
 
-def test_an_organizations_own_words_are_never_translated(app: Flask, make: Any, visitor: Visitor) -> None:
+def test_organization_texts_are_not_translated(app: Flask, make: Any, visitor: Visitor) -> None:
     branding = {"branding": {"login_message": "Sign in", "display_name": "Profile"}}
     acme = make.organization(settings=branding)
     page = visitor.get(f"/organizations/{acme.slug}/login", headers=GERMAN)
@@ -185,7 +187,7 @@ def test_an_organizations_own_words_are_never_translated(app: Flask, make: Any, 
 
 @pytest.fixture
 def statements(app: Flask) -> list[str]:
-    """Statements that went to the database."""
+    """Count the SQL statements."""
     seen: list[str] = []
     with app.app_context():
         engine = db.engine
@@ -193,7 +195,7 @@ def statements(app: Flask) -> list[str]:
     return seen
 
 
-def test_the_language_costs_no_statement(
+def test_language_needs_no_query(
     app: Flask, make: Any, visitor: Visitor, acme: Any, ada: Any, statements: list[str]
 ) -> None:
     make.sign_in(ada, visitor.http)

@@ -1,4 +1,4 @@
-"""Passkeys at the pages: forms, refusals, and where they lead (MF-5, MF-6)."""
+"""Passkey pages: forms, rejections and redirects (MF-5, MF-6)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HIDDEN = re.compile(r'<input type="hidden" name="([^"]+)" value="([^"]*)"')
 
 
 def asked(page: TestResponse) -> dict[str, Any]:
-    """What the page asks the browser."""
+    """Return the passkey options of the page."""
     found = _ASKED.search(page.text)
     assert found is not None, page.text[:2000]
     options: dict[str, Any] = json.loads(html.unescape(found[1]))
@@ -29,7 +29,7 @@ def asked(page: TestResponse) -> dict[str, Any]:
 
 
 class Ada:
-    """A person at a browser with an authenticator."""
+    """A user at a browser with an authenticator."""
 
     def __init__(self, visitor: Visitor, user: MadeUser) -> None:
         self.visitor, self.user, self.key = visitor, user, Authenticator()
@@ -37,16 +37,16 @@ class Ada:
         self.list = f"{self.home}/account/security/passkeys"
 
     def register(self) -> TestResponse:
-        """The answer to the form of a new passkey."""
+        """Submit the form of a new passkey."""
         page = self.visitor.get(f"{self.list}/add")
         return self.visitor.post(f"{self.list}/add", answer=self.key.create(asked(page)), name="Phone")
 
     def sign_out(self) -> None:
-        """The browser is a new one."""
+        """Replace the browser by a new one."""
         self.visitor.http = self.visitor.http.application.test_client()
 
     def sign_in(self) -> TestResponse:
-        """The answer to the passkey's own form on the sign-in page."""
+        """Submit the passkey form of the sign-in page."""
         page = self.visitor.get(f"{self.home}/login")
         return self.visitor.post(f"{self.home}/login/passkey", answer=self.key.get(asked(page)))
 
@@ -58,7 +58,7 @@ def ada(visitor: Visitor, make: Factory) -> Ada:
     return Ada(visitor, user)
 
 
-def test_a_passkey_from_its_page_to_a_sign_in(ada: Ada) -> None:
+def test_added_passkey_signs_in(ada: Ada) -> None:
     made = ada.register()
     assert made.status_code == 200 and "recovery-codes" in made.text
     assert "Phone" in ada.visitor.get(ada.list).text
@@ -67,7 +67,7 @@ def test_a_passkey_from_its_page_to_a_sign_in(ada: Ada) -> None:
     assert (answer.status_code, answer.headers["Location"]) == (303, f"{ada.home}/account")
 
 
-def test_after_the_password_the_passkey_is_asked_for(ada: Ada) -> None:
+def test_passkey_is_required_after_the_password(ada: Ada) -> None:
     """MF-6."""
     ada.register()
     ada.sign_out()
@@ -83,30 +83,30 @@ def test_after_the_password_the_passkey_is_asked_for(ada: Ada) -> None:
     assert "ended=1" in again.headers["Location"]
 
 
-def test_a_wrong_passkey_gets_the_page_again_with_another_challenge(ada: Ada) -> None:
-    """And the browser's list does not bring the same one at once."""
+def test_unknown_passkey_gets_a_new_challenge(ada: Ada) -> None:
+    """Passkey autofill does not offer the same passkey at once."""
     ada.register()
     ada.sign_out()
     page = ada.visitor.get(f"{ada.home}/login")
     ada.key.origin = "http://evil.example"
     answer = ada.visitor.post(f"{ada.home}/login/passkey", answer=ada.key.get(asked(page)))
     assert answer.status_code == 400
-    assert "That passkey does not work here" in answer.text
+    assert "This passkey doesn't work here" in answer.text
     assert asked(answer)["challenge"] != asked(page)["challenge"]
     assert 'autocomplete="username webauthn"' in page.text
     assert "data-autofill" in page.text and "data-autofill" not in answer.text
 
 
 @pytest.mark.parametrize("answer", ["", "{}", "\x00", "A" * 40_000])
-def test_what_is_no_answer_is_refused_in_words(ada: Ada, answer: str) -> None:
+def test_malformed_passkey_answer_is_rejected(ada: Ada, answer: str) -> None:
     ada.sign_out()
     ada.visitor.get(f"{ada.home}/login")
     refused = ada.visitor.post(f"{ada.home}/login/passkey", answer=answer)
     assert refused.status_code == 400 and "refusal" in refused.text
 
 
-def test_another_site_sends_no_passkey(ada: Ada) -> None:
-    """CF-1: both locks stand before it."""
+def test_passkey_from_another_site_is_rejected(ada: Ada) -> None:
+    """CF-1: the CSRF token and the origin check protect it."""
     ada.register()
     ada.sign_out()
     page = ada.visitor.get(f"{ada.home}/login")
@@ -117,15 +117,15 @@ def test_another_site_sends_no_passkey(ada: Ada) -> None:
     assert ada.visitor.post(path, answer=answer).status_code == 303
 
 
-def test_newer_options_name_nobody(ada: Ada) -> None:
-    """EN-1: they are the same whoever has passkeys."""
+def test_passkey_options_name_no_user(ada: Ada) -> None:
+    """EN-1: they do not depend on existing passkeys."""
     ada.register()
     answer = ada.visitor.http.get(f"{ada.home}/login/passkey")
     assert answer.get_json()["allowCredentials"] == []
     assert answer.headers["Cache-Control"] == "no-store"
 
 
-def test_where_passkeys_do_not_sign_in_the_page_offers_none(visitor: Visitor, make: Factory) -> None:
+def test_sign_in_without_passkeys_offers_none(visitor: Visitor, make: Factory) -> None:
     """authentication.passkeys.passwordless."""
     acme = make.organization(settings={"authentication": {"passkeys": {"passwordless": False}}})
     page = visitor.get(f"/organizations/{acme.slug}/login").text
@@ -133,9 +133,7 @@ def test_where_passkeys_do_not_sign_in_the_page_offers_none(visitor: Visitor, ma
     assert visitor.get(f"/organizations/{acme.slug}/login/passkey").status_code == 409
 
 
-def test_whoever_signed_in_long_ago_confirms_first_and_comes_back(
-    ada: Ada, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_passkey_removal_requires_a_recent_sign_in(ada: Ada, monkeypatch: pytest.MonkeyPatch) -> None:
     begun = datetime.now(UTC)
     monkeypatch.setattr(clock, "now", lambda: begun + timedelta(minutes=11))
     answer = ada.visitor.get(f"{ada.list}/add")
@@ -143,8 +141,8 @@ def test_whoever_signed_in_long_ago_confirms_first_and_comes_back(
     assert answer.headers["Location"].startswith(f"{ada.home}/login?next=")
 
 
-def test_another_ones_passkey_is_not_found(ada: Ada, make: Factory, visitor: Visitor) -> None:
-    """TN-1 within an organization: the same bytes as for one that never was."""
+def test_passkey_of_another_user_is_not_found(ada: Ada, make: Factory, visitor: Visitor) -> None:
+    """TN-1 within an organization: the same response as for an unknown passkey."""
     ada.register()
     found = re.search(r"passkeys/(pky_\w+)", ada.visitor.get(ada.list).text)
     assert found is not None
@@ -156,11 +154,11 @@ def test_another_ones_passkey_is_not_found(ada: Ada, make: Factory, visitor: Vis
     assert bare.sub("", other.text) == bare.sub("", absent.text)
 
 
-def test_a_refused_name_keeps_what_was_typed(ada: Ada) -> None:
+def test_invalid_passkey_name_is_explained(ada: Ada) -> None:
     ada.register()
     page = ada.visitor.get(ada.list)
     path = re.search(r"/account/security/passkeys/pky_\w+", page.text)
     assert path is not None
     ada.visitor.get(ada.home + path[0])
     refused = ada.visitor.post(ada.home + path[0], name="x" * 61)
-    assert refused.status_code == 400 and "At most 60 characters." in refused.text
+    assert refused.status_code == 400 and "Use at most 60 characters." in refused.text

@@ -1,4 +1,4 @@
-"""The page of a reset link: a new password, then the sign-in page."""
+"""The page of a reset link."""
 
 from __future__ import annotations
 
@@ -23,10 +23,8 @@ def path(app: Flask, make: Any, ada: Any) -> str:
     return link.removeprefix(BASE_URL)
 
 
-def test_looking_uses_nothing_up_and_the_form_leads_to_the_sign_in_page(
-    visitor: Visitor, ada: Any, path: str
-) -> None:
-    """RP-3: programs that read mail open every link in it."""
+def test_opening_a_reset_link_does_not_use_it(visitor: Visitor, ada: Any, path: str) -> None:
+    """RP-3: mail scanners open every link."""
     for _ in range(3):
         assert visitor.get(path).status_code == 200
     answer = visitor.post(path, password=NEW)
@@ -41,20 +39,20 @@ def test_looking_uses_nothing_up_and_the_form_leads_to_the_sign_in_page(
     assert visitor.get(path).status_code == 409
 
 
-def test_a_password_that_is_refused_is_asked_for_again(visitor: Visitor, ada: Any, path: str) -> None:
+def test_reset_with_invalid_password_is_rejected(visitor: Visitor, ada: Any, path: str) -> None:
     visitor.get(path)
     answer = visitor.post(path, password="short")
     assert answer.status_code == 400 and 'aria-invalid="true"' in answer.text
     assert visitor.sign_in(ada, PASSWORD).status_code == 303
 
 
-def test_its_page_tells_nobody_else_its_address(visitor: Visitor, path: str) -> None:
+def test_reset_page_does_not_leak_its_url(visitor: Visitor, path: str) -> None:
     answer = visitor.get(path)
     assert answer.headers["Referrer-Policy"] in {"same-origin", "no-referrer"}
     assert "no-store" in answer.headers["Cache-Control"]
 
 
-def test_a_forged_host_changes_no_link(app: Flask, make: Any, ada: Any) -> None:
+def test_forged_host_does_not_change_the_link(app: Flask, make: Any, ada: Any) -> None:
     """RP-2."""
     with app.test_request_context(headers={"Host": "evil.example", "X-Forwarded-Host": "evil.example"}):
         link = issue_reset_link(make.actor(ada.organization), ada.id).link

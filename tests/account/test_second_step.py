@@ -1,4 +1,4 @@
-"""The second step of a sign-in: no path reaches a session around it, and each leads on to where one wanted (MF-6)."""
+"""Two-step verification at sign-in: no path to a session bypasses it (MF-6)."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ HIDDEN = re.compile(r'type="hidden" name="([^"]+)" value="([^"]*)"')
 
 
 def hidden(page: Any) -> dict[str, str]:
-    """The hidden fields of the page's first form."""
+    """Return the hidden fields of the page's first form."""
     form = page.text[page.text.index("<form") :]
     return {name: unescape(value) for name, value in HIDDEN.findall(form[: form.index("</form>")])}
 
 
 def verify(visitor: Visitor, page: Any, code: str) -> Any:
-    """The answer to the code, typed on the page."""
+    """Submit the code form of the page."""
     fields = {name: value for name, value in hidden(page).items() if name != "csrf_token"}
     return visitor.post(urlsplit(page.request.path).path, **(fields | {"code": code}))
 
@@ -65,7 +65,7 @@ class World:
         self.home = f"/organizations/{self.acme.slug}"
 
     def sign_in_at(self, location: str, password: str = PASSWORD) -> Any:
-        """The answer to the password, typed where the browser was sent."""
+        """Submit the password on the page that the browser was sent to."""
         page = self.visitor.get(location)
         fields = {name: value for name, value in hidden(page).items() if name != "csrf_token"}
         return self.visitor.post(
@@ -73,7 +73,7 @@ class World:
         )
 
     def is_signed_in(self) -> bool:
-        """Whether this browser may see the account."""
+        """Return whether this browser can open the account."""
         return self.visitor.http.get(f"{self.home}/account/profile").status_code == 200
 
 
@@ -99,7 +99,7 @@ def from_an_app(world: World, **more: str) -> Any:
 
 
 def after_a_reset(world: World) -> Any:
-    """RP-3: a reset neither signs in nor goes around the second factor."""
+    """RP-3: a reset neither signs in nor bypasses the second factor."""
     with world.app.app_context():
         link = issue_reset_link(world.make.actor(world.acme), world.ada.id).link.removeprefix(BASE_URL)
     world.visitor.get(link)
@@ -132,17 +132,15 @@ def world(app: Flask, make: Any) -> World:
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_every_path_asks_for_the_factor_and_leads_on_after_it(
-    world: World, database: Database, path: str
-) -> None:
-    """MF-6: the matrix of ways in, for somebody who has a second factor."""
+def test_every_sign_in_path_requires_the_second_step(world: World, database: Database, path: str) -> None:
+    """MF-6: every sign-in path, for a user with a second factor."""
     begin, following = PATHS[path]
     step = begin(world)
     assert step.status_code == 303 and step.location.startswith(f"{world.home}/login/verify?sign_in=")
     assert database.count("sessions") == 0 and not world.is_signed_in()
     page = world.visitor.get(step.location)
     wrong = verify(world.visitor, page, "000000")
-    assert wrong.status_code == 400 and "4 tries left" in wrong.text and not world.is_signed_in()
+    assert wrong.status_code == 400 and "4 attempts left" in wrong.text and not world.is_signed_in()
     done = verify(world.visitor, page, world.phone.code())
     assert done.status_code == 303
     assert done.location.startswith(following.format(slug=world.acme.slug))
@@ -150,10 +148,8 @@ def test_every_path_asks_for_the_factor_and_leads_on_after_it(
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_every_path_has_the_factor_set_up_that_is_demanded(
-    app: Flask, make: Any, database: Database, path: str
-) -> None:
-    """MF-6: the same ways, for somebody who has none where one is demanded and the grace is over."""
+def test_every_sign_in_path_enforces_the_setup(app: Flask, make: Any, database: Database, path: str) -> None:
+    """MF-6: the same paths, for a user without one after the grace period."""
     world = World(app, make)
     begin, following = PATHS[path]
     with app.app_context():
@@ -175,7 +171,7 @@ def test_every_path_has_the_factor_set_up_that_is_demanded(
     assert world.is_signed_in()
 
 
-def test_an_invited_person_sets_up_the_factor_that_is_demanded(world: World) -> None:
+def test_invited_user_must_set_up_two_step_verification(world: World) -> None:
     """MF-6."""
     demand(world, "required", 0)
     with world.app.app_context():
@@ -189,19 +185,19 @@ def test_an_invited_person_sets_up_the_factor_that_is_demanded(world: World) -> 
     assert step.location.startswith(f"{world.home}/login/enrol?sign_in=") and not world.is_signed_in()
 
 
-def test_whoever_may_put_it_off_is_told_until_when(world: World, make: Any) -> None:
+def test_optional_setup_shows_its_deadline(world: World, make: Any) -> None:
     demand(world, "required", 86400)
     bob = make.user(world.acme)
     step = world.visitor.sign_in(bob)
     page = world.visitor.get(step.location)
-    assert 'id="enrol-until"' in page.text and "sign in without it until then" in page.text
+    assert 'id="enrol-until"' in page.text and "or skip it until then" in page.text
     fields = {name: value for name, value in hidden(page).items() if name != "csrf_token"}
     done = world.visitor.post(f"{world.home}/login/enrol", **(fields | {"later": "1"}))
     assert done.location == f"{world.home}/account" and world.is_signed_in()
 
 
-def test_a_factor_that_is_there_cannot_be_passed_by_setting_up_another(world: World) -> None:
-    """MF-6: who waits to verify gets no enrolment, by page or by a form made by hand."""
+def test_second_step_cannot_be_bypassed_by_adding_a_method(world: World) -> None:
+    """MF-6: a sign-in that waits for verification cannot be used for enrolment, even with a forged form."""
     step = from_the_sign_in_page(world)
     token = parse_qs(urlsplit(step.location).query)["sign_in"][0]
     sent = world.visitor.get(f"{world.home}/login/enrol?sign_in={token}")
@@ -212,16 +208,16 @@ def test_a_factor_that_is_there_cannot_be_passed_by_setting_up_another(world: Wo
         assert answer.location.startswith(f"{world.home}/login/verify?") and not world.is_signed_in()
 
 
-def test_another_browser_does_not_go_on_with_it(world: World) -> None:
-    """MF-6: the address alone, sent to somebody or read in a log, opens nothing."""
+def test_pending_sign_in_is_bound_to_its_browser(world: World) -> None:
+    """MF-6: the URL alone, forwarded or read in a log, is useless."""
     step = from_the_sign_in_page(world)
     stranger = Visitor(world.app)
     assert stranger.get(step.location).location == f"{world.home}/login?ended=1"
     assert 'id="sign-in-ended"' in stranger.get(f"{world.home}/login?ended=1").text
 
 
-def test_the_fifth_wrong_code_ends_it_and_the_next_sign_in_waits(world: World) -> None:
-    """MF-3, by the pages."""
+def test_fifth_wrong_code_ends_the_sign_in(world: World) -> None:
+    """MF-3, through the pages."""
     step = from_the_sign_in_page(world)
     page = world.visitor.get(step.location)
     answers = [verify(world.visitor, page, "000000") for _ in range(5)]
@@ -233,7 +229,7 @@ def test_the_fifth_wrong_code_ends_it_and_the_next_sign_in_waits(world: World) -
     assert waiting.status_code == 429 and int(waiting.headers["Retry-After"]) > 30
 
 
-def test_a_recovery_code_signs_in_by_its_own_field(world: World) -> None:
+def test_recovery_code_signs_in(world: World) -> None:
     """MF-4."""
     step = from_the_sign_in_page(world)
     page = world.visitor.get(f"{step.location}&use=recovery")
@@ -242,8 +238,8 @@ def test_a_recovery_code_signs_in_by_its_own_field(world: World) -> None:
     assert verify(world.visitor, page, world.phone.codes[0]).location == f"/portal/{world.acme.slug}"
 
 
-def test_who_signs_in_anew_without_waiting_goes_on(world: World) -> None:
-    """A factor that an administrator takes away meanwhile is asked for no more."""
+def test_second_sign_in_replaces_the_pending_one(world: World) -> None:
+    """A factor that an administrator removed meanwhile is no longer required."""
     step = from_the_sign_in_page(world)
     with world.app.app_context():
         delete_authenticator_app(world.acme.id, world.ada.id)
@@ -252,14 +248,14 @@ def test_who_signs_in_anew_without_waiting_goes_on(world: World) -> None:
 
 
 def demand(world: World, policy: str, grace: int) -> None:
-    """The organization's policy."""
+    """Set the organization's policy."""
     document = {"authentication": {"mfa": {"policy": policy, "grace_period_seconds": grace}}}
     with world.app.app_context():
         update_settings(world.make.system(world.acme), world.acme.slug, document)
 
 
 def app_on(world: World, page: Any) -> Authenticator:
-    """An app into which the key of the page was typed."""
+    """Return an authenticator app with the key of the page."""
     found = re.search(r'id="app-key">([^<]+)<', page.text)
     assert found
     return Authenticator(world.app, world.ada, found[1].replace(" ", ""))

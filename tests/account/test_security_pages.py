@@ -1,4 +1,4 @@
-"""The Security page of one's account: setting up, removing, new recovery codes, each by a fresh sign-in."""
+"""The security pages: adding and removing methods, recovery codes, recent sign-in."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def bob(make: Any, world: World) -> Any:
     return make.user(world.acme, email="bob@acme.example")
 
 
-def test_an_app_is_set_up_shown_and_removed(world: World, bob: Any, visitor: Visitor) -> None:
-    """MF-2, MF-4, SS-2: by pages alone; the cookie is new after each."""
+def test_authenticator_app_is_added_and_removed(world: World, bob: Any, visitor: Visitor) -> None:
+    """MF-2, MF-4, SS-2: the session cookie changes after each step."""
     visitor.sign_in(bob)
     name, before = world.make.cookie_name(world.acme), None
     before = visitor.cookie(name)
@@ -60,8 +60,8 @@ def test_an_app_is_set_up_shown_and_removed(world: World, bob: Any, visitor: Vis
 
 
 @pytest.mark.parametrize("page", ["app", "app/remove", "recovery-codes"])
-def test_a_stale_sign_in_is_asked_for_anew_with_the_factor(world: World, page: str) -> None:
-    """MF-2, SE-3: and comes back."""
+def test_security_page_requires_a_recent_sign_in(world: World, page: str) -> None:
+    """MF-2, SE-3: the sign-in leads back to the page."""
     step = world.visitor.get(from_the_sign_in_page(world).location)
     verify(world.visitor, step, world.phone.code())
     path = f"{world.home}/account/security/{page}"
@@ -76,8 +76,8 @@ def test_a_stale_sign_in_is_asked_for_anew_with_the_factor(world: World, page: s
     assert done.location == path and world.visitor.get(path).status_code == 200
 
 
-def test_a_password_alone_changes_nothing_where_there_is_a_factor(world: World) -> None:
-    """SE-3: a session from before the factor is fresh, and not enough."""
+def test_password_alone_cannot_change_verification_methods(world: World) -> None:
+    """SE-3: a recent session from before the factor is not enough."""
     step = world.visitor.get(from_the_sign_in_page(world).location)
     verify(world.visitor, step, world.phone.code())
     with world.app.app_context():

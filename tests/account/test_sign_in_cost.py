@@ -1,4 +1,4 @@
-"""What is asked of the database by requests that come all day: it grows with nothing (law 10, SC bars)."""
+"""Query counts of frequent requests; they do not grow with the number of users (law 10, SC bars)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Count = Callable[[Callable[[], Any]], int]
 
 @pytest.fixture
 def count(app: Flask, monkeypatch: pytest.MonkeyPatch) -> Iterator[Count]:
-    """Counts the statements of what it calls, the second time; savepoints left out."""
+    """Count the statements of the second call, without savepoints."""
     asked: list[str] = []
     compiled_run = compiled_query._run
 
@@ -50,7 +50,7 @@ def count(app: Flask, monkeypatch: pytest.MonkeyPatch) -> Iterator[Count]:
         event.remove(engine, "before_cursor_execute", note)
 
 
-def test_a_sign_in_asks_as_much_of_a_crowd_as_of_one(
+def test_sign_in_query_count_does_not_grow_with_users(
     make: Any, app: Flask, acme: Any, ada: Any, count: Count
 ) -> None:
     Visitor(app).sign_in(ada)
@@ -62,7 +62,7 @@ def test_a_sign_in_asks_as_much_of_a_crowd_as_of_one(
     assert alone <= 30
 
 
-def test_a_token_and_its_introspection_are_one_statement_each(
+def test_token_and_introspection_need_one_query_each(
     make: Any, http: FlaskClient, acme: Any, count: Count
 ) -> None:
     headers = basic(credentials_of(make.machine(acme, "clients:read")))

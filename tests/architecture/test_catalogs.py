@@ -1,4 +1,4 @@
-"""Catalogs of sentences: each language has all of them, and what is read at run time is what translators wrote."""
+"""Translation catalogs: complete, compiled and consistent with their messages."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def test_catalog_is_complete(language: str) -> None:
 
 
 @pytest.mark.parametrize("language", OTHERS)
-def test_compiled_catalog_matches_its_source(language: str) -> None:
+def test_compiled_catalog_is_up_to_date(language: str) -> None:
     compiled = ROOT / "app/translations" / language / "LC_MESSAGES/messages.mo"
     assert compiled.read_bytes() == catalogs.compiled(language)
 
 
 @pytest.mark.parametrize("language", OTHERS)
-def test_translations_keep_parameters_and_markup(language: str) -> None:
+def test_translation_keeps_parameters_and_elements(language: str) -> None:
     for message in catalogs.catalog(language):
         if not message.id:
             continue
@@ -59,7 +59,7 @@ def test_translations_keep_parameters_and_markup(language: str) -> None:
 
 
 @pytest.mark.parametrize("language", OTHERS)
-def test_extraction_keeps_whole_sentences(language: str) -> None:
+def test_translation_uses_every_parameter(language: str) -> None:
     lost = [
         message.id
         for message in catalogs.catalog(language)

@@ -90,7 +90,7 @@ def caught(page: Any, pattern: str) -> list[str]:
 def test_signing_in_and_out_by_forms(pages: Pages, ada: Any) -> None:
     page = pages.open("login")
     pages.sign_in(ada, "wrong")
-    assert "9 tries left" in page.inner_text("#refusal")
+    assert "9 attempts left" in page.inner_text("#refusal")
     assert page.input_value("#username") == ada.email
     assert page.input_value("#password") == ""
     pages.sign_in(ada)
@@ -110,13 +110,13 @@ def test_every_form_of_the_account_is_accepted(pages: Pages, make: Factory, ada:
     assert page.input_value("#name") == "Ada King"
     make.sign_in(ada)
     pages.open("account/sessions")
-    page.click("text=Sign out all others")
-    page.wait_for_selector("text=Every other browser is signed out")
+    page.click("text=Sign out all other browsers")
+    page.wait_for_selector("text=You were signed out of all other browsers")
     pages.open("account/password")
     page.fill("#current_password", PASSWORD)
     page.fill("#new_password", NEW)
     page.click("#password-change")
-    page.wait_for_selector("text=Your password is changed")
+    page.wait_for_selector("text=Password changed. You were signed out")
     pages.open("logout")
     page.click("#logout-confirm")
     page.wait_for_selector("#logged-out")
@@ -201,9 +201,9 @@ def test_a_connected_app_is_listed_and_removed(pages: Pages, make: Factory, acme
     page.click("#consent-allow")
     page.wait_for_function(THE_APP)
     pages.open("account/apps")
-    page.click("text=Remove")
+    page.click("a.btn.danger")
     page.click("#app-remove")
-    page.wait_for_selector("text=No app may use your account")
+    page.wait_for_selector("text=No connected apps")
 
 
 def test_two_organizations_in_one_browser(pages: Pages, make: Factory, ada: Any) -> None:

@@ -78,7 +78,7 @@ def test_by_keyboard_alone_a_part_is_added_an_end_chosen_and_the_app_allowed(
     page.wait_for_function(THE_APP)
     assert "code" in parse_qs(urlsplit(seen[0]).query)
     page = pages.open("account/apps")
-    assert "ends in 24 hours" in page.inner_text(".list") and "e-mail" in page.inner_text(".list")
+    assert "expires in 24 hours" in page.inner_text(".list") and "email" in page.inner_text(".list")
 
 
 def test_a_changed_app_says_what_is_different(
@@ -92,7 +92,7 @@ def test_a_changed_app_says_what_is_different(
     change(make, acme, orchard, name="Your Bank", tos_uri="https://orchard.example/terms")
     page = pages.open(authorize(orchard, CALLBACK))
     words = page.inner_text("#client-changes")
-    assert "it was called Orchard" in words and "its terms" in words
+    assert "its name (was Orchard)" in words and "its terms" in words
     assert page.inner_text("h1") == "Your Bank wants to use your Acme account"
 
 
@@ -118,7 +118,7 @@ def test_a_member_asks_an_administrator_approves_and_the_member_goes_on(
         desk.click(f"[aria-label='Approve Orchard for {ada.email}']")
         desk.check("#verified")
         desk.click("#request-approve")
-        desk.wait_for_selector("text=The client is approved")
+        desk.wait_for_selector("text=Client approved")
     page = pages.open(authorize(orchard, CALLBACK))
     assert "Reviewed by Acme" in page.inner_text("main")
     page.click("#consent-allow")

@@ -1,4 +1,4 @@
-"""Imports in a real Chromium: a file is chosen, checked, followed by a page that reloads itself, and brought in."""
+"""Imports of users in Chromium: a file is previewed and imported, with a page that refreshes itself."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.live, pytest.mark.browser]
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])
 @pytest.mark.parametrize("look", LOOKS)
-def test_people_are_imported(
+def test_users_are_imported(
     chromium: Any, live_server: Any, tmp_path: Path, look: str, scripts: bool
 ) -> None:
     make = Factory(live_server.app)
@@ -32,13 +32,13 @@ def test_people_are_imported(
         page.wait_for_selector("#file")
         check(page, audited=False)
         page.set_input_files("#file", str(file))
-        page.click("text=Check the file")
-        page.wait_for_selector("text=Bring in 600 people", timeout=30_000)
+        page.click("text=Preview import")
+        page.wait_for_selector("text=Import 600 users", timeout=30_000)
         check(page, audited=False)
-        page.click("text=Bring in 600 people")
-        page.wait_for_selector("text=Brought up to date", timeout=30_000)
+        page.click("text=Import 600 users")
+        page.wait_for_selector("text=Result", timeout=30_000)
         page.wait_for_selector(".badge:has-text('Done')", timeout=30_000)
-        assert (page.inner_text("#created"), page.inner_text("#refused")) == ("600", "1")
+        assert (page.inner_text("#created"), page.inner_text("#rejected")) == ("600", "1")
         with page.expect_download() as download:
             page.click("#report")
         assert "nobody" in Path(download.value.path()).read_text()

@@ -1,4 +1,4 @@
-"""The logo of an organization in a real Chromium: uploaded by a form, then on the pages that people see."""
+"""The logo of an organization in Chromium: uploaded, then shown on the pages for users."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BACK = "https://orchard.example/callback"
 
 
 def wordmark(path: Path) -> Path:
-    """Black letters on nothing: what a dark page would swallow."""
+    """Draw black letters on a transparent background, invisible on a dark page."""
     image = Image.new("RGBA", (900, 260), (0, 0, 0, 0))
     draw = ImageDraw.Draw(image)
     draw.ellipse((10, 10, 250, 250), fill=(200, 40, 60, 255))
@@ -28,9 +28,7 @@ def wordmark(path: Path) -> Path:
 
 
 @pytest.mark.parametrize("look", LOOKS)
-def test_a_logo_is_uploaded_and_stands_on_the_pages(
-    chromium: Any, live_server: Any, tmp_path: Path, look: str
-) -> None:
+def test_uploaded_logo_is_shown_on_pages(chromium: Any, live_server: Any, tmp_path: Path, look: str) -> None:
     make = Factory(live_server.app)
     acme = make.organization(name="Acme", settings={"authentication": {"registration": {"mode": "open"}}})
     user = make.user(acme, role="admin")

@@ -59,7 +59,7 @@ def test_the_question_names_who_asks_and_the_yes_signs_out(pages: Pages, ada: An
     """CF-4."""
     page = pages.open(f"/oauth/logout?{urlencode({'client_id': orchard.client_id})}")
     assert page.locator("h1").inner_text() == "Sign out of Acme?"
-    assert "Orchard asks for it" in page.locator("main").inner_text()
+    assert "Orchard is asking to sign you out" in page.locator("main").inner_text()
     assert ada.email in page.locator("main").inner_text()
     page.click("#logout-confirm")
     page.wait_for_selector("#logged-out")

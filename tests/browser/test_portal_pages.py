@@ -1,4 +1,4 @@
-"""The portal in a real Chromium: the life of a client by clicks, and every page light and dark, wide and narrow."""
+"""The portal in Chromium: managing a client, and every page light and dark, wide and narrow."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ ROOT_PAGES = [
     "/organizations/new",
     "/organizations/acme",
     "/organizations/acme/delete",
-    "/ceilings",
-    "/ceilings/oauth.grant_types",
+    "/instance-limits",
+    "/instance-limits/oauth.grant_types",
     "/portal/{slug}",
 ]
 
@@ -102,16 +102,16 @@ def ada(make: Factory, acme: Any) -> Any:
 
 @pytest.fixture(params=[True, False], ids=["scripts", "no-scripts"])
 def page(request: Any, chromium: Any) -> Iterator[Any]:
-    """A page of a fresh browser, with scripts and without."""
+    """Return a page of a new browser, with and without scripts."""
     with watched(chromium, java_script_enabled=request.param) as context:
         yield context.new_page()
 
 
-def test_life_of_a_client_by_clicks(page: Any, live_server: Any, acme: Any, ada: Any) -> None:
+def test_client_is_registered_rotated_and_deleted(page: Any, live_server: Any, acme: Any, ada: Any) -> None:
     page.goto(f"{live_server.url}/portal/{acme.slug}")
     sign_in(page, ada.email)
 
-    # Register: a wrong redirect URI is refused at its field, what was typed stays.
+    # Register: an invalid redirect URI shows an error at its field and keeps the input.
     page.click("main >> text=Register a client >> nth=0")
     page.check("input[value=web]")
     page.click("text=Continue")
@@ -126,26 +126,26 @@ def test_life_of_a_client_by_clicks(page: Any, live_server: Any, acme: Any, ada:
     secret = page.inner_text("#client-secret")
     assert SECRET.fullmatch(secret) and secret not in page.url
 
-    # View it again.
-    page.click("text=Go to the client")
+    # Reveal the secret.
+    page.click("text=Go to client")
     assert secret not in page.content()
     page.click("button:has-text('Reveal')")
     assert page.inner_text("#client-secret") == secret
 
-    # Rotate: the first one gets an end.
+    # Rotate: the first secret expires.
     page.click("text=Done")
     page.click("text=Add a secret")
     page.fill("#name", "next")
     page.check("input[value=retire]")
-    page.click("button:has-text('Make the secret')")
+    page.click("button:has-text('Create secret')")
     assert page.inner_text("#client-secret") != secret
     page.click("text=Done")
-    assert "stops working" in page.inner_text("main")
+    assert "expires in" in page.inner_text("main")
 
-    # Revoke the old one before its end.
+    # Revoke the old secret before it expires.
     page.click("a:has-text('Revoke') >> nth=1")
     page.click("button:has-text('Revoke')")
-    assert "The secret is revoked" in page.inner_text("[role=status]")
+    assert "Secret revoked" in page.inner_text("[role=status]")
     assert page.locator("tbody tr").count() == 1
 
     # Delete: the name has to be typed.
@@ -156,17 +156,19 @@ def test_life_of_a_client_by_clicks(page: Any, live_server: Any, acme: Any, ada:
     assert page.get_attribute("#name", "aria-invalid") == "true"
     page.fill("#name", "Acme Web")
     page.click("button:has-text('Delete')")
-    assert "The client is deleted" in page.inner_text("[role=status]")
+    assert "Client deleted" in page.inner_text("[role=status]")
     assert "No clients yet" in page.inner_text("main")
 
 
-def test_settings_by_clicks(page: Any, live_server: Any, make: Factory, acme: Any, ada: Any) -> None:
+def test_settings_are_previewed_saved_and_reset(
+    page: Any, live_server: Any, make: Factory, acme: Any, ada: Any
+) -> None:
     _sign_in(page.context, make, ada, live_server)
     page.goto(f"{live_server.url}/portal/{acme.slug}/settings/sessions")
     idle = "[name='authentication.sessions.idle_timeout_seconds']"
 
     page.fill(idle, "3")
-    page.click("text=Show what would happen")
+    page.click("text=Preview changes")
     assert "1 setting would change" in page.inner_text("[role=status]")
     assert page.input_value(idle) == "3"
     page.fill(idle, "100")
@@ -177,11 +179,11 @@ def test_settings_by_clicks(page: Any, live_server: Any, make: Factory, acme: An
     page.click("button:has-text('Save')")
     assert "Saved" in page.inner_text("[role=status]")
     page.click("button:has-text('Reset')")
-    assert "Back to the default" in page.inner_text("[role=status]")
+    assert "Reset to the default" in page.inner_text("[role=status]")
     assert page.input_value(idle) == "1"
 
 
-def test_refused_form_is_read_out_and_its_links_lead_to_fields(
+def test_error_summary_gets_focus_and_links_to_fields(
     chromium: Any, live_server: Any, make: Factory, acme: Any, ada: Any
 ) -> None:
     with watched(chromium) as context:
@@ -194,7 +196,9 @@ def test_refused_form_is_read_out_and_its_links_lead_to_fields(
         assert page.evaluate("document.activeElement.id") == "email"
 
 
-def test_copy_button_copies(chromium: Any, live_server: Any, make: Factory, acme: Any, ada: Any) -> None:
+def test_copy_button_copies_value(
+    chromium: Any, live_server: Any, make: Factory, acme: Any, ada: Any
+) -> None:
     client = make.client(acme)
     with watched(chromium, permissions=["clipboard-read", "clipboard-write"]) as context:
         page = _sign_in(context, make, ada, live_server).new_page()
@@ -204,7 +208,7 @@ def test_copy_button_copies(chromium: Any, live_server: Any, make: Factory, acme
         assert page.evaluate("navigator.clipboard.readText()") == client.client_id
 
 
-def test_keyboard_alone_reaches_the_content(
+def test_content_is_reachable_by_keyboard(
     chromium: Any, live_server: Any, make: Factory, acme: Any, ada: Any
 ) -> None:
     with watched(chromium) as context:
@@ -220,7 +224,7 @@ def test_keyboard_alone_reaches_the_content(
 
 
 @pytest.mark.parametrize("look", LOOKS)
-def test_every_page_is_whole_in_every_look(
+def test_every_page_is_accessible_in_every_look(
     chromium: Any, live_server: Any, make: Factory, acme: Any, ada: Any, look: str
 ) -> None:
     client = make.client(acme, name="An orchard with quite a long name that has to wrap somewhere")
@@ -255,7 +259,7 @@ def test_every_page_is_whole_in_every_look(
 
 
 @pytest.mark.parametrize("look", LOOKS)
-def test_every_page_of_root_is_whole_in_every_look(
+def test_every_root_page_is_accessible_in_every_look(
     chromium: Any, live_server: Any, make: Factory, look: str
 ) -> None:
     operator = make.user(make.root(), role="admin")
@@ -266,7 +270,7 @@ def test_every_page_of_root_is_whole_in_every_look(
 
 
 def _sign_in(context: Any, make: Factory, user: Any, server: Any) -> Any:
-    """The context has the user's sign-in."""
+    """Add the user's session to the context."""
     cookie = {
         "name": make.cookie_name(user.organization),
         "value": make.sign_in(user).token,

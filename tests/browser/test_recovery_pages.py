@@ -58,7 +58,7 @@ def test_a_forgotten_password_becomes_a_new_one(
         page = context.new_page()
         page.goto(f"{server.url}/organizations/{ada.organization.slug}/login")
         check(page)
-        page.get_by_role("link", name="Forgotten?").click()
+        page.get_by_role("link", name="Forgot password?").click()
         check(page)
         page.fill("#username", ada.email)
         before = len(box.mails)

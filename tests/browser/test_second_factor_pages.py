@@ -37,7 +37,7 @@ def pages(page: Any, live_server: Any, acme: Any) -> Pages:
 
 def app_on(pages: Pages, user: Any, server: Any) -> Authenticator:
     """An app that the key of the page was typed into."""
-    pages.page.click("summary:has-text('Type it instead')")
+    pages.page.click("summary:has-text('Enter the key instead')")
     return Authenticator(server.app, user, pages.page.inner_text("#app-key").replace(" ", ""))
 
 

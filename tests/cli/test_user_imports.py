@@ -57,7 +57,7 @@ def test_a_dry_run_changes_nothing(app: Flask, folder: Path, database: Database)
     assert "Nothing was changed" in said and "created 1, updated 0, skipped 0, rejected 1 of 2 rows" in said
     assert database.count("users") == 0
     assert (folder / "report.csv").read_text() == (
-        "row,errors,email\n3,email: This is not an e-mail address.,nobody\n"
+        "row,errors,email\n3,email: Enter a valid email address.,nobody\n"
     )
 
 

@@ -55,7 +55,7 @@ def test_refusals_are_words_and_status_one(app: Flask, make: Factory) -> None:
     for arguments, words in (
         (("disable", "--organization", "acme", "nobody@acme.example"), "no such user"),
         (("disable", "--organization", "acme", admin.email), "last administrator"),
-        (("create", "--organization", "acme", "nobody"), "email: Enter an email address"),
+        (("create", "--organization", "acme", "nobody"), "email: Enter a valid email address."),
         (("list", "--organization", "never-was"), "organization"),
     ):
         result = run(app, "users", *arguments)

@@ -34,7 +34,7 @@ def new_server(mariadb: MariaDB, tmp_path: Path, worker: str) -> Iterator[LiveSe
 
 
 class Application:
-    """Somebody else's application, in a process of its own; see ``relying_party``."""
+    """Use another account's application, in a process of its own; see ``relying_party``."""
 
     def __init__(self, log: Path) -> None:
         self.log = log
@@ -108,7 +108,7 @@ def register(page: Page, server: LiveServer, application: Application) -> tuple[
     page.get_by_role("button", name="Register").click()
     expect(page.locator("h1")).to_have_text("Fruit Shop is registered")
     made = page.inner_text("#client-id").strip(), page.inner_text("#client-secret").strip()
-    page.get_by_role("link", name="Go to the client").click()
+    page.get_by_role("link", name="Go to client").click()
     page.get_by_role("button", name="Reveal").click()
     assert page.inner_text("#client-secret").strip() == made[1]
     assert made[1] not in page.url
@@ -116,7 +116,7 @@ def register(page: Page, server: LiveServer, application: Application) -> tuple[
 
 
 def invite(page: Page, server: LiveServer, email: str) -> str:
-    """The link of an invitation to the organization."""
+    """An invitation link to the organization."""
     page.goto(f"{server.url}/portal/orchard/administrators/new")
     page.fill("#email", email)
     page.get_by_role("button", name="Add").click()

@@ -12,11 +12,11 @@ from app.operations.sign_in.sessions import find_session
 from tests.oauth.conftest import REDIRECT_URI, Flow, is_consent, location, query_of
 
 COUNTING = {
-    "name": ({"name": "Your Bank"}, "it was called Orchard"),
-    "logo": ({"logo_uri": "https://orchard.example/logo.png"}, "its picture"),
+    "name": ({"name": "Your Bank"}, "its name (was Orchard)"),
+    "logo": ({"logo_uri": "https://orchard.example/logo.png"}, "its logo"),
     "redirects": (
         {"redirect_uris": [REDIRECT_URI, "https://orchard.example/second"]},
-        "where it may send you",
+        "where it can send you",
     ),
     "policy": ({"policy_uri": "https://orchard.example/privacy"}, "its privacy policy"),
     "terms": ({"tos_uri": "https://orchard.example/terms"}, "its terms"),
@@ -70,7 +70,7 @@ def test_a_mark_of_review_that_is_taken_away_is_a_change(asking: Flow) -> None:
     asking.decide(page)
     change(asking, {"trust": "unverified"})
     page = asking.http.get(location(asking.authorize()))
-    assert "no longer vouches for it" in page.text and "Not reviewed by" in page.text
+    assert "no longer marks it as reviewed" in page.text and "Not reviewed by" in page.text
 
 
 def test_what_the_former_app_was_allowed_is_forgotten_once_the_new_one_is(asking: Flow) -> None:

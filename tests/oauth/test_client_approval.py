@@ -65,7 +65,7 @@ def test_a_blocked_client_is_refused_everywhere_at_once(asking: Flow, database: 
     assert asking.token(grant_type="client_credentials").get_json()["error"] == "invalid_client"
     for answer in (asking.authorize(), asking.decide(page)):
         assert answer.status_code == 400 and "Location" not in answer.headers
-        assert f"An administrator of {asking.organization.name} blocked this app" in answer.text
+        assert f"An administrator of {asking.organization.name} has blocked this app" in answer.text
         assert "This app is blocked" in answer.text
     [(living,)] = database.query("SELECT COUNT(*) FROM grants WHERE revoked_at IS NULL")
     reasons = database.query("SELECT DISTINCT CAST(revoked_reason AS CHAR) FROM grants")
@@ -95,7 +95,7 @@ def test_a_device_of_a_blocked_client_waits_in_vain(http, make, organization) ->
     codes = device.code()
     with make.app.app_context():
         update_client(make.actor(organization), device.client.client_id, {"approval": "blocked"})
-    assert "No device waits under this code" in device.enter(codes["user_code"]).text
+    assert "No device is waiting with this code" in device.enter(codes["user_code"]).text
     assert device.poll(codes["device_code"]).get_json()["error"] == "invalid_client"
     assert device.ask().get_json()["error"] == "invalid_client"
 
@@ -114,7 +114,7 @@ def test_the_block_stands_in_the_log_of_refused_requests(asking: Flow) -> None:
 def test_a_setting_leaves_it_to_administrators(asking: Flow, database: Database) -> None:
     """oauth.consent.members_may_allow: members are sent to administrators, who allow by themselves."""
     let_members_allow(asking, "verified")
-    assert "Ask your administrator for Orchard" in asked(asking).text
+    assert "Ask your administrator to approve Orchard" in asked(asking).text
     assert query_of(asking.authorize(prompt="none"))["error"] == "consent_required"
     change(asking, trust="verified")
     assert 'id="consent-allow"' in asked(asking).text
@@ -151,10 +151,10 @@ def test_nobody_allows_by_a_form_of_their_own_what_needs_leave(asking: Flow, dat
 def test_a_member_asks_once_and_sees_that_it_waits(asking: Flow, database: Database) -> None:
     change(asking, approval="review")
     sent = ask(asking)
-    assert sent.status_code == 200 and "Your request waits for an administrator" in sent.text
+    assert sent.status_code == 200 and "Waiting for administrator approval" in sent.text
     assert "For the harvest report" in sent.text and "client-request-send" not in sent.text
     again = asked(asking)
-    assert "Your request waits" in again.text
+    assert "Waiting for administrator approval" in again.text
     token = dict(Page("", 200, again.text).form_with("consent-deny").values)
     # Sent by hand once more: one is open already.
     asking.http.post(
@@ -201,9 +201,9 @@ def test_a_device_asks_alike(http, make, organization, database: Database) -> No
         update_client(make.actor(organization), device.client.client_id, {"approval": "review"})
     codes = device.code()
     page = device.press(device.enter(codes["user_code"]), "device-continue")
-    assert "Ask your administrator for Television" in page.text
+    assert "Ask your administrator to approve Television" in page.text
     page = device.press(page, "client-request-send", reason="For the kitchen")
-    assert "Your request waits" in page.text and database.count("client_requests") == 1
+    assert "Waiting for administrator approval" in page.text and database.count("client_requests") == 1
     assert device.poll(codes["device_code"]).get_json()["error"] == "authorization_pending"
 
 
@@ -274,7 +274,10 @@ def test_an_app_that_registered_itself_needs_leave_like_any_other(
     make.sign_in(make.user(organization), http)
     flow = Flow(app, http, make, make.client(organization), make.user(organization))
     page = asked(flow, client_id=registered["client_id"], scope="openid")
-    assert "Ask your administrator for Weather Bot" in page.text and "its name proves nothing" in page.text
+    assert (
+        "Ask your administrator to approve Weather Bot" in page.text
+        and "It may not be what its name says" in page.text
+    )
     with app.app_context():
         update_client(make.actor(organization), registered["client_id"], {"approval": "blocked"})
     headers = {"Authorization": f"Bearer {registered['registration_access_token']}"}

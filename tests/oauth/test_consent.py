@@ -83,7 +83,7 @@ def test_consent_says_who_asks_for_what(asking: Flow) -> None:
     text = asking.consent(scope="openid email offline_access").text
     assert "Orchard" in text and asking.organization.name in text and asking.user.email in text
     assert "Not reviewed by" in text and "orchard.example" in text
-    assert "See your e-mail address" in text and "at most 30 days" in text
+    assert "See your email address" in text and "at most 30 days" in text
 
 
 def test_what_was_allowed_is_remembered_and_not_more(asking: Flow) -> None:

@@ -123,7 +123,7 @@ def test_the_shorter_of_the_person_s_and_the_organization_s_end_counts(
 def test_an_organization_that_allows_an_hour_leaves_nothing_to_choose(asking: Flow) -> None:
     bound(asking, 3600)
     page = asking.consent(scope="openid")
-    assert "Access ends after 1 hour" in page.text and 'type="radio"' not in page.text
+    assert "Access expires after 1 hour" in page.text and 'type="radio"' not in page.text
     assert "code" in query_of(asking.decide(page))
 
 
@@ -139,7 +139,7 @@ def test_an_end_that_is_no_longer_offered_is_asked_about_again(asking: Flow, dat
     page = asking.consent(scope="openid")
     bound(asking, 3600)
     again = asking.decide(page, lasts="30_days")
-    assert again.status_code == 200 and "Access ends after 1 hour" in again.text
+    assert again.status_code == 200 and "Access expires after 1 hour" in again.text
     assert database.count("consents") == 0
 
 

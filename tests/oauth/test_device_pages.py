@@ -62,7 +62,7 @@ def test_dv1_the_device_is_shown_before_anything_is_allowed(device: Device) -> N
     linked = device.http.get(f"{device.page_path}?user_code={codes['user_code']}")
     assert "Television" not in linked.text
     page = device.press(linked, "device-find")
-    assert "Television" in page.text and "Is it in front of you?" in page.text
+    assert "Television" in page.text and "Is the device in front of you?" in page.text
     assert 'id="device-address">127.0.0.1<' in page.text and "just now" in page.text
     assert "Not reviewed by Acme" in page.text
     assert device.poll(codes["device_code"]).get_json()["error"] == "authorization_pending"
@@ -89,7 +89,7 @@ def test_a_first_partys_confidential_device_is_confirmed_and_not_asked_about(
     device.sign_in()
     answer = http.post("/oauth/device_authorization", data={"scope": "openid"}, headers=device.client.basic)
     page = device.enter(answer.get_json()["user_code"])
-    assert "Is it in front of you?" in page.text
+    assert "Is the device in front of you?" in page.text
     assert 'id="device-allowed"' in device.press(page, "device-continue").text
 
 
@@ -142,8 +142,8 @@ def test_dv1_five_wrong_codes_are_all_a_session_may_try(device: Device) -> None:
     codes = device.code()
     for left in (4, 3, 2, 1, 0):
         page = device.enter(WRONG)
-        assert page.status_code == 400 and "No device waits under this code" in page.text
-        assert (f"{left} more tries" in page.text) == (left > 1)
+        assert page.status_code == 400 and "No device is waiting with this code" in page.text
+        assert (f"{left} attempts" in page.text) == (left > 1)
     page = device.enter(codes["user_code"])
     assert page.status_code == 429 and int(page.headers["Retry-After"]) > 60
     assert "Television" not in page.text

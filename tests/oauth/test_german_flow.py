@@ -23,7 +23,7 @@ def test_ui_locales_leads_to_the_code_in_german(asking: Flow) -> None:
     path = f"/organizations/{asking.organization.slug}/login"
     fields = {"email": asking.user.email, "request": request_token[1]}
     refused = visitor.post(path, english, password="not it at all", **fields)
-    assert "E-Mail und Passwort passen nicht zusammen." in refused.text and untranslated(refused) == []
+    assert "E-Mail-Adresse oder Passwort ist falsch." in refused.text and untranslated(refused) == []
     signed_in = visitor.post(path, english, password=PASSWORD, **fields)
     assert signed_in.status_code == 303
     consent = visitor.get(signed_in.headers["Location"], headers=english)

@@ -131,7 +131,7 @@ def test_malformed_report_url_is_not_recorded(flow: Flow, make: Factory, url: st
 
 
 def leak_letters(box: Mailbox) -> list[Any]:
-    return [mail for mail in box.mails if "was found where it should not be" in mail["Subject"]]
+    return [mail for mail in box.mails if "was leaked" in mail["Subject"]]
 
 
 def test_owner_and_administrators_are_told_and_get_no_link_of_a_stranger(

@@ -181,7 +181,7 @@ def test_administrators_hear_once_that_it_ends_in_use(
         assert list(rotations.send_expiry_reminders(JANITOR)) == []
     deliver()
     [mail] = [mail for mail in box.mails if "secret" in mail["Subject"]]
-    assert mail["To"] == "admin@acme.example" and "ends while it is in use" in mail["Subject"]
+    assert mail["To"] == "admin@acme.example" and "is about to expire and still in use" in mail["Subject"]
     assert f"/clients/{flow.client.client_id}/credentials" in plain(mail)
     rotating.steer(expires_in_seconds=1200)
     rotating.use(rotating.old)

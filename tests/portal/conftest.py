@@ -1,4 +1,4 @@
-"""A person at the portal: signed in, reads pages, sends their forms."""
+"""A signed-in user who reads pages of the portal and sends their forms."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TAGS = re.compile(r"<[^>]+>")
 
 
 class Person:
-    """One browser with a sign-in; ``text`` is what the page last seen says."""
+    """A browser with a session; ``text`` is the text of the last page."""
 
     def __init__(self, app: Flask, make: Any, user: Any) -> None:
         self.http = app.test_client()
@@ -28,12 +28,12 @@ class Person:
         make.sign_in(user, self.http)
 
     def get(self, path: str) -> TestResponse:
-        """The page; a path below the organization's part of the portal unless it begins with /portal."""
+        """Return a page; the path is below the organization's unless it starts with /portal."""
         self.page = self.http.get(self.address(path))
         return self.page
 
     def send(self, path: str, **fields: Any) -> TestResponse:
-        """The answer to the form that stands at the path, with the fields typed into it."""
+        """Send the form at the path and return the response."""
         if self.page is None or "csrf_token" not in self.page.text:
             self.get(path)
         assert self.page is not None
@@ -44,7 +44,7 @@ class Person:
         return self.page
 
     def follow(self) -> TestResponse:
-        """The page that the last answer leads to."""
+        """Follow the redirect of the last response."""
         assert self.page is not None and self.page.status_code == 303, self.page and self.page.text
         parts = urlsplit(self.page.headers["Location"])
         return self.get(f"{parts.path}?{parts.query}" if parts.query else parts.path)
@@ -58,7 +58,7 @@ class Person:
         return " ".join(html.unescape(_TAGS.sub(" ", self.page.text)).split())
 
     def hidden(self, name: str) -> str:
-        """The value of a hidden field on the page last seen."""
+        """Return the value of a hidden field of the last page."""
         assert self.page is not None
         found = re.search(rf'name="{re.escape(name)}" value="([^"]*)"', self.page.text)
         assert found, self.page.text
@@ -67,13 +67,13 @@ class Person:
 
 @pytest.fixture
 def acme(make: Any) -> Any:
-    """An organization."""
+    """Return an organization."""
     return make.organization("acme", name="Acme")
 
 
 @pytest.fixture
 def person(app: Flask, make: Any) -> Callable[..., Person]:
-    """``person(organization, role)`` is somebody signed in to it, an administrator unless said otherwise."""
+    """Return a function that signs a user in to an organization, by default an administrator."""
 
     def signed_in(organization: Any, role: str | None = "admin", **more: Any) -> Person:
         return Person(app, make, make.user(organization, role=role, **more))
@@ -83,6 +83,6 @@ def person(app: Flask, make: Any) -> Callable[..., Person]:
 
 @pytest.fixture
 def ada(acme: Any, person: Any) -> Person:
-    """An administrator of the organization, at the portal."""
+    """Return an administrator of the organization in the portal."""
     found: Person = person(acme)
     return found

@@ -1,4 +1,4 @@
-"""Administrators by forms: added, invited, removed, and never the last one."""
+"""Adding, inviting and removing administrators; the last one cannot be removed."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from app.operations.directory.users import create_user
 from app.rules.identifiers import public_id
 
 ADMIN = re.compile(r"/administrators/(adm_[a-z0-9]+)/remove")
-INVITATION = re.compile(r"/administrators/invitations/(inv_[a-z0-9]+)/withdraw")
+INVITATION = re.compile(r"/administrators/invitations/(inv_[a-z0-9]+)/revoke")
 
 
-def test_known_person_gets_the_role_at_once(make: Any, acme: Any, ada: Any) -> None:
+def test_existing_user_gets_role_immediately(make: Any, acme: Any, ada: Any) -> None:
     bob = make.user(acme, email="bob@acme.example", name="Bob")
 
     ada.send("/administrators/new", email=bob.email, role="auditor")
     ada.follow()
 
-    assert "The administrator is added" in ada.text
+    assert "Administrator added" in ada.text
     assert "Bob" in ada.text and "Auditor" in ada.text
 
 
-def test_page_of_a_user_leads_to_a_role_for_them(make: Any, acme: Any, ada: Any) -> None:
+def test_user_page_links_to_prefilled_role_form(make: Any, acme: Any, ada: Any) -> None:
     bob = make.user(acme, email="bob+1@acme.example", name="Bob")
 
     shown = ada.get(f"/users/{bob.public_id}").text
@@ -33,7 +33,7 @@ def test_page_of_a_user_leads_to_a_role_for_them(make: Any, acme: Any, ada: Any)
     assert link and 'value="bob+1@acme.example"' in ada.get(link[1]).text
 
 
-def test_unknown_address_is_invited_and_the_link_is_shown_once(ada: Any) -> None:
+def test_unknown_email_is_invited_and_link_is_shown_once(ada: Any) -> None:
     answer = ada.send("/administrators/new", email="new@acme.example", name="New", role="developer")
 
     assert answer.status_code == 200
@@ -43,28 +43,30 @@ def test_unknown_address_is_invited_and_the_link_is_shown_once(ada: Any) -> None
     assert "new@acme.example" in ada.text
 
 
-def test_invitation_is_withdrawn(ada: Any) -> None:
+def test_invitation_is_revoked(ada: Any) -> None:
     ada.send("/administrators/new", email="new@acme.example", role="developer")
     ada.get("/administrators")
     found = INVITATION.search(ada.page.text)
     assert found
 
-    ada.send(f"/administrators/invitations/{found[1]}/withdraw")
+    ada.send(f"/administrators/invitations/{found[1]}/revoke")
     ada.follow()
 
-    assert "The invitation is withdrawn" in ada.text and "new@acme.example" not in ada.text
+    assert "Invitation revoked" in ada.text and "new@acme.example" not in ada.text
 
 
-def test_errors_land_at_their_field(ada: Any) -> None:
-    answer = ada.send("/administrators/new", email="nobody", role="wizard", name="x" * 200)
+def test_invalid_values_show_errors_at_their_fields(ada: Any) -> None:
+    answer = ada.send("/administrators/new", email="nobody", role="wizard")
+    too_long = ada.send("/administrators/new", email="nobody", role="wizard", name="x" * 200)
 
-    assert answer.status_code == 400
-    for name in ("email", "role", "name"):
+    assert answer.status_code == too_long.status_code == 400
+    for name in ("email", "role"):
         assert f'href="#{name}"' in answer.text
+    assert 'href="#name"' in too_long.text
     assert 'value="nobody"' in answer.text
 
 
-def test_removing_says_first_and_then_does(make: Any, acme: Any, ada: Any) -> None:
+def test_removal_requires_confirmation(make: Any, acme: Any, ada: Any) -> None:
     make.user(acme, email="bob@acme.example", name="Bob", role="auditor")
     ada.get("/administrators")
     bob = ADMIN.findall(ada.page.text)[-1]
@@ -74,10 +76,10 @@ def test_removing_says_first_and_then_does(make: Any, acme: Any, ada: Any) -> No
     ada.send(f"/administrators/{bob}/remove")
     ada.follow()
 
-    assert "The administrator is removed" in ada.text and "Bob" not in ada.text
+    assert "Administrator removed" in ada.text and "Bob" not in ada.text
 
 
-def test_last_administrator_stays(ada: Any) -> None:
+def test_last_administrator_cannot_be_removed(ada: Any) -> None:
     ada.get("/administrators")
     (only,) = ADMIN.findall(ada.page.text)
     ada.get(f"/administrators/{only}/remove")
@@ -85,11 +87,13 @@ def test_last_administrator_stays(ada: Any) -> None:
 
     answer = ada.send(f"/administrators/{only}/remove")
 
-    assert answer.status_code == 409 and "This cannot be done" in ada.text
+    assert answer.status_code == 409 and "The administrator wasn’t removed" in ada.text
     assert ada.get("/administrators").status_code == 200
 
 
-def test_removal_counts_at_the_next_click(make: Any, acme: Any, ada: Any, person: Any) -> None:
+def test_removed_administrator_loses_access_on_next_request(
+    make: Any, acme: Any, ada: Any, person: Any
+) -> None:
     bob = person(acme, email="bob@acme.example")
     assert bob.get("/settings").status_code == 200
     ada.get("/administrators")
@@ -98,7 +102,7 @@ def test_removal_counts_at_the_next_click(make: Any, acme: Any, ada: Any, person
     assert bob.get("/settings").status_code == 403
 
 
-def test_auditor_sees_the_list_and_no_buttons(acme: Any, ada: Any, person: Any) -> None:
+def test_auditor_sees_list_without_buttons(acme: Any, ada: Any, person: Any) -> None:
     auditor = person(acme, role="auditor")
 
     auditor.get("/administrators")
@@ -107,9 +111,7 @@ def test_auditor_sees_the_list_and_no_buttons(acme: Any, ada: Any, person: Any) 
     assert "/remove" not in auditor.page.text and "/administrators/new" not in auditor.page.text
 
 
-def test_somebody_whose_address_is_unconfirmed_is_named_by_id(
-    app: Flask, make: Any, acme: Any, ada: Any
-) -> None:
+def test_user_with_unverified_email_is_added_by_id(app: Flask, make: Any, acme: Any, ada: Any) -> None:
     with app.app_context():
         bob = public_id("usr", create_user(acme.id, email="bob@acme.example", name="Bob"))
 

@@ -1,4 +1,4 @@
-"""APIs at the portal: defined, changed and deleted by forms alone, with what stops working."""
+"""Creating, changing and deleting APIs in the portal."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ GOOD: dict[str, Any] = {
     "identifier": "https://orders.example/api",
     "name": "Orders",
     "description": "All about orders.",
-    "scope_name": ["orders:read", "", "orders:write"],
-    "scope_title": ["See your orders", "", ""],
-    "scope_description": ["All of them.", "left out", ""],
+    "scopes-0-name": "orders:read",
+    "scopes-0-title": "See your orders",
+    "scopes-0-description": "All of them.",
+    "scopes-1-name": "",
+    "scopes-1-description": "ignored",
+    "scopes-2-name": "orders:write",
     "access_token_format": "jwt",
     "access_token_ttl_seconds": "300",
 }
@@ -40,12 +43,12 @@ def only(app: Flask, make: Factory, organization: Any) -> resources.ResourceReco
         return found
 
 
-def test_an_api_is_defined_by_a_form(app: Flask, ada: Person, acme: Any, make: Factory) -> None:
+def test_api_is_created_with_scopes_and_metadata(app: Flask, ada: Person, acme: Any, make: Factory) -> None:
     ada.get("/apis")
     assert "No APIs yet" in ada.text
     ada.send("/apis/new", **GOOD)
     ada.follow()
-    assert "Clients may ask for it now" in ada.text
+    assert "API created" in ada.text
     made = only(app, make, acme)
     assert (made.identifier, made.name, made.access_token_format) == (GOOD["identifier"], "Orders", "jwt")
     assert made.access_token_ttl_seconds == 300
@@ -53,7 +56,7 @@ def test_an_api_is_defined_by_a_form(app: Flask, ada: Person, acme: Any, make: F
         ("orders:read", "See your orders", "All of them."),
         ("orders:write", None, None),
     ]
-    # RFC 9728: what the API serves, and the header of its 401.
+    # RFC 9728: the metadata that the API serves, and the header of its 401 response.
     assert "https://orders.example/.well-known/oauth-protected-resource/api" in ada.text
     assert '"authorization_servers": [ "http://localhost/organizations/acme" ]' in ada.text
     assert "WWW-Authenticate: Bearer resource_metadata=" in ada.text
@@ -62,33 +65,32 @@ def test_an_api_is_defined_by_a_form(app: Flask, ada: Person, acme: Any, make: F
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "message"),
     [
         ({"identifier": "orders"}, "absolute URI"),
-        ({"name": ""}, "must not be empty"),
-        ({"access_token_ttl_seconds": "soon"}, "whole number of seconds"),
+        ({"name": ""}, "This field is required."),
+        ({"access_token_ttl_seconds": "soon"}, "Enter a whole number"),
         ({"access_token_ttl_seconds": "5"}, "from 60 to 86400"),
-        ({"scope_name": ["a b", "", ""]}, "Line 1"),
+        ({"scopes-0-name": "a b"}, "Line 1"),
     ],
 )
-def test_what_is_wrong_stands_at_its_field_and_what_was_typed_stays(
-    ada: Person, changes: dict[str, Any], words: str
+def test_invalid_value_shows_error_and_keeps_input(
+    ada: Person, changes: dict[str, Any], message: str
 ) -> None:
     answer = ada.send("/apis/new", **(GOOD | changes))
     assert answer.status_code == 400
-    assert words in ada.text
+    assert message in ada.text
     assert "All about orders." in ada.text
 
 
-def test_a_change_is_live_and_somebody_elses_is_not_lost(
+def test_change_is_saved_and_stale_change_is_rejected(
     app: Flask, ada: Person, acme: Any, make: Factory, defined: resources.ResourceRecord
 ) -> None:
     path = f"/apis/{defined.public_id}"
     fields: dict[str, Any] = {
         "name": "Renamed",
-        "scope_name": ["api:read"],
-        "scope_title": ["See"],
-        "scope_description": [""],
+        "scopes-0-name": "api:read",
+        "scopes-0-title": "See",
     }
     ada.get(path)
     version = ada.hidden("version")
@@ -101,7 +103,7 @@ def test_a_change_is_live_and_somebody_elses_is_not_lost(
     assert stale.status_code == 412
 
 
-def test_what_clients_hold_is_taken_only_by_a_tick(
+def test_scopes_in_use_are_removed_only_after_confirmation(
     app: Flask, ada: Person, acme: Any, make: Factory, defined: resources.ResourceRecord
 ) -> None:
     holder = make.client(acme, name="Shop", scopes=["openid", "api:read", "api:write"])
@@ -109,34 +111,32 @@ def test_what_clients_hold_is_taken_only_by_a_tick(
     fields: dict[str, Any] = {
         "name": "API",
         "is_active": "1",
-        "scope_name": ["api:read"],
-        "scope_title": [""],
-        "scope_description": [""],
+        "scopes-0-name": "api:read",
     }
     answer = ada.send(path, **fields)
     assert answer.status_code == 400
     assert "held by 1 client" in ada.text
-    assert "Take the scopes that are left out" in ada.text
+    assert "Remove the missing scopes" in ada.text
     ada.send(path, confirmed="1", **fields)
     ada.follow()
     with app.app_context():
         assert clients.get_client(make.actor(acme), holder.client_id).scopes == ("openid", "api:read")
     ada.get(f"{path}/delete")
-    assert "1 client loses them" in ada.text
+    assert "1 client will lose access" in ada.text
     assert "Shop" in ada.text
     wrong = ada.send(f"{path}/delete", name="Apy")
     assert wrong.status_code == 400
     ada.send(f"{path}/delete", name="API")
     ada.follow()
-    assert "The API is deleted" in ada.text
+    assert "API deleted" in ada.text
     with app.app_context():
         assert clients.get_client(make.actor(acme), holder.client_id).scopes == ("openid",)
 
 
-def test_who_may_only_look_gets_no_form(acme: Any, person: Any, defined: resources.ResourceRecord) -> None:
+def test_auditor_has_read_only_access(acme: Any, person: Any, defined: resources.ResourceRecord) -> None:
     auditor = person(acme, "auditor")
     auditor.get(f"/apis/{defined.public_id}")
-    assert "You may look at this API, and not change it." in auditor.text
+    assert "You have read-only access to this API." in auditor.text
     assert auditor.get(f"/apis/{defined.public_id}/delete").status_code == 403
     assert auditor.get("/apis/new").status_code == 403
     developer = person(acme, "developer")
@@ -144,7 +144,7 @@ def test_who_may_only_look_gets_no_form(acme: Any, person: Any, defined: resourc
     assert developer.get("/apis/new").status_code == 200
 
 
-def test_a_client_is_let_exchange_tokens_under_advanced(app: Flask, make: Factory, person: Any) -> None:
+def test_administrator_allows_token_exchange(app: Flask, make: Factory, person: Any) -> None:
     exchange = "urn:ietf:params:oauth:grant-type:token-exchange"
     organization = make.organization(settings={"oauth": {"grant_types": ["client_credentials", exchange]}})
     ada = person(organization)
@@ -164,8 +164,8 @@ def test_a_client_is_let_exchange_tokens_under_advanced(app: Flask, make: Factor
     assert found.token_exchange == "delegation"
 
 
-def test_a_developer_lets_no_client_exchange_tokens(app: Flask, make: Factory, person: Any) -> None:
-    """The field is not shown to one, and a handmade form with it is refused by the operation."""
+def test_developer_cannot_allow_token_exchange(app: Flask, make: Factory, person: Any) -> None:
+    """The field is not shown to a developer, and the operation refuses a forged form that contains it."""
     exchange = "urn:ietf:params:oauth:grant-type:token-exchange"
     organization = make.organization(settings={"oauth": {"grant_types": ["client_credentials", exchange]}})
     grace = person(organization, "developer")

@@ -1,4 +1,4 @@
-"""The cards that begin a registration: what is no type of its own has a card too."""
+"""The first page of a registration: APIs and agents have cards of their own."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from app.operations.clients.clients import list_clients
 from app.operations.clients.resources import define_resource
 
 
-def test_who_builds_an_api_is_led_to_define_it(ada: Any) -> None:
+def test_api_card_leads_to_api_form(ada: Any) -> None:
     ada.get("/clients/new")
     assert "API or MCP server" in ada.text and "AI agent or MCP client" in ada.text
     assert ada.get("/clients/new?type=api").headers["Location"].endswith("/apis/new")
 
 
-def test_an_agent_is_a_public_client_of_the_apis_that_were_chosen(
+def test_agent_is_registered_as_public_client_of_chosen_apis(
     ada: Any, acme: Any, app: Any, make: Any
 ) -> None:
     fields = {
@@ -23,14 +23,12 @@ def test_an_agent_is_a_public_client_of_the_apis_that_were_chosen(
         "scopes": [{"name": "notes:read"}],
     }
     ada.get("/clients/new?type=agent")
-    assert "No API is defined yet" in ada.text and "bring an id of their own" in ada.text
+    assert "There are no APIs yet" in ada.text and "client ID metadata document" in ada.text
     with app.app_context():
         define_resource(make.actor(acme), fields)
     ada.get("/clients/new?type=agent")
     ada.send(
-        "/clients/new",
-        type="native",
-        is_agent="y",
+        "/clients/new?type=agent",
         name="Scribe",
         redirect_uris="http://127.0.0.1/callback",
         scopes=["notes:read"],

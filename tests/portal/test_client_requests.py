@@ -1,4 +1,4 @@
-"""Requests for clients in the portal: the queue, the decision, and what is decided about a client."""
+"""Client requests: the queue, the decision, and the approval of a client."""
 
 from __future__ import annotations
 
@@ -37,29 +37,29 @@ def ask(app: Flask, make: Factory, client: Any, user: Any, reason: str = "To pla
         ask_for_client(make.actor(client.organization, "users:read", user=user), view, ("openid",), reason)
 
 
-def standing(app: Flask, make: Factory, client: Any) -> Any:
+def stored(app: Flask, make: Factory, client: Any) -> Any:
     with app.app_context():
         return get_client(make.actor(client.organization), client.client_id)
 
 
-def test_the_queue_is_found_read_and_decided(
+def test_request_is_listed_and_approved(
     app: Flask, make: Factory, acme: Any, client: Any, boss: Person
 ) -> None:
     ask(app, make, client, make.user(acme, email="grace@acme.example"))
     boss.get("")
-    assert "Needs attention 1 request for a client waits" in boss.text
+    assert "Needs attention 1 open client request" in boss.text
     boss.get("/clients")
-    assert "Requests 1 waiting" in boss.text
+    assert "Requests 1 open" in boss.text
     page = boss.get("/client-requests")
     assert "Calendar <Bot>" in boss.text and "grace@acme.example" in boss.text
     assert "To plan <b>harvests</b>" in boss.text and "&lt;b&gt;harvests" in page.text
     path = page.text.split("/approve")[0].rsplit('href="', 1)[1]
     boss.get(f"{path}/approve")
-    assert "Let members use Calendar <Bot>?" in boss.text
+    assert "Approve Calendar <Bot>?" in boss.text
     boss.send(f"{path}/approve", verified="1")
     boss.follow()
-    assert "The client is approved" in boss.text and "No request waits" in boss.text
-    assert (standing(app, make, client).approval, standing(app, make, client).trust) == (
+    assert "Client approved" in boss.text and "No open requests" in boss.text
+    assert (stored(app, make, client).approval, stored(app, make, client).trust) == (
         "allowed",
         "verified",
     )
@@ -69,7 +69,7 @@ def test_the_queue_is_found_read_and_decided(
     assert late.status_code == 409 and "Somebody decided about this request already" in boss.text
 
 
-def test_what_changed_since_the_page_is_looked_at_again(
+def test_approval_of_changed_client_is_rejected(
     app: Flask, make: Factory, acme: Any, client: Any, boss: Person
 ) -> None:
     ask(app, make, client, make.user(acme))
@@ -80,10 +80,10 @@ def test_what_changed_since_the_page_is_looked_at_again(
         update_client(make.actor(acme), client.client_id, {"name": "Payroll"})
     assert boss.send(f"{path}/approve", version=seen[1]).status_code == 409
     assert "Look again" in boss.text and "Payroll" in boss.text
-    assert standing(app, make, client).approval is None
+    assert stored(app, make, client).approval is None
 
 
-def test_a_refusal_keeps_what_was_typed_and_says_what_is_wrong(
+def test_invalid_message_keeps_input_and_valid_one_is_sent(
     app: Flask, make: Factory, acme: Any, client: Any, boss: Person
 ) -> None:
     ask(app, make, client, make.user(acme))
@@ -93,14 +93,12 @@ def test_a_refusal_keeps_what_was_typed_and_says_what_is_wrong(
     assert answer.status_code == 400 and "x" * 301 in answer.text and 'aria-invalid="true"' in answer.text
     boss.send(f"{path}/decline", message="We have another one")
     boss.follow()
-    assert "The request is declined" in boss.text
+    assert "Request declined" in boss.text
     boss.get("/client-requests?status=declined")
     assert "We have another one" in boss.text
 
 
-def test_an_auditor_reads_the_queue_and_decides_nothing(
-    app: Flask, make: Factory, acme: Any, client: Any
-) -> None:
+def test_auditor_can_read_but_not_decide(app: Flask, make: Factory, acme: Any, client: Any) -> None:
     ask(app, make, client, make.user(acme))
     auditor = Person(app, make, make.user(acme, role="auditor"))
     page = auditor.get("/client-requests")
@@ -110,29 +108,31 @@ def test_an_auditor_reads_the_queue_and_decides_nothing(
     assert auditor.get(f"{path}/approve").status_code == 403
 
 
-def test_a_client_is_blocked_on_its_access_tab(app: Flask, make: Factory, client: Any, boss: Person) -> None:
+def test_client_is_blocked_on_access_tab(app: Flask, make: Factory, client: Any, boss: Person) -> None:
     path = f"/clients/{client.client_id}/access"
     page = boss.get(path)
-    assert "Who may allow it" in boss.text
+    assert "Requires administrator approval" in boss.text
     version = page.text.split('name="version" value="')[1].split('"')[0]
     scopes = ["openid", "profile", "email", "offline_access"]
     boss.send(path, version=version, scopes=scopes, approval="blocked")
     boss.follow()
-    assert "Saved. It is live now." in boss.text and "Blocked" in boss.text
-    assert standing(app, make, client).approval == "blocked"
+    assert "Saved. The change is live." in boss.text and "Blocked" in boss.text
+    assert stored(app, make, client).approval == "blocked"
     assert "Blocked" in boss.get("/clients").text
 
 
-def test_what_does_not_fit_is_said_at_its_field(app: Flask, make: Factory, client: Any, boss: Person) -> None:
+def test_pre_approval_of_unreviewed_client_is_rejected(
+    app: Flask, make: Factory, client: Any, boss: Person
+) -> None:
     path = f"/clients/{client.client_id}/access"
     version = boss.get(path).text.split('name="version" value="')[1].split('"')[0]
     sent = {"scopes": ["openid"], "approval": "pre_approved", "approved_scopes": ["openid"]}
     answer = boss.send(path, version=version, **sent)
     assert answer.status_code == 400 and "Mark the client as verified first" in boss.text
-    assert standing(app, make, client).approval is None
+    assert stored(app, make, client).approval is None
 
 
-def test_a_developer_is_told_and_not_asked(app: Flask, make: Factory, acme: Any) -> None:
+def test_developer_sees_approval_without_field(app: Flask, make: Factory, acme: Any) -> None:
     user = make.user(acme, role="developer")
     mine = make.client(acme, by=make.actor(acme, "clients:write", "clients:read", user=user))
     boss = Person(app, make, make.user(acme, role="admin"))
@@ -141,11 +141,11 @@ def test_a_developer_is_told_and_not_asked(app: Flask, make: Factory, acme: Any)
     boss.send(path, version=version, scopes=["openid", "profile"], approval="review")
     developer = Person(app, make, user)
     page = developer.get(path)
-    assert "Who may allow it: Ask an administrator first" in developer.text
+    assert "Approval: Requires administrator approval" in developer.text
     assert 'name="approval"' not in page.text
 
 
-def test_an_api_s_page_tells_of_scopes_without_words(
+def test_api_page_warns_about_scopes_without_title(
     app: Flask, make: Factory, acme: Any, boss: Person
 ) -> None:
     from app.operations.clients.resources import define_resource
@@ -154,13 +154,11 @@ def test_an_api_s_page_tells_of_scopes_without_words(
         fields = {"identifier": "urn:w", "name": "Words", "scopes": [{"name": "w:read"}]}
         api = define_resource(make.actor(acme), fields).public_id
     boss.get(f"/apis/{api}")
-    assert "Some scopes want words for the consent page" in boss.text
+    assert "Some scopes have no title" in boss.text
 
 
-def test_who_decides_sees_where_the_client_sends_people(
-    app: Flask, make: Factory, acme: Any, boss: Person
-) -> None:
-    """CO-1: a name is quickly borrowed, an address is not."""
+def test_decision_page_shows_redirect_hosts(app: Flask, make: Factory, acme: Any, boss: Person) -> None:
+    """CO-1: anyone can copy a name, but not a host."""
     client = make.client(
         acme,
         name="Calendar",
@@ -177,6 +175,6 @@ def test_who_decides_sees_where_the_client_sends_people(
     path = page.text.split("/approve")[0].rsplit('href="', 1)[1]
     for decision in ("approve", "decline"):
         page = boss.get(f"{path}/{decision}")
-        assert "People are sent to calendar.example , evil.example" in boss.text
+        assert "Redirects to calendar.example , evil.example" in boss.text
         assert 'href="https://calendar.example/about" rel="noreferrer noopener"' in page.text
-        assert "By itself" not in boss.text
+        assert "Self-registered" not in boss.text

@@ -1,4 +1,4 @@
-"""The Tokens tab of a client: who allowed it what, and the end of one grant."""
+"""The Tokens tab of a client: its grants and access tokens."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ def orchard(make: Any, acme: Any) -> Any:
 
 @pytest.fixture
 def allowed(make: Any, acme: Any, orchard: Any) -> str:
-    """The id of a grant that Bob gave to the client."""
+    """Return the ID of a grant that Bob gave to the client."""
     with make.app.app_context():
         return granted(orchard, make.user(acme, email="bob@example.com"))
 
 
-def test_a_grant_is_listed_and_revoked(ada: Person, orchard: Any, allowed: str) -> None:
+def test_grant_is_listed_and_revoked(ada: Person, orchard: Any, allowed: str) -> None:
     tab = f"/clients/{orchard.client_id}/tokens"
     ada.get(tab)
     assert "bob@example.com" in ada.text and "openid" in ada.text
     ada.send(f"{tab}/{allowed}/revoke")
     ada.follow()
-    assert "The grant is revoked" in ada.text and "No living grants" in ada.text
+    assert "Grant revoked" in ada.text and "No active grants" in ada.text
     ada.get("/audit?action=grant.revoked")
-    assert "ended a person’s grant to a client" in ada.text
+    assert "revoked a user’s grant to a client" in ada.text
     assert allowed in ada.text and ada.user.email in ada.text
 
 
-def test_a_grant_of_another_client_or_of_none_is_not_found(
+def test_grant_of_another_client_is_not_found(
     ada: Person, make: Any, acme: Any, orchard: Any, allowed: str
 ) -> None:
     other = make.client(acme)
@@ -48,7 +48,7 @@ def test_a_grant_of_another_client_or_of_none_is_not_found(
     assert "bob@example.com" in ada.text
 
 
-def test_an_auditor_sees_the_grants_and_no_button(
+def test_auditor_sees_grants_without_button(
     person: Any, acme: Any, orchard: Any, allowed: str, ada: Person
 ) -> None:
     auditor = person(acme, "auditor")
@@ -60,7 +60,7 @@ def test_an_auditor_sees_the_grants_and_no_button(
     assert "bob@example.com" in ada.text
 
 
-def test_a_developer_sees_those_of_the_own_client(make: Any, person: Any, acme: Any) -> None:
+def test_developer_revokes_grants_of_own_client(make: Any, person: Any, acme: Any) -> None:
     grace = person(acme, "developer")
     with make.app.app_context():
         own = make.client(acme, by=make.actor(acme, user=grace.user))
@@ -68,19 +68,19 @@ def test_a_developer_sees_those_of_the_own_client(make: Any, person: Any, acme: 
     grace.get(f"/clients/{own.client_id}/tokens")
     assert "bob@example.com" in grace.text
     grace.send(f"/clients/{own.client_id}/tokens/{grant}/revoke")
-    assert "No living grants" in (grace.follow() and grace.text)
+    assert "No active grants" in (grace.follow() and grace.text)
 
 
-def test_an_access_token_of_the_client_itself_is_listed_and_ended(
+def test_access_token_without_user_is_listed_and_revoked(
     ada: Person, make: Any, acme: Any, orchard: Any
 ) -> None:
     with make.app.app_context():
         token, of_another = issued(orchard), issued(make.client(acme))
     here = f"/clients/{orchard.client_id}/tokens/access"
     ada.get(here)
-    assert "The client itself" in ada.text
-    assert ada.send(f"{here}/{of_another}/end").status_code == 404
+    assert "None (client credentials)" in ada.text
+    assert ada.send(f"{here}/{of_another}/revoke").status_code == 404
     ada.get(here)
-    ada.send(f"{here}/{token}/end")
+    ada.send(f"{here}/{token}/revoke")
     ada.follow()
-    assert "The access token no longer works" in ada.text and "No living access tokens" in ada.text
+    assert "Access token revoked" in ada.text and "No active access tokens" in ada.text

@@ -1,4 +1,4 @@
-"""Registering, changing and deleting clients by forms."""
+"""Registering, changing and deleting clients in the portal."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ FORM = "application/x-www-form-urlencoded"
 SECRET = re.compile(r"gth_cs_[A-Za-z0-9_-]+")
 
 
-def test_registering_answers_with_the_secret_and_no_address_holds_it(ada: Any) -> None:
+def test_registration_shows_secret_only_once(ada: Any) -> None:
     ada.get("/clients/new?type=web")
 
     answer = ada.send(
-        "/clients/new",
-        type="web",
+        "/clients/new?type=web",
         name="Orchard",
         redirect_uris="https://orchard.example/callback\r\nhttp://localhost:3000/callback\r\n",
         scopes=["openid", "email"],
@@ -37,8 +36,7 @@ def test_registering_answers_with_the_secret_and_no_address_holds_it(ada: Any) -
 def test_public_client_gets_no_secret(ada: Any) -> None:
     ada.get("/clients/new?type=spa")
     answer = ada.send(
-        "/clients/new",
-        type="spa",
+        "/clients/new?type=spa",
         name="Blossom",
         redirect_uris="https://blossom.example/cb",
         scopes=["openid"],
@@ -48,16 +46,16 @@ def test_public_client_gets_no_secret(ada: Any) -> None:
     assert SECRET.search(answer.text) is None
 
 
-def test_machine_form_asks_for_no_redirects(ada: Any) -> None:
+def test_service_form_has_no_redirect_uris(ada: Any) -> None:
     ada.get("/clients/new?type=machine")
     assert 'name="redirect_uris"' not in ada.page.text
     assert 'value="openid"' not in ada.page.text
 
-    ada.send("/clients/new", type="machine", name="Harvester", more_scopes="orders:read")
+    ada.send("/clients/new?type=machine", name="Harvester", more_scopes="orders:read")
 
     assert "Harvester is registered" in ada.text
     assert "orders:read" in ada.text
-    # The command on the page gets a token as it stands.
+    # The command on the page works without changes.
     [command] = re.findall(r"<pre[^>]*>(curl .*?)</pre>", ada.page.text, re.DOTALL)
     secret = SECRET.search(ada.page.text)
     assert secret
@@ -68,13 +66,12 @@ def test_machine_form_asks_for_no_redirects(ada: Any) -> None:
     assert token.get_json()["token_type"] == "Bearer", token.text
 
 
-def test_errors_land_at_their_field_and_what_was_typed_stays(ada: Any, database: Any) -> None:
+def test_invalid_values_show_errors_and_keep_input(ada: Any, database: Any) -> None:
     ada.get("/clients/new?type=web")
 
     answer = ada.send(
-        "/clients/new",
-        type="web",
-        name="",
+        "/clients/new?type=web",
+        name="O\u0000",
         redirect_uris="https://orchard.example/callback\njavascript:alert(1)",
         scopes=["openid"],
     )
@@ -88,15 +85,15 @@ def test_errors_land_at_their_field_and_what_was_typed_stays(ada: Any, database:
     assert database.count("clients") == 0
 
 
-def test_type_that_is_none_leads_to_the_cards(ada: Any) -> None:
+def test_unknown_type_shows_type_cards(ada: Any) -> None:
     ada.get("/clients/new?type=teapot")
 
     assert "What are you building?" in ada.text
 
 
-def test_name_is_text_and_never_markup(ada: Any) -> None:
+def test_name_is_escaped(ada: Any) -> None:
     ada.get("/clients/new?type=machine")
-    ada.send("/clients/new", type="machine", name="<b>Bold</b>")
+    ada.send("/clients/new?type=machine", name="<b>Bold</b>")
 
     assert "<b>Bold</b>" not in ada.page.text
     assert "&lt;b&gt;Bold&lt;/b&gt;" in ada.get("/clients").text
@@ -118,7 +115,7 @@ def test_list_is_searched_filtered_and_paged(make: Any, acme: Any, ada: Any) -> 
     ada.get("/clients?q=worker+07")
     assert "Worker 07" in ada.text and "Worker 08" not in ada.text
     ada.get("/clients?q=nothing+like+it")
-    assert "No client matches" in ada.text
+    assert "No clients found" in ada.text
     assert ada.get("/clients?cursor=made-up").status_code == 200
 
 
@@ -163,7 +160,7 @@ def test_list_is_searched_filtered_and_paged(make: Any, acme: Any, ada: Any) -> 
                 "security_profile": "fapi2",
                 "dpop_bound_access_tokens": "1",
             },
-            '<option value="fapi2" selected>',
+            '<option selected value="fapi2">',
         ),
     ],
 )
@@ -175,11 +172,11 @@ def test_each_tab_saves(make: Any, acme: Any, ada: Any, tab: str, fields: dict[s
     ada.send(path, version=ada.hidden("version"), **fields)
     ada.follow()
 
-    assert "Saved. It is live now." in ada.text
+    assert "Saved. The change is live." in ada.text
     assert shown in ada.page.text
 
 
-def test_tab_saved_as_it_was_says_that_nothing_changed(make: Any, acme: Any, ada: Any) -> None:
+def test_unchanged_tab_changes_nothing(make: Any, acme: Any, ada: Any) -> None:
     client = make.client(acme)
     path = f"/clients/{client.client_id}/redirects"
     ada.get(path)
@@ -187,10 +184,10 @@ def test_tab_saved_as_it_was_says_that_nothing_changed(make: Any, acme: Any, ada
     ada.send(path, version=ada.hidden("version"), redirect_uris="https://orchard.example/callback")
     ada.follow()
 
-    assert "Nothing was different" in ada.text
+    assert "No changes to save" in ada.text
 
 
-def test_refused_change_lands_at_its_field(make: Any, acme: Any, ada: Any) -> None:
+def test_invalid_change_shows_error_at_field(make: Any, acme: Any, ada: Any) -> None:
     client = make.client(acme)
     path = f"/clients/{client.client_id}/redirects"
 
@@ -200,7 +197,7 @@ def test_refused_change_lands_at_its_field(make: Any, acme: Any, ada: Any) -> No
     assert 'href="#redirect_uris"' in answer.text and "ftp://orchard.example/" in answer.text
 
 
-def test_change_of_a_page_gone_stale_is_held_back(make: Any, acme: Any, ada: Any) -> None:
+def test_stale_change_is_rejected(make: Any, acme: Any, ada: Any) -> None:
     client = make.client(acme)
     path = f"/clients/{client.client_id}/details"
     ada.get(path)
@@ -211,11 +208,11 @@ def test_change_of_a_page_gone_stale_is_held_back(make: Any, acme: Any, ada: Any
     answer = ada.send(path, version=version, name="Second", is_active="1", trust="unverified")
 
     assert answer.status_code == 412
-    assert "Somebody changed this client" in ada.text and 'value="Second"' in answer.text
+    assert "Someone changed this client" in ada.text and 'value="Second"' in answer.text
     assert "First" in ada.get(f"/clients/{client.client_id}/credentials").text
 
 
-def test_deleting_wants_the_name_and_then_is_done(make: Any, acme: Any, ada: Any) -> None:
+def test_deletion_requires_name(make: Any, acme: Any, ada: Any) -> None:
     client = make.client(acme)
     path = f"/clients/{client.client_id}/delete"
     ada.get(path)
@@ -225,11 +222,11 @@ def test_deleting_wants_the_name_and_then_is_done(make: Any, acme: Any, ada: Any
     ada.send(path, name="Orchard")
     ada.follow()
 
-    assert "The client is deleted" in ada.text
+    assert "Client deleted" in ada.text
     assert ada.get(f"/clients/{client.client_id}/credentials").status_code == 404
 
 
-def test_deleting_asks_for_a_fresh_sign_in(make: Any, person: Any, database: Any) -> None:
+def test_deletion_requires_fresh_sign_in(make: Any, person: Any, database: Any) -> None:
     acme = make.organization(
         "acme", settings={"authentication": {"sessions": {"reauthentication_seconds": 60}}}
     )
@@ -237,7 +234,7 @@ def test_deleting_asks_for_a_fresh_sign_in(make: Any, person: Any, database: Any
     client = make.client(acme)
     path = f"/clients/{client.client_id}/delete"
     ada.get(f"/clients/{client.client_id}/details")
-    _age_sign_ins(database)
+    _age_sessions(database)
 
     answer = ada.send(path, name="Orchard")
 
@@ -249,11 +246,11 @@ def test_deleting_asks_for_a_fresh_sign_in(make: Any, person: Any, database: Any
     assert database.query("SELECT COUNT(*) FROM clients WHERE deleted_at IS NULL")[0][0] == 1
 
 
-def test_developer_reaches_own_clients_alone(make: Any, acme: Any, ada: Any, person: Any) -> None:
+def test_developer_reaches_only_own_clients(make: Any, acme: Any, ada: Any, person: Any) -> None:
     foreign = make.client(acme, name="Somebody's")
     grace = person(acme, role="developer")
     grace.get("/clients/new?type=machine")
-    grace.send("/clients/new", type="machine", name="Mine")
+    grace.send("/clients/new?type=machine", name="Mine")
     assert "Mine is registered" in grace.text
 
     grace.get("/clients")
@@ -263,13 +260,13 @@ def test_developer_reaches_own_clients_alone(make: Any, acme: Any, ada: Any, per
     assert grace.get(f"/clients/{foreign.client_id}/delete").status_code == 404
 
 
-def test_the_profile_says_what_the_app_must_do_and_where_it_does_not_fit(
+def test_security_profile_explains_requirements_and_rejects_other_clients(
     make: Any, acme: Any, ada: Any
 ) -> None:
     client = make.client(acme)
     path = f"/clients/{client.client_id}/advanced"
     ada.get(path)
-    assert "An app that does not do all of this stops working when you save." in ada.text
+    assert "A client that doesn’t support all of this stops working when you save." in ada.text
     fields = {"grant_types": ["authorization_code"], "token_endpoint_auth_method": "client_secret_basic"}
 
     answer = ada.send(path, version=ada.hidden("version"), security_profile="fapi2", **fields)
@@ -278,7 +275,7 @@ def test_the_profile_says_what_the_app_must_do_and_where_it_does_not_fit(
     assert "requires private_key_jwt" in ada.text
 
 
-def test_client_of_another_organization_does_not_exist(make: Any, ada: Any) -> None:
+def test_client_of_another_organization_is_not_found(make: Any, ada: Any) -> None:
     globex = make.organization("globex")
     foreign = make.client(globex)
 
@@ -295,6 +292,6 @@ def test_client_of_another_organization_does_not_exist(make: Any, ada: Any) -> N
         assert ada.get(f"/clients/{foreign.client_id}{tab}").status_code == 404
 
 
-def _age_sign_ins(database: Any) -> None:
+def _age_sessions(database: Any) -> None:
     before = "2026-01-01 00:00:00"
     database.query(f"UPDATE sessions SET authenticated_at = '{before}'")

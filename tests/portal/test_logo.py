@@ -1,4 +1,4 @@
-"""The logo in the portal: a file of up to 1 MiB, seen as people see it, refused beside the field, removed."""
+"""Uploading and removing the logo of an organization."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def upload(person: Any, content: bytes, name: str = "logo.png") -> int:
 
 
 def noise() -> bytes:
-    """A picture that no compression makes smaller than 64 KiB."""
+    """Return a picture that stays larger than 64 KiB when compressed."""
     from PIL import Image
 
     out = io.BytesIO()
@@ -33,7 +33,7 @@ def noise() -> bytes:
     return out.getvalue()
 
 
-def test_an_image_larger_than_other_forms_is_taken_shown_and_removed(ada: Any, database: Database) -> None:
+def test_large_image_is_uploaded_shown_and_removed(ada: Any, database: Database) -> None:
     content = noise()
     assert len(content) > 256 * 1024
     ada.get("/settings/branding")
@@ -42,7 +42,7 @@ def test_an_image_larger_than_other_forms_is_taken_shown_and_removed(ada: Any, d
     page = ada.follow()
     assert '<img id="brand-logo" src="/logos/organizations/' in page.text and "Saved" in ada.text
     ada.get("/settings/branding")
-    assert "Change the logo" in ada.text
+    assert "Change logo" in ada.text
     ada.get(PAGE)
     assert ada.send(f"{PAGE}/remove").status_code == 303
     assert "brand-logo" not in ada.follow().text
@@ -52,19 +52,19 @@ def test_an_image_larger_than_other_forms_is_taken_shown_and_removed(ada: Any, d
 @pytest.mark.parametrize(
     "content", [SVG, bomb(), b"", picture(kind="GIF")], ids=["svg", "bomb", "empty", "gif"]
 )
-def test_what_is_no_picture_is_said_beside_the_field(ada: Any, database: Database, content: bytes) -> None:
+def test_invalid_image_shows_error_at_field(ada: Any, database: Database, content: bytes) -> None:
     assert upload(ada, content) == 400
-    assert "This image was not taken" in ada.text and "This picture cannot be shown" in ada.text
+    assert "The logo wasn’t changed" in ada.text and "This picture cannot be shown" in ada.text
     assert database.count("organization_logos") == 0
 
 
-def test_no_file_is_said_beside_the_field(ada: Any) -> None:
+def test_missing_file_shows_error_at_field(ada: Any) -> None:
     ada.get(PAGE)
     assert ada.send(PAGE).status_code == 400
     assert "Choose a file." in ada.text
 
 
-def test_a_file_that_is_too_large_is_a_page_and_nothing_else(ada: Any, database: Database) -> None:
+def test_file_over_size_limit_is_rejected(ada: Any, database: Database) -> None:
     ada.get(PAGE)
     large = FileStorage(io.BytesIO(PNG + b"\0" * 2_000_000), "logo.png")
     fields = {"csrf_token": ada.hidden("csrf_token"), "logo": large}
@@ -79,10 +79,10 @@ def test_a_file_that_is_too_large_is_a_page_and_nothing_else(ada: Any, database:
     assert database.count("organization_logos") == 0
 
 
-def test_a_sign_in_that_ends_while_the_picture_comes_in_sets_none(
+def test_session_that_ends_during_upload_sets_no_logo(
     app: Flask, ada: Any, acme: Any, database: Database
 ) -> None:
-    """SS-5: the picture may come for minutes."""
+    """SS-5: an upload can take minutes."""
     ada.get(PAGE)
     fields = {
         "csrf_token": ada.hidden("csrf_token"),
@@ -94,7 +94,7 @@ def test_a_sign_in_that_ends_while_the_picture_comes_in_sets_none(
         with app.app_context():
             assert end_sessions_of_user(acme.id, ada.user.id) == 1
 
-    # The test client would write a boundary of its own.
+    # The test client would otherwise choose another boundary.
     kind = {"CONTENT_TYPE": f"multipart/form-data; boundary={boundary}"}
     answer = ada.http.post(
         ada.address(PAGE),
@@ -105,12 +105,12 @@ def test_a_sign_in_that_ends_while_the_picture_comes_in_sets_none(
     assert database.count("organization_logos") == 0
 
 
-def test_who_may_not_write_settings_sees_the_logo_alone(acme: Any, person: Any, database: Database) -> None:
+def test_auditor_sees_logo_but_cannot_upload(acme: Any, person: Any, database: Database) -> None:
     auditor, member = person(acme, "auditor"), person(acme, None)
     assert auditor.get(PAGE).status_code == 200
     assert 'type="file"' not in auditor.page.text
     assert upload(auditor, PNG) == 403
-    # Their form is read no further than any other.
+    # Their forms have the ordinary size limit.
     assert upload(auditor, noise()) == 413
     assert member.get(PAGE).status_code in (403, 404)
     assert database.count("organization_logos") == 0

@@ -1,4 +1,4 @@
-"""The side navigation marks the entry under which a page stands."""
+"""The side navigation marks the entry of the current page."""
 
 from __future__ import annotations
 
@@ -24,18 +24,16 @@ MARKED = re.compile(r'<li><a href="[^"]*/portal/acme([^"]*)" aria-current="page"
         ("/settings/keys", "/settings"),
     ],
 )
-def test_page_is_marked_under_its_entry(ada: Any, path: str, entry: str) -> None:
+def test_page_marks_its_navigation_entry(ada: Any, path: str, entry: str) -> None:
     ada.get(path)
 
     assert MARKED.findall(ada.page.text) == [entry]
 
 
-def test_who_sees_their_own_alone_is_told_so_where_there_is_nothing(
-    acme: Any, person: Any, make: Any
-) -> None:
+def test_developer_without_clients_sees_empty_state(acme: Any, person: Any, make: Any) -> None:
     make.client(acme)
     grace = person(acme, "developer")
     grace.get("/clients")
-    assert "No clients of yours yet" in grace.text and "Register the first client" in grace.text
+    assert "You have no clients yet" in grace.text and "Register your first client" in grace.text
     grace.get("/apis")
-    assert "No APIs of yours yet" in grace.text
+    assert "You have no APIs yet" in grace.text

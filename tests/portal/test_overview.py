@@ -1,4 +1,4 @@
-"""The first page: a checklist while little stands, then figures."""
+"""The overview: a checklist for a new organization, then figures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def test_new_organization_has_a_checklist(ada: Any) -> None:
     assert "/portal/acme/administrators/new" in ada.page.text
 
 
-def test_checklist_goes_when_all_is_done(make: Any, acme: Any, ada: Any) -> None:
+def test_checklist_disappears_when_done(make: Any, acme: Any, ada: Any) -> None:
     make.user(acme, role="auditor")
     make.bearer(acme, "clients:read")
 
@@ -23,7 +23,7 @@ def test_checklist_goes_when_all_is_done(make: Any, acme: Any, ada: Any) -> None
     assert "Clients 1" in ada.text and "Tokens, last 24 hours 1" in ada.text
 
 
-def test_secret_that_ends_soon_needs_attention(make: Any, acme: Any, ada: Any) -> None:
+def test_expiring_secret_needs_attention(make: Any, acme: Any, ada: Any) -> None:
     client = make.client(acme)
     ada.send(f"/clients/{client.client_id}/credentials/new", name="next", others="retire")
 
@@ -32,7 +32,7 @@ def test_secret_that_ends_soon_needs_attention(make: Any, acme: Any, ada: Any) -
     assert "Needs attention" in ada.text and "Orchard" in ada.text
 
 
-def test_audit_log_is_shown_to_who_may_read_it(acme: Any, ada: Any, person: Any) -> None:
-    assert "What happened" in ada.get("").text
+def test_recent_activity_requires_audit_permission(acme: Any, ada: Any, person: Any) -> None:
+    assert "Recent activity" in ada.get("").text
 
-    assert "What happened" not in person(acme, role="developer").get("").text
+    assert "Recent activity" not in person(acme, role="developer").get("").text

@@ -1,4 +1,4 @@
-"""Initial access tokens in the portal, and how clients that registered themselves are marked there."""
+"""Initial access tokens in the portal, and the marks of self-registered clients."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def press(http: FlaskClient, path: str, element: str, **typed: str) -> Any:
     return http.post(form.action, data=dict(form.values) | typed)
 
 
-def test_a_token_is_made_shown_once_and_revoked(app: Flask, http: FlaskClient, make: Factory) -> None:
+def test_token_is_created_shown_once_and_revoked(app: Flask, http: FlaskClient, make: Factory) -> None:
     organization = make.organization(settings=SETTINGS)
     make.sign_in(make.user(organization, role="admin"), http)
     here = f"/portal/{organization.slug}/registration-tokens"
@@ -48,18 +48,20 @@ def test_a_token_is_made_shown_once_and_revoked(app: Flask, http: FlaskClient, m
     assert "Laboratory" not in http.get(here).text
 
 
-def test_wrong_terms_land_at_their_fields(http: FlaskClient, make: Factory) -> None:
+def test_invalid_values_show_errors_at_their_fields(http: FlaskClient, make: Factory) -> None:
     organization = make.organization(settings=SETTINGS)
     make.sign_in(make.user(organization, role="admin"), http)
     here = f"/portal/{organization.slug}/registration-tokens"
     answer = press(http, here, "max_uses", name="", days="9999", max_uses="none")
     assert answer.status_code == 400
-    for words in ("Enter a name that says who the token is for.", "from 1 to 365", "must be a whole number"):
-        assert words in answer.text
+    for message in ("This field is required.", "Enter a whole number"):
+        assert message in answer.text
+    answer = press(http, here, "max_uses", name="Laboratory", days="9999", max_uses="1")
+    assert answer.status_code == 400 and "from 1 to 365" in answer.text
 
 
-def test_an_auditor_reads_and_makes_none(http: FlaskClient, make: Factory) -> None:
+def test_auditor_cannot_create_token(http: FlaskClient, make: Factory) -> None:
     organization = make.organization(settings=SETTINGS)
     make.sign_in(make.user(organization, role="auditor"), http)
     page = http.get(f"/portal/{organization.slug}/registration-tokens")
-    assert page.status_code == 200 and "Make a token" not in page.text
+    assert page.status_code == 200 and "Create a token" not in page.text

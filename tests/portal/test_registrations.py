@@ -1,4 +1,4 @@
-"""Accounts that wait, in the portal: let in or refused by who may."""
+"""Approving and rejecting registrations in the portal."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ def waiting(app: Flask, acme: Any) -> str:
         return registered(acme, "new@example.com")
 
 
-def test_who_waits_is_let_in(ada: Any, acme: Any, app: Flask, waiting: str) -> None:
+def test_registration_is_approved(ada: Any, acme: Any, app: Flask, waiting: str) -> None:
     ada.get("/users")
-    assert "1 account waits" in ada.text
+    assert "1 registration" in ada.text
     ada.get("/registrations")
-    assert "new@example.com" in ada.text and "No mail server is set up" in ada.text
-    ada.send(f"/registrations/{waiting}/admit")
+    assert "new@example.com" in ada.text and "No mail server is configured" in ada.text
+    ada.send(f"/registrations/{waiting}/approve")
     with app.app_context():
         user = find_user_by_email(acme.id, "new@example.com")
     assert user is not None and not user.email_verified
     ada.get("/registrations")
-    assert "Nobody waits" in ada.text
+    assert "No open registrations" in ada.text
 
 
-def test_who_waits_is_refused(ada: Any, database: Database, waiting: str) -> None:
+def test_registration_is_rejected(ada: Any, database: Database, waiting: str) -> None:
     ada.get("/registrations")
-    ada.send(f"/registrations/{waiting}/refuse")
+    ada.send(f"/registrations/{waiting}/reject")
     assert database.count("registrations") == 0
     ada.get("/users")
-    assert "waits" not in ada.text
+    assert "waiting for" not in ada.text
 
 
-def test_an_address_that_has_an_account_by_now_is_told(ada: Any, acme: Any, make: Any, waiting: str) -> None:
+def test_registration_with_existing_email_shows_error(ada: Any, acme: Any, make: Any, waiting: str) -> None:
     make.user(acme, email="new@example.com")
     ada.get("/registrations")
-    assert ada.send(f"/registrations/{waiting}/admit").status_code == 409
+    assert ada.send(f"/registrations/{waiting}/approve").status_code == 409

@@ -1,4 +1,4 @@
-"""Scopes at the portal: those that belong to no API get their words by a form alone."""
+"""Titles and descriptions of scopes in the portal."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ NAMES = ("reports:read", "https://api.example/files.read")
 
 
 @pytest.fixture
-def unworded(app: Flask, acme: Any, make: Factory) -> None:
+def untitled(app: Flask, acme: Any, make: Factory) -> None:
     with app.app_context():
         scopes.add_scopes(make.actor(acme), NAMES)
 
 
-@pytest.mark.usefixtures("unworded")
+@pytest.mark.usefixtures("untitled")
 @pytest.mark.parametrize("name", NAMES)
-def test_a_scope_of_no_api_gets_words_and_loses_them_again(
+def test_scope_texts_are_saved_and_removed(
     app: Flask, ada: Person, acme: Any, make: Factory, name: str
 ) -> None:
     ada.get("/scopes")
-    assert "Wants words" in ada.text
+    assert "No title" in ada.text
     path = f"/scopes/{name}"
     ada.get(path)
     ada.send(path, version=ada.hidden("version"), title="Read your reports", description="All of them.")
@@ -38,22 +38,20 @@ def test_a_scope_of_no_api_gets_words_and_loses_them_again(
         assert scopes.get_scope(make.actor(acme), name).title is None
 
 
-@pytest.mark.usefixtures("unworded")
-def test_what_is_wrong_or_late_stands_on_the_form(ada: Person) -> None:
+@pytest.mark.usefixtures("untitled")
+def test_invalid_or_stale_change_shows_error(ada: Person) -> None:
     path = "/scopes/reports:read"
     ada.get(path)
     first = ada.hidden("version")
     assert ada.send(path, version=first, title="x" * 201).status_code == 400
     ada.send(path, version=first, title="See")
     assert ada.send(path, version=first, title="Look at").status_code == 412
-    assert "Somebody changed these words" in ada.text
+    assert "Someone changed this scope" in ada.text
     assert ada.get("/scopes/never:was").status_code == 404
 
 
-@pytest.mark.usefixtures("unworded")
-def test_the_words_of_an_apis_scope_are_on_the_page_of_the_api(
-    app: Flask, ada: Person, acme: Any, make: Factory
-) -> None:
+@pytest.mark.usefixtures("untitled")
+def test_scope_of_api_is_edited_on_api_page(app: Flask, ada: Person, acme: Any, make: Factory) -> None:
     with app.app_context():
         fields = {"identifier": "urn:api", "name": "Orders", "scopes": [{"name": "api:read"}]}
         api = resources.define_resource(make.actor(acme), fields)
@@ -64,11 +62,11 @@ def test_the_words_of_an_apis_scope_are_on_the_page_of_the_api(
     assert "belongs to a resource" in ada.text
 
 
-@pytest.mark.usefixtures("unworded")
-def test_forms_about_a_client_lead_to_the_scopes_that_want_words(ada: Person, person: Any, acme: Any) -> None:
+@pytest.mark.usefixtures("untitled")
+def test_client_form_links_to_scopes_without_title(ada: Person, person: Any, acme: Any) -> None:
     page = ada.get("/clients/new?type=web")
     assert 'href="/portal/acme/scopes/reports%3Aread"' in page.text
-    # Whoever cannot write them is not sent there.
+    # A developer cannot edit scopes, so the page does not link to them.
     grace = person(acme, "developer")
     assert "/scopes/reports" not in grace.get("/clients/new?type=web").text
     assert grace.get("/scopes/reports:read").status_code == 200

@@ -1,4 +1,4 @@
-"""Settings by forms: every field from the table, saved, tried out, reset, and never over somebody else's."""
+"""Settings forms: saving, previewing, resetting and resolving conflicts."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from app.portal.setting_topics import TOPICS
+from app.portal.setting_texts import TOPICS
 from app.rules.organizations import settings as rules
 from app.rules.organizations.settings_table import SETTINGS, Boolean, Choice, Number, StringList
 
-# A picture has a page of its own.
+# The logo has its own page.
 API_ALONE = ("branding.logo",)
 
 
-def test_every_setting_has_one_page_or_a_reason() -> None:
+def test_every_setting_is_on_one_page() -> None:
     listed = [path for topic in TOPICS.values() for path in topic.paths]
     missing = [path for path in SETTINGS if path not in listed and not path.startswith(API_ALONE)]
 
@@ -25,7 +25,7 @@ def test_every_setting_has_one_page_or_a_reason() -> None:
 
 
 def _typed(topic: str, values: dict[str, Any]) -> dict[str, Any]:
-    """The fields of the topic's form as a browser would send them."""
+    """Return the fields of the topic's form as a browser sends them."""
     fields: dict[str, Any] = {}
     for path in TOPICS[topic].paths:
         value, kind = values[path], SETTINGS[path].kind
@@ -42,7 +42,7 @@ def _typed(topic: str, values: dict[str, Any]) -> dict[str, Any]:
 
 def _send(person: Any, topic: str, values: dict[str, Any], **more: str) -> Any:
     path = f"/settings/{topic}"
-    state = {"version": person.hidden("version"), "base": person.hidden("base"), "act": "save"}
+    state = {"version": person.hidden("version"), "base": person.hidden("base"), "save": "1"}
     return person.send(path, **(_typed(topic, values) | state | more))
 
 
@@ -56,45 +56,45 @@ def _overrides(database: Any) -> Any:
     return json.loads(row[0])
 
 
-def test_word_in_place_of_a_number_is_told_in_plain_words(ada: Any) -> None:
+def test_text_in_number_field_shows_plain_error(ada: Any) -> None:
     ada.get("/settings/sign-in")
 
     _send(ada, "sign-in", _stored("sign-in") | {"authentication.password.min_length": "many"})
 
-    assert "Type a whole number" in ada.text and "integer" not in ada.text
+    assert "Enter a whole number" in ada.text and "integer" not in ada.text
 
 
-def test_a_page_with_times_says_what_a_shorter_one_does(ada: Any) -> None:
-    said = "A shorter time counts for what stands already"
+def test_page_with_durations_explains_shorter_ones(ada: Any) -> None:
+    said = "A shorter time also applies to existing sessions"
     for topic, found in TOPICS.items():
         has_times = any(path.endswith("_seconds") for path in found.paths)
         assert (said in ada.get(f"/settings/{topic}").text) is has_times, topic
 
 
 @pytest.mark.parametrize("topic", list(TOPICS))
-def test_form_sent_as_it_came_changes_nothing(ada: Any, database: Any, topic: str) -> None:
+def test_unchanged_form_changes_nothing(ada: Any, database: Any, topic: str) -> None:
     ada.get(f"/settings/{topic}")
 
     _send(ada, topic, _stored(topic))
     ada.follow()
 
-    assert "Nothing was different" in ada.text
+    assert "No changes to save" in ada.text
     assert _overrides(database) == {}
 
 
-def test_saved_field_is_live_and_shown_as_set_here(ada: Any, database: Any) -> None:
+def test_saved_setting_can_be_reset(ada: Any, database: Any) -> None:
     ada.get("/settings/sessions")
     idle = "authentication.sessions.idle_timeout_seconds"
 
     _send(ada, "sessions", _stored("sessions"), **{idle: "12", f"{idle}.unit": "3600"})
     ada.follow()
 
-    assert "Saved. It is live now." in ada.text
+    assert "Saved. The change is live." in ada.text
     assert _overrides(database) == {"authentication": {"sessions": {"idle_timeout_seconds": 43200}}}
     assert f'name="reset" value="{idle}"' in ada.page.text
 
 
-def test_flags_choices_and_lists_are_saved(ada: Any, database: Any) -> None:
+def test_switches_choices_and_lists_are_saved(ada: Any, database: Any) -> None:
     ada.get("/settings/clients")
 
     values = _stored("clients") | {
@@ -115,7 +115,7 @@ def test_flags_choices_and_lists_are_saved(ada: Any, database: Any) -> None:
     assert stored["user_permissions"] == {"members_can_register_clients": True}
 
 
-def test_reset_returns_one_field_to_its_default(make: Any, person: Any, database: Any) -> None:
+def test_reset_restores_one_default(make: Any, person: Any, database: Any) -> None:
     own = {"branding": {"theme": "dark", "login_message": "Hello"}}
     ada = person(make.organization("acme", name="Acme", settings=own))
     ada.get("/settings/branding")
@@ -123,7 +123,7 @@ def test_reset_returns_one_field_to_its_default(make: Any, person: Any, database
     ada.send("/settings/branding", reset="branding.theme")
     ada.follow()
 
-    assert "Back to the default" in ada.text
+    assert "Reset to the default" in ada.text
     assert _overrides(database) == {"branding": {"login_message": "Hello"}}
 
 
@@ -139,7 +139,7 @@ def test_reset_returns_one_field_to_its_default(make: Any, person: Any, database
         ("tokens", "oauth.access_token.format", "paper"),
     ],
 )
-def test_wrong_value_lands_at_its_field_and_stays_typed(
+def test_invalid_value_shows_error_and_keeps_input(
     ada: Any, database: Any, topic: str, path: str, wrong: str
 ) -> None:
     ada.get(f"/settings/{topic}")
@@ -153,13 +153,11 @@ def test_wrong_value_lands_at_its_field_and_stays_typed(
     assert _overrides(database) == {}
 
 
-def test_preview_says_what_would_happen_and_changes_nothing(
-    make: Any, acme: Any, ada: Any, database: Any
-) -> None:
+def test_preview_shows_impact_and_changes_nothing(make: Any, acme: Any, ada: Any, database: Any) -> None:
     ada.get("/settings/sessions")
     idle = "authentication.sessions.idle_timeout_seconds"
 
-    answer = _send(ada, "sessions", _stored("sessions"), act="preview", **{idle: "600"})
+    answer = _send(ada, "sessions", _stored("sessions"), preview="1", save="", **{idle: "600"})
 
     assert answer.status_code == 200
     assert "If you save" in ada.text and "1 setting would change" in ada.text
@@ -167,12 +165,12 @@ def test_preview_says_what_would_happen_and_changes_nothing(
     assert ada.hidden("version") == "1"
 
 
-def test_two_who_save_are_shown_to_each_other(
+def test_concurrent_changes_are_merged_on_conflict_page(
     make: Any, acme: Any, ada: Any, person: Any, database: Any
 ) -> None:
     grace = person(acme)
-    for somebody in (ada, grace):
-        somebody.get("/settings/sessions")
+    for user in (ada, grace):
+        user.get("/settings/sessions")
     idle = "authentication.sessions.idle_timeout_seconds"
     fresh = "authentication.sessions.reauthentication_seconds"
     _send(grace, "sessions", _stored("sessions"), **{idle: "3600"})
@@ -180,13 +178,12 @@ def test_two_who_save_are_shown_to_each_other(
     answer = _send(ada, "sessions", _stored("sessions"), **{idle: "7200", fresh: "300"})
 
     assert answer.status_code == 409
-    assert f"{grace.user.email} saved" in ada.text
+    assert f"{grace.user.email} saved these settings" in ada.text
     assert "1 hour" in ada.text and "2 hours" in ada.text and "5 minutes" in ada.text
     state = {name: ada.hidden(name) for name in ("version", "base", "mine")}
     ada.send(
         "/settings/sessions",
         merge="1",
-        act="save",
         **state,
         **{f"keep.{idle}": "theirs", f"keep.{fresh}": "mine"},
     )
@@ -196,7 +193,7 @@ def test_two_who_save_are_shown_to_each_other(
     assert sessions == {"idle_timeout_seconds": 3600, "reauthentication_seconds": 300}
 
 
-def test_page_that_is_none_is_not_found(ada: Any) -> None:
+def test_unknown_topic_is_not_found(ada: Any) -> None:
     assert ada.get("/settings/teapot").status_code == 404
 
 
@@ -210,7 +207,7 @@ def test_organization_is_renamed(ada: Any) -> None:
     assert "Acme Two" in ada.text
 
 
-def test_deleting_the_organization_wants_its_id(ada: Any) -> None:
+def test_organization_deletion_requires_id(ada: Any) -> None:
     assert ada.send("/settings/delete", slug="other").status_code == 400
 
     answer = ada.send("/settings/delete", slug="acme")
@@ -219,7 +216,7 @@ def test_deleting_the_organization_wants_its_id(ada: Any) -> None:
     assert ada.get("").status_code == 404
 
 
-def test_built_in_role_is_narrowed_and_reset(ada: Any, database: Any) -> None:
+def test_built_in_role_is_changed_and_reset(ada: Any, database: Any) -> None:
     kept = ["clients:read:own", "organization:read"]
     ada.get("/settings/permissions/developer")
 
@@ -235,12 +232,12 @@ def test_built_in_role_is_narrowed_and_reset(ada: Any, database: Any) -> None:
     assert "Saved" in ada.text
     role = _overrides(database)["user_permissions"]["roles"]["developer"]
     assert sorted(role["permissions"]) == kept
-    ada.send("/settings/permissions/developer", act="remove")
+    ada.send("/settings/permissions/developer", remove="1")
     assert ada.page.status_code == 303
     assert _overrides(database) == {}
 
 
-def test_own_role_is_added_and_removed(ada: Any, database: Any) -> None:
+def test_custom_role_is_added_and_removed(ada: Any, database: Any) -> None:
     ada.get("/settings/permissions/new")
     answer = ada.send(
         "/settings/permissions/new", key="Support Team", name="Support", permissions=["users:read"]
@@ -261,7 +258,7 @@ def test_own_role_is_added_and_removed(ada: Any, database: Any) -> None:
 
     ada.get("/settings/permissions/support")
     assert "invoices:approve" in ada.page.text
-    ada.send("/settings/permissions/support", act="remove")
+    ada.send("/settings/permissions/support", remove="1")
     ada.follow()
     assert "Support" not in ada.text
 

@@ -1,4 +1,4 @@
-"""The set-up page: opened by the link from the terminal, used once, 404 afterwards."""
+"""First-run setup: the form, its errors, and 404 once setup is complete."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ def form(http: FlaskClient, link: str, **changes: str) -> Any:
     return http.post("/setup", data=fields | changes, headers={"Origin": "http://localhost"})
 
 
-def test_the_link_opens_the_form(http: FlaskClient, token: str) -> None:
+def test_valid_link_shows_form(http: FlaskClient, token: str) -> None:
     page = http.get(f"/setup?token={token}")
     assert page.status_code == 200
     assert 'name="organization_name"' in page.text
-    assert "checks" in page.text, "what the doctor found"
+    assert "checks" in page.text
     assert page.headers["Cache-Control"] == "no-store"
 
 
-def test_without_the_token_nothing_about_the_installation_is_told(http: FlaskClient, token: str) -> None:
+def test_invalid_token_reveals_nothing(http: FlaskClient, token: str) -> None:
     for query in ("", "?token=gth_su_00000000wrong"):
         page = http.get(f"/setup{query}")
         assert page.status_code == 200
@@ -52,7 +52,7 @@ def test_without_the_token_nothing_about_the_installation_is_told(http: FlaskCli
         assert "csrf_token" not in page.text
 
 
-def test_the_form_sets_up_and_shows_the_secret_once(app: Flask, http: FlaskClient, token: str) -> None:
+def test_setup_completes_and_shows_secret_once(app: Flask, http: FlaskClient, token: str) -> None:
     answer = form(http, token)
     assert answer.status_code == 200
     assert answer.headers["Cache-Control"] == "no-store"
@@ -69,22 +69,22 @@ def test_the_form_sets_up_and_shows_the_secret_once(app: Flask, http: FlaskClien
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "message"),
     [
-        ({"email": "nobody"}, "not an e-mail address"),
+        ({"email": "nobody"}, "address"),
         ({"password": "short", "password_again": "short"}, "at least 12"),
-        ({"password_again": "another"}, "two passwords differ"),
-        ({"organization_name": ""}, "must not be empty"),
+        ({"password_again": "another"}, "passwords don’t match"),
+        ({"organization_name": ""}, "This field is required."),
         ({"organization_id": "root"}, "reserved"),
-        ({"token": "gth_su_wrong"}, "This link has ended"),
+        ({"token": "gth_su_wrong"}, "This link is no longer valid"),
     ],
 )
-def test_what_is_wrong_is_said_at_its_field_and_what_was_typed_stays(
-    app: Flask, http: FlaskClient, token: str, changes: dict[str, str], words: str
+def test_invalid_value_shows_error_and_keeps_input(
+    app: Flask, http: FlaskClient, token: str, changes: dict[str, str], message: str
 ) -> None:
     answer = form(http, token, **changes)
     assert answer.status_code == 400
-    assert words.lower() in answer.text.lower()
+    assert message.lower() in answer.text.lower()
     assert PASSWORD not in answer.text
     if "token" not in changes:
         assert f'value="{(GOOD | changes)["name"]}"' in answer.text
@@ -92,14 +92,14 @@ def test_what_is_wrong_is_said_at_its_field_and_what_was_typed_stays(
         assert not is_set_up()
 
 
-def test_another_sites_form_is_refused(app: Flask, http: FlaskClient, token: str) -> None:
+def test_cross_site_form_is_refused(app: Flask, http: FlaskClient, token: str) -> None:
     answer = http.post("/setup", data=GOOD | {"token": token}, headers={"Origin": "https://evil.example"})
     assert answer.status_code in {400, 403}
     with app.app_context():
         assert not is_set_up()
 
 
-def test_after_set_up_the_page_is_not_there(http: FlaskClient, make: Factory) -> None:
+def test_page_is_not_found_after_setup(http: FlaskClient, make: Factory) -> None:
     make.setup()
     answer = http.get("/setup")
     assert answer.status_code == 404

@@ -1,4 +1,4 @@
-"""Signing keys at the portal: what people see of a rotation, and what an emergency asks first."""
+"""Signing keys in the portal: rotation and emergency replacement."""
 
 from __future__ import annotations
 
@@ -15,52 +15,52 @@ from tests.portal.conftest import Person
 
 @pytest.fixture
 def kid(app: Flask, acme: Any) -> str:
-    """The key that signs."""
+    """Return the ID of the active key."""
     with app.app_context():
         return get_active_key(acme, "EdDSA").kid
 
 
-def standing(app: Flask, acme: Any) -> set[str]:
+def published(app: Flask, acme: Any) -> set[str]:
     with app.app_context():
         return {key["kid"] for key in list_public_keys(acme.id)}
 
 
-def test_without_keys_it_says_when_the_first_is_made(ada: Person) -> None:
+def test_page_without_keys_explains_when_first_is_created(ada: Person) -> None:
     ada.get("/settings/keys")
-    assert "There is none yet" in ada.text
+    assert "No keys yet" in ada.text
     assert "Rotate RS256" in ada.text and "leaked" not in ada.text
 
 
-def test_the_page_says_what_comes_next(ada: Person, kid: str) -> None:
+def test_page_shows_next_change(ada: Person, kid: str) -> None:
     ada.get("/settings")
     assert "Signing keys" in ada.text
     ada.get("/settings/keys")
-    assert f"EdDSA {kid[:12]}… Signs" in ada.text
-    assert "It is succeeded" in ada.text
+    assert f"EdDSA {kid[:12]}… Active" in ada.text
+    assert "Rotates" in ada.text
 
 
-def test_a_click_publishes_the_next_key(app: Flask, acme: Any, ada: Person, kid: str) -> None:
+def test_rotation_publishes_next_key(app: Flask, acme: Any, ada: Person, kid: str) -> None:
     """KY-1."""
     ada.get("/settings/keys")
     ada.send("/settings/keys/rotate", algorithm="EdDSA")
     ada.follow()
-    assert "The next key is published" in ada.text
-    assert "It signs in 24 hours" in ada.text
-    assert len(standing(app, acme)) == 2 and kid in standing(app, acme)
+    assert "New key published" in ada.text
+    assert "Starts signing in 24 hours" in ada.text
+    assert len(published(app, acme)) == 2 and kid in published(app, acme)
 
 
-def test_an_emergency_says_what_it_costs_and_then_acts(app: Flask, acme: Any, ada: Person, kid: str) -> None:
-    """KY-5: one click from a page that says what will stop working."""
+def test_emergency_replacement_requires_confirmation(app: Flask, acme: Any, ada: Person, kid: str) -> None:
+    """KY-5: the page first shows what will stop working."""
     ada.get("/settings/keys/EdDSA/replace")
     assert "What will stop working" in ada.text and kid[:12] in ada.text
-    assert standing(app, acme) == {kid}
+    assert published(app, acme) == {kid}
     ada.send("/settings/keys/EdDSA/replace")
     ada.follow()
-    assert "A fresh key signs from now on" in ada.text
-    assert len(standing(app, acme)) == 1 and kid not in standing(app, acme)
+    assert "Keys replaced" in ada.text
+    assert len(published(app, acme)) == 1 and kid not in published(app, acme)
 
 
-def test_an_emergency_asks_for_a_fresh_sign_in(
+def test_emergency_replacement_requires_fresh_sign_in(
     app: Flask, acme: Any, ada: Person, kid: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """PO-4."""
@@ -70,15 +70,15 @@ def test_an_emergency_asks_for_a_fresh_sign_in(
     assert "reauthenticate=1" in ada.get("/settings/keys/EdDSA/replace").headers["Location"]
     ada.get("/settings/keys")
     assert "reauthenticate=1" in ada.send("/settings/keys/EdDSA/replace").headers["Location"]
-    assert standing(app, acme) == {kid}
+    assert published(app, acme) == {kid}
 
 
 @pytest.mark.parametrize("algorithm", ["HS256", "ES256", "nonsense"])
-def test_there_is_no_page_for_keys_that_are_not_there(ada: Person, kid: str, algorithm: str) -> None:
+def test_replacement_of_missing_keys_is_not_found(ada: Person, kid: str, algorithm: str) -> None:
     assert ada.get(f"/settings/keys/{algorithm}/replace").status_code == 404
 
 
-def test_who_only_reads_sees_no_button(app: Flask, acme: Any, person: Any, kid: str) -> None:
+def test_auditor_sees_keys_without_buttons(app: Flask, acme: Any, person: Any, kid: str) -> None:
     auditor = person(acme, "auditor")
     auditor.get("/settings/keys")
     assert kid[:12] in auditor.text

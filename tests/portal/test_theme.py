@@ -1,4 +1,4 @@
-"""An organization's colour reaches its pages as a style sheet of ours."""
+"""The style sheet of an organization's accent color."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 
-def test_own_colour_is_on_the_sign_in_page_and_may_be_kept(make: Any, http: Any) -> None:
+def test_accent_color_is_used_and_cacheable(make: Any, http: Any) -> None:
     make.organization("acme", settings={"branding": {"accent_color": "#B00020", "theme": "dark"}})
 
     page = http.get("/organizations/acme/login")
@@ -19,10 +19,10 @@ def test_own_colour_is_on_the_sign_in_page_and_may_be_kept(make: Any, http: Any)
     assert "Set-Cookie" not in sheet.headers
 
 
-def test_default_colour_needs_no_sheet(http: Any, acme: Any) -> None:
+def test_default_color_needs_no_style_sheet(http: Any, acme: Any) -> None:
     assert "/portal/theme/" not in http.get("/organizations/acme/login").text
 
 
 @pytest.mark.parametrize("digits", ["fff", "GGGGGG", "b00020;}", "B00020"])
-def test_what_is_no_colour_is_not_found(http: Any, digits: str) -> None:
+def test_invalid_color_is_not_found(http: Any, digits: str) -> None:
     assert http.get(f"/portal/theme/{digits}.css").status_code == 404

@@ -1,4 +1,4 @@
-"""A client that others vouched for, edited by its developer: what is refused stays typed, with the reason beside it."""
+"""A reviewed client edited by its developer: refused changes keep the input and show the reason."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from app.operations.clients import clients
 
 @pytest.fixture
 def grace(person: Any, acme: Any) -> Any:
-    """A developer."""
+    """Return a developer in the portal."""
     return person(acme, "developer")
 
 
 @pytest.fixture
-def vouched(app: Flask, make: Any, acme: Any, grace: Any) -> Any:
-    """Her client, which an administrator has reviewed since."""
+def reviewed(app: Flask, make: Any, acme: Any, grace: Any) -> Any:
+    """Return her client, reviewed by an administrator."""
     with app.app_context():
         actor = make.actor(
             acme, "clients:read:own", "clients:write:own", "credentials:read:own", user=grace.user
@@ -30,12 +30,12 @@ def vouched(app: Flask, make: Any, acme: Any, grace: Any) -> Any:
     return made.client
 
 
-def test_a_refused_change_of_a_trusted_client_is_a_form_again(
-    app: Flask, acme: Any, make: Any, grace: Any, vouched: Any
+def test_refused_change_shows_form_with_input(
+    app: Flask, acme: Any, make: Any, grace: Any, reviewed: Any
 ) -> None:
-    grace.get(f"/clients/{vouched.client_id}/details")
+    grace.get(f"/clients/{reviewed.client_id}/details")
     answer = grace.send(
-        f"/clients/{vouched.client_id}/details",
+        f"/clients/{reviewed.client_id}/details",
         name="Orchard, renamed",
         description="Ours",
         is_active="1",
@@ -43,16 +43,16 @@ def test_a_refused_change_of_a_trusted_client_is_a_form_again(
     )
     assert answer.status_code == 403
     assert "Name : This needs the permission clients:trust." in grace.text
-    assert 'value="Orchard, renamed"' in answer.text, "what was typed stays"
-    assert "You may not do this" not in grace.text
+    assert 'value="Orchard, renamed"' in answer.text
+    assert "You don’t have access" not in grace.text
     with app.app_context():
-        assert clients.get_client(make.actor(acme), vouched.client_id).name == "Orchard"
+        assert clients.get_client(make.actor(acme), reviewed.client_id).name == "Orchard"
 
 
-def test_what_trust_is_not_about_is_saved(grace: Any, vouched: Any) -> None:
-    grace.get(f"/clients/{vouched.client_id}/details")
+def test_change_unrelated_to_trust_is_saved(grace: Any, reviewed: Any) -> None:
+    grace.get(f"/clients/{reviewed.client_id}/details")
     answer = grace.send(
-        f"/clients/{vouched.client_id}/details",
+        f"/clients/{reviewed.client_id}/details",
         name="Orchard",
         description="Ours, with a long tail",
         is_active="1",
@@ -62,10 +62,10 @@ def test_what_trust_is_not_about_is_saved(grace: Any, vouched: Any) -> None:
     assert "Saved" in grace.follow().text
 
 
-def test_redirect_uris_of_a_trusted_client_land_at_their_field(grace: Any, vouched: Any) -> None:
-    grace.get(f"/clients/{vouched.client_id}/redirects")
+def test_refused_redirect_uri_shows_error_at_field(grace: Any, reviewed: Any) -> None:
+    grace.get(f"/clients/{reviewed.client_id}/redirects")
     answer = grace.send(
-        f"/clients/{vouched.client_id}/redirects",
+        f"/clients/{reviewed.client_id}/redirects",
         redirect_uris="https://elsewhere.example/callback",
         version=grace.hidden("version"),
     )
@@ -74,11 +74,11 @@ def test_redirect_uris_of_a_trusted_client_land_at_their_field(grace: Any, vouch
     assert "https://elsewhere.example/callback" in grace.text
 
 
-def test_trust_in_a_form_made_by_hand_is_refused_at_its_field(grace: Any, vouched: Any) -> None:
-    """TN-11: the operation says so, not the page that left the field out."""
-    grace.get(f"/clients/{vouched.client_id}/details")
+def test_trust_in_forged_form_is_refused(grace: Any, reviewed: Any) -> None:
+    """TN-11: the operation refuses it, not only the page that hides the field."""
+    grace.get(f"/clients/{reviewed.client_id}/details")
     answer = grace.send(
-        f"/clients/{vouched.client_id}/details",
+        f"/clients/{reviewed.client_id}/details",
         name="Orchard",
         is_active="1",
         trust="first_party",

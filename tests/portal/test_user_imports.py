@@ -1,4 +1,4 @@
-"""Imports in the portal: a file is checked, looked at, brought in or cancelled, and its refused rows taken away."""
+"""Imports of users in the portal: preview, import, cancellation and the report of rejected rows."""
 
 from __future__ import annotations
 
@@ -23,41 +23,41 @@ def work(app: Flask) -> None:
 
 
 def upload(person: Any, text: str, name: str = "people.csv", **fields: str) -> int:
-    """The status of the answer to the form with the file."""
+    """Upload a file and return the status of the response."""
     person.get("/users/imports")
     page = person.send("/users/imports", file=(io.BytesIO(text.encode()), name), **fields)
     return int(page.status_code)
 
 
 @pytest.mark.either
-def test_a_large_file_is_checked_seen_and_brought_in(app: Flask, ada: Any, database: Database) -> None:
+def test_large_file_is_previewed_and_imported(app: Flask, ada: Any, database: Database) -> None:
     text = people(10_000) + "nobody,<b>Wrong</b>\n"
     assert len(text) > 256 * 1024
     assert upload(ada, text) == 303
     ada.follow()
-    assert "people.csv" in ada.text and "0 of 10,001 rows, 0 %" in ada.text
+    assert "people.csv" in ada.text and "0 of 10,001 rows, 0%" in ada.text
     assert ada.page.headers["Refresh"] == "3"
     work(app)
     path = urlsplit(ada.page.request.path).path
     ada.get(path)
     assert "Refresh" not in ada.page.headers
-    assert "To be created 10000" in ada.text and "Bring in 10,000 people" in ada.page.text
-    assert "email : This is not an e-mail address." in ada.text
+    assert "Will be created 10000" in ada.text and "Import 10,000 users" in ada.page.text
+    assert "email : Enter a valid email address." in ada.text
     assert database.count("users") == 1
     ada.send(f"{path}/start")
     ada.follow()
     work(app)
     ada.get(path)
-    assert "Created 10000" in ada.text and "Refused 1" in ada.text
+    assert "Created 10000" in ada.text and "Rejected 1" in ada.text
     assert database.count("users") == 10001
-    report = ada.get(f"{path}/refused.csv")
+    report = ada.get(f"{path}/rejected.csv")
     assert report.mimetype == "text/csv" and "attachment" in report.headers["Content-Disposition"]
     assert report.text.splitlines()[0] == "row,errors,email,name"
     ada.get("/users/imports")
     assert "10001 of 10001" in ada.text and "Done" in ada.text
 
 
-def test_what_cannot_be_read_is_said_beside_the_field(ada: Any, database: Database) -> None:
+def test_invalid_file_shows_error_at_field(ada: Any, database: Database) -> None:
     assert upload(ada, "emial\nx") == 400
     assert 'Did you mean "email"?' in ada.text
     assert upload(ada, "email\n", on_existing="replace") == 400
@@ -67,7 +67,7 @@ def test_what_cannot_be_read_is_said_beside_the_field(ada: Any, database: Databa
     assert database.count("user_imports") == 0
 
 
-def test_it_is_cancelled(app: Flask, ada: Any, database: Database) -> None:
+def test_import_is_cancelled(app: Flask, ada: Any, database: Database) -> None:
     upload(ada, people(3), "people.json.csv")
     ada.follow()
     path = urlsplit(ada.page.request.path).path
@@ -79,31 +79,29 @@ def test_it_is_cancelled(app: Flask, ada: Any, database: Database) -> None:
     assert database.count("users") == 1 and database.count("user_import_parts") == 0
 
 
-def test_only_who_may_write_users_sends_files_and_sees_refused_rows(
-    app: Flask, ada: Any, acme: Any, person: Any
-) -> None:
+def test_auditor_cannot_upload_or_see_rejected_rows(app: Flask, ada: Any, acme: Any, person: Any) -> None:
     upload(ada, "email\nnobody\n")
     ada.follow()
     path = ada.page.request.path
     work(app)
     reader = person(acme, "auditor")
     reader.get("/users/imports")
-    assert "people.csv" in reader.text and "Check the file" not in reader.text
+    assert "people.csv" in reader.text and "Preview import" not in reader.text
     reader.get(path)
-    assert "Refused 1" in reader.text and "not an e-mail" not in reader.text
-    assert reader.get(f"{path}/refused.csv").status_code == 403
+    assert "Rejected 1" in reader.text and "not an e-mail" not in reader.text
+    assert reader.get(f"{path}/rejected.csv").status_code == 403
     ada.get("/users/imports")
     assert reader.send("/users/imports", file=(io.BytesIO(b"email\n"), "x.csv")).status_code in (400, 403)
 
 
 @pytest.mark.parametrize("slug", ["acme", "never-was"])
-def test_a_stranger_sends_no_more_than_to_any_other_form(http: FlaskClient, acme: Any, slug: str) -> None:
+def test_upload_without_sign_in_has_ordinary_size_limit(http: FlaskClient, acme: Any, slug: str) -> None:
     body = {"file": (io.BytesIO(b"x" * 200_000), "people.csv")}
     answer = http.post(f"/portal/{slug}/users/imports", data=body, headers={"Sec-Fetch-Site": "same-origin"})
     assert answer.status_code == 413
 
 
-def test_the_file_itself_is_bounded(ada: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_size_is_limited(ada: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(user_import, "MAX_FILE_BYTES", 100_000)
     assert upload(ada, people(5000)) == 400
     assert "Split it into smaller files" in ada.text

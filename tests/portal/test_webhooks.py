@@ -1,4 +1,4 @@
-"""Webhooks at the portal: added, looked at, changed, tried out and deleted by people."""
+"""Webhooks in the portal: adding, changing, testing and deleting them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sqlalchemy import update
 
 from app.extensions import db
 from app.models.webhook import Webhook, WebhookDelivery
-from app.portal.words import WEBHOOK_GROUPS
+from app.portal.labels import EVENT_GROUPS
 from app.rules.audit.events import ALL_EVENTS, GROUPS
 from app.rules.audit.webhooks import sign_message
 from tests.support.databases import Database
@@ -23,7 +23,7 @@ URL = "https://hooks.example/in"
 
 
 def added(ada: Any, **fields: Any) -> str:
-    """The id of a webhook that was added by the form."""
+    """Add a webhook with the form and return its ID."""
     page = ada.send("/webhooks/new", **({"url": URL, "groups": "user.*", "description": "CRM"} | fields))
     found = re.search(r"/webhooks/(whk_[0-9a-z]{26})", page.text)
     assert page.status_code == 200 and found, page.text
@@ -31,13 +31,13 @@ def added(ada: Any, **fields: Any) -> str:
 
 
 def change(app: Flask, model: Any, **values: Any) -> None:
-    """Every row of the model has the values."""
+    """Set values in every row of the model."""
     with app.app_context():
         db.session.execute(update(model).values(**values))
         db.session.commit()
 
 
-def test_the_secret_stands_on_the_page_that_answers_and_on_no_other(ada: Any) -> None:
+def test_signing_secret_is_shown_only_once(ada: Any) -> None:
     ada.get("/webhooks")
     assert "No webhooks yet" in ada.text
     webhook = added(ada)
@@ -46,41 +46,41 @@ def test_the_secret_stands_on_the_page_that_answers_and_on_no_other(ada: Any) ->
     for path in ("/webhooks", f"/webhooks/{webhook}", f"/webhooks/{webhook}/edit", "/audit"):
         assert secret[0] not in ada.get(path).text
     ada.get(f"/webhooks/{webhook}")
-    assert "It was told nothing yet" in ada.text and "user.*" in ada.text
+    assert "No deliveries yet" in ada.text and "user.*" in ada.text
 
 
-def test_the_lines_that_verify_do_so(ada: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the page has for the receiver's server runs, and believes what we sign and nothing else."""
+def test_verification_example_works(ada: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The example code accepts our signatures and rejects all others."""
     webhook = added(ada)
     secret = re.search(r"whsec_[A-Za-z0-9+/=]+", ada.page.text)
     [lines] = re.findall(r"<pre[^>]*>(import .*?)</pre>", ada.page.text, re.DOTALL)
     assert lines in ada.get(f"/webhooks/{webhook}").text
-    given: dict[str, Any] = {}
-    exec(html.unescape(lines), given)  # noqa: S102  # our own page's
+    example: dict[str, Any] = {}
+    exec(html.unescape(lines), example)  # noqa: S102  # code of our own page
     assert secret is not None
     monkeypatch.setenv("WEBHOOK_SECRET", secret[0])
     now, body = int(time.time()), b'{"type": "user.disabled"}'
     signed = sign_message(secret[0], "dlv_1", now, body)
     headers = {"webhook-id": "dlv_1", "webhook-timestamp": str(now), "webhook-signature": f"v1,no {signed}"}
-    assert given["is_genuine"](headers, body)
-    assert not given["is_genuine"](headers, body + b" ")
-    assert not given["is_genuine"](headers | {"webhook-id": "dlv_2"}, body)
+    assert example["is_genuine"](headers, body)
+    assert not example["is_genuine"](headers, body + b" ")
+    assert not example["is_genuine"](headers | {"webhook-id": "dlv_2"}, body)
     old = {
         "webhook-timestamp": str(now - 301),
         "webhook-signature": sign_message(secret[0], "dlv_1", now - 301, body),
     }
-    assert not given["is_genuine"](headers | old, body)
+    assert not example["is_genuine"](headers | old, body)
 
 
-def test_what_is_wrong_stands_at_its_field(ada: Any, database: Database) -> None:
+def test_invalid_values_show_errors_at_their_fields(ada: Any, database: Database) -> None:
     page = ada.send("/webhooks/new", url="http://hooks.example", event_types="user.exploded\nuser.created")
     assert page.status_code == 400
     assert 'href="#url"' in page.text and "Line 1" in ada.text
-    assert 'value="http://hooks.example"' in page.text, "what was typed stays"
+    assert 'value="http://hooks.example"' in page.text
     assert database.count("webhooks") == 0
 
 
-def test_groups_and_single_events_are_saved_together(ada: Any) -> None:
+def test_groups_and_single_events_are_saved(ada: Any) -> None:
     webhook = added(ada, event_types="client.deleted")
     page = ada.get(f"/webhooks/{webhook}/edit").text
     assert re.search(r'value="user\.\*" checked', page) and "client.deleted</textarea>" in page
@@ -95,45 +95,47 @@ def test_groups_and_single_events_are_saved_together(ada: Any) -> None:
     ada.follow()
     assert "Saved." in ada.text and "session.*" in ada.text and "client.deleted" not in ada.text
     stale = ada.send(f"/webhooks/{webhook}/edit", **(fields | {"description": "Late"}))
-    assert stale.status_code == 412 and "Somebody changed this webhook" in ada.text
+    assert stale.status_code == 412 and "Someone changed this webhook" in ada.text
 
 
-def test_a_test_event_leads_to_its_delivery_which_can_be_sent_again(ada: Any) -> None:
+def test_test_event_can_be_resent(ada: Any) -> None:
     webhook = added(ada)
     ada.get(f"/webhooks/{webhook}")
     ada.send(f"/webhooks/{webhook}/test")
     ada.follow()
-    assert "It is on its way." in ada.text and "webhook.test" in ada.text and "Waiting" in ada.text
+    assert (
+        "The event is being delivered." in ada.text and "webhook.test" in ada.text and "Pending" in ada.text
+    )
     delivery = re.search(r"dlv_[0-9a-z]{26}", ada.page.text)
     assert delivery
     ada.send(f"/webhooks/{webhook}/deliveries/{delivery[0]}/redeliver")
     ada.follow()
-    assert "It is on its way." in ada.text
+    assert "The event is being delivered." in ada.text
 
 
-def test_a_disabled_one_says_why_and_takes_no_test(app: Flask, ada: Any) -> None:
+def test_disabled_webhook_shows_reason_and_sends_no_test(app: Flask, ada: Any) -> None:
     webhook = added(ada)
     change(app, Webhook, status="disabled", disabled_because="failing")
     ada.get(f"/webhooks/{webhook}")
-    assert "It took nothing for days." in ada.text and "Send a test event" not in ada.text
+    assert "Deliveries failed for several days." in ada.text and "Send a test event" not in ada.text
     page = ada.send(f"/webhooks/{webhook}/test")
     assert page.status_code == 409 and "disabled" in ada.text
 
 
-def test_a_new_secret_and_the_end(ada: Any, database: Database) -> None:
+def test_secret_is_rotated_and_webhook_deleted(ada: Any, database: Database) -> None:
     webhook = added(ada)
     ada.get(f"/webhooks/{webhook}/secret")
     page = ada.send(f"/webhooks/{webhook}/secret")
-    assert "whsec_" in page.text and "The secret before signs beside it" in ada.text
+    assert "whsec_" in page.text and "also signed with the previous secret" in ada.text
     ada.get(f"/webhooks/{webhook}/delete")
     ada.send(f"/webhooks/{webhook}/delete")
     ada.follow()
-    assert "The webhook is deleted" in ada.text
+    assert "Webhook deleted" in ada.text
     assert database.count(Webhook.__tablename__) == 1 and database.count(WebhookDelivery.__tablename__) == 0
 
 
 @pytest.mark.parametrize(("role", "sees"), [("auditor", True), ("developer", False)])
-def test_who_may_only_read_gets_no_buttons(
+def test_reader_sees_no_buttons(
     acme: Any, ada: Any, person: Callable[..., Any], role: str, sees: bool
 ) -> None:
     webhook = added(ada)
@@ -146,13 +148,11 @@ def test_who_may_only_read_gets_no_buttons(
         assert reader.get("/webhooks/new").status_code == 403
 
 
-def test_every_group_has_its_words() -> None:
-    assert set(WEBHOOK_GROUPS) == {ALL_EVENTS, *GROUPS}
+def test_every_event_group_has_label() -> None:
+    assert set(EVENT_GROUPS) == {ALL_EVENTS, *GROUPS}
 
 
-def test_a_browser_left_open_is_asked_to_sign_in_before_anything_is_typed(
-    ada: Any, database: Database
-) -> None:
+def test_forms_require_fresh_sign_in(ada: Any, database: Database) -> None:
     webhook = added(ada)
     database.query("UPDATE sessions SET authenticated_at = '2026-01-01 00:00:00'")
     for answer in (

@@ -1,4 +1,4 @@
-"""Which language somebody is spoken to in, and how a sentence is said again in it."""
+"""Choosing a language, and translating messages and times."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from app.rules.languages import moments
 from app.rules.languages.choice import LANGUAGES, direction_of, language_for, spoken
-from app.rules.languages.sentences import said, sentence
+from app.rules.languages.sentences import lazy_gettext, translate
 
 GERMAN = {"Use at least %(least)s characters.": "Mindestens %(least)s Zeichen.", "Saved.": "Gespeichert."}
 
@@ -22,7 +22,7 @@ GERMAN = {"Use at least %(least)s characters.": "Mindestens %(least)s Zeichen.",
         (None, None), ("deu", None), ("de-Latn-AT-1996", "de"),
     ],
 )  # fmt: skip
-def test_a_tag_means_a_language_of_ours_or_none(tag: object, language: str | None) -> None:
+def test_language_tag_maps_to_a_supported_language(tag: object, language: str | None) -> None:
     assert spoken(tag) == language
 
 
@@ -38,27 +38,27 @@ def test_a_tag_means_a_language_of_ours_or_none(tag: object, language: str | Non
         ({}, "en"),
     ],
 )
-def test_the_first_that_is_spoken_counts(known: dict[str, Any], language: str) -> None:
+def test_first_supported_language_is_chosen(known: dict[str, Any], language: str) -> None:
     assert language_for(**known) == language
 
 
-def test_a_page_runs_the_way_its_language_does() -> None:
+def test_direction_follows_the_language() -> None:
     assert {direction_of(language) for language in LANGUAGES} == {"ltr"}
     assert direction_of("ar") == "rtl"
 
 
-def test_a_sentence_is_its_english_text_and_can_be_said_again() -> None:
-    told = sentence("Use at least %(least)s characters.", least=12)
+def test_translatable_string_is_english_and_can_be_translated() -> None:
+    told = lazy_gettext("Use at least %(least)s characters.", least=12)
     assert told == "Use at least 12 characters."
-    assert said(told, lambda text: GERMAN.get(text, text)) == "Mindestens 12 Zeichen."
-    assert said("Saved.", lambda text: GERMAN.get(text, text)) == "Gespeichert."
-    assert said("100 % of it", lambda text: GERMAN.get(text, text)) == "100 % of it"
-    assert said("", lambda text: "the header of a catalog") == ""
+    assert translate(told, lambda text: GERMAN.get(text, text)) == "Mindestens 12 Zeichen."
+    assert translate("Saved.", lambda text: GERMAN.get(text, text)) == "Gespeichert."
+    assert translate("100 % of it", lambda text: GERMAN.get(text, text)) == "100 % of it"
+    assert translate("", lambda text: "the header of a catalog") == ""
     copied = pickle.loads(pickle.dumps(told))  # noqa: S301 - made a line above
-    assert said(copied, lambda text: GERMAN.get(text, text)) == "Mindestens 12 Zeichen."
+    assert translate(copied, lambda text: GERMAN.get(text, text)) == "Mindestens 12 Zeichen."
 
 
-def test_time_reads_as_in_the_language() -> None:
+def test_times_are_formatted_in_the_language() -> None:
     then = datetime(2026, 3, 5, 14, 2, 9, tzinfo=UTC)
     assert moments.moment_of(then) == "5 Mar 2026, 14:02 UTC"
     assert moments.moment_of(then, "de", seconds=True) == "5. März 2026, 14:02:09 UTC"

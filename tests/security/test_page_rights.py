@@ -26,33 +26,35 @@ TABLE = written("pages")
 ELSEWHERE = {
     "account.passkey_page": "tests/account/test_passkeys.py",
     "account.remove_passkey_action": "tests/account/test_passkeys.py",
-    "account.confirm_address_page": "tests/account/test_confirm.py",
-    "account.forget_known": "tests/account/test_activity.py",
-    "account.app_remove_page": "tests/account/test_security_pages.py",
+    "account.verify_email_page": "tests/account/test_confirm.py",
+    "account.remove_browser": "tests/account/test_activity.py",
+    "account.remove_app_factor_page": "tests/account/test_security_pages.py",
 }
 # Forms that are answered well and leave no trace in the audit log, and why.
 UNTOLD = {
-    "account.end_others": "there is no other sign-in",
-    "portal.user_enable": "the user is enabled",
-    "portal.user_sign_out": "disabling the user ended what there was",
+    "account.end_all_other_sessions": "there is no other sign-in",
+    "portal.enable_user": "the user is enabled",
+    "portal.sign_out_user": "disabling the user ended what there was",
     "portal.client_access": "the form has what is so already",
     "portal.client_details": "the form has what is so already",
     "portal.logo_remove": "there is no logo",
-    "portal.steer": "an empty form moves nothing",
+    "portal.update_rotation": "an empty form moves nothing",
     "portal.scope_page": "the form has what is so already",
     "portal.setting_topic": "the form has what is so already",
 }
 # What forms that change the client would end.
 _FIRST = {
-    *("portal.end_client_token", "portal.revoke_client_grant", "portal.reveal"),
-    "portal.user_session_end",
+    *("portal.revoke_client_token", "portal.revoke_client_grant", "portal.reveal"),
+    "portal.end_one_user_session",
 }
 # What ends what others still need comes after them: in this order, behind all else.
 _ENDINGS = (
-    *("portal.steer", "portal.call_off", "portal.revoke", "account.end_one", "account.remove"),
-    *("portal.revoke_widely_page", "portal.user_sign_out", "portal.user_factors_reset"),
-    *("portal.user_reset", "portal.user_delete", "portal.client_delete", "account.end_others"),
-    *("account.password_page", "account.delete_page", "portal.delete"),
+    *("portal.update_rotation", "portal.cancel_rotation", "portal.revoke"),
+    *("account.end_one_session", "account.remove_app"),
+    *("portal.new_revocation", "portal.sign_out_user", "portal.reset_second_factors"),
+    *("portal.reset_user_password", "portal.delete_user_page", "portal.client_delete"),
+    *("account.end_all_other_sessions",),
+    *("account.change_password_page", "account.delete_account_page", "portal.delete"),
 )
 
 
@@ -89,7 +91,7 @@ def test_tn1_each_role_reaches_exactly_its_pages(
         for name, value in chosen.items():
             pattern = pattern.replace(f"<{name}>", value)
         path = path_of(pattern, Corner(matrix.acme.organization, matrix.acme.client, ids))
-        query = f"?client_id={ids['clientId']}" if endpoint == "portal.revoke_widely_page" else ""
+        query = f"?client_id={ids['clientId']}" if endpoint == "portal.new_revocation" else ""
         answer = matrix.send(http, method, path + query)
         answer.get_data()  # An export is sent while it is read, and holds its connection until then.
         done.append((endpoint, method, answer))
@@ -129,7 +131,7 @@ def _spare(app: Flask, make: Factory, corner: Corner) -> dict[str, dict[str, str
     ids = spare_of(app, make, corner)
     return {
         "portal.decline_request": ids["declineClientRequest"],
-        "portal.registration_refuse": ids["rejectRegistration"],
+        "portal.reject_registration": ids["rejectRegistration"],
         "portal.import_cancel": ids["cancelUserImport"],
     }
 

@@ -1,4 +1,4 @@
-"""Cookies as they are sent over https, and what the anonymous one holds."""
+"""Cookies over HTTPS, and the contents of the anonymous cookie."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HTTPS = "https://id.example.com"
 
 @pytest.fixture
 def secure_app(tmp_path: Path) -> Flask:
-    """An application behind https; these tests ask its database nothing."""
+    """An application behind HTTPS; these tests do not use its database."""
     return create_app(
         config.load(
             {
@@ -31,7 +31,7 @@ def secure_app(tmp_path: Path) -> Flask:
     )
 
 
-def test_cookies_are_bound_to_this_host_over_https(secure_app: Flask) -> None:
+def test_https_cookies_have_the_host_prefix(secure_app: Flask) -> None:
     """SS-3."""
     with secure_app.test_request_context(base_url=HTTPS):
         response = Response()
@@ -46,7 +46,7 @@ def test_cookies_are_bound_to_this_host_over_https(secure_app: Flask) -> None:
         assert set(flags) == {"Secure", "HttpOnly", "Path=/", "SameSite=Lax"}
 
 
-def test_a_cookie_that_is_cleared_keeps_the_flags_that_its_name_asks_for(secure_app: Flask) -> None:
+def test_deleted_cookie_keeps_its_flags(secure_app: Flask) -> None:
     with secure_app.test_request_context(base_url=HTTPS):
         response = Response()
         clear_sign_in(response, "abcdefgh")
@@ -55,13 +55,13 @@ def test_a_cookie_that_is_cleared_keeps_the_flags_that_its_name_asks_for(secure_
     assert {"Secure", "HttpOnly", "Path=/", "Max-Age=0"} <= {part.strip() for part in cookie.split(";")}
 
 
-def test_pages_over_https_promise_https(secure_app: Flask) -> None:
+def test_https_pages_send_hsts(secure_app: Flask) -> None:
     answer = secure_app.test_client().get("/login", base_url=HTTPS)
     assert answer.headers["Strict-Transport-Security"] == "max-age=31536000; includeSubDomains"
     assert "Set-Cookie" not in answer.headers
 
 
-def test_a_browser_keeps_its_id_and_two_browsers_have_two(secure_app: Flask) -> None:
+def test_browser_id_is_stable_and_unique(secure_app: Flask) -> None:
     with secure_app.test_request_context(base_url=HTTPS):
         first = browser_id()
         assert browser_id() == first
@@ -70,7 +70,7 @@ def test_a_browser_keeps_its_id_and_two_browsers_have_two(secure_app: Flask) -> 
         assert browser_id() != first
 
 
-def test_a_request_that_asks_for_nothing_reads_and_sets_no_cookie(secure_app: Flask) -> None:
+def test_request_without_session_use_sets_no_cookie(secure_app: Flask) -> None:
     with secure_app.test_request_context(base_url=HTTPS, headers={"Cookie": "__Host-gatehouse=forged"}):
         opened = session._get_current_object()
         assert opened._values is None

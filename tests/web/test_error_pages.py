@@ -1,4 +1,4 @@
-"""Failures that no face meets: a page for people, the envelope for programs, and never the reason itself."""
+"""Errors outside the interfaces: a page for browsers, the JSON envelope for APIs, never the cause."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 @pytest.mark.parametrize(
     "path", ["/nothing", "/organizations/nobody/account/profile", "/organizations/acme/login/x"]
 )
-def test_people_get_a_page(http: Any, app: Flask, path: str) -> None:
+def test_browser_error_is_a_page(http: Any, app: Flask, path: str) -> None:
     answer = http.get(path, headers=BROWSER)
     assert (answer.status_code, answer.mimetype) == (404, "text/html")
     assert 'id="error-title"' in answer.text
@@ -35,7 +35,7 @@ def test_people_get_a_page(http: Any, app: Flask, path: str) -> None:
         ("/.well-known/nothing", {}),
     ],
 )
-def test_programs_get_the_envelope(http: Any, app: Flask, path: str, headers: dict[str, str]) -> None:
+def test_api_error_is_the_envelope(http: Any, app: Flask, path: str, headers: dict[str, str]) -> None:
     answer = http.get(path, headers=headers)
     assert answer.status_code == 404
     assert answer.get_json() == {
@@ -48,35 +48,35 @@ def test_programs_get_the_envelope(http: Any, app: Flask, path: str, headers: di
     }
 
 
-def test_revoke_at_the_wrong_path_gets_the_envelope(http: Any, app: Flask) -> None:
+def test_revoke_at_wrong_path_is_the_envelope(http: Any, app: Flask) -> None:
     answer = http.post("/revoke", json={"token": "x"})
     assert (answer.status_code, answer.get_json()["error"]) == (404, "not_found")
     assert answer.headers["Cache-Control"] == "no-store"
 
 
-def test_a_wrong_method_names_the_right_ones(http: Any, app: Flask) -> None:
+def test_wrong_method_lists_the_allowed_ones(http: Any, app: Flask) -> None:
     answer = http.delete("/login")
     assert answer.status_code == 405
     assert "GET" in answer.headers["Allow"]
 
 
-def test_a_foreign_host_is_refused_before_anything_else(http: Any, app: Flask) -> None:
+def test_foreign_host_is_rejected(http: Any, app: Flask) -> None:
     """TR-2, RP-2."""
     assert http.get("/login", headers={"Host": "evil.example"}).status_code == 400
 
 
-def test_a_body_that_is_too_large_is_413(http: Any, app: Flask) -> None:
+def test_too_large_body_is_413(http: Any, app: Flask) -> None:
     answer = http.post("/organizations/acme/login", data={"email": "x" * 70_000})
     assert answer.status_code == 413
 
 
-def test_a_fault_tells_nobody_what_it_was(app: Flask, monkeypatch: pytest.MonkeyPatch) -> None:
-    from app.account import chooser
+def test_server_error_does_not_reveal_its_cause(app: Flask, monkeypatch: pytest.MonkeyPatch) -> None:
+    from app.account import sign_in
 
     def fail() -> None:
         raise RuntimeError("secret reason")
 
-    monkeypatch.setattr(chooser, "current_sessions", fail)
+    monkeypatch.setattr(sign_in, "current_sessions", fail)
     monkeypatch.setitem(app.config, "PROPAGATE_EXCEPTIONS", False)
     answer = app.test_client().get("/login")
     assert answer.status_code == 500

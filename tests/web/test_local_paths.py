@@ -1,4 +1,4 @@
-"""Local paths: OR-3. Nothing but an own path is ever followed."""
+"""Local paths: redirects never leave this service (OR-3)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ FOREIGN = [
 
 
 @pytest.mark.parametrize("text", FOREIGN)
-def test_what_is_no_own_path_lands_at_home(text):
+def test_foreign_path_returns_the_default(text):
     assert own_path(text, "/home") == "/home"
 
 
@@ -73,9 +73,9 @@ def test_what_is_no_own_path_lands_at_home(text):
         "/organizations/acme/account/apps",
     ],
 )
-def test_own_paths_are_followed(text):
+def test_local_path_is_accepted(text):
     assert own_path(text, "/home") == text
 
 
-def test_the_corpus_has_the_size_that_is_asked_for():
+def test_path_corpus_is_large_enough():
     assert len(FOREIGN) >= 40

@@ -1,4 +1,4 @@
-"""The origin check of forms: CF-1."""
+"""The origin check of forms (CF-1)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from app.web import same_site
 from tests.factories import Factory
 
 
-def test_every_page_that_takes_a_form_asks_where_it_was_sent_from(app: Flask) -> None:
-    """CF-1: both locks or none. What needs no form token needs no origin check either: no cookie counts there."""
+def test_every_form_page_checks_the_origin(app: Flask) -> None:
+    """CF-1: the CSRF token and the origin check protect the same pages; other endpoints use no cookies."""
     with_forms = {
         rule.endpoint.rpartition(".")[0]
         for rule in app.url_map.iter_rules()
@@ -25,10 +25,10 @@ def test_every_page_that_takes_a_form_asks_where_it_was_sent_from(app: Flask) ->
     "headers",
     [{"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}, {"Origin": "https://evil.example"}],
 )
-def test_another_site_enters_no_device_code(
+def test_device_code_from_another_site_is_rejected(
     app: Flask, http: FlaskClient, make: Factory, monkeypatch: pytest.MonkeyPatch, headers: dict[str, str]
 ) -> None:
-    """CF-1, DV-1: with the form token checks off, the origin alone must refuse it."""
+    """CF-1, DV-1: without CSRF tokens, the origin check alone rejects it."""
     organization = make.organization()
     make.sign_in(make.user(organization), http)
     monkeypatch.setitem(app.config, "WTF_CSRF_ENABLED", False)

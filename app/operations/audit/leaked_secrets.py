@@ -47,7 +47,7 @@ from app.rules.actor import Actor
 from app.rules.audit.leaked_secrets import LeakReport, parse_leak_reports
 from app.rules.errors import NotFound
 from app.rules.identifiers import format_client_id, public_id
-from app.rules.languages.sentences import sentence
+from app.rules.languages.sentences import lazy_gettext
 from app.rules.sign_in.lockout import Lockout
 from app.rules.token_values import ACCESS_TOKEN, SETUP, digest, parse_token
 
@@ -95,7 +95,7 @@ def _revoke_client_secret(actor: Actor, token: str) -> RevokedSecret | None:
         return None
     facts = {"client_id": client_id, "name": row.name}
     return RevokedSecret(
-        sentence("A client secret"), "credential", secret, row.client_id, None, tuple(flagged), facts
+        lazy_gettext("A client secret"), "credential", secret, row.client_id, None, tuple(flagged), facts
     )
 
 
@@ -104,7 +104,9 @@ def _revoke_access_or_refresh_token(actor: Actor, token: str) -> RevokedSecret |
     if revoked is None:
         return None
     description = (
-        sentence("A refresh token") if revoked.kind == "refresh_token" else sentence("An access token")
+        lazy_gettext("A refresh token")
+        if revoked.kind == "refresh_token"
+        else lazy_gettext("An access token")
     )
     facts = {"client_id": format_client_id(actor.organization_id, revoked.client_id)}
     return RevokedSecret(
@@ -118,7 +120,7 @@ def _revoke_session(actor: Actor, token: str) -> RevokedSecret | None:
     if row is None or not end_sessions(actor.organization_id, Session.id == row.id):
         return None
     return RevokedSecret(
-        sentence("The cookie of a sign-in"), "session", public_id("ses", row.id), user_id=row.user_id
+        lazy_gettext("A session cookie"), "session", public_id("ses", row.id), user_id=row.user_id
     )
 
 
@@ -132,7 +134,7 @@ def _revoke_initial_access_token(actor: Actor, token: str) -> RevokedSecret | No
     if count_changed(update(RegistrationToken).where(condition).values(revoked_at=clock.now())) != 1:
         return None
     target = None if row_id is None else public_id("ria", row_id)
-    return RevokedSecret(sentence("An initial access token"), "registration_token", target)
+    return RevokedSecret(lazy_gettext("An initial access token"), "registration_token", target)
 
 
 def _revoke_registration_access_token(actor: Actor, token: str) -> RevokedSecret | None:
@@ -154,7 +156,7 @@ def _revoke_registration_access_token(actor: Actor, token: str) -> RevokedSecret
         .values(access_digest=None)
     )
     target = format_client_id(actor.organization_id, row_id)
-    description = sentence("The registration access token of a client")
+    description = lazy_gettext("A client's registration access token")
     return (
         RevokedSecret(description, "client", target, row_id, facts={"client_id": target})
         if changed == 1
@@ -174,7 +176,7 @@ def _revoke_invitation(actor: Actor, token: str) -> RevokedSecret | None:
     if count_changed(update(Invitation).where(condition).values(revoked_at=clock.now())) != 1:
         return None
     target = None if row_id is None else public_id("inv", row_id)
-    return RevokedSecret(sentence("The link of an invitation"), "invitation", target)
+    return RevokedSecret(lazy_gettext("An invitation link"), "invitation", target)
 
 
 def _revoke_account_link(actor: Actor, token: str) -> RevokedSecret | None:
@@ -186,7 +188,7 @@ def _revoke_account_link(actor: Actor, token: str) -> RevokedSecret | None:
     user_id = db.session.scalar(select(AccountLink.user_id).where(condition))
     if user_id is None or count_changed(delete(AccountLink).where(condition)) != 1:
         return None
-    return RevokedSecret(sentence("A link to an account"), "user", public_id("usr", user_id), user_id=user_id)
+    return RevokedSecret(lazy_gettext("An account link"), "user", public_id("usr", user_id), user_id=user_id)
 
 
 def _revoke_known_browser(actor: Actor, token: str) -> RevokedSecret | None:
@@ -197,7 +199,7 @@ def _revoke_known_browser(actor: Actor, token: str) -> RevokedSecret | None:
     if user_id is None or count_changed(delete(KnownBrowser).where(condition)) != 1:
         return None
     return RevokedSecret(
-        sentence("The cookie of a known browser"), "user", public_id("usr", user_id), user_id=user_id
+        lazy_gettext("The cookie of a recognized browser"), "user", public_id("usr", user_id), user_id=user_id
     )
 
 
@@ -234,15 +236,17 @@ _REVOCATIONS: Mapping[str, Callable[[Actor, str], RevokedSecret | None]] = {
     token_values.EMAIL_VERIFICATION: _revoke_account_link,
     token_values.KNOWN_BROWSER: _revoke_known_browser,
     token_values.AUTHORIZATION_CODE: _expire_now(
-        AuthorizationCode, sentence("An authorization code"), "authorization_code"
+        AuthorizationCode, lazy_gettext("An authorization code"), "authorization_code"
     ),
-    token_values.DEVICE_CODE: _expire_now(DeviceCode, sentence("A device code"), "device_code"),
+    token_values.DEVICE_CODE: _expire_now(DeviceCode, lazy_gettext("A device code"), "device_code"),
     token_values.AUTHORIZATION_REQUEST: _expire_now(
-        AuthorizationRequest, sentence("A request for authorization"), "authorization_request"
+        AuthorizationRequest, lazy_gettext("An authorization request"), "authorization_request"
     ),
-    token_values.PUSHED_REQUEST: _expire_now(PushedRequest, sentence("A pushed request"), "pushed_request"),
+    token_values.PUSHED_REQUEST: _expire_now(
+        PushedRequest, lazy_gettext("A pushed authorization request"), "pushed_request"
+    ),
     token_values.PENDING_SIGN_IN: _expire_now(
-        PendingSignIn, sentence("A sign-in under way"), "pending_sign_in"
+        PendingSignIn, lazy_gettext("An unfinished sign-in"), "pending_sign_in"
     ),
 }
 KINDS = frozenset(_REVOCATIONS) | {token_values.SETUP}
@@ -347,7 +351,7 @@ def _notify(organization: OrganizationSnapshot, revoked: RevokedSecret, report: 
     """
     if not letters.is_possible() or organization.is_deleted:
         return
-    bucket = bucket_key("leak letters")
+    bucket = bucket_key("leak emails")
     if not rate_limits.consume_quota(organization.id, bucket, MAX_EMAILS_PER_HOUR, timedelta(hours=1)):
         return
     values = {

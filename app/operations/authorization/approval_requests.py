@@ -41,7 +41,7 @@ MOST_AN_HOUR = 20
 def tell_administrators(actor: Actor, client: ClientSnapshot, reason: str) -> None:
     """The administrators hear that somebody asks for the client; part of the unit under way."""
     organization = get_organization_by_id(actor.organization_id)
-    bucket = rate_limits.bucket_key("client request letters")
+    bucket = rate_limits.bucket_key("client request emails")
     if not rate_limits.consume_quota(organization.id, bucket, MOST_AN_HOUR, timedelta(hours=1)):
         return
     values = {
@@ -185,7 +185,7 @@ def ask_for_client(actor: Actor, client: ClientSnapshot, scopes: tuple[str, ...]
     in a day or when a thousand wait, Forbidden for anybody but a signed-in user. Audit: ``client_request.created``.
     """
     if actor.kind != "user" or actor.user_id is None:
-        raise Forbidden("Only a member of the organization asks for an app.")
+        raise Forbidden("Only members of the organization can ask for an app.")
     said = check_reason(reason)
     if find_asked(actor, client) is not None:
         return
@@ -240,14 +240,15 @@ def _drop_ended(actor: Actor, client: ClientSnapshot) -> None:
 def _require_room(actor: Actor) -> None:
     bucket = rate_limits.bucket_key("client requests", str(actor.user_id))
     if not rate_limits.consume_quota(actor.organization_id, bucket, MOST_A_DAY, timedelta(days=1)):
-        raise TooManyRequests("You asked for many apps today. Try again tomorrow.", retry_after=3600)
+        raise TooManyRequests("You requested too many apps today. Try again tomorrow.", retry_after=3600)
     waiting = select(ClientRequest.id).where(
         ClientRequest.organization_id == actor.organization_id, ClientRequest.status == OPEN
     )
     counted = db.session.scalar(select(func.count()).select_from(waiting.limit(MOST_OPEN).subquery()))
     if counted == MOST_OPEN:
         raise TooManyRequests(
-            "Too many requests wait for your administrators. Tell them directly.", retry_after=3600
+            "Your administrators already have too many pending requests. Contact them directly.",
+            retry_after=3600,
         )
 
 
@@ -330,7 +331,7 @@ def _conditions(actor: Actor, filters: Mapping[str, str]) -> Iterator[ColumnElem
     if "client_id" in filters:
         client = parse_client_id(filters["client_id"])
         if client is None:
-            raise InvalidInput("This is no client_id of ours.", field="client_id")
+            raise InvalidInput("This is not a client ID of this service.", field="client_id")
         yield ClientRequest.client_id == client[1] if client[0] == actor.organization_id else false()
 
 

@@ -175,7 +175,7 @@ class RequestEnded(NotFound):
     code = "request_ended"
 
     def __init__(self) -> None:
-        super().__init__("This sign-in request has ended. Go back to the app and start again.")
+        super().__init__("This sign-in request has expired. Go back to the app and start again.")
 
 
 def find_asking_client(

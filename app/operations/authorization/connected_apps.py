@@ -182,7 +182,7 @@ def withdraw_consent(actor: Actor, consent_id: UUID) -> int:
     client_id = consent_id if consent is None else consent.client_id
     ended, scopes = end_access(actor, actor.user_id, client_id)
     if consent is None and not ended:
-        raise NotFound("There is no such connected app.")
+        raise NotFound("This app is no longer connected.")
     _record_end(actor, client_id, scopes if consent is None else consent.scope.split(), ended)
     if consent is not None:
         db.session.delete(consent)

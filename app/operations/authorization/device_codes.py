@@ -154,7 +154,9 @@ class WrongUserCode(NotFound):
     code = "wrong_user_code"
 
     def __init__(self, attempts_left: int | None = None) -> None:
-        super().__init__("No device waits under this code. Check it, or have the device show a new one.")
+        super().__init__(
+            "No device is waiting with this code. Check the code, or get a new one from your device."
+        )
         self.attempts_left = attempts_left
 
 
@@ -171,7 +173,7 @@ def find_device_request(actor: Actor, typed: str) -> DeviceRequest:
         *network_limits(PER_NETWORK, actor.ip_address, "device user code", "network"),
     )
     claim = rate_limits.require_attempt_allowed(
-        actor.organization_id, "Too many wrong codes. Wait before you try again.", *limits
+        actor.organization_id, "Too many incorrect codes. Wait a moment before you try again.", *limits
     )
     found = _find(actor, user_code)
     if found is None:

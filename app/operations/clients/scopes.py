@@ -21,20 +21,26 @@ from app.rules.clients.resource_fields import ScopeText
 from app.rules.errors import Conflict, NotFound, PreconditionFailed
 from app.rules.fields import ValidationErrors
 from app.rules.identifiers import new_id, public_id
-from app.rules.languages.sentences import sentence
+from app.rules.languages.sentences import lazy_gettext
 from app.rules.shapes import check_shape
 
 _TEXT_FIELDS = ("title", "description")
 IDENTITY_SCOPES = {
-    "openid": (sentence("Sign you in"), sentence("Know which account is yours.")),
-    "profile": (sentence("See your name"), sentence("Your name and the other parts of your profile.")),
-    "email": (sentence("See your e-mail address"), sentence("Your address, and whether it was verified.")),
-    "address": (sentence("See your postal address"), sentence("The address in your profile.")),
-    "phone": (
-        sentence("See your phone number"),
-        sentence("The number in your profile, and whether it was verified."),
+    "openid": (lazy_gettext("Sign you in"), lazy_gettext("Identify your account.")),
+    "profile": (lazy_gettext("See your name"), lazy_gettext("Your name and other profile details.")),
+    "email": (
+        lazy_gettext("See your email address"),
+        lazy_gettext("Your email address, and whether it is verified."),
     ),
-    "offline_access": (sentence("Keep access while you are away"), sentence("Until you remove it.")),
+    "address": (lazy_gettext("See your postal address"), lazy_gettext("The postal address in your profile.")),
+    "phone": (
+        lazy_gettext("See your phone number"),
+        lazy_gettext("The phone number in your profile, and whether it is verified."),
+    ),
+    "offline_access": (
+        lazy_gettext("Keep access while you are away"),
+        lazy_gettext("Until you remove access."),
+    ),
 }
 
 
@@ -112,10 +118,10 @@ def update_scope(
     check_shape(errors, ScopeText, fields, read_only=("name", "is_identity", "resource_id"))
     errors.raise_if_any()
     if expected_version is not None and scope.version != expected_version:
-        raise PreconditionFailed("The scope was changed since you read it. Read it again.")
+        raise PreconditionFailed("The scope has changed. Reload it and try again.")
     if scope.resource_id is not None:
         raise Conflict(
-            "This scope belongs to a resource: change its words there.", code="belongs_to_resource"
+            "This scope belongs to an API. Change its description there.", code="belongs_to_resource"
         )
     changed = [field for field in _TEXT_FIELDS if field in fields and fields[field] != getattr(scope, field)]
     if not changed:
@@ -128,7 +134,7 @@ def update_scope(
         Scope.resource_id.is_(None),
     )
     if count_changed(statement.values(**values, version=scope.version + 1)) != 1:
-        raise PreconditionFailed("The scope was changed by somebody else just now. Read it again.")
+        raise PreconditionFailed("Someone else just changed this scope. Reload it and try again.")
     before = {field: getattr(scope, field) for field in changed}
     audit.record(
         actor, "scope.updated", target_type="scope", target_id=name[:64], before=before, after=values

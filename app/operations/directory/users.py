@@ -93,7 +93,7 @@ def create_user(
     """
     canonical = canonical_email(email)
     if canonical is None:
-        raise InvalidInput("This is not an e-mail address.", field="email", code="invalid_email")
+        raise InvalidInput("Enter a valid email address.", field="email", code="invalid_email")
     if name:
         _require_name(name)
     if find_user_by_email(organization_id, email) is not None:
@@ -189,7 +189,7 @@ def _require_name(name: str) -> None:
 
 def email_taken_error() -> Conflict:
     """Return the error for an email address that another user of the organization has."""
-    return Conflict("There is a user with this e-mail address already.", field="email", code="email_taken")
+    return Conflict("There is already a user with this email address.", field="email", code="email_taken")
 
 
 def to_user_snapshot(user: User) -> UserSnapshot:

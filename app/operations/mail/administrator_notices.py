@@ -1,4 +1,4 @@
-"""Notices to an organization's administrators: what one of them did that the others should know of, bounded."""
+"""Notices to an organization's administrators about what one of them did, limited per hour."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from app.operations.store import clock, rate_limits
 from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
 
-MOST_AN_HOUR = 20
-"""Notices in one organization, of all kinds: a program that does a thing all day must not fill mailboxes."""
+MAX_PER_HOUR = 20
+"""Notices of all kinds in one organization, so that a program cannot flood mailboxes."""
 _HOUR = timedelta(hours=1)
 
 AdministratorNotice = Literal["administrator_added", "secret_ends", "secret_revealed"]
@@ -22,28 +22,28 @@ AdministratorNotice = Literal["administrator_added", "secret_ends", "secret_reve
 
 @transaction
 def notify_administrators(
-    actor: Actor, notice: AdministratorNotice, about: str, told: Mapping[str, str]
+    actor: Actor, notice: AdministratorNotice, subject: str, values: Mapping[str, str]
 ) -> None:
-    """The organization's administrators hear of what the actor did, the actor too; part of the unit that did it.
+    """Notify all administrators, also the actor, within the same transaction; do nothing without a mail server.
 
-    Of the same thing ``about`` by the same actor they hear once an hour. Nothing happens where there is no mail server.
+    Notices about the same ``subject`` by the same actor are sent once an hour.
     """
     if not letters.is_possible():
         return
     organization = get_organization_by_id(actor.organization_id)
-    same = rate_limits.bucket_key("administrator notice", notice, actor.label, about)
+    same = rate_limits.bucket_key("administrator notice", notice, actor.label, subject)
     if not rate_limits.consume_quota(organization.id, same, 1, _HOUR):
         return
     if not rate_limits.consume_quota(
-        organization.id, rate_limits.bucket_key("administrator notices"), MOST_AN_HOUR, _HOUR
+        organization.id, rate_limits.bucket_key("administrator notices"), MAX_PER_HOUR, _HOUR
     ):
         return
-    values = {
+    all_values = {
         "by": actor.label,
         "at": clock.now().isoformat(),
         "address": actor.ip_address or "",
         "link": f"{organization.base_url}/portal/{organization.slug}/audit",
-        **told,
+        **values,
     }
     for email in addresses_of_administrators(organization.id):
-        letters.send(organization, email, notice, values)
+        letters.send(organization, email, notice, all_values)

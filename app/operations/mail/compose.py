@@ -1,4 +1,4 @@
-"""Composing: one text makes the plain and the HTML part of a mail, whatever people called themselves."""
+"""Composing emails: one template makes the plain text and the HTML part."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from app.operations.directory.lookups import OrganizationSnapshot
 from app.rules.languages.catalogs import catalog_of
 from app.rules.languages.choice import ENGLISH
 from app.rules.languages.moments import written_moment
-from app.rules.languages.sentences import said
+from app.rules.languages.sentences import translate
 
 
 def compose(
@@ -31,16 +31,16 @@ def compose(
     written_at: datetime,
     language: str = ENGLISH,
 ) -> EmailMessage:
-    """The mail that says what the template says, in the organization's name and in the language.
+    """Compose an email from a template, in the organization's name.
 
-    The template's first paragraph is the subject; a paragraph that is an address becomes a button in the HTML part.
-    ``message_id`` is the same for each attempt at a message, so that mailboxes know a second copy. Values are put
-    into one line: no name can begin a header or a paragraph.
+    The template's first paragraph is the subject; a paragraph that is a URL becomes a link in the HTML part.
+    ``message_id`` is the same for each attempt, so that mailboxes recognize a second copy. Line breaks in values are
+    removed, so that no name can start a header or a paragraph.
     """
     branding = organization.settings["branding"]
     title = _line(branding["display_name"] or organization.name)
-    told = {name: _line(value) for name, value in values.items()}
-    text = _texts(language).get_template(f"{template}.txt").render(told, title=title)
+    lines = {name: _line(value) for name, value in values.items()}
+    text = _texts(language).get_template(f"{template}.txt").render(lines, title=title)
     subject, *paragraphs = [_line(part) for part in text.split("\n\n") if part.strip()]
     mail = EmailMessage()
     mail["Subject"] = subject
@@ -48,7 +48,7 @@ def compose(
     mail["To"] = to
     mail["Date"] = format_datetime(written_at)
     mail["Message-ID"] = f"<{message_id}@{urlsplit(organization.base_url).hostname}>"
-    # RFC 3834 section 5: no holiday note answers it.
+    # RFC 3834 section 5: no automatic reply answers it.
     mail["Auto-Submitted"] = "auto-generated"
     if branding["support_email"]:
         mail["Reply-To"] = branding["support_email"]
@@ -59,7 +59,7 @@ def compose(
         page.render(subject=subject, paragraphs=paragraphs, title=title, accent=accent, language=language),
         subtype="html",
     )
-    # After the parts: making them takes such headers away.
+    # Set after the parts, because adding parts removes such headers.
     mail["Content-Language"] = language
     return mail
 
@@ -70,23 +70,23 @@ def _line(text: str) -> str:
 
 @functools.cache
 def _texts(language: str) -> Environment:
-    # Plain text: what HTML needs escaped is escaped in the HTML part.
-    return _speaking(language, Environment(loader=_loader(), undefined=StrictUndefined, autoescape=False))  # noqa: S701
+    # Plain text needs no escaping; the HTML part escapes it.
+    return _translating(language, Environment(loader=_loader(), undefined=StrictUndefined, autoescape=False))  # noqa: S701
 
 
 @functools.cache
 def _pages(language: str) -> Environment:
-    return _speaking(language, Environment(loader=_loader(), undefined=StrictUndefined, autoescape=True))
+    return _translating(language, Environment(loader=_loader(), undefined=StrictUndefined, autoescape=True))
 
 
-def _speaking(language: str, environment: Environment) -> Environment:
-    """The environment, whose templates translate, and read moments as the language writes them."""
+def _translating(language: str, environment: Environment) -> Environment:
+    """Add translation and the ``moment`` filter for the language to the environment."""
     catalog = catalog_of(language)
     environment.add_extension("jinja2.ext.i18n")
     environment.install_gettext_callables(catalog.gettext, catalog.ngettext, newstyle=True)  # type: ignore[attr-defined]
     environment.policies["ext.i18n.trimmed"] = True
     environment.filters["moment"] = lambda at: written_moment(datetime.fromisoformat(at), language)
-    environment.filters["said"] = lambda text: said(text, catalog.gettext)
+    environment.filters["translate"] = lambda text: translate(text, catalog.gettext)
     return environment
 
 

@@ -1,4 +1,4 @@
-"""Letters: a text from a template, put into the outbox sealed, for it may hold a link (P1, TK-2)."""
+"""Queueing emails: a template with its values, encrypted in the outbox because it may contain a link (P1, TK-2)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from app.rules.mail.email_addresses import canonical_email
 
 KIND = "mail"
 RECEIVER = "mail"
-"""The mail server: when it is down it costs one attempt a pause, and it never has two threads of a worker."""
+"""All emails share one receiver, so that a mail server that is down costs one attempt per pause and one thread."""
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
-    """What is sent to whom; ``until`` is when it would say something that is true no more.
+class Email:
+    """An email to send. It is dropped after ``until``, when its content is no longer true.
 
-    ``language`` is chosen when it leaves, by the address, where nobody has chosen one.
+    Without ``language``, the language is chosen on delivery, by the email address.
     """
 
     to: str
@@ -32,7 +32,7 @@ class Letter:
 
 
 def is_possible() -> bool:
-    """Whether there is a mail server; without one, links are shown to administrators."""
+    """Return whether a mail server is configured; without one, links are shown to administrators."""
     return current().mail_server is not None
 
 
@@ -45,21 +45,21 @@ def send(
     until: datetime | None = None,
     language: str | None = None,
 ) -> None:
-    """The letter leaves once the unit under way has committed; nothing happens where there is no mail server.
+    """Send an email once the current transaction has committed; do nothing without a mail server.
 
-    ``template`` is the name of a file of templates/mail, in which moments are in ISO 8601; ``until`` is when a link in
-    it ends. The address is used in its canonical form: that is the one which no two accounts share. ``language`` is
-    that of the receiver, whose address tells it where it is left out.
+    ``template`` names a file in templates/mail; its values hold times in ISO 8601. ``until`` is when a link in the
+    email expires. The recipient's canonical address is used, because no two accounts share it. ``language`` is the
+    recipient's; by default it is chosen by the address.
     """
     address = canonical_email(to)
     if address is None or not is_possible():
         return
-    letter = Letter(address, template, dict(values or {}), until.isoformat() if until else None, language)
+    email = Email(address, template, dict(values or {}), until.isoformat() if until else None, language)
     outbox.enqueue(
-        organization.id, KIND, seal_payload(organization.id, KIND, asdict(letter)), receiver=RECEIVER
+        organization.id, KIND, seal_payload(organization.id, KIND, asdict(email)), receiver=RECEIVER
     )
 
 
-def read_letter(organization_id: str, payload: Mapping[str, str]) -> Letter:
-    """The letter of a message. Raises UnsealError when it was changed or is another organization's."""
-    return Letter(**open_payload(organization_id, KIND, payload))
+def read_email(organization_id: str, payload: Mapping[str, str]) -> Email:
+    """Return the email of an outbox message. Raises UnsealError if it was changed or is another organization's."""
+    return Email(**open_payload(organization_id, KIND, payload))

@@ -1,4 +1,4 @@
-"""Notices: a person hears by mail of what concerns the safety of the account, a few times an hour at most."""
+"""Security notices: emails to a user about changes to their account, limited per hour."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from app.operations.store import clock, rate_limits
 from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
 from app.rules.languages.catalogs import catalog_of
-from app.rules.languages.sentences import said
+from app.rules.languages.sentences import translate
 
-MOST_AN_HOUR = 10
-"""To one person, of each kind: whoever provokes one must neither fill a mailbox nor keep the others from it."""
+MAX_PER_HOUR = 10
+"""Notices of one kind to one user: nobody can flood a mailbox, or suppress notices of another kind."""
 
 Notice = Literal[
     "account_deleted",
@@ -40,28 +40,28 @@ Notice = Literal[
 
 
 @transaction
-def notify_user(actor: Actor, user_id: UUID, notice: Notice, *, to: str | None = None, **told: str) -> None:
-    """The user hears of what the actor did, and of what is ``told``; part of the unit that did it.
+def notify_user(actor: Actor, user_id: UUID, notice: Notice, *, to: str | None = None, **values: str) -> None:
+    """Notify a user by email of what the actor did, within the same transaction; do nothing without a mail server.
 
-    ``to`` is another address than theirs: the one that they had before. Nothing happens where there is no mail server.
+    ``values`` are further values of the template. ``to`` replaces the user's email, for example by the previous one.
     """
     if not letters.is_possible():
         return
     organization = get_organization_by_id(actor.organization_id)
     bucket = rate_limits.bucket_key("notice", notice, str(user_id))
-    if not rate_limits.consume_quota(organization.id, bucket, MOST_AN_HOUR, timedelta(hours=1)):
+    if not rate_limits.consume_quota(organization.id, bucket, MAX_PER_HOUR, timedelta(hours=1)):
         return
     user = get_user(organization.id, user_id)
-    # Chosen now: the account, or its address, may be another one when the letter leaves.
+    # Chosen now, because the account or its email may have changed when the notice is sent.
     language = language_of(organization, user.profile)
     home = f"{organization.base_url}/organizations/{organization.slug}"
-    values = {
+    all_values = {
         "email": user.email,
         "at": clock.now().isoformat(),
         "address": actor.ip_address or "",
         "link": f"{home}/forgot",
         "apps": f"{home}/account/apps",
         "security": f"{home}/account/security",
-        **{name: said(value, catalog_of(language).gettext) for name, value in told.items()},
+        **{name: translate(value, catalog_of(language).gettext) for name, value in values.items()},
     }
-    letters.send(organization, to or user.email, notice, values, language=language)
+    letters.send(organization, to or user.email, notice, all_values, language=language)

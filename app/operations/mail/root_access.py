@@ -1,7 +1,7 @@
-"""Root in an organization: what its administrators are told when somebody of root acts there.
+"""Emails to an organization's administrators after an administrator of root made a change there.
 
-The change itself puts a message into the outbox and nothing else, where the organization wants to hear of it: who is
-told is read when it is delivered, so that no change of root's waits for it.
+The change itself only adds a message to the outbox. The recipients are read on delivery, so that the change does not
+wait for them.
 """
 
 from __future__ import annotations
@@ -20,29 +20,26 @@ from app.rules.errors import NotFound
 
 
 def register() -> None:
-    """The outbox tells administrators of root."""
+    """Register the delivery with the outbox."""
     outbox.register_delivery(KIND, deliver, receiver_type="organization")
 
 
 @transaction
 def deliver(message: Message) -> None:
-    """A letter to each administrator of the organization's own people is on its way.
-
-    Raises Refused where the organization is gone.
-    """
+    """Send an email to each of the organization's own administrators. Raises Refused if the organization is deleted."""
     try:
         organization = get_organization_by_id(message.organization_id)
     except NotFound as gone:
-        raise DeliveryRejected("the organization is gone") from gone
-    told: dict[str, Any] = dict(message.payload)
+        raise DeliveryRejected("the organization is deleted") from gone
+    payload: dict[str, Any] = dict(message.payload)
     values = {
-        "by": str(told["by"]),
-        "action": str(told["action"]),
+        "by": str(payload["by"]),
+        "action": str(payload["action"]),
         "at": message.created_at.isoformat(),
-        "address": str(told["address"]),
+        "address": str(payload["address"]),
         "link": f"{organization.base_url}/portal/{organization.slug}/audit",
     }
     until = clock.now() + timedelta(days=1)
-    # Those of root need no letter about root.
+    # Administrators of root do not need an email about their own changes.
     for email in addresses_of_administrators(organization.id, own_alone=True):
         letters.send(organization, email, "root_access", values, until=until)

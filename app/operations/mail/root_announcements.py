@@ -1,4 +1,4 @@
-"""That root acted in an organization, put into the outbox by the change itself, once an hour for each who acts."""
+"""Queueing the notice that root acted in an organization, once an hour per actor."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _HOUR = timedelta(hours=1)
 def announce_root(actor: Actor, event: Mapping[str, Any]) -> None:
     """The organization's administrators will be told that the actor of root did this in it; part of the unit that did.
 
-    Whoever acts there again within the hour is not told of again. Nothing happens for anybody else, nor where there is
-    no mail server, nor where the organization did not want to hear of it ``before`` this was done.
+    One notice per actor and hour. Do nothing for other actors, without a mail server, or if the organization's settings
+    ``before`` the change turned these notices off.
     """
-    is_visitor = actor.is_root and actor.organization_id != actor.home_organization_id
-    if not is_visitor or actor.kind not in {"user", "client"} or current().mail_server is None:
+    is_root_elsewhere = actor.is_root and actor.organization_id != actor.home_organization_id
+    if not is_root_elsewhere or actor.kind not in {"user", "client"} or current().mail_server is None:
         return
     if not _is_wanted(actor.organization_id, event["before"] or {}):
         return
@@ -39,7 +39,7 @@ def announce_root(actor: Actor, event: Mapping[str, Any]) -> None:
 
 
 def _is_wanted(organization_id: str, before: Mapping[str, Any]) -> bool:
-    # Whoever begins by switching the notices off is told of all the same.
+    # Turning the notices off is itself reported.
     if _SETTING in before:
         return bool(before[_SETTING])
     try:

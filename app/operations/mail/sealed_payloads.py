@@ -1,4 +1,4 @@
-"""Sealed payloads: what an outbox message says that nobody with a copy of the database may read."""
+"""Encrypted payloads of outbox messages, so that a copy of the database does not reveal them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from app.operations.store import keyring
 
 
 def seal_payload(organization_id: str, kind: str, values: Mapping[str, Any]) -> dict[str, str]:
-    """The payload of a message of the kind, in which the values cannot be read."""
+    """Return the values as an encrypted payload for a message of this kind."""
     sealed = keyring.seal(organization_id, json.dumps(values).encode(), f"outbox {kind}")
     return {"sealed": b64encode(sealed).decode()}
 
 
 def open_payload(organization_id: str, kind: str, payload: Mapping[str, Any]) -> dict[str, Any]:
-    """The values. Raises UnsealError when they were changed or are another organization's or kind's."""
+    """Return the values. Raises UnsealError if they were changed or belong to another organization or kind."""
     values: dict[str, Any] = json.loads(
         keyring.unseal(organization_id, b64decode(payload["sealed"]), f"outbox {kind}")
     )

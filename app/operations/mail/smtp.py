@@ -1,4 +1,4 @@
-"""Speaking SMTP: the only place that opens a connection to the mail server."""
+"""SMTP: the only module that opens a connection to the mail server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TOTAL_SECONDS = 20.0
 
 
 class MailRefused(Exception):
-    """The server will never take this mail; ``code`` is its answer."""
+    """The server rejected this email permanently; ``code`` is its reply code."""
 
     def __init__(self, code: int) -> None:
         super().__init__(f"the mail server answered {code}")
@@ -24,21 +24,21 @@ class MailRefused(Exception):
 
 
 class MailLater(Exception):
-    """The server is well, and does not take this mail now; ``code`` is its answer."""
+    """The server does not accept this email now; ``code`` is its reply code."""
 
     def __init__(self, code: int) -> None:
         super().__init__(f"the mail server answered {code}")
         self.code = code
 
 
-def send_mail(server: MailServer, mail: EmailMessage, to: str, *, our_name: str) -> None:
-    """The mail server has the mail and answers for it from now on.
+def send_mail(server: MailServer, mail: EmailMessage, to: str, *, local_name: str) -> None:
+    """Hand an email to the mail server.
 
-    ``our_name`` is what we greet it with. Raises MailRefused, MailLater, and OutgoingRequestFailed for whatever would stop
-    every other mail too: no connection, no TLS, no sign-in, a sender that is not ours to use.
+    ``local_name`` is the host name of the greeting. Raises MailRefused, MailLater, or OutgoingRequestFailed for anything that
+    would also stop other emails: no connection, no TLS, a failed login, a sender that is not allowed.
     """
     try:
-        with _connected(server, our_name) as connection:
+        with _connected(server, local_name) as connection:
             if not to.isascii() and not connection.has_extn("smtputf8"):
                 raise MailRefused(553)
             connection.send_message(mail, server.sender, [to])
@@ -47,17 +47,17 @@ def send_mail(server: MailServer, mail: EmailMessage, to: str, *, our_name: str)
     except smtplib.SMTPDataError as refusal:
         raise _verdict(refusal.smtp_code) from refusal
     except (smtplib.SMTPException, OSError) as fault:
-        raise OutgoingRequestFailed("The mail server did not take the mail.") from fault
+        raise OutgoingRequestFailed("The mail server did not accept the email.") from fault
 
 
 def _verdict(code: int) -> Exception:
-    if code == 421:  # RFC 5321 section 3.8: it is closing, whatever the mail
+    if code == 421:  # RFC 5321 section 3.8: the server is closing the connection.
         return OutgoingRequestFailed("The mail server is closing.")
     return MailRefused(code) if code >= 500 else MailLater(code)
 
 
 class _Deadline(smtplib.SMTP):
-    """A connection whose answers come within one time in all: a slow server gains nothing by many slow answers."""
+    """A connection with one deadline for all replies, so that many slow replies cannot exceed it."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._deadline = time.monotonic() + TOTAL_SECONDS
@@ -67,7 +67,7 @@ class _Deadline(smtplib.SMTP):
         left = self._deadline - time.monotonic()
         if left <= 0 or self.sock is None:
             self.close()
-            raise TimeoutError("the time of this mail is over")
+            raise TimeoutError("the mail server took too long")
         self.sock.settimeout(left)
         return super().getreply()
 
@@ -76,14 +76,14 @@ class _DeadlineTls(_Deadline, smtplib.SMTP_SSL):
     """The same with TLS from the first byte."""
 
 
-def _connected(server: MailServer, our_name: str) -> smtplib.SMTP:
-    arguments: dict[str, Any] = {"local_hostname": our_name, "timeout": CONNECT_SECONDS}
+def _connected(server: MailServer, local_name: str) -> smtplib.SMTP:
+    arguments: dict[str, Any] = {"local_hostname": local_name, "timeout": CONNECT_SECONDS}
     if server.security == "tls":
         return _signed_in(_DeadlineTls(server.host, server.port, context=_trust(server), **arguments), server)
     connection = _Deadline(server.host, server.port, **arguments)
     try:
         if server.security == "starttls":
-            # Raises when the server offers none: nothing is ever said in clear beyond this machine.
+            # Raises if the server does not offer TLS, so that nothing is sent in clear text.
             connection.starttls(context=_trust(server))
         return _signed_in(connection, server)
     except BaseException:

@@ -1,4 +1,4 @@
-"""Letters to whoever administers an organization."""
+"""Emails to the administrators of an organization."""
 
 from __future__ import annotations
 
@@ -12,16 +12,13 @@ from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.mail import letters
 from app.rules.directory.permissions import ADMIN
 
-MOST = 20
+MAX_RECIPIENTS = 20
 
 
 def write_to_administrators(
     organization: OrganizationSnapshot, template: str, values: Mapping[str, str]
 ) -> None:
-    """Each administrator gets the letter, twenty at most; part of the unit under way.
-
-    Nothing happens where there is no mail server.
-    """
+    """Send an email to each administrator, twenty at most; do nothing without a mail server."""
     if not letters.is_possible():
         return
     for address in addresses_of_administrators(organization.id):
@@ -29,9 +26,9 @@ def write_to_administrators(
 
 
 def addresses_of_administrators(organization_id: str, *, own_alone: bool = False) -> list[str]:
-    """The e-mail of each active administrator, those of longest standing first, twenty at most.
+    """Return the emails of the active administrators, in the order in which they got the role, twenty at most.
 
-    With those of root who hold the role there, unless ``own_alone``.
+    Includes users of root with the role in this organization, unless ``own_alone``.
     """
     home = RoleAssignment.user_organization_id == organization_id if own_alone else true()
     rows = db.session.scalars(
@@ -48,6 +45,6 @@ def addresses_of_administrators(organization_id: str, *, own_alone: bool = False
             User.status == ACTIVE,
         )
         .order_by(RoleAssignment.id)
-        .limit(MOST)
+        .limit(MAX_RECIPIENTS)
     )
     return list(dict.fromkeys(rows))

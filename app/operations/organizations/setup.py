@@ -188,7 +188,7 @@ def _check_fields(
 ) -> str:
     findings = ValidationErrors()
     if canonical_email(email) is None:
-        findings.add("email", "invalid_email", "This is not an e-mail address.")
+        findings.add("email", "invalid_email", "Enter a valid email address.")
     findings.add_problem("name", text_problem(name, max_length=100))
     findings.add_problem("organization_name", text_problem(organization_name, max_length=100))
     slug = organization_id or slug_from_name(organization_name)

@@ -34,7 +34,7 @@ from app.rules import sealing
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, InvalidInput, NotFound
 from app.rules.identifiers import public_id
-from app.rules.languages.sentences import sentence
+from app.rules.languages.sentences import lazy_gettext
 from app.rules.sign_in.second_factors import (
     TOTP,
     MfaRequirement,
@@ -228,7 +228,7 @@ def get_own_account(actor: Actor) -> tuple[OrganizationSnapshot, UUID]:
 def require_method_allowed(organization: OrganizationSnapshot, method: str) -> None:
     """Require that the organization allows second factors of the method. Raises Conflict."""
     if method not in allowed_methods(organization.settings):
-        raise Conflict("This organization does not take such a second factor.", code="method_not_allowed")
+        raise Conflict("This organization doesn't allow this verification method.", code="method_not_allowed")
 
 
 @read
@@ -256,7 +256,7 @@ def remove_authenticator_app(actor: Actor) -> str | None:
     organization, user_id = get_own_account(actor)
     require_fresh_sign_in(actor)
     if not second_factors.delete_authenticator_app(organization.id, user_id):
-        raise NotFound("You have no authenticator app.")
+        raise NotFound("You don't have an authenticator app.")
     return complete_factor_removal(actor, organization, user_id, TOTP)
 
 
@@ -274,8 +274,8 @@ def complete_factor_removal(
         second_factors.delete_recovery_codes(organization.id, user_id)
         if decide_mfa_of_user(organization, user_id, ()).requirement is MfaRequirement.ENROL:
             raise SecondFactorRequired(
-                sentence(
-                    "%(organization)s asks you for a second factor. Set up another one first.",
+                lazy_gettext(
+                    "%(organization)s requires two-step verification. Set up another method first.",
                     organization=organization.name,
                 )
             )
@@ -305,7 +305,7 @@ def regenerate_recovery_codes(actor: Actor) -> tuple[str, ...]:
     require_fresh_sign_in(actor)
     if not find_methods_of_user(organization.id, user_id):
         raise Conflict(
-            "Recovery codes stand in for a second factor. Set one up first.", code="no_second_factor"
+            "Recovery codes back up two-step verification. Set it up first.", code="no_second_factor"
         )
     codes = second_factors.create_recovery_codes(organization, user_id)
     audit.record(
@@ -326,7 +326,7 @@ def _store_app(organization: OrganizationSnapshot, user_id: UUID, sealed: str, c
     step = matching_step(secret, code, clock.now())
     if step is None:
         raise InvalidInput(
-            "This is not the code that the app shows now. Is the clock of your device right?",
+            "Incorrect code. Enter the current code from the app, and check that the clock of your device is right.",
             field="code",
             code="wrong_code",
         )
@@ -386,5 +386,5 @@ def _open(organization_id: str, user_id: UUID, sealed: str) -> bytes:
     except (sealing.UnsealError, ValueError):
         opened = bytes(8)
     if int.from_bytes(opened[:8], "big") < clock.now().timestamp():
-        raise InvalidInput("This page is too old. Scan the new code.", field="code", code="page_too_old")
+        raise InvalidInput("This page has expired. Scan the new code.", field="code", code="page_too_old")
     return opened[8:]

@@ -210,7 +210,7 @@ def forget_browser(actor: Actor, browser_id: str) -> None:
         )
     )
     if not forgotten:
-        raise NotFound("This browser is forgotten already.")
+        raise NotFound("This browser was already removed.")
     audit.record(actor, "browser.forgotten", target_type="browser", target_id=browser_id)
 
 

@@ -209,7 +209,7 @@ def store_passkey(
                 )
             )
     except IntegrityError:
-        raise Conflict("This passkey is registered already.", code="passkey_exists") from None
+        raise Conflict("This passkey is already registered.", code="passkey_exists") from None
     audit.record(
         actor,
         "passkey.registered",
@@ -359,7 +359,7 @@ def _registration_error(organization: OrganizationSnapshot, user_id: UUID) -> Co
     Concurrent registrations may exceed the limit slightly.
     """
     if not is_passkey_registration_enabled(organization.settings):
-        return Conflict("This organization does not let people register passkeys.", code="passkeys_off")
+        return Conflict("This organization doesn't allow passkeys.", code="passkeys_off")
     if count_passkeys_of_users(organization.id, [user_id]).get(user_id, 0) >= MAX_PASSKEYS_PER_USER:
         return Conflict(
             f"You have {MAX_PASSKEYS_PER_USER} passkeys, and nobody may have more. Remove one first.",

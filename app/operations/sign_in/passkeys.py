@@ -91,7 +91,7 @@ class InvalidChallenge(DomainError):
     code = "passkey_challenge_ended"
 
     def __init__(self) -> None:
-        super().__init__("That took too long, or this page was used before. Try your passkey again.")
+        super().__init__("This took too long, or the page was already used. Try your passkey again.")
 
 
 class PasskeysUnavailable(Conflict):
@@ -100,7 +100,7 @@ class PasskeysUnavailable(Conflict):
     code = "passkeys_unavailable"
 
     def __init__(self) -> None:
-        super().__init__("Passkeys need a domain name, and this service is reached by an IP address.")
+        super().__init__("Passkeys need a domain name, but this service uses an IP address.")
 
 
 class PasskeyNotVerified(DomainError):
@@ -109,7 +109,7 @@ class PasskeyNotVerified(DomainError):
     code = "invalid_passkey"
 
     def __init__(self) -> None:
-        super().__init__("This passkey could not be verified here.")
+        super().__init__("We couldn't verify this passkey. Try again, or use another one.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound, TooManyRequests, Unavailable
 from app.rules.identifiers import public_id
-from app.rules.languages.sentences import sentence
+from app.rules.languages.sentences import lazy_gettext
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.sign_in import imported_hashes, passwords
 from app.rules.sign_in.lockout import network_of
@@ -140,7 +140,7 @@ def change_password(actor: Actor, current: str, new: str, *, known_cookie: str =
     ``user.password_changed``.
     """
     if actor.user_id is None or actor.organization_id != actor.home_organization_id:
-        raise Forbidden("Only a person has a password.")
+        raise Forbidden("Only users have a password.")
     organization = get_organization_by_id(actor.organization_id)
     email, name, stored_hash = _find_credentials(actor)
     attempt = sign_in_limits.claim_password_attempt(
@@ -156,15 +156,13 @@ def change_password(actor: Actor, current: str, new: str, *, known_cookie: str =
         rate_limits.withdraw_attempts(organization.id, result.attempts)
         raise
     if not is_right:
-        raise InvalidInput(
-            "This is not your current password.", field="current_password", code="wrong_password"
-        )
+        raise InvalidInput("Incorrect password.", field="current_password", code="wrong_password")
     sign_in_limits.clear_failed_attempts(
         organization.id, canonical_email(email) or "", ip_address=actor.ip_address, known_cookie=known_cookie
     )
     if new == current:
         raise InvalidInput(
-            "This is your current password. Choose another.", field="new_password", code="unchanged"
+            "This is your current password. Choose a different one.", field="new_password", code="unchanged"
         )
     personal = (email, name, organization.name, organization.slug)
     new_hash = hash_new_password(
@@ -213,12 +211,11 @@ def _equalize_verification_time(organization_id: str | None, stored_hash: str | 
 def _too_many_wrong_passwords(attempt: sign_in_limits.PasswordAttempt) -> TooManyRequests:
     wait = attempt.result.retry_after
     if attempt.is_capped:
-        words = sentence(
-            "Too many wrong passwords from browsers that are not known here. Change your password in a browser where "
-            "you have signed in before, or ask for a link to choose a new one."
+        words = lazy_gettext(
+            "Too many incorrect passwords from unrecognized browsers. Change your password in a browser you have used before, or reset it with a link."
         )
     else:
-        words = sentence("Too many wrong passwords. Try again in %(wait)s seconds.", wait=wait)
+        words = lazy_gettext("Too many incorrect passwords. Try again in %(wait)s seconds.", wait=wait)
     return TooManyRequests(words, retry_after=wait)
 
 
@@ -238,7 +235,7 @@ def _find_credentials(actor: Actor) -> tuple[str, str, str | None]:
 def _store_password(actor: Actor, old_hash: str | None, new_hash: str, known_cookie: str) -> ChangedPassword:
     user_id = actor.user_id
     if user_id is None:
-        raise Forbidden("Only a person has a password.")
+        raise Forbidden("Only users have a password.")
     now = clock.now()
     changed = count_changed(
         update(User)
@@ -254,7 +251,7 @@ def _store_password(actor: Actor, old_hash: str | None, new_hash: str, known_coo
         )
     )
     if not changed:
-        raise Conflict("Your password was changed in another window just now.")
+        raise Conflict("Your password was just changed in another window. Try again with your new password.")
     ended = end_sessions_of_user(actor.organization_id, user_id, keep=actor.session_id)
     grants = revoke_grants_of_user(actor, user_id, reason="password_changed")
     audit.record(

@@ -69,7 +69,7 @@ class SignInEnded(NotFound):
     code = "sign_in_ended"
 
     def __init__(self) -> None:
-        super().__init__("This sign-in has ended. Start again with your password.")
+        super().__init__("Your sign-in has expired. Start again with your password.")
 
 
 @dataclass(frozen=True, slots=True)

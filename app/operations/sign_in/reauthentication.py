@@ -17,7 +17,7 @@ from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.authorization.interaction import MULTI_FACTOR
 from app.rules.errors import DomainError
-from app.rules.languages.sentences import sentence
+from app.rules.languages.sentences import lazy_gettext
 from app.rules.sign_in.second_factors import is_mfa_offered, used_second_factor
 
 
@@ -32,9 +32,9 @@ class FreshSignInRequired(DomainError):
     code = "insufficient_user_authentication"
 
     def __init__(self, max_age: int, acr_values: str | None = None) -> None:
-        plain = sentence("Sign in again first: this is only for somebody who has just done so.")
-        twice = sentence(
-            "Sign in again with your second factor first: this is only for somebody who has just done so."
+        plain = lazy_gettext("Sign in again to continue. This page requires a recent sign-in.")
+        twice = lazy_gettext(
+            "Sign in again with two-step verification to continue. This page requires a recent sign-in."
         )
         super().__init__(twice if acr_values else plain)
         self.max_age = max_age

@@ -246,7 +246,7 @@ def store_authenticator_app(organization_id: str, user_id: UUID, secret: bytes, 
                 )
             )
     except IntegrityError:
-        raise Conflict("You have an authenticator app already. Remove it first.", code="app_exists") from None
+        raise Conflict("You already have an authenticator app. Remove it first.", code="app_exists") from None
 
 
 @transaction

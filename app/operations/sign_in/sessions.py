@@ -284,7 +284,7 @@ def end_session(actor: Actor, session_id: str | None = None) -> bool:
     row_id = actor.session_id if session_id is None else parse_public_id("ses", session_id)
     ended = end_sessions(organization.id, (Session.id == row_id) & (Session.user_id == user_id))
     if not ended and session_id is not None:
-        raise NotFound("This sign-in is over already.")
+        raise NotFound("This session has already ended.")
     if ended and row_id is not None:
         audit.record(actor, "session.ended", target_type="session", target_id=public_id("ses", row_id))
     return bool(ended)

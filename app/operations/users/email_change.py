@@ -52,7 +52,7 @@ class EmailVerificationEnded(Conflict):
 
     def __init__(self) -> None:
         super().__init__(
-            "This link was used already, has expired, or a newer one was sent. Ask for a new one."
+            "This link was already used, has expired or was replaced by a newer one. Request a new link."
         )
 
 
@@ -65,7 +65,9 @@ class WrongAccount(Forbidden):
     code = "another_account"
 
     def __init__(self) -> None:
-        super().__init__("This link is for another account. Sign in to that one, and open the link again.")
+        super().__init__(
+            "This link is for another account. Sign in to that account, then open the link again."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,16 +121,14 @@ def request_email_verification(actor: Actor, email: str) -> None:
     FreshSignInRequired, TooManyRequests. Audit: ``user.email_proof_requested``.
     """
     if actor.user_id is None or actor.organization_id != actor.home_organization_id:
-        raise Forbidden("Only a person has an address.")
+        raise Forbidden("Only users have an email address.")
     if not letters.is_possible():
-        raise Conflict(
-            "No mail server is set up here, so no address can be confirmed.", code="no_mail_server"
-        )
+        raise Conflict("This service has no mail server, so emails can't be verified.", code="no_mail_server")
     require_fresh_sign_in(actor)
     organization = get_organization_by_id(actor.organization_id)
     canonical = canonical_email(email)
     if canonical is None:
-        raise InvalidInput("This is not an e-mail address.", field="email", code="invalid_email")
+        raise InvalidInput("Enter a valid email address.", field="email", code="invalid_email")
     _require_allowed(actor, organization, actor.user_id, email, canonical)
     for bucket in (
         bucket_key("address proof", str(actor.user_id)),
@@ -136,7 +136,7 @@ def request_email_verification(actor: Actor, email: str) -> None:
     ):
         rate_limits.require_attempt_allowed(
             organization.id,
-            "Too many links were asked for. Look into the mailbox, or try again in an hour.",
+            "You requested too many links. Check your email, or try again in an hour.",
             Limit(bucket, _HOURLY),
         )
     _send(actor, organization, actor.user_id, email.strip(), canonical)
@@ -237,13 +237,19 @@ def _require_allowed(
     ).one()
     if canonical == row.email_canonical:
         if row.email_verified:
-            raise InvalidInput("This is your address, and it is confirmed.", field="email", code="unchanged")
+            raise InvalidInput(
+                "This is already your email address, and it is verified.", field="email", code="unchanged"
+            )
         return
     if not can_change_profile(actor):
-        raise Forbidden("Your organization does not let members change their address. Ask an administrator.")
+        raise Forbidden(
+            "Your organization doesn't let members change their email. Contact your administrator."
+        )
     if not is_domain_allowed(email, organization.settings) and not actor.has_permission("users:write"):
         raise InvalidInput(
-            "This organization takes other domains than this one.", field="email", code="domain_not_allowed"
+            "This organization doesn't accept email addresses from this domain.",
+            field="email",
+            code="domain_not_allowed",
         )
 
 

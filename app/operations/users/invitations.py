@@ -24,7 +24,7 @@ from app.rules.directory.permissions import effective_roles
 from app.rules.errors import Conflict, NotFound, PreconditionFailed
 from app.rules.fields import ValidationErrors
 from app.rules.identifiers import decode_uuid, encode_uuid, new_id, parse_public_id, public_id
-from app.rules.languages.sentences import sentence
+from app.rules.languages.sentences import lazy_gettext
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.organizations.organizations import parse_email_and_name
 from app.rules.organizations.settings_effects import earliest_expiry
@@ -138,11 +138,11 @@ def create_invitation(
     require_grantable(acting_actor, organization, role, found)
     canonical = canonical_email(email) or ""
     if find_user_by_email(organization.id, email) is not None:
-        raise Conflict("There is a user with this e-mail address already.", field="email", code="email_taken")
+        raise Conflict("There is already a user with this email address.", field="email", code="email_taken")
     now = clock.now()
     _revoke_open_invitations(organization.id, canonical, now)
     if _count_open_invitations(organization) >= MAX_OPEN_INVITATIONS:
-        raise Conflict("Too many invitations are open. Withdraw some first.", code="too_many_invitations")
+        raise Conflict("Too many invitations are pending. Withdraw some first.", code="too_many_invitations")
     unit = current_unit_of_work()
     token: str = unit.stable_value(f"invitation {canonical}", lambda: new_token(INVITATION, organization.id))
     invitation = Invitation(
@@ -199,9 +199,9 @@ def find_invitation(token: str) -> InvitationRecord | None:
         return None
     if not are_passwords_enabled(organization.settings) and not is_passkey_sign_in_available(organization):
         raise Conflict(
-            sentence(
-                "%(organization)s does not let people sign in with a password or a passkey at the moment, and an "
-                "invitation begins with one. Ask whoever invited you: your invitation works again once it does.",
+            lazy_gettext(
+                "%(organization)s has turned off signing in with a password or a passkey, so this "
+                "invitation can't be accepted right now. Contact the person who invited you.",
                 organization=organization.name,
             ),
             code="passwords_off",
@@ -225,14 +225,14 @@ def accept_invitation(token: str, *, name: str, password_hash: str | None) -> UU
     """
     record = find_invitation(token)
     if record is None:
-        raise InvitationEnded("This invitation was used already, was withdrawn or has expired.")
+        raise InvitationEnded("This invitation was already used, withdrawn or has expired.")
     settings = get_organization_by_id(record.organization_id).settings
     if password_hash is not None:
         require_invitation_by_password(settings)
     if record.role not in effective_roles(settings):
-        raise InvitationEnded("The role of this invitation is there no more. Ask for a new one.")
+        raise InvitationEnded("The role in this invitation no longer exists. Ask for a new invitation.")
     if not _end_invitation(record.organization_id, record.id, used_at=clock.now()):
-        raise InvitationEnded("This invitation was used already.")
+        raise InvitationEnded("This invitation was already used.")
     user_id = create_user(
         record.organization_id,
         email=record.email,
@@ -293,7 +293,7 @@ def revoke_invitation(
     acting_actor.require("admins:write")
     record = invitation_record(_get_open_row(organization, invitation_id), organization)
     if expected_version is not None and record.version != expected_version:
-        raise PreconditionFailed("The invitation was changed since you read it. Read it again.")
+        raise PreconditionFailed("The invitation has changed. Reload it and try again.")
     if not _end_invitation(organization.id, record.id, revoked_at=clock.now()):
         raise _invitation_not_found()
     audit.record(

@@ -63,12 +63,12 @@ def accept_invitation_with_passkey(
     """
     organization = get_organization_by_id(actor.organization_id)
     if are_passwords_enabled(organization.settings) or not is_passkey_sign_in_available(organization):
-        raise Conflict("Choose a password to join.", code="passwords_on")
+        raise Conflict("Choose a password to accept the invitation.", code="passwords_on")
     verified = verify_new_passkey(organization, INVITATION, invitation.public_id, response_json, "", browser)
     if not (verified.created.was_verified and verified.response.is_discoverable):
         raise Conflict(
-            "This passkey cannot sign in by itself: it did not ask who you are, or does not keep your account. Use "
-            "another device.",
+            "You can't sign in with only this passkey. It didn't verify you, or it isn't stored on the "
+            "device. Use another device.",
             code="passkey_not_alone",
         )
     return _accept(actor, organization, invitation, token, name, verified, browser)

@@ -36,9 +36,11 @@ def change_profile(actor: Actor, *, name: str, profile: Mapping[str, Any]) -> Us
     after a concurrent change. Audit: ``user.updated`` with what differs.
     """
     if actor.user_id is None or actor.organization_id != actor.home_organization_id:
-        raise Forbidden("Only a person has a profile.")
+        raise Forbidden("Only users have a profile.")
     if not can_change_profile(actor):
-        raise Forbidden("Your organization does not let members change their profile. Ask an administrator.")
+        raise Forbidden(
+            "Your organization doesn't let members change their profile. Contact your administrator."
+        )
     new = _validate(name.strip(), profile)
     user = get_user(actor.organization_id, actor.user_id)
     current = {"name": user.name, **user.profile}
@@ -58,7 +60,7 @@ def change_profile(actor: Actor, *, name: str, profile: Mapping[str, Any]) -> Us
         )
     )
     if stored != 1:
-        raise Conflict("Your profile was changed at the same moment. Look at it again.")
+        raise Conflict("Your profile was changed at the same time. Check it and try again.")
     audit.record(
         actor,
         "user.updated",

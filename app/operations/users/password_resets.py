@@ -92,7 +92,7 @@ def issue_reset_link(actor: Actor, user_id: UUID) -> NewResetLink:
     user = require_manageable_user(actor, user_id)
     organization = get_organization_by_id(actor.organization_id)
     if not user.is_active:
-        raise Conflict("This user is disabled. Let them in again first.", code="user_disabled")
+        raise Conflict("This user is disabled. Enable the account first.", code="user_disabled")
     require_passwords_enabled(organization)
     is_mailed = can_email_reset_links(organization)
     token, expires_at = create_reset_link(organization, user_id, is_mailed=is_mailed)
@@ -147,7 +147,7 @@ def reset_url(organization: OrganizationSnapshot, token: str) -> str:
 def require_passwords_enabled(organization: OrganizationSnapshot) -> None:
     """Require that users of the organization sign in with passwords. Raises Conflict."""
     if not organization.settings["authentication"]["password"]["enabled"]:
-        raise Conflict("This organization does not let people sign in with a password.", code="password_off")
+        raise Conflict("This organization doesn't allow signing in with a password.", code="password_off")
 
 
 @read
@@ -221,13 +221,15 @@ def request_reset(
     TooManyRequests for the network.
     """
     if not is_password_recovery_offered(organization):
-        raise Forbidden("Ask an administrator for a link to choose a new password.")
+        raise Forbidden("Ask an administrator for a password reset link.")
     canonical = canonical_email(email)
     if canonical is None:
-        raise InvalidInput("This is not an e-mail address.", field="email", code="invalid_email")
+        raise InvalidInput("Enter a valid email address.", field="email", code="invalid_email")
     networks = network_limits(_PER_NETWORK, ip_address, "recovery network")
     rate_limits.require_attempt_allowed(
-        organization.id, "Too many people of your network forgot their password.", *networks
+        organization.id,
+        "Too many password resets were requested from your network. Try again later.",
+        *networks,
     )
     account = Limit(bucket_key("recovery account", canonical), _PER_ACCOUNT)
     if not rate_limits.record_attempt(organization.id, account).retry_after:
@@ -317,7 +319,9 @@ def _bound_value(password_hash: str | None, email_canonical: str) -> str:
 
 
 def _reset_ended() -> ResetEnded:
-    return ResetEnded("This link was used already, has expired, or a newer one was sent. Ask for a new one.")
+    return ResetEnded(
+        "This link was already used, has expired or was replaced by a newer one. Request a new link."
+    )
 
 
 @transaction

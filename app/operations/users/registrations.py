@@ -31,7 +31,7 @@ from app.operations.users.sign_up import create_registered_user
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, InvalidInput, NotFound, TooManyRequests, Unavailable
 from app.rules.identifiers import encode_uuid, new_id, parse_public_id, public_id
-from app.rules.languages.sentences import sentence
+from app.rules.languages.sentences import lazy_gettext
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.sign_in.lockout import Lockout
 from app.rules.token_values import EMAIL_VERIFICATION, digest, new_token, parse_token
@@ -50,7 +50,7 @@ class RegistrationEnded(Conflict):
     code = "registration_ended"
 
     def __init__(self) -> None:
-        super().__init__("This link was used already or has expired. Sign in, or make the account again.")
+        super().__init__("This link was already used or has expired. Sign in, or sign up again.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,9 @@ def confirm_registration(
     claim = rate_limits.record_attempt(organization.id, limit)
     if claim.retry_after:
         raise TooManyRequests(
-            sentence("Too many wrong passwords. Try again in %(wait)s seconds.", wait=claim.retry_after),
+            lazy_gettext(
+                "Too many incorrect passwords. Try again in %(wait)s seconds.", wait=claim.retry_after
+            ),
             retry_after=claim.retry_after,
         )
     try:
@@ -156,7 +158,7 @@ def confirm_registration(
         raise
     if not is_right:
         raise InvalidInput(
-            "This is not the password that was chosen for this account.",
+            "Incorrect password. Enter the password you chose when you signed up.",
             field="password",
             code="wrong_password",
         )
@@ -367,4 +369,4 @@ def _select_pending(organization_id: str) -> Select[Registration]:
 
 
 def _registration_not_found() -> NotFound:
-    return NotFound("Nobody waits under this id.")
+    return NotFound("There is no pending registration with this ID.")

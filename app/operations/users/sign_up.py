@@ -19,7 +19,7 @@ from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden
 from app.rules.fields import ValidationErrors
 from app.rules.identifiers import public_id
-from app.rules.languages.sentences import sentence
+from app.rules.languages.sentences import lazy_gettext
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.organizations.organizations import parse_email_and_name
 from app.rules.sign_in.lockout import Lockout
@@ -39,8 +39,8 @@ def require_registration_open(organization: OrganizationSnapshot) -> None:
     """Require that the organization allows registration. Raises Forbidden."""
     if not organization.is_active or not is_registration_open(organization.settings):
         raise Forbidden(
-            sentence(
-                "%(organization)s does not let people make accounts for themselves.",
+            lazy_gettext(
+                "%(organization)s doesn't allow people to create their own accounts.",
                 organization=organization.name,
             )
         )
@@ -75,7 +75,11 @@ def register_user(
     found = ValidationErrors()
     parse_email_and_name({"email": email, "name": name}, found)
     if not found.has_error("email") and not is_domain_allowed(email, organization.settings):
-        found.add("email", "domain_not_allowed", "This organization takes other domains than this one.")
+        found.add(
+            "email",
+            "domain_not_allowed",
+            "This organization doesn't accept email addresses from this domain.",
+        )
     found.raise_if_any()
     password_hash = hash_new_password(
         organization.settings,
@@ -86,7 +90,7 @@ def register_user(
     )
     rate_limits.require_attempt_allowed(
         organization.id,
-        "Too many accounts were made from your network.",
+        "Too many accounts were created from your network. Try again later.",
         *network_limits(_PER_NETWORK, ip_address, "registration"),
     )
     if not organization.settings["authentication"]["registration"]["verify_email"]:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from app.rules.languages.sentences import sentence
+from app.rules.languages.sentences import lazy_gettext
 
 TEST_EVENT = "webhook.test"
 """The event of a test delivery. Webhooks cannot subscribe to it."""
@@ -128,38 +128,40 @@ def is_subscribed(event_type: str, chosen: Collection[str]) -> bool:
 
 
 ACCOUNT_EVENTS: Mapping[str, str] = {
-    "session.started": sentence("Signed in"),
-    "session.ended": sentence("Signed out"),
-    "session.others_ended": sentence("Signed out everywhere else"),
-    "sign_in.failed": sentence("A sign-in failed"),
-    "second_factor.failed": sentence("A second factor was wrong"),
-    "second_factor.added": sentence("A second factor was added"),
-    "second_factor.removed": sentence("A second factor was removed"),
-    "second_factors.ended": sentence("Second factors from before the address was confirmed have ended"),
-    "second_factors.reset": sentence("The second factors were reset"),
-    "recovery_code.used": sentence("A recovery code was used"),
-    "recovery_codes.renewed": sentence("New recovery codes were made"),
-    "passkey.registered": sentence("A passkey was added"),
-    "passkey.removed": sentence("A passkey was removed"),
-    "passkey.renamed": sentence("A passkey was renamed"),
-    "passkey.counter_went_back": sentence("A passkey looked like a copy"),
-    "browser.forgotten": sentence("A known browser was forgotten"),
-    "user.password_changed": sentence("The password was changed"),
-    "user.password_reset_requested": sentence("A link for a new password was asked for"),
-    "user.password_reset": sentence("The password was reset by a link"),
-    "user.email_changed": sentence("The e-mail address was changed"),
-    "user.email_verified": sentence("The e-mail address was confirmed"),
-    "user.updated": sentence("The profile was changed"),
-    "user.disabled": sentence("The account was disabled"),
-    "user.enabled": sentence("The account was let in again"),
-    "user.signed_out": sentence("Signed out everywhere"),
-    "user.registered": sentence("The account was made"),
-    "user.created": sentence("The account was made"),
-    "user.imported": sentence("The account was made"),
-    "tokens.revoked": sentence("Everything that apps held was revoked"),
-    "consent.given": sentence("An app was allowed in"),
-    "consent.denied": sentence("An app was refused"),
-    "consent.withdrawn": sentence("An app’s access was removed"),
+    "session.started": lazy_gettext("Signed in"),
+    "session.ended": lazy_gettext("Signed out"),
+    "session.others_ended": lazy_gettext("Signed out everywhere else"),
+    "sign_in.failed": lazy_gettext("Sign-in failed"),
+    "second_factor.failed": lazy_gettext("An incorrect verification code was entered"),
+    "second_factor.added": lazy_gettext("A verification method was added"),
+    "second_factor.removed": lazy_gettext("A verification method was removed"),
+    "second_factors.ended": lazy_gettext(
+        "Verification methods set up before the email was verified were removed"
+    ),
+    "second_factors.reset": lazy_gettext("Two-step verification was reset"),
+    "recovery_code.used": lazy_gettext("A recovery code was used"),
+    "recovery_codes.renewed": lazy_gettext("New recovery codes were created"),
+    "passkey.registered": lazy_gettext("A passkey was added"),
+    "passkey.removed": lazy_gettext("A passkey was removed"),
+    "passkey.renamed": lazy_gettext("A passkey was renamed"),
+    "passkey.counter_went_back": lazy_gettext("A passkey was rejected because it may have been copied"),
+    "browser.forgotten": lazy_gettext("A recognized browser was removed"),
+    "user.password_changed": lazy_gettext("The password was changed"),
+    "user.password_reset_requested": lazy_gettext("A password reset was requested"),
+    "user.password_reset": lazy_gettext("The password was reset with a link"),
+    "user.email_changed": lazy_gettext("The email address was changed"),
+    "user.email_verified": lazy_gettext("The email address was verified"),
+    "user.updated": lazy_gettext("The profile was changed"),
+    "user.disabled": lazy_gettext("The account was disabled"),
+    "user.enabled": lazy_gettext("The account was enabled again"),
+    "user.signed_out": lazy_gettext("Signed out everywhere"),
+    "user.registered": lazy_gettext("The account was created"),
+    "user.created": lazy_gettext("The account was created"),
+    "user.imported": lazy_gettext("The account was created"),
+    "tokens.revoked": lazy_gettext("Access of all apps was revoked"),
+    "consent.given": lazy_gettext("Access was granted to an app"),
+    "consent.denied": lazy_gettext("Access was denied to an app"),
+    "consent.withdrawn": lazy_gettext("An app’s access was removed"),
 }
 # Events that the owner of the account should check.
 SUSPICIOUS_EVENTS = frozenset(

@@ -157,7 +157,7 @@ def check_reason(text: str) -> str:
     reason = text.replace("\r\n", "\n").strip()
     errors = ValidationErrors()
     if not reason:
-        errors.add("reason", "required", "Say in a sentence what you need the app for.")
+        errors.add("reason", "required", "Say in one sentence why you need the app.")
     else:
         errors.add_problem("reason", text_problem(reason, max_length=LONGEST_REASON, multiline=True))
     errors.raise_if_any()

@@ -1,1 +1,1 @@
-"""Languages: which are spoken, which one a person is spoken to in, and how sentences, days and spans read in each."""
+"""Languages: the supported ones, the choice for a user, and messages, dates and durations in each."""

@@ -1,7 +1,4 @@
-"""Catalogs: what the sentences are in the languages that we speak. ``script/translate`` makes them.
-
-They are read at the first sentence that somebody wants in another language, once a process.
-"""
+"""Translation catalogs, compiled by ``script/translate`` and loaded on first use."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ FOLDER = Path(__file__).parents[2] / "translations"
 
 @functools.cache
 def catalog_of(language: str) -> NullTranslations:
-    """The catalog of one of ``LANGUAGES``; that of English is empty, for the sentences are English themselves."""
+    """Return the catalog of one of ``LANGUAGES``; English has an empty one because message IDs are English."""
     if language == ENGLISH:
         return NullTranslations()
     with (FOLDER / language / "LC_MESSAGES" / "messages.mo").open("rb") as file:

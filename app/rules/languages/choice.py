@@ -1,4 +1,4 @@
-"""Which language somebody is spoken to in."""
+"""Choosing the language of a page or an email."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 ENGLISH = "en"
 LANGUAGES = (ENGLISH, "de")
-"""Spoken on the pages and in the mails that people meet. The portal is English as a whole."""
+"""Languages of the pages and emails for users. The portal is always in English."""
 _RIGHT_TO_LEFT = frozenset({"ar", "fa", "he", "ur"})
 
 
 def spoken(tag: object) -> str | None:
-    """The language of ours that a tag means (RFC 4647 section 3.4: what is more precise is cut off), or None."""
+    """Return the supported language for a language tag (lookup by RFC 4647, section 3.4), or None."""
     if not isinstance(tag, str):
         return None
     language = tag.replace("_", "-").partition("-")[0].lower()
@@ -19,21 +19,21 @@ def spoken(tag: object) -> str | None:
 
 
 def first_spoken(tags: Iterable[object]) -> str | None:
-    """The first of the tags, most wanted first, that means a language of ours."""
+    """Return the supported language of the first tag that has one; the most preferred tag comes first."""
     return next(filter(None, map(spoken, tags)), None)
 
 
 def language_for(
     *, wished: Iterable[str] = (), own: object = None, accepted: Iterable[str] = (), default: object = None
 ) -> str:
-    """The language of a page or mail.
+    """Return the language of a page or an email.
 
-    ``wished`` is ``ui_locales`` of the app's request, which knows what its person reads; ``own`` the ``locale`` of
-    the person's profile; ``accepted`` what the browser says, most wanted first; ``default`` the organization's.
+    ``wished`` is ``ui_locales`` of the client's request, ``own`` the ``locale`` of the user's profile, ``accepted`` the
+    browser's ``Accept-Language`` with the most preferred first, and ``default`` the organization's language.
     """
     return first_spoken([*wished, own, *accepted, default]) or ENGLISH
 
 
 def direction_of(language: str) -> str:
-    """``ltr`` or ``rtl``, for the ``dir`` of a page."""
+    """Return ``ltr`` or ``rtl`` for the ``dir`` attribute of a page."""
     return "rtl" if language in _RIGHT_TO_LEFT else "ltr"

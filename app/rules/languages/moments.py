@@ -1,7 +1,7 @@
-"""Days, moments and spans of time as people read them, in UTC.
+"""Dates, times and durations as text, in UTC.
 
-English is written here, in the order that the whole product has; other languages are Babel's, loaded when somebody
-needs one.
+English is formatted here, with the day before the month. Other languages are formatted by Babel, which is imported on
+first use.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _UNITS: tuple[tuple[int, Unit], ...] = ((86_400, "day"), (3_600, "hour"), (60, "
 
 
 def day_of(value: datetime, language: str = ENGLISH) -> str:
-    """``21 Nov 2026``."""
+    """Format a date as ``21 Nov 2026``."""
     value = value.astimezone(UTC)
     if language == ENGLISH:
         return f"{value.day} {value:%b} {value.year}"
@@ -26,13 +26,13 @@ def day_of(value: datetime, language: str = ENGLISH) -> str:
 
 
 def moment_of(value: datetime, language: str = ENGLISH, *, seconds: bool = False) -> str:
-    """``21 Nov 2026, 14:02 UTC``."""
+    """Format a time as ``21 Nov 2026, 14:02 UTC``."""
     value = value.astimezone(UTC)
     return f"{day_of(value, language)}, {value:{'%H:%M:%S' if seconds else '%H:%M'}} UTC"
 
 
 def written_moment(value: datetime, language: str = ENGLISH) -> str:
-    """``21 November 2026, 14:02 UTC``, for letters."""
+    """Format a time as ``21 November 2026, 14:02 UTC``, for emails."""
     value = value.astimezone(UTC)
     if language == ENGLISH:
         return f"{value:%-d %B %Y, %H:%M} UTC"
@@ -42,12 +42,12 @@ def written_moment(value: datetime, language: str = ENGLISH) -> str:
 
 
 def count_of(number: int, noun: str, plural: str | None = None) -> str:
-    """``1 client``, ``12 clients``, ``1,204 clients``: English."""
+    """Format a count in English: ``1 client``, ``12 clients``, ``1,204 clients``."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def exact_span(seconds: int, language: str = ENGLISH) -> str:
-    """``1 day``, ``90 minutes``: the largest unit that divides the seconds."""
+    """Format a duration in the largest unit that divides it: ``1 day``, ``90 minutes``."""
     for size, unit in _UNITS:
         if seconds % size == 0 and seconds >= size:
             return _units(seconds // size, unit, language)
@@ -55,17 +55,17 @@ def exact_span(seconds: int, language: str = ENGLISH) -> str:
 
 
 def rough_span(span: timedelta, language: str = ENGLISH, *, rounded: bool = False) -> str:
-    """``22 hours``. What is to come is ``rounded``: a day that has just begun has 24 hours left, not 23."""
+    """Format a duration as ``22 hours``; a remaining duration is ``rounded``, so that a new day has 24 hours left."""
     return _units(*_rough(span, rounded=rounded), language)
 
 
 def past_span(span: timedelta, language: str = ENGLISH) -> str:
-    """``4 minutes ago``."""
+    """Format a past duration as ``4 minutes ago``."""
     return f"{rough_span(span)} ago" if language == ENGLISH else _directed(-1, span, language, rounded=False)
 
 
 def coming_span(span: timedelta, language: str = ENGLISH) -> str:
-    """``in 22 hours``."""
+    """Format a remaining duration as ``in 22 hours``."""
     if language != ENGLISH:
         return _directed(1, span, language, rounded=True)
     return f"in {rough_span(span, rounded=True)}"
@@ -78,7 +78,7 @@ def _rough(span: timedelta, *, rounded: bool) -> tuple[int, Unit]:
 
 
 def _directed(sign: int, span: timedelta, language: str, *, rounded: bool) -> str:
-    """Relative to now, in words that know their case: ``vor 3 Tagen``, ``in 3 Tagen``."""
+    """Format a duration relative to now with the right grammatical case: ``vor 3 Tagen``, ``in 3 Tagen``."""
     from babel.dates import format_timedelta
 
     number, unit = _rough(span, rounded=rounded)

@@ -1,4 +1,7 @@
-"""Sentences for people that a rule or operation says in English, and a page says again in the person's language."""
+"""Messages that rules and operations raise in English and that pages show in the user's language.
+
+Rules must not import Flask, so ``lazy_gettext`` only marks a message for extraction; ``translate`` looks it up later.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,10 @@ from collections.abc import Callable
 from typing import Any, Self
 
 
-class Sentence(str):
-    """An English sentence that remembers what it was made of, so that it can be said in another language.
+class TranslatableString(str):
+    """An English message that remembers its message id and parameters.
 
-    Programs read it as the text that it is. One without parameters needs none of this: it is looked up as it stands.
+    It behaves like the English text. A message without parameters is an ordinary ``str``: its text is the message id.
     """
 
     __slots__ = ("msgid", "params")
@@ -25,13 +28,13 @@ class Sentence(str):
         return type(self), (self.msgid, self.params)
 
 
-def sentence(msgid: str, **params: Any) -> str:
-    """The sentence with its parameters, written ``%(name)s``; the catalogs of other languages hold the ``msgid``."""
-    return Sentence(msgid, params) if params else msgid
+def lazy_gettext(msgid: str, **params: Any) -> str:
+    """Mark a message for translation; its parameters are written ``%(name)s``."""
+    return TranslatableString(msgid, params) if params else msgid
 
 
-def said(text: str, gettext: Callable[[str], str]) -> str:
-    """The text in the language of ``gettext``; what no catalog knows stays as it is."""
-    if isinstance(text, Sentence):
+def translate(text: str, gettext: Callable[[str], str]) -> str:
+    """Translate the text with ``gettext``; a text that is in no catalog stays as it is."""
+    if isinstance(text, TranslatableString):
         return gettext(text.msgid) % text.params
     return gettext(text) if text else text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.rules.languages.sentences import sentence
+from app.rules.languages.sentences import lazy_gettext
 
 # The first match is used, because Edge and Opera also mention Chrome, and Chrome also mentions Safari.
 _BROWSERS = (
@@ -34,7 +34,11 @@ def browser_name(user_agent: str) -> str:
     browser = next((name for mark, name in _BROWSERS if mark.lower() in user_agent.lower()), None)
     system = next((name for mark, name in _SYSTEMS if mark in user_agent), None)
     if browser and system:
-        return sentence("%(browser)s on %(system)s", browser=browser, system=system)
+        return lazy_gettext("%(browser)s on %(system)s", browser=browser, system=system)
     if browser:
         return browser
-    return sentence("A browser on %(system)s", system=system) if system else sentence("An unknown browser")
+    return (
+        lazy_gettext("A browser on %(system)s", system=system)
+        if system
+        else lazy_gettext("An unknown browser")
+    )

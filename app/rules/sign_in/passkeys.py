@@ -16,7 +16,7 @@ from typing import Any, TypeGuard
 from urllib.parse import urlsplit
 
 from app.rules.errors import DomainError, InvalidInput
-from app.rules.languages.sentences import sentence
+from app.rules.languages.sentences import lazy_gettext
 from app.rules.strict_json import InvalidJson, load_object
 
 MAX_RESPONSE_BYTES = 32 * 1024
@@ -44,7 +44,7 @@ class InvalidPasskeyResponse(DomainError):
     code = "invalid_passkey"
 
     def __init__(self) -> None:
-        super().__init__("Your browser did not answer as expected. Try again.")
+        super().__init__("Your browser sent an unexpected response. Try again.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,10 +233,10 @@ def normalize_passkey_name(text: str) -> str:
     """Return the passkey name on one line. Raises InvalidInput naming ``name``."""
     name = " ".join("".join(char if char.isprintable() else " " for char in text).split())
     if not name:
-        raise InvalidInput("Give it a name by which you know it.", field="name", code="required")
+        raise InvalidInput("Enter a name for the passkey.", field="name", code="required")
     if len(name) > MAX_PASSKEY_NAME_LENGTH:
         raise InvalidInput(
-            sentence("At most %(most)s characters.", most=MAX_PASSKEY_NAME_LENGTH),
+            lazy_gettext("Use at most %(most)s characters.", most=MAX_PASSKEY_NAME_LENGTH),
             field="name",
             code="too_long",
         )

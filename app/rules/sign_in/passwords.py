@@ -15,7 +15,7 @@ from argon2 import PasswordHasher, Type
 from argon2.exceptions import Argon2Error, InvalidHashError
 
 from app.rules.errors import FieldError
-from app.rules.languages.sentences import sentence
+from app.rules.languages.sentences import lazy_gettext
 from app.rules.sign_in import imported_hashes
 
 DIGEST_PREFIX_BYTES = 5
@@ -118,27 +118,27 @@ def find_password_errors(
     """
     min_length = max(MIN_LENGTH, int(policy.get("min_length", 12)))
     if len(password) > MAX_LENGTH:
-        return [FieldError(field, "too_long", sentence("Use at most %(most)s characters.", most=MAX_LENGTH))]
+        return [
+            FieldError(field, "too_long", lazy_gettext("Use at most %(most)s characters.", most=MAX_LENGTH))
+        ]
     if not password.isprintable() and any(unicodedata.category(char) in ("Cc", "Cs") for char in password):
-        return [FieldError(field, "invalid_characters", "Leave out line breaks and control characters.")]
+        return [FieldError(field, "invalid_characters", "Remove line breaks and control characters.")]
     if len(password) < min_length:
         return [
             FieldError(
                 field,
                 "too_short",
-                sentence(
-                    "Use at least %(least)s characters; a few words in a row are good.", least=min_length
+                lazy_gettext(
+                    "Use at least %(least)s characters. A few unrelated words work well.", least=min_length
                 ),
             )
         ]
     if policy.get("block_common", True) and is_common(password):
-        return [
-            FieldError(
-                field, "too_common", "This is among the passwords tried first. Use a few unrelated words."
-            )
-        ]
+        return [FieldError(field, "too_common", "This is a common password. Use a few unrelated words.")]
     if policy.get("block_personal", True) and is_personal(password, personal):
-        message = sentence("This is mostly your name, address or organization. Use a few unrelated words.")
+        message = lazy_gettext(
+            "This password is too similar to your name, email or organization. Use a few unrelated words."
+        )
         return [FieldError(field, "too_personal", message)]
     return []
 

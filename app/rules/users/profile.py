@@ -89,7 +89,7 @@ def validate_profile(sent: Mapping[str, Any]) -> dict[str, Any]:
     if address:
         profile["address"] = address
     for name in sent.keys() - {*CHECKS, "address"}:
-        errors.add(name[:100], "unknown_field", "There is no such claim in a profile.")
+        errors.add(name[:100], "unknown_field", "A profile doesn't have this claim.")
     errors.raise_if_any()
     return profile
 
@@ -97,7 +97,9 @@ def validate_profile(sent: Mapping[str, Any]) -> dict[str, Any]:
 def birthdate_problem(value: Any) -> FieldProblem | None:
     """Check a date, ``0000-MM-DD`` for one without the year, or a year alone (ISO 8601)."""
     match = _BIRTHDATE.fullmatch(value) if isinstance(value, str) else None
-    error = FieldProblem("invalid_date", "Write YYYY-MM-DD, 0000-MM-DD without the year, or the year alone.")
+    error = FieldProblem(
+        "invalid_date", "Enter a date as YYYY-MM-DD, as 0000-MM-DD to leave out the year, or only the year."
+    )
     if match is None:
         return error
     year, month, day = match.groups()
@@ -122,7 +124,7 @@ def zoneinfo_problem(value: Any) -> FieldProblem | None:
         and (not known or value in known)
     ):
         return None
-    return FieldProblem("unknown_zone", "Write a time zone of the IANA database, like Europe/Zurich.")
+    return FieldProblem("unknown_zone", "Enter an IANA time zone, for example Europe/Zurich.")
 
 
 def validate_new_user(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,7 +164,7 @@ def _validate_address(errors: ValidationErrors, sent: Any) -> dict[str, str]:
         errors.add("address", "wrong_type", f"This must be an object, not {type_name(sent)}.")
         return {}
     for part in sent.keys() - set(ADDRESS_PARTS):
-        errors.add(f"address.{part[:64]}", "unknown_field", "An address has no such part.")
+        errors.add(f"address.{part[:64]}", "unknown_field", "An address doesn't have this part.")
     address = {}
     for part in ADDRESS_PARTS:
         has_lines = part in {"formatted", "street_address"}
@@ -228,8 +230,10 @@ CHECKS: Mapping[str, Check] = {
     "gender": _text_check(40),
     "birthdate": birthdate_problem,
     "zoneinfo": zoneinfo_problem,
-    "locale": _pattern_check(_LOCALE, "invalid_locale", "Write a language tag, like de-CH (BCP 47)."),
+    "locale": _pattern_check(_LOCALE, "invalid_locale", "Enter a language tag, for example de-CH (BCP 47)."),
     "phone_number": _pattern_check(
-        _PHONE, "invalid_phone", "Write the whole number with its country, like +41 44 668 18 00 (E.164)."
+        _PHONE,
+        "invalid_phone",
+        "Enter the full number with country code, for example +41 44 668 18 00 (E.164).",
     ),
 }

@@ -155,9 +155,9 @@ def validate_imported_user(fields: Mapping[str, Any]) -> ImportedUser:
     email = given.get("email")
     canonical = canonical_email(email) if isinstance(email, str) else None
     if email is None:
-        found.add("email", "required", "A user needs an e-mail address.")
+        found.add("email", "required", "Enter an email address.")
     elif canonical is None:
-        found.add("email", "invalid_email", "This is not an e-mail address.")
+        found.add("email", "invalid_email", "Enter a valid email address.")
     name = given.get("name", "")
     found.add_problem("name", text_problem(name, max_length=MAX_NAME_LENGTH, min_length=0))
     status = given.get("status", "active")

@@ -1,4 +1,4 @@
-"""Notices to administrators: of viewed secrets and of new administrators, once an hour for the same thing (SE-4)."""
+"""Notices to administrators about viewed secrets and new administrators, limited per hour (SE-4)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def acme(make: Any) -> Any:
     return made
 
 
-def test_whoever_views_a_secret_is_told_of_to_the_administrators_once_an_hour(
+def test_viewed_secret_notifies_administrators_once_an_hour(
     make: Any, acme: Any, box: Mailbox, deliver: Deliver
 ) -> None:
     """SE-4."""
@@ -42,7 +42,7 @@ def test_whoever_views_a_secret_is_told_of_to_the_administrators_once_an_hour(
     assert "eve@acme.example viewed a secret of the client Orchard" in plain(box.mails[0])
 
 
-def test_a_new_administrator_is_told_of(make: Any, acme: Any, box: Mailbox, deliver: Deliver) -> None:
+def test_new_administrator_is_reported(make: Any, acme: Any, box: Mailbox, deliver: Deliver) -> None:
     new = make.user(acme, email="new@acme.example")
     add_administrator(make.actor(acme), acme.slug, user_id=new.public_id)
     deliver()
@@ -53,17 +53,17 @@ def test_a_new_administrator_is_told_of(make: Any, acme: Any, box: Mailbox, deli
     ]
 
 
-def test_so_many_an_hour_whatever_happens(
+def test_administrator_notices_are_limited_per_hour(
     make: Any, acme: Any, box: Mailbox, deliver: Deliver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(notices, "MOST_AN_HOUR", 2)
+    monkeypatch.setattr(notices, "MAX_PER_HOUR", 2)
     for number in range(5):
         notify_administrators(make.actor(acme), "secret_revealed", f"client {number}", {"client": "x"})
     deliver()
     assert len(box.mails) == 2 * 2
 
 
-def test_what_is_refused_and_what_has_no_mail_server_is_told_to_nobody(
+def test_refused_action_and_missing_mail_server_send_no_notice(
     make: Any, acme: Any, database: Database
 ) -> None:
     notify_administrators(make.actor(acme), "secret_revealed", "client", {"client": "x"})

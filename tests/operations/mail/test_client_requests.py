@@ -1,4 +1,4 @@
-"""Mail about requests for clients: administrators hear of them, members of what was decided, and nobody too often."""
+"""Emails about client requests: to administrators, and to members about the decision."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ def ask(make: Any, client: Any, email: str, reason: str = "For the harvest") -> 
     ask_for_client(make.actor(client.organization, "users:read", user=user), view, ("openid",), reason)
 
 
-def test_administrators_read_who_wants_what_and_why(
+def test_client_request_email_names_user_app_and_reason(
     make: Any, acme: Any, orchard: Any, box: Mailbox, deliver: Deliver
 ) -> None:
     ask(make, orchard, "ada@acme.example", "For the harvest\n\nhttps://evil.example/button")
     deliver()
     assert sorted(mail["To"] for mail in box.mails) == ["boss@acme.example", "other@acme.example"]
     text = plain(box.mails[0])
-    assert box.mails[0]["Subject"] == "Somebody asks you to allow Orchard at Acme"
-    assert "ada@acme.example wants to use the app Orchard" in text
+    assert box.mails[0]["Subject"] == "Request to approve Orchard at Acme"
+    assert "ada@acme.example asked to use the app Orchard" in text
     assert "For the harvest https://evil.example/button" in text, "no button is made of a member's words"
     assert f"/portal/{acme.slug}/client-requests" in text
 
 
-def test_all_who_asked_hear_that_it_is_allowed(
+def test_approval_notifies_everyone_who_asked(
     make: Any, acme: Any, orchard: Any, box: Mailbox, deliver: Deliver
 ) -> None:
     for email in ("ada@acme.example", "grace@acme.example"):
@@ -62,10 +62,10 @@ def test_all_who_asked_hear_that_it_is_allowed(
     approve_client_request(make.actor(acme), waiting[0].public_id)
     deliver()
     assert sorted(mail["To"] for mail in box.mails) == ["ada@acme.example", "grace@acme.example"]
-    assert all(mail["Subject"] == "You may use Orchard now" for mail in box.mails)
+    assert all(mail["Subject"] == "You can now use Orchard" for mail in box.mails)
 
 
-def test_a_refusal_is_told_with_its_words(
+def test_declined_request_email_contains_the_message(
     make: Any, acme: Any, orchard: Any, box: Mailbox, deliver: Deliver
 ) -> None:
     ask(make, orchard, "ada@acme.example")
@@ -78,7 +78,7 @@ def test_a_refusal_is_told_with_its_words(
     assert mail["To"] == "ada@acme.example" and "We have another one." in plain(mail)
 
 
-def test_administrators_hear_so_often_an_hour(
+def test_client_request_emails_are_limited_per_hour(
     make: Any, orchard: Any, box: Mailbox, deliver: Deliver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(approval_requests, "MOST_AN_HOUR", 2)

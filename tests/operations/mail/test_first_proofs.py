@@ -1,4 +1,4 @@
-"""Who registers somebody else's address shares nothing with its owner, once the owner proves it (RP-3, OI-5)."""
+"""An account registered with someone else's email shares nothing with its owner after verification (RP-3, OI-5)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def acme(make: Any) -> Any:
 
 @pytest.fixture
 def squatted(acme: Any) -> MadeUser:
-    """An account that somebody made with Ada's address."""
+    """Create an account that someone else registered with Ada's email."""
     return registered(acme, "ada@acme.example")
 
 
@@ -88,10 +88,10 @@ def reset_by_mail(user: MadeUser, box: Mailbox, deliver: Deliver) -> Any:
     return done
 
 
-def test_the_owner_s_reset_ends_the_factors_of_whoever_registered_the_address(
+def test_reset_by_email_owner_removes_earlier_factors(
     app: Any, acme: Any, squatted: MadeUser, box: Mailbox, deliver: Deliver, database: Database
 ) -> None:
-    """RP-3: the first proof of the address is nobody's but the owner's."""
+    """RP-3: only the owner of the mailbox can verify the email."""
     with_app(app, squatted)
     key = with_passkey(squatted, ("pwd", "otp", "mfa"))
     assert isinstance(enter_by(key, acme), SignedIn)
@@ -104,14 +104,14 @@ def test_the_owner_s_reset_ends_the_factors_of_whoever_registered_the_address(
     assert [database.count(table) for table in ("recovery_codes", "sessions")] == [0, 0]
     assert isinstance(sign_in(acme.id, squatted.email, NEW), SignedIn)
     (mail,) = box.mails
-    assert "has ended: 1 passkey and an authenticator app." in plain(mail)
+    assert "set up before: 1 passkey and an authenticator app." in plain(mail)
     assert audited(database, "second_factors.ended") == 1
 
 
-def test_what_was_allowed_to_apps_before_is_asked_anew(
+def test_verification_revokes_earlier_consents(
     make: Any, acme: Any, squatted: MadeUser, box: Mailbox, deliver: Deliver, database: Database
 ) -> None:
-    """CO-2: an app of whoever was there first would get codes in the owner's name, without a word."""
+    """CO-2: otherwise an app allowed before would silently receive codes for the owner."""
     client = find_client(make.client(acme).client_id)
     assert client is not None
 
@@ -128,10 +128,10 @@ def test_what_was_allowed_to_apps_before_is_asked_anew(
     assert standing_consent(client, squatted.id).scopes
 
 
-def test_what_the_owner_sets_up_after_the_proof_stays(
+def test_factors_added_after_verification_remain(
     app: Any, acme: Any, squatted: MadeUser, box: Mailbox, deliver: Deliver
 ) -> None:
-    """RP-3, MF-6: a second reset finds a proven address, and says which factors there are."""
+    """RP-3, MF-6: a second reset finds a verified email, and its notice lists the factors."""
     reset_by_mail(squatted, box, deliver)
     with_passkey(squatted)
     with_passkey(squatted, ("pwd", "mfa"))
@@ -139,11 +139,11 @@ def test_what_the_owner_sets_up_after_the_proof_stays(
     done = reset_by_mail(squatted, box, deliver)
     assert not done.ended
     assert isinstance(sign_in(acme.id, squatted.email, NEW), SecondStepRequired)
-    assert "The account has 2 passkeys. If any of it is not yours" in plain(box.mails[0])
+    assert "Your account has 2 passkeys. If you don't recognize any of it" in plain(box.mails[0])
 
 
-def test_the_factors_of_who_was_vouched_for_stay(make: Any, app: Any, box: Mailbox, deliver: Deliver) -> None:
-    """RP-3, MF-6: whoever reads a mailbox alone is no owner of an account that an administrator gave to somebody."""
+def test_factors_of_a_trusted_account_remain(make: Any, app: Any, box: Mailbox, deliver: Deliver) -> None:
+    """RP-3, MF-6: access to the mailbox alone does not own an account that an administrator created."""
     acme = make.organization(name="Acme")
     admin = make.actor(acme)
     user_id = accept_invitation(
@@ -157,7 +157,7 @@ def test_the_factors_of_who_was_vouched_for_stay(make: Any, app: Any, box: Mailb
 
 
 def invited(admin: Actor, organization: Any, email: str) -> str:
-    """The token of an invitation, as if it had been handed over."""
+    """Return the token of an invitation, as if it had been handed over."""
     from app.operations.mail import letters
 
     possible = letters.is_possible
@@ -170,10 +170,10 @@ def invited(admin: Actor, organization: Any, email: str) -> str:
     return link.rpartition("/")[2]
 
 
-def test_an_address_that_an_administrator_wrote_is_no_first_proof(
+def test_email_set_by_administrator_keeps_factors(
     make: Any, app: Any, acme: Any, box: Mailbox, deliver: Deliver
 ) -> None:
-    """MF-6: a slip in an address must not give the account to whoever has that mailbox."""
+    """MF-6: a typo in an email must not give the account to the owner of that mailbox."""
     ada = make.user(acme, email="ada@acme.example")
     with_app(app, ada)
     update_user(make.actor(acme), ada.public_id, {"email": "adda@acme.example"})
@@ -182,7 +182,7 @@ def test_an_address_that_an_administrator_wrote_is_no_first_proof(
     assert find_methods_of_user(acme.id, ada.id) == ("totp",)
 
 
-def test_a_link_that_an_administrator_hands_over_proves_nothing(
+def test_link_from_administrator_does_not_verify_the_email(
     make: Any, app: Any, acme: Any, squatted: MadeUser
 ) -> None:
     with_app(app, squatted)
@@ -203,7 +203,7 @@ def confirm(user: MadeUser, here: SignedIn, box: Mailbox, deliver: Deliver, amr:
     return done
 
 
-def test_who_proves_it_signed_in_ends_what_is_elsewhere(
+def test_verification_with_session_ends_other_sessions(
     acme: Any, squatted: MadeUser, box: Mailbox, deliver: Deliver, database: Database
 ) -> None:
     here, _ = (sign_in(acme.id, squatted.email, PASSWORD) for _ in range(2))
@@ -211,10 +211,10 @@ def test_who_proves_it_signed_in_ends_what_is_elsewhere(
     done = confirm(squatted, here, box, deliver, ("pwd",))
     assert done.has_ended
     assert [database.count(table) for table in ("sessions", "known_browsers")] == [1, 1]
-    assert [mail["Subject"] for mail in box.mails] == ["Your address at Acme is confirmed"]
+    assert [mail["Subject"] for mail in box.mails] == ["Your email at Acme is verified"]
 
 
-def test_who_proves_it_by_a_second_factor_keeps_it_and_hears_of_all(
+def test_verification_with_second_factor_keeps_it(
     app: Any, acme: Any, squatted: MadeUser, box: Mailbox, deliver: Deliver, database: Database
 ) -> None:
     here = sign_in(acme.id, squatted.email, PASSWORD)
@@ -223,10 +223,10 @@ def test_who_proves_it_by_a_second_factor_keeps_it_and_hears_of_all(
     done = confirm(squatted, here, box, deliver, ("pwd", "otp", "mfa"))
     assert not done.has_ended
     assert find_methods_of_user(acme.id, squatted.id) == ("totp",)
-    assert "The account has an authenticator app." in plain(box.mails[-1])
+    assert "Your account has an authenticator app." in plain(box.mails[-1])
 
 
-def test_factors_that_this_sign_in_does_not_rest_on_end(
+def test_verification_removes_factors_not_used_in_the_session(
     app: Any, acme: Any, squatted: MadeUser, box: Mailbox, deliver: Deliver
 ) -> None:
     here = sign_in(acme.id, squatted.email, PASSWORD)
@@ -236,8 +236,8 @@ def test_factors_that_this_sign_in_does_not_rest_on_end(
     assert find_methods_of_user(acme.id, squatted.id) == ()
 
 
-def test_a_factor_added_by_a_sign_in_that_has_just_ended_is_not_added(acme: Any, squatted: MadeUser) -> None:
-    """RP-3: a request that found its sign-in before a reset ended it stores nothing after the reset has committed."""
+def test_ended_session_cannot_add_a_factor(acme: Any, squatted: MadeUser) -> None:
+    """RP-3: a request that read its session before a reset ended it stores nothing after the reset."""
     here = sign_in(acme.id, squatted.email, PASSWORD)
     assert isinstance(here, SignedIn)
     who = replace(person(squatted), session_id=here.session_id)
@@ -248,19 +248,17 @@ def test_a_factor_added_by_a_sign_in_that_has_just_ended_is_not_added(acme: Any,
     assert find_methods_of_user(acme.id, squatted.id) == ()
 
 
-def test_a_role_that_an_administrator_gives_vouches_for_the_account(
+def test_role_from_administrator_makes_the_account_trusted(
     app: Any, make: Any, acme: Any, squatted: MadeUser, box: Mailbox, deliver: Deliver
 ) -> None:
-    """MF-6: from then on whoever reads the mailbox takes no second factor away."""
+    """MF-6: after that, access to the mailbox cannot remove a second factor."""
     with_app(app, squatted)
     add_administrator(make.actor(acme), acme.slug, user_id=squatted.public_id, role="auditor")
     assert not reset_by_mail(squatted, box, deliver).ended
     assert find_methods_of_user(acme.id, squatted.id) == ("totp",)
 
 
-def test_a_factor_and_codes_stay_as_they_are_for_a_sign_in_that_has_just_ended(
-    app: Any, acme: Any, squatted: MadeUser
-) -> None:
+def test_ended_session_cannot_change_factors(app: Any, acme: Any, squatted: MadeUser) -> None:
     here = sign_in(acme.id, squatted.email, PASSWORD)
     with_app(app, squatted)
     who = replace(person(squatted, amr=("pwd", "otp", "mfa")), session_id=here.session_id)
@@ -274,7 +272,7 @@ def test_a_factor_and_codes_stay_as_they_are_for_a_sign_in_that_has_just_ended(
     )
 
 
-def test_an_address_is_not_proven_by_a_sign_in_that_has_just_ended(
+def test_ended_session_cannot_verify_the_email(
     acme: Any, squatted: MadeUser, box: Mailbox, deliver: Deliver
 ) -> None:
     here = sign_in(acme.id, squatted.email, PASSWORD)
@@ -284,10 +282,10 @@ def test_an_address_is_not_proven_by_a_sign_in_that_has_just_ended(
     assert find_user_by_email(acme.id, squatted.email).email_verified is False  # type: ignore[union-attr]
 
 
-def test_what_apps_were_allowed_elsewhere_ends_even_where_nothing_else_is_left(
+def test_verification_revokes_consents_without_other_state(
     make: Any, acme: Any, squatted: MadeUser, box: Mailbox, deliver: Deliver
 ) -> None:
-    """Whoever was there first has signed out and is forgotten; an app of theirs must not go on."""
+    """The first user has signed out; an app they allowed must lose access."""
     client = find_client((made := make.client(acme)).client_id)
     transaction(remember)(person(squatted), client, squatted.id, ("openid",))
     here = sign_in(acme.id, squatted.email, PASSWORD)

@@ -1,4 +1,4 @@
-"""Invitations by mail: the link goes to the mailbox alone, so whoever uses it has proven the address."""
+"""Invitations by email: opening the link verifies the email."""
 
 from __future__ import annotations
 
@@ -25,9 +25,7 @@ def acme(make: Any) -> Any:
 
 
 @pytest.mark.usefixtures("context")
-def test_the_link_goes_by_mail_and_proves_the_address(
-    make: Any, acme: Any, box: Mailbox, deliver: Deliver
-) -> None:
+def test_invitation_by_email_verifies_the_email(make: Any, acme: Any, box: Mailbox, deliver: Deliver) -> None:
     """OI-5."""
     made = create_invitation(make.actor(acme), acme.slug, email="Grace@Acme.example")
     assert made.link is None
@@ -41,7 +39,9 @@ def test_the_link_goes_by_mail_and_proves_the_address(
 
 
 @pytest.mark.usefixtures("context")
-def test_a_link_that_was_shown_proves_nothing(make: Any, acme: Any, database: Database) -> None:
+def test_displayed_invitation_link_does_not_verify_the_email(
+    make: Any, acme: Any, database: Database
+) -> None:
     """OI-5."""
     made = create_invitation(make.actor(acme), acme.slug, email="grace@acme.example")
     assert made.link is not None and database.count("outbox") == 0
@@ -51,10 +51,10 @@ def test_a_link_that_was_shown_proves_nothing(make: Any, acme: Any, database: Da
 
 
 @pytest.mark.usefixtures("context")
-def test_the_mail_says_who_invites_and_nothing_that_was_typed(
+def test_invitation_email_names_the_inviter_only(
     make: Any, acme: Any, box: Mailbox, deliver: Deliver
 ) -> None:
-    """The invited person's name is what the inviter typed: a mail of ours is no place for strangers' words."""
+    """The invited user's name is entered by the inviter and must not appear in the email."""
     create_invitation(make.actor(acme), acme.slug, email="grace@acme.example", name="See https evil example")
     deliver()
     assert "evil" not in str(box.mails[0])
@@ -62,7 +62,7 @@ def test_the_mail_says_who_invites_and_nothing_that_was_typed(
 
 
 @pytest.mark.parametrize("mailed", [True, False])
-def test_the_api_shows_the_link_only_where_no_mail_went_out(
+def test_api_returns_the_link_only_without_mail(
     app: Flask, make: Any, acme: Any, request: pytest.FixtureRequest, mailed: bool
 ) -> None:
     """The contract, section 4: ``POST /organizations/{id}/admins``."""
@@ -85,7 +85,7 @@ def test_the_api_shows_the_link_only_where_no_mail_went_out(
 
 
 @pytest.mark.usefixtures("box")
-def test_the_portal_says_that_a_mail_is_on_its_way(app: Flask, make: Any) -> None:
+def test_portal_says_that_the_invitation_was_sent(app: Flask, make: Any) -> None:
     root = make.root()
     visitor = Visitor(app)
     visitor.sign_in(make.user(root, role="admin"))

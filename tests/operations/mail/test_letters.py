@@ -1,4 +1,4 @@
-"""Letters: sealed in the outbox, sent at least once, one copy told from another, in one organization's name."""
+"""Queued emails: encrypted in the outbox, delivered at least once, in the name of one organization."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def outcomes(database: Database) -> list[Any]:
     return [row[0] for row in database.query("SELECT CAST(outcome AS CHAR) FROM outbox ORDER BY id")]
 
 
-def test_it_arrives_in_the_name_of_the_organization(acme: Any, box: Mailbox, deliver: Deliver) -> None:
+def test_email_is_sent_in_the_organization_name(acme: Any, box: Mailbox, deliver: Deliver) -> None:
     send(acme, "Ada@Acme.Example")
     assert deliver() == 1
     (mail,) = box.mails
-    assert mail["Subject"] == "Choose a new password at Acme"
+    assert mail["Subject"] == "Reset your Acme password"
     assert mail["To"] == "ada@acme.example"
     assert mail["From"].addresses[0].display_name == "Acme"
     assert mail["Auto-Submitted"] == "auto-generated"
@@ -60,7 +60,7 @@ def test_it_arrives_in_the_name_of_the_organization(acme: Any, box: Mailbox, del
     assert html is not None and f'<a href="{LINK}"' in html.get_content()
 
 
-def test_no_link_is_in_the_database_or_in_a_log(
+def test_link_is_not_in_database_or_log(
     acme: Any, box: Mailbox, deliver: Deliver, database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     """P1, TK-2."""
@@ -73,7 +73,7 @@ def test_no_link_is_in_the_database_or_in_a_log(
     assert "canary" not in caplog.text and "ada@" not in caplog.text
 
 
-def test_a_name_begins_no_header_and_no_paragraph(make: Any, box: Mailbox, deliver: Deliver) -> None:
+def test_name_cannot_inject_headers_or_paragraphs(make: Any, box: Mailbox, deliver: Deliver) -> None:
     hostile = make.organization(name="Acme")
 
     @transaction
@@ -90,7 +90,7 @@ def test_a_name_begins_no_header_and_no_paragraph(make: Any, box: Mailbox, deliv
     assert html is not None and 'href="https://evil.example' not in html.get_content()
 
 
-def test_markup_in_a_name_is_text(make: Any, box: Mailbox, deliver: Deliver) -> None:
+def test_markup_in_name_is_escaped(make: Any, box: Mailbox, deliver: Deliver) -> None:
     odd = make.organization(
         name="Acme", settings={"branding": {"display_name": "<img src=x onerror=alert(1)>"}}
     )
@@ -100,10 +100,10 @@ def test_markup_in_a_name_is_text(make: Any, box: Mailbox, deliver: Deliver) -> 
     assert html is not None and "<img" not in html.get_content()
 
 
-def test_a_second_copy_has_the_name_of_the_first(
+def test_second_copy_has_the_same_message_id(
     acme: Any, box: Mailbox, deliver: Deliver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F22: the worker died between the server's answer and its note; at least once, and a mailbox can tell."""
+    """F22: the worker died after the server's reply; the second copy has the same Message-ID."""
     with monkeypatch.context() as dying:
         dying.setattr(outbox, "_finish", lambda *_: None)
         send(acme)
@@ -115,7 +115,7 @@ def test_a_second_copy_has_the_name_of_the_first(
     assert first["Message-ID"].startswith("<out_") and first["Message-ID"].endswith("@localhost>")
 
 
-def test_a_server_that_is_down_is_tried_again(
+def test_unavailable_mail_server_is_retried(
     app: Flask, acme: Any, box: Mailbox, deliver: Deliver, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as down:
@@ -129,7 +129,7 @@ def test_a_server_that_is_down_is_tried_again(
     assert outcomes(database) == ["delivered", "delivered"]
 
 
-def test_one_that_is_wanted_later_keeps_no_other_waiting(
+def test_deferred_email_does_not_delay_others(
     acme: Any, box: Mailbox, deliver: Deliver, database: Database
 ) -> None:
     box.answers["RCPT"] = "450 come back later"
@@ -143,7 +143,7 @@ def test_one_that_is_wanted_later_keeps_no_other_waiting(
     assert [mail["To"] for mail in box.mails] == ["grace@acme.example"]
 
 
-def test_what_is_refused_for_good_is_given_up_and_audited(
+def test_rejected_email_is_dropped_and_audited(
     acme: Any, box: Mailbox, deliver: Deliver, database: Database
 ) -> None:
     box.answers["RCPT"] = "550 nobody here"
@@ -153,7 +153,7 @@ def test_what_is_refused_for_good_is_given_up_and_audited(
     assert audited(database, "mail.refused") == 1
 
 
-def test_a_link_that_has_ended_is_not_sent(
+def test_email_with_expired_link_is_not_sent(
     acme: Any, box: Mailbox, deliver: Deliver, database: Database
 ) -> None:
     send(acme, until=clock.now() - timedelta(seconds=1))
@@ -161,15 +161,13 @@ def test_a_link_that_has_ended_is_not_sent(
     assert box.mails == [] and outcomes(database) == ["refused"]
 
 
-def test_without_a_server_nothing_is_kept(acme: Any, database: Database) -> None:
+def test_without_mail_server_nothing_is_queued(acme: Any, database: Database) -> None:
     assert not letters.is_possible()
     send(acme)
     assert database.count("outbox") == 0
 
 
-def test_what_was_rolled_back_is_not_sent(
-    acme: Any, box: Mailbox, deliver: Deliver, database: Database
-) -> None:
+def test_rolled_back_email_is_not_sent(acme: Any, box: Mailbox, deliver: Deliver, database: Database) -> None:
     @transaction
     def fail() -> None:
         send(acme)
@@ -180,7 +178,7 @@ def test_what_was_rolled_back_is_not_sent(
     assert database.count("outbox") == 0
 
 
-def test_a_letter_of_another_organization_cannot_be_read(
+def test_email_of_another_organization_cannot_be_decrypted(
     make: Any, acme: Any, box: Mailbox, deliver: Deliver
 ) -> None:
     """SE-6."""

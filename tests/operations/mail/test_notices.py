@@ -1,4 +1,4 @@
-"""Notices of what concerns an account's safety: to its owner, bounded, and only of what was committed (RP-3)."""
+"""Security notices to users: limited, and only about committed changes (RP-3)."""
 
 from __future__ import annotations
 
@@ -38,10 +38,8 @@ def as_herself(user: Any) -> Actor:
     return Actor("user", home, home, user_id=user.id, label=user.email, ip_address="192.0.2.7")
 
 
-def test_whose_password_was_reset_is_told(
-    make: Any, acme: Any, ada: Any, box: Mailbox, deliver: Deliver
-) -> None:
-    """RP-3: by whatever way the link came."""
+def test_password_reset_is_reported(make: Any, acme: Any, ada: Any, box: Mailbox, deliver: Deliver) -> None:
+    """RP-3: for every way of getting the link."""
     issue_reset_link(make.actor(acme), ada.id)
     deliver()
     link = re.search(r"\S+/reset/(\S+)", plain(box.mails[0]))
@@ -49,44 +47,42 @@ def test_whose_password_was_reset_is_told(
     reset_password(acme, link[1], NEW, ip_address="192.0.2.7")
     deliver()
     mail = box.mails[1]
-    assert (mail["To"], mail["Subject"]) == (ada.email, "Your password at Acme was reset")
+    assert (mail["To"], mail["Subject"]) == (ada.email, "Your Acme password was reset")
     assert "from 192.0.2.7" in plain(mail)
 
 
-def test_whose_password_was_changed_is_told(ada: Any, box: Mailbox, deliver: Deliver) -> None:
+def test_password_change_is_reported(ada: Any, box: Mailbox, deliver: Deliver) -> None:
     change_password(as_herself(ada), PASSWORD, NEW)
     deliver()
-    assert [mail["Subject"] for mail in box.mails] == ["Your password at Acme was changed"]
+    assert [mail["Subject"] for mail in box.mails] == ["Your Acme password was changed"]
 
 
-def test_what_was_refused_is_told_to_nobody(ada: Any, box: Mailbox, database: Database) -> None:
+def test_refused_change_is_not_reported(ada: Any, box: Mailbox, database: Database) -> None:
     with pytest.raises(InvalidInput):
         change_password(as_herself(ada), "a wrong password", NEW)
     assert database.count("outbox") == 0
 
 
-def test_nobody_gets_more_than_so_many_an_hour(
-    make: Any, acme: Any, ada: Any, box: Mailbox, deliver: Deliver
-) -> None:
+def test_notices_are_limited_per_hour(make: Any, acme: Any, ada: Any, box: Mailbox, deliver: Deliver) -> None:
     grace = make.user(acme, email="grace@acme.example")
-    for _ in range(notices.MOST_AN_HOUR + 5):
+    for _ in range(notices.MAX_PER_HOUR + 5):
         notify_user(as_herself(ada), ada.id, "password_changed")
     notify_user(as_herself(grace), grace.id, "password_changed")
     deliver()
     told = [mail["To"] for mail in box.mails]
-    assert told.count(ada.email) == notices.MOST_AN_HOUR
+    assert told.count(ada.email) == notices.MAX_PER_HOUR
     assert told.count(grace.email) == 1
 
 
-def test_many_of_one_kind_silence_no_other(ada: Any, box: Mailbox, deliver: Deliver) -> None:
-    """Who signs in from ten new browsers, and then changes the address, does not do that in silence."""
-    for _ in range(notices.MOST_AN_HOUR + 1):
+def test_notice_limit_is_per_kind(ada: Any, box: Mailbox, deliver: Deliver) -> None:
+    """Ten sign-ins from new browsers do not suppress the notice about a changed email."""
+    for _ in range(notices.MAX_PER_HOUR + 1):
         notify_user(as_herself(ada), ada.id, "new_browser", browser="Firefox")
     notify_user(as_herself(ada), ada.id, "email_changed", to="old@acme.example", new=ada.email)
     deliver()
-    assert [mail["To"] for mail in box.mails] == [ada.email] * notices.MOST_AN_HOUR + ["old@acme.example"]
+    assert [mail["To"] for mail in box.mails] == [ada.email] * notices.MAX_PER_HOUR + ["old@acme.example"]
 
 
-def test_without_a_mail_server_nothing_is_counted(ada: Any, database: Database) -> None:
+def test_without_mail_server_notices_are_not_counted(ada: Any, database: Database) -> None:
     notify_user(as_herself(ada), ada.id, "password_changed")
     assert database.count("outbox") == 0 and database.count("attempts") == 0

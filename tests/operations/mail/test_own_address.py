@@ -1,4 +1,4 @@
-"""One's own address: proven by a link that goes to it, and changed by the proof of the new one (OI-5, SS-6)."""
+"""Verifying and changing the own email by a link (OI-5, SS-6)."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def enter(user: Any, email: str) -> SignedIn:
     return outcome
 
 
-def test_the_proof_of_another_address_changes_it_ends_sign_ins_and_tells_the_old_one(
+def test_email_change_ends_sessions_and_notifies_the_old_email(
     acme: Any, ada: Any, box: Mailbox, deliver: Deliver, database: Database
 ) -> None:
     """SS-6."""
@@ -89,7 +89,7 @@ def test_the_proof_of_another_address_changes_it_ends_sign_ins_and_tells_the_old
     deliver()
     assert (box.mails[1]["To"], box.mails[1]["Subject"]) == (
         ada.email,
-        "The address of your account at Acme was changed",
+        "The email of your Acme account was changed",
     )
     assert enter(ada, NEW)
     assert audited(database, "user.email_changed") == 1
@@ -97,7 +97,7 @@ def test_the_proof_of_another_address_changes_it_ends_sign_ins_and_tells_the_old
         verify_email(as_herself(ada), token_in(mail))
 
 
-def test_one_s_unproven_address_is_proven_and_nothing_ends(
+def test_current_email_is_verified_and_sessions_remain(
     acme: Any, ada: Any, box: Mailbox, deliver: Deliver, database: Database
 ) -> None:
     """OI-5."""
@@ -115,22 +115,22 @@ def test_one_s_unproven_address_is_proven_and_nothing_ends(
     assert refused.value.code == "unchanged"
 
 
-def test_somebody_else_s_address_is_not_told_of_and_not_taken(
+def test_email_of_another_user_is_neither_revealed_nor_taken(
     make: Any, acme: Any, ada: Any, box: Mailbox, deliver: Deliver
 ) -> None:
-    """EN-1: the same answer; whoever has it hears of it."""
+    """EN-1: the response is the same, and the owner is notified."""
     make.user(acme, email="bob@acme.example")
     request_email_verification(as_herself(ada), "bob@acme.example")
     deliver()
     (mail,) = box.mails
-    assert (mail["To"], mail["Subject"]) == ("bob@acme.example", "You have an account at Acme already")
+    assert (mail["To"], mail["Subject"]) == ("bob@acme.example", "You already have an account at Acme")
     assert "confirm-address" not in plain(mail)
 
 
-def test_en1_the_link_before_ends_whether_or_not_somebody_has_the_address(
+def test_en1_earlier_link_expires_for_known_and_unknown_email(
     make: Any, acme: Any, ada: Any, box: Mailbox, deliver: Deliver
 ) -> None:
-    """Else whoever asks learns it by trying the link to their own mailbox."""
+    """Otherwise the requester could find out by trying the earlier link."""
     make.user(acme, email="bob@acme.example")
     request_email_verification(as_herself(ada), NEW)
     deliver()
@@ -138,10 +138,10 @@ def test_en1_the_link_before_ends_whether_or_not_somebody_has_the_address(
     assert find_email_verification(as_herself(ada), token_in(box.mails[0])) is None
 
 
-def test_oi5_whoever_reads_the_mailbox_does_not_lend_it_to_who_asked_for_it(
+def test_oi5_email_link_works_only_for_the_requesting_account(
     make: Any, acme: Any, ada: Any, box: Mailbox, deliver: Deliver
 ) -> None:
-    """An account that asks for a stranger's address, and a stranger who presses the button in the mail."""
+    """An account requests someone else's email, and the owner opens the link."""
     stranger = make.user(acme, email="stranger@acme.example")
     request_email_verification(as_herself(ada), NEW)
     deliver()
@@ -151,7 +151,7 @@ def test_oi5_whoever_reads_the_mailbox_does_not_lend_it_to_who_asked_for_it(
     assert get_user(acme.id, ada.id).email == ada.email
 
 
-def test_an_address_that_somebody_took_meanwhile_is_not_taken_from_them(
+def test_email_taken_meanwhile_is_not_taken_over(
     make: Any, acme: Any, ada: Any, box: Mailbox, deliver: Deliver
 ) -> None:
     request_email_verification(as_herself(ada), NEW)
@@ -162,7 +162,7 @@ def test_an_address_that_somebody_took_meanwhile_is_not_taken_from_them(
     assert get_user(acme.id, ada.id).email == ada.email
 
 
-def test_a_link_ends_by_age_by_a_newer_one_and_by_a_new_password(
+def test_email_link_expires_by_age_newer_link_and_new_password(
     make: Any, acme: Any, ada: Any, box: Mailbox, deliver: Deliver
 ) -> None:
     request_email_verification(as_herself(ada), NEW)
@@ -181,12 +181,12 @@ def test_a_link_ends_by_age_by_a_newer_one_and_by_a_new_password(
     assert find_email_verification(as_herself(ada), newer) is None
 
 
-def test_a_reset_link_proves_no_address(make: Any, acme: Any, ada: Any) -> None:
+def test_reset_link_cannot_verify_an_email(make: Any, acme: Any, ada: Any) -> None:
     link = issue_reset_link(make.actor(acme), ada.id).link
     assert link is not None and find_email_verification(as_herself(ada), link.rpartition("/")[2]) is None
 
 
-def test_tn6_another_organization_s_link_is_none(
+def test_tn6_link_of_another_organization_is_invalid(
     make: Any, acme: Any, ada: Any, box: Mailbox, deliver: Deliver
 ) -> None:
     request_email_verification(as_herself(ada), NEW)
@@ -195,12 +195,12 @@ def test_tn6_another_organization_s_link_is_none(
         verify_email(as_herself(make.user(make.organization())), token_in(box.mails[0]))
 
 
-def test_a_sign_in_of_long_ago_asks_for_another(ada: Any, box: Mailbox) -> None:
+def test_email_change_requires_a_recent_sign_in(ada: Any, box: Mailbox) -> None:
     with pytest.raises(FreshSignInRequired):
         request_email_verification(as_herself(ada, ago=3600), NEW)
 
 
-def test_so_many_mails_an_hour(ada: Any, box: Mailbox, deliver: Deliver) -> None:
+def test_email_change_links_are_limited_per_hour(ada: Any, box: Mailbox, deliver: Deliver) -> None:
     for _ in range(operation.MAX_EMAILS_PER_HOUR):
         request_email_verification(as_herself(ada), NEW)
     with pytest.raises(TooManyRequests):
@@ -221,7 +221,7 @@ def test_so_many_mails_an_hour(ada: Any, box: Mailbox, deliver: Deliver) -> None
         ({}, "no address", InvalidInput),
     ],
 )
-def test_what_the_organization_does_not_allow(
+def test_email_change_can_be_disabled(
     make: Any, box: Mailbox, settings: dict[str, Any], email: str, refusal: type[Exception]
 ) -> None:
     user = make.user(make.organization(settings=settings))
@@ -229,7 +229,7 @@ def test_what_the_organization_does_not_allow(
         request_email_verification(as_herself(user), email)
 
 
-def test_without_a_mail_server_nobody_proves_an_address(ada: Any) -> None:
+def test_without_mail_server_emails_cannot_be_verified(ada: Any) -> None:
     with pytest.raises(Conflict) as refused:
         request_email_verification(as_herself(ada), NEW)
     assert refused.value.code == "no_mail_server"

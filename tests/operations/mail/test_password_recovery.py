@@ -1,4 +1,4 @@
-"""Who forgot the password gets a link by mail, and nobody else learns anything (EN-1, RP-1 to RP-3)."""
+"""Password reset by email (EN-1, RP-1 to RP-3)."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def ask(organization: Any, email: str = "ada@acme.example", *, network: int = 1)
     request_reset(organization, email, ip_address=f"192.0.{network}.7", request_id=None)
 
 
-def test_the_link_comes_by_mail_and_proves_the_address(
+def test_reset_by_email_verifies_the_email(
     acme: Any, ada: Any, box: Mailbox, deliver: Deliver, database: Database
 ) -> None:
-    """RP-2: at the configured origin."""
+    """RP-2: the link has the configured origin."""
     ask(acme, "ADA@acme.example")
     assert deliver() == 2
     (link,) = box.links()
@@ -52,10 +52,10 @@ def test_the_link_comes_by_mail_and_proves_the_address(
     assert audited(database, "user.password_reset_requested") == 1
 
 
-def test_the_same_is_written_for_known_and_unknown(
+def test_reset_for_known_and_unknown_email_writes_the_same(
     acme: Any, ada: Any, box: Mailbox, deliver: Deliver, database: Database
 ) -> None:
-    """EN-1: until it is answered, nothing looks for an account."""
+    """EN-1: no account is looked up before the response."""
     ask(acme, ada.email)
     ask(acme, "bob@acme.example")
     rows = database.query("SELECT CAST(kind AS CHAR), CAST(receiver AS CHAR), LENGTH(payload) FROM outbox")
@@ -66,23 +66,23 @@ def test_the_same_is_written_for_known_and_unknown(
     assert [mail["To"] for mail in box.mails] == [ada.email]
 
 
-def test_no_mail_for_who_is_disabled(make: Any, acme: Any, ada: Any, box: Mailbox, deliver: Deliver) -> None:
+def test_disabled_user_gets_no_reset_email(
+    make: Any, acme: Any, ada: Any, box: Mailbox, deliver: Deliver
+) -> None:
     disable_user(make.actor(acme), ada.id)
     ask(acme)
     deliver()
     assert box.mails == []
 
 
-def test_a_mailbox_is_not_flooded_and_nothing_is_told_of_it(
-    acme: Any, ada: Any, box: Mailbox, deliver: Deliver
-) -> None:
+def test_reset_emails_are_limited_silently(acme: Any, ada: Any, box: Mailbox, deliver: Deliver) -> None:
     for network in range(10):
         ask(acme, network=network)
     deliver()
     assert len(box.mails) == password_resets.MAX_EMAILS_PER_ACCOUNT
 
 
-def test_a_network_waits(acme: Any, box: Mailbox) -> None:
+def test_reset_requests_are_limited_per_network(acme: Any, box: Mailbox) -> None:
     for number in range(password_resets.MAX_REQUESTS_PER_NETWORK):
         ask(acme, f"nobody{number}@acme.example")
     with pytest.raises(TooManyRequests):
@@ -90,7 +90,7 @@ def test_a_network_waits(acme: Any, box: Mailbox) -> None:
     ask(acme, "ada@acme.example", network=2)
 
 
-def test_only_where_it_is_offered(make: Any, acme: Any, database: Database, box: Mailbox) -> None:
+def test_reset_is_refused_where_disabled(make: Any, acme: Any, database: Database, box: Mailbox) -> None:
     """The settings ``authentication.recovery.password_reset`` and ``authentication.password.enabled``."""
     for closed in ({"recovery": {"password_reset": False}}, {"password": {"enabled": False}}):
         with pytest.raises(Forbidden):
@@ -100,13 +100,13 @@ def test_only_where_it_is_offered(make: Any, acme: Any, database: Database, box:
     assert database.count("outbox") == 0
 
 
-def test_without_a_mail_server_administrators_are_asked(acme: Any, database: Database) -> None:
+def test_reset_without_mail_server_is_refused(acme: Any, database: Database) -> None:
     assert not password_resets.is_password_recovery_offered(acme)
     with pytest.raises(Forbidden):
         ask(acme)
 
 
-def test_what_was_switched_off_meanwhile_is_not_answered(
+def test_reset_link_is_refused_after_being_disabled(
     make: Any, acme: Any, ada: Any, box: Mailbox, deliver: Deliver
 ) -> None:
     ask(acme)

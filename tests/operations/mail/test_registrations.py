@@ -1,4 +1,4 @@
-"""Accounts that wait for their address to be proven: nobody signs in before, and nobody learns who has an account."""
+"""Pending registrations: nobody signs in before confirming, and nobody learns which accounts exist."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def enters(organization: Any, password: str = PASSWORD, email: str = "new@exampl
     return isinstance(sign_in(organization.id, email, password, ip_address="192.0.2.7"), SignedIn)
 
 
-def test_the_account_stands_once_the_link_is_opened_with_the_password(
+def test_confirmed_registration_creates_the_account(
     acme: Any, box: Mailbox, deliver: Deliver, database: Database
 ) -> None:
-    """OI-5: a mailed link proves the address; the password proves who asked."""
+    """OI-5: the link verifies the email, and the password identifies the requester."""
     register(acme)
     deliver()
     (mail,) = box.mails
-    assert (mail["To"], mail["Subject"]) == ("new@example.com", "Confirm your account at Acme")
+    assert (mail["To"], mail["Subject"]) == ("new@example.com", "Confirm your Acme account")
     assert sign_in(acme.id, "new@example.com", PASSWORD) == SignInRefused("mismatch", attempts_left=9)
     confirm_registration(acme, token_in(mail), PASSWORD)
     user = find_user_by_email(acme.id, "new@example.com")
@@ -73,7 +73,7 @@ def test_the_account_stands_once_the_link_is_opened_with_the_password(
     assert audited(database, "user.registered") == 1
 
 
-def test_the_link_alone_is_not_enough_and_wrong_passwords_are_counted(
+def test_confirmation_needs_the_password_and_counts_failures(
     acme: Any, box: Mailbox, deliver: Deliver
 ) -> None:
     register(acme)
@@ -87,7 +87,7 @@ def test_the_link_alone_is_not_enough_and_wrong_passwords_are_counted(
     assert find_user_by_email(acme.id, "new@example.com") is None
 
 
-def test_a_link_is_used_once(acme: Any, box: Mailbox, deliver: Deliver) -> None:
+def test_confirmation_link_works_once(acme: Any, box: Mailbox, deliver: Deliver) -> None:
     register(acme)
     deliver()
     token = token_in(box.mails[0])
@@ -96,10 +96,8 @@ def test_a_link_is_used_once(acme: Any, box: Mailbox, deliver: Deliver) -> None:
         confirm_registration(acme, token, PASSWORD)
 
 
-def test_a_stranger_who_asks_with_somebody_s_address_gains_nothing_and_ends_nothing(
-    acme: Any, box: Mailbox, deliver: Deliver
-) -> None:
-    """OI-5: before the owner and after; each link asks for the password of who asked for it."""
+def test_registration_with_another_email_changes_nothing(acme: Any, box: Mailbox, deliver: Deliver) -> None:
+    """OI-5: before and after the owner; each link requires the password of its requester."""
     register(acme, password=OTHERS, name="Eve")
     register(acme)
     register(acme, password=OTHERS, name="Eve")
@@ -115,7 +113,7 @@ def test_a_stranger_who_asks_with_somebody_s_address_gains_nothing_and_ends_noth
     assert enters(acme) and not enters(acme, OTHERS)
 
 
-def test_en1_a_known_address_gets_the_same_answer_the_same_work_and_a_mail_at_the_same_time(
+def test_en1_registration_for_known_email_does_the_same_work(
     make: Any, acme: Any, box: Mailbox, deliver: Deliver, database: Database
 ) -> None:
     make.user(acme, email="ada@example.com")
@@ -131,22 +129,20 @@ def test_en1_a_known_address_gets_the_same_answer_the_same_work_and_a_mail_at_th
         }
     deliver()
     assert [(mail["To"], mail["Subject"]) for mail in box.mails] == [
-        ("ada@example.com", "You have an account at Acme already"),
-        ("new@example.com", "Confirm your account at Acme"),
+        ("ada@example.com", "You already have an account at Acme"),
+        ("new@example.com", "Confirm your Acme account"),
     ]
     assert enters(acme, email="ada@example.com")
 
 
-def test_one_mailbox_gets_so_many_an_hour_and_the_rest_is_silence(
-    acme: Any, box: Mailbox, deliver: Deliver
-) -> None:
+def test_registration_emails_are_limited_silently(acme: Any, box: Mailbox, deliver: Deliver) -> None:
     for number in range(sign_up.MAX_EMAILS_PER_MAILBOX + 3):
         register(acme, ip_address=f"198.51.{number}.1")
     deliver()
     assert len(box.mails) == sign_up.MAX_EMAILS_PER_MAILBOX
 
 
-def test_so_many_wait_for_one_address_and_the_oldest_go(
+def test_pending_registrations_per_email_are_limited(
     acme: Any, box: Mailbox, deliver: Deliver, monkeypatch: pytest.MonkeyPatch, database: Database
 ) -> None:
     monkeypatch.setattr(operation, "MAX_PENDING_PER_EMAIL", 2)
@@ -157,7 +153,7 @@ def test_so_many_wait_for_one_address_and_the_oldest_go(
     assert database.count("registrations") == 2
 
 
-def test_an_organization_has_so_many_that_wait(
+def test_pending_registrations_per_organization_are_limited(
     acme: Any, box: Mailbox, deliver: Deliver, monkeypatch: pytest.MonkeyPatch, database: Database
 ) -> None:
     monkeypatch.setattr(operation, "MAX_PENDING_PER_ORGANIZATION", 1)
@@ -167,7 +163,7 @@ def test_an_organization_has_so_many_that_wait(
     assert database.count("registrations") == 1 and len(box.mails) == 1
 
 
-def test_what_nobody_confirms_is_forgotten_and_swept(
+def test_unconfirmed_registration_expires_and_is_deleted(
     acme: Any, box: Mailbox, deliver: Deliver, database: Database
 ) -> None:
     register(acme)
@@ -180,7 +176,7 @@ def test_what_nobody_confirms_is_forgotten_and_swept(
     assert database.count("registrations") == 0
 
 
-def test_nobody_enters_an_organization_that_has_closed_meanwhile(
+def test_confirmation_is_refused_after_registration_closed(
     make: Any, acme: Any, box: Mailbox, deliver: Deliver
 ) -> None:
     register(acme)
@@ -190,7 +186,7 @@ def test_nobody_enters_an_organization_that_has_closed_meanwhile(
         confirm_registration(get_organization_by_id(acme.id), token_in(box.mails[0]), PASSWORD)
 
 
-def test_tn6_another_organization_s_link_is_none(
+def test_tn6_link_of_another_organization_is_invalid(
     make: Any, acme: Any, box: Mailbox, deliver: Deliver
 ) -> None:
     globex = make.organization(settings={"authentication": {"registration": {"mode": "open"}}})
@@ -200,10 +196,10 @@ def test_tn6_another_organization_s_link_is_none(
         confirm_registration(globex, token_in(box.mails[0]), PASSWORD)
 
 
-def test_without_a_mail_server_an_administrator_lets_people_in_and_nothing_is_proven(
+def test_without_mail_server_administrators_approve_registrations(
     make: Any, acme: Any, answer: Deliver, database: Database
 ) -> None:
-    """OI-5: ``email_verified`` is set by our own proof alone."""
+    """OI-5: only this service's verification sets ``email_verified``."""
     assert next_registration_step(acme) == "administrator"
     register(acme)
     answer()
@@ -219,7 +215,9 @@ def test_without_a_mail_server_an_administrator_lets_people_in_and_nothing_is_pr
     assert audited(database, "user.registered") == 1
 
 
-def test_who_is_refused_has_no_account(make: Any, acme: Any, answer: Deliver, database: Database) -> None:
+def test_declined_registration_creates_no_account(
+    make: Any, acme: Any, answer: Deliver, database: Database
+) -> None:
     register(acme)
     answer()
     (one,) = registrations.list_registrations(make.actor(acme)).items
@@ -229,7 +227,9 @@ def test_who_is_refused_has_no_account(make: Any, acme: Any, answer: Deliver, da
         registrations.get_registration(make.actor(acme), one.public_id)
 
 
-def test_nobody_sees_who_waits_elsewhere(make: Any, acme: Any, answer: Deliver) -> None:
+def test_pending_registrations_of_other_organizations_are_hidden(
+    make: Any, acme: Any, answer: Deliver
+) -> None:
     """TN-2."""
     register(acme)
     answer()
@@ -245,7 +245,7 @@ def test_nobody_sees_who_waits_elsewhere(make: Any, acme: Any, answer: Deliver) 
             act(stranger, one.public_id)
 
 
-def test_the_password_and_the_link_are_stored_nowhere_in_clear(
+def test_password_and_link_are_not_stored_in_clear_text(
     acme: Any, box: Mailbox, deliver: Deliver, database: Database
 ) -> None:
     """TK-2."""
@@ -258,7 +258,7 @@ def test_the_password_and_the_link_are_stored_nowhere_in_clear(
 
 @pytest.fixture
 def answer(app: Any, registered_kinds: None) -> Deliver:
-    """What the dispatcher does where there is no mail server."""
+    """Run the outbox as it works without a mail server."""
 
     def run() -> int:
         tried = 0
@@ -275,9 +275,7 @@ def registered_kinds() -> None:
     operation.register_registration_delivery()
 
 
-def test_whoever_opens_the_organization_without_a_mail_server_is_told_what_follows(
-    make: Any, request: pytest.FixtureRequest
-) -> None:
+def test_opening_registration_without_mail_server_warns(make: Any, request: pytest.FixtureRequest) -> None:
     acme = make.organization()
     change = {"authentication": {"registration": {"mode": "open"}}}
     assert update_settings(make.actor(acme), acme.slug, change, dry_run=True).warnings == (

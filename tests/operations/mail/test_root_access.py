@@ -1,4 +1,4 @@
-"""Administrators hear of root acting in their organization: once an hour for each person, and where they want to."""
+"""Notices about root acting in an organization: once an hour per user, if enabled."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def act(actor: Actor, organization: Any, theme: str) -> None:
     update_settings(actor, organization.slug, {"branding": {"theme": theme}})
 
 
-def test_each_administrator_of_the_organization_is_told_once_an_hour(
+def test_root_access_notifies_each_administrator_once_an_hour(
     make: Factory, acme: Any, visitor: Actor, box: Mailbox, deliver: Deliver
 ) -> None:
     ada, grace = make.user(acme, role="admin"), make.user(acme, role="admin")
@@ -50,12 +50,12 @@ def test_each_administrator_of_the_organization_is_told_once_an_hour(
     deliver()
     told = [(mail["To"], mail["Subject"]) for mail in box.mails]
     assert sorted(told) == sorted(
-        (user.email, "op@gatehouse.example of root acted in Acme") for user in (ada, grace)
+        (user.email, "op@gatehouse.example (root) made changes in Acme") for user in (ada, grace)
     )
-    assert "It began with: settings.updated." in plain(box.mails[0])
+    assert "The first action was: settings.updated." in plain(box.mails[0])
 
 
-def test_whoever_belongs_there_and_the_service_itself_are_no_visitors(
+def test_own_users_and_system_cause_no_root_notice(
     make: Factory, acme: Any, visitor: Actor, database: Database
 ) -> None:
     ada = make.user(acme, role="admin")
@@ -67,9 +67,7 @@ def test_whoever_belongs_there_and_the_service_itself_are_no_visitors(
     assert database.count("outbox") == before
 
 
-def test_an_organization_that_does_not_want_to_hear_of_it_does_not(
-    make: Factory, visitor: Actor, box: Mailbox, deliver: Deliver
-) -> None:
+def test_root_notices_can_be_disabled(make: Factory, visitor: Actor, box: Mailbox, deliver: Deliver) -> None:
     quiet = make.organization(settings={"audit": {"notify_root_access": False}})
     make.user(quiet, role="admin")
     deliver()
@@ -79,7 +77,7 @@ def test_an_organization_that_does_not_want_to_hear_of_it_does_not(
     assert box.mails == []
 
 
-def test_root_cannot_begin_by_switching_the_notices_off(
+def test_root_disabling_notices_is_itself_reported(
     make: Factory, acme: Any, visitor: Actor, box: Mailbox, deliver: Deliver
 ) -> None:
     ada = make.user(acme, role="admin")
@@ -91,7 +89,7 @@ def test_root_cannot_begin_by_switching_the_notices_off(
     assert [mail["To"] for mail in box.mails] == [ada.email]
 
 
-def test_whoever_wanted_no_notices_hears_of_nothing_when_root_switches_them_on(
+def test_root_enabling_notices_is_not_reported(
     make: Factory, visitor: Actor, box: Mailbox, deliver: Deliver
 ) -> None:
     quiet = make.organization(settings={"audit": {"notify_root_access": False}})

@@ -1,4 +1,4 @@
-"""The way to the mail server: its secrecy, its patience, and what each of its answers means (F22)."""
+"""The SMTP connection: encryption, deadlines and the meaning of reply codes (F22)."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def send(server: MailServer, to: str = TO) -> None:
     mail = EmailMessage()
     mail["Subject"], mail["From"], mail["To"] = "News", SENDER, to
     mail.set_content("It is done.\n")
-    send_mail(server, mail, to, our_name="id.example.com")
+    send_mail(server, mail, to, local_name="id.example.com")
 
 
-def test_it_arrives(box: Mailbox) -> None:
+def test_smtp_sends_an_email(box: Mailbox) -> None:
     send(box.server())
     assert [mail["Subject"] for mail in box.mails] == ["News"]
     assert box.commands[0] == "ehlo id.example.com"
@@ -38,7 +38,7 @@ def test_it_arrives(box: Mailbox) -> None:
 
 
 @pytest.mark.parametrize("security", ["tls", "starttls"])
-def test_by_tls_it_is_signed_in_and_arrives(security: str) -> None:
+def test_smtp_with_tls_logs_in_and_sends(security: str) -> None:
     with mail_server(security) as box:  # type: ignore[arg-type]
         send(box.server(security, user="gatehouse", password="s3cret"))  # type: ignore[arg-type]
         assert len(box.mails) == 1
@@ -46,8 +46,8 @@ def test_by_tls_it_is_signed_in_and_arrives(security: str) -> None:
         assert security == "tls" or "STARTTLS" in box.commands[:auth]
 
 
-def test_a_server_without_starttls_is_told_nothing() -> None:
-    """The password and the links never cross a network in clear."""
+def test_smtp_without_starttls_sends_nothing() -> None:
+    """Passwords and links are never sent in clear text."""
     with mail_server("starttls") as box:
         box.offers_starttls = False
         with pytest.raises(OutgoingRequestFailed):
@@ -56,7 +56,7 @@ def test_a_server_without_starttls_is_told_nothing() -> None:
 
 
 @pytest.mark.parametrize("security", ["tls", "starttls"])
-def test_a_certificate_of_an_unknown_authority_is_not_believed(security: str) -> None:
+def test_smtp_rejects_an_untrusted_certificate(security: str) -> None:
     with mail_server(security) as box:  # type: ignore[arg-type]
         with pytest.raises(OutgoingRequestFailed):
             send(box.server(security, ca_bundle=None))  # type: ignore[arg-type]
@@ -76,30 +76,30 @@ def test_a_certificate_of_an_unknown_authority_is_not_believed(security: str) ->
         ("220", "554 go away", OutgoingRequestFailed),
     ],
 )
-def test_each_answer_has_its_meaning(
+def test_smtp_reply_code_maps_to_its_error(
     box: Mailbox, moment: str, answer: str, outcome: type[Exception]
 ) -> None:
-    """What is about one mail stops no other."""
+    """An error about one email does not stop others."""
     box.answers[moment] = answer
     with pytest.raises(outcome):
         send(box.server(user="gatehouse", password="s3cret"))
     assert box.mails == []
 
 
-def test_an_address_that_the_server_cannot_write_is_refused(box: Mailbox) -> None:
+def test_smtp_rejects_an_unsupported_address(box: Mailbox) -> None:
     with pytest.raises(MailRefused):
         send(box.server(), "ädä@example.com")
 
 
-def test_a_server_that_is_down_is_no_answer() -> None:
+def test_smtp_without_server_fails() -> None:
     with mail_server() as box:
         server = box.server()
     with pytest.raises(OutgoingRequestFailed):
         send(server)
 
 
-def test_many_slow_answers_end_together(box: Mailbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shorter than the outbox's lease, so that no second worker sends the same mail."""
+def test_smtp_has_one_deadline_for_all_replies(box: Mailbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorter than the outbox's lease, so that no second worker sends the same email."""
     assert smtp.TOTAL_SECONDS + smtp.CONNECT_SECONDS < 30
     monkeypatch.setattr(smtp, "TOTAL_SECONDS", 0.5)
     box.pause = 0.2

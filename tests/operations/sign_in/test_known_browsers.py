@@ -172,7 +172,7 @@ def test_sign_in_in_new_browser_is_notified_by_email(
     sign_in_from(ada, user_agent=FIREFOX)
     deliver()
     (mail,) = box.mails
-    assert (mail["To"], mail["Subject"]) == (ada.email, "A new sign-in to your account at Acme")
+    assert (mail["To"], mail["Subject"]) == (ada.email, "New sign-in to your Acme account")
     assert "Firefox on Linux" in plain(mail) and "from 192.0.2.7" in plain(mail)
 
 

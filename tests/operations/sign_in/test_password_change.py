@@ -102,7 +102,7 @@ def test_guesses_in_stolen_session_count_with_sign_in_failures(
         with pytest.raises(InvalidInput):
             change_password(replace(actor, ip_address=f"198.51.{number}.1"), "guess", NEW)
     elsewhere = replace(actor, ip_address="192.0.2.1")
-    with pytest.raises(TooManyRequests, match="browsers that are not known"):
+    with pytest.raises(TooManyRequests, match="unrecognized browsers"):
         change_password(elsewhere, "guess", NEW)
     assert sign_in(acme.id, ada.email, PASSWORD, ip_address="192.0.2.2").reason == "capped"
 

@@ -28,7 +28,7 @@ def test_changed_email_ends_sessions_and_notifies_the_old_one(
     assert find_session(token) is None
     deliver()
     assert [mail["To"] for mail in box.mails] == ["ada@acme.example"]
-    assert "an administrator of" in plain(box.mails[0]) and "192.0.2" not in plain(box.mails[0])
+    assert "An administrator of" in plain(box.mails[0]) and "192.0.2" not in plain(box.mails[0])
 
 
 def test_other_spelling_of_the_email_ends_nothing(

@@ -59,7 +59,7 @@ def test_account_is_deleted_with_sessions_and_user_is_notified(
     assert ["user.deleted", ada.public_id, ada.public_id] in events
     deliver()
     assert [(mail["To"], mail["Subject"]) for mail in box.mails] == [
-        (ada.email, "Your account at Acme is deleted")
+        (ada.email, "Your Acme account was deleted")
     ]
 
 

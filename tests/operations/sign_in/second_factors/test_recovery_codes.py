@@ -65,7 +65,7 @@ def test_owner_is_notified_of_new_codes(app: Any, ada: Any, box: Mailbox, delive
     factor_enrollment.regenerate_recovery_codes(person(ada, amr=("pwd", "otp", "mfa")))
     deliver()
     assert [(mail["To"], mail["Subject"]) for mail in box.mails] == [
-        (ada.email, "Your account at Acme has new recovery codes")
+        (ada.email, "New recovery codes for your Acme account")
     ]
 
 
@@ -114,7 +114,7 @@ def test_owner_is_notified_of_each_use(app: Any, ada: Any, box: Mailbox, deliver
     deliver()
     said = [mail["Subject"] for mail in box.mails if "browser" not in mail["Subject"]]
     assert said == [
-        "Your account at Acme has a new second factor",
-        "A recovery code of your account at Acme was used",
-        "A second factor of your account at Acme was removed",
+        "A verification method was added to your Acme account",
+        "A recovery code of your Acme account was used",
+        "Two-step verification was changed for your Acme account",
     ]

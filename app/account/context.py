@@ -1,0 +1,172 @@
+"""The context of an account page: the signed-in user, and the layout around the page."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from flask import make_response, redirect, render_template, request
+from flask_login import current_user, login_required
+from werkzeug.wrappers import Response
+
+from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_slug
+from app.operations.directory.users import UserSnapshot, get_user
+from app.rules.actor import Actor
+from app.rules.errors import DomainError, TooManyRequests
+from app.rules.languages.sentences import lazy_gettext
+from app.web.branding import branding_of
+from app.web.forms import PageForm
+from app.web.languages import translate
+
+_PAGES = (
+    (lazy_gettext("Profile"), "/profile", "person"),
+    (lazy_gettext("Connected apps"), "/apps", "link"),
+    (lazy_gettext("Sessions"), "/sessions", "screen"),
+    (lazy_gettext("Security"), "/security", "key"),
+    (lazy_gettext("Activity"), "/activity", "book"),
+)
+_SUBPAGES = {"/profile": ("/email", "/delete"), "/security": ("/password",)}
+_NOTICES = {
+    "saved": lazy_gettext("Saved."),
+    "removed": lazy_gettext("Access removed. The app's tokens no longer work."),
+    "ended": lazy_gettext("The browser was signed out."),
+    "forgotten": lazy_gettext("Browser removed. We'll email you the next time you sign in there."),
+    "proof": lazy_gettext("We sent you a link. Open it to start using the new email address."),
+    "address": lazy_gettext("Your email address is verified."),
+    "address-first": lazy_gettext(
+        "Your email address is verified. For your security we ended other sessions and removed what "
+        "was set up before."
+    ),
+    "factor-added": lazy_gettext(
+        "Two-step verification is on. You were signed out of other browsers, and apps will have to "
+        "ask for access again."
+    ),
+    "factor-removed": lazy_gettext(
+        "Authenticator app removed. You were signed out of other browsers, and apps will have to ask "
+        "for access again."
+    ),
+    "others-ended": lazy_gettext("You were signed out of all other browsers."),
+    "passkey-added": lazy_gettext(
+        "Your passkey is ready. You were signed out of other browsers, and apps will have to ask for "
+        "access again."
+    ),
+    "passkey-removed": lazy_gettext(
+        "Passkey removed. Delete it from your device too, so that it is no longer offered."
+    ),
+    "password": lazy_gettext(
+        "Password changed. You were signed out of other browsers, and apps will have to ask for access again."
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AccountContext:
+    """A request of a signed-in user to a page of their account at the organization in the URL."""
+
+    organization: OrganizationSnapshot
+    actor: Actor
+
+    @property
+    def user(self) -> UserSnapshot:
+        """Return the signed-in user."""
+        if self.actor.user_id is None:
+            raise RuntimeError("an account page without a user")
+        return get_user(self.organization.id, self.actor.user_id)
+
+    def url(self, path: str = "") -> str:
+        """Return the URL of an account page."""
+        return f"/organizations/{self.organization.slug}/account{path}"
+
+    def render(
+        self, template: str, *, form: PageForm | None = None, error: DomainError | None = None, **context: Any
+    ) -> Response:
+        """Render a page in the account layout; show the error of an operation at the form's fields."""
+        navigation = [
+            {
+                "label": translate(label),
+                "url": self.url(path),
+                "icon": icon,
+                "current": request.path.startswith((self.url(path), *map(self.url, _SUBPAGES.get(path, ())))),
+            }
+            for label, path, icon in _PAGES
+        ]
+        if self.actor.permissions:
+            portal = {
+                "label": translate(lazy_gettext("Portal")),
+                "url": f"/portal/{self.organization.slug}",
+                "icon": "apps",
+                "current": False,
+            }
+            navigation.append(portal)
+        return _response(
+            template,
+            form,
+            error,
+            None,
+            organization=self.organization,
+            navigation=navigation,
+            person={
+                "label": self.actor.label,
+                "sign_out_url": f"/organizations/{self.organization.slug}/logout",
+            },
+            switch_url="/login",
+            **branding_of(self.organization),
+            base=self.url(),
+            status=translate(_NOTICES.get(request.args.get("done", ""), "")),
+            **context,
+        )
+
+    def done(self, path: str, notice: str) -> Response:
+        """Redirect to an account page that shows a notice."""
+        return redirect(f"{self.url(path)}?done={notice}", 303)
+
+
+def account_page(view: Callable[..., Response]) -> Callable[..., Response]:
+    """Pass an AccountContext to the view in place of the organization's slug; require a sign-in."""
+
+    @functools.wraps(view)
+    @login_required
+    def run(organization: str, **values: Any) -> Response:
+        return view(AccountContext(get_organization_by_slug(organization), current_user.actor), **values)
+
+    return run
+
+
+def organization_page(
+    template: str,
+    organization: OrganizationSnapshot,
+    *,
+    form: PageForm | None = None,
+    error: DomainError | None = None,
+    code: int | None = None,
+    **context: Any,
+) -> Response:
+    """Render a page with the organization's branding, for users who are not signed in.
+
+    ``code`` is the HTTP status; by default that of the error, or 400 for an invalid form.
+    """
+    return _response(
+        template,
+        form,
+        error,
+        code,
+        organization=organization,
+        title=organization.settings["branding"]["display_name"] or organization.name,
+        **branding_of(organization),
+        **context,
+    )
+
+
+def _response(
+    template: str, form: PageForm | None, error: DomainError | None, code: int | None, /, **context: Any
+) -> Response:
+    if form is not None and error is not None:
+        form.add_errors(error)
+    if code is None:
+        code = error.status if error is not None else 400 if form is not None and form.errors else 200
+    response: Response = make_response(render_template(template, form=form, **context), code)
+    if isinstance(error, TooManyRequests):
+        response.headers["Retry-After"] = str(error.retry_after)
+    return response

@@ -1,0 +1,117 @@
+"""Requesting a password reset, resetting the password, and changing it."""
+
+from __future__ import annotations
+
+from flask import redirect, request
+from werkzeug.wrappers import Response
+
+from app.account.blueprint import account
+from app.account.context import AccountContext, account_page, organization_page
+from app.account.forms import ChangePasswordForm, ForgotPasswordForm, ResetPasswordForm, password_help
+from app.operations.directory.lookups import get_organization_by_slug
+from app.operations.sign_in.passwords import change_password
+from app.operations.users.password_resets import (
+    ResetEnded,
+    find_reset,
+    is_password_recovery_offered,
+    request_reset,
+    reset_password,
+)
+from app.rules.errors import DomainError, InvalidInput, TooManyRequests
+from app.web.browser_session import known_browser, set_known_browser, set_sign_in
+from app.web.headers import page_class
+from app.web.request_log import request_id
+
+
+@account.route("/organizations/<organization>/forgot", methods=["GET", "POST"])
+@page_class("account")
+def forgot_password_page(organization: str) -> Response:
+    """Request a reset link; the response does not reveal whether the account exists (EN-1)."""
+    org = get_organization_by_slug(organization)
+    form = ForgotPasswordForm()
+    if not form.is_submitted():
+        form.email.data = request.args.get("email", "")[:254]
+    error: DomainError | None = None
+    if form.validate_on_submit():
+        try:
+            request_reset(org, form.email.data, ip_address=request.remote_addr, request_id=request_id())
+        except (InvalidInput, TooManyRequests) as refused:
+            error = refused
+        else:
+            return redirect(f"/organizations/{org.slug}/forgot?sent=1", 303)
+    return organization_page(
+        "account/forgot.html",
+        org,
+        form=form,
+        error=error,
+        branding=org.settings["branding"],
+        is_offered=is_password_recovery_offered(org),
+        sent="sent" in request.args and not form.is_submitted(),
+    )
+
+
+@account.route("/organizations/<organization>/reset/<token>", methods=["GET", "POST"])
+@page_class("account")
+def reset_password_page(organization: str, token: str) -> Response:
+    """Choose a new password, then go to the sign-in page: a reset signs nobody in (RP-3)."""
+    org = get_organization_by_slug(organization)
+    reset = find_reset(org, token)
+    if reset is None:
+        raise ResetEnded(
+            "This link was already used, has expired or was replaced by a newer one. Request a new link."
+        )
+    form, error = ResetPasswordForm(), None
+    form.password.description = password_help(org)
+    if form.validate_on_submit():
+        try:
+            done = reset_password(
+                org,
+                token,
+                form.password.data,
+                ip_address=request.remote_addr,
+                request_id=request_id(),
+                known_cookie=known_browser(org.id),
+                user_agent=request.headers.get("User-Agent", ""),
+            )
+        except InvalidInput as refused:
+            error = refused
+        else:
+            query = "reset=factors" if done.ended else "reset=1"
+            response = redirect(f"/organizations/{org.slug}/login?{query}", 303)
+            set_known_browser(response, org.id, done.known_cookie)
+            return response
+    return organization_page(
+        "account/reset.html",
+        org,
+        form=form,
+        error=error,
+        email=reset.email,
+    )
+
+
+@account.route("/organizations/<organization>/account/password", methods=["GET", "POST"])
+@account_page
+def change_password_page(context: AccountContext) -> Response:
+    """Change the password; this signs the user out of other browsers and apps."""
+    form = ChangePasswordForm()
+    form.new_password.description = password_help(context.organization)
+    error: DomainError | None = None
+    if form.validate_on_submit():
+        known = known_browser(context.organization.id)
+        try:
+            changed = change_password(
+                context.actor, form.current_password.data, form.new_password.data, known_cookie=known
+            )
+        except (InvalidInput, TooManyRequests) as refused:
+            error = refused
+        else:
+            response = context.done("/password", "password")
+            if changed.token is not None:
+                set_sign_in(response, context.organization.id, changed.token)
+            return response
+    return context.render(
+        "account/password.html",
+        form=form,
+        error=error,
+        user=context.user,
+    )

@@ -1,0 +1,117 @@
+"""Branding of an organization: its logo, and the style sheet of its accent color."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from flask import Response, request
+from flask_wtf.file import FileField, FileRequired
+
+from app.operations.directory.lookups import get_organization_by_slug
+from app.operations.organizations import branding
+from app.operations.organizations.settings import UpdatedSettings, get_settings
+from app.portal.blueprint import portal
+from app.portal.context import PageResponse, PortalContext, portal_page
+from app.rules.errors import Conflict, DomainError, InvalidInput, NotFound
+from app.rules.organizations.branding import readable_accent
+from app.web.browser_session import actor_for
+from app.web.forms import PageForm
+from app.web.request_bodies import accept_large_form
+
+_UPLOAD = "portal.logo_upload"
+_PAGE = "/settings/branding/logo"
+_HEX_COLOR = re.compile(r"[0-9a-f]{6}")
+
+
+class LogoForm(PageForm):
+    """Uploads a logo."""
+
+    logo = FileField(
+        "Image",
+        [FileRequired("Choose a file.")],
+        description=f"PNG, JPEG or WebP, up to {branding.MAX_LOGO_BYTES // 1024 // 1024} MiB and four million"
+        " pixels. It is resized to at most 256 × 256 pixels.",
+        render_kw={"accept": "image/png,image/jpeg,image/webp"},
+    )
+
+
+@portal.url_value_preprocessor
+def allow_large_logo(endpoint: str | None, values: dict[str, Any] | None) -> None:
+    """Allow a larger body for the logo form, but only for users who may change the logo.
+
+    The body is read for its CSRF token before the view runs, so the permission is required here.
+    """
+    if endpoint != _UPLOAD or request.method != "POST":
+        return
+    try:
+        slug = (values or {})["organization"]
+        actor = actor_for(get_organization_by_slug(slug))
+        branding.require_logo_permission(actor, slug)
+    except DomainError:
+        return
+    accept_large_form(branding.MAX_LOGO_BYTES)
+
+
+@portal.get("/portal/<organization>/settings/branding/logo")
+@portal_page
+def logo_page(context: PortalContext) -> PageResponse:
+    """Show the logo, with the form to replace it."""
+    return _page(context, LogoForm())
+
+
+@portal.post("/portal/<organization>/settings/branding/logo")
+@portal_page
+def logo_upload(context: PortalContext) -> PageResponse:
+    """Save an uploaded image as the logo."""
+    slug = context.organization.slug
+    branding.require_logo_permission(context.actor, slug)
+    form = LogoForm()
+    if not form.validate_on_submit():
+        return _page(context, form)
+    try:
+        content = form.logo.data.stream.read(branding.MAX_LOGO_BYTES + 1)
+        saved = branding.set_logo(context.actor, slug, content)
+    except (InvalidInput, Conflict) as error:
+        form.add_errors(error)
+        return _page(context, form, error.status)
+    return _done(context, saved)
+
+
+@portal.post("/portal/<organization>/settings/branding/logo/remove")
+@portal_page
+def logo_remove(context: PortalContext) -> PageResponse:
+    """Remove the logo."""
+    try:
+        return _done(context, branding.remove_logo(context.actor, context.organization.slug))
+    except Conflict as error:
+        form = LogoForm()
+        form.add_errors(error)
+        return _page(context, form, error.status)
+
+
+@portal.get("/portal/theme/<color>.css")
+def theme(color: str) -> Response:
+    """Return the style sheet of an accent color; it depends only on the color, so it can be cached forever."""
+    if _HEX_COLOR.fullmatch(color) is None:
+        raise NotFound("This style sheet does not exist.")
+    accent = readable_accent(f"#{color}")
+    # These are tokens of static/app.css, with enough contrast on light and on dark pages.
+    css = (
+        f":root {{ --accent: light-dark({accent.light}, {accent.dark}); "
+        f"--on-accent: light-dark({accent.on_light}, {accent.on_dark}) }}\n"
+    )
+    response = Response(css, mimetype="text/css")
+    response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
+    return response
+
+
+def _done(context: PortalContext, saved: UpdatedSettings) -> PageResponse:
+    return context.done(_PAGE, "saved" if saved.changed else "unchanged")
+
+
+def _page(context: PortalContext, form: LogoForm, code: int | None = None) -> PageResponse:
+    view = get_settings(context.actor, context.organization.slug)
+    return context.render(
+        "portal/settings/logo.html", form=form, code=code, logo=view.document["branding"]["logo"]
+    )

@@ -1,0 +1,318 @@
+"""Forms about a client: its registration, and the tabs of its page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from wtforms import BooleanField, RadioField, SelectChoice, SelectField, StringField, TextAreaField, URLField
+from wtforms.validators import InputRequired, Length
+
+from app.operations.clients.client_records import grantable_permissions
+from app.operations.clients.scopes import ScopeRecord
+from app.portal.labels import (
+    APPROVALS,
+    AUTH_METHODS,
+    GRANT_TYPES,
+    SECURITY_PROFILES,
+    TOKEN_EXCHANGE,
+    TRUST_LEVELS,
+)
+from app.rules.actor import Actor
+from app.rules.clients import client_fields
+from app.rules.clients.client_types import CLIENT_TYPES
+from app.rules.strict_json import InvalidJson, load_object
+from app.web.forms import CheckboxListField, PageForm, StringListField, VersionField
+
+_NO_AUTOCOMPLETE = {"autocomplete": "off"}
+_LINES = {"spellcheck": "false", "autocapitalize": "off"}
+_DEFAULT = {"": "Organization’s default"}
+
+
+class JwksField(TextAreaField):
+    """A JWK set, or one JWK, as JSON text. Text that is not JSON stays as it is, for the rules to reject."""
+
+    def process_formdata(self, valuelist: list[str]) -> None:
+        """Read the JSON document."""
+        text = valuelist[0].strip() if valuelist else ""
+        try:
+            document = load_object(text.encode("utf-8", "replace"))
+        except InvalidJson:
+            self.data: Any = text or None
+        else:
+            self.data = {"keys": [document]} if "kty" in document else document
+
+    def _value(self) -> str:
+        return (
+            self.data if isinstance(self.data, str) else json.dumps(self.data, indent=2) if self.data else ""
+        )
+
+
+class ClientTypeForm(PageForm):
+    """The first page of a registration."""
+
+    type = RadioField("Client type", default="web")
+
+
+class ScopesForm(PageForm):
+    """The scopes of a client: checkboxes for the known ones, and lines for new ones."""
+
+    scopes = CheckboxListField(
+        "Scopes", description="Request only what the client needs. You can add more later."
+    )
+    more_scopes = StringListField(
+        "More scopes",
+        description="Scopes that aren’t listed above, one per line, such as orders:read. They are added to the"
+        " organization.",
+        render_kw={"rows": 2, "spellcheck": "false"},
+    )
+
+    def all_scopes(self) -> list[str]:
+        """Return the checked and the typed scopes, each once."""
+        return list(dict.fromkeys([*self.scopes.data, *self.more_scopes.data]))
+
+    def set_scope_choices(
+        self, actor: Actor, scopes: Iterable[ScopeRecord], *, for_users: bool = True
+    ) -> dict[str, Any]:
+        """Set the choices and return the other variables of the scope lists.
+
+        A client without users gets no identity scopes. Management scopes are offered to actors who may grant them.
+        """
+        offered = [scope for scope in scopes if for_users or not scope.is_identity]
+        choices = [
+            SelectChoice(scope.name, scope.title or scope.name, {"help": _scope_help(scope)})
+            for scope in offered
+        ]
+        self.scopes.choices = sorted(choices, key=lambda choice: choice.value != "openid")
+        may_write = actor.has_permission("resources:write")
+        return {
+            "management_choices": [(name, title) for name, title in grantable_permissions(actor).items()],
+            "may_add_scopes": may_write,
+            "untitled_scopes": [scope.name for scope in offered if scope.title is None] if may_write else [],
+        }
+
+
+class RegistrationForm(ScopesForm):
+    """The second page of a registration."""
+
+    name = StringField(
+        "Name",
+        [InputRequired(), Length(max=100)],
+        description="Shown to users when they sign in.",
+        render_kw=_NO_AUTOCOMPLETE,
+    )
+    redirect_uris = StringListField("Redirect URIs", [InputRequired()], render_kw={**_LINES, "rows": 4})
+    resources = CheckboxListField("APIs", description="The client’s tokens are only valid for these APIs.")
+
+    def values(self, kind: str, *, is_agent: bool) -> dict[str, Any]:
+        """Return the fields as the operation takes them."""
+        values: dict[str, Any] = {"name": self.name.data, "type": kind, "scopes": self.all_scopes()}
+        if "redirect_uris" in self:
+            values["redirect_uris"] = self.redirect_uris.data
+        if is_agent:
+            values["resources"] = self.resources.data
+        return values
+
+
+class RedirectsForm(PageForm):
+    """The Redirects tab."""
+
+    version = VersionField()
+    redirect_uris = StringListField(
+        "Redirect URIs",
+        description="Where users return after signing in, one per line. They must match exactly, including slashes.",
+        render_kw=_LINES,
+    )
+    post_logout_redirect_uris = StringListField(
+        "Post-logout redirect URIs",
+        description="Where users may return after signing out, one per line.",
+        render_kw={**_LINES, "rows": 2},
+    )
+    backchannel_logout_uri = URLField(
+        "Back-channel logout URI",
+        description="Gatehouse notifies this URL when a user signs out (OpenID Connect Back-Channel Logout).",
+        render_kw=_NO_AUTOCOMPLETE,
+    )
+
+    def values(self) -> dict[str, Any]:
+        """Return the fields as the operation takes them."""
+        return {
+            "redirect_uris": self.redirect_uris.data,
+            "post_logout_redirect_uris": self.post_logout_redirect_uris.data,
+            "backchannel_logout_uri": self.backchannel_logout_uri.data or None,
+        }
+
+
+class AccessForm(ScopesForm):
+    """The Access tab; approval is only shown to actors who decide it, and only sent if it was shown."""
+
+    version = VersionField()
+    optional_scopes = CheckboxListField(
+        "Optional scopes", description="Users can decline these when they approve the client."
+    )
+    approval = SelectField(
+        "Approval",
+        choices=APPROVALS,
+        validate_choice=False,
+        description="A blocked client is refused everywhere, and its tokens are revoked for good. Pre-approval requires"
+        " a reviewed client with a secret.",
+    )
+    approved_scopes = CheckboxListField(
+        "Pre-approved scopes",
+        description="Users aren’t asked about these if the client is approved for everyone.",
+    )
+
+    def values(self) -> dict[str, Any]:
+        """Return the fields as the operation takes them."""
+        scopes = self.all_scopes()
+        values: dict[str, Any] = {
+            "scopes": scopes,
+            "optional_scopes": [scope for scope in self.optional_scopes.data if scope in scopes],
+        }
+        if self.approval.raw_data:
+            values["approval"] = self.approval.data or None
+            values["approved_scopes"] = [scope for scope in self.approved_scopes.data if scope in scopes]
+        return values
+
+
+class DetailsForm(PageForm):
+    """The Details tab; trust is only shown to actors who decide it, and only sent if it was shown."""
+
+    version = VersionField()
+    name = StringField(
+        "Name",
+        [InputRequired(), Length(max=100)],
+        description="Shown to users when they sign in.",
+        render_kw=_NO_AUTOCOMPLETE,
+    )
+    description = TextAreaField(
+        "Description", [Length(max=1000)], description="For you and your colleagues.", render_kw={"rows": 3}
+    )
+    is_active = BooleanField(
+        "Active", description="All requests of an inactive client are refused. Its data stays as it is."
+    )
+    trust = SelectField(
+        "Trust",
+        choices=TRUST_LEVELS,
+        validate_choice=False,
+        description="First-party clients can skip the consent page if the organization’s settings allow it.",
+    )
+    client_uri = URLField("Home page", description="Linked on the consent page.", render_kw=_NO_AUTOCOMPLETE)
+    logo_uri = URLField(
+        "Logo URL",
+        description="A PNG, JPEG, GIF or WebP image of up to 256 KiB. Sign-in and consent pages show a copy of it.",
+        render_kw=_NO_AUTOCOMPLETE,
+    )
+    policy_uri = URLField("Privacy policy", render_kw=_NO_AUTOCOMPLETE)
+    tos_uri = URLField("Terms of service", render_kw=_NO_AUTOCOMPLETE)
+    contacts = StringListField(
+        "Contacts",
+        description="Email addresses of the people responsible, one per line.",
+        render_kw={"rows": 2},
+    )
+
+    def values(self) -> dict[str, Any]:
+        """Return the fields as the operation takes them."""
+        values: dict[str, Any] = {
+            "name": self.name.data,
+            "description": self.description.data,
+            "contacts": self.contacts.data,
+            "status": "active" if self.is_active.data else "disabled",
+        }
+        for name in ("client_uri", "logo_uri", "policy_uri", "tos_uri"):
+            values[name] = self[name].data or None
+        if self.trust.raw_data and self.trust.data:
+            values["trust"] = self.trust.data
+        return values
+
+
+class AdvancedForm(PageForm):
+    """The Advanced tab; token exchange is only shown to actors who decide it, and only sent if it was shown."""
+
+    version = VersionField()
+    grant_types = CheckboxListField("Grant types", description="How the client can get tokens.")
+    token_endpoint_auth_method = SelectField("Client authentication", validate_choice=False)
+    access_token_format = SelectField(
+        "Access token format",
+        choices={**_DEFAULT, **{name: name for name in client_fields.TOKEN_FORMATS}},
+        validate_choice=False,
+        description="Opaque tokens can be revoked instantly. APIs verify JWTs without asking Gatehouse, until they"
+        " expire.",
+    )
+    id_token_signed_response_alg = SelectField(
+        "ID token signing algorithm",
+        choices={**_DEFAULT, **{name: name for name in client_fields.SIGNING_ALGORITHMS}},
+        validate_choice=False,
+    )
+    jwks = JwksField(
+        "Public keys (JWKS)",
+        description="A JWK set or a single JWK with public keys, for signed assertions and requests.",
+        render_kw={"rows": 4, "spellcheck": "false", "autocomplete": "off"},
+    )
+    jwks_uri = URLField(
+        "JWKS URL", description="Where the client publishes its keys. Use it instead of the field above.",
+        render_kw=_NO_AUTOCOMPLETE,
+    )  # fmt: skip
+    security_profile = SelectField(
+        "Security profile",
+        choices={"": "None", **{name: SECURITY_PROFILES[name] for name in client_fields.SECURITY_PROFILES}},
+        validate_choice=False,
+        description="FAPI 2.0 requires private_key_jwt, pushed authorization requests (PAR), DPoP with a nonce, a"
+        " PS256, ES256 or EdDSA signature, and https redirect URIs. A client that doesn’t support all of this stops"
+        " working when you save.",
+    )
+    dpop_bound_access_tokens = BooleanField(
+        "Require DPoP",
+        description="Stolen tokens can’t be used by others. A client without DPoP support stops getting tokens.",
+    )
+    require_pushed_authorization_requests = BooleanField(
+        "Require pushed authorization requests (PAR)",
+        description="Authorization requests that weren’t pushed first are refused.",
+    )
+    token_exchange = SelectField(
+        "Token exchange",
+        choices={"": "None", **TOKEN_EXCHANGE},
+        validate_choice=False,
+        description="Lets the client exchange a user’s token for a token of another API. Delegation names the client"
+        " in the new token, impersonation doesn’t.",
+    )
+    resources = StringListField(
+        "Resources",
+        description="APIs that the client may request tokens for (RFC 8707), one URI per line.",
+        render_kw={"rows": 2, "spellcheck": "false"},
+    )
+
+    def set_type_choices(self, client_type: str) -> None:
+        """Offer the grant types and authentication methods of a type of client."""
+        kind = CLIENT_TYPES[client_type]
+        self.grant_types.choices = {name: GRANT_TYPES[name] for name in kind.possible_grant_types}
+        self.token_endpoint_auth_method.choices = {name: AUTH_METHODS[name] for name in kind.auth_methods}
+
+    def values(self) -> dict[str, Any]:
+        """Return the fields as the operation takes them."""
+        values: dict[str, Any] = {
+            "grant_types": self.grant_types.data,
+            "token_endpoint_auth_method": self.token_endpoint_auth_method.data,
+            "jwks": self.jwks.data,
+            "dpop_bound_access_tokens": self.dpop_bound_access_tokens.data,
+            "require_pushed_authorization_requests": self.require_pushed_authorization_requests.data,
+            "resources": self.resources.data,
+        }
+        for name in ("access_token_format", "id_token_signed_response_alg", "jwks_uri", "security_profile"):
+            values[name] = self[name].data or None
+        if self.token_exchange.raw_data:
+            values["token_exchange"] = self.token_exchange.data or None
+        return values
+
+
+class DeleteClientForm(PageForm):
+    """Confirms a deletion by the client's name."""
+
+    name = StringField("Name", [InputRequired()], render_kw=_NO_AUTOCOMPLETE)
+
+
+def _scope_help(scope: ScopeRecord) -> str:
+    if scope.title is None:
+        return "No title yet"
+    return " · ".join(text for text in (scope.name, scope.resource_name, scope.description) if text)

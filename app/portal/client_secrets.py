@@ -1,0 +1,275 @@
+"""Secrets of a client: add, reveal and revoke them, and follow a rotation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flask import redirect
+from wtforms import BooleanField, HiddenField, RadioField, SelectChoice, SelectField, StringField
+from wtforms.validators import Length
+
+from app.operations.clients import rotations
+from app.operations.clients.clients import ClientRecord
+from app.operations.clients.credentials import (
+    CredentialRecord,
+    create_credential,
+    reveal_credential,
+    revoke_credentials,
+)
+from app.operations.clients.previews import (
+    get_client_credentials,
+    preview_credential_creation,
+    preview_reveal,
+    preview_revocation,
+)
+from app.operations.clients.rotations import get_rotation
+from app.portal.blueprint import portal
+from app.portal.clients import client_page
+from app.portal.context import PageResponse, PortalContext, portal_page
+from app.rules.errors import Conflict, InvalidInput
+from app.web.forms import PageForm
+from app.web.wording import duration
+
+_EXTENSIONS = (3_600, 86_400, 7 * 86_400, 30 * 86_400)
+_SECRET_METHODS = frozenset({"client_secret_basic", "client_secret_post"})
+_CREDENTIALS = "/portal/<organization>/clients/<client_id>/credentials"
+
+
+class NewSecretForm(PageForm):
+    """Adds a secret, and optionally retires the others (a rotation)."""
+
+    name = StringField(
+        "Name",
+        [Length(max=100)],
+        description="Helps you tell secrets apart. Leave empty to use the current month.",
+        render_kw={"autocomplete": "off"},
+    )
+    others = RadioField("Existing secrets", default="keep", validate_choice=False)
+    revoke_tokens = BooleanField(
+        "Revoke tokens issued with the old secrets when they expire",
+        description="Use this if a secret may have leaked. Otherwise tokens stay valid until they expire.",
+    )
+
+
+class RevokeSecretForm(PageForm):
+    """Revokes a secret."""
+
+    revoke_tokens = BooleanField("Also revoke the tokens issued with it")
+
+
+class RotationForm(PageForm):
+    """Changes when the old secrets of a rotation expire; 0 seconds is now."""
+
+    expires_in_seconds = SelectField(
+        "New expiry",
+        choices={str(seconds): f"in {duration(seconds)}" for seconds in _EXTENSIONS},
+        default="86400",
+        validate_choice=False,
+        description="Counted from now.",
+    )
+    revoke_tokens = BooleanField("Revoke tokens issued with the old secret when it expires")
+
+    def values(self) -> dict[str, Any]:
+        """Return the fields as the operation takes them."""
+        seconds = self.expires_in_seconds.data or ""
+        return {
+            "expires_in_seconds": int(seconds) if seconds.isascii() and seconds.isdecimal() else seconds,
+            "revoke_tokens": self.revoke_tokens.data,
+        }
+
+
+class FinishRotationForm(PageForm):
+    """Ends a rotation now."""
+
+    expires_in_seconds = HiddenField(default="0")
+    revoke_tokens = BooleanField(
+        "Also revoke tokens issued with the old secret",
+        description="Otherwise they stay valid until they expire.",
+    )
+
+
+class CancelRotationForm(PageForm):
+    """Cancels a rotation."""
+
+    revoke_new = BooleanField(
+        "Also revoke the new secret", description="Otherwise both secrets keep working."
+    )
+
+
+@portal.get(_CREDENTIALS)
+@portal_page
+def credentials(context: PortalContext, client_id: str) -> PageResponse:
+    """Show the client ID, and the secrets for actors who may see them."""
+    ledger = get_client_credentials(context.actor, client_id)
+    may_see = ledger.secrets is not None
+    return client_page(
+        context,
+        ledger.client,
+        "credentials",
+        secrets=ledger.live if may_see else None,
+        inactive_secrets=ledger.ended,
+        retiring=[secret for secret in ledger.live if secret.is_retiring],
+        uses_secret=ledger.client.token_endpoint_auth_method in _SECRET_METHODS,
+        max_secrets=context.organization.settings["oauth"]["clients"]["max_secrets"],
+        may_see_secrets=may_see,
+        may_change_secrets=ledger.may_change,
+    )
+
+
+@portal.route(f"{_CREDENTIALS}/new", methods=["GET", "POST"])
+@portal_page
+def new_secret(context: PortalContext, client_id: str) -> PageResponse:
+    """Add a secret and show it in the response to the form; retiring the others starts a rotation."""
+    ledger = preview_credential_creation(context.actor, client_id)
+    overlap = context.organization.settings["oauth"]["clients"]["rotation_overlap_seconds"]
+    form = NewSecretForm()
+    form.others.choices = [
+        SelectChoice("keep", "Keep", {"help": "Both work until you revoke one."}),
+        SelectChoice(
+            "retire",
+            "Rotate",
+            {
+                "help": f"They expire in {duration(overlap)}. You can cancel the rotation until then."
+                if overlap
+                else "They stop working immediately."
+            },
+        ),
+    ]
+    if form.validate_on_submit():
+        try:
+            made = create_credential(
+                context.actor,
+                client_id,
+                name=form.name.data or None,
+                retire_others_in_seconds=overlap if form.others.data == "retire" else None,
+                revoke_tokens=form.revoke_tokens.data,
+            )
+        except (InvalidInput, Conflict) as error:
+            form.add_errors(error, {"retire_others_in_seconds": "others"})
+        else:
+            return _secret_page(context, ledger.client, made.credential, made.secret, made.retired)
+    return context.render(
+        "portal/clients/new_secret.html",
+        form=form,
+        client=ledger.client,
+        client_url=_url(context, ledger.client),
+        has_secrets=bool(ledger.live),
+    )
+
+
+@portal.route(f"{_CREDENTIALS}/<credential_id>/reveal", methods=["GET", "POST"])
+@portal_page
+def reveal(context: PortalContext, client_id: str, credential_id: str) -> PageResponse:
+    """Show a secret in the response to a form; a link shows the form. Requires a fresh sign-in."""
+    found = preview_reveal(context.actor, client_id, credential_id)
+    form = PageForm()
+    if form.validate_on_submit():
+        secret = reveal_credential(context.actor, client_id, credential_id)
+        return _secret_page(context, found.client, found.secret, secret, is_new=False)
+    return context.render(
+        "portal/clients/reveal.html",
+        form=form,
+        client=found.client,
+        client_url=_url(context, found.client),
+        credential=found.secret,
+    )
+
+
+@portal.route(f"{_CREDENTIALS}/<credential_id>/revoke", methods=["GET", "POST"])
+@portal_page
+def revoke(context: PortalContext, client_id: str, credential_id: str) -> PageResponse:
+    """Show what will stop working, and revoke the secret. The last one requires a fresh sign-in."""
+    found = preview_revocation(context.actor, client_id, credential_id)
+    form = RevokeSecretForm()
+    if form.validate_on_submit():
+        revoke_credentials(
+            context.actor, client_id, credential_id=credential_id, revoke_tokens=form.revoke_tokens.data
+        )
+        notice = "secret-and-tokens-revoked" if form.revoke_tokens.data else "secret-revoked"
+        return context.done(f"/clients/{client_id}/credentials", notice)
+    if not found.secret.is_live:
+        return redirect(f"{_url(context, found.client)}/credentials", 303)
+    tokens = f"{found.secret.live_tokens:,}{' or more' if found.secret.live_tokens >= 1000 else ''}"
+    form.revoke_tokens.description = f"Use this if the secret has leaked. Active tokens: {tokens}."
+    return context.render(
+        "portal/clients/revoke_secret.html",
+        form=form,
+        client=found.client,
+        client_url=_url(context, found.client),
+        credential=found.secret,
+        is_last=found.is_last,
+    )
+
+
+@portal.get(f"{_CREDENTIALS}/rotation")
+@portal_page
+def rotation(context: PortalContext, client_id: str) -> PageResponse:
+    """Show the new and the old secrets of a rotation, and whether the old ones are still used."""
+    return _rotation_page(context, client_id)
+
+
+@portal.post(f"{_CREDENTIALS}/rotation/update")
+@portal_page
+def update_rotation(context: PortalContext, client_id: str) -> PageResponse:
+    """Change when the old secrets expire, or end the rotation now."""
+    form = RotationForm()
+    try:
+        updated = rotations.update_rotation(context.actor, client_id, form.values())
+    except InvalidInput as error:
+        form.add_errors(error)
+        return _rotation_page(context, client_id, form)
+    if updated.is_under_way:
+        return context.done(f"/clients/{client_id}/credentials/rotation", "rotation-updated")
+    return context.done(f"/clients/{client_id}/credentials", "rotation-finished")
+
+
+@portal.post(f"{_CREDENTIALS}/rotation/cancel")
+@portal_page
+def cancel_rotation(context: PortalContext, client_id: str) -> PageResponse:
+    """Keep the old secrets, and revoke the new one if that is checked."""
+    form = CancelRotationForm()
+    rotations.cancel_rotation(context.actor, client_id, revoke_new=form.revoke_new.data)
+    return context.done(f"/clients/{client_id}/credentials", "rotation-cancelled")
+
+
+def _rotation_page(context: PortalContext, client_id: str, form: RotationForm | None = None) -> PageResponse:
+    found = get_rotation(context.actor, client_id)
+    ledger = get_client_credentials(context.actor, client_id)
+    client_url = _url(context, ledger.client)
+    if not found.is_under_way:
+        return redirect(f"{client_url}/credentials", 303)
+    revokes_tokens = any(old.takes_tokens for old in found.old)
+    return context.render(
+        "portal/clients/rotation.html",
+        form=form or RotationForm(revoke_tokens=revokes_tokens),
+        finish_form=FinishRotationForm(revoke_tokens=revokes_tokens),
+        cancel_form=CancelRotationForm(),
+        client=ledger.client,
+        client_url=client_url,
+        rotation=found,
+        may_change=ledger.may_change,
+    )
+
+
+def _secret_page(
+    context: PortalContext,
+    client: ClientRecord,
+    credential: CredentialRecord,
+    secret: str,
+    retired: Any = (),
+    *,
+    is_new: bool = True,
+) -> PageResponse:
+    return context.render(
+        "portal/clients/secret.html",
+        client=client,
+        client_url=_url(context, client),
+        credential=credential,
+        secret=secret,
+        retired=retired,
+        is_new=is_new,
+    )
+
+
+def _url(context: PortalContext, client: ClientRecord) -> str:
+    return context.url(f"/clients/{client.client_id}")

@@ -1,0 +1,172 @@
+"""Instance limits: bounds that root's administrators set for the settings of every organization."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from wtforms import SubmitField
+
+from app.operations.organizations.instance_limits import (
+    InstanceLimitsRecord,
+    UpdatedInstanceLimits,
+    get_instance_limits,
+    update_instance_limits,
+)
+from app.portal.blueprint import portal
+from app.portal.context import PageResponse, PortalContext, portal_page
+from app.portal.setting_fields import choice_label, describe_value
+from app.portal.setting_texts import TOPICS
+from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
+from app.rules.organizations.instance_limits import BOUNDABLE, allowed_values
+from app.rules.organizations.organizations import ROOT_SLUG
+from app.rules.organizations.settings_table import SETTINGS
+from app.web.forms import CheckboxListField, NumberField, PageForm, VersionField
+
+# Labels of settings that only the API can change, besides those of the settings pages.
+_LABELS = {
+    "authentication.recovery.password_reset": "Allow password reset",
+    "authentication.recovery.reset_ttl_seconds": "Password reset link lifetime",
+    **{path: label for topic in TOPICS.values() for path, label in topic.labels.items()},
+}
+_NUMBER = {"autocomplete": "off", "inputmode": "numeric"}
+
+
+class LimitForm(PageForm):
+    """The limit of one setting: a range for a number, the allowed values for a choice."""
+
+    version = VersionField()
+    min = NumberField("Minimum", render_kw=_NUMBER)
+    max = NumberField("Maximum", render_kw=_NUMBER)
+    allowed = CheckboxListField(
+        "Values organizations can choose",
+        description="An organization that has chosen another value gets the first allowed one.",
+    )
+    save = SubmitField("Save")
+    preview = SubmitField("Preview changes")
+    remove = SubmitField("Remove limit")
+
+    def limit(self, setting: str) -> dict[str, Any] | None:
+        """Return the limit as the operation takes it, or None for no limit."""
+        choices = allowed_values(setting)
+        if choices:
+            allowed = [choice for choice in choices if _key(choice) in self.allowed.data]
+            return None if len(allowed) == len(choices) else {"allowed": allowed}
+        limit = {"min": self.min.data, "max": self.max.data}
+        return {name: value for name, value in limit.items() if value is not None} or None
+
+
+@portal.get("/portal/<organization>/instance-limits")
+@portal_page
+def instance_limits(context: PortalContext) -> PageResponse:
+    """List every setting that can be limited, by topic, with its limit."""
+    view = _limits(context)
+    groups = [
+        (
+            f"{topic.title}: {heading}" if heading != topic.title else heading,
+            key,
+            [(path, label, _describe(path, view.bounds.get(path))) for path, label in limited],
+        )
+        for key, topic in TOPICS.items()
+        for heading, rows in topic.groups
+        if (limited := [row for row in rows if row[0] in BOUNDABLE])
+    ]
+    on_pages = {path for topic in TOPICS.values() for path in topic.paths}
+    others = [path for path in BOUNDABLE if path not in on_pages]
+    if others:
+        rows = [(path, _LABELS.get(path, path), _describe(path, view.bounds.get(path))) for path in others]
+        groups.append(("Other", "", rows))
+    return context.render("portal/instance_limits/list.html", groups=groups, view=view)
+
+
+@portal.route("/portal/<organization>/instance-limits/<setting>", methods=["GET", "POST"])
+@portal_page
+def instance_limit(context: PortalContext, setting: str) -> PageResponse:
+    """Show one setting's limit; preview, save or remove it."""
+    view = _limits(context)
+    if setting not in BOUNDABLE:
+        raise NotFound("This page does not exist.")
+    form = _form(setting, view)
+    previewed: UpdatedInstanceLimits | None = None
+    if form.is_submitted():
+        # The operation runs in any case, so that all errors are shown at once.
+        form.validate()
+        limit = None if form.remove.data else form.limit(setting)
+        try:
+            if form.preview.data:
+                previewed = update_instance_limits(context.actor, {setting: limit}, dry_run=True)
+            else:
+                update_instance_limits(context.actor, {setting: limit}, expected_version=form.version.data)
+                return context.done("/instance-limits", "saved")
+        except PreconditionFailed:
+            form.add_error(
+                "Someone changed the limits after you opened the page. Check the values and save again."
+            )
+            form.version.data = view.version
+        except (InvalidInput, Conflict) as error:
+            fields = {f"{setting}.{name}": name for name in ("min", "max", "allowed")}
+            form.add_errors(error, {**fields, setting: "allowed" if allowed_values(setting) else "max"})
+    return context.render(
+        "portal/instance_limits/limit.html",
+        form=form,
+        path=setting,
+        label=_LABELS.get(setting, setting),
+        topic=_topic_of(setting),
+        why=SETTINGS[setting].description,
+        default=describe_value(setting, SETTINGS[setting].default),
+        current=_describe(setting, view.bounds.get(setting)),
+        is_choice=bool(allowed_values(setting)),
+        previewed=previewed,
+    )
+
+
+def _limits(context: PortalContext) -> InstanceLimitsRecord:
+    # The portal decides which pages exist; the operation decides who may see them.
+    if context.organization.slug != ROOT_SLUG:
+        raise NotFound("This page does not exist.")
+    return get_instance_limits(context.actor)
+
+
+def _form(setting: str, view: InstanceLimitsRecord) -> LimitForm:
+    limit = view.bounds.get(setting) or {}
+    choices = allowed_values(setting)
+    form = LimitForm(
+        version=view.version,
+        min=limit.get("min"),
+        max=limit.get("max"),
+        allowed=[_key(choice) for choice in limit.get("allowed", choices)],
+    )
+    form.allowed.choices = {_key(choice): choice_label(setting, choice) for choice in choices}
+    kind, unit = SETTINGS[setting].kind, "In seconds. " if setting.endswith("_seconds") else ""
+    form.min.description = f"{unit}At least {_number(setting, getattr(kind, 'minimum', None))}."
+    form.max.description = f"{unit}At most {_number(setting, getattr(kind, 'maximum', None))}."
+    return form
+
+
+def _key(choice: Any) -> str:
+    return str(choice).lower() if isinstance(choice, bool) else str(choice)
+
+
+def _number(setting: str, value: int | None) -> str:
+    """Return a number as it is typed, and how people read it where that differs: ``86400 (1 day)``."""
+    if value is None:
+        return ""
+    text = describe_value(setting, value)
+    return str(value) if text == f"{value:,}" else f"{value} ({text})"
+
+
+def _topic_of(setting: str) -> tuple[str, str] | None:
+    """Return key and title of the settings page that shows the setting, or None."""
+    return next(((key, topic.title) for key, topic in TOPICS.items() if setting in topic.paths), None)
+
+
+def _describe(setting: str, limit: Mapping[str, Any] | None) -> str | None:
+    if limit is None:
+        return None
+    if "allowed" in limit:
+        return "only " + ", ".join(choice_label(setting, choice) for choice in limit["allowed"])
+    return " and ".join(
+        f"{relation} {describe_value(setting, limit[name])}"
+        for name, relation in (("min", "at least"), ("max", "at most"))
+        if name in limit
+    )

@@ -1,0 +1,170 @@
+"""Access to the portal, and the headers of its pages."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+pytestmark = pytest.mark.either
+
+PAGES = [
+    "",
+    "/clients",
+    "/clients/new",
+    "/administrators",
+    "/administrators/new",
+    "/settings",
+    "/settings/general",
+    "/settings/sign-in",
+    "/settings/permissions",
+    "/settings/permissions/new",
+    "/settings/delete",
+]
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_page_without_sign_in_redirects_to_sign_in(http: Any, acme: Any, path: str) -> None:
+    answer = http.get(f"/portal/acme{path}")
+
+    assert answer.status_code == 303
+    leads = urlsplit(answer.headers["Location"])
+    assert leads.path == "/organizations/acme/login"
+    assert parse_qs(leads.query) == {"next": [f"/portal/acme{path}"]}
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_administrator_opens_every_page(ada: Any, path: str) -> None:
+    answer = ada.get(path)
+
+    assert answer.status_code == 200
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert "form-action 'self'" in answer.headers["Content-Security-Policy"]
+    assert answer.headers["X-Frame-Options"] == "DENY"
+    assert "Cookie" in answer.headers["Vary"]
+    assert " style=" not in answer.text and "<style" not in answer.text
+    assert answer.text.count("<h1") == 1
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_session_is_not_valid_in_another_organization(make: Any, ada: Any, path: str) -> None:
+    make.organization("globex", name="Globex")
+
+    answer = ada.get(f"/portal/globex{path}")
+
+    assert answer.status_code == 303
+    assert urlsplit(answer.headers["Location"]).path == "/organizations/globex/login"
+
+
+def test_unknown_organization_is_not_found(ada: Any) -> None:
+    answer = ada.get("/portal/nowhere/clients")
+
+    assert answer.status_code == 404
+    assert "There is no such organization" in ada.text
+
+
+def test_member_is_refused_and_led_to_account(acme: Any, person: Any) -> None:
+    mia = person(acme, role=None)
+
+    answer = mia.get("")
+
+    assert answer.status_code == 403
+    assert "/organizations/acme/account" in answer.text
+
+
+def test_auditor_has_read_only_settings(acme: Any, person: Any) -> None:
+    auditor = person(acme, role="auditor")
+    auditor.get("/settings/sessions")
+    assert "You have read-only access to these settings" in auditor.text
+
+    answer = auditor.send("/settings/sessions", version="1", base="{}")
+
+    assert answer.status_code == 403
+
+
+@pytest.mark.parametrize(
+    "path", ["/administrators", "/administrators/new", "/organizations", "/settings/delete"]
+)
+def test_developer_is_refused_administrator_pages(acme: Any, person: Any, path: str) -> None:
+    answer = person(acme, role="developer").get(path)
+
+    assert answer.status_code in {403, 404}
+
+
+def test_form_without_csrf_token_is_rejected(ada: Any, database: Any) -> None:
+    answer = ada.http.post("/portal/acme/clients/new?type=machine", data={"name": "Shop"})
+
+    assert answer.status_code == 400
+    assert database.count("clients") == 0
+
+
+def test_head_request_changes_nothing(make: Any, acme: Any, ada: Any, database: Any) -> None:
+    """A HEAD request runs the view of GET, which must not act."""
+    client = make.client(acme)
+    secret = client.registered.credential.public_id
+    before = database.count("audit_events")
+    for path in (
+        "/clients/new?type=web",
+        f"/clients/{client.client_id}/details",
+        f"/clients/{client.client_id}/delete",
+        f"/clients/{client.client_id}/credentials/new",
+        f"/clients/{client.client_id}/credentials/{secret}/reveal",
+        f"/clients/{client.client_id}/credentials/{secret}/revoke",
+        "/apis/new",
+        "/revocations/new",
+        "/settings/sessions",
+        "/settings/keys/RS256/replace",
+        "/settings/delete",
+        "/webhooks/new",
+    ):
+        answer = ada.http.head(ada.address(path))
+        assert answer.status_code in {200, 404} and answer.text == "", path
+    assert database.count("audit_events") == before
+
+
+def test_cross_site_form_is_rejected(ada: Any, database: Any) -> None:
+    ada.get("/clients/new?type=machine")
+    answer = ada.http.post(
+        "/portal/acme/clients/new?type=machine",
+        data={"name": "Shop", "csrf_token": ada.hidden("csrf_token")},
+        headers={"Sec-Fetch-Site": "cross-site"},
+    )
+
+    assert answer.status_code == 400
+    assert database.count("clients") == 0
+
+
+def test_root_administrator_opens_another_organization(make: Any, acme: Any, person: Any) -> None:
+    operator = person(make.root())
+
+    answer = operator.get("/portal/acme")
+
+    assert answer.status_code == 200
+    assert "as an administrator of this installation" in operator.text
+
+
+def test_chooser_lists_sessions_of_browser(make: Any, ada: Any) -> None:
+    globex = make.organization("globex", name="Globex")
+    make.sign_in(make.user(globex, role="developer"), ada.http)
+
+    ada.get("/portal")
+
+    assert "Acme" in ada.text and "Globex" in ada.text
+    assert 'href="/portal/globex"' in ada.page.text
+    ada.get("/portal?q=glo")
+    assert "Globex" in ada.text and "Acme" not in ada.text
+
+
+def test_chooser_without_sign_in_redirects_to_sign_in(http: Any) -> None:
+    answer = http.get("/portal")
+
+    assert answer.status_code == 303 and answer.headers["Location"] == "/login"
+
+
+def test_notice_in_url_must_be_known(ada: Any) -> None:
+    ada.get("/clients?done=saved")
+    assert "Saved. The change is live." in ada.text
+
+    ada.get("/clients?done=You+won")
+    assert "You won" not in ada.page.text

@@ -1,0 +1,114 @@
+"""The audit log: its list, filters, events and exports."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.operations.audit import audit_events
+from app.operations.clients import resources
+from app.operations.clients.clients import delete_client, update_client
+from app.operations.clients.credentials import create_credential
+from tests.portal.conftest import Person
+
+
+@pytest.fixture
+def orchard(make: Any, acme: Any, ada: Person) -> Any:
+    """A client that was renamed, by an actor whose name a spreadsheet would compute."""
+    client = make.client(acme)
+    with make.app.app_context():
+        update_client(make.actor(acme, user=ada.user), client.client_id, {"name": "=1+1 Meadow"})
+    return client
+
+
+def test_list_links_to_event_with_changed_fields(ada: Person, orchard: Any) -> None:
+    page = ada.get("/audit?action=client.updated")
+    assert "updated a client" in ada.text and orchard.client_id in ada.text and ada.user.email in ada.text
+    [address] = {part.split('"')[0] for part in page.text.split('href="') if "/audit/evt_" in part[:60]}
+    ada.get(address)
+    assert "Orchard" in ada.text and "=1+1 Meadow" in ada.text
+    assert "192.0.2.7" in ada.text
+
+
+def test_filters_without_result_show_message_and_invalid_days_are_ignored(ada: Person, orchard: Any) -> None:
+    ada.get("/audit?actor=usr_nobody")
+    assert "No events found" in ada.text
+    ada.get("/audit?since=2026-99-99&until=x")
+    assert "updated a client" in ada.text
+    ada.get("/audit?until=2020-01-01")
+    assert "No events found" in ada.text
+
+
+def test_csv_contains_every_event_and_escapes_formulas(
+    ada: Person, orchard: Any, make: Any, acme: Any
+) -> None:
+    with make.app.app_context():
+        hostile = make.user(acme, email="ada+tag@example.com")
+        update_client(make.actor(acme, user=hostile), orchard.client_id, {"name": "Plain"})
+    answer = ada.get("/audit/export/csv?action=client")
+    assert answer.mimetype == "text/csv" and "attachment" in answer.headers["Content-Disposition"]
+    rows = list(csv.DictReader(io.StringIO(answer.text)))
+    assert sorted(row["action"] for row in rows) == ["client.registered", "client.updated", "client.updated"]
+    cells = [cell for row in rows for cell in row.values()]
+    assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@"))]
+
+
+def test_label_that_starts_like_a_formula_is_escaped(ada: Person, make: Any, acme: Any) -> None:
+    with make.app.app_context():
+        client = make.client(acme)
+        actor = replace(make.actor(acme), label="=HYPERLINK(1)")
+        update_client(actor, client.client_id, {"name": "Meadow"})
+    answer = ada.get("/audit/export/csv?action=client.updated")
+    [row] = csv.DictReader(io.StringIO(answer.text))
+    assert row["actor"] == "'=HYPERLINK(1)"
+
+
+def test_json_export_is_one_list(ada: Person, orchard: Any) -> None:
+    found = ada.get("/audit/export/json?action=client.updated").get_json()
+    assert [event["after"]["name"] for event in found] == ["=1+1 Meadow"]
+    assert ada.get("/audit/export/json?action=never").get_json() == []
+    assert ada.get("/audit/export/xml").status_code == 404
+
+
+def test_developer_has_no_access_to_audit_log(acme: Any, person: Any) -> None:
+    grace = person(acme, "developer")
+    assert grace.get("/audit").status_code == 403
+    assert grace.get("/audit/export/csv").status_code == 403
+    grace.get("")
+    assert "Audit log" not in grace.text
+
+
+def test_events_name_their_targets_including_deleted_ones(
+    ada: Person, orchard: Any, make: Any, acme: Any
+) -> None:
+    with make.app.app_context():
+        actor = make.actor(acme, user=ada.user)
+        secret = create_credential(actor, orchard.client_id, name="2026-11")
+        resources.delete_resource(
+            actor, resources.define_resource(actor, {"identifier": "urn:api", "name": "Hay"}).public_id
+        )
+        delete_client(actor, orchard.client_id)
+    ada.get("/audit?action=credential.created")
+    assert f"2026-11 · =1+1 Meadow {secret.credential.public_id}" in ada.text
+    ada.get("/audit?action=client.registered")
+    assert f"=1+1 Meadow Deleted {orchard.client_id}" in ada.text
+    ada.get("/audit?action=resource.defined")
+    assert "Hay Deleted res_" in ada.text
+    ada.get("/audit?action=administrator")
+    assert ada.user.email in ada.text
+    page = ada.get("/audit?action=client.deleted")
+    [address] = {part.split('"')[0] for part in page.text.split('href="') if "/audit/evt_" in part[:60]}
+    ada.get(address)
+    assert "client =1+1 Meadow Deleted cli_" in ada.text
+
+
+def test_names_of_another_organization_are_not_revealed(ada: Person, make: Any, acme: Any) -> None:
+    globex = make.organization("globex")
+    foreign = make.client(globex)
+    with make.app.app_context():
+        named = audit_events.find_names(make.actor(acme), [foreign.client_id, "cli_none", "usr_none"])
+    assert named == {}

@@ -1,0 +1,237 @@
+"""The log of failed requests in the portal and in the API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+
+from app.rules.audit.failed_requests import CAUSES, closest_difference
+from tests.factories import Factory, MadeClient, MadeUser, basic_header, bearer_header
+
+REGISTERED = "https://orchard.example/callback"
+
+
+class Log:
+    """An organization with one client, and a user in the portal."""
+
+    def __init__(self, app: Flask, http: FlaskClient, make: Factory, role: str = "admin") -> None:
+        self.app, self.http, self.make = app, http, make
+        self.organization = make.organization(name="Acme")
+        self.user: MadeUser = make.user(self.organization, role=role)
+        self.client: MadeClient = make.client(self.organization, by=self._maker(role))
+        make.sign_in(self.user, http)
+
+    def _maker(self, role: str) -> Any:
+        return self.make.actor(self.organization, user=self.user) if role == "developer" else None
+
+    def authorize(self, redirect_uri: str, client: MadeClient | None = None) -> Any:
+        """Return the response to an authorization request."""
+        named = (client or self.client).client_id
+        query = {"client_id": named, "redirect_uri": redirect_uri, "response_type": "code"}
+        answer = self.http.get("/oauth/authorize", query_string=query)
+        self.written()
+        return answer
+
+    def written(self) -> None:
+        """Write pending entries to the log."""
+        with self.app.app_context():
+            self.app.extensions["failed_requests"].write_waiting()
+
+    def page(self, path: str = "/logs") -> Any:
+        """Return a page of the portal."""
+        return self.http.get(f"/portal/{self.organization.slug}{path}")
+
+    def entries(self, **query: str) -> list[dict[str, Any]]:
+        """Return the log from the API."""
+        token = self.make.bearer(self.organization, "logs:read")
+        answer = self.http.get("/logs/failed-requests", query_string=query, headers=bearer_header(token))
+        assert answer.status_code == 200, answer.text
+        data: list[dict[str, Any]] = answer.get_json()["data"]
+        return data
+
+
+@pytest.fixture
+def log(app: Flask, http: FlaskClient, make: Factory) -> Log:
+    return Log(app, http, make)
+
+
+def press(log: Log, page: Any, action: str) -> Any:
+    """Return the response to the form with this action."""
+    token = dict(next(form for form in _forms(page.text) if form.action == action).values)["csrf_token"]
+    return log.http.post(action, data={"csrf_token": token})
+
+
+def _forms(text: str) -> list[Any]:
+    from tests.support.person import _Forms
+
+    reader = _Forms()
+    reader.feed(text)
+    return reader.forms
+
+
+def test_error_page_links_developer_to_log_entry(log: Log) -> None:
+    page = log.authorize(REGISTERED + "/")
+    assert 'id="inspect"' in page.text and page.headers["X-Request-Id"] in page.text
+    link = page.text.split('id="inspect" href="')[1].split('"')[0].replace("&amp;", "&")
+    listed = log.http.get(link)
+    assert listed.status_code == 200 and "not registered" in listed.text
+
+
+def test_error_page_has_no_link_without_sign_in(log: Log) -> None:
+    page = log.app.test_client().get(
+        "/oauth/authorize",
+        query_string={"client_id": log.client.client_id, "redirect_uri": "https://x.example"},
+    )
+    assert page.status_code == 400 and 'id="inspect"' not in page.text
+
+
+def test_error_page_has_no_link_for_member(log: Log) -> None:
+    member = log.app.test_client()
+    log.make.sign_in(log.make.user(log.organization), member)
+    query = {"client_id": log.client.client_id, "redirect_uri": "https://x.example"}
+    page = member.get("/oauth/authorize", query_string=query)
+    assert page.status_code == 400 and 'id="inspect"' not in page.text
+
+
+def test_entry_highlights_difference_and_button_adds_uri(log: Log) -> None:
+    log.authorize(REGISTERED + "/")
+    [entry] = log.entries()
+    page = log.page(f"/logs/{entry['id']}")
+    assert "<mark>/</mark>" in page.text and "“/” is extra." in page.text
+    assert REGISTERED in page.text and entry["how_to_fix"].split(":")[0] in page.text
+    action = f"/portal/{log.organization.slug}/logs/{entry['id']}/redirect-uri"
+    done = press(log, page, action)
+    assert done.status_code == 303 and done.headers["Location"].endswith("done=redirect-added")
+    assert "Redirect URI added" in log.http.get(done.headers["Location"]).text
+    assert log.authorize(REGISTERED + "/").status_code == 303
+
+
+def test_button_rejects_invalid_redirect_uri(log: Log) -> None:
+    """RU-3: the button calls the ordinary operation."""
+    log.authorize("https://orchard.example/*")
+    [entry] = log.entries()
+    page = log.page(f"/logs/{entry['id']}")
+    answer = press(log, page, f"/portal/{log.organization.slug}/logs/{entry['id']}/redirect-uri")
+    assert answer.status_code == 400 and 'role="alert"' in answer.text
+    assert log.authorize("https://orchard.example/*").status_code == 400
+
+
+def test_received_markup_is_escaped(log: Log) -> None:
+    log.authorize("https://x.example/<script>alert(1)</script>")
+    [entry] = log.entries()
+    page = log.page(f"/logs/{entry['id']}")
+    assert "<script>alert" not in page.text and "&lt;script&gt;" in page.text
+
+
+def test_curl_command_has_no_secret_and_quotes_values(log: Log) -> None:
+    log.http.post(
+        "/oauth/token",
+        data={
+            "grant_type": "authorization_code",
+            "code": "canary",
+            "redirect_uri": "https://x.example/'; rm -rf",
+        },
+        headers=basic_header(log.client.client_id, log.client.secret),
+    )
+    log.written()
+    [entry] = log.entries()
+    page = log.page(f"/logs/{entry['id']}")
+    assert "canary" not in page.text and "code=$CODE" in page.text
+    assert "&#39;&#34;&#39;&#34;&#39;; rm -rf" in page.text
+
+
+def test_same_causes_are_counted(log: Log) -> None:
+    for _ in range(3):
+        log.authorize(REGISTERED + "/")
+    page = log.page(f"/logs/{log.entries()[0]['id']}")
+    assert "3 times since" in page.text
+
+
+def test_filters_limit_the_list(log: Log) -> None:
+    log.authorize(REGISTERED + "/")
+    log.http.post("/oauth/token", data={"x": "y"}, headers=basic_header(log.client.client_id, "x"))
+    log.written()
+    assert [entry["cause"] for entry in log.entries()] == ["parameter_missing", "redirect_uri_not_registered"]
+    for query, count in (
+        ({"cause": "parameter_missing"}, 1),
+        ({"endpoint": "authorize"}, 1),
+        ({"client_id": log.client.client_id}, 2),
+        ({"client_id": "cli_00000000_00000000000000000000000000"}, 0),
+        ({"request_id": log.entries()[0]["request_id"]}, 1),
+        ({"since": "2099-01-01T00:00:00Z"}, 0),
+        ({"since": "2020-01-01T00:00:00Z"}, 2),
+    ):
+        assert len(log.entries(**query)) == count, query
+    assert "redirect_uri_not_registered" in log.page("/logs?cause=redirect_uri_not_registered").text
+
+
+@pytest.mark.parametrize(
+    "query", [{"cause": "made_up"}, {"since": "yesterday"}, {"since": "2026-01-01"}, {"x": "1"}]
+)
+def test_unknown_filter_is_rejected(log: Log, query: dict[str, str]) -> None:
+    token = log.make.bearer(log.organization, "logs:read")
+    answer = log.http.get("/logs/failed-requests", query_string=query, headers=bearer_header(token))
+    assert answer.status_code == 400
+
+
+def test_list_is_paged(log: Log) -> None:
+    for _ in range(3):
+        log.authorize(REGISTERED + "/")
+    token = bearer_header(log.make.bearer(log.organization, "logs:read"))
+    seen: list[str] = []
+    query: dict[str, str] = {"limit": "1"}
+    while True:
+        body = log.http.get("/logs/failed-requests", query_string=query, headers=token).get_json()
+        seen += [entry["id"] for entry in body["data"]]
+        if body["meta"]["next_cursor"] is None:
+            break
+        query["cursor"] = body["meta"]["next_cursor"]
+    assert len(seen) == len(set(seen)) == 3 and seen == sorted(seen, reverse=True)
+
+
+def test_developer_sees_only_own_clients(app: Flask, http: FlaskClient, make: Factory) -> None:
+    """TN-1: ``logs:read:own``."""
+    log = Log(app, http, make, role="developer")
+    others = make.client(log.organization, name="Others")
+    log.authorize(REGISTERED + "/")
+    log.authorize("https://elsewhere.example", others)
+    page = log.page()
+    assert "Orchard" in page.text and "Others" not in page.text
+    hidden = next(entry for entry in log.entries() if entry["client_name"] == "Others")
+    assert log.page(f"/logs/{hidden['id']}").status_code == 404
+    assert log.page(f"/clients/{others.client_id}/logs").status_code in {403, 404}
+    own = log.page(f"/clients/{log.client.client_id}/logs")
+    assert own.status_code == 200 and "not registered" in own.text
+
+
+def test_api_entry_counts_similar_requests(log: Log) -> None:
+    log.authorize(REGISTERED + "/")
+    [entry] = log.entries()
+    token = log.make.bearer(log.organization, "logs:read")
+    found = log.http.get(f"/logs/failed-requests/{entry['id']}", headers=bearer_header(token)).get_json()[
+        "data"
+    ]
+    assert found["similar"] == 1 and found["similar_since"] == found["at"]
+    assert found["expected"] == [REGISTERED] and found["received"] == REGISTERED + "/"
+
+
+def test_difference_is_located() -> None:
+    found = closest_difference("https://a.example/cb/", ["https://b.example/", "https://a.example/cb"])
+    assert found is not None
+    assert (found.closest, found.before, found.received, found.after) == (
+        "https://a.example/cb", "https://a.example/cb", "/", "",
+    )  # fmt: skip
+    swapped = closest_difference("http://a.example", ["https://a.example"])
+    assert swapped is not None and swapped.words == "“s” is missing."
+    assert closest_difference("x", []) is None
+
+
+def test_cause_filter_shows_explanations(log: Log) -> None:
+    log.authorize("https://elsewhere.example/callback")
+    page = log.page("/logs?cause=redirect_uri_not_registered").text
+    words = CAUSES["redirect_uri_not_registered"].what
+    assert f'<option value="redirect_uri_not_registered" selected>{words}</option>' in page
+    assert f">{words}</a>" in page

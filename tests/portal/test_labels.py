@@ -1,0 +1,36 @@
+"""Labels of the portal: every action, event group and choice has one."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.portal.labels import AUDIT_ACTIONS, EVENT_GROUPS
+from app.portal.setting_fields import choice_label
+from app.portal.setting_texts import TOPICS
+from app.rules.audit.events import ALL_EVENTS, EVENT_TYPES, GROUPS, action_for_event_type
+from app.rules.organizations.settings_table import SETTINGS, Choice, StringList
+
+pytestmark = pytest.mark.either
+
+PATHS = [path for topic in TOPICS.values() for path in topic.paths]
+
+
+@pytest.mark.parametrize("name", EVENT_TYPES)
+def test_event_type_has_label_in_audit_log(name: str) -> None:
+    assert action_for_event_type(name) in AUDIT_ACTIONS
+
+
+def test_event_group_has_label() -> None:
+    assert set(EVENT_GROUPS) == {ALL_EVENTS, *GROUPS}
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_choice_of_setting_has_unique_label(path: str) -> None:
+    kind = SETTINGS[path].kind
+    item = kind.item if isinstance(kind, StringList) else kind
+    words = item.words if isinstance(item, Choice) else ()
+    labels = {word: choice_label(path, word) for word in words}
+
+    # Algorithms are shown by their names.
+    assert path == "oauth.signing.algorithm" or [word for word in words if labels[word] == word] == []
+    assert len(set(labels.values())) == len(words)
