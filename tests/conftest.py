@@ -24,7 +24,7 @@ import pytest
 from tests.support.mariadb import MariaDB
 from tests.support.servers import LiveServer
 
-pytest_plugins = ["tests.support.fixtures", "tests.support.post_office"]
+pytest_plugins = ["tests.support.fixtures", "tests.support.mail_fixtures"]
 
 ENGINES = ("mariadb", "sqlite")
 # Whole flows, state machines and tests that start processes.

@@ -22,7 +22,7 @@ from app.account.sign_in import (
     return_parameters,
     sign_in_form,
 )
-from app.operations.authorization.authorization_requests import AuthorizationRequestView
+from app.operations.authorization.authorization_requests import AuthorizationRequestRecord
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_slug
 from app.operations.sign_in import factor_enrollment
 from app.operations.sign_in.factor_verification import InvalidCode, verify_code
@@ -201,7 +201,7 @@ def _code_form(waiting: PendingSignInState) -> CodeForm | RecoveryCodeForm:
 def _verify_page(
     organization: OrganizationSnapshot,
     waiting: PendingSignInState,
-    pending: AuthorizationRequestView | None,
+    pending: AuthorizationRequestRecord | None,
     form: CodeForm | RecoveryCodeForm,
     *,
     wrong: InvalidCode | None = None,
@@ -232,7 +232,7 @@ def _verify_page(
 def _enrol_page(
     organization: OrganizationSnapshot,
     waiting: PendingSignInState,
-    pending: AuthorizationRequestView | None,
+    pending: AuthorizationRequestRecord | None,
     form: AuthenticatorAppForm,
     error: DomainError | None = None,
 ) -> Response:
@@ -265,7 +265,7 @@ def _enrol_page(
 def _enrolled_page(
     organization: OrganizationSnapshot,
     enrolled: factor_enrollment.EnrollmentAtSignIn,
-    pending: AuthorizationRequestView | None,
+    pending: AuthorizationRequestRecord | None,
 ) -> Response:
     """Show the first recovery codes once; redirect to the destination if there are none."""
     if isinstance(enrolled.outcome, SecondStepRequired) or not enrolled.codes:

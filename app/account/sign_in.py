@@ -12,7 +12,7 @@ from app.account.blueprint import account
 from app.account.context import organization_page
 from app.account.forms import FindOrganizationForm, SignInForm
 from app.operations.authorization.authorization_requests import (
-    AuthorizationRequestView,
+    AuthorizationRequestRecord,
     RequestEnded,
     find_request,
 )
@@ -116,7 +116,7 @@ def sign_in_page(organization: str) -> Response:
 
 
 def _sign_in(
-    organization: OrganizationSnapshot, pending: AuthorizationRequestView | None, form: SignInForm
+    organization: OrganizationSnapshot, pending: AuthorizationRequestRecord | None, form: SignInForm
 ) -> Response:
     outcome = sign_in_with_password(organization, form.email.data, form.password.data)
     if not isinstance(outcome, SignInRefused):
@@ -170,7 +170,7 @@ def sign_in_with_password(
 def continue_sign_in(
     organization: OrganizationSnapshot,
     outcome: SignedIn | SecondStepRequired,
-    pending: AuthorizationRequestView | None,
+    pending: AuthorizationRequestRecord | None,
 ) -> Response:
     """Redirect to the destination with a session, or to two-step verification first.
 
@@ -186,7 +186,7 @@ def continue_sign_in(
 
 
 def destination_of(
-    organization: OrganizationSnapshot, signed_in: SignedIn, pending: AuthorizationRequestView | None
+    organization: OrganizationSnapshot, signed_in: SignedIn, pending: AuthorizationRequestRecord | None
 ) -> str:
     """Return where the sign-in leads: to the pending authorization request, to ``next``, or home."""
     if pending is not None:
@@ -211,7 +211,7 @@ def anonymous_actor(organization: OrganizationSnapshot) -> Actor:
     return Actor.anonymous(organization.id, request.remote_addr, request_id())
 
 
-def pending_request(organization: OrganizationSnapshot) -> AuthorizationRequestView | None:
+def pending_request(organization: OrganizationSnapshot) -> AuthorizationRequestRecord | None:
     """Return the authorization request that the sign-in belongs to, if any. Raises RequestEnded."""
     token = request.values.get("request")
     if not token:
@@ -231,7 +231,7 @@ def return_parameters() -> dict[str, str]:
 
 def sign_in_form(
     organization: OrganizationSnapshot,
-    pending: AuthorizationRequestView | None,
+    pending: AuthorizationRequestRecord | None,
     form: SignInForm,
     *,
     refused: SignInRefused | None = None,
@@ -271,7 +271,7 @@ def _home(organization: OrganizationSnapshot, has_permissions: bool) -> str:
     return own_path(request.values.get("next"), home)
 
 
-def _client_words(pending: AuthorizationRequestView) -> dict[str, Any]:
+def _client_words(pending: AuthorizationRequestRecord) -> dict[str, Any]:
     client = pending.client
     links = {name: client.document.get(name) for name in ("policy_uri", "tos_uri")}
     return {"name": client.name, "logo": logo_of(client), **links}

@@ -9,7 +9,7 @@ from flask.cli import with_appcontext
 
 from app.cli.errors import report_errors
 from app.operations.directory.lookups import get_organization_by_slug
-from app.operations.tokens.bulk_revocation import revoke_widely
+from app.operations.tokens.bulk_revocation import bulk_revoke
 from app.operations.tokens.revocation_receipts import Receipt
 from app.operations.users.users import find_user_record
 from app.rules.actor import Actor
@@ -61,7 +61,7 @@ def revoke_command(
         "reason": reason,
         "dry_run": dry_run,
     }
-    _show(revoke_widely(actor, organization, order).receipt)
+    _show(bulk_revoke(actor, organization, order).receipt)
 
 
 def _show(receipt: Receipt) -> None:

@@ -64,7 +64,7 @@ def _canonical_email(text: str) -> str | None:
     The rule's file is loaded by its path: the server's main process reads this package and must not import ``app``,
     because then a reload would use the code that it started with.
     """
-    file_of_rule = Path(__file__).parents[1] / "rules" / "people" / "emails.py"
+    file_of_rule = Path(__file__).parents[1] / "rules" / "mail" / "email_addresses.py"
     spec = importlib.util.spec_from_file_location("gatehouse_emails", file_of_rule)
     if spec is None or spec.loader is None:
         raise FileNotFoundError(file_of_rule)

@@ -11,6 +11,7 @@ import importlib
 
 # Everything that each worker imports besides the application.
 LIBRARIES = (
+    "annotated_types",
     "argon2",
     "authlib.integrations.flask_oauth2",
     "authlib.oauth2.rfc8628",
@@ -28,6 +29,7 @@ LIBRARIES = (
     "joserfc.jwk",
     "joserfc.jws",
     "MySQLdb",
+    "pydantic",
     "smtplib",
     "sqlalchemy.dialects.mysql.mysqldb",
     "sqlalchemy.dialects.sqlite.pysqlite",

@@ -13,7 +13,7 @@ from app.oauth.protocol_request import ProtocolRequest
 from app.oauth.request_parsing import ParsedOAuthRequest, ParsedPayload
 from app.operations.authorization import authorization_requests
 from app.operations.authorization import authorization_requests as asked_requests
-from app.operations.authorization.authorization_requests import AskedRequest, AuthorizationRequestView
+from app.operations.authorization.authorization_requests import AuthorizationRequestRecord, RequestParameters
 from app.operations.directory.lookups import ClientSnapshot
 from app.rules.actor import Actor
 from app.rules.oauth_errors import ClientBlocked, UnredirectableError
@@ -26,7 +26,7 @@ class Decision:
 
     actor: Actor
     scopes: tuple[str, ...]
-    stored: AuthorizationRequestView | None
+    stored: AuthorizationRequestRecord | None
     remember: bool
     ends_at: datetime | None
 
@@ -92,7 +92,7 @@ class RequestResolver:
         protocol, client_id = request.protocol, request.payload.client_id
         client = None
         if client_id is not None:
-            client = authorization_requests.find_asking_client(
+            client = authorization_requests.find_requesting_client(
                 client_id, organization_id=protocol.organization_id, address=protocol.ip_address
             )
         if {"client_id", "redirect_uri"} & set(request.repeated):
@@ -106,8 +106,12 @@ class RequestResolver:
         request.client = protocol.client = ProtocolClient(client)
         return client
 
-    def _read(self, client: ClientSnapshot, request: AuthorizationRequest) -> AskedRequest:
+    def _read(self, client: ClientSnapshot, request: AuthorizationRequest) -> RequestParameters:
         if request.is_stored:
-            return AskedRequest(request.payload.data)
-        read = asked_requests.read_pushed if request.is_pushed else asked_requests.read_asked
+            return RequestParameters(request.payload.data)
+        read = (
+            asked_requests.read_pushed_parameters
+            if request.is_pushed
+            else asked_requests.read_request_parameters
+        )
         return read(client, request.payload.data)

@@ -10,7 +10,7 @@ from werkzeug.wrappers import Response as BaseResponse
 from app.oauth.failures import record_refusal, url_of_entry
 from app.oauth.protocol_request import ProtocolRequest
 from app.operations.directory.lookups import ClientSnapshot
-from app.rules.authorization.authorization_request import FORM_POST, mode_of
+from app.rules.authorization.authorization_request import FORM_POST, select_response_mode
 from app.rules.clients.redirect_uris import add_query_parameters, get_display_host
 from app.rules.errors import DomainError, TooManyRequests
 from app.rules.languages.sentences import lazy_gettext
@@ -37,7 +37,7 @@ def response_to_client(
     parameters = {**answer, "iss": client.organization.issuer}
     if "state" in sent:
         parameters["state"] = sent["state"]
-    if mode_of(sent) == FORM_POST:
+    if select_response_mode(sent) == FORM_POST:
         return 200, *_form(client, sent["redirect_uri"], parameters)
     location = add_query_parameters(sent["redirect_uri"], parameters)
     return _SEE_OTHER, "", {"Location": location, "Referrer-Policy": "no-referrer"}

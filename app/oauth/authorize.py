@@ -32,8 +32,8 @@ from app.oauth.protocol_request import ProtocolRequest, handle
 from app.oauth.request_parsing import parse_authorization_request
 from app.oauth.server import checked_response, server
 from app.operations.authorization import authorization_requests, pushed_requests
-from app.operations.authorization.authorization_requests import AuthorizationRequestView, RequestEnded
-from app.operations.authorization.consents import Standing
+from app.operations.authorization.authorization_requests import AuthorizationRequestRecord, RequestEnded
+from app.operations.authorization.consents import ConsentState
 from app.operations.authorization.interactions import next_interaction
 from app.operations.directory.lookups import ClientSnapshot
 from app.operations.sign_in.sessions import SessionRecord
@@ -95,7 +95,7 @@ def select_account() -> BaseResponse:
         return redirect(_url_of(stored.client, Step.SIGN_IN, token), _SEE_OTHER)
     # Another tab may have signed in another user: the choice is for the account that was shown.
     if request.method == "POST" and request.form.get("account") == session.user_public_id:
-        authorization_requests.note_selected(_actor(stored.client, session), stored, session)
+        authorization_requests.record_selected_session(_actor(stored.client, session), stored, session)
         return redirect(_url_of(stored.client, Step.ISSUE, token), _SEE_OTHER)
     return account_page(stored.client, session, token)
 
@@ -115,7 +115,7 @@ def _proceed_stored(decision: str | None) -> BaseResponse:
 def _proceed(
     sent: Mapping[str, str],
     repeated: frozenset[str],
-    stored: AuthorizationRequestView | None,
+    stored: AuthorizationRequestRecord | None,
     *,
     token: str | None = None,
     decision: str | None = None,
@@ -128,7 +128,7 @@ def _proceed(
 
 def _answer(
     asked: AuthorizationRequest,
-    stored: AuthorizationRequestView | None,
+    stored: AuthorizationRequestRecord | None,
     token: str | None,
     decision: str | None,
 ) -> BaseResponse:
@@ -138,7 +138,7 @@ def _answer(
         apply_ui_locales(asked.payload.data, client.organization)
         actor = _actor(client, session)
         if decision == "deny" and stored is not None:
-            authorization_requests.deny(actor, client, stored)
+            authorization_requests.deny_request(actor, client, stored)
             return _deny(grant, asked)
         return _take_step(grant, asked, actor, stored, token, decision)
     except (UnredirectableError, RequestEnded, TooManyRequests) as error:
@@ -146,10 +146,10 @@ def _answer(
     except AuthorizationError as error:
         client = asked.client.view
         if stored is None and asked.pushed_id is not None:
-            pushed_requests.spend(_actor(client, None), asked.pushed_id)
+            pushed_requests.mark_used(_actor(client, None), asked.pushed_id)
         record_refusal(error, asked.protocol, client=(client.organization.id, client.id))
         if stored is not None and error.code != "access_denied":
-            authorization_requests.end_request(_actor(client, None), stored)
+            authorization_requests.complete_request(_actor(client, None), stored)
         refused = {"error": error.code, "error_description": error.description}
         status, body, headers = response_to_client(client, asked.payload.data, refused)
         return Response(body, status, headers)
@@ -177,7 +177,7 @@ def _take_step(
     grant: Any,
     asked: AuthorizationRequest,
     actor: Actor,
-    stored: AuthorizationRequestView | None,
+    stored: AuthorizationRequestRecord | None,
     token: str | None,
     decision: str | None,
 ) -> BaseResponse:
@@ -188,7 +188,7 @@ def _take_step(
         allowed = Decision(actor, interaction.scopes, stored, remember=False, ends_at=standing.ends_at)
         return _issue(grant, asked, allowed)
     if token is None or stored is None:
-        token = authorization_requests.begin_request(
+        token = authorization_requests.create_request(
             actor, client, asked.payload.data, browser_id(), pushed_id=asked.pushed_id
         )
         return redirect(_url_of(client, step, token), _SEE_OTHER)
@@ -201,10 +201,10 @@ def _take_step(
     if decision == "allow" and stored.shown_digest == shown and end is not None:
         chosen = chosen_scopes(client, parameters.consent_scopes)
         if not restrict_scopes(parameters.scopes, chosen):
-            authorization_requests.deny(actor, client, stored)
+            authorization_requests.deny_request(actor, client, stored)
             raise AuthorizationError("access_denied", "The user allowed none of the requested scopes.")
         return _issue(grant, asked, Decision(actor, chosen, stored, remember=True, ends_at=end.at))
-    authorization_requests.note_shown(actor, stored, shown)
+    authorization_requests.record_displayed_consent(actor, stored, shown)
     return _consent_page(asked, session, actor, stored, token, standing)
 
 
@@ -220,9 +220,9 @@ def _consent_page(
     asked: AuthorizationRequest,
     session: SessionRecord,
     actor: Actor,
-    stored: AuthorizationRequestView,
+    stored: AuthorizationRequestRecord,
     token: str,
-    standing: Standing,
+    standing: ConsentState,
 ) -> BaseResponse:
     client, parameters = asked.client.view, asked.parameters
     page = render_template(

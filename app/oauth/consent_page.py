@@ -8,11 +8,16 @@ from typing import Any
 from flask import Response, render_template, request
 
 from app.operations.authorization import approval_requests, authorization_requests
-from app.operations.authorization.consents import Standing, offered_ends
+from app.operations.authorization.consents import ConsentState, list_offered_expiries
 from app.operations.directory.lookups import ClientSnapshot
 from app.operations.sign_in.sessions import SessionRecord
 from app.rules.actor import Actor
-from app.rules.authorization.consents import LONGEST_REASON, End, end_chosen, longest_life
+from app.rules.authorization.consents import (
+    MAX_REASON_LENGTH,
+    ConsentExpiry,
+    find_offered_expiry,
+    max_consent_seconds,
+)
 from app.rules.clients.redirect_uris import get_display_host
 from app.rules.errors import InvalidInput, TooManyRequests
 from app.rules.scopes import restrict_scopes
@@ -26,12 +31,12 @@ def consent_words(
     client: ClientSnapshot,
     session: SessionRecord,
     scopes: tuple[str, ...],
-    standing: Standing,
-    asked_at: datetime,
+    standing: ConsentState,
+    requested_at: datetime,
 ) -> dict[str, Any]:
     """Return the variables of a consent page.
 
-    ``standing`` is the state of an earlier consent, ``asked_at`` the time of the app's request.
+    ``standing`` is the state of an earlier consent, ``requested_at`` the time of the app's request.
     """
     optional = client.document.get("optional_scopes") or ()
     organization = client.organization
@@ -50,11 +55,11 @@ def consent_words(
                 "required": scope.name not in optional,
                 "already_allowed": scope.name in standing.scopes,
             }
-            for scope in authorization_requests.words_for(actor, scopes)
+            for scope in authorization_requests.describe_scopes(actor, scopes)
         ],
         "refresh_days": organization.settings["oauth"]["refresh_token"]["ttl_seconds"] // 86400,
-        "ends": offered_ends(client, asked_at),
-        "longest_seconds": longest_life(organization.settings),
+        "ends": list_offered_expiries(client, requested_at),
+        "longest_seconds": max_consent_seconds(organization.settings),
         "changes": standing.changes,
         "was_called": (standing.shown or {}).get("name"),
         "given_at": standing.given_at,
@@ -64,7 +69,7 @@ def consent_words(
 def send_request(actor: Actor, client: ClientSnapshot, scopes: tuple[str, ...]) -> str | None:
     """Send the member's request to the administrators; return an error message, or None on success."""
     try:
-        approval_requests.ask_for_client(actor, client, scopes, request.form.get("reason", ""))
+        approval_requests.create_client_request(actor, client, scopes, request.form.get("reason", ""))
     except InvalidInput as refused:
         return field_errors(refused).get("reason", refused.description)
     except TooManyRequests as refused:
@@ -82,11 +87,11 @@ def asking_words(
         "organization": {"name": organization.name, "slug": organization.slug},
         **branding_of(organization),
         "user": {"email": session.user_email},
-        "waiting": approval_requests.find_asked(actor, client),
+        "waiting": approval_requests.find_pending_request(actor, client),
         "sent": sent,
         "reason": request.form.get("reason", ""),
         "errors": {"reason": error} if error else {},
-        "longest_reason": LONGEST_REASON,
+        "longest_reason": MAX_REASON_LENGTH,
     }
 
 
@@ -131,6 +136,6 @@ def chosen_scopes(client: ClientSnapshot, asked: tuple[str, ...]) -> tuple[str, 
     return restrict_scopes(asked, [scope for scope in asked if scope not in optional or scope in selected])
 
 
-def chosen_end(client: ClientSnapshot, asked_at: datetime) -> End | None:
+def chosen_end(client: ClientSnapshot, requested_at: datetime) -> ConsentExpiry | None:
     """Return the expiry that the user selected, or None if it is not offered any more."""
-    return end_chosen(request.form.get("lasts", ""), offered_ends(client, asked_at))
+    return find_offered_expiry(request.form.get("lasts", ""), list_offered_expiries(client, requested_at))

@@ -20,7 +20,7 @@ from app.oauth.server import checked_response, server
 from app.operations.authorization import device_codes
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.store.transactions import transaction
-from app.rules.authorization.device_codes import new_user_code, shown
+from app.rules.authorization.device_codes import format_user_code, generate_user_code
 from app.rules.clients.client_scopes import scopes_for_a_user
 from app.rules.clients.resource_indicators import parse_resources
 from app.rules.errors import DomainError, TooManyRequests
@@ -59,11 +59,11 @@ class DeviceAuthorizationEndpoint(AuthlibDeviceAuthorizationEndpoint):
 
     def generate_device_code(self) -> str:
         """Return a random code that names its organization."""
-        return device_codes.new_device_code(self._client.view.organization)
+        return device_codes.generate_device_code(self._client.view.organization)
 
     def generate_user_code(self) -> str:
         """Return a random code as people read it."""
-        return shown(new_user_code())
+        return format_user_code(generate_user_code())
 
     def save_device_credential(self, client_id: str, scope: str | None, data: dict[str, Any]) -> None:
         """Store both codes. Raises UnauthorizedClient, InvalidScope, InvalidTarget, UserCodeTaken."""

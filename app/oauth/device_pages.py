@@ -21,15 +21,19 @@ from app.oauth.consent_page import (
     send_request,
 )
 from app.operations.authorization import device_codes
-from app.operations.authorization.consents import standing_consent
+from app.operations.authorization.consents import get_consent_state
 from app.operations.authorization.device_codes import DeviceRequest, WrongUserCode
-from app.operations.authorization.interactions import may_allow_client, must_ask, scopes_without_page
+from app.operations.authorization.interactions import (
+    can_allow_client,
+    requires_consent_page,
+    scopes_without_page,
+)
 from app.operations.directory import lookups
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.sign_in.sessions import SessionRecord
 from app.rules.actor import Actor
 from app.rules.authorization.authorization_request import AuthorizationParameters
-from app.rules.authorization.device_codes import read_user_code, shown
+from app.rules.authorization.device_codes import format_user_code, parse_user_code
 from app.rules.errors import NotFound, TooManyRequests
 from app.rules.languages.sentences import lazy_gettext
 from app.web import forms
@@ -104,27 +108,33 @@ def _step(actor: Actor, session: SessionRecord, found: DeviceRequest, decision: 
         return _page("oauth/device_done.html", found, allowed=False)
     if decision not in {"continue", "allow", "ask"}:
         return _page("oauth/device_confirm.html", found, user={"email": session.user_email})
-    if not may_allow_client(found.client, session):
+    if not can_allow_client(found.client, session):
         return _ask_page(actor, session, found, decision)
-    standing = standing_consent(found.client, session.user_id)
+    standing = get_consent_state(found.client, session.user_id)
     asked = _asked(found)
-    if not must_ask(found.client, asked, standing):
+    if not requires_consent_page(found.client, asked, standing):
         scopes = scopes_without_page(found.client, asked, standing)
         ends_at = standing.ends_at
         device_codes.allow_device(actor, found, session, scopes, remember=False, ends_at=ends_at)
         return _page("oauth/device_done.html", found, allowed=True)
-    end = chosen_end(found.client, found.asked_at)
-    if decision == "allow" and end is not None and device_codes.is_as_shown(actor, found, session):
+    end = chosen_end(found.client, found.requested_at)
+    if (
+        decision == "allow"
+        and end is not None
+        and device_codes.matches_displayed_consent(actor, found, session)
+    ):
         chosen = chosen_scopes(found.client, found.scopes)
         if not chosen:
             device_codes.deny_device(actor, found)
             return _page("oauth/device_done.html", found, allowed=False)
         device_codes.allow_device(actor, found, session, chosen, remember=True, ends_at=end.at)
         return _page("oauth/device_done.html", found, allowed=True)
-    device_codes.note_device_shown(actor, found, session)
-    words = consent_words(actor, found.client, session, found.scopes, standing, found.asked_at)
+    device_codes.record_displayed_device_consent(actor, found, session)
+    words = consent_words(actor, found.client, session, found.scopes, standing, found.requested_at)
     return make_response(
-        render_template("oauth/device_consent.html", user_code=shown(found.user_code), device=found, **words)
+        render_template(
+            "oauth/device_consent.html", user_code=format_user_code(found.user_code), device=found, **words
+        )
     )
 
 
@@ -136,7 +146,7 @@ def _asked(found: DeviceRequest) -> AuthorizationParameters:
 def _ask_page(actor: Actor, session: SessionRecord, found: DeviceRequest, decision: str) -> Response:
     error = send_request(actor, found.client, found.scopes) if decision == "ask" else None
     words = asking_words(actor, found.client, session, sent=decision == "ask" and error is None, error=error)
-    page = render_template("oauth/ask.html", user_code=shown(found.user_code), **words)
+    page = render_template("oauth/ask.html", user_code=format_user_code(found.user_code), **words)
     return make_response(page, 200 if error is None else 400)
 
 
@@ -167,7 +177,7 @@ def _page(template: str, found: DeviceRequest, **context: Any) -> Response:
         **branding_of(organization),
         client=client_words(found.client),
         device=found,
-        user_code=shown(found.user_code),
+        user_code=format_user_code(found.user_code),
         **context,
     )
     return make_response(page)
@@ -185,8 +195,8 @@ def _address(slug: str, user_code: str) -> str:
 
 def _readable(typed: str) -> str:
     """Return the code as pages show it, or an empty string if it is malformed."""
-    user_code = read_user_code(typed)
-    return "" if user_code is None else shown(user_code)
+    user_code = parse_user_code(typed)
+    return "" if user_code is None else format_user_code(user_code)
 
 
 def _words(refused: WrongUserCode) -> str:

@@ -20,25 +20,25 @@ from app.oauth.client_authentication import AUTH_METHODS, ProtocolClient
 from app.oauth.errors import CommittedRefusal
 from app.oauth.protocol_request import current_request
 from app.operations.authorization import authorization_requests, codes, device_polls
-from app.operations.authorization.codes import Replayed
+from app.operations.authorization.codes import ReplayedCode
 from app.operations.authorization.device_polls import DevicePoll
 from app.operations.grants.grants import ClaimedGrant
 from app.operations.tokens import access_tokens, issuance, refresh_tokens, token_exchange, tokens
-from app.operations.tokens.access_tokens import TokenAnswer
+from app.operations.tokens.access_tokens import TokenResponse
 from app.operations.tokens.refresh_tokens import RefreshCredential
-from app.rules.authorization.authorization_request import METHOD, checked, is_verified
+from app.rules.authorization.authorization_request import METHOD, is_verified, parse_authorization_request
 from app.rules.clients.client_scopes import scopes_for_itself
 from app.rules.clients.resource_indicators import parse_resources
 from app.rules.oauth_errors import InvalidGrant, InvalidScope, UnauthorizedClient, UnredirectableError
 from app.rules.scopes import format_scope, parse_scope
 from app.rules.tokens.token_exchange import GRANT_TYPE as TOKEN_EXCHANGE
-from app.rules.tokens.token_exchange import checked as checked_exchange
+from app.rules.tokens.token_exchange import parse_exchange_request as checked_exchange
 
 
 class IssuedToken(dict[str, Any]):
     """A token response, with what has to be stored for it. Authlib writes it to its debug log: it shows no token."""
 
-    def __init__(self, answer: TokenAnswer, prepared: Any = None) -> None:
+    def __init__(self, answer: TokenResponse, prepared: Any = None) -> None:
         super().__init__(answer.as_document())
         self.prepared = prepared
 
@@ -51,7 +51,7 @@ def generate_client_token(*, client: ProtocolClient, scope: str | None, **_: Any
     """Generate an access token for the client itself: no user, no refresh token, no identity scopes (CC-1)."""
     scopes = scopes_for_itself(scope or "", client.view.document["scopes"])
     made = tokens.prepare_client_token(client.authenticated, scopes, _requested_resources())
-    return IssuedToken(TokenAnswer.of(made), made)
+    return IssuedToken(TokenResponse.of(made), made)
 
 
 def generate_user_token(*, client: ProtocolClient, user: ClaimedGrant, **_: Any) -> IssuedToken:
@@ -138,12 +138,12 @@ class AuthorizationCodeGrant(grants.AuthorizationCodeGrant):
 
     def generate_authorization_code(self) -> str:
         """Return a new code that names its organization."""
-        return codes.new_code(self.client.view.organization)
+        return codes.generate_code(self.client.view.organization)
 
     def save_authorization_code(self, code: str, request: Any) -> None:
         """Store the code, the consent, and that the request is completed. Raises RequestEnded."""
         decision = request.decision
-        authorization_requests.allow(
+        authorization_requests.issue_code(
             decision.actor,
             self.client.view,
             request.parameters,
@@ -167,7 +167,7 @@ class AuthorizationCodeGrant(grants.AuthorizationCodeGrant):
         authenticated = self.client.authenticated
         actor = self.request.protocol.actor_of(authenticated)
         claimed = codes.claim_code(actor, authenticated, authorization_code.row, _requested_resources())
-        if isinstance(claimed, Replayed):
+        if isinstance(claimed, ReplayedCode):
             refusal = InvalidGrant().with_cause(
                 "code_reused", received="its second use; what the first gave is revoked"
             )
@@ -191,10 +191,10 @@ class RequestPolicy:
         if request.refusal is not None:
             raise request.refusal
         if request.parameters is None:
-            parameters = checked(
+            parameters = parse_authorization_request(
                 request.payload.data, request.repeated, redirect_uri=redirect_uri, client=client.document
             )
-            request.parameters = access_tokens.authorized(client, parameters)
+            request.parameters = access_tokens.restrict_to_resources(client, parameters)
 
 
 class CodeChallengeS256(CodeChallenge):
@@ -351,7 +351,7 @@ class DeviceCodeGrant(AuthlibDeviceCodeGrant):
 
     def should_slow_down(self, credential: DeviceCredential) -> bool:
         """Record the poll and return whether it came too early."""
-        credential.slower_interval = device_polls.note_poll(credential.client.view, credential.poll)
+        credential.slower_interval = device_polls.record_poll(credential.client.view, credential.poll)
         return credential.slower_interval is not None
 
 

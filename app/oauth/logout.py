@@ -92,7 +92,7 @@ def begin() -> BaseResponse:
         return redirect(f"{request.path}?{urlencode(sent)}", _SEE_OTHER)
     apply_ui_locales(sent, wanted.organization)
     session = session_for(wanted.organization.id)
-    if session is not None and not wanted.may_end_at_once(session.user_id):
+    if session is not None and not wanted.skips_confirmation(session.user_id):
         page = render_template(
             "oauth/logout.html",
             organization=wanted.organization,

@@ -22,7 +22,7 @@ from app.operations.clients.dynamic_registration import Registration, Registrati
 from app.operations.directory import lookups
 from app.operations.store.transactions import read, transaction
 from app.rules.actor import Actor
-from app.rules.clients.dynamic_metadata import LARGEST, NAMES, as_document, refusal_code, refusal_words
+from app.rules.clients.dynamic_metadata import MAX_BYTES, NAMES, as_document, refusal_code, refusal_words
 from app.rules.errors import DomainError, Forbidden, InvalidInput, Unauthenticated
 from app.rules.oauth_errors import OAuthError
 from app.rules.strict_json import load_object
@@ -261,7 +261,7 @@ def _metadata(request: ProtocolRequest) -> dict[str, Any]:
     if request.content_type != "application/json":
         raise InvalidInput("Send the metadata as application/json.")
     body = request.read_body()
-    if len(body) > LARGEST:
+    if len(body) > MAX_BYTES:
         raise InvalidInput("The metadata is longer than 16 KiB.")
     metadata = load_object(body)
     if not metadata:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.operations.audit.webhook_publishing import publish_to_webhooks
-from app.operations.mail.root_announcements import announce_root
+from app.operations.mail.notices import announce_root
 from app.operations.store import audit
 
 

@@ -16,7 +16,7 @@ from app.operations.clients.scopes import list_scopes
 from app.portal.blueprint import portal
 from app.portal.context import PageResponse, PortalContext, portal_page
 from app.portal.labels import REQUEST_STATUSES, TRUST_LEVELS
-from app.rules.authorization.consents import LONGEST_REASON
+from app.rules.authorization.consents import MAX_REASON_LENGTH
 from app.rules.errors import Conflict, InvalidInput
 from app.web.forms import PageForm, VersionField
 
@@ -33,7 +33,7 @@ class ApproveRequestForm(PageForm):
 class DeclineRequestForm(PageForm):
     """Declines a request, with a message for the member."""
 
-    message = TextAreaField("Message", [Length(max=LONGEST_REASON)], render_kw={"rows": 3})
+    message = TextAreaField("Message", [Length(max=MAX_REASON_LENGTH)], render_kw={"rows": 3})
 
 
 @portal.get("/portal/<organization>/client-requests")

@@ -12,9 +12,9 @@ from wtforms.widgets import DateTimeLocalInput
 from app.operations.audit.audit_events import find_names
 from app.operations.clients.clients import get_client
 from app.operations.grants.grant_lists import list_grants, revoke_grant
-from app.operations.tokens.bulk_revocation import WiderRevocation, revoke_widely
+from app.operations.tokens.bulk_revocation import BulkRevocation, bulk_revoke
 from app.operations.tokens.revocation_receipts import get_receipt, list_receipts
-from app.operations.tokens.token_lists import end_token, list_tokens
+from app.operations.tokens.token_lists import list_tokens, revoke_listed_token
 from app.portal.blueprint import portal
 from app.portal.clients import client_page
 from app.portal.context import PageResponse, PortalContext, portal_page
@@ -119,7 +119,7 @@ def client_access_tokens(context: PortalContext, client_id: str) -> PageResponse
 def revoke_client_token(context: PortalContext, client_id: str, access_token_id: str) -> PageResponse:
     """Revoke one access token; its grant stays."""
     client = get_client(context.actor, client_id)
-    end_token(context.actor, access_token_id, client_id=client.client_id)
+    revoke_listed_token(context.actor, access_token_id, client_id=client.client_id)
     return context.done(f"/clients/{client.client_id}/tokens/access", "token-revoked")
 
 
@@ -156,7 +156,7 @@ def new_revocation(context: PortalContext) -> PageResponse:
         # The first preview has the default for sessions: a user is signed out, an organization is not.
         order = form.order() if form.validate_on_submit() else selection
         if order is not selection and form.revoke.data:
-            done = revoke_widely(context.actor, context.organization.slug, order)
+            done = bulk_revoke(context.actor, context.organization.slug, order)
             return context.done(f"/revocations/{done.receipt.public_id}", "tokens-revoked")
         preview = _preview(context, order)
     except InvalidInput as error:
@@ -181,8 +181,8 @@ def new_revocation(context: PortalContext) -> PageResponse:
     )
 
 
-def _preview(context: PortalContext, order: dict[str, Any]) -> WiderRevocation:
-    return revoke_widely(context.actor, context.organization.slug, {**order, "dry_run": True})
+def _preview(context: PortalContext, order: dict[str, Any]) -> BulkRevocation:
+    return bulk_revoke(context.actor, context.organization.slug, {**order, "dry_run": True})
 
 
 def _back_url(context: PortalContext, selection: dict[str, Any]) -> str:

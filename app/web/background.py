@@ -19,7 +19,7 @@ from app.operations.audit import webhook_deliveries
 from app.operations.audit.chain import ChainHead, seal_pending_events
 from app.operations.clients import credential_revocation, logos
 from app.operations.grants.key_rotation import rotate_due_keys
-from app.operations.mail import delivery, root_access
+from app.operations.mail import delivery
 from app.operations.maintenance.dispatcher import THREADS, Dispatcher
 from app.operations.maintenance.janitor import purge_expired
 from app.operations.tokens import logout
@@ -49,7 +49,6 @@ def start(app: Flask) -> None:
     password_resets.register_recovery_delivery()
     registrations.register_registration_delivery()
     logos.register()
-    root_access.register()
     webhook_deliveries.register_webhook_delivery()
     dispatcher = Dispatcher()
     for number in range(THREADS):

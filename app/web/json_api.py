@@ -12,7 +12,7 @@ from app.config import Config
 from app.extensions import csrf
 from app.operations.clients.dpop_proofs import fresh_nonce
 from app.operations.sign_in.reauthentication import FreshSignInRequired
-from app.operations.tokens.introspection import management_metadata_address
+from app.operations.tokens.introspection import management_metadata_url
 from app.rules.errors import DomainError, Forbidden, Unauthenticated
 from app.rules.strict_json import MAX_BODY_BYTES, load_object, load_value
 from app.rules.tokens.protected_resources import is_by_dpop
@@ -168,7 +168,7 @@ def _resource() -> str:
     config: Config = current_app.config["GATEHOUSE"]
     described = f'realm="{config.base_url}/management"'
     # A client that knows only this API's URL finds the authorization server here (RFC 9728 section 5.1).
-    return f'{described}, resource_metadata="{management_metadata_address()}"'
+    return f'{described}, resource_metadata="{management_metadata_url()}"'
 
 
 def _add_dpop_nonce(response: Response) -> Response:

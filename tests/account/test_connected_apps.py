@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 from app.extensions import db
 from app.models.grant import Consent
 from app.operations.authorization.connected_apps import list_consents
-from app.operations.authorization.consents import remember
+from app.operations.authorization.consents import store_consent
 from app.operations.directory.lookups import find_client
 from app.operations.sign_in.sessions import find_session
 from app.operations.store.transactions import transaction
@@ -30,7 +30,7 @@ def allow(make: Any, app: Flask, client: Any, user: Any) -> str:
     with app.app_context():
         actor = find_session(make.sign_in(user).token).actor()
         view = find_client(client.client_id)
-        transaction(remember)(actor, view, user.id, ("openid", "profile", "offline_access"))
+        transaction(store_consent)(actor, view, user.id, ("openid", "profile", "offline_access"))
         return list_consents(actor)[0].public_id
 
 
@@ -48,10 +48,7 @@ def test_connected_app_shows_its_permissions(
 def test_connected_app_with_login_uri_can_be_opened(
     make: Any, app: Flask, visitor: Visitor, acme: Any, ada: Any, orchard: Any
 ) -> None:
-    """OIDC Core section 4: with ``iss``, so that the app knows the issuer; apps without the URI have no link.
-
-    protocol: third-party initiated login.
-    """
+    """OIDC Core section 4: with ``iss``, so that the app knows the issuer; apps without the URI have no link."""
     there = make.client(acme, name="There", initiate_login_uri="https://there.example/start?a=1")
     for client in (orchard, there):
         allow(make, app, client, ada)

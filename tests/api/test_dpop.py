@@ -59,7 +59,7 @@ def test_challenge_offers_dpop(http: FlaskClient, make: Factory) -> None:
 
 
 def test_bound_token_is_accepted_with_proof(http: FlaskClient, prover: Prover, token: str) -> None:
-    """The query string is not part of the proof (DC-6). protocol: DPoP."""
+    """The query string is not part of the proof (DC-6)."""
     answer = http.get("/clients?limit=5", headers=prover.headers("GET", URL, access_token=token))
     assert answer.status_code == 200, answer.text
     assert answer.headers["DPoP-Nonce"]
@@ -136,10 +136,7 @@ def test_forbidden_dpop_request_gets_dpop_challenge(http: FlaskClient, prover: P
 def test_old_sign_in_gets_step_up_challenge(
     app: Flask, http: FlaskClient, make: Factory, machine: MadeClient
 ) -> None:
-    """RFC 9470: an app sends the person back with this max_age and comes again. A machine has no sign-in to renew.
-
-    protocol: step-up.
-    """
+    """RFC 9470: an app sends the person back with this max_age and comes again. A machine has no sign-in to renew."""
     organization = machine.organization
     headers = bearer_header(user_token(app, make, make.user(organization, role="admin")))
     path = f"/clients/{machine.client_id}/credentials"

@@ -20,7 +20,7 @@ from tests.support.matrix import World
 from tests.support.openapi import Operation
 from tests.support.rights import NONE, OWN, ROLES, ROOT, written
 from tests.support.rights.calls import call, in_order
-from tests.support.rights.people import OWNED, Person, person_of, spare_of, things_of
+from tests.support.rights.role_users import OWNED, RoleUser, spare_of, things_of, user_with_role
 from tests.support.world import absent
 
 TABLE = written("operations")
@@ -45,7 +45,7 @@ def test_tn1_each_role_has_exactly_the_rights_in_the_table(
     app: Flask, world: World, make: Factory, database: Database, role: str
 ) -> None:
     """TN-2, TN-3: objects of other organizations don't exist for any role, and their rows never change."""
-    person = person_of(app, make, world.acme, role)
+    person = user_with_role(app, make, world.acme, role)
     own = things_of(app, make, world.acme, person.user)
     others = things_of(app, make, world.acme, make.user(world.acme.organization))
     spare = spare_of(app, make, world.acme)
@@ -101,7 +101,7 @@ def _is_told(database: Database, role: str, done: dict[str, Operation], refused:
 
 
 def _call_with_wrong_ids(
-    world: World, person: Person, operation: Operation, own: dict[str, str]
+    world: World, person: RoleUser, operation: Operation, own: dict[str, str]
 ) -> list[str]:
     """Check that foreign, deleted and absent ids get the same bytes, and malformed ones the same status.
 
@@ -128,7 +128,7 @@ def _call_with_wrong_ids(
     return asked
 
 
-def _call(world: World, person: Person, operation: Operation, ids: dict[str, str]) -> TestResponse:
+def _call(world: World, person: RoleUser, operation: Operation, ids: dict[str, str]) -> TestResponse:
     body = {"client_id": ids["clientId"]} if operation.id == "revokeTokens" else None
     return call(world, person, operation, ids, body)
 

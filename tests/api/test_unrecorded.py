@@ -16,7 +16,7 @@ from tests.support.databases import Database
 from tests.support.matrix import BODIES, World
 from tests.support.rights import ROOT
 from tests.support.rights.calls import call
-from tests.support.rights.people import person_of, spare_of, things_of
+from tests.support.rights.role_users import spare_of, things_of, user_with_role
 
 # Rate limits count failed attempts, too.
 COUNTING = {"attempts"}
@@ -35,7 +35,7 @@ def test_au1_operation_without_audit_event_changes_nothing(
     app: Flask, world: World, make: Factory, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every write operation fails without its event, and its transaction is rolled back."""
-    person = person_of(app, make, world.acme, ROOT)
+    person = user_with_role(app, make, world.acme, ROOT)
     ids = things_of(app, make, world.acme, person.user)
     spare = spare_of(app, make, world.acme)
     revoked: dict[str, Any] = {

@@ -15,7 +15,6 @@ ROOT = Path(__file__).resolve().parents[2]
 # Read when their first use comes: passkeys, pictures, QR codes, requests to strangers, migrations, the document.
 RARE = (
     *("webauthn", "cbor2", "asn1crypto", "PIL", "segno", "urllib3", "alembic", "flask_migrate", "app.cli"),
-    *("app.api.openapi.document", "babel.units", "requests", "http.cookiejar"),
 )
 _SAY = """
 import gc, json, os, runpy, sys

@@ -1,4 +1,4 @@
-"""Sign-in, consent and account pages in a real Chromium: forms under the real headers, keyboards, narrow screens."""
+"""Sign-in, consent and account pages in Chromium: forms, real headers, keyboard and narrow screens."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def ada(make: Factory, acme: Any) -> Any:
 
 
 class Pages:
-    """Ways through the pages of one server."""
+    """Navigation through the pages of one server."""
 
     def __init__(self, page: Any, base: str, organization: Any) -> None:
         self.page, self.base, self.organization = page, base, organization
 
     def open(self, path: str) -> Any:
-        """The page at a path; one that begins with no slash lies under the organization's own address."""
+        """Open a path; without a leading slash it is relative to the organization's URL."""
         below = path if path.startswith("/") else f"/organizations/{self.organization.slug}/{path}"
         self.page.goto(f"{self.base}{below}")
         return self.page
@@ -57,7 +57,7 @@ def pages(page: Any, live_server: Any, acme: Any) -> Pages:
 
 
 def authorize(client: Any, redirect_uri: str, **more: str) -> str:
-    """The path and query of an authorization request."""
+    """Return the path and query of an authorization request."""
     challenge = urlsafe_b64encode(sha256(secrets.token_bytes(32)).digest()).rstrip(b"=").decode()
     parameters = {
         "response_type": "code",
@@ -76,7 +76,7 @@ THE_APP = "() => document.title === 'the app'"
 
 
 def caught(page: Any, pattern: str) -> list[str]:
-    """Addresses beyond our server that the browser was sent to; none of them is really visited."""
+    """Return external URLs that the browser was sent to; none of them is really visited."""
     seen: list[str] = []
 
     def answer(route: Any) -> None:
@@ -87,7 +87,7 @@ def caught(page: Any, pattern: str) -> list[str]:
     return seen
 
 
-def test_signing_in_and_out_by_forms(pages: Pages, ada: Any) -> None:
+def test_user_signs_in_and_out(pages: Pages, ada: Any) -> None:
     page = pages.open("login")
     pages.sign_in(ada, "wrong")
     assert "9 attempts left" in page.inner_text("#refusal")
@@ -99,8 +99,8 @@ def test_signing_in_and_out_by_forms(pages: Pages, ada: Any) -> None:
     page.wait_for_selector("#logged-out")
 
 
-def test_every_form_of_the_account_is_accepted(pages: Pages, make: Factory, ada: Any) -> None:
-    """CF-2: under the real Referrer-Policy and CSP no form's origin is refused."""
+def test_every_account_form_is_accepted(pages: Pages, make: Factory, ada: Any) -> None:
+    """CF-2: the origin check accepts every form under the real Referrer-Policy and CSP."""
     page = pages.open("login")
     pages.sign_in(ada)
     page.wait_for_url("**/profile")
@@ -129,10 +129,10 @@ def test_every_form_of_the_account_is_accepted(pages: Pages, make: Factory, ada:
         ("native", "http://127.0.0.1:9/callback", r"http://127\.0\.0\.1:9/"),
     ],
 )
-def test_sign_in_and_consent_end_at_the_client_of_another_origin(
+def test_sign_in_and_consent_redirect_to_a_client_on_another_origin(
     pages: Pages, make: Factory, acme: Any, ada: Any, kind: str, redirect_uri: str, pattern: str
 ) -> None:
-    """portal.md, trap 1: the whole chain of forms and redirects is let through by our own policy."""
+    """The CSP must allow the whole chain of forms and redirects."""
     method = {"token_endpoint_auth_method": "none"} if kind == "native" else {}
     client = make.client(acme, name="Calendar Bot", type=kind, redirect_uris=[redirect_uri], **method)
     seen = caught(pages.page, pattern)
@@ -153,7 +153,7 @@ def test_sign_in_and_consent_end_at_the_client_of_another_origin(
     assert query["iss"] == [acme.issuer]
 
 
-def test_an_app_scheme_gets_its_code_too(pages: Pages, make: Factory, acme: Any, ada: Any) -> None:
+def test_custom_uri_scheme_receives_its_code(pages: Pages, make: Factory, acme: Any, ada: Any) -> None:
     redirect_uri = "com.example.orchard:/callback"
     client = make.client(
         acme, name="Orchard", type="native", redirect_uris=[redirect_uri], token_endpoint_auth_method="none"
@@ -167,9 +167,7 @@ def test_an_app_scheme_gets_its_code_too(pages: Pages, make: Factory, acme: Any,
     assert decided.value.headers["location"].startswith(f"{redirect_uri}?code=gth_ac_")
 
 
-def test_cancel_tells_the_client_that_access_was_denied(
-    pages: Pages, make: Factory, acme: Any, ada: Any
-) -> None:
+def test_cancel_returns_access_denied_to_the_client(pages: Pages, make: Factory, acme: Any, ada: Any) -> None:
     redirect_uri = "https://calendarbot.example/callback"
     client = make.client(acme, name="Calendar Bot", redirect_uris=[redirect_uri])
     seen = caught(pages.page, r"https://calendarbot\.example/")
@@ -180,7 +178,7 @@ def test_cancel_tells_the_client_that_access_was_denied(
     assert parse_qs(urlsplit(seen[0]).query)["error"] == ["access_denied"]
 
 
-def test_not_you_leads_to_another_sign_in_and_back(pages: Pages, make: Factory, acme: Any, ada: Any) -> None:
+def test_not_you_switches_to_another_sign_in(pages: Pages, make: Factory, acme: Any, ada: Any) -> None:
     grace = make.user(acme, email="grace@acme.example", name="Grace")
     redirect_uri = "https://calendarbot.example/callback"
     client = make.client(acme, name="Calendar Bot", redirect_uris=[redirect_uri])
@@ -192,7 +190,7 @@ def test_not_you_leads_to_another_sign_in_and_back(pages: Pages, make: Factory, 
     assert "grace@acme.example" in page.inner_text("main")
 
 
-def test_a_connected_app_is_listed_and_removed(pages: Pages, make: Factory, acme: Any, ada: Any) -> None:
+def test_connected_app_is_listed_and_removed(pages: Pages, make: Factory, acme: Any, ada: Any) -> None:
     redirect_uri = "https://calendarbot.example/callback"
     client = make.client(acme, name="Calendar Bot", redirect_uris=[redirect_uri])
     caught(pages.page, r"https://calendarbot\.example/")
@@ -206,7 +204,7 @@ def test_a_connected_app_is_listed_and_removed(pages: Pages, make: Factory, acme
     page.wait_for_selector("text=No connected apps")
 
 
-def test_two_organizations_in_one_browser(pages: Pages, make: Factory, ada: Any) -> None:
+def test_two_organizations_work_in_one_browser(pages: Pages, make: Factory, ada: Any) -> None:
     globex = make.organization(name="Globex")
     bob = make.user(globex, email="bob@globex.example", name="Bob")
     page = pages.open("login")
@@ -222,7 +220,7 @@ def test_two_organizations_in_one_browser(pages: Pages, make: Factory, ada: Any)
     assert "ada@acme.example" in page.inner_text("main")
 
 
-def test_the_keyboard_alone_signs_in(pages: Pages, ada: Any) -> None:
+def test_user_signs_in_by_keyboard_only(pages: Pages, ada: Any) -> None:
     page = pages.open("login")
     assert page.evaluate("document.activeElement.id") == "username"
     page.keyboard.type(ada.email)
@@ -235,10 +233,10 @@ def test_the_keyboard_alone_signs_in(pages: Pages, ada: Any) -> None:
 
 @pytest.mark.parametrize("look", LOOKS)
 @pytest.mark.parametrize("scripts", [True, False])
-def test_every_page_fits_its_screen_and_breaks_no_rule_of_its_own(
+def test_every_page_is_accessible_and_fits_its_screen(
     chromium: Any, live_server: Any, ada: Any, look: str, scripts: bool
 ) -> None:
-    """Reflow at 320 px (WCAG 1.4.10), targets of 24 px (2.5.8), labels, one heading, no refused resource."""
+    """Reflow at 320 px (WCAG 1.4.10), targets of 24 px (2.5.8), labels, one heading, no CSP violation."""
     width = LOOKS[look]["viewport"]["width"]
     with watched(chromium, java_script_enabled=scripts, **LOOKS[look]) as context:
         pages = Pages(context.new_page(), live_server.url, ada.organization)

@@ -1,4 +1,4 @@
-"""Accounts that people make, addresses that they prove, and browsers that are known: in a real Chromium."""
+"""Registration, email verification and known browsers in Chromium."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def server(
 
 
 def link_after(box: Mailbox, act: Callable[[], object]) -> str:
-    """The link of the mail that comes of the act."""
+    """Perform the action and return the link from the email it sends."""
     before = len(box.mails)
     act()
     deadline = time.monotonic() + 20
@@ -50,10 +50,10 @@ def link_after(box: Mailbox, act: Callable[[], object]) -> str:
 
 
 @pytest.mark.parametrize(("scheme", "width"), SCREENS)
-def test_an_account_is_made_confirmed_and_gets_another_address(
+def test_user_registers_verifies_and_changes_email(
     chromium: Any, server: LiveServer, box: Mailbox, scheme: str, width: int
 ) -> None:
-    """OI-5, SS-6: every page on the way, and the wrong password on it."""
+    """OI-5, SS-6: every page on the way, including a wrong password."""
     make = Factory(server.app)
     acme = make.organization(name="Acme", settings={"authentication": {"registration": {"mode": "open"}}})
     home = f"{server.url}/organizations/{acme.slug}"
@@ -95,7 +95,7 @@ def test_an_account_is_made_confirmed_and_gets_another_address(
 
 
 @pytest.mark.parametrize(("scheme", "width"), SCREENS)
-def test_who_waits_stands_in_the_portal(
+def test_pending_registration_appears_in_the_portal(
     chromium: Any, server: LiveServer, box: Mailbox, scheme: str, width: int
 ) -> None:
     make = Factory(server.app)

@@ -1,4 +1,4 @@
-"""The ways through an authorization request in a real Chromium: forms that post themselves, choosers, new accounts."""
+"""Authorization requests in Chromium: form_post, account chooser, new accounts and logos."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def orchard(make: Factory, acme: Any) -> Any:
 
 @pytest.fixture
 def logo_server(live_server: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpsServer]:
-    """Where a client's logo stands, which the service may reach."""
+    """A server for the client's logo that the service may reach."""
     out = io.BytesIO()
     Image.new("RGB", (64, 64), (200, 30, 30)).save(out, "PNG")
     with https_server(
@@ -70,14 +70,14 @@ def pages(page: Any, live_server: Any, acme: Any) -> Pages:
 
 @pytest.fixture
 def welcome() -> Iterator[str]:
-    """Where the client sends people on to: a third origin, on a real server, as no intercepted redirect would be."""
+    """The page that the client redirects to: a third origin on a real server, unlike an intercepted redirect."""
     page = Response(200, b"<title>welcome</title>", {"Content-Type": "text/html"})
     with https_server(lambda _request: page) as server:
         yield f"{server.base_url}/welcome"
 
 
 def received(page: Any, welcome: str) -> list[dict[str, str]]:
-    """Forms that the client's callback was posted; it redirects to ``welcome``."""
+    """Forms posted to the client's callback, which redirects to ``welcome``."""
     forms: list[dict[str, str]] = []
 
     def answer(route: Any) -> None:
@@ -91,10 +91,10 @@ def received(page: Any, welcome: str) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize("scripts", [True, False])
-def test_the_answer_is_posted_to_another_origin(
+def test_form_post_response_reaches_another_origin(
     chromium: Any, live_server: Any, acme: Any, orchard: Any, ada: Any, welcome: str, scripts: bool
 ) -> None:
-    """Form Post Response Mode: by itself or by its button, under our policy, through the client's own redirect."""
+    """Form Post Response Mode: by script or by its button, under our CSP, through the client's own redirect."""
     with watched(chromium, java_script_enabled=scripts, ignore_https_errors=True) as context:
         page = context.new_page()
         pages = Pages(page, live_server.url, acme)
@@ -109,8 +109,8 @@ def test_the_answer_is_posted_to_another_origin(
     assert (form["state"], form["origin"]) == ('say "hi" & <b>', live_server.url)
 
 
-def test_a_request_by_another_sites_form_finds_the_sign_in(pages: Pages, orchard: Any, ada: Any) -> None:
-    """POST to the authorization endpoint: SameSite=Lax holds the cookies back, and the person is not asked again."""
+def test_cross_site_form_request_finds_the_session(pages: Pages, orchard: Any, ada: Any) -> None:
+    """SameSite=Lax withholds the cookies from the POST, but the user is not asked to sign in again."""
     pages.open("login")
     pages.sign_in(ada)
     pages.page.wait_for_url("**/account/profile")
@@ -130,7 +130,7 @@ def test_a_request_by_another_sites_form_finds_the_sign_in(pages: Pages, orchard
     assert "code" in parse_qs(urlsplit(seen[0]).query)
 
 
-def test_the_chooser_goes_on_or_leads_to_another_account(
+def test_account_chooser_continues_or_switches(
     pages: Pages, make: Factory, acme: Any, orchard: Any, ada: Any
 ) -> None:
     """prompt=select_account."""
@@ -149,7 +149,7 @@ def test_the_chooser_goes_on_or_leads_to_another_account(
     assert len(seen) == 2 and all("code" in parse_qs(urlsplit(address).query) for address in seen)
 
 
-def test_a_new_account_is_made_on_the_way(pages: Pages, orchard: Any) -> None:
+def test_new_account_is_created_during_authorization(pages: Pages, orchard: Any) -> None:
     """prompt=create."""
     caught(pages.page, r"https://orchard\.example/")
     page = pages.open(authorize(orchard, CALLBACK, prompt="create", login_hint="new@acme.example"))
@@ -165,8 +165,8 @@ def test_a_new_account_is_made_on_the_way(pages: Pages, orchard: Any) -> None:
     page.wait_for_url("https://orchard.example/**")
 
 
-def test_who_is_signed_in_confirms_by_the_password(pages: Pages, orchard: Any, ada: Any) -> None:
-    """prompt=login: the same account stands there, and the app with its policy and terms."""
+def test_signed_in_user_confirms_with_the_password(pages: Pages, orchard: Any, ada: Any) -> None:
+    """prompt=login: the page names the account and the app with its policy and terms."""
     caught(pages.page, r"https://orchard\.example/")
     page = pages.open("login")
     pages.sign_in(ada)
@@ -180,10 +180,10 @@ def test_who_is_signed_in_confirms_by_the_password(pages: Pages, orchard: Any, a
     page.wait_for_url("https://orchard.example/**")
 
 
-def test_the_logo_of_an_app_is_drawn_on_sign_in_and_consent(
+def test_client_logo_is_shown_on_sign_in_and_consent(
     pages: Pages, live_server: Any, make: Factory, acme: Any, ada: Any, logo_server: HttpsServer
 ) -> None:
-    """PO-2: our own policy lets the picture in, and nothing is asked of the app's server but once, by us."""
+    """PO-2: the CSP allows the image, and only the service fetches it from the app's server, once."""
     client = make.client(
         acme, name="Pear", redirect_uris=[CALLBACK], logo_uri="https://pear.example/logo.png"
     )
@@ -201,7 +201,7 @@ def test_the_logo_of_an_app_is_drawn_on_sign_in_and_consent(
     assert len(logo_server.requests) == 1
 
 
-def test_a_profile_is_kept_and_a_wrong_claim_is_told_at_its_field(pages: Pages, ada: Any) -> None:
+def test_profile_is_saved_and_an_invalid_claim_is_shown_at_its_field(pages: Pages, ada: Any) -> None:
     page = pages.open("login")
     pages.sign_in(ada)
     page.wait_for_url("**/account/profile")

@@ -1,4 +1,4 @@
-"""Consent under control in a real Chromium: ends, optional parts, changes, leave; by keyboard, narrow, dark too."""
+"""Consent choices in Chromium: expiry, optional scopes, changed apps and approval; keyboard, narrow, dark."""
 
 from __future__ import annotations
 
@@ -52,10 +52,8 @@ def change(make: Factory, acme: Any, client: Any, **fields: Any) -> None:
         update_client(make.actor(acme), client.client_id, fields)
 
 
-def test_by_keyboard_alone_a_part_is_added_an_end_chosen_and_the_app_allowed(
-    pages: Pages, ada: Any, orchard: Any
-) -> None:
-    """CO-1: Tab, Space, arrows and Enter; optional parts begin unticked."""
+def test_consent_works_by_keyboard_only(pages: Pages, ada: Any, orchard: Any) -> None:
+    """CO-1: Tab, Space, arrows and Enter; optional scopes start unchecked."""
     seen = caught(pages.page, r"^https://orchard\.example/")
     page = pages.open(authorize(orchard, CALLBACK))
     pages.sign_in(ada)
@@ -81,7 +79,7 @@ def test_by_keyboard_alone_a_part_is_added_an_end_chosen_and_the_app_allowed(
     assert "expires in 24 hours" in page.inner_text(".list") and "email" in page.inner_text(".list")
 
 
-def test_a_changed_app_says_what_is_different(
+def test_changed_app_shows_what_is_different(
     pages: Pages, make: Factory, acme: Any, ada: Any, orchard: Any
 ) -> None:
     caught(pages.page, r"^https://orchard\.example/")
@@ -96,7 +94,7 @@ def test_a_changed_app_says_what_is_different(
     assert page.inner_text("h1") == "Your Bank wants to use your Acme account"
 
 
-def test_a_member_asks_an_administrator_approves_and_the_member_goes_on(
+def test_member_requests_approval_and_continues_after_it(
     chromium: Any, live_server: Any, pages: Pages, make: Factory, acme: Any, ada: Any, orchard: Any
 ) -> None:
     change(make, acme, orchard, approval="review")
@@ -126,7 +124,7 @@ def test_a_member_asks_an_administrator_approves_and_the_member_goes_on(
 
 
 @pytest.mark.parametrize("look", LOOKS)
-def test_each_page_fits_and_says_itself(
+def test_every_page_is_accessible_and_fits_its_screen(
     chromium: Any,
     live_server: Any,
     make: Factory,
@@ -135,7 +133,7 @@ def test_each_page_fits_and_says_itself(
     orchard: Any,
     look: str,
 ) -> None:
-    """Consent, what changed, the request, the queue, the decision and the client's own tab."""
+    """Consent, changes, approval request, queue, decision, and the client's own tab."""
     long_name = "A Calendar and Harvest Planning Robot for the Whole Cooperative"
     other = make.client(acme, name=long_name, redirect_uris=[CALLBACK])
     change(make, acme, other, approval="review")

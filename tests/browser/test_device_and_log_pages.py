@@ -1,4 +1,4 @@
-"""The device pages and the log of failed requests in a real Chromium: narrow, dark, by keyboard, without scripts."""
+"""Device pages and the failed-request log in Chromium: narrow, dark, keyboard, without scripts."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def poll(live_server: Any, client: Any, codes: dict[str, Any]) -> requests.Respo
 
 
 def is_dark(page: Any) -> bool:
-    """Whether the page took the person's choice of a dark scheme."""
+    """Return whether the page uses the dark color scheme."""
     color = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
     return sum(int(part) for part in color.removeprefix("rgb(").rstrip(")").split(",")) < 150
 
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])
-def test_a_person_lets_a_device_in_on_a_narrow_dark_screen(
+def test_user_approves_a_device_on_a_narrow_dark_screen(
     chromium: Any, live_server: Any, make: Factory, acme: Any, television: Any, scripts: bool
 ) -> None:
     """DV-1: from the link on the device to the tokens, through sign-in and back."""
@@ -77,7 +77,7 @@ def test_a_person_lets_a_device_in_on_a_narrow_dark_screen(
     assert poll(live_server, television, codes).status_code == 200
 
 
-def test_the_keyboard_alone_is_enough_and_typing_is_forgiving(
+def test_device_code_entry_works_by_keyboard_and_forgives_formatting(
     page: Any, live_server: Any, make: Factory, acme: Any, television: Any
 ) -> None:
     user = make.user(acme)
@@ -97,10 +97,10 @@ def test_the_keyboard_alone_is_enough_and_typing_is_forgiving(
     assert poll(live_server, television, codes).json()["error"] == "access_denied"
 
 
-def test_a_developer_finds_the_cause_and_mends_it(
+def test_developer_finds_and_fixes_a_failed_request(
     chromium: Any, live_server: Any, make: Factory, acme: Any
 ) -> None:
-    """From the error page to the entry, which the thread of a worker wrote, to the button."""
+    """From the error page to the log entry, written by a worker thread, to the fix."""
     admin = make.user(acme, role="admin")
     client = make.client(acme, redirect_uris=["https://orchard.example/callback"])
     address = (
@@ -126,6 +126,6 @@ def test_a_developer_finds_the_cause_and_mends_it(
         check(page, audited=False)
         assert is_dark(page)
         page.click("button:has-text('Add this URI')")
-        page.wait_for_selector("text=The redirect URI is registered")
+        page.wait_for_selector("text=Redirect URI added")
     answer = requests.get(address, allow_redirects=False, timeout=10)
     assert answer.headers["Location"].startswith("https://orchard.example/callback/?error=")

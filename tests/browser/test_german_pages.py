@@ -1,4 +1,4 @@
-"""German pages in a real Chromium: long words fit the narrowest screen, light and dark, and axe finds nothing."""
+"""German pages in Chromium: long words fit the narrowest screen, and axe finds nothing, light and dark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logout in a real Chromium: the question, the yes, the way back to the app, and another site's form."""
+"""Logout in Chromium: confirmation, the redirect to the app, and cross-site forms."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from app.operations.grants import signing_keys
 from tests.browser.test_account_pages import Pages, caught
 from tests.factories import Factory
-from tests.support.person import Person
+from tests.support.form_browser import FormBrowser
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
 CALLBACK = "https://orchard.example/callback"
@@ -39,7 +39,7 @@ def orchard(make: Factory, acme: Any) -> Any:
 
 @pytest.fixture
 def pages(page: Any, live_server: Any, acme: Any, ada: Any) -> Pages:
-    """Ways through the pages; ada is signed in."""
+    """Navigation through the pages; ada is signed in."""
     made = Pages(page, live_server.url, acme)
     made.open("login")
     made.sign_in(ada)
@@ -48,14 +48,14 @@ def pages(page: Any, live_server: Any, acme: Any, ada: Any) -> Pages:
 
 
 def id_token(make: Factory, user: Any, client: Any) -> str:
-    """An ID token that tells the client of the user."""
+    """Return an ID token of the user for the client."""
     claims = {"iss": user.organization.issuer, "aud": client.client_id, "sub": user.public_id}
     claims |= {"iat": 1, "exp": 2, "auth_time": 1, "at_hash": "x"}
     with make.app.app_context():
         return signing_keys.sign_jwt(user.organization, "ES256", claims, token_type="JWT")
 
 
-def test_the_question_names_who_asks_and_the_yes_signs_out(pages: Pages, ada: Any, orchard: Any) -> None:
+def test_confirmation_names_the_client_and_signs_out(pages: Pages, ada: Any, orchard: Any) -> None:
     """CF-4."""
     page = pages.open(f"/oauth/logout?{urlencode({'client_id': orchard.client_id})}")
     assert page.locator("h1").inner_text() == "Sign out of Acme?"
@@ -67,10 +67,10 @@ def test_the_question_names_who_asks_and_the_yes_signs_out(pages: Pages, ada: An
     page.wait_for_selector("#login-submit")
 
 
-def test_a_yes_goes_back_to_the_app_under_the_real_headers(
+def test_confirmed_logout_redirects_to_the_app_under_the_real_headers(
     pages: Pages, make: Factory, acme: Any, orchard: Any
 ) -> None:
-    """The form ends at another site by redirect: a form-action would have cancelled it without a word."""
+    """The form ends with a redirect to another site, which form-action would have blocked silently."""
     hint = id_token(make, make.user(acme), orchard)
     seen = caught(pages.page, r"https://orchard\.example/signed-out.*")
     sent = {"id_token_hint": hint, "post_logout_redirect_uri": BACK, "state": "a state"}
@@ -80,10 +80,10 @@ def test_a_yes_goes_back_to_the_app_under_the_real_headers(
     assert seen == [f"{BACK}?state=a%20state"]
 
 
-def test_the_apps_own_form_signs_out_although_cookies_do_not_come_with_it(
+def test_cross_site_form_signs_out_without_cookies(
     pages: Pages, make: Factory, ada: Any, orchard: Any
 ) -> None:
-    """SameSite=Lax leaves the cookie out of another site's POST; the browser sends it when it follows our redirect."""
+    """SameSite=Lax withholds the cookie from the POST; the browser sends it when it follows our redirect."""
     hint = id_token(make, ada, orchard)
     page = pages.page
     form = f"""
@@ -102,14 +102,14 @@ def test_the_apps_own_form_signs_out_although_cookies_do_not_come_with_it(
     page.wait_for_selector("#login-submit")
 
 
-def test_staying_signed_in_is_as_easy(pages: Pages, orchard: Any) -> None:
+def test_user_can_stay_signed_in(pages: Pages, orchard: Any) -> None:
     page = pages.open(f"/oauth/logout?{urlencode({'client_id': orchard.client_id})}")
     page.click("text=Stay signed in")
     page.wait_for_url("**/account**")
 
 
-def test_it_works_without_a_script(live_server: Any, acme: Any, ada: Any, orchard: Any) -> None:
-    person = Person(live_server.url)
+def test_logout_works_without_scripts(live_server: Any, acme: Any, ada: Any, orchard: Any) -> None:
+    person = FormBrowser(live_server.url)
     page = person.visit(f"/organizations/{acme.slug}/login")
     person.sign_in(page, ada.email, ada.password)
     page = person.press(person.visit(f"/oauth/logout?client_id={orchard.client_id}"), "logout-confirm")

@@ -1,4 +1,4 @@
-"""Passkeys in a real Chromium, with the authenticator that it has for tests (MF-5)."""
+"""Passkeys in Chromium with a virtual authenticator (MF-5)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.factories import Factory, MadeUser
 from tests.support.browser import LOOKS, check, watched
 from tests.support.databases import MariaDBDatabase
 from tests.support.mariadb import MariaDB
-from tests.support.passkey_person import INTERNAL, person
+from tests.support.passkey_browser import INTERNAL, open_passkey_browser
 from tests.support.servers import LiveServer
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
@@ -38,12 +38,12 @@ def make(server: LiveServer) -> Factory:
 
 
 @pytest.mark.parametrize("options", LOOKS.values(), ids=LOOKS)
-def test_a_passkey_is_made_used_renamed_and_removed(
+def test_passkey_is_registered_used_renamed_and_removed(
     chromium: Any, server: LiveServer, make: Factory, options: Any
 ) -> None:
     """From the page that has none, by the one that signs in, to none again."""
     ada = make.user(make.organization(name="Acme"))
-    with person(chromium, server, ada, **options) as at:
+    with open_passkey_browser(chromium, server, ada, **options) as at:
         page = at.page
         at.give_password()
         page.goto(f"{at.home}/account/security/passkeys")
@@ -82,9 +82,11 @@ def test_a_passkey_is_made_used_renamed_and_removed(
 
 
 @pytest.mark.parametrize("options", LOOKS.values(), ids=LOOKS)
-def test_a_passkey_after_the_password(chromium: Any, server: LiveServer, make: Factory, options: Any) -> None:
+def test_passkey_works_as_second_factor(
+    chromium: Any, server: LiveServer, make: Factory, options: Any
+) -> None:
     ada = make.user(make.organization(name="Acme"))
-    with person(chromium, server, ada, **options) as at:
+    with open_passkey_browser(chromium, server, ada, **options) as at:
         at.register()
         at.sign_out()
         at.give_password()
@@ -94,24 +96,24 @@ def test_a_passkey_after_the_password(chromium: Any, server: LiveServer, make: F
         at.page.wait_for_url("**/account/profile")
 
 
-def test_the_field_of_the_name_offers_passkeys(chromium: Any, server: LiveServer, make: Factory) -> None:
-    """Conditional mediation: whoever picks one there is signed in without a click on our page."""
+def test_username_field_offers_passkeys(chromium: Any, server: LiveServer, make: Factory) -> None:
+    """Conditional mediation: selecting a passkey signs in without a click on our page."""
     ada = make.user(make.organization())
-    with person(chromium, server, ada) as at:
+    with open_passkey_browser(chromium, server, ada) as at:
         at.register()
         at.sign_out()
         at.page.goto(f"{at.home}/login")
         at.page.wait_for_url("**/account/profile")
 
 
-def test_a_passkey_of_another_organization_is_refused(
+def test_passkey_of_another_organization_is_rejected(
     chromium: Any, server: LiveServer, make: Factory
 ) -> None:
-    """One origin, one RP ID: the browser offers it, and it counts where it was made alone."""
+    """One origin and RP ID: the browser offers it, but only its own organization accepts it."""
     ada = make.user(make.organization())
     globex = make.organization(name="Globex")
     make.user(globex, email=ada.email)
-    with person(chromium, server, ada) as at:
+    with open_passkey_browser(chromium, server, ada) as at:
         at.register()
         at.sign_out()
         at.touch(at_once=False)
@@ -123,10 +125,10 @@ def test_a_passkey_of_another_organization_is_refused(
         assert not [c for c in at.page.context.cookies() if globex.id in c["name"]]
 
 
-def test_an_unverified_person_signs_in_nowhere(chromium: Any, server: LiveServer, make: Factory) -> None:
-    """The browser itself refuses; what it says is told in words."""
+def test_unverified_user_cannot_sign_in(chromium: Any, server: LiveServer, make: Factory) -> None:
+    """The browser refuses, and the page shows its error in words."""
     ada = make.user(make.organization())
-    with person(chromium, server, ada) as at:
+    with open_passkey_browser(chromium, server, ada) as at:
         at.register()
         at.sign_out()
         at.cdp.send("WebAuthn.setUserVerified", {"authenticatorId": at.device, "isUserVerified": False})
@@ -138,10 +140,10 @@ def test_an_unverified_person_signs_in_nowhere(chromium: Any, server: LiveServer
         check(at.page)
 
 
-def test_a_counter_that_went_back_is_refused(chromium: Any, server: LiveServer, make: Factory) -> None:
-    """A copy of the authenticator, as it was before the latest sign-in."""
+def test_decreased_counter_is_rejected(chromium: Any, server: LiveServer, make: Factory) -> None:
+    """A cloned authenticator, as it was before the latest sign-in."""
     ada = make.user(make.organization())
-    with person(chromium, server, ada) as at:
+    with open_passkey_browser(chromium, server, ada) as at:
         at.register()
         [before] = at.passkeys()
         for _ in range(2):
@@ -157,10 +159,10 @@ def test_a_counter_that_went_back_is_refused(chromium: Any, server: LiveServer, 
         assert "may have been copied" in at.page.inner_text("#refusal")
 
 
-def test_the_same_device_is_not_registered_twice(chromium: Any, server: LiveServer, make: Factory) -> None:
-    """The list of what is known goes to the browser, which says so itself."""
+def test_same_device_cannot_be_registered_twice(chromium: Any, server: LiveServer, make: Factory) -> None:
+    """The browser receives the list of known passkeys and refuses."""
     ada = make.user(make.organization())
-    with person(chromium, server, ada) as at:
+    with open_passkey_browser(chromium, server, ada) as at:
         at.register()
         at.page.click("#passkey-add")
         at.page.click("#passkey-new-submit")
@@ -169,13 +171,13 @@ def test_the_same_device_is_not_registered_twice(chromium: Any, server: LiveServ
         assert note.inner_text() == "This device already has a passkey for this account."
 
 
-def test_one_is_made_while_signing_in_where_it_is_demanded(
+def test_required_passkey_is_registered_during_sign_in(
     chromium: Any, server: LiveServer, make: Factory
 ) -> None:
-    """mfa.policy required without grace, and passkeys alone taken."""
+    """mfa.policy required without grace, and only passkeys allowed."""
     mfa = {"policy": "required", "methods": ["passkey"], "grace_period_seconds": 0}
     ada = make.user(make.organization(settings={"authentication": {"mfa": mfa}}))
-    with person(chromium, server, ada, **LOOKS["dark-320"]) as at:
+    with open_passkey_browser(chromium, server, ada, **LOOKS["dark-320"]) as at:
         at.give_password()
         at.page.wait_for_selector("#passkey-enrol-submit")
         check(at.page)
@@ -184,13 +186,13 @@ def test_one_is_made_while_signing_in_where_it_is_demanded(
         at.page.wait_for_url("**/account/profile")
 
 
-def test_without_passwords_the_page_asks_for_a_passkey(
+def test_organization_without_passwords_asks_for_a_passkey(
     chromium: Any, server: LiveServer, make: Factory
 ) -> None:
-    """And says what is missing where scripts are off."""
+    """The page explains what is missing without scripts."""
     acme = make.organization(settings={"authentication": {"password": {"enabled": False}}})
     ada = make.user(acme)
-    with person(chromium, server, ada, **LOOKS["dark-320"]) as at:
+    with open_passkey_browser(chromium, server, ada, **LOOKS["dark-320"]) as at:
         at.page.goto(f"{at.home}/login")
         assert at.page.locator("#password").count() == 0
         assert at.page.locator("#passkey-sign-in-submit").is_visible()
@@ -202,10 +204,10 @@ def test_without_passwords_the_page_asks_for_a_passkey(
         assert "uses passkeys instead of passwords" in page.inner_text("#main")
 
 
-def test_a_page_that_stayed_open_asks_anew(chromium: Any, server: LiveServer, make: Factory) -> None:
-    """A challenge lives five minutes, a sign-in page over lunch: the button fetches another first."""
+def test_page_left_open_fetches_a_new_challenge(chromium: Any, server: LiveServer, make: Factory) -> None:
+    """A challenge expires after five minutes, so the button fetches another one."""
     ada = make.user(make.organization())
-    with person(chromium, server, ada) as at:
+    with open_passkey_browser(chromium, server, ada) as at:
         at.register()
         at.sign_out()
         at.page.clock.install()
@@ -219,7 +221,7 @@ def test_a_page_that_stayed_open_asks_anew(chromium: Any, server: LiveServer, ma
 
 
 @pytest.mark.parametrize("options", LOOKS.values(), ids=LOOKS)
-def test_who_is_invited_where_there_are_no_passwords_joins_with_a_passkey(
+def test_invited_user_joins_with_a_passkey_where_passwords_are_disabled(
     chromium: Any, server: LiveServer, make: Factory, options: Any
 ) -> None:
     without = {"authentication": {"password": {"enabled": False}}}
@@ -229,7 +231,9 @@ def test_who_is_invited_where_there_are_no_passwords_joins_with_a_passkey(
             make.actor(acme), acme.slug, email="grace@acme.example", role="developer"
         ).link
     assert link is not None
-    with person(chromium, server, MadeUser(acme, uuid4(), "grace@acme.example"), **options) as at:
+    with open_passkey_browser(
+        chromium, server, MadeUser(acme, uuid4(), "grace@acme.example"), **options
+    ) as at:
         page = at.page
         page.goto(f"{at.home}/invite/{link.rpartition('/')[2]}")
         check(page)

@@ -1,4 +1,4 @@
-"""From a forgotten password to a new one: a real Chromium, real workers, and a mail server on a socket."""
+"""Password recovery in Chromium, with real workers and a mail server."""
 
 from __future__ import annotations
 
@@ -47,10 +47,8 @@ def newest_link(box: Mailbox, before: int) -> str:
 
 
 @pytest.mark.parametrize("look", LOOKS)
-def test_a_forgotten_password_becomes_a_new_one(
-    chromium: Any, server: LiveServer, box: Mailbox, look: str
-) -> None:
-    """RP-1 to RP-3; and TK-2: no link is in a log or in the database."""
+def test_forgotten_password_is_reset(chromium: Any, server: LiveServer, box: Mailbox, look: str) -> None:
+    """RP-1 to RP-3; TK-2: no link is in a log or in the database."""
     make = Factory(server.app)
     make.root()
     ada = make.user(make.organization(name="Acme"))

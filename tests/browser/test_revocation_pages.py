@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.operations.clients.credentials import rotate_credential
-from app.operations.tokens.bulk_revocation import revoke_widely
+from app.operations.tokens.bulk_revocation import bulk_revoke
 from tests.browser.test_portal_pages import _look_at, _sign_in
 from tests.factories import Factory
 from tests.support.browser import LOOKS, watched
@@ -82,7 +82,7 @@ def test_every_page_is_accessible_in_every_look(
     with live_server.app.app_context():
         rotate_credential(make.actor(acme), orchard.client_id)
         order = {"client_id": orchard.client_id, "reason": "A laptop was lost on the train to Edinburgh"}
-        receipt = revoke_widely(make.actor(acme), acme.slug, order).receipt.public_id
+        receipt = bulk_revoke(make.actor(acme), acme.slug, order).receipt.public_id
     client = f"/clients/{orchard.client_id}"
     paths = [
         "/revocations",

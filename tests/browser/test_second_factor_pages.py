@@ -1,4 +1,4 @@
-"""Pages of second factors in a real Chromium: light and dark, wide and narrow, under the real policy of content."""
+"""Second-factor pages in Chromium: light and dark, wide and narrow, under the real CSP."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ def pages(page: Any, live_server: Any, acme: Any) -> Pages:
 
 
 def app_on(pages: Pages, user: Any, server: Any) -> Authenticator:
-    """An app that the key of the page was typed into."""
+    """Return an authenticator app set up with the key shown on the page."""
     pages.page.click("summary:has-text('Enter the key instead')")
     return Authenticator(server.app, user, pages.page.inner_text("#app-key").replace(" ", ""))
 
 
-def test_an_app_is_set_up_used_and_replaced_by_a_code_on_paper(
+def test_app_is_set_up_used_and_replaced_by_a_recovery_code(
     pages: Pages, ada: Any, acme: Any, live_server: Any, make: Factory
 ) -> None:
-    """MF-2, MF-4, MF-6: from the demand to the download, without a script."""
+    """MF-2, MF-4, MF-6: from the requirement to the download, without scripts."""
     document = {"authentication": {"mfa": {"policy": "required", "grace_period_seconds": 0}}}
     with live_server.app.app_context():
         update_settings(make.system(acme), acme.slug, document)
@@ -79,7 +79,7 @@ def test_an_app_is_set_up_used_and_replaced_by_a_code_on_paper(
 
 
 @pytest.mark.parametrize("look", LOOKS)
-def test_each_page_is_accessible_and_fits(
+def test_every_page_is_accessible_and_fits_its_screen(
     chromium: Any, ada: Any, acme: Any, live_server: Any, make: Factory, look: str
 ) -> None:
     with watched(chromium, **LOOKS[look]) as context:

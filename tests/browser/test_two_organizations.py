@@ -1,4 +1,4 @@
-"""Two organizations in one browser: signed in to both, out of one, in the portal and by the OAuth flow (TN-16)."""
+"""Two organizations in one browser: independent sessions in the portal and OAuth flows (TN-16)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ def make(live_server: Any) -> Factory:
     return Factory(live_server.app)
 
 
-def test_tn16_signed_in_to_both_and_out_of_one(chromium: Any, live_server: Any, make: Factory) -> None:
-    """The other's portal and apps go on; the one that was left asks for a sign-in, by whatever way one comes."""
+def test_signing_out_of_one_organization_keeps_the_other_session(
+    chromium: Any, live_server: Any, make: Factory
+) -> None:
+    """TN-16: the other's portal and apps continue; the one that was left requires a sign-in everywhere."""
     acme, globex = make.organization(name="Acme"), make.organization(name="Globex")
     ada, bob = make.user(acme, role="admin"), make.user(globex, role="admin")
     apps = {
@@ -33,7 +35,7 @@ def test_tn16_signed_in_to_both_and_out_of_one(chromium: Any, live_server: Any, 
         at_globex = Pages(page, live_server.url, globex)
 
         def reaches(app: str) -> bool:
-            """Whether the app gets a code from this browser without another sign-in."""
+            """Return whether the app gets a code from this browser without another sign-in."""
             asked = f"{live_server.url}{authorize(apps[app], CALLBACKS[app])}"
             answer = context.request.get(asked, max_redirects=0)
             assert answer.status == 303

@@ -1,4 +1,4 @@
-"""``audit verify``: its words and its exit status, with checkpoints from the log."""
+"""``audit verify``: output and exit status, with checkpoints from the log."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def _change(organization_id: str) -> None:
     )
 
 
-def test_an_untouched_installation_is_ok_and_a_changed_event_is_not(app: Flask, make: Factory) -> None:
-    """AU-4: 0 and 1, and the place of the damage."""
+def test_verify_accepts_an_intact_log_and_locates_a_changed_event(app: Flask, make: Factory) -> None:
+    """AU-4: exit status 0 and 1, and where the damage is."""
     make.root()
     acme = make.organization("acme")
     with app.app_context():
@@ -37,12 +37,14 @@ def test_an_untouched_installation_is_ok_and_a_changed_event_is_not(app: Flask, 
         _change(acme.id)
     bad = runner.invoke(args=["audit", "verify"])
     assert bad.exit_code == 1
-    assert "BROKEN  acme: The event is not the one that was sealed. At position 1. evt_" in bad.output
+    assert "BROKEN  acme: The event was changed after it was sealed. At position 1. evt_" in bad.output
     assert "ok      root:" in bad.output
     assert runner.invoke(args=["audit", "verify", "--organization", "root"]).exit_code == 0
 
 
-def test_checkpoints_of_a_log_are_held_against_the_chains(app: Flask, make: Factory, tmp_path: Path) -> None:
+def test_checkpoints_from_a_log_are_compared_with_the_chains(
+    app: Flask, make: Factory, tmp_path: Path
+) -> None:
     make.root()
     acme = make.organization("acme")
     with app.app_context():

@@ -1,4 +1,4 @@
-"""The command line: what each command does, says and ends with."""
+"""Command-line commands: effect, output and exit status."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_setup_reads_the_password_from_standard_input(app: Flask) -> None:
         assert isinstance(sign_in(root.id, "rosa@gatehouse.example", PASSWORD), SignedIn)
 
 
-def test_what_setup_prints_gets_a_token(app: Flask) -> None:
+def test_setup_credentials_can_get_a_token(app: Flask) -> None:
     values = dict(line.split("=", 1) for line in run(app, *SETUP, typed=f"{PASSWORD}\n").stdout.splitlines())
     answer = app.test_client().post(
         "/oauth/token",
@@ -54,14 +54,14 @@ def test_what_setup_prints_gets_a_token(app: Flask) -> None:
     assert {entry["id"] for entry in listed.get_json()["data"]} >= {"root", "acme"}
 
 
-def test_setup_twice_says_so(app: Flask, make: Factory) -> None:
+def test_second_setup_is_rejected(app: Flask, make: Factory) -> None:
     make.setup()
     result = run(app, *SETUP, typed=f"{PASSWORD}\n")
     assert result.exit_code == 1
     assert "already set up" in result.stderr
 
 
-def test_setup_names_every_wrong_field(app: Flask) -> None:
+def test_setup_lists_every_invalid_field(app: Flask) -> None:
     result = run(
         app, "setup", "--email", "nobody", "--organization", "", "--organization-id", "A", typed="short\n"
     )
@@ -71,7 +71,7 @@ def test_setup_names_every_wrong_field(app: Flask) -> None:
     assert "Traceback" not in result.output
 
 
-def test_a_new_setup_link(app: Flask) -> None:
+def test_setup_link_can_be_replaced(app: Flask) -> None:
     result = run(app, "setup", "--link")
     assert result.exit_code == 0
     assert re.fullmatch(r"http://localhost/setup\?token=gth_su_[\w-]+\n", result.stdout)
@@ -79,7 +79,7 @@ def test_a_new_setup_link(app: Flask) -> None:
     assert 'name="organization_name"' in app.test_client().get(path).text
 
 
-def test_the_doctor_ends_with_its_verdict(app: Flask, make: Factory) -> None:
+def test_doctor_exits_with_its_result(app: Flask, make: Factory) -> None:
     make.root()
     result = run(app, "doctor")
     assert result.exit_code == 0, result.output
@@ -87,13 +87,13 @@ def test_the_doctor_ends_with_its_verdict(app: Flask, make: Factory) -> None:
     assert "->" not in result.stdout or "note" in result.stdout
 
 
-def test_the_strict_doctor_minds_notes(app: Flask) -> None:
+def test_strict_doctor_fails_on_notes(app: Flask) -> None:
     result = run(app, "doctor", "--strict")
     assert result.exit_code == 1
     assert "-> flask --app wsgi setup" in result.stdout
 
 
-def test_keys_rotate_publishes_first_and_signs_later(app: Flask, make: Factory) -> None:
+def test_keys_rotate_publishes_a_key_before_it_signs(app: Flask, make: Factory) -> None:
     acme = make.organization("acme")
     with app.app_context():
         before = get_active_key(acme, "ES256").kid
@@ -114,7 +114,7 @@ def test_keys_rotate_publishes_first_and_signs_later(app: Flask, make: Factory) 
     assert listed.stdout.split()[:2] == ["ES256", "active"] and listed.stdout.split()[-1] == standing["kid"]
 
 
-def test_keys_rewrap_wants_the_key_before(app: Flask, make: Factory) -> None:
+def test_keys_rewrap_requires_the_previous_key(app: Flask, make: Factory) -> None:
     """SE-8."""
     make.organization()
     result = run(app, "keys", "rewrap")
@@ -122,13 +122,13 @@ def test_keys_rewrap_wants_the_key_before(app: Flask, make: Factory) -> None:
     assert "GATEHOUSE_PREVIOUS_MASTER_KEY_FILE" in result.stderr
 
 
-def test_keys_of_nobody(app: Flask, make: Factory) -> None:
+def test_keys_rotate_rejects_an_unknown_organization(app: Flask, make: Factory) -> None:
     result = run(app, "keys", "rotate", "--organization", "nobody")
     assert result.exit_code == 1
     assert "no such organization" in result.stderr
 
 
-def test_purge_tells_what_went(app: Flask, make: Factory) -> None:
+def test_purge_reports_what_it_deleted(app: Flask, make: Factory) -> None:
     from app.models.session import Attempt
     from app.operations.store import clock
     from app.rules.identifiers import new_id
@@ -148,13 +148,13 @@ def test_purge_tells_what_went(app: Flask, make: Factory) -> None:
     assert (result.exit_code, result.stdout) == (0, "attempts: 1\n")
 
 
-def test_purge_while_another_is_at_it(app: Flask) -> None:
+def test_purge_is_skipped_while_another_is_running(app: Flask) -> None:
     with app.app_context():
         assert leases.acquire(janitor.LEASE, "somebody", 60)
     assert run(app, "purge").exit_code == 2
 
 
-def test_the_demo_signs_in(app: Flask, database: Database) -> None:
+def test_demo_prints_working_credentials(app: Flask, database: Database) -> None:
     result = run(app, "demo")
     assert result.exit_code == 0, result.output
     found = re.findall(r"^    (\S+@\S+) +(\S+)  (.+)$", result.stdout, re.MULTILINE)
@@ -170,7 +170,7 @@ def test_the_demo_signs_in(app: Flask, database: Database) -> None:
 
 
 @pytest.mark.parametrize("times", [2])
-def test_a_second_demo_adds_a_sign_in(app: Flask, times: int) -> None:
+def test_second_demo_adds_a_user(app: Flask, times: int) -> None:
     first, second = (run(app, "demo") for _ in range(times))
     assert second.exit_code == 0, second.output
     assert "guest" in second.stdout
@@ -179,13 +179,13 @@ def test_a_second_demo_adds_a_sign_in(app: Flask, times: int) -> None:
     assert not set(passwords.findall(first.stdout)) & set(passwords.findall(second.stdout))
 
 
-def test_every_command_is_listed(app: Flask) -> None:
+def test_help_lists_every_command(app: Flask) -> None:
     listed = run(app, "--help").stdout
     for name in ("setup", "doctor", "keys", "purge", "demo", "db"):
         assert re.search(rf"^  {name} ", listed, re.MULTILINE), name
 
 
-def test_an_unsafe_setting_ends_every_command_with_what_to_type(tmp_path: Path) -> None:
+def test_unsafe_setting_stops_every_command_with_a_fix(tmp_path: Path) -> None:
     result = subprocess.run(
         [sys.executable, "-m", "flask", "--app", "wsgi", "doctor"],
         cwd=ROOT,
@@ -201,7 +201,7 @@ def test_an_unsafe_setting_ends_every_command_with_what_to_type(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("command", ["--help", "doctor"])
-def test_a_command_says_nothing_beside_its_answer(tmp_path: Path, command: str) -> None:
+def test_command_prints_only_its_result(tmp_path: Path, command: str) -> None:
     result = subprocess.run(
         [sys.executable, "-m", "flask", "--app", "wsgi", command],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""``organizations``: listed, suspended, deleted, and one of them written to a file and read again."""
+"""``organizations``: list, suspend, delete, export and import."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.factories import Factory
 PASSPHRASE = "a barge of walnuts at noon"
 
 
-def test_the_life_of_an_organization(app: Flask, make: Factory) -> None:
+def test_organization_is_listed_suspended_and_deleted(app: Flask, make: Factory) -> None:
     make.root()
     make.organization("acme")
     listed = run(app, "organizations", "list").stdout.splitlines()
@@ -36,7 +36,7 @@ def test_the_life_of_an_organization(app: Flask, make: Factory) -> None:
     assert refused.exit_code == 1 and "root organization cannot be deleted" in refused.output
 
 
-def test_out_and_in_again_by_a_file_that_its_owner_alone_may_read(
+def test_organization_is_exported_to_a_private_file_and_imported(
     app: Flask, make: Factory, tmp_path: Path
 ) -> None:
     make.root()
@@ -49,10 +49,10 @@ def test_out_and_in_again_by_a_file_that_its_owner_alone_may_read(
     words = tmp_path / "passphrase"
     words.write_text(f"{PASSPHRASE}\n")
     standing = run(app, "organizations", "import", str(file), "--passphrase-file", str(words))
-    assert standing.exit_code == 1 and "stands here already" in standing.output
+    assert standing.exit_code == 1 and "already exists here" in standing.output
 
 
-def test_what_cannot_be_written_leaves_the_old_file_alone(app: Flask, make: Factory, tmp_path: Path) -> None:
+def test_failed_export_keeps_the_old_file(app: Flask, make: Factory, tmp_path: Path) -> None:
     make.root()
     file = tmp_path / "acme.gatehouse"
     file.write_bytes(b"the only copy")

@@ -1,4 +1,4 @@
-"""``revoke``: counted, done, and refused without a selection."""
+"""``revoke``: preview, revocation, and an error without a selection."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.cli.test_commands import run
 from tests.factories import Factory, bearer_header
 
 
-def test_tokens_are_counted_and_then_ended(app: Flask, make: Factory) -> None:
+def test_tokens_are_counted_and_then_revoked(app: Flask, make: Factory) -> None:
     acme = make.organization("acme")
     ada = make.user(acme)
     client = make.machine(acme, "clients:read")
@@ -30,7 +30,7 @@ def test_tokens_are_counted_and_then_ended(app: Flask, make: Factory) -> None:
     assert run(app, "revoke", "--organization", "acme", "--all", "--sessions").exit_code == 0
 
 
-def test_without_a_selection_nothing_is_done(app: Flask, make: Factory) -> None:
+def test_missing_selection_revokes_nothing(app: Flask, make: Factory) -> None:
     make.organization("acme")
     for selection in ((), ("--all", "--client", "x")):
         result = run(app, "revoke", "--organization", "acme", *selection)

@@ -1,4 +1,4 @@
-"""``users import``: what it says, what it writes, and how it ends."""
+"""``users import``: output, report file and exit status."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def bring_in(app: Flask, file: Path, *options: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-def test_a_file_comes_in_and_progress_stands_on_standard_error(app: Flask, folder: Path) -> None:
+def test_file_is_imported_and_progress_goes_to_standard_error(app: Flask, folder: Path) -> None:
     file = folder / "people.csv"
     file.write_text("email,name\n" + "".join(f"p{number}@people.example,P\n" for number in range(600)))
     code, said, told = bring_in(app, file)
@@ -37,7 +37,7 @@ def test_a_file_comes_in_and_progress_stands_on_standard_error(app: Flask, folde
 
 
 @pytest.mark.parametrize("ending", ["json", "ndjson", "jsonl"])
-def test_the_name_tells_the_format(app: Flask, folder: Path, ending: str, make: Factory) -> None:
+def test_file_name_decides_the_format(app: Flask, folder: Path, ending: str, make: Factory) -> None:
     people = [{"email": "ada@people.example", "name": "Ada"}, {"email": "bob@people.example"}]
     file = folder / f"people.{ending}"
     file.write_text(json.dumps(people) if ending == "json" else "\n".join(map(json.dumps, people)))
@@ -49,7 +49,7 @@ def test_the_name_tells_the_format(app: Flask, folder: Path, ending: str, make: 
     assert found is not None and found.name == "Ada"
 
 
-def test_a_dry_run_changes_nothing(app: Flask, folder: Path, database: Database) -> None:
+def test_dry_run_changes_nothing(app: Flask, folder: Path, database: Database) -> None:
     file = folder / "people"
     file.write_text("email\nada@people.example\nnobody\n")
     code, said, _ = bring_in(app, file, "--dry-run", "--report", str(folder / "report.csv"))
@@ -61,7 +61,7 @@ def test_a_dry_run_changes_nothing(app: Flask, folder: Path, database: Database)
     )
 
 
-def test_refused_rows_are_mended_in_the_report_and_sent_again(app: Flask, folder: Path) -> None:
+def test_rejected_rows_can_be_fixed_in_the_report_and_imported(app: Flask, folder: Path) -> None:
     file = folder / "people.csv"
     file.write_text('email,name\nada@people.example,Ada\nbob at people.example,"=Bob"\n')
     code, said, _ = bring_in(app, file)
@@ -82,7 +82,7 @@ def test_refused_rows_are_mended_in_the_report_and_sent_again(app: Flask, folder
         ("email\n", "The file contains no users"),
     ],
 )
-def test_a_file_that_cannot_be_read_ends_with_words(
+def test_unreadable_file_is_reported(
     app: Flask, folder: Path, database: Database, text: str, words: str
 ) -> None:
     file = folder / "people.csv"

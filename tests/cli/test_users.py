@@ -1,4 +1,4 @@
-"""``users``: listed, made with a link for a password, disabled and let in again."""
+"""``users``: list, create with a password link, disable and enable."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.cli.test_commands import run
 from tests.factories import PASSWORD, Factory
 
 
-def test_a_user_is_made_and_the_link_printed(app: Flask, make: Factory) -> None:
-    """PW-4: no command takes a password for somebody else."""
+def test_user_is_created_and_the_password_link_printed(app: Flask, make: Factory) -> None:
+    """PW-4: no command accepts a password for another user."""
     acme = make.organization("acme")
     result = run(app, "users", "create", "--organization", "acme", "ada@acme.example", "--name", "Ada")
     assert result.exit_code == 0, result.output
@@ -24,7 +24,7 @@ def test_a_user_is_made_and_the_link_printed(app: Flask, make: Factory) -> None:
         assert isinstance(sign_in(acme.id, "ada@acme.example", "four quiet otters sing"), SignedIn)
 
 
-def test_every_page_of_the_list_is_printed(app: Flask, make: Factory) -> None:
+def test_every_page_of_users_is_printed(app: Flask, make: Factory) -> None:
     acme = make.organization("acme")
     names = [f"person{number:03}@acme.example" for number in range(users.MAX_LIMIT + 5)]
     for name in names:
@@ -37,7 +37,7 @@ def test_every_page_of_the_list_is_printed(app: Flask, make: Factory) -> None:
     assert len(found.stdout.splitlines()) == 1
 
 
-def test_disabled_by_address_and_enabled_by_id(app: Flask, make: Factory) -> None:
+def test_user_is_disabled_by_email_and_enabled_by_id(app: Flask, make: Factory) -> None:
     acme = make.organization("acme")
     user = make.user(acme, email="ada@acme.example")
     result = run(app, "users", "disable", "--organization", "acme", "ADA@acme.example")
@@ -49,7 +49,7 @@ def test_disabled_by_address_and_enabled_by_id(app: Flask, make: Factory) -> Non
         assert isinstance(sign_in(acme.id, user.email, PASSWORD), SignedIn)
 
 
-def test_refusals_are_words_and_status_one(app: Flask, make: Factory) -> None:
+def test_errors_are_explained_with_exit_status_1(app: Flask, make: Factory) -> None:
     acme = make.organization("acme")
     admin = make.user(acme, role="admin")
     for arguments, words in (

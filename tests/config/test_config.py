@@ -215,7 +215,6 @@ def test_a_value_out_of_bounds_is_refused_by_name(tmp_path: Path, name: str, val
 
 
 def test_closed_networks_name_their_hosts_and_authorities(tmp_path: Path) -> None:
-    """protocol: outgoing requests, closed networks."""
     bundle = tmp_path / "ca.pem"
     bundle.write_text("-----BEGIN CERTIFICATE-----")
     config = load(

@@ -15,7 +15,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from app import create_app
-from app.rules.people.passwords import hash_password
+from app.rules.sign_in.passwords import hash_password
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 // 2**20

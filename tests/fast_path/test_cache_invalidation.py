@@ -236,4 +236,4 @@ def test_without_the_file_a_process_has_stamps_of_its_own(
 
 def test_changes_are_swept_once_everybody_has_heard() -> None:
     sweep = next(each for each in PURGE_RULES if each.table.name == "view_changes")
-    assert timedelta(seconds=cache_invalidation.WINDOW_SECONDS) < sweep.kept < timedelta(hours=1)
+    assert timedelta(seconds=cache_invalidation.WINDOW_SECONDS) < sweep.retention < timedelta(hours=1)

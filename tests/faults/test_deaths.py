@@ -10,7 +10,7 @@ from app.rules.token_values import digest
 from tests.factories import Factory, MadeClient
 from tests.faults.traffic import Traffic
 from tests.support import process
-from tests.support.crowd import Post, replies_of_every_worker, send
+from tests.support.concurrent_requests import Post, replies_of_every_worker, send
 from tests.support.mariadb import MariaDB
 from tests.support.servers import LiveServer
 

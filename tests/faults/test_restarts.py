@@ -6,7 +6,7 @@ from tests.factories import Factory
 from tests.faults.conftest import restarted
 from tests.journeys.conftest import REDIRECT_URI, SCOPE
 from tests.races.conftest import Race
-from tests.support.crowd import Post, Reply, send
+from tests.support.concurrent_requests import Post, Reply, send
 from tests.support.dpop import Prover
 from tests.support.servers import LiveServer
 

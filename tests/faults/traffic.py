@@ -9,7 +9,7 @@ from collections import Counter
 from types import TracebackType
 
 from tests.factories import MadeClient
-from tests.support.crowd import Post, Reply, send
+from tests.support.concurrent_requests import Post, Reply, send
 
 PAUSE_SECONDS = 0.005
 

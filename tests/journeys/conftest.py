@@ -1,4 +1,4 @@
-"""A real server, real HTTP, a client library that others wrote, and organizations of their own for each test."""
+"""Fixtures for journeys: a real server, real HTTP, third-party clients, and an organization per test."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from authlib.integrations.requests_client import OAuth2Session
 from tests.factories import Factory, MadeClient, MadeUser
 from tests.journeys.node_clients import EVERYTHING_ON, REDIRECT_URI, SCOPE, Grove, Site
 from tests.support.databases import MariaDBDatabase
+from tests.support.form_browser import FormBrowser, Page
 from tests.support.https_server import certificate, https_server
 from tests.support.mariadb import MariaDB
-from tests.support.person import Page, Person
 from tests.support.servers import LiveServer
 
 VERIFIER = "one-verifier-for-all-journeys-since-each-has-a-server-of-its-own"
@@ -36,15 +36,15 @@ class Journey:
         return self.client.organization.issuer
 
     def metadata(self) -> dict[str, Any]:
-        """The discovery document."""
+        """Return the discovery document."""
         return (
-            Person(self.server.url)
+            FormBrowser(self.server.url)
             .session.get(f"{self.issuer}/.well-known/openid-configuration", timeout=10)
             .json()
         )
 
     def session(self, **changes: Any) -> OAuth2Session:
-        """Authlib's client of the web client."""
+        """Return an Authlib session of the web client."""
         good = {
             "client_id": self.client.client_id,
             "client_secret": self.client.secret,
@@ -56,8 +56,8 @@ class Journey:
         }
         return OAuth2Session(**(good | changes))
 
-    def authorize(self, session: OAuth2Session, person: Person, **parameters: Any) -> Page:
-        """The person signs in and allows what is asked; where the browser was sent in the end."""
+    def authorize(self, session: OAuth2Session, person: FormBrowser, **parameters: Any) -> Page:
+        """Sign in, consent, and return the final redirect URL."""
         url, _state = session.create_authorization_url(
             self.metadata()["authorization_endpoint"], code_verifier=VERIFIER, **parameters
         )
@@ -69,8 +69,8 @@ class Journey:
         return page
 
     def tokens(self, session: OAuth2Session, **parameters: Any) -> dict[str, Any]:
-        """The tokens of a whole code flow."""
-        page = self.authorize(session, Person(self.server.url), **parameters)
+        """Run a whole code flow and return the tokens."""
+        page = self.authorize(session, FormBrowser(self.server.url), **parameters)
         assert page.left is not None, (page.url, page.status, page.text[:2000])
         return session.fetch_token(
             self.metadata()["token_endpoint"], authorization_response=page.left, code_verifier=VERIFIER
@@ -79,7 +79,7 @@ class Journey:
 
 @pytest.fixture
 def journey(live_server: LiveServer, live_make: Factory) -> Journey:
-    """A fresh organization with one web client and one user."""
+    """A new organization with one web client and one user."""
     organization = live_make.organization()
     client = live_make.client(organization, redirect_uris=[REDIRECT_URI], scopes=SCOPE.split())
     return Journey(live_server, live_make, client, live_make.user(organization))
@@ -87,7 +87,7 @@ def journey(live_server: LiveServer, live_make: Factory) -> Journey:
 
 @pytest.fixture(scope="session")
 def node_site() -> Iterator[Site]:
-    """What the makers of the clients of ``node/`` serve."""
+    """The site that hosts documents of the ``node/`` clients."""
     made = Site()
     with https_server(made) as server:
         made.server = server
@@ -96,7 +96,7 @@ def node_site() -> Iterator[Site]:
 
 @pytest.fixture(scope="session")
 def node_server(mariadb: MariaDB, scratch: Path, worker: str, node_site: Site) -> Iterator[LiveServer]:
-    """Two workers that speak https, and believe and reach the site."""
+    """Two workers on https that trust and can reach the site."""
     keys = scratch / "node-instance"
     keys.mkdir(mode=0o700)
     made = LiveServer(
@@ -114,6 +114,6 @@ def node_server(mariadb: MariaDB, scratch: Path, worker: str, node_site: Site) -
 
 @pytest.fixture
 def grove(node_server: LiveServer, node_site: Site) -> Grove:
-    """A fresh organization with everything switched on, for the clients of ``node/``."""
+    """A new organization with every feature enabled, for the ``node/`` clients."""
     make = Factory(node_server.app)
     return Grove(node_server, node_site, make, make.user(make.organization(settings=EVERYTHING_ON)))

@@ -1,7 +1,6 @@
-"""What is asked, and what comes, of settings whose effect needs time: stored moments are moved back instead of waiting.
+"""Settings whose effect needs time: stored times are moved back instead of waiting.
 
-What the janitor and the key schedule do on the elected worker is done here in their place, in a process of its own:
-what came of it is asked of both workers.
+The janitor and the key schedule run here in their own process, and both workers are then checked.
 """
 
 from __future__ import annotations
@@ -27,23 +26,23 @@ from app.operations.maintenance.janitor import purge_expired
 from app.rules.actor import Actor
 from app.rules.identifiers import first_id_at, parse_client_id, public_id
 from tests.factories import basic_header, bearer_header
-from tests.support.asked_place import CALLBACK, Place, numbers
+from tests.support.organization_probe import CALLBACK, OrganizationProbe, numbers
 
 HOUR, DAY = 3600, 86_400
-Effect = tuple[Callable[[Place], Any], list[tuple[Any, Any]], dict[str, Any]]
+Effect = tuple[Callable[[OrganizationProbe], Any], list[tuple[Any, Any]], dict[str, Any]]
 _PATIENCE_SECONDS = 20
 
 
 @contextmanager
-def _rows(place: Place) -> Iterator[Any]:
-    """The database of the server; what was done there is committed."""
+def _rows(place: OrganizationProbe) -> Iterator[Any]:
+    """Open a transaction on the server's database."""
     with place.make.app.app_context():
         yield db.session
         db.session.commit()
 
 
-def _age(place: Place, model: Any, ago: timedelta, *columns: str, **of: Any) -> None:
-    """These moments of the organization's rows of the model lie so much further back."""
+def _age(place: OrganizationProbe, model: Any, ago: timedelta, *columns: str, **of: Any) -> None:
+    """Move these times of the organization's rows back."""
     with _rows(place) as rows:
         found = rows.scalars(select(model).filter_by(organization_id=place.organization.id, **of)).all()
         for row in found:
@@ -52,8 +51,8 @@ def _age(place: Place, model: Any, ago: timedelta, *columns: str, **of: Any) -> 
                     setattr(row, name, moment - ago)
 
 
-def _late_code(place: Place) -> Any:
-    """What comes of a code that was issued half a minute ago."""
+def _late_code(place: OrganizationProbe) -> Any:
+    """Redeem a code that was issued half a minute ago."""
     code = place.code()
     _age(place, AuthorizationCode, timedelta(seconds=30), "issued_at", "expires_at", used_at=None)
     # The person is no newer than the code.
@@ -61,22 +60,22 @@ def _late_code(place: Place) -> Any:
     return place.redeem(code).status_code
 
 
-def _idle_family(place: Place) -> Any:
-    """Whether a refresh token that nobody used for two hours still counts, however long it had when it was made."""
+def _idle_family(place: OrganizationProbe) -> Any:
+    """Return whether a refresh token that was idle for two hours is valid, whatever expiry is stored."""
     token = place.flow()["refresh_token"]
     _age(place, Grant, timedelta(hours=2), "created_at", "refreshed_at")
     return place.refresh(token).status_code
 
 
-def _old_family(place: Place) -> Any:
-    """The same of one that began ten days ago."""
+def _old_family(place: OrganizationProbe) -> Any:
+    """Return whether a refresh token family that started ten days ago is valid."""
     token = place.flow()["refresh_token"]
     _age(place, Grant, timedelta(days=10), "created_at")
     return place.refresh(token).status_code
 
 
-def _idle_client(place: Place) -> Any:
-    """Whether a client that registered itself and was never used in twenty days is still there."""
+def _idle_client(place: OrganizationProbe) -> Any:
+    """Return whether a self-registered client that was unused for twenty days still exists."""
     body = {"redirect_uris": [CALLBACK], "token_endpoint_auth_method": "none"}
     made = place.ask("POST", f"/organizations/{place.slug}/oauth/register", json=body).json()
     known = parse_client_id(made["client_id"])
@@ -88,8 +87,8 @@ def _idle_client(place: Place) -> Any:
     return place.manage("GET", f"/clients/{made['client_id']}")["status"]
 
 
-def _aged_keys(place: Place) -> Any:
-    """The states of the keys of an organization whose first one has signed for twenty days."""
+def _aged_keys(place: OrganizationProbe) -> Any:
+    """Return the key states of an organization whose first key has signed for twenty days."""
     if place.token().json()["access_token"].count(".") == 2 and not place.notes:
         _age(place, SigningKey, timedelta(days=20), "activated_at")
         place.notes["aged"] = True
@@ -101,24 +100,24 @@ def _aged_keys(place: Place) -> Any:
     return {key["state"] for key in keys}
 
 
-def _refused(place: Place) -> str:
-    """The id of a token request that was refused."""
+def _refused(place: OrganizationProbe) -> str:
+    """Send a token request that is rejected and return its request ID."""
     headers = basic_header(place.machine.client_id, "wrong")
     answer = place.ask("POST", "/oauth/token", data={"grant_type": "client_credentials"}, headers=headers)
     assert answer.status_code == 401
     return str(answer.headers["X-Request-Id"])
 
 
-def _is_kept(place: Place, request_id: str) -> bool:
+def _is_kept(place: OrganizationProbe, request_id: str) -> bool:
     found = place.manage("GET", f"/logs/failed-requests?request_id={request_id}")
     return bool(found["data"])
 
 
-def _keeps_refusals(place: Place) -> Any:
-    """Whether a refusal comes into the log; what the same worker refuses afterwards for others tells when to look."""
+def _keeps_refusals(place: OrganizationProbe) -> Any:
+    """Return whether a rejection is logged; a later one on the same worker shows when to look."""
     request_id = _refused(place)
     worker = place.worker
-    other = place.notes.setdefault("other", Place(place.server, place.make))
+    other = place.notes.setdefault("other", OrganizationProbe(place.server, place.make))
     later = _refused(other)
     while other.worker != worker:
         later = _refused(other)
@@ -131,8 +130,8 @@ def _keeps_refusals(place: Place) -> Any:
     return kept
 
 
-def _shows_old_refusal(place: Place) -> Any:
-    """Whether a refusal of five days ago is still there."""
+def _shows_old_refusal(place: OrganizationProbe) -> Any:
+    """Return whether a rejection from five days ago is still listed."""
     if "refused" not in place.notes:
         place.notes["refused"] = request_id = _refused(place)
         ends = time.monotonic() + _PATIENCE_SECONDS
@@ -143,8 +142,8 @@ def _shows_old_refusal(place: Place) -> Any:
     return _is_kept(place, place.notes["refused"])
 
 
-def _shows_old_event(place: Place) -> Any:
-    """Whether an audit event of forty days ago is still there."""
+def _shows_old_event(place: OrganizationProbe) -> Any:
+    """Return whether an audit event from forty days ago is still listed."""
     if "event" not in place.notes:
         at = datetime.now(UTC) - timedelta(days=40)
         event: UUID = first_id_at(at)
@@ -156,8 +155,8 @@ def _shows_old_event(place: Place) -> Any:
     return place.manage("GET", f"/audit-events/{place.notes['event']}")["status"]
 
 
-def _tells_of_root(place: Place) -> Any:
-    """Whether the administrator gets a letter when somebody of root renames the organization."""
+def _tells_of_root(place: OrganizationProbe) -> Any:
+    """Return whether the administrator gets an email when a root user renames the organization."""
     if "ada" not in place.notes:
         place.notes["ada"] = place.make.user(place.organization, role="admin")
     root = bearer_header(place.make.bearer(place.make.root(), "organization:write", "organizations:write"))
@@ -174,7 +173,7 @@ def _tells_of_root(place: Place) -> Any:
     return True
 
 
-def _announced(place: Place) -> int:
+def _announced(place: OrganizationProbe) -> int:
     with _rows(place) as rows:
         of = {"organization_id": place.organization.id, "kind": "root_access"}
         return len(rows.execute(select(OutboxMessage.id).filter_by(**of)).all())

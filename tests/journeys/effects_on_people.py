@@ -1,4 +1,4 @@
-"""What is asked, and what comes, of the settings about people: signing in, coming in, second factors, sessions."""
+"""Effects of user settings: sign-in, registration, second factors and sessions."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from app.operations.sign_in.passkey_registration import begin_registration, fini
 from app.operations.sign_in.sign_in import Browser
 from app.rules.identifiers import new_id
 from tests.factories import PASSWORD
-from tests.support.asked_place import Place, numbers
 from tests.support.authenticator import Authenticator
+from tests.support.organization_probe import OrganizationProbe, numbers
 from tests.support.security_key import Authenticator as Key
 
 _TOKEN = re.compile(r'name="csrf_token" value="([^"]+)"')
@@ -26,8 +26,8 @@ _AUTH = "authentication."
 DAY = 86_400
 
 
-def _send(place: Place, path: str, **fields: str) -> requests.Response:
-    """The answer to a form of the organization's, sent by a browser in which nobody has signed in."""
+def _send(place: OrganizationProbe, path: str, **fields: str) -> requests.Response:
+    """Submit a form of the organization from a signed-out browser."""
     if "stranger" not in place.notes:
         page = place.ask("GET", f"/organizations/{place.slug}/login")
         found = _TOKEN.search(page.text)
@@ -44,27 +44,27 @@ def _send(place: Place, path: str, **fields: str) -> requests.Response:
 
 
 def sent_cookies(answer: requests.Response) -> dict[str, str]:
-    """The cookies that the browser has after the answer."""
+    """Return the browser's cookies after the response."""
     sent = answer.request.headers["Cookie"].split("; ")
     return dict(cookie.split("=", 1) for cookie in sent) | answer.cookies.get_dict()
 
 
-def _signs_up(password: str = GOOD) -> Callable[[Place], Any]:
-    def probe(place: Place) -> Any:
+def _signs_up(password: str = GOOD) -> Callable[[OrganizationProbe], Any]:
+    def probe(place: OrganizationProbe) -> Any:
         email = f"guest{next(numbers)}@meadow.example"
         return _send(place, "register", name="Ada Lovelace", email=email, password=password).status_code
 
     return probe
 
 
-def _what_follows(place: Place) -> Any:
+def _what_follows(place: OrganizationProbe) -> Any:
     email = f"guest{next(numbers)}@meadow.example"
     place_of = _send(place, "register", name="Ada Lovelace", email=email, password=GOOD)
     user = place.manage("GET", f"/users?q={email}")["data"]
     return len(user), place_of.status_code
 
 
-def _roles_of_a_newcomer(place: Place) -> Any:
+def _roles_of_a_newcomer(place: OrganizationProbe) -> Any:
     email = f"guest{next(numbers)}@meadow.example"
     _send(place, "register", name="Ada Lovelace", email=email, password=GOOD)
     worker = place.worker
@@ -73,39 +73,39 @@ def _roles_of_a_newcomer(place: Place) -> Any:
     return user["roles"]
 
 
-def _comes_in(place: Place) -> Any:
-    """Where somebody lands who signs in: `account`, `enrol` or `verify`."""
+def _comes_in(place: OrganizationProbe) -> Any:
+    """Return where a user lands after signing in: `account`, `enrol` or `verify`."""
     user = place.make.user(place.organization)
     answer = _send(place, "login", email=user.email, password=PASSWORD)
     return answer.headers["Location"].partition("?")[0].rpartition("/")[2]
 
 
-def _may_put_off(place: Place) -> Any:
-    """Whether somebody who is to set up a second factor may do it later."""
+def _may_put_off(place: OrganizationProbe) -> Any:
+    """Return whether a user may postpone setting up a second factor."""
     user = place.make.user(place.organization)
     answer = _send(place, "login", email=user.email, password=PASSWORD)
     page = place.ask("GET", answer.headers["Location"], cookies=sent_cookies(answer))
     return 'id="enrol-later"' in page.text
 
 
-def _tries_left(place: Place) -> Any:
+def _tries_left(place: OrganizationProbe) -> Any:
     user = place.make.user(place.organization)
     text = _send(place, "login", email=user.email, password="nothing of the kind").text
     found = re.search(r"(\d+) tries left", text)
     return found and int(found[1])
 
 
-def _wait(place: Place) -> Any:
+def _wait(place: OrganizationProbe) -> Any:
     user = place.make.user(place.organization)
     for _ in range(3):
         answer = _send(place, "login", email=user.email, password="nothing of the kind")
     return round(int(answer.headers["Retry-After"]), -1)
 
 
-def _aged(path: str = "profile", **ago: int) -> Callable[[Place], Any]:
-    """The status of an account page for a sign-in whose columns lie so many seconds back."""
+def _aged(path: str = "profile", **ago: int) -> Callable[[OrganizationProbe], Any]:
+    """Return the status of an account page for a session whose times are moved back."""
 
-    def probe(place: Place) -> Any:
+    def probe(place: OrganizationProbe) -> Any:
         user = place.make.user(place.organization)
         cookie = place.cookie_of(user)
         with place.make.app.app_context():
@@ -118,7 +118,7 @@ def _aged(path: str = "profile", **ago: int) -> Callable[[Place], Any]:
     return probe
 
 
-def _sign_ins_held(place: Place) -> Any:
+def _sign_ins_held(place: OrganizationProbe) -> Any:
     user = place.make.user(place.organization)
     for _ in range(2):
         _send(place, "login", email=user.email, password=PASSWORD)
@@ -128,15 +128,15 @@ def _sign_ins_held(place: Place) -> Any:
     return len(held)
 
 
-def _reset_life(place: Place) -> Any:
+def _reset_life(place: OrganizationProbe) -> Any:
     user = place.make.user(place.organization)
     made = place.manage("POST", f"/users/{user.public_id}/reset")["data"]
     left = datetime.fromisoformat(made["expires_at"]) - datetime.now(UTC)
     return round(left.total_seconds(), -2)
 
 
-def _window(place: Place) -> Any:
-    """What comes of a try ten minutes after so many wrong ones that each further one must wait."""
+def _window(place: OrganizationProbe) -> Any:
+    """Return the result of a sign-in ten minutes after the number of failures that starts the delay."""
     user = place.make.user(place.organization)
     for _ in range(3):
         _send(place, "login", email=user.email, password="nothing of the kind")
@@ -147,8 +147,8 @@ def _window(place: Place) -> Any:
     return _send(place, "login", email=user.email, password=PASSWORD).status_code
 
 
-def _longest_wait(place: Place) -> Any:
-    """How long one waits after ten wrong passwords, where the first wait is half an hour and doubles."""
+def _longest_wait(place: OrganizationProbe) -> Any:
+    """Return the delay after ten wrong passwords, where the first is half an hour and doubles."""
     user = place.make.user(place.organization)
     of = {"organization_id": place.organization.id}
     with place.make.app.app_context():
@@ -164,8 +164,10 @@ def _longest_wait(place: Place) -> Any:
     return round(int(answer.headers["Retry-After"]), -2)
 
 
-def _signs_in(place: Place) -> Any:
-    """What comes of a password, where somebody has a passkey: without one, passwords could not be switched off."""
+def _signs_in(place: OrganizationProbe) -> Any:
+    """Return the result of a password sign-in by a user with a passkey, without which passwords cannot be
+    disabled.
+    """
     user = place.make.user(place.organization)
     if "key" not in place.notes:
         place.notes["key"] = Key(place.server.url)
@@ -175,8 +177,8 @@ def _signs_in(place: Place) -> Any:
     return _send(place, "login", email=user.email, password=PASSWORD).status_code
 
 
-def _codes_given(place: Place) -> Any:
-    """How many recovery codes come with an authenticator app."""
+def _codes_given(place: OrganizationProbe) -> Any:
+    """Return how many recovery codes come with an authenticator app."""
     user = place.make.user(place.organization)
     path = f"/organizations/{place.slug}/account/security/app"
     page = place.ask("GET", path, cookies=place.cookie_of(user))
@@ -189,11 +191,11 @@ def _codes_given(place: Place) -> Any:
     return done.text.count("<li><code>")
 
 
-def _security(needle: str) -> Callable[[Place], Any]:
+def _security(needle: str) -> Callable[[OrganizationProbe], Any]:
     return lambda place: needle in place.page("/account/security", signed_in=True)
 
 
-def _login(needle: str) -> Callable[[Place], Any]:
+def _login(needle: str) -> Callable[[OrganizationProbe], Any]:
     return lambda place: needle in place.page("/login")
 
 
@@ -204,7 +206,7 @@ THREE_TRIES = {
     f"{_AUTH}lockout.max_delay_seconds": 1800,
 }
 DEMANDED = {f"{_AUTH}mfa.policy": "required"}
-Effect = tuple[Callable[[Place], Any], list[tuple[Any, Any]], dict[str, Any]]
+Effect = tuple[Callable[[OrganizationProbe], Any], list[tuple[Any, Any]], dict[str, Any]]
 EFFECTS: dict[str, Effect] = {
     "authentication.password.enabled": (_signs_in, [(True, 303), (False, 403)], {}),
     "authentication.passkeys.enabled": (_security('id="passkeys-link"'), [(False, False), (True, True)], {}),

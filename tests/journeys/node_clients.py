@@ -1,6 +1,6 @@
-"""Runs the scripts of ``node/``: clients that others wrote, with a person who goes to pages for them.
+"""Run the scripts of ``node/``: third-party clients, with a user who visits pages for them.
 
-What each script looks at stands in the script; which client it is run as, in the tests.
+Each script makes its own checks. The tests decide which client it runs as.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 from app.rules.organizations.settings_table import GRANT_TYPES, TOKEN_EXCHANGE
 from tests.factories import Factory, MadeClient, MadeUser
 from tests.support import process
+from tests.support.form_browser import FormBrowser, Page
 from tests.support.https_server import HttpsServer, Request, Response
-from tests.support.person import Page, Person
 from tests.support.servers import LiveServer
 from tests.support.signer import Signer
 
@@ -41,7 +41,7 @@ BUTTONS = ("consent-allow", "device-continue", "device-find", "logout-confirm")
 
 
 class Site:
-    """What a client's makers serve: documents of theirs, and an address at which they are told of sign-outs."""
+    """A client's site: it hosts documents and receives logout notifications."""
 
     def __init__(self) -> None:
         self.server: HttpsServer
@@ -56,16 +56,16 @@ class Site:
         return Response(body=json.dumps(found).encode(), headers={"Content-Type": "application/json"})
 
     def address(self, path: str) -> str:
-        """The address of the path."""
+        """Return the URL of the path."""
         return f"{self.server.base_url}{path}"
 
     def publish(self, path: str, document: Any) -> str:
-        """The document stands at the address that is returned."""
+        """Serve the document and return its URL."""
         self._documents[path] = document
         return self.address(path)
 
     def posted(self, path: str) -> str:
-        """The body of the first POST to the path, waited for."""
+        """Wait for the first POST to the path and return its body."""
 
         def found() -> list[Request]:
             return [one for one in self.server.requests if (one.method, one.path) == ("POST", path)]
@@ -130,7 +130,7 @@ EXERCISED: dict[str, frozenset[str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """How a script went: what it found, and which metadata fields it made use of."""
+    """The result of a script: what it found and which metadata fields it used."""
 
     found: Mapping[str, Any]
     used: frozenset[str]
@@ -138,10 +138,10 @@ class Walk:
 
 @dataclass(slots=True)
 class NodeClient:
-    """One run of a script. ``given`` is what it knows, ``person`` goes to the pages it names."""
+    """One run of a script. ``given`` is its input, ``person`` visits the pages it names."""
 
     script: str
-    person: Person
+    person: FormBrowser
     email: str
     password: str
     ca_path: Path
@@ -149,7 +149,7 @@ class NodeClient:
     given: dict[str, Any] = field(default_factory=dict)
 
     def walk(self) -> Walk:
-        """The script ran to its end, warned of nothing, and says what it found."""
+        """Run the script as the client and check that it used the metadata fields in ``EXERCISED``."""
         environment = os.environ | {
             "JOURNEY": json.dumps(self.given | {"email": self.email}),
             # One for Node's own build, the other for those that believe what the machine believes.
@@ -215,7 +215,7 @@ class NodeClient:
 
 @dataclass(frozen=True, slots=True)
 class Grove:
-    """An organization with everything switched on, a user of it, and the scripts that meet it."""
+    """An organization with every feature enabled, its user, and the scripts that use it."""
 
     server: LiveServer
     site: Site
@@ -223,13 +223,13 @@ class Grove:
     user: MadeUser
 
     def register(self, **fields: Any) -> MadeClient:
-        """A client of the organization, a web client unless ``fields`` say otherwise."""
+        """Register a client, a web client unless ``fields`` say otherwise."""
         good: dict[str, Any] = {"redirect_uris": [REDIRECT_URI], "scopes": SCOPE.split()}
         return self.make.client(self.user.organization, **(good | fields))
 
     def walk(self, script: str, client: MadeClient | None = None, **given: Any) -> Walk:
         """The script met the organization as the client, and used the metadata that ``EXERCISED`` says."""
-        person = Person(self.server.url, ca_path=self.site.server.ca_path)
+        person = FormBrowser(self.server.url, ca_path=self.site.server.ca_path)
         known: dict[str, Any] = {"issuer": self.user.organization.issuer, "redirect_uri": REDIRECT_URI}
         if client is not None:
             known["client_id"] = client.client_id
@@ -250,5 +250,5 @@ class Grove:
 
 
 def private(signer: Signer) -> dict[str, Any]:
-    """The key of a client, as its own code holds it."""
+    """Return the client's private key."""
     return {**signer.key.as_dict(private=True), "kid": signer.key_id, "alg": signer.algorithm}

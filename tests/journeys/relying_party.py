@@ -1,7 +1,7 @@
-"""An ordinary web application that lets people sign in with Gatehouse: Authlib's Flask client, in its own process.
+"""A web application that signs users in with Gatehouse: Authlib's Flask client in its own process.
 
-Settings come from the environment, as such an application would have them: RP_CLIENT_ID, RP_CLIENT_SECRET,
-RP_METADATA_URL, RP_SCOPE. Nothing of Gatehouse is imported.
+It reads RP_CLIENT_ID, RP_CLIENT_SECRET, RP_METADATA_URL and RP_SCOPE from the environment and imports nothing
+of Gatehouse.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ tokens: dict[str, Any] = {}
 
 @app.get("/")
 def home() -> str:
-    """Who is signed in."""
+    """Show who is signed in."""
     return f"<h1 id=who>{session.get('email', 'nobody')}</h1><a id=sign-in href=/sign-in>Sign in</a>"
 
 
 @app.get("/sign-in")
 def sign_in() -> Any:
-    """To Gatehouse."""
+    """Redirect to Gatehouse."""
     return oauth.gatehouse.authorize_redirect(url_for("callback", _external=True))
 
 
 @app.get("/callback")
 def callback() -> Any:
-    """Back from Gatehouse; Authlib has checked state, issuer, nonce and ID token."""
+    """Handle the callback; Authlib has checked state, issuer, nonce and ID token."""
     try:
         token = oauth.gatehouse.authorize_access_token()
     except OAuthError as error:
@@ -53,7 +53,7 @@ def callback() -> Any:
 
 @app.get("/call")
 def call() -> Any:
-    """What the API says to the access token."""
+    """Call the API with the access token and return its response."""
     answer = oauth.gatehouse.get(
         oauth.gatehouse.load_server_metadata()["userinfo_endpoint"], token=dict(tokens)
     )
@@ -62,5 +62,5 @@ def call() -> Any:
 
 @app.get("/tokens")
 def held() -> dict[str, Any]:
-    """What this application holds; the test plays its owner."""
+    """Return what this application stores; the test acts as its owner."""
     return {name: tokens[name] for name in ("access_token", "refresh_token") if name in tokens}

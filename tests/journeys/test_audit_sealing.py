@@ -1,4 +1,4 @@
-"""A server seals audit events by itself (AU-3)."""
+"""The server seals audit events automatically (AU-3)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from tests.factories import Factory
 pytestmark = pytest.mark.live
 
 
-def test_au3_an_event_is_part_of_the_chain_within_ten_seconds(live_server: Any) -> None:
+def test_audit_event_is_sealed_within_ten_seconds(live_server: Any) -> None:
+    """AU-3."""
     make = Factory(live_server.app)
     organization = make.organization()
     actor = make.system(organization)

@@ -1,4 +1,4 @@
-"""Back-channel logout between processes: a receiver that is slow, wrong or gone delays nobody and misses nothing."""
+"""Back-channel logout between processes: a slow, failing or unreachable receiver delays and misses nothing."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from tests.journeys.conftest import REDIRECT_URI, SCOPE, VERIFIER, Journey
 from tests.support import process
 from tests.support.back_channel import listen
 from tests.support.databases import MariaDBDatabase
+from tests.support.form_browser import FormBrowser
 from tests.support.https_server import HttpsServer, Request, Response, https_server
 from tests.support.mariadb import MariaDB
-from tests.support.person import Person
 from tests.support.servers import LiveServer
 
 
 class Receiver:
-    """A client's own server; ``act`` is what it does with a request."""
+    """A client's own server; ``act`` handles a request."""
 
     def __init__(self) -> None:
         self.act: Callable[[], Response] = Response
@@ -44,7 +44,7 @@ class Receiver:
 
     @property
     def heard(self) -> list[Request]:
-        """The requests so far."""
+        """Return the requests received."""
         return self.server.requests
 
 
@@ -58,7 +58,7 @@ def receiver() -> Iterator[Receiver]:
 
 @pytest.fixture(scope="module")
 def server(mariadb: MariaDB, scratch: Path, worker: str, receiver: Receiver) -> Iterator[LiveServer]:
-    """Two workers that believe and reach the receiver."""
+    """Two workers that trust and can reach the receiver."""
     keys = scratch / "logout-instance"
     keys.mkdir(mode=0o700)
     database = MariaDBDatabase(mariadb, f"logout_{worker}")
@@ -75,7 +75,7 @@ def server(mariadb: MariaDB, scratch: Path, worker: str, receiver: Receiver) -> 
 
 @pytest.fixture
 def told(server: LiveServer, receiver: Receiver) -> Journey:
-    """A client that listens, and a user who will sign in to it."""
+    """A client that receives logout notifications, and its user."""
     make = Factory(server.app)
     organization = make.organization(settings={"oauth": {"signing": {"algorithm": "ES256"}}})
     client = make.client(organization, redirect_uris=[REDIRECT_URI], scopes=SCOPE.split())
@@ -86,8 +86,8 @@ def told(server: LiveServer, receiver: Receiver) -> Journey:
 
 
 def sign_in_and_out(told: Journey) -> tuple[dict[str, Any], float]:
-    """The tokens of a sign-in that has ended since, and how many seconds its end took."""
-    person = Person(told.server.url)
+    """Sign in and out; return the tokens and how many seconds signing out took."""
+    person = FormBrowser(told.server.url)
     session = told.session()
     page = told.authorize(session, person)
     tokens = session.fetch_token(
@@ -101,7 +101,7 @@ def sign_in_and_out(told: Journey) -> tuple[dict[str, Any], float]:
 
 
 def come_round(told: Journey) -> None:
-    """All pauses and leases are over."""
+    """Let all retry delays and leases expire."""
 
     @transaction
     def act() -> None:
@@ -122,8 +122,8 @@ def wait_for(condition: Callable[[], object], what: str) -> None:
     process.wait_until(condition, what, seconds=15)
 
 
-def test_the_client_hears_at_once_and_can_verify_what_it_hears(told: Journey, receiver: Receiver) -> None:
-    """SS-8: over a socket, by another library, ``logout+jwt`` that ends within two minutes."""
+def test_client_is_notified_at_once_with_a_verifiable_token(told: Journey, receiver: Receiver) -> None:
+    """SS-8: over a socket, verified by another library; ``logout+jwt`` expires within two minutes."""
     tokens, _ = sign_in_and_out(told)
     wait_for(lambda: outcomes(told) == [(1, "delivered")], "the logout token is delivered")
     [request] = receiver.heard
@@ -138,8 +138,8 @@ def test_the_client_hears_at_once_and_can_verify_what_it_hears(told: Journey, re
     }
 
 
-def test_a_slow_receiver_delays_nobody(told: Journey, receiver: Receiver) -> None:
-    """F22: the page does not wait, and neither do other people's tokens. protocol: back-channel logout, delivery."""
+def test_slow_receiver_delays_nobody(told: Journey, receiver: Receiver) -> None:
+    """F22: neither the page nor other users' tokens."""
     end = threading.Event()
     receiver.act = lambda: Response() if end.wait(20) else Response(500)
     _, seconds = sign_in_and_out(told)
@@ -155,7 +155,7 @@ def test_a_slow_receiver_delays_nobody(told: Journey, receiver: Receiver) -> Non
 
 
 @pytest.mark.parametrize("status", [500, 404])
-def test_a_wrong_answer_is_not_the_last_word(told: Journey, receiver: Receiver, status: int) -> None:
+def test_failed_delivery_is_retried(told: Journey, receiver: Receiver, status: int) -> None:
     receiver.act = lambda: Response(status)
     sign_in_and_out(told)
     wait_for(lambda: len(receiver.heard) == 1, "it was asked")
@@ -163,8 +163,8 @@ def test_a_wrong_answer_is_not_the_last_word(told: Journey, receiver: Receiver, 
     wait_for(lambda: come_round(told) or outcomes(told)[0][1] == "delivered", "it hears in the end")
 
 
-def test_a_killed_worker_loses_nothing(told: Journey, receiver: Receiver) -> None:
-    """F10, P5: the receiver has the request and nobody the answer; another worker tells it again."""
+def test_killed_worker_loses_no_delivery(told: Journey, receiver: Receiver) -> None:
+    """F10, P5: the receiver got the request but the worker died; another worker sends it again."""
     end = threading.Event()
     receiver.act = lambda: Response() if end.wait(20) else Response(500)
     sign_in_and_out(told)
@@ -179,8 +179,8 @@ def test_a_killed_worker_loses_nothing(told: Journey, receiver: Receiver) -> Non
     assert len(receiver.heard) >= 2
 
 
-def test_what_waits_outlives_the_server(told: Journey, receiver: Receiver) -> None:
-    """F20: a receiver that is down while the service is restarted hears afterwards."""
+def test_pending_delivery_survives_a_restart(told: Journey, receiver: Receiver) -> None:
+    """F20: a receiver that is down during the restart is notified afterwards."""
     receiver.act = lambda: Response(503)
     sign_in_and_out(told)
     wait_for(lambda: receiver.heard, "it was asked")

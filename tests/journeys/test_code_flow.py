@@ -1,4 +1,4 @@
-"""The code flow of an ordinary OpenID Connect client: Authlib's, over HTTP, against two workers."""
+"""The code flow of an ordinary OpenID Connect client: Authlib over HTTP, against two workers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from joserfc import jwt
 from joserfc.jwk import KeySet
 
 from tests.journeys.conftest import REDIRECT_URI, VERIFIER, Journey
-from tests.support.person import Person
+from tests.support.form_browser import FormBrowser
 
 
 def bearer(token: str) -> dict[str, str]:
@@ -25,7 +25,7 @@ def introspected(journey: Journey, token: str) -> dict[str, object]:
     return requests.post(endpoint, data={"token": token}, headers=journey.client.basic, timeout=10).json()
 
 
-def test_a_user_signs_in_and_the_client_learns_who_it_is(journey: Journey) -> None:
+def test_client_learns_who_signed_in(journey: Journey) -> None:
     session = journey.session()
     tokens = journey.tokens(session, nonce="n-0S6_WzA2Mj")
     metadata = journey.metadata()
@@ -48,17 +48,17 @@ def test_a_user_signs_in_and_the_client_learns_who_it_is(journey: Journey) -> No
     assert userinfo["name"] == "Ada Lovelace"
 
 
-def test_the_answer_names_its_issuer_and_carries_the_state(journey: Journey) -> None:
+def test_response_names_the_issuer_and_returns_the_state(journey: Journey) -> None:
     session = journey.session()
-    page = journey.authorize(session, Person(journey.server.url), state='a "state" & more')
+    page = journey.authorize(session, FormBrowser(journey.server.url), state='a "state" & more')
     assert page.left is not None
     assert page.left.startswith(REDIRECT_URI + "?")
     assert page.query["iss"] == journey.issuer
     assert page.query["state"] == 'a "state" & more'
 
 
-def test_a_second_authorization_needs_no_second_consent(journey: Journey) -> None:
-    person = Person(journey.server.url)
+def test_second_authorization_needs_no_consent(journey: Journey) -> None:
+    person = FormBrowser(journey.server.url)
     assert journey.authorize(journey.session(), person).left is not None
     url, _ = journey.session().create_authorization_url(
         journey.metadata()["authorization_endpoint"], code_verifier=VERIFIER
@@ -66,8 +66,8 @@ def test_a_second_authorization_needs_no_second_consent(journey: Journey) -> Non
     assert person.visit(url).left is not None
 
 
-def test_refused_consent_comes_back_as_access_denied(journey: Journey) -> None:
-    person = Person(journey.server.url)
+def test_denied_consent_returns_access_denied(journey: Journey) -> None:
+    person = FormBrowser(journey.server.url)
     url, state = journey.session().create_authorization_url(
         journey.metadata()["authorization_endpoint"], code_verifier=VERIFIER
     )
@@ -77,7 +77,7 @@ def test_refused_consent_comes_back_as_access_denied(journey: Journey) -> None:
     assert (denied.query["state"], denied.query["iss"]) == (state, journey.issuer)
 
 
-def test_refresh_rotates_and_the_old_one_ends_the_family(journey: Journey) -> None:
+def test_refresh_rotates_and_reuse_revokes_the_family(journey: Journey) -> None:
     session = journey.session()
     first = dict(journey.tokens(session))
     endpoint = journey.metadata()["token_endpoint"]
@@ -93,7 +93,7 @@ def test_refresh_rotates_and_the_old_one_ends_the_family(journey: Journey) -> No
         session.refresh_token(endpoint, refresh_token=third["refresh_token"])
 
 
-def test_a_lost_answer_is_given_again_within_the_grace_period(journey: Journey) -> None:
+def test_refresh_can_be_repeated_within_the_grace_period(journey: Journey) -> None:
     session = journey.session()
     first = dict(journey.tokens(session))
     endpoint = journey.metadata()["token_endpoint"]
@@ -103,7 +103,7 @@ def test_a_lost_answer_is_given_again_within_the_grace_period(journey: Journey) 
     assert again["access_token"] == once["access_token"]
 
 
-def test_introspection_tells_who_and_for_how_long(journey: Journey) -> None:
+def test_introspection_returns_subject_and_expiry(journey: Journey) -> None:
     tokens = journey.tokens(journey.session())
     told = introspected(journey, tokens["access_token"])
     assert told["active"] is True
@@ -113,7 +113,7 @@ def test_introspection_tells_who_and_for_how_long(journey: Journey) -> None:
     assert isinstance(told["exp"], int)
 
 
-def test_a_revoked_refresh_token_takes_its_access_tokens_along(journey: Journey) -> None:
+def test_revoking_a_refresh_token_revokes_its_access_tokens(journey: Journey) -> None:
     session = journey.session()
     tokens = dict(journey.tokens(session))
     metadata = journey.metadata()
@@ -129,9 +129,9 @@ def test_a_revoked_refresh_token_takes_its_access_tokens_along(journey: Journey)
     assert error.value.error == "invalid_grant"
 
 
-def test_a_code_is_good_for_its_own_verifier_alone(journey: Journey) -> None:
+def test_code_is_valid_only_with_its_own_verifier(journey: Journey) -> None:
     session = journey.session()
-    page = journey.authorize(session, Person(journey.server.url))
+    page = journey.authorize(session, FormBrowser(journey.server.url))
     endpoint = journey.metadata()["token_endpoint"]
     with pytest.raises(OAuthError) as error:
         session.fetch_token(endpoint, authorization_response=page.left, code_verifier="x" * 43)
@@ -140,7 +140,7 @@ def test_a_code_is_good_for_its_own_verifier_alone(journey: Journey) -> None:
     assert session.fetch_token(endpoint, authorization_response=page.left, code_verifier=VERIFIER)
 
 
-def test_a_public_client_needs_no_secret(journey: Journey) -> None:
+def test_public_client_needs_no_secret(journey: Journey) -> None:
     spa = journey.make.client(
         journey.client.organization, type="spa", redirect_uris=[REDIRECT_URI], scopes=["openid"]
     )

@@ -1,4 +1,4 @@
-"""Discovery at its three addresses, the same document each time, true of the server that serves it."""
+"""Discovery at its three URLs: the same document each time, matching the server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def addresses(journey: Journey) -> list[str]:
     ]
 
 
-def test_three_addresses_serve_one_document(journey: Journey) -> None:
+def test_three_urls_serve_the_same_document(journey: Journey) -> None:
     documents = [requests.get(address, timeout=10).json() for address in addresses(journey)]
     assert (
         documents[0]["issuer"]
@@ -29,15 +29,15 @@ def test_three_addresses_serve_one_document(journey: Journey) -> None:
     assert documents[1] == documents[2] == documents[0]
 
 
-def test_root_has_the_base_url_as_issuer(journey: Journey) -> None:
+def test_root_issuer_is_the_base_url(journey: Journey) -> None:
     for path in ("openid-configuration", "oauth-authorization-server"):
         document = requests.get(f"{journey.server.url}/.well-known/{path}", timeout=10).json()
         assert document["issuer"] == journey.server.url
 
 
 @pytest.mark.parametrize("kind", [OpenIDProviderMetadata, AuthorizationServerMetadata])
-def test_the_document_is_valid_but_for_the_scheme(journey: Journey, kind: type) -> None:
-    """Authlib's own checks; https is for a real deployment, so the loopback addresses are rewritten."""
+def test_metadata_is_valid_except_for_http(journey: Journey, kind: type) -> None:
+    """Authlib's own checks; deployments use https, so loopback URLs are rewritten."""
     text = requests.get(addresses(journey)[0], timeout=10).text
     import json
 
@@ -48,7 +48,7 @@ def test_the_document_is_valid_but_for_the_scheme(journey: Journey, kind: type) 
     assert document["authorization_response_iss_parameter_supported"] is True
 
 
-def test_every_endpoint_it_names_answers(journey: Journey) -> None:
+def test_every_listed_endpoint_responds(journey: Journey) -> None:
     document = journey.metadata()
     for name, url in document.items():
         if name.endswith("_endpoint") or name == "jwks_uri":

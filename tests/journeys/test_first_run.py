@@ -1,5 +1,6 @@
-"""The whole way in a real browser: first run, a client, its secret, a sign-in through somebody else's application
-in a process of its own, an API call, a revocation, and the call refused."""
+"""The whole product in a real browser: first run, a client, sign-in through an application, an API call,
+revocation.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from tests.support.servers import ROOT, LiveServer, granian
 
 @pytest.fixture
 def new_server(mariadb: MariaDB, tmp_path: Path, worker: str) -> Iterator[LiveServer]:
-    """Two workers of an installation that nobody has set up."""
+    """Two workers of an installation that is not set up."""
     keys = tmp_path / "instance"
     keys.mkdir(mode=0o700)
     server = LiveServer(MariaDBDatabase(mariadb, f"first_run_{worker}"), keys, tmp_path / "server.log")
@@ -34,7 +35,7 @@ def new_server(mariadb: MariaDB, tmp_path: Path, worker: str) -> Iterator[LiveSe
 
 
 class Application:
-    """Use another account's application, in a process of its own; see ``relying_party``."""
+    """Run another account's application in its own process; see ``relying_party``."""
 
     def __init__(self, log: Path) -> None:
         self.log = log
@@ -44,11 +45,11 @@ class Application:
 
     @property
     def callback(self) -> str:
-        """Its redirect URI."""
+        """Return its redirect URI."""
         return f"{self.url}/callback"
 
     def start(self, issuer: str, client_id: str, client_secret: str) -> None:
-        """It answers, knowing what its developer copied from the portal."""
+        """Start it with what its developer copied from the portal."""
         env = os.environ | {
             "RP_CLIENT_ID": client_id,
             "RP_CLIENT_SECRET": client_secret,
@@ -60,7 +61,7 @@ class Application:
         process.wait_until(self._answers, f"the application (log: {self.log})")
 
     def stop(self) -> None:
-        """It is gone."""
+        """Stop it."""
         if self._process is not None:
             process.stop(self._process)
 
@@ -73,14 +74,14 @@ class Application:
 
 @pytest.fixture
 def application(tmp_path: Path) -> Iterator[Application]:
-    """An application whose address is known before it starts."""
+    """An application whose URL is known before it starts."""
     made = Application(tmp_path / "application.log")
     yield made
     made.stop()
 
 
 def set_up(page: Page, server: LiveServer) -> tuple[str, str]:
-    """The first run, by the link that the terminal prints; (id, secret) of the management client."""
+    """Complete the first run with the printed link; return (id, secret) of the management client."""
     with server.app.app_context():
         token = issue_setup_token()
     page.goto(f"{server.url}/setup?token={token}")
@@ -100,7 +101,7 @@ def set_up(page: Page, server: LiveServer) -> tuple[str, str]:
 
 
 def register(page: Page, server: LiveServer, application: Application) -> tuple[str, str]:
-    """A web client by the portal's form; (id, secret) as the portal shows them then and later."""
+    """Register a web client in the portal; return (id, secret) as shown then and later."""
     page.goto(f"{server.url}/portal/orchard/clients/new")
     page.get_by_role("button", name="Continue").click()
     page.fill("#name", "Fruit Shop")
@@ -116,7 +117,7 @@ def register(page: Page, server: LiveServer, application: Application) -> tuple[
 
 
 def invite(page: Page, server: LiveServer, email: str) -> str:
-    """An invitation link to the organization."""
+    """Return an invitation link to the organization."""
     page.goto(f"{server.url}/portal/orchard/administrators/new")
     page.fill("#email", email)
     page.get_by_role("button", name="Add").click()
@@ -131,14 +132,14 @@ def accept(page: Page, link: str) -> None:
 
 
 def management(server: LiveServer, client: tuple[str, str]) -> dict[str, str]:
-    """The header that the management client calls the API with."""
+    """Return the management client's authorization header."""
     answer = requests.post(
         f"{server.url}/oauth/token", data={"grant_type": "client_credentials"}, auth=client, timeout=10
     )
     return {"Authorization": f"Bearer {answer.json()['access_token']}"}
 
 
-def test_from_the_first_run_to_a_refused_token(
+def test_first_run_to_rejected_token(
     new_server: LiveServer, application: Application, chromium: Browser
 ) -> None:
     with watched(chromium) as administrator:

@@ -1,4 +1,4 @@
-"""``isolation-check`` on a living server of two workers: nothing goes through, and it would tell if something did."""
+"""``isolation-check`` on a running server of two workers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.factories import Factory
 from tests.support.servers import LiveServer
 
 
-def test_nothing_goes_through_on_a_living_server(live_server: LiveServer, live_make: Factory) -> None:
+def test_isolation_check_passes_on_a_running_server(live_server: LiveServer, live_make: Factory) -> None:
     """TN-1, TN-2, TN-3, TN-6, TN-15, TN-16."""
     result = run(live_server.app, "isolation-check", "--url", live_server.url)
     assert result.exit_code == 0, result.output
@@ -23,7 +23,7 @@ def test_nothing_goes_through_on_a_living_server(live_server: LiveServer, live_m
     assert "not tried" not in result.output
 
 
-def test_what_it_made_is_purged_at_the_janitors_next_turn(
+def test_organizations_of_the_check_are_purged_by_the_janitor(
     live_server: LiveServer, live_make: Factory
 ) -> None:
     app = live_server.app
@@ -35,8 +35,6 @@ def test_what_it_made_is_purged_at_the_janitors_next_turn(
         assert "isolation-" not in run(app, "organizations", "list", "--status", status).stdout
 
 
-def test_a_server_that_is_not_there_is_a_refusal_in_words(
-    live_server: LiveServer, live_make: Factory
-) -> None:
+def test_unreachable_server_is_reported(live_server: LiveServer, live_make: Factory) -> None:
     result = run(live_server.app, "isolation-check", "--url", "http://127.0.0.1:9")
     assert result.exit_code == 1 and "does not answer" in result.output

@@ -1,4 +1,4 @@
-"""A machine manages its organization: client_credentials, then the management API, through Authlib's client."""
+"""A machine client manages its organization: client_credentials, then the management API, with Authlib."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from authlib.integrations.requests_client import OAuth2Session
 
 from tests.factories import Factory, MadeClient, basic_header
-from tests.support.crowd import Post, replies_of_every_worker
+from tests.support.concurrent_requests import Post, replies_of_every_worker
 from tests.support.servers import LiveServer
 
 
@@ -30,7 +30,7 @@ def data(answer: Any) -> Any:
     return body["data"]
 
 
-def test_a_client_is_registered_changed_and_deleted(machine: MadeClient, live_server: LiveServer) -> None:
+def test_client_is_registered_updated_and_deleted(machine: MadeClient, live_server: LiveServer) -> None:
     session, url = session_of(machine, live_server), live_server.url
     fields = {"name": "Pear", "redirect_uris": ["https://pear.example/cb"], "scopes": ["openid"]}
     made = data(session.post(f"{url}/clients", json=fields))
@@ -44,10 +44,10 @@ def test_a_client_is_registered_changed_and_deleted(machine: MadeClient, live_se
     assert session.get(f"{url}/clients/{client_id}").status_code == 404
 
 
-def test_a_new_secret_works_at_once_and_a_revoked_one_never_again(
+def test_new_secret_works_at_once_and_revoked_secret_never(
     machine: MadeClient, live_server: LiveServer, live_make: Factory
 ) -> None:
-    """On both workers, whatever they remember of the client (F24)."""
+    """On both workers, whatever they have cached (F24)."""
     session, url = session_of(machine, live_server), live_server.url
     workers = live_server.worker_pids()
     for _ in range(6):
@@ -61,7 +61,7 @@ def test_a_new_secret_works_at_once_and_a_revoked_one_never_again(
         assert refused <= {401, 429}
 
 
-def test_revoke_answers_to_the_letter(machine: MadeClient, live_server: LiveServer) -> None:
+def test_revoke_response_matches_its_specification(machine: MadeClient, live_server: LiveServer) -> None:
     session, url = session_of(machine, live_server), live_server.url
     victim = session_of(machine, live_server).token["access_token"]
     body = {
@@ -77,7 +77,7 @@ def test_revoke_answers_to_the_letter(machine: MadeClient, live_server: LiveServ
     assert refused.status_code == 401
 
 
-def test_another_organization_is_out_of_reach(
+def test_another_organization_is_inaccessible(
     machine: MadeClient, live_server: LiveServer, live_make: Factory
 ) -> None:
     session = session_of(machine, live_server)

@@ -1,4 +1,4 @@
-"""An MCP client that others wrote meets the documented example server knowing its address alone."""
+"""A third-party MCP client connects to the documented example server, knowing only its URL."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from app.operations.directory.lookups import OrganizationSnapshot
 from tests.factories import Factory, MadeUser
 from tests.support import process
 from tests.support.databases import MariaDBDatabase
+from tests.support.form_browser import FormBrowser
 from tests.support.https_server import Request, Response, https_server
 from tests.support.mariadb import MariaDB
-from tests.support.person import Person
 from tests.support.servers import ROOT, LiveServer
 
 CALLBACK = "http://127.0.0.1:33418/callback"
@@ -35,7 +35,7 @@ EXAMPLE = ROOT / "docs" / "examples" / "mcp_server.py"
 
 
 class Memory:
-    """What an agent keeps: tokens, and what it is registered as."""
+    """An agent's storage: tokens and its registration."""
 
     def __init__(self) -> None:
         self.tokens: OAuthToken | None = None
@@ -55,9 +55,9 @@ class Memory:
 
 
 def agent_of(
-    client_id: str | None, url: str, person: Person, user: MadeUser, memory: Memory
+    client_id: str | None, url: str, person: FormBrowser, user: MadeUser, memory: Memory
 ) -> OAuthClientProvider:
-    """An agent on the person's device; ``client_id`` is the address of its metadata, where it has one."""
+    """Return an agent on the user's device; ``client_id`` is the URL of its metadata, if it has one."""
     came_back: dict[str, str] = {}
 
     async def open_browser(address: str) -> None:
@@ -92,7 +92,9 @@ def agent_of(
 
 
 def answered(url: str, agent: OAuthClientProvider) -> str:
-    """The tool's answer, in a thread of its own: a browser's test before may have left a loop running in this one."""
+    """Call the tool in a new thread, because an earlier browser test may have left an event loop running
+    here.
+    """
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(lambda: asyncio.run(tool_answer(url, agent))).result()
 
@@ -108,7 +110,7 @@ async def tool_answer(url: str, agent: OAuthClientProvider) -> str:
 
 @pytest.fixture
 def example(scratch: Path) -> Iterator[Callable[[Factory, OrganizationSnapshot], str]]:
-    """Starts the documented server for an organization; returns its address."""
+    """Start the documented server for an organization and return its URL."""
     started = []
 
     def start(make: Factory, organization: OrganizationSnapshot) -> str:
@@ -149,30 +151,27 @@ def _answers(url: str) -> bool:
         return False
 
 
-def test_an_agent_registers_itself_and_calls_a_tool(
+def test_agent_registers_itself_and_calls_a_tool(
     live_server: LiveServer, live_make: Factory, example: Callable[[Factory, OrganizationSnapshot], str]
 ) -> None:
-    """Metadata of the server, metadata of the organization, RFC 7591, code with PKCE and resource, then the tool."""
+    """Resource metadata, issuer metadata, RFC 7591, code with PKCE and resource, then the tool."""
     organization = live_make.organization(settings={"oauth": {"dynamic_registration": {"mode": "open"}}})
     user, memory = live_make.user(organization), Memory()
     url = example(live_make, organization)
-    agent = agent_of(None, url, Person(live_server.url), user, memory)
+    agent = agent_of(None, url, FormBrowser(live_server.url), user, memory)
     assert answered(url, agent) == f"Note 7 of {user.public_id}: herons by the weir."
     assert memory.client is not None and str(memory.client.client_id).startswith("cli_")
     assert memory.tokens is not None and memory.tokens.refresh_token
 
 
-def test_an_agent_brings_its_own_id_and_calls_a_tool(
+def test_agent_uses_its_metadata_url_and_calls_a_tool(
     mariadb: MariaDB,
     instance: Path,
     scratch: Path,
     worker: str,
     example: Callable[[Factory, OrganizationSnapshot], str],
 ) -> None:
-    """One setting makes an organization an authorization server for agents that bring an id (DC-3).
-
-    protocol: client ID metadata documents.
-    """
+    """DC-3: one setting enables it for an organization."""
 
     def document(request: Request) -> Response:
         body: dict[str, Any] = {
@@ -199,7 +198,7 @@ def test_an_agent_brings_its_own_id_and_calls_a_tool(
             organization = make.organization(settings={"oauth": rules})
             user, memory = make.user(organization), Memory()
             url = example(make, organization)
-            agent = agent_of(address, url, Person(server.url), user, memory)
+            agent = agent_of(address, url, FormBrowser(server.url), user, memory)
             told = answered(url, agent)
         finally:
             server.stop()

@@ -1,4 +1,4 @@
-"""Clients that nobody here wrote, in their strictest settings: openid-client, oauth4webapi and jose, by https."""
+"""Third-party clients in their strictest settings over https: openid-client, oauth4webapi and jose."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ pytestmark = pytest.mark.live
         ("none", "ES256"),
     ],
 )
-def test_the_code_flow(grove: Grove, method: str, algorithm: str) -> None:
-    """Every way to authenticate and every algorithm of ID tokens (RFC 6749, 7636, 9207; OpenID Connect Core)."""
+def test_code_flow_succeeds(grove: Grove, method: str, algorithm: str) -> None:
+    """Every authentication method and ID token algorithm (RFC 6749, 7636, 9207; OpenID Connect Core)."""
     signer = Signer()
     fields: dict[str, Any] = {"token_endpoint_auth_method": method}
     if method == "private_key_jwt":
@@ -45,8 +45,8 @@ def test_the_code_flow(grove: Grove, method: str, algorithm: str) -> None:
         assert EXERCISED["code of a client with keys"] <= walk.used
 
 
-def test_the_code_flow_of_a_client_that_nobody_registered(grove: Grove) -> None:
-    """Its client_id is the address of its metadata (draft-ietf-oauth-client-id-metadata-document)."""
+def test_code_flow_of_an_unregistered_client_succeeds(grove: Grove) -> None:
+    """Its client_id is the URL of its metadata (draft-ietf-oauth-client-id-metadata-document)."""
     address = grove.site.address("/notes.json")
     document = {
         "client_id": address,
@@ -60,18 +60,18 @@ def test_the_code_flow_of_a_client_that_nobody_registered(grove: Grove) -> None:
     assert EXERCISED["code of a client with a document"] <= walk.used
 
 
-def test_answers_by_form_post(grove: Grove) -> None:
-    """OAuth 2.0 Form Post Response Mode, on errors too."""
+def test_form_post_responses_are_accepted(grove: Grove) -> None:
+    """OAuth 2.0 Form Post Response Mode, for errors too."""
     grove.walk("form_post", grove.register())
 
 
-def test_every_prompt(grove: Grove) -> None:
+def test_every_prompt_value_works(grove: Grove) -> None:
     """OpenID Connect Core section 3.1.2.1 and prompt=create."""
     grove.walk("prompts", grove.register())
 
 
-def test_pairwise_subjects_in_signed_userinfo(grove: Grove) -> None:
-    """OpenID Connect Core sections 5.3.2 and 8: another sub at each sector, the same at each return."""
+def test_pairwise_subjects_and_signed_userinfo_are_accepted(grove: Grove) -> None:
+    """OpenID Connect Core sections 5.3.2 and 8: a different sub for each sector, stable over time."""
 
     def sub(host: str, kind: str) -> str:
         redirect_uri = f"https://{host}/callback"
@@ -95,13 +95,13 @@ def test_pairwise_subjects_in_signed_userinfo(grove: Grove) -> None:
     assert len({known, here, there}) == 3
 
 
-def test_a_device(grove: Grove) -> None:
-    """RFC 8628: the device polls while a person enters its code."""
+def test_device_flow_succeeds(grove: Grove) -> None:
+    """RFC 8628: the device polls while a user enters its code."""
     client = grove.register(type="device", redirect_uris=[], token_endpoint_auth_method="none")
     assert grove.walk("device", client).found["sub"] == grove.user.public_id
 
 
-def test_an_api_that_calls_another(grove: Grove) -> None:
+def test_token_exchange_between_apis_succeeds(grove: Grove) -> None:
     """RFC 8693, 8707 and 9701: token exchange with act, resource indicators, introspection as a JWT."""
     first = {"identifier": "https://orders.example", "scope": "orders:read"}
     second = {"identifier": "https://stock.example", "scope": "stock:read"}
@@ -125,7 +125,7 @@ def test_an_api_that_calls_another(grove: Grove) -> None:
     grove.walk("exchange", client, first=first, second=second, service=known)
 
 
-def test_a_client_for_itself(grove: Grove) -> None:
+def test_client_credentials_flow_succeeds(grove: Grove) -> None:
     """RFC 6749 section 4.4, 7662, 7009, 9701."""
     resource = "https://reports.example"
     with grove.server.app.app_context():
@@ -135,7 +135,7 @@ def test_a_client_for_itself(grove: Grove) -> None:
     grove.walk("machine", client, scope="reports:read", resource=resource)
 
 
-def test_signing_out(grove: Grove) -> None:
+def test_logout_succeeds(grove: Grove) -> None:
     """RP-initiated and back-channel logout."""
     client = grove.register(post_logout_redirect_uris=["https://orchard.example/out"])
     path = f"/told/{client.client_id}"
@@ -148,7 +148,7 @@ def test_signing_out(grove: Grove) -> None:
     )
 
 
-def test_a_client_that_registers_itself(grove: Grove) -> None:
+def test_dynamic_registration_succeeds(grove: Grove) -> None:
     """RFC 7591 and 7592."""
     with grove.server.app.app_context():
         actor = grove.make.actor(grove.user.organization)
@@ -156,13 +156,13 @@ def test_a_client_that_registers_itself(grove: Grove) -> None:
     grove.walk("registration", initial_access_token=token)
 
 
-def test_discovery_at_each_address(grove: Grove) -> None:
+def test_discovery_is_accepted_at_every_url(grove: Grove) -> None:
     """RFC 8414, OpenID Connect Discovery, RFC 9728."""
     grove.walk("discovery", root=grove.server.url)
 
 
-def test_every_metadata_field_has_its_journey(grove: Grove) -> None:
-    """What discovery says where everything is switched on, and what the journeys above make use of, are the same."""
+def test_every_metadata_field_is_used_by_a_client(grove: Grove) -> None:
+    """The fields of discovery with every feature enabled are those that the tests above use."""
     with grove.server.app.app_context():
         told = document_of(grove.user.organization)
     assert set(told) == set().union(*EXERCISED.values())

@@ -1,4 +1,4 @@
-"""Clients that nobody here wrote and that prove keys of theirs: DPoP, the FAPI 2.0 profile, signed requests."""
+"""Third-party clients with their own keys: DPoP, the FAPI 2.0 profile, signed requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.live
 
 
 @pytest.mark.parametrize("algorithm", ["ES256", "Ed25519"])
-def test_a_browser_app_with_a_key(grove: Grove, algorithm: str) -> None:
+def test_browser_app_with_dpop_succeeds(grove: Grove, algorithm: str) -> None:
     """RFC 9449 with a public client: the code is bound by dpop_jkt, refresh tokens rotate and stay bound."""
     client = grove.register(type="spa", dpop_bound_access_tokens=True)
     grove.walk("browser_app", client, proof_algorithm=algorithm)
@@ -27,7 +27,7 @@ def test_a_browser_app_with_a_key(grove: Grove, algorithm: str) -> None:
         ("fapi_openid", "EdDSA", "Ed25519", False),
     ],
 )
-def test_a_bank(grove: Grove, script: str, algorithm: str, proof: str, demands: bool) -> None:
+def test_fapi_client_succeeds(grove: Grove, script: str, algorithm: str, proof: str, demands: bool) -> None:
     """The FAPI 2.0 Security Profile: pushed requests, client assertions, DPoP with nonces, JWT access tokens."""
     resource = "https://accounts.example/v1"
     with grove.server.app.app_context():
@@ -57,8 +57,8 @@ def test_a_bank(grove: Grove, script: str, algorithm: str, proof: str, demands: 
 
 
 @pytest.mark.parametrize("algorithm", ["RS256", "PS256", "ES256", "EdDSA"])
-def test_signed_requests(grove: Grove, algorithm: str) -> None:
-    """RFC 9101 and 9126 with a client that must sign what it asks."""
+def test_signed_requests_are_accepted(grove: Grove, algorithm: str) -> None:
+    """RFC 9101 and 9126 with a client that must sign its requests."""
     signer = Signer(algorithm)
     client = grove.register(
         jwks=signer.jwks, request_object_signing_alg=algorithm, require_signed_request_object=True

@@ -1,4 +1,4 @@
-"""README.md: the tour runs as it is written, and the table of settings is the code's."""
+"""README.md: the tour runs as written, and the table of settings matches the code."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ PASSWORD = "seven tall herons by the weir"
 
 
 def tour() -> str:
-    """Every command between "Tour" and the next heading."""
+    """Return every command between "Tour" and the next heading."""
     section = re.split(r"^## ", README, flags=re.MULTILINE)
     (text,) = [part for part in section if part.startswith("Tour\n")]
     return "\n".join(re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
 
 
 @pytest.mark.browser
-def test_the_tour_runs_as_it_is_written(tmp_path: Path, page: Any) -> None:
+def test_tour_runs_as_written(tmp_path: Path, page: Any) -> None:
     folder = copy_to(tmp_path)
     printed: list[str] = []
     (folder / "tour.sh").write_text(f"set -eu\n{tour()}")
@@ -77,12 +77,12 @@ def sign_in_and_allow(page: Any, address: str) -> None:
     assert "Back to the terminal." in page.content()
 
 
-def test_the_table_of_settings_is_the_codes() -> None:
+def test_settings_table_matches_the_code() -> None:
     rows = re.findall(r"^\| `([A-Z_]+)` \| (.+?) \| (.+) \|$", README, re.MULTILINE)
     assert rows == [(setting.variable, setting.default, setting.meaning) for setting in SETTINGS]
 
 
-def test_every_setting_is_read_and_every_one_that_is_read_is_documented() -> None:
+def test_every_setting_is_used_and_documented() -> None:
     source = "".join(
         path.read_text() for path in (ROOT / "app" / "config").glob("*.py") if path.name != "settings.py"
     )
@@ -90,7 +90,7 @@ def test_every_setting_is_read_and_every_one_that_is_read_is_documented() -> Non
     assert read == {setting.variable for setting in SETTINGS}
 
 
-def test_every_file_that_is_named_is_there() -> None:
+def test_every_named_file_exists() -> None:
     named = re.findall(r"\]\(([^)#:]+)\)", README)
     named += [
         f"app/{path}" for path in re.findall(r"`((?:rules|operations|api|portal|models)/[\w/]+\.py)`", README)
@@ -98,5 +98,5 @@ def test_every_file_that_is_named_is_there() -> None:
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 
-def test_it_begins_with_one_screenful() -> None:
+def test_introduction_fits_one_screen() -> None:
     assert len(README.split("## Tour")[0].splitlines()) <= 40

@@ -1,7 +1,7 @@
-"""Every setting is in force at once on every worker: changed at whichever of two, then asked of both.
+"""Every setting applies at once on every worker: changed on one of two, then checked on both.
 
-``EFFECTS`` says for a path what is asked by HTTP and what comes with which value; those about people and those that
-need time stand in files of their own. The server restarts for none of them.
+``EFFECTS`` lists for each path the request and the expected result per value. Settings about users and
+settings that need time are in separate files. The server is never restarted.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from app.rules.organizations.settings_effects import WITHOUT_EFFECT_YET
 from app.rules.organizations.settings_table import SETTINGS
 from tests.factories import Factory
 from tests.journeys import effects_in_time, effects_on_people
-from tests.support.asked_place import CALLBACK, Place, numbers
 from tests.support.databases import MariaDBDatabase
 from tests.support.mail_server import SENDER, Mailbox, mail_server
 from tests.support.mariadb import MariaDB
+from tests.support.organization_probe import CALLBACK, OrganizationProbe, numbers
 from tests.support.pictures import PNG
 from tests.support.servers import WORKERS, LiveServer
 
@@ -36,40 +36,40 @@ def _part(jwt: str, number: int) -> dict[str, Any]:
     return found
 
 
-def _id_token_life(place: Place) -> Any:
+def _id_token_life(place: OrganizationProbe) -> Any:
     claims = _part(place.flow()["id_token"], 1)
     return claims["exp"] - claims["iat"]
 
 
-def _device(place: Place, field: str) -> Any:
+def _device(place: OrganizationProbe, field: str) -> Any:
     form = {"client_id": place.device.client_id, "scope": "openid"}
     return place.ask("POST", "/oauth/device_authorization", data=form).json()[field]
 
 
-def _rotates(place: Place) -> Any:
+def _rotates(place: OrganizationProbe) -> Any:
     token = place.flow()["refresh_token"]
     return place.refresh(token).json().get("refresh_token", token) != token
 
 
-def _lost_answer(place: Place) -> Any:
+def _lost_answer(place: OrganizationProbe) -> Any:
     token = place.flow()["refresh_token"]
     place.refresh(token)
     return place.refresh(token).status_code
 
 
-def _ledger(place: Place, field: str) -> Any:
+def _ledger(place: OrganizationProbe, field: str) -> Any:
     client = place.register()["data"]["client_id"]
     return place.manage("GET", f"/clients/{client}/credentials")["data"][0][field]
 
 
-def _third_secret(place: Place) -> Any:
+def _third_secret(place: OrganizationProbe) -> Any:
     client = place.register()["data"]["client_id"]
     for _ in range(2):
         last = place.manage("POST", f"/clients/{client}/credentials", {})
     return last["status"]
 
 
-def _overlap(place: Place) -> Any:
+def _overlap(place: OrganizationProbe) -> Any:
     client = place.register()["data"]["client_id"]
     assert place.manage("POST", f"/clients/{client}/credentials/rotation", {})["status"] == 201
     ledger = place.manage("GET", f"/clients/{client}/credentials")["data"]
@@ -77,34 +77,34 @@ def _overlap(place: Place) -> Any:
     return {round((end - datetime.now(UTC)).total_seconds(), -2) for end in ends}
 
 
-def _self_registered(place: Place) -> Any:
+def _self_registered(place: OrganizationProbe) -> Any:
     body = {"redirect_uris": [CALLBACK], "token_endpoint_auth_method": "none"}
     return place.ask("POST", f"/organizations/{place.slug}/oauth/register", json=body).status_code == 201
 
 
-def _invitation_days(place: Place) -> Any:
+def _invitation_days(place: OrganizationProbe) -> Any:
     body = {"email": f"guest{next(numbers)}@example.com"}
     made = place.manage("POST", f"/organizations/{place.slug}/admins", body)["data"]
     ends, began = (datetime.fromisoformat(made[key]) for key in ("expires_at", "created_at"))
     return round((ends - began).total_seconds())
 
 
-def _algorithm(place: Place) -> Any:
+def _algorithm(place: OrganizationProbe) -> Any:
     return _part(place.token().json()["access_token"], 0)["alg"]
 
 
-def _login(needle: str) -> Callable[[Place], Any]:
+def _login(needle: str) -> Callable[[OrganizationProbe], Any]:
     return lambda place: needle in place.page("/login")
 
 
-def _account(page: str, needle: str) -> Callable[[Place], Any]:
+def _account(page: str, needle: str) -> Callable[[OrganizationProbe], Any]:
     return lambda place: needle in place.page(f"/account/{page}", signed_in=True)
 
 
-def _consent(needle: str, client: str = "web") -> Callable[[Place], Any]:
-    """Whether the page that asks for consent says so."""
+def _consent(needle: str, client: str = "web") -> Callable[[OrganizationProbe], Any]:
+    """Return whether the consent page shows it."""
 
-    def probe(place: Place) -> Any:
+    def probe(place: OrganizationProbe) -> Any:
         answer = place.authorize(getattr(place, client))
         while answer.status_code == 303:
             cookies = place.cookie | answer.cookies.get_dict()
@@ -115,15 +115,15 @@ def _consent(needle: str, client: str = "web") -> Callable[[Place], Any]:
     return probe
 
 
-def _has_logo(place: Place) -> Any:
+def _has_logo(place: OrganizationProbe) -> Any:
     return 'id="brand-logo"' in place.page("/login")
 
 
-def _registers(**fields: Any) -> Callable[[Place], Any]:
+def _registers(**fields: Any) -> Callable[[OrganizationProbe], Any]:
     return lambda place: place.register(**fields)["status"]
 
 
-Effect = tuple[Callable[[Place], Any], list[tuple[Any, Any]], dict[str, Any]]
+Effect = tuple[Callable[[OrganizationProbe], Any], list[tuple[Any, Any]], dict[str, Any]]
 DAY = 86_400
 ALWAYS = {"oauth.consent.policy": "always"}
 # An RSA key would be made anew for each organization, and takes its time.
@@ -230,7 +230,7 @@ def box() -> Iterator[Mailbox]:
 def server(
     mariadb: MariaDB, instance: Path, scratch: Path, worker: str, box: Mailbox
 ) -> Iterator[LiveServer]:
-    """Two workers that can send mail, at an address that passkeys can belong to."""
+    """Two workers that can send email, with a host name that allows passkeys."""
     mail = {"GATEHOUSE_SMTP_URL": f"smtp://localhost:{box.port}", "GATEHOUSE_MAIL_FROM": SENDER}
     database = MariaDBDatabase(mariadb, f"settings_{worker}")
     made = LiveServer(database, instance, scratch / "settings.log", settings=mail, host="localhost")
@@ -240,14 +240,14 @@ def server(
     made.stop()
 
 
-def test_every_setting_has_its_row() -> None:
+def test_every_setting_is_covered() -> None:
     assert set(EFFECTS) | WITHOUT_EFFECT_YET == set(SETTINGS)
 
 
 @pytest.mark.parametrize("path", EFFECTS)
-def test_a_change_counts_at_once_on_both_workers(server: LiveServer, box: Mailbox, path: str) -> None:
+def test_setting_change_applies_at_once_on_both_workers(server: LiveServer, box: Mailbox, path: str) -> None:
     probe, values, beside = EFFECTS[path]
-    place = Place(server, Factory(server.app), box)
+    place = OrganizationProbe(server, Factory(server.app), box)
     for value, expected in values:
         place.change(path, value, beside)
         asked: set[str] = set()

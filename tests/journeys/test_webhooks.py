@@ -1,4 +1,4 @@
-"""Webhooks between processes: an endpoint that is slow, wrong or gone delays nobody and misses nothing."""
+"""Webhooks between processes: a slow, failing or unreachable endpoint delays and misses nothing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def receiver() -> Iterator[Receiver]:
 
 @pytest.fixture(scope="module")
 def server(mariadb: MariaDB, scratch: Path, worker: str, receiver: Receiver) -> Iterator[LiveServer]:
-    """Two workers that believe and reach the receiver."""
+    """Two workers that trust and can reach the receiver."""
     keys = scratch / "webhooks-instance"
     keys.mkdir(mode=0o700)
     database = MariaDBDatabase(mariadb, f"webhooks_{worker}")
@@ -53,7 +53,7 @@ def server(mariadb: MariaDB, scratch: Path, worker: str, receiver: Receiver) -> 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """An organization whose webhook hears of its clients; ``secret`` signs."""
+    """An organization with a webhook for its clients; ``secret`` is the signing secret."""
 
     server: LiveServer
     organization: Any
@@ -61,7 +61,7 @@ class Told:
     secret: str
 
     def happen(self) -> float:
-        """A client was registered; returns how many seconds the answer took."""
+        """Register a client; return how many seconds the response took."""
         began = time.monotonic()
         body = {"name": "New", "redirect_uris": ["https://new.example/cb"]}
         answer = requests.post(f"{self.server.url}/clients", json=body, headers=self.headers, timeout=10)
@@ -69,7 +69,7 @@ class Told:
         return time.monotonic() - began
 
     def statuses(self) -> list[str]:
-        """What became of each delivery, the oldest first."""
+        """Return the status of each delivery, oldest first."""
         rows = self.server.database.query(
             "SELECT CAST(status AS CHAR), attempts FROM webhook_deliveries WHERE organization_id = %s ORDER BY id",
             self.organization.id.encode(),
@@ -77,7 +77,7 @@ class Told:
         return ["retrying" if status == "pending" and attempts else status for status, attempts in rows]
 
     def come_round(self) -> None:
-        """All pauses and leases are over."""
+        """Let all retry delays and leases expire."""
 
         @transaction
         def act() -> None:
@@ -108,8 +108,8 @@ def wait_for(condition: Callable[[], object], what: str) -> None:
     process.wait_until(condition, what, seconds=20)
 
 
-def test_an_event_is_heard_at_once_whichever_worker_it_happened_on(told: Told, receiver: Receiver) -> None:
-    """The webhook was made on one worker; each of them knows of it."""
+def test_event_is_delivered_at_once_from_every_worker(told: Told, receiver: Receiver) -> None:
+    """The webhook was created on one worker."""
     for _ in range(6):
         told.happen()
     wait_for(lambda: len(receiver.heard) == 6, "all are heard")
@@ -117,8 +117,8 @@ def test_an_event_is_heard_at_once_whichever_worker_it_happened_on(told: Told, r
     wait_for(lambda: told.statuses() == ["delivered"] * 6, "and noted")
 
 
-def test_a_slow_endpoint_delays_nobody(told: Told, receiver: Receiver) -> None:
-    """F22, SF-4: neither the change that it hears of, nor other people's tokens."""
+def test_slow_endpoint_delays_nobody(told: Told, receiver: Receiver) -> None:
+    """F22, SF-4: neither the change it reports nor other users' tokens."""
     end = threading.Event()
     receiver.act = lambda: Response() if end.wait(20) else Response(500)
     assert told.happen() < 2
@@ -130,8 +130,8 @@ def test_a_slow_endpoint_delays_nobody(told: Told, receiver: Receiver) -> None:
     wait_for(lambda: told.come_round() or told.statuses() == ["delivered"] * 2, "it hears in the end")
 
 
-def test_a_killed_worker_loses_nothing(told: Told, receiver: Receiver) -> None:
-    """P5: the endpoint has the request and nobody the answer; another worker tells it again, by the same id."""
+def test_killed_worker_loses_no_delivery(told: Told, receiver: Receiver) -> None:
+    """P5: the endpoint got the request but the worker died; another worker sends it again with the same id."""
     end = threading.Event()
     receiver.act = lambda: Response() if end.wait(20) else Response(500)
     told.happen()
@@ -146,8 +146,8 @@ def test_a_killed_worker_loses_nothing(told: Told, receiver: Receiver) -> None:
     assert len({request.headers["webhook-id"] for request in receiver.heard}) == 1 < len(receiver.heard)
 
 
-def test_what_waits_outlives_the_server(told: Told, receiver: Receiver) -> None:
-    """F20: an endpoint that is down while the service is restarted hears afterwards."""
+def test_pending_delivery_survives_a_restart(told: Told, receiver: Receiver) -> None:
+    """F20: an endpoint that is down during the restart is notified afterwards."""
     receiver.act = lambda: Response(503)
     told.happen()
     wait_for(lambda: receiver.heard, "it was asked")

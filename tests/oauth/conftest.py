@@ -1,4 +1,4 @@
-"""The protocol in one process: an organization, a web client, a user at a browser, and what they send each other."""
+"""In-process OAuth fixtures: an organization, a web client and a user with a browser."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from app.operations.store.transactions import transaction
 from app.rules.authorization.authorization_request import challenge_of
 from tests.factories import Factory, MadeClient, MadeUser
 from tests.support.databases import Database
+from tests.support.form_browser import Page
 from tests.support.https_server import https_server, reaching
-from tests.support.person import Page
 from tests.support.publisher import Publisher
 
 REDIRECT_URI = "https://orchard.example/callback"
@@ -35,7 +35,7 @@ FAST_KEYS = {"oauth": {"signing": {"algorithm": "ES256"}}}
 
 @contextmanager
 def on_another_worker() -> Iterator[None]:
-    """What is done inside happens in another process: this one has its views as before, and the shared stamps."""
+    """Run the body as if in another worker process: local caches are kept, shared stamps change."""
     caches: tuple[dict[Any, Any], ...] = (
         lookups._clients._entries._values,
         lookups._organizations._entries._values,
@@ -48,13 +48,13 @@ def on_another_worker() -> Iterator[None]:
 
 
 def audited(database: Database, action: str) -> int:
-    """How many audit events of the action there are."""
+    """Return the number of audit events with the action."""
     [(times,)] = database.query(f"SELECT COUNT(*) FROM audit_events WHERE CAST(action AS CHAR) = '{action}'")
     return int(times)
 
 
 def query_of(response: TestResponse) -> dict[str, str]:
-    """The parameters of a redirect, each of which came once."""
+    """Return the query parameters of a redirect and check that none is repeated."""
     assert response.status_code == 303, (response.status_code, response.text[:1500])
     query = parse_qs(urlsplit(response.headers["Location"]).query, keep_blank_values=True)
     assert all(len(values) == 1 for values in query.values()), query
@@ -62,7 +62,7 @@ def query_of(response: TestResponse) -> dict[str, str]:
 
 
 class Flow:
-    """One client and one user. ``parameters`` make one good request; a test changes one of them."""
+    """One client and one user. ``parameters`` build a valid request that a test then changes."""
 
     def __init__(
         self, app: Flask, http: FlaskClient, make: Factory, client: MadeClient, user: MadeUser
@@ -72,20 +72,20 @@ class Flow:
 
     @property
     def issuer(self) -> str:
-        """The organization's issuer."""
+        """Return the organization's issuer."""
         return self.organization.issuer
 
     def other_client(self, **fields: Any) -> Flow:
-        """The same user and browser with another client of the organization."""
+        """Return a flow with the same user and browser and another client of the organization."""
         client = self.make.client(self.organization, **({"scopes": SCOPES} | fields))
         return Flow(self.app, self.http, self.make, client, self.user)
 
     def sign_in(self) -> None:
-        """The browser holds a sign-in of the user."""
+        """Give the browser a signed-in session of the user."""
         self.make.sign_in(self.user, self.http)
 
     def parameters(self, **changes: str | None) -> dict[str, str]:
-        """A good authorization request with the changes; None leaves one out."""
+        """Return valid authorization request parameters with the changes applied; None removes one."""
         good: dict[str, str | None] = {
             "response_type": "code",
             "client_id": self.client.client_id,
@@ -98,17 +98,17 @@ class Flow:
         return {name: value for name, value in (good | changes).items() if value is not None}
 
     def authorize(self, **changes: str | None) -> TestResponse:
-        """The answer to an authorization request."""
+        """Send an authorization request and return the response."""
         return self.http.get("/oauth/authorize", query_string=self.parameters(**changes))
 
     def consent(self, **changes: str | None) -> TestResponse:
-        """The consent page of a signed-in user."""
+        """Open the consent page as a signed-in user."""
         page = self.http.get(self.authorize(**changes).headers["Location"])
         assert page.status_code == 200, page.text[:1500]
         return page
 
     def decide(self, page: TestResponse, button: str = "consent-allow", **changes: Any) -> TestResponse:
-        """The answer after pressing the button; ``changes`` replace fields of the form, None leaves one out."""
+        """Submit the consent form; ``changes`` replace form fields, None removes one."""
         form = Page("", page.status_code, page.text).form_with(button)
         values = [(name, value) for name, value in form.values if name not in changes]
         values += [(name, value) for name, value in changes.items() if isinstance(value, str)]
@@ -122,7 +122,7 @@ class Flow:
         return self.http.post(form.action, data=body)
 
     def code(self, **changes: str | None) -> str:
-        """A fresh code of the signed-in user, consent given if it is asked for."""
+        """Return a new authorization code, giving consent if it is required."""
         answer = self.authorize(**changes)
         if not answer.headers["Location"].startswith(self.parameters()["redirect_uri"]):
             answer = self.decide(self.http.get(answer.headers["Location"]))
@@ -131,12 +131,12 @@ class Flow:
     def token(
         self, headers: dict[str, str] | None = None, path: str = "/oauth/token", **form: str | None
     ) -> TestResponse:
-        """The token endpoint's answer to the client; None leaves a parameter out."""
+        """Call the token endpoint as the client; None removes a parameter."""
         sent = {name: value for name, value in form.items() if value is not None}
         return self.http.post(path, data=sent, headers=self.client.basic if headers is None else headers)
 
     def redeem(self, code: str, headers: dict[str, str] | None = None, **changes: str | None) -> TestResponse:
-        """The answer to a redemption of the code with the changes."""
+        """Redeem the code with the changes applied and return the response."""
         good: dict[str, str | None] = {
             "grant_type": "authorization_code",
             "code": code,
@@ -146,7 +146,7 @@ class Flow:
         return self.token(headers, **(good | changes))
 
     def tokens(self, **changes: str | None) -> dict[str, Any]:
-        """The tokens of a whole flow."""
+        """Run the whole flow and return the tokens."""
         answer = self.redeem(self.code(**({"scope": " ".join(SCOPES)} | changes)))
         assert answer.status_code == 200, answer.text
         return dict(answer.get_json())
@@ -154,40 +154,40 @@ class Flow:
     def refresh(
         self, token: str, headers: dict[str, str] | None = None, **changes: str | None
     ) -> TestResponse:
-        """The answer to a refresh."""
+        """Refresh and return the response."""
         return self.token(headers, **({"grant_type": "refresh_token", "refresh_token": token} | changes))
 
     def introspect(self, token: str) -> dict[str, Any]:
-        """What the client is told of the token."""
+        """Return the introspection response that the client receives."""
         answer = self.http.post("/oauth/introspect", data={"token": token}, headers=self.client.basic)
         assert answer.status_code == 200, answer.text
         return dict(answer.get_json())
 
     def is_alive(self, token: str) -> bool:
-        """Whether the token is active."""
+        """Return whether the token is active."""
         return bool(self.introspect(token)["active"])
 
 
 def location(answer) -> str:
-    """Where the answer leads."""
+    """Return the redirect target of the response."""
     return str(answer.headers.get("Location", ""))
 
 
 def is_sign_in(answer, flow: Flow) -> bool:
-    """Whether the browser is sent to the sign-in page."""
+    """Return whether the response redirects to the sign-in page."""
     return answer.status_code == 303 and location(answer).startswith(
         f"/organizations/{flow.organization.slug}/login?"
     )
 
 
 def is_consent(answer, flow: Flow) -> bool:
-    """Whether the browser is sent to the consent page."""
+    """Return whether the response redirects to the consent page."""
     path = f"/organizations/{flow.organization.slug}/oauth/authorize/resume?"
     return answer.status_code == 303 and location(answer).startswith(path)
 
 
 def sign_in_on_page(flow: Flow, answer, http: FlaskClient | None = None):
-    """The answer after the sign-in form of the page was filled in."""
+    """Submit the sign-in form of the page and return the response."""
     http = http or flow.http
     page = http.get(location(answer))
     form = Page("", page.status_code, page.text).form_with("login-submit")
@@ -199,7 +199,7 @@ def sign_in_on_page(flow: Flow, answer, http: FlaskClient | None = None):
 
 
 def change_rows(flow: Flow, model, **values) -> None:
-    """Every row of the model has the values."""
+    """Set the values on every row of the model."""
 
     @transaction
     def act() -> None:
@@ -210,20 +210,20 @@ def change_rows(flow: Flow, model, **values) -> None:
 
 
 def clock_ago(flow: Flow, seconds: int):
-    """So many seconds ago, by the database."""
+    """Return the database time minus the given number of seconds."""
     with flow.app.app_context():
         return clock.now() - timedelta(seconds=seconds)
 
 
 @pytest.fixture
 def organization(make: Factory) -> lookups.OrganizationSnapshot:
-    """An organization whose keys are made quickly."""
+    """Create an organization whose signing keys are fast to generate."""
     return make.organization(settings=FAST_KEYS)
 
 
 @pytest.fixture
 def flow(app: Flask, http: FlaskClient, make: Factory, organization: lookups.OrganizationSnapshot) -> Flow:
-    """A first-party web client, whose user is signed in and not asked for consent."""
+    """A first-party web client with a signed-in user. It needs no consent."""
     client = make.client(organization, scopes=SCOPES, trust="first_party", redirect_uris=[REDIRECT_URI])
     flow = Flow(app, http, make, client, make.user(organization))
     flow.sign_in()
@@ -232,7 +232,7 @@ def flow(app: Flask, http: FlaskClient, make: Factory, organization: lookups.Org
 
 @pytest.fixture
 def asking(app: Flask, http: FlaskClient, make: Factory, organization: lookups.OrganizationSnapshot) -> Flow:
-    """A third party's web client, whose signed-in user is asked for consent."""
+    """A third-party web client with a signed-in user. It needs consent."""
     client = make.client(organization, scopes=SCOPES, redirect_uris=[REDIRECT_URI])
     flow = Flow(app, http, make, client, make.user(organization))
     flow.sign_in()

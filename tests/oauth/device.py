@@ -1,4 +1,4 @@
-"""A device without a browser, and the person who lets it in with another one."""
+"""A device without a browser, and the user who approves it in another browser."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from app.extensions import db
 from app.models.token import DeviceCode
 from app.operations.store import clock
 from app.operations.store.transactions import transaction
-from app.rules.authorization.device_codes import read_user_code
+from app.rules.authorization.device_codes import parse_user_code
 from tests.factories import Factory, MadeClient, MadeUser
-from tests.support.person import Page
+from tests.support.form_browser import Page
 
 GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 
 
 class Device:
-    """One client of type device, public unless ``fields`` say otherwise, and one signed-in user."""
+    """A client of type device, public unless ``fields`` say otherwise, and a signed-in user."""
 
     def __init__(self, http: FlaskClient, make: Factory, user: MadeUser, **fields: Any) -> None:
         self.http, self.make, self.user = http, make, user
@@ -29,14 +29,14 @@ class Device:
         self.client = self.register(**fields)
 
     def register(self, **fields: Any) -> MadeClient:
-        """A further client of the organization that may use the device flow."""
+        """Register another client of the organization that may use the device flow."""
         good = {"name": "Television", "type": "device", "redirect_uris": []}
         good["token_endpoint_auth_method"] = "none"
         return self.make.client(self.organization, **(good | fields))
 
     @property
     def page_path(self) -> str:
-        """Where people enter codes."""
+        """Return the path where users enter codes."""
         return f"/organizations/{self.organization.slug}/device"
 
     def ask(
@@ -45,13 +45,13 @@ class Device:
         headers: dict[str, str] | None = None,
         **changes: str | None,
     ) -> TestResponse:
-        """The answer of the device authorization endpoint."""
+        """Call the device authorization endpoint and return the response."""
         good: dict[str, str | None] = {"client_id": self.client.client_id, "scope": "openid profile"}
         sent = {k: v for k, v in (good | changes).items() if v is not None}
         return self.http.post(path, data=sent, headers=headers)
 
     def code(self, headers: dict[str, str] | None = None, **changes: str | None) -> dict[str, Any]:
-        """Fresh codes."""
+        """Return new device and user codes."""
         answer = self.ask(headers=headers, **changes)
         assert answer.status_code == 200, answer.text
         return dict(answer.get_json())
@@ -59,7 +59,7 @@ class Device:
     def poll(
         self, presented: str | None, headers: dict[str, str] | None = None, **changes: str | None
     ) -> TestResponse:
-        """The token endpoint's answer to the device."""
+        """Poll the token endpoint as the device."""
         good: dict[str, str | None] = {
             "grant_type": GRANT,
             "device_code": presented,
@@ -69,7 +69,7 @@ class Device:
         return self.http.post("/oauth/token", data=sent, headers=headers or {})
 
     def change(self, **values: object) -> None:
-        """Every device code has the values."""
+        """Set the values on every device code."""
 
         @transaction
         def act() -> None:
@@ -79,23 +79,23 @@ class Device:
             act()
 
     def wait(self) -> None:
-        """The device has waited long enough before its next poll."""
+        """Move the last poll back far enough for the next one."""
         with self.make.app.app_context():
             now = clock.now()
         self.change(next_poll_at=now - timedelta(seconds=1))
 
     def sign_in(self) -> None:
-        """The browser holds a sign-in of the user."""
+        """Give the browser a signed-in session of the user."""
         self.make.sign_in(self.user, self.http)
 
     def enter(self, user_code: str) -> TestResponse:
-        """The page after the code was typed in."""
+        """Submit the user code and return the page."""
         page = self.http.get(self.page_path)
         assert page.status_code == 200, (page.status_code, page.headers.get("Location"))
         return self.press(page, "device-find", user_code=user_code)
 
     def press(self, page: TestResponse, button: str, **typed: str) -> TestResponse:
-        """The page after the button of this id."""
+        """Press the button with this id and return the page."""
         form = Page("", page.status_code, page.text).form_with(button)
         values: dict[str, list[str]] = {}
         for name, value in [*form.values, form.buttons[button], *typed.items()]:
@@ -106,7 +106,7 @@ class Device:
         return self.http.post(form.action, data=values)
 
     def allow(self, user_code: str) -> TestResponse:
-        """The page at the end of the whole way, consent given."""
+        """Approve the device, with consent, and return the last page."""
         page = self.press(self.enter(user_code), "device-continue")
         if "consent-allow" in page.text:
             page = self.press(page, "consent-allow")
@@ -115,7 +115,7 @@ class Device:
 
 
 def plain(user_code: str) -> str:
-    """The letters of a code."""
-    letters = read_user_code(user_code)
+    """Return the letters of a user code."""
+    letters = parse_user_code(user_code)
     assert letters is not None
     return letters

@@ -1,4 +1,4 @@
-"""The log of failed requests as tests read it."""
+"""Read the failed-request log in tests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.oauth.conftest import Flow
 
 
 def kept(flow: Flow) -> list[FailedRequestRecord]:
-    """The log of the client's organization, the newest first."""
+    """Return the log entries of the client's organization, newest first."""
     waiting: FailedRequests = flow.app.extensions["failed_requests"]
     with flow.app.app_context():
         waiting.write_waiting()
@@ -16,6 +16,6 @@ def kept(flow: Flow) -> list[FailedRequestRecord]:
 
 
 def only(flow: Flow) -> FailedRequestRecord:
-    """The one entry."""
+    """Return the only entry."""
     [entry] = kept(flow)
     return entry

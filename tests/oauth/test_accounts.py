@@ -1,4 +1,4 @@
-"""Whose account answers: the chooser, new accounts, hints, and another person at the same browser."""
+"""Account selection at the authorization endpoint: chooser, new accounts, hints and switching users."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from tests.oauth.conftest import (
     sign_in_on_page,
 )
 from tests.oauth.test_id_token import claims_of
-from tests.support.person import Page
+from tests.support.form_browser import Page
 
 OPEN = {**FAST_KEYS, "authentication": {"registration": {"mode": "open", "verify_email": False}}}
 
 
 def press(flow: Flow, answer, button: str):
-    """The answer after pressing the button of the page that the answer leads to."""
+    """Press the button of the page that the response leads to."""
     page = flow.http.get(location(answer))
     assert page.status_code == 200, page.text
     form = Page("", 200, page.text).form_with(button)
@@ -41,11 +41,8 @@ def subject_of_answer(flow: Flow, answer) -> str:
     return str(claims_of(flow, flow.redeem(query_of(answer)["code"]).get_json()["id_token"])["sub"])
 
 
-def test_the_chooser_goes_on_with_the_account_signed_in(flow: Flow) -> None:
-    """prompt=select_account: no password, the same sign-in, and the page is shown once.
-
-    protocol: authorization endpoint, prompt=select_account.
-    """
+def test_account_chooser_continues_with_the_current_account(flow: Flow) -> None:
+    """prompt=select_account: no password is needed and the page is shown once."""
     change_rows(flow, Session, authenticated_at=clock_ago(flow, 600), created_at=clock_ago(flow, 600))
     answer = flow.authorize(prompt="select_account")
     assert "/oauth/authorize/account?" in location(answer)
@@ -56,7 +53,7 @@ def test_the_chooser_goes_on_with_the_account_signed_in(flow: Flow) -> None:
     assert subject_of_answer(flow, back) == flow.user.public_id
 
 
-def test_the_chooser_leads_to_another_account(flow: Flow) -> None:
+def test_account_chooser_can_switch_to_another_account(flow: Flow) -> None:
     answer = flow.authorize(prompt="select_account", login_hint="")
     page = flow.http.get(location(answer))
     other = flow.make.user(flow.organization)
@@ -74,8 +71,8 @@ def test_the_chooser_leads_to_another_account(flow: Flow) -> None:
     assert subject_of_answer(someone, back) == other.public_id
 
 
-def test_a_choice_counts_for_the_account_that_was_shown(flow: Flow) -> None:
-    """Another tab has signed somebody else in meanwhile."""
+def test_account_chooser_uses_the_account_it_showed(flow: Flow) -> None:
+    """Another tab signed a different user in after the page was shown."""
     answer = flow.authorize(prompt="select_account")
     page = flow.http.get(location(answer))
     form = Page("", 200, page.text).form_with("account-continue")
@@ -84,7 +81,7 @@ def test_a_choice_counts_for_the_account_that_was_shown(flow: Flow) -> None:
     assert again.status_code == 200 and "Eve" in again.text
 
 
-def test_without_a_sign_in_the_chooser_is_the_sign_in_page(flow: Flow) -> None:
+def test_account_chooser_without_session_is_the_sign_in_page(flow: Flow) -> None:
     stranger = Flow(flow.app, flow.app.test_client(), flow.make, flow.client, flow.user)
     answer = stranger.authorize(prompt="select_account")
     assert is_sign_in(answer, stranger)
@@ -92,13 +89,13 @@ def test_without_a_sign_in_the_chooser_is_the_sign_in_page(flow: Flow) -> None:
     assert "code" in query_of(back), "signing in is choosing"
 
 
-def test_a_chooser_that_has_ended_is_a_page_that_says_so(flow: Flow) -> None:
+def test_account_chooser_of_an_expired_request_shows_a_message(flow: Flow) -> None:
     path = f"/organizations/{flow.organization.slug}/oauth/authorize/account?request=x"
     assert flow.http.get(path).status_code == 400
 
 
-def test_somebody_else_may_confirm_and_is_then_who_answers(flow: Flow) -> None:
-    """prompt=login: the page asks for the same account; whoever signs in there is who the client hears of (SS-2)."""
+def test_another_user_may_reauthenticate_and_becomes_the_subject(flow: Flow) -> None:
+    """prompt=login: the page asks for the same account, but the client receives whoever signs in (SS-2)."""
     answer = flow.authorize(prompt="login")
     page = flow.http.get(location(answer))
     assert 'id="confirm"' in page.text and flow.user.email in page.text
@@ -111,8 +108,8 @@ def test_somebody_else_may_confirm_and_is_then_who_answers(flow: Flow) -> None:
     assert before and after and before.value != after.value
 
 
-def test_auth_time_moves_forward_within_the_same_second(flow: Flow) -> None:
-    """SS-7: whole seconds, and strictly forward. protocol: authorization endpoint, prompt=login and max_age."""
+def test_auth_time_increases_within_the_same_second(flow: Flow) -> None:
+    """SS-7: auth_time has whole seconds and must strictly increase."""
     first = claims_of(flow, flow.tokens(scope="openid")["id_token"])["auth_time"]
     answer = flow.authorize(prompt="login", scope="openid")
     back = flow.http.get(location(sign_in_on_page(flow, answer)))
@@ -123,13 +120,12 @@ def test_auth_time_moves_forward_within_the_same_second(flow: Flow) -> None:
 class TestHints:
     """id_token_hint (Core 3.1.2.1)."""
 
-    def test_the_same_user_goes_on(self, flow: Flow) -> None:
+    def test_hint_for_the_current_user_continues(self, flow: Flow) -> None:
         hint = flow.tokens(scope="openid")["id_token"]
         assert "code" in query_of(flow.authorize(id_token_hint=hint, prompt="none"))
         assert "code" in query_of(flow.authorize(id_token_hint=hint))
 
-    def test_another_user_is_asked_to_sign_in_and_refused_if_it_stays_another(self, flow: Flow) -> None:
-        """protocol: authorization endpoint, id_token_hint."""
+    def test_hint_for_another_user_asks_for_sign_in_and_fails_if_it_does_not_match(self, flow: Flow) -> None:
         hint = flow.tokens(scope="openid")["id_token"]
         other = Flow(
             flow.app, flow.app.test_client(), flow.make, flow.client, flow.make.user(flow.organization)
@@ -147,11 +143,13 @@ class TestHints:
     @pytest.mark.parametrize(
         "hint", ["x", "a.b.c", "e30.e30.", "ü.x.y", "eyJhbGciOiJub25lIn0.e30.", "x" * 9000]
     )
-    def test_what_names_nobody_fails_in_silence_alone(self, flow: Flow, hint: str) -> None:
+    def test_unidentifiable_hint_fails_only_with_prompt_none(self, flow: Flow, hint: str) -> None:
         assert query_of(flow.authorize(id_token_hint=hint, prompt="none"))["error"] == "login_required"
         assert "code" in query_of(flow.authorize(id_token_hint=hint))
 
-    def test_another_clients_or_organizations_token_names_nobody(self, flow: Flow, make: Factory) -> None:
+    def test_hint_from_another_client_or_organization_is_not_identified(
+        self, flow: Flow, make: Factory
+    ) -> None:
         theirs = flow.other_client(trust="first_party", redirect_uris=[REDIRECT_URI]).tokens(scope="openid")[
             "id_token"
         ]
@@ -160,8 +158,8 @@ class TestHints:
         with flow.app.app_context():
             assert read_hint(there, flow.tokens(scope="openid")["id_token"]) is None
 
-    def test_only_id_tokens_are_hints(self, flow: Flow) -> None:
-        """KY-4, and the types of what else our keys sign."""
+    def test_only_id_tokens_are_accepted_as_hints(self, flow: Flow) -> None:
+        """KY-4: other token types signed with our keys are not hints."""
         jwt_client = flow.other_client(
             trust="first_party", redirect_uris=[REDIRECT_URI], access_token_format="jwt"
         )
@@ -187,7 +185,7 @@ class TestHints:
             head, body, signature = hint.split(".")
             assert read_hint(flow.organization, f"{head}.{body}.{signature[:-4]}AAAA") is None
 
-    def test_an_expired_one_of_a_key_that_has_retired_is_fine(self, flow: Flow) -> None:
+    def test_expired_hint_signed_with_a_retired_key_is_accepted(self, flow: Flow) -> None:
         claims = {"iss": flow.issuer, "aud": flow.client.client_id, "sub": flow.user.public_id}
         claims |= {"at_hash": "x", "auth_time": 1, "iat": 1, "exp": 2}
         with flow.app.app_context():
@@ -196,8 +194,8 @@ class TestHints:
         assert "code" in query_of(flow.authorize(id_token_hint=hint, prompt="none"))
 
 
-def test_a_pairwise_client_has_subjects_of_its_own(flow: Flow) -> None:
-    """Core 8.1: ID token, userinfo, introspection and hint agree; one sector shares it, another does not."""
+def test_pairwise_subject_differs_per_sector(flow: Flow) -> None:
+    """Core 8.1: ID token, userinfo, introspection and hint agree. Clients of one sector share the subject."""
     there = "https://elsewhere.example/cb"
     same = [
         flow.other_client(subject_type="pairwise", trust="first_party", redirect_uris=[REDIRECT_URI])
@@ -237,8 +235,7 @@ class TestNewAccounts:
         typed = {"name": "New Person", "email": "new@example.com", "password": flow.user.password}
         return flow.http.post(form.action, data=dict(form.values) | typed | changes)
 
-    def test_a_new_account_signs_in_and_answers(self, newcomer: Flow) -> None:
-        """protocol: authorization endpoint, prompt=create."""
+    def test_new_account_is_signed_in_and_returned_to_the_client(self, newcomer: Flow) -> None:
         answer = newcomer.authorize(prompt="create", login_hint="new@example.com")
         assert f"/organizations/{newcomer.organization.slug}/register?" in location(answer)
         assert "new@example.com" in newcomer.http.get(location(answer)).text
@@ -252,19 +249,19 @@ class TestNewAccounts:
         told = newcomer.http.get("/oauth/userinfo", headers=header).get_json()
         assert told["sub"] != newcomer.user.public_id and told["name"] == "New Person"
 
-    def test_somebody_signed_in_is_shown_the_page_too(self, newcomer: Flow) -> None:
+    def test_signed_in_user_also_sees_the_registration_page(self, newcomer: Flow) -> None:
         newcomer.sign_in()
         assert "/register?" in location(newcomer.authorize(prompt="create"))
 
-    def test_where_it_is_closed_the_sign_in_page_says_so(self, flow: Flow) -> None:
+    def test_closed_registration_is_explained_on_the_sign_in_page(self, flow: Flow) -> None:
         answer = flow.authorize(prompt="create")
         assert is_sign_in(answer, flow)
         assert 'id="registration-closed"' in flow.http.get(location(answer)).text
         path = f"/organizations/{flow.organization.slug}/register"
         assert flow.http.get(path).status_code == 403
 
-    def test_a_known_address_gets_the_same_answer(self, newcomer: Flow) -> None:
-        """EN-1: status, headers, body and address; and the standing password stays."""
+    def test_registering_a_known_email_returns_the_same_response(self, newcomer: Flow) -> None:
+        """EN-1: status, headers, body and URL are the same, and the existing password is kept."""
         path = f"/organizations/{newcomer.organization.slug}/register"
         known = self.fill(newcomer, path, email=newcomer.user.email, password="another password entirely")
         unknown = self.fill(newcomer, path)

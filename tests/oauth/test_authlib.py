@@ -1,4 +1,4 @@
-"""Authlib runs the flows: what we override of it, and which of its methods execute."""
+"""Authlib runs the flows: what we override, and which of its methods execute."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ REASONS = {
 
 
 def derived_classes() -> dict[str, type]:
-    """Return every class of the application that derives from a class of Authlib."""
+    """Return every class of the application that derives from an Authlib class."""
     modules = [
         importlib.import_module(module.name)
         for package in (app.oauth, app.web)
@@ -67,7 +67,7 @@ def authlib_bases(kind: type) -> list[type]:
 
 
 def overrides(kind: type) -> Iterator[tuple[str, Any]]:
-    """Yield the names that the class or our own bases of it replace, with what runs in Authlib without them."""
+    """Yield the overridden names with what Authlib would run without them."""
     bases = authlib_bases(kind)
     ours = [base for base in kind.__mro__ if base.__module__.startswith("app.")]
     for name in {name for base in ours for name in vars(base)}:
@@ -79,7 +79,7 @@ def overrides(kind: type) -> Iterator[tuple[str, Any]]:
 
 
 def is_extension_point(name: str, stock: Any) -> bool:
-    """Return whether Authlib's documentation invites to replace it: a constant, an empty or an invited method."""
+    """Return whether Authlib documents it as overridable: a constant, an empty or an invited method."""
     if name.isupper():
         return True
     function = getattr(stock, "__func__", getattr(stock, "fget", stock))
@@ -89,7 +89,7 @@ def is_extension_point(name: str, stock: Any) -> bool:
     return any(invitation in words for invitation in INVITATIONS)
 
 
-def test_classes_override_only_extension_points_or_what_has_a_reason() -> None:
+def test_overrides_are_extension_points_or_have_a_reason() -> None:
     unexplained = {
         f"{kind.__name__}.{name}"
         for kind in derived_classes().values()
@@ -99,14 +99,14 @@ def test_classes_override_only_extension_points_or_what_has_a_reason() -> None:
     assert unexplained == REASONS.keys()
 
 
-def test_overrides_with_a_reason_say_it_in_their_docstring() -> None:
+def test_overrides_with_a_reason_document_it() -> None:
     classes = derived_classes()
     for name in REASONS:
         kind, _, method = name.partition(".")
         assert inspect.getdoc(getattr(classes[kind], method)), name
 
 
-def test_every_part_of_authlib_that_the_service_needs_is_derived_from() -> None:
+def test_every_required_authlib_class_is_derived_from() -> None:
     modules = {base.__module__ for kind in derived_classes().values() for base in authlib_bases(kind)}
     for part in (
         *("integrations.flask_oauth2.authorization_server", "integrations.flask_oauth2.resource_protector"),

@@ -1,4 +1,4 @@
-"""The authorization endpoint: what comes back to the client, sign-in and consent, and what a request is bound to."""
+"""The authorization endpoint: responses to the client, sign-in, consent and request binding."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 from app.extensions import db
 from app.models.grant import AuthorizationRequest
 from app.operations.authorization.authorization_requests import (
-    AuthorizationRequestView,
+    AuthorizationRequestRecord,
     RequestEnded,
-    deny,
-    end_request,
+    complete_request,
+    deny_request,
 )
 from app.operations.clients.clients import update_client
 from app.operations.directory.lookups import find_client
@@ -33,7 +33,7 @@ from tests.oauth.conftest import (
 )
 from tests.oauth.test_id_token import claims_of
 from tests.support.databases import Database
-from tests.support.person import Page
+from tests.support.form_browser import Page
 
 pytestmark = pytest.mark.either
 
@@ -41,21 +41,21 @@ pytestmark = pytest.mark.either
 @pytest.mark.parametrize(
     "state", ["s", "a b+c&d=e#f", "ümlaut ☃ 🦉", 'say "hi"', "x" * 2048, "%20", "<script>"]
 )
-def test_the_state_comes_back_byte_for_byte(flow: Flow, state: str) -> None:
+def test_state_is_returned_unchanged(flow: Flow, state: str) -> None:
     """ST-1, MX-1."""
     answer = flow.authorize(state=state)
     assert (query_of(answer)["state"], query_of(answer)["iss"]) == (state, flow.issuer)
     assert query_of(flow.authorize(state=state, scope=None))["state"] == state
 
 
-def test_no_state_stays_no_state(flow: Flow) -> None:
+def test_missing_state_is_not_added(flow: Flow) -> None:
     """ST-1."""
     assert set(query_of(flow.authorize(state=None))) == {"code", "iss"}
     assert "state" not in query_of(flow.authorize(state=None, scope=None))
 
 
-def test_a_redirect_uris_own_query_survives(flow: Flow) -> None:
-    """RU-6. protocol: authorization endpoint, own query of the redirect URI."""
+def test_redirect_uri_query_is_preserved(flow: Flow) -> None:
+    """RU-6."""
     uri = "https://orchard.example/callback?flag&k=a%20b+c"
     other = flow.other_client(redirect_uris=[uri], trust="first_party")
     assert location(other.authorize()).startswith(uri + "&code=")
@@ -70,11 +70,8 @@ def test_redirects_are_303_and_not_cached(asking: Flow) -> None:
     assert asking.decide(asking.consent(prompt="consent")).headers["Referrer-Policy"] == "no-referrer"
 
 
-def test_get_and_post_are_one(flow: Flow) -> None:
-    """OIDC Core 3.1.2.1; order is of no matter and what nobody knows is passed over.
-
-    protocol: authorization endpoint, GET and POST; authorization endpoint, unknown parameters.
-    """
+def test_get_and_post_are_equivalent(flow: Flow) -> None:
+    """OIDC Core 3.1.2.1: order does not matter and unknown parameters are ignored."""
     parameters = dict(reversed(flow.parameters(unknown="x", display="popup", ui_locales="tlh").items()))
     assert "code" in query_of(flow.http.post("/oauth/authorize", data=parameters))
     assert "code" in query_of(flow.http.get("/oauth/authorize", query_string=parameters))
@@ -84,7 +81,7 @@ def test_get_and_post_are_one(flow: Flow) -> None:
 @pytest.mark.parametrize("name", ["display", "ui_locales", "claims_locales", "login_hint", "unknown"])
 @pytest.mark.parametrize("value", ["", "x", "de-CH en", 'ü"<>☃', "a" * 3000, "a\r\nb"], ids=ascii)
 def test_invalid_hint_parameters_are_ignored(flow: Flow, name: str, value: str) -> None:
-    """protocol: authorization endpoint, hints never fail. A stranger gets the sign-in page all the same."""
+    """A signed-out user still gets the sign-in page."""
     assert "code" in query_of(flow.authorize(**{name: value}))
     stranger = Flow(flow.app, flow.app.test_client(), flow.make, flow.client, flow.user)
     answer = stranger.authorize(**{name: value})
@@ -92,8 +89,7 @@ def test_invalid_hint_parameters_are_ignored(flow: Flow, name: str, value: str) 
     assert stranger.http.get(location(answer)).status_code == 200
 
 
-def test_a_stranger_signs_in_first_and_then_arrives(flow: Flow, database: Database) -> None:
-    """protocol: pages, plain forms without scripts."""
+def test_signed_out_user_signs_in_and_returns_to_the_flow(flow: Flow, database: Database) -> None:
     browser = flow.app.test_client()
     stranger = Flow(flow.app, browser, flow.make, flow.client, flow.user)
     answer = stranger.authorize()
@@ -103,7 +99,7 @@ def test_a_stranger_signs_in_first_and_then_arrives(flow: Flow, database: Databa
     assert stranger.redeem(query_of(back)["code"]).status_code == 200
 
 
-def test_the_pages_carry_an_id_and_nothing_of_the_request(asking: Flow) -> None:
+def test_pages_contain_only_the_request_id(asking: Flow) -> None:
     """IN-1."""
     page = asking.consent(nonce="the-nonce", state="the-state")
     form = Page("", 200, page.text).form_with("consent-allow")
@@ -111,8 +107,8 @@ def test_the_pages_carry_an_id_and_nothing_of_the_request(asking: Flow) -> None:
     assert "the-state" not in page.text and "the-nonce" not in page.text
 
 
-def test_oauth_parameters_in_the_decision_count_for_nothing(asking: Flow) -> None:
-    """IN-1: Keycloak's CVE-2026-7571 trusted them."""
+def test_oauth_parameters_in_the_decision_form_are_ignored(asking: Flow) -> None:
+    """IN-1: Keycloak trusted them (CVE-2026-7571)."""
     evil = {
         "redirect_uri": "https://evil.example/",
         "client_id": asking.other_client().client.client_id,
@@ -127,7 +123,7 @@ def test_oauth_parameters_in_the_decision_count_for_nothing(asking: Flow) -> Non
     assert claims_of(asking, document["id_token"])["nonce"] == "mine"
 
 
-def test_the_decision_needs_the_form_token_and_our_own_page(asking: Flow) -> None:
+def test_decision_requires_csrf_token_and_same_origin(asking: Flow) -> None:
     """CF-1."""
     page = asking.consent()
     assert asking.decide(page, csrf_token=None).status_code == 400
@@ -143,7 +139,7 @@ def is_ended(answer) -> bool:
     return answer.status_code == 400 and "Location" not in answer.headers and "request_ended" in answer.text
 
 
-def test_a_request_is_decided_once(asking: Flow, database: Database) -> None:
+def test_request_can_be_decided_only_once(asking: Flow, database: Database) -> None:
     """IN-2."""
     for button in ("consent-allow", "consent-deny"):
         page = asking.consent(prompt="consent")
@@ -154,25 +150,28 @@ def test_a_request_is_decided_once(asking: Flow, database: Database) -> None:
 
 
 def test_concurrent_decisions_apply_once(asking: Flow, database: Database) -> None:
-    """IN-2: the row count of one UPDATE decides, not what either has read."""
+    """IN-2: the row count of one UPDATE decides, not what either request has read."""
     asking.consent()
     with asking.app.app_context():
         row = db.session.query(AuthorizationRequest).one()
         actor = Actor.anonymous(asking.organization.id)
         client = find_client(asking.client.client_id)
         assert client is not None
-        view = AuthorizationRequestView(
+        view = AuthorizationRequestRecord(
             row.id, row.organization_id, client, row.parameters, row.created_at, row.shown_digest, None, None
         )
-        deny(actor, client, view)
-        for decide_again in (lambda: deny(actor, client, view), lambda: end_request(actor, view)):
+        deny_request(actor, client, view)
+        for decide_again in (
+            lambda: deny_request(actor, client, view),
+            lambda: complete_request(actor, view),
+        ):
             with pytest.raises(RequestEnded):
                 decide_again()
     assert audited(database, "consent.denied") == 1
 
 
-def test_another_browser_cannot_take_it_over(asking: Flow) -> None:
-    """IN-2: signed in as the same user, and with the very address."""
+def test_request_is_bound_to_its_browser(asking: Flow) -> None:
+    """IN-2: even the same user with the exact URL cannot continue it in another browser."""
     resume = location(asking.authorize())
     elsewhere = asking.app.test_client()
     asking.make.sign_in(asking.user, elsewhere)
@@ -180,7 +179,7 @@ def test_another_browser_cannot_take_it_over(asking: Flow) -> None:
     assert asking.http.get(resume).status_code == 200
 
 
-def test_another_organization_does_not_know_it(asking: Flow, make: Factory) -> None:
+def test_request_of_another_organization_is_unknown(asking: Flow, make: Factory) -> None:
     """TN-6."""
     resume = location(asking.authorize())
     there = make.organization(settings=FAST_KEYS)
@@ -205,8 +204,8 @@ def test_authorization_request_expires_after_half_an_hour(asking: Flow) -> None:
     assert is_ended(asking.decide(page))
 
 
-def test_a_redirect_uri_removed_meanwhile_ends_the_flow_on_a_page(asking: Flow, database: Database) -> None:
-    """RU-5: at the decision, and at coming back from sign-in; OR-1: no redirect there any more."""
+def test_removed_redirect_uri_ends_the_flow_with_an_error_page(asking: Flow, database: Database) -> None:
+    """RU-5, OR-1: checked at the decision and after sign-in; no redirect to the removed URI."""
     page, resume = asking.consent(), location(asking.authorize(state="t"))
     with asking.app.app_context(), on_another_worker():
         changes = {"redirect_uris": [REDIRECT_URI + "2"]}

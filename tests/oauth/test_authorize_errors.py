@@ -1,4 +1,4 @@
-"""Refused authorization requests: on a page of ours while client or redirect URI are wrong, else at the client."""
+"""Rejected authorization requests: an error page while client or redirect URI is invalid, else a redirect."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ WRONG: dict[str, dict[str, str | None]] = {
 
 @pytest.fixture
 def stranger(flow: Flow) -> Flow:
-    """The flow in a browser where nobody is signed in."""
+    """The flow in a signed-out browser."""
     return Flow(flow.app, flow.app.test_client(), flow.make, flow.client, flow.user)
 
 
 def is_page(answer) -> bool:
-    """An HTML page with status 400 that leads nowhere by itself."""
+    """Return whether the response is an HTML page with status 400 and no redirect."""
     assert answer.status_code == 400, (answer.status_code, answer.headers.get("Location"))
     assert "Location" not in answer.headers and "Refresh" not in answer.headers
     assert answer.mimetype == "text/html" and answer.headers["X-Frame-Options"] == "DENY"
@@ -67,7 +67,7 @@ def is_page(answer) -> bool:
 
 @pytest.mark.parametrize(("code", "changes"), ERRORS.values(), ids=ERRORS.keys())
 def test_errors_are_redirected_once_client_and_uri_are_valid(stranger: Flow, code: str, changes) -> None:
-    """OR-1, MX-1, ST-1, PK-1, PK-2. protocol: issuer in the response; authorization endpoint, errors go back."""
+    """OR-1, MX-1, ST-1, PK-1, PK-2."""
     answer = stranger.authorize(**changes)
     assert answer.headers["Location"].startswith(REDIRECT_URI + "?")
     query = query_of(answer)
@@ -78,11 +78,10 @@ def test_errors_are_redirected_once_client_and_uri_are_valid(stranger: Flow, cod
 
 
 @pytest.mark.parametrize("trust", ["unverified", "verified", "first_party"])
-def test_an_error_goes_to_the_registered_address_whoever_vouches_for_it(stranger: Flow, trust: str) -> None:
-    """OR-2 gives way to protocol.md here: every error goes back to the client, by its response mode and at once.
+def test_errors_are_redirected_to_the_registered_uri_of_any_client(stranger: Flow, trust: str) -> None:
+    """Departs from OR-2: errors of unreviewed clients are redirected too, at once and by the response mode.
 
-    What is left to a client of ill will is an address of its own, told an error and nothing else: no code, nothing
-    about the person, and no word of where the person came from.
+    A malicious client learns only the error at its own URL: no code, nothing about the user, and no referrer.
     """
     client = stranger.other_client(trust=trust, redirect_uris=[REDIRECT_URI])
     for changes in ({"scope": None}, {"prompt": "none"}):
@@ -95,15 +94,12 @@ def test_an_error_goes_to_the_registered_address_whoever_vouches_for_it(stranger
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG.keys())
 def test_errors_are_not_redirected_if_client_or_uri_is_invalid(stranger: Flow, wrong) -> None:
-    """OR-1, RU-4: every error beside every wrong client or redirect URI.
-
-    protocol: authorization endpoint, page for a wrong client or redirect_uri.
-    """
+    """OR-1, RU-4: every error combined with every invalid client or redirect URI."""
     for changes in ({}, *(changes for _, changes in ERRORS.values())):
         assert is_page(stranger.authorize(**(changes | wrong)))
 
 
-def test_a_post_is_answered_alike(stranger: Flow) -> None:
+def test_post_request_gets_the_same_errors(stranger: Flow) -> None:
     good = stranger.http.post("/oauth/authorize", data=stranger.parameters(scope=None))
     assert query_of(good)["error"] == "invalid_scope"
     for wrong in WRONG.values():
@@ -111,8 +107,8 @@ def test_a_post_is_answered_alike(stranger: Flow) -> None:
 
 
 @pytest.mark.parametrize("name", ["client_id", "redirect_uri"])
-def test_twice_the_client_or_the_redirect_is_a_page(stranger: Flow, name: str) -> None:
-    """OR-1, ST-2: also when both are the same, and when one is in the address and one in the body."""
+def test_repeated_client_id_or_redirect_uri_shows_an_error_page(stranger: Flow, name: str) -> None:
+    """OR-1, ST-2: even with equal values, or one in the URL and one in the body."""
     parameters = stranger.parameters()
     twice = [*parameters.items(), (name, parameters[name])]
     assert is_page(stranger.http.get("/oauth/authorize", query_string=twice))
@@ -149,8 +145,8 @@ GONE: dict[str, Change] = {
 
 
 @pytest.mark.parametrize("change", GONE.values(), ids=GONE.keys())
-def test_a_client_that_is_gone_is_a_page_at_once(flow: Flow, change: Change) -> None:
-    """OR-1, F24: this worker knew the client a moment ago, and the change was made on another."""
+def test_deleted_client_shows_an_error_page_at_once(flow: Flow, change: Change) -> None:
+    """OR-1, F24: this worker had cached the client, and another worker deleted it."""
     flow.make.root()
     assert flow.authorize().status_code == 303
     with flow.app.app_context(), on_another_worker():
@@ -168,8 +164,8 @@ def test_client_without_the_code_grant_gets_unauthorized_client(flow: Flow) -> N
     assert query_of(flow.authorize())["error"] == "unauthorized_client"
 
 
-def test_another_organizations_address_does_not_know_the_client(flow: Flow, make: Factory) -> None:
-    """MX-3: as an unknown one, but for the number of the request."""
+def test_client_of_another_organization_is_unknown(flow: Flow, make: Factory) -> None:
+    """MX-3: the same page as for an unknown client, except for the request ID."""
     there = make.organization(settings=FAST_KEYS)
     path = f"/organizations/{there.slug}/oauth/authorize"
     foreign = flow.http.get(path, query_string=flow.parameters())
@@ -225,14 +221,14 @@ NEAR = [
 ]
 
 
-def test_a_redirect_uri_is_compared_code_point_for_code_point(stranger: Flow) -> None:
+def test_redirect_uri_is_compared_by_code_point(stranger: Flow) -> None:
     """RU-1."""
     for uri in NEAR:
         assert is_page(stranger.authorize(redirect_uri=uri)), uri
         assert is_page(stranger.authorize(redirect_uri=uri, prompt="none")), uri
 
 
-def test_one_registered_uri_is_no_default(stranger: Flow) -> None:
+def test_single_registered_redirect_uri_is_not_a_default(stranger: Flow) -> None:
     """RU-4."""
     assert is_page(stranger.authorize(redirect_uri=None))
 
@@ -257,7 +253,7 @@ def test_one_registered_uri_is_no_default(stranger: Flow) -> None:
         ("https://app.example:444/cb", False),
     ],
 )
-def test_a_native_client_may_vary_the_port_of_this_device_alone(flow: Flow, uri: str, matches: bool) -> None:
+def test_native_client_may_vary_only_the_loopback_port(flow: Flow, uri: str, matches: bool) -> None:
     """RU-2."""
     native = flow.other_client(
         type="native",
@@ -275,7 +271,7 @@ def test_a_native_client_may_vary_the_port_of_this_device_alone(flow: Flow, uri:
         assert is_page(answer)
 
 
-def test_other_clients_may_not_vary_it(flow: Flow) -> None:
+def test_other_clients_may_not_vary_the_loopback_port(flow: Flow) -> None:
     """RU-2."""
     web = flow.other_client(redirect_uris=["http://localhost:3000/cb"])
     assert is_page(web.authorize(redirect_uri="http://localhost:3001/cb"))

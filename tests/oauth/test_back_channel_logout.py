@@ -1,4 +1,4 @@
-"""Back-channel logout: every client that was told of a sign-in hears of its end, exactly as the standard says it."""
+"""Back-channel logout: every client that received a session id is notified when the session ends."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tests.factories import PASSWORD, Factory
 from tests.oauth.conftest import Flow, change_rows, clock_ago, query_of, sign_in_on_page
 from tests.support.back_channel import listen
 from tests.support.databases import Database
+from tests.support.form_browser import Page
 from tests.support.https_server import HttpsServer, Request, Response, https_server, reaching
-from tests.support.person import Page
 
 EVENT = "http://schemas.openid.net/event/backchannel-logout"
 
 
 class Listener:
-    """A client's back-channel address; ``status`` is what it answers."""
+    """A client's back-channel logout endpoint; ``status`` is the response it returns."""
 
     def __init__(self) -> None:
         self.status = 200
@@ -39,7 +39,7 @@ class Listener:
 
     @property
     def tokens(self) -> list[str]:
-        """The logout tokens that came, each alone in a form."""
+        """Return the received logout tokens and check that each is the only form field."""
         found = []
         for request in self.server.requests:
             assert (request.method, request.path) == ("POST", "/out?tenant=1")
@@ -52,7 +52,7 @@ class Listener:
 
 @pytest.fixture
 def listener(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> Iterator[Listener]:
-    """The client of ``flow`` listens, at an address that the operator allowed."""
+    """A listener for the client of ``flow``, at a URL that the operator allowed."""
     monkeypatch.setattr(outbox, "_deliveries", {})
     logout.register()
     made = Listener()
@@ -64,7 +64,7 @@ def listener(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> Iterator[Listener]:
 
 
 def deliver_due(flow: Flow) -> int:
-    """Everything that is due was tried once; how many attempts that were."""
+    """Attempt every due delivery once and return the number of attempts."""
     attempts = 0
     with flow.app.app_context():
         while (message := outbox.claim_due_message(busy_receivers=(), full_organizations=())) is not None:
@@ -82,8 +82,8 @@ def sign_out(flow: Flow) -> None:
     flow.http.get("/oauth/logout", query_string={"id_token_hint": flow.tokens()["id_token"]})
 
 
-def test_a_logout_token_is_as_the_standard_has_it(flow: Flow, listener: Listener) -> None:
-    """OpenID Connect Back-Channel Logout 1.0 sections 2.4 and 2.5. protocol: back-channel logout, token."""
+def test_logout_token_has_the_standard_claims(flow: Flow, listener: Listener) -> None:
+    """OpenID Connect Back-Channel Logout 1.0 sections 2.4 and 2.5."""
     tokens = flow.tokens(nonce="n-1")
     id_token = read(flow, tokens["id_token"])
     flow.http.get("/oauth/logout", query_string={"id_token_hint": tokens["id_token"]})
@@ -101,8 +101,8 @@ def test_a_logout_token_is_as_the_standard_has_it(flow: Flow, listener: Listener
     assert deliver_due(flow) == 0
 
 
-def test_the_token_is_signed_when_it_is_sent(flow: Flow, listener: Listener) -> None:
-    """Two minutes of life would be over after the first failures."""
+def test_logout_token_is_signed_when_it_is_sent(flow: Flow, listener: Listener) -> None:
+    """Its two-minute lifetime would be over after the first retries."""
     listener.status = 503
     sign_out(flow)
     assert deliver_due(flow) == 1
@@ -119,8 +119,7 @@ def come_round(flow: Flow) -> None:
 
 
 @pytest.mark.parametrize("status", [500, 503, 404, 302])
-def test_what_is_no_answer_is_tried_again(flow: Flow, listener: Listener, status: int) -> None:
-    """protocol: back-channel logout, delivery."""
+def test_failed_delivery_is_retried(flow: Flow, listener: Listener, status: int) -> None:
     listener.status = status
     sign_out(flow)
     assert (deliver_due(flow), deliver_due(flow)) == (1, 0)
@@ -128,8 +127,10 @@ def test_what_is_no_answer_is_tried_again(flow: Flow, listener: Listener, status
     assert deliver_due(flow) == 1
 
 
-def test_a_400_is_final(flow: Flow, listener: Listener, database: Database) -> None:
-    """Section 2.8: the client says that the token is wrong; it would be so again."""
+def test_delivery_rejected_with_400_is_not_retried(
+    flow: Flow, listener: Listener, database: Database
+) -> None:
+    """Section 2.8: the client rejected the token, and would reject it again."""
     listener.status = 400
     sign_out(flow)
     assert deliver_due(flow) == 1
@@ -145,7 +146,7 @@ def by_page(flow: Flow, make: Factory) -> None:
 
 
 def acting(flow: Flow, make: Factory) -> Any:
-    """The flow's user in a browser of its own."""
+    """Return the flow's user in a separate browser."""
     session = find_session(make.sign_in(flow.user).token)
     assert session is not None
     return session.actor()
@@ -162,10 +163,9 @@ ENDINGS: dict[str, Callable[[Flow, Factory], object]] = {
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_however_the_sign_in_ends_the_client_hears(
+def test_every_way_of_ending_a_session_notifies_the_client(
     flow: Flow, listener: Listener, make: Factory, ending: str
 ) -> None:
-    """protocol: back-channel logout, delivery."""
     sid = read(flow, flow.tokens()["id_token"]).claims["sid"]
     with flow.app.app_context():
         ENDINGS[ending](flow, make)
@@ -174,7 +174,7 @@ def test_however_the_sign_in_ends_the_client_hears(
     assert read(flow, token).claims["sid"] == sid
 
 
-def test_each_client_hears_once_and_who_was_not_told_does_not(
+def test_each_client_is_notified_once_and_others_are_not(
     flow: Flow, listener: Listener, database: Database
 ) -> None:
     silent = flow.other_client(trust="first_party")
@@ -190,15 +190,17 @@ def test_each_client_hears_once_and_who_was_not_told_does_not(
     assert database.count("session_clients") == 0
 
 
-def test_a_client_without_an_id_token_knows_of_no_sign_in(flow: Flow, listener: Listener) -> None:
+def test_client_without_an_id_token_is_not_notified(flow: Flow, listener: Listener) -> None:
     flow.tokens(scope="profile")
     with flow.app.app_context():
         disable_user(flow.make.actor(flow.organization), flow.user.id)
     assert deliver_due(flow) == 0
 
 
-def test_signing_in_anew_in_the_same_browser_ends_nothing_for_clients(flow: Flow, listener: Listener) -> None:
-    """A client that asks for a fresh sign-in must not end the others'; they hear of the end of the new one."""
+def test_reauthentication_in_the_same_browser_notifies_no_client(flow: Flow, listener: Listener) -> None:
+    """A forced reauthentication must not end other clients' sessions. They are notified when the new one
+    ends.
+    """
     online = flow.tokens(scope="openid")
     sid = read(flow, online["id_token"]).claims["sid"]
     sign_in_on_page(flow, flow.authorize(prompt="login"))
@@ -212,14 +214,16 @@ def test_signing_in_anew_in_the_same_browser_ends_nothing_for_clients(flow: Flow
     assert not flow.is_alive(online["access_token"])
 
 
-def test_another_person_in_the_same_browser_ends_the_sign_in_before(flow: Flow, listener: Listener) -> None:
+def test_switching_users_in_a_browser_ends_the_previous_session(flow: Flow, listener: Listener) -> None:
     flow.tokens()
     other = Flow(flow.app, flow.http, flow.make, flow.client, flow.make.user(flow.organization))
     sign_in_on_page(other, flow.authorize(prompt="login"))
     assert deliver_due(flow) == 1
 
 
-def test_who_asks_for_no_news_any_more_gets_none(flow: Flow, listener: Listener, database: Database) -> None:
+def test_client_that_removed_its_logout_uri_is_not_notified(
+    flow: Flow, listener: Listener, database: Database
+) -> None:
     flow.tokens()
     sign_out(flow)
     listen(flow.app, flow.client, None)
@@ -228,10 +232,10 @@ def test_who_asks_for_no_news_any_more_gets_none(flow: Flow, listener: Listener,
     assert database.query("SELECT CAST(outcome AS CHAR) FROM outbox") == [("refused",)]
 
 
-def test_an_address_of_our_own_network_is_never_called(
+def test_private_network_url_is_never_called(
     flow: Flow, listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SF-2, and Zitadel's CVE-2026-27945: what the operator did not allow is not called, however it is written."""
+    """SF-2, Zitadel's CVE-2026-27945: no spelling of a URL that the operator did not allow is called."""
     config = dataclasses.replace(flow.app.config["GATEHOUSE"], outgoing_allowed_hosts=frozenset())
     monkeypatch.setitem(flow.app.config, "GATEHOUSE", config)
     sign_out(flow)
@@ -239,7 +243,7 @@ def test_an_address_of_our_own_network_is_never_called(
     assert listener.server.requests == []
 
 
-def test_discovery_says_so(flow: Flow) -> None:
+def test_discovery_advertises_back_channel_logout(flow: Flow) -> None:
     document = flow.http.get(
         f"/organizations/{flow.organization.slug}/.well-known/openid-configuration"
     ).get_json()
@@ -247,8 +251,8 @@ def test_discovery_says_so(flow: Flow) -> None:
     assert document["backchannel_logout_session_supported"] is True
 
 
-def test_a_suspension_ends_no_sign_in_and_tells_nobody(flow: Flow, listener: Listener) -> None:
-    """It is a pause: who was signed in is so again when it is over."""
+def test_suspending_an_organization_notifies_no_client(flow: Flow, listener: Listener) -> None:
+    """Suspension is a pause. Sessions continue when it is lifted."""
     flow.tokens()
     root = flow.make.actor(flow.make.root())
     for status in ("suspended", "active"):

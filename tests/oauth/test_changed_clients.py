@@ -1,4 +1,4 @@
-"""An app that changed since it was allowed is asked about again, with what is different."""
+"""Consent is requested again after an app changed, and the page shows what is different."""
 
 from __future__ import annotations
 
@@ -24,16 +24,14 @@ COUNTING = {
 
 
 def change(flow: Flow, fields: dict[str, Any]) -> None:
-    """The client is changed by an administrator."""
+    """Change the client as an administrator."""
     with flow.app.app_context():
         update_client(flow.make.system(flow.organization), flow.client.client_id, fields)
 
 
 @pytest.mark.parametrize(("fields", "words"), COUNTING.values(), ids=COUNTING)
-def test_what_was_allowed_to_another_app_is_asked_about_again(
-    asking: Flow, fields: dict[str, Any], words: str
-) -> None:
-    """IN-3, over the days: a consent counts for the app as it was shown."""
+def test_changed_app_is_asked_for_consent_again(asking: Flow, fields: dict[str, Any], words: str) -> None:
+    """IN-3: consent is valid only for the app as it was shown."""
     asking.decide(asking.consent())
     assert "code" in query_of(asking.authorize())
     change(asking, fields)
@@ -57,13 +55,13 @@ def test_what_was_allowed_to_another_app_is_asked_about_again(
     ],
     ids=lambda fields: next(iter(fields)),
 )
-def test_what_people_do_not_see_or_need_not_doubt_asks_nobody(asking: Flow, fields: dict[str, Any]) -> None:
+def test_invisible_or_harmless_changes_do_not_ask_again(asking: Flow, fields: dict[str, Any]) -> None:
     asking.decide(asking.consent())
     change(asking, fields)
     assert "code" in query_of(asking.authorize())
 
 
-def test_a_mark_of_review_that_is_taken_away_is_a_change(asking: Flow) -> None:
+def test_removing_the_reviewed_mark_asks_again(asking: Flow) -> None:
     change(asking, {"trust": "verified"})
     page = asking.consent()
     assert f"Reviewed by {asking.organization.name}" in page.text
@@ -73,8 +71,8 @@ def test_a_mark_of_review_that_is_taken_away_is_a_change(asking: Flow) -> None:
     assert "no longer marks it as reviewed" in page.text and "Not reviewed by" in page.text
 
 
-def test_what_the_former_app_was_allowed_is_forgotten_once_the_new_one_is(asking: Flow) -> None:
-    """CO-2: less is asked for now, and no more than that is remembered."""
+def test_consent_for_the_old_app_is_replaced_by_the_new_one(asking: Flow) -> None:
+    """CO-2: the new request has fewer scopes, and only those are remembered."""
     asking.decide(asking.consent(scope="openid profile email"))
     change(asking, {"name": "Your Bank"})
     asking.decide(asking.consent(scope="openid"))
@@ -86,7 +84,7 @@ def test_what_the_former_app_was_allowed_is_forgotten_once_the_new_one_is(asking
 
 
 def find_session_of(flow: Flow):
-    """The flow's user as an actor."""
+    """Return the flow's user as an actor."""
     with flow.app.app_context():
         session = find_session(flow.make.sign_in(flow.user).token)
         assert session is not None

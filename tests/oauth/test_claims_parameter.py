@@ -1,4 +1,4 @@
-"""The claims parameter at the endpoints (OpenID Connect Core 5.5): told where it was asked, and nowhere else."""
+"""The claims parameter (OpenID Connect Core 5.5): claims are returned only where they were requested."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.rules.users.test_profile import WHOLE
 
 @pytest.fixture
 def known(flow: Flow) -> Flow:
-    """A user whose profile holds everything, and a client that may have all of it."""
+    """A user with a complete profile and a client that may request all of it."""
 
     @transaction
     def fill() -> None:
@@ -47,7 +47,6 @@ def userinfo(flow: Flow, tokens: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_requested_claims_are_returned_where_they_were_requested(known: Flow) -> None:
-    """protocol: authorization endpoint, claims."""
     claims = asking_for(
         userinfo={"email": {"essential": True}, "nickname": None},
         id_token={"address": None, "phone_number": {"essential": True}, "unheard_of": None},
@@ -65,10 +64,7 @@ def test_requested_claims_are_returned_where_they_were_requested(known: Flow) ->
 
 
 def test_userinfo_returns_a_whole_profile_with_the_right_types(known: Flow) -> None:
-    """Core 5.1: all standard claims; a number that nobody proved is not verified.
-
-    protocol: userinfo, standard claims.
-    """
+    """Core 5.1: all standard claims; an unverified phone number is not reported as verified."""
     told = userinfo(known, known.tokens(scope="openid profile email address phone"))
     for name, value in WHOLE.items():
         assert told[name] == value
@@ -77,8 +73,8 @@ def test_userinfo_returns_a_whole_profile_with_the_right_types(known: Flow) -> N
     assert "iss" not in told
 
 
-def test_nothing_asked_for_overwrites_the_tokens_own(known: Flow) -> None:
-    """OI-2: whatever a profile holds; the subject of a pairwise client stays its own."""
+def test_requested_claims_do_not_overwrite_protocol_claims(known: Flow) -> None:
+    """OI-2: whatever the profile holds; a pairwise client keeps its subject."""
     pairwise = known.other_client(subject_type="pairwise", trust="first_party", redirect_uris=[REDIRECT_URI])
     own = claims_of(pairwise, pairwise.tokens(scope="openid")["id_token"])["sub"]
     asked = dict.fromkeys(("iss", "sub", "aud", "exp", "iat", "nonce", "azp", "at_hash", "name"))
@@ -89,8 +85,8 @@ def test_nothing_asked_for_overwrites_the_tokens_own(known: Flow) -> None:
     assert userinfo(pairwise, tokens) == {"sub": own, "name": "Ada Lovelace"}
 
 
-def test_a_claim_by_name_is_no_way_round_the_scope(known: Flow) -> None:
-    """A client that was not registered for the scope address does not get the address."""
+def test_claim_of_an_unregistered_scope_is_not_returned(known: Flow) -> None:
+    """A client that is not registered for the scope address does not receive the address."""
     less = known.other_client(trust="first_party", redirect_uris=[REDIRECT_URI])
     tokens = less.tokens(
         scope="openid",
@@ -100,8 +96,8 @@ def test_a_claim_by_name_is_no_way_round_the_scope(known: Flow) -> None:
     assert "address" not in claims_of(less, tokens["id_token"])
 
 
-def test_consent_shows_what_claims_mean_and_remembers_it(asking: Flow) -> None:
-    """The person allows the words of the scope that releases the claim."""
+def test_consent_for_claims_is_shown_and_remembered(asking: Flow) -> None:
+    """The user allows the scope description that covers the claim."""
     claims = asking_for(userinfo={"email": None})
     page = asking.consent(scope="openid", claims=claims)
     assert 'value="email"' in page.text and 'value="profile"' not in page.text
@@ -118,7 +114,7 @@ def test_consent_shows_what_claims_mean_and_remembers_it(asking: Flow) -> None:
     )
 
 
-def test_what_the_person_left_out_is_not_told(asking: Flow) -> None:
+def test_declined_claim_is_not_returned(asking: Flow) -> None:
     optional = asking.other_client(redirect_uris=[REDIRECT_URI], optional_scopes=["email"])
     page = optional.consent(scope="openid", claims=asking_for(userinfo={"email": None}))
     answer = optional.decide(page, scope=["openid"])
@@ -126,13 +122,13 @@ def test_what_the_person_left_out_is_not_told(asking: Flow) -> None:
     assert set(userinfo(optional, tokens)) == {"sub"}
 
 
-def test_malformed_claims_go_back_to_the_client(flow: Flow) -> None:
+def test_malformed_claims_parameter_is_reported_to_the_client(flow: Flow) -> None:
     answer = query_of(flow.authorize(claims="{", state="x"))
     assert (answer["error"], answer["state"], answer["iss"]) == ("invalid_request", "x", flow.issuer)
 
 
-def test_a_subject_asked_for_is_the_one_that_answers(flow: Flow) -> None:
-    """Core 5.5.1: another user must not answer in its place."""
+def test_requested_subject_must_match_the_signed_in_user(flow: Flow) -> None:
+    """Core 5.5.1: another user must not be returned instead."""
     own = asking_for(id_token={"sub": {"value": flow.user.public_id}})
     other = asking_for(id_token={"sub": {"value": "usr_somebody_else"}})
     assert "code" in query_of(flow.authorize(claims=own, prompt="none"))
@@ -140,8 +136,8 @@ def test_a_subject_asked_for_is_the_one_that_answers(flow: Flow) -> None:
     assert is_sign_in(flow.authorize(claims=other), flow)
 
 
-def test_the_context_class_is_told_and_an_essential_one_met_or_refused(flow: Flow) -> None:
-    """Core 5.5.1.1, Error Code unmet_authentication_requirements; wishes never fail. protocol: ID token, acr."""
+def test_essential_acr_is_met_or_rejected(flow: Flow) -> None:
+    """Core 5.5.1.1: unmet_authentication_requirements; voluntary requests never fail."""
     wish = {"id_token": {"acr": {"values": ["urn:phishing-resistant", PASSWORD]}}}
     for more in ({"acr_values": PASSWORD}, {"acr_values": "urn:other"}, {"claims": json.dumps(wish)}, {}):
         assert claims_of(flow, flow.tokens(scope="openid", **more)["id_token"])["acr"] == PASSWORD

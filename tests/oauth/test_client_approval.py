@@ -1,4 +1,4 @@
-"""What administrators decide about clients: blocked, asked for, approved for everybody."""
+"""Client approval: blocked clients, approval requests and organization-wide approval."""
 
 from __future__ import annotations
 
@@ -21,41 +21,41 @@ from tests.oauth.conftest import (
 )
 from tests.oauth.device import Device
 from tests.support.databases import Database
-from tests.support.person import Page
+from tests.support.form_browser import Page
 
 EVERYTHING = "openid profile email offline_access"
 
 
 def change(flow: Flow, **fields: Any) -> None:
-    """An administrator changes the client."""
+    """Change the client as an administrator."""
     with flow.app.app_context():
         update_client(flow.make.actor(flow.organization), flow.client.client_id, fields)
 
 
 def let_members_allow(flow: Flow, which: str) -> None:
-    """The organization's setting is this."""
+    """Set whether members may consent by themselves."""
     with flow.app.app_context():
         changes = {"oauth": {"consent": {"members_may_allow": which}}}
         update_settings(flow.make.system(flow.organization), flow.organization.slug, changes)
 
 
 def asked(flow: Flow, **changes: str | None):
-    """The page to which the person is sent."""
+    """Return the page that the user is sent to."""
     page = flow.http.get(location(flow.authorize(**changes)))
     assert page.status_code == 200, page.text[:500]
     return page
 
 
 def ask(flow: Flow, reason: str = "For the harvest report"):
-    """The page after the member asked."""
+    """Submit the member's request and return the page."""
     return flow.decide(asked(flow), "client-request-send", reason=reason)
 
 
 # Blocked
 
 
-def test_a_blocked_client_is_refused_everywhere_at_once(asking: Flow, database: Database) -> None:
-    """CO-3's other side: tokens, families, codes and new requests; also on a worker that has an older view."""
+def test_blocked_client_is_rejected_everywhere_immediately(asking: Flow, database: Database) -> None:
+    """CO-3: tokens, refresh families, codes and new requests, also on a worker with an older cache."""
     tokens, code, page = asking.tokens(), asking.code(scope="openid"), asking.consent(prompt="consent")
     with on_another_worker():
         change(asking, approval="blocked")
@@ -76,8 +76,8 @@ def bearer(tokens: dict[str, Any]) -> dict[str, str]:
     return {"Authorization": f"Bearer {tokens['access_token']}"}
 
 
-def test_what_a_block_ended_does_not_come_back_with_its_end(asking: Flow) -> None:
-    """Neither what a user gave nor what the client has in its own name."""
+def test_unblocking_a_client_does_not_restore_its_tokens(asking: Flow) -> None:
+    """Neither those issued for users nor the client's own."""
     change(asking, grant_types=["authorization_code", "refresh_token", "client_credentials"])
     tokens = asking.tokens()
     machine = asking.token(grant_type="client_credentials").get_json()
@@ -89,7 +89,7 @@ def test_what_a_block_ended_does_not_come_back_with_its_end(asking: Flow) -> Non
     assert asking.is_alive(asking.tokens()["access_token"]), "what is allowed from now on counts"
 
 
-def test_a_device_of_a_blocked_client_waits_in_vain(http, make, organization) -> None:
+def test_device_of_a_blocked_client_is_denied(http, make, organization) -> None:
     device = Device(http, make, make.user(organization))
     device.sign_in()
     codes = device.code()
@@ -100,7 +100,7 @@ def test_a_device_of_a_blocked_client_waits_in_vain(http, make, organization) ->
     assert device.ask().get_json()["error"] == "invalid_client"
 
 
-def test_the_block_stands_in_the_log_of_refused_requests(asking: Flow) -> None:
+def test_blocked_client_appears_in_the_failed_request_log(asking: Flow) -> None:
     from tests.oauth.failure_log import only
 
     change(asking, approval="blocked")
@@ -111,8 +111,8 @@ def test_the_block_stands_in_the_log_of_refused_requests(asking: Flow) -> None:
 # Members ask
 
 
-def test_a_setting_leaves_it_to_administrators(asking: Flow, database: Database) -> None:
-    """oauth.consent.members_may_allow: members are sent to administrators, who allow by themselves."""
+def test_setting_requires_administrator_approval(asking: Flow, database: Database) -> None:
+    """oauth.consent.members_may_allow: members need an administrator, and administrators can allow."""
     let_members_allow(asking, "verified")
     assert "Ask your administrator to approve Orchard" in asked(asking).text
     assert query_of(asking.authorize(prompt="none"))["error"] == "consent_required"
@@ -133,14 +133,14 @@ def test_a_setting_leaves_it_to_administrators(asking: Flow, database: Database)
     assert "code" in query_of(asking.authorize()), "an organization's own apps need no leave"
 
 
-def test_a_consent_from_before_does_not_stand_in_for_the_leave(asking: Flow) -> None:
+def test_earlier_consent_does_not_replace_approval(asking: Flow) -> None:
     asking.decide(asking.consent())
     assert "code" in query_of(asking.authorize())
     change(asking, approval="review")
     assert "Ask your administrator" in asked(asking).text
 
 
-def test_nobody_allows_by_a_form_of_their_own_what_needs_leave(asking: Flow, database: Database) -> None:
+def test_forged_consent_form_does_not_replace_approval(asking: Flow, database: Database) -> None:
     page = asking.consent()
     change(asking, approval="review")
     answer = asking.decide(page)
@@ -148,7 +148,7 @@ def test_nobody_allows_by_a_form_of_their_own_what_needs_leave(asking: Flow, dat
     assert database.count("authorization_codes") == database.count("consents") == 0
 
 
-def test_a_member_asks_once_and_sees_that_it_waits(asking: Flow, database: Database) -> None:
+def test_member_requests_approval_once_and_sees_it_pending(asking: Flow, database: Database) -> None:
     change(asking, approval="review")
     sent = ask(asking)
     assert sent.status_code == 200 and "Waiting for administrator approval" in sent.text
@@ -168,7 +168,7 @@ def test_a_member_asks_once_and_sees_that_it_waits(asking: Flow, database: Datab
 
 
 @pytest.mark.parametrize("reason", ["", "  ", "x" * 301, "a\x00b", "right\u202eleft"])
-def test_a_reason_is_a_sentence(asking: Flow, database: Database, reason: str) -> None:
+def test_approval_reason_must_be_a_sentence(asking: Flow, database: Database, reason: str) -> None:
     """PO-2."""
     change(asking, approval="review")
     page = ask(asking, reason)
@@ -176,7 +176,7 @@ def test_a_reason_is_a_sentence(asking: Flow, database: Database, reason: str) -
     assert database.count("client_requests") == 0
 
 
-def test_an_approval_lets_members_allow_and_a_refusal_does_not(asking: Flow, database: Database) -> None:
+def test_approval_lets_members_consent_and_rejection_does_not(asking: Flow, database: Database) -> None:
     change(asking, approval="review")
     ask(asking)
     with asking.app.app_context():
@@ -194,7 +194,7 @@ def test_an_approval_lets_members_allow_and_a_refusal_does_not(asking: Flow, dat
     assert audited(database, "client_request.approved") == audited(database, "client_request.declined") == 1
 
 
-def test_a_device_asks_alike(http, make, organization, database: Database) -> None:
+def test_device_flow_requires_approval_too(http, make, organization, database: Database) -> None:
     device = Device(http, make, make.user(organization))
     device.sign_in()
     with make.app.app_context():
@@ -216,8 +216,8 @@ def approve(flow: Flow, *scopes: str, **fields: Any) -> None:
     )
 
 
-def test_nobody_is_asked_about_what_was_approved_for_everybody(asking: Flow, database: Database) -> None:
-    """CO-2: and about nothing beyond it."""
+def test_approved_scopes_need_no_consent(asking: Flow, database: Database) -> None:
+    """CO-2: only the approved scopes are covered."""
     approve(asking, "openid", "profile")
     assert "code" in query_of(asking.authorize(scope="openid profile", prompt="none"))
     assert database.count("consents") == 0
@@ -233,9 +233,7 @@ def test_nobody_is_asked_about_what_was_approved_for_everybody(asking: Flow, dat
     ],
     ids=lambda fields: fields["type"],
 )
-def test_who_cannot_prove_who_it_is_is_not_approved_for_everybody(
-    asking: Flow, fields: dict[str, Any]
-) -> None:
+def test_public_client_cannot_be_approved_for_everybody(asking: Flow, fields: dict[str, Any]) -> None:
     """CO-2."""
     from app.rules.errors import InvalidInput
 
@@ -245,15 +243,15 @@ def test_who_cannot_prove_who_it_is_is_not_approved_for_everybody(
     assert refused.value.field == "approval"
 
 
-def test_a_confidential_client_on_one_s_own_machine_is_asked_about_all_the_same(asking: Flow) -> None:
-    """CO-2: the redirect decides."""
+def test_confidential_client_with_loopback_redirect_needs_consent(asking: Flow) -> None:
+    """CO-2: the redirect URI decides."""
     other = asking.other_client(redirect_uris=["http://localhost:3000/cb", REDIRECT_URI])
     approve(other, "openid", "profile")
     assert is_consent(other.authorize(), other)
     assert "code" in query_of(other.authorize(redirect_uri=REDIRECT_URI))
 
 
-def test_a_mark_of_review_taken_away_takes_the_approval_along(asking: Flow) -> None:
+def test_removing_the_reviewed_mark_removes_the_approval(asking: Flow) -> None:
     from app.rules.errors import InvalidInput
 
     approve(asking, "openid", "profile")
@@ -263,10 +261,8 @@ def test_a_mark_of_review_taken_away_takes_the_approval_along(asking: Flow) -> N
     assert is_consent(asking.authorize(), asking)
 
 
-def test_an_app_that_registered_itself_needs_leave_like_any_other(
-    http, make, app, database: Database
-) -> None:
-    """DC-1: and manages itself no more once it is blocked."""
+def test_self_registered_client_needs_approval(http, make, app, database: Database) -> None:
+    """DC-1: a blocked client cannot manage its registration either."""
     open_to_all = {"dynamic_registration": {"mode": "open"}, "consent": {"members_may_allow": "verified"}}
     organization = make.organization(settings={"oauth": open_to_all})
     document = {"redirect_uris": [REDIRECT_URI], "client_name": "Weather Bot"}

@@ -1,4 +1,4 @@
-"""private_key_jwt at every endpoint of the wire (RFC 7523): the assertion counts once, for whom it is meant."""
+"""private_key_jwt at the OAuth endpoints (RFC 7523): each assertion is valid once, for its audience."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def signer() -> Signer:
 
 @pytest.fixture
 def signing(make: Factory, signer: Signer) -> MadeClient:
-    """A client that was registered for private_key_jwt, with its key."""
+    """A client registered for private_key_jwt, with its key."""
     return make.machine(make.organization(), "reports:read", **signer.registration)
 
 
@@ -51,8 +51,7 @@ def assert_refused(answer: Any) -> None:
 
 
 @PATHS
-def test_an_assertion_proves_the_client(http, path: str, signing: MadeClient, signer: Signer) -> None:
-    """protocol: client authentication."""
+def test_assertion_authenticates_the_client(http, path: str, signing: MadeClient, signer: Signer) -> None:
     fields = signer.fields(signing.client_id, issuer_of(signing))
     assert post(http, path, fields).status_code == 200
     fields = signer.fields(signing.client_id, issuer_of(signing))
@@ -63,11 +62,8 @@ def test_an_assertion_proves_the_client(http, path: str, signing: MadeClient, si
 
 
 @PATHS
-def test_it_counts_once(http, path: str, signing: MadeClient, signer: Signer) -> None:
-    """CA-6: at whichever endpoint it comes again, and whatever else it says.
-
-    protocol: token endpoint, client assertions.
-    """
+def test_assertion_is_accepted_only_once(http, path: str, signing: MadeClient, signer: Signer) -> None:
+    """CA-6: at any endpoint and with any other parameters."""
     fields = signer.fields(signing.client_id, issuer_of(signing), jti="once")
     assert post(http, path, fields).status_code == 200
     for again in ENDPOINTS:
@@ -78,14 +74,14 @@ def test_it_counts_once(http, path: str, signing: MadeClient, signer: Signer) ->
     )
 
 
-def test_a_refused_request_has_spent_it_too(http, signing: MadeClient, signer: Signer) -> None:
+def test_assertion_of_a_rejected_request_is_consumed(http, signing: MadeClient, signer: Signer) -> None:
     fields = signer.fields(signing.client_id, issuer_of(signing))
     answer = http.post("/oauth/token", data={"grant_type": "client_credentials", "scope": "nothing"} | fields)
     assert answer.get_json()["error"] == "invalid_scope"
     assert_refused(post(http, "/oauth/token", fields))
 
 
-def test_two_clients_may_choose_the_same_identifier(
+def test_assertion_ids_are_scoped_to_the_client(
     http, make: Factory, signing: MadeClient, signer: Signer
 ) -> None:
     other = make.machine(signing.organization, "reports:read", **signer.registration)
@@ -95,7 +91,7 @@ def test_two_clients_may_choose_the_same_identifier(
 
 
 @pytest.mark.parametrize("where", ["issuer", "token endpoint", "called"])
-def test_issuer_token_endpoint_and_the_called_one_are_audiences(
+def test_issuer_token_endpoint_and_called_endpoint_are_valid_audiences(
     http, signing: MadeClient, signer: Signer, where: str
 ) -> None:
     issuer = issuer_of(signing)
@@ -108,8 +104,10 @@ def test_issuer_token_endpoint_and_the_called_one_are_audiences(
     assert post(http, "/oauth/revoke", fields).status_code == 200
 
 
-def test_another_organization_is_none(http, make: Factory, signing: MadeClient, signer: Signer) -> None:
-    """MX-3, CA-6: nor does the assertion count at another's endpoint."""
+def test_another_organization_is_not_a_valid_audience(
+    http, make: Factory, signing: MadeClient, signer: Signer
+) -> None:
+    """MX-3, CA-6: the assertion is rejected at another organization's endpoint too."""
     other = make.organization()
     assert_refused(post(http, "/oauth/token", signer.fields(signing.client_id, other.issuer)))
     fields = signer.fields(signing.client_id, issuer_of(signing))
@@ -118,8 +116,8 @@ def test_another_organization_is_none(http, make: Factory, signing: MadeClient, 
     )
 
 
-def test_a_fapi_client_names_the_issuer_alone(http, make: Factory, signer: Signer) -> None:
-    """CA-6: as a string, and never by RS256. protocol: token endpoint, client assertions."""
+def test_fapi_client_must_use_the_issuer_as_the_only_audience(http, make: Factory, signer: Signer) -> None:
+    """CA-6: as a string, and never signed with RS256."""
     organization = make.organization()
     client = make.machine(organization, "reports:read", security_profile="fapi2", **signer.registration)
     for audience in (f"{organization.issuer}/oauth/token", [organization.issuer]):
@@ -133,7 +131,7 @@ def test_a_fapi_client_names_the_issuer_alone(http, make: Factory, signer: Signe
     assert post(http, "/oauth/introspect", stronger).status_code == 200
 
 
-def test_the_registered_algorithm_alone_counts(http, make: Factory) -> None:
+def test_only_the_registered_algorithm_is_accepted(http, make: Factory) -> None:
     rsa = Signer("RS256")
     client = make.machine(
         make.organization(), "reports:read", token_endpoint_auth_signing_alg="PS256", **rsa.registration
@@ -145,10 +143,10 @@ def test_the_registered_algorithm_alone_counts(http, make: Factory) -> None:
 
 
 @PATHS
-def test_every_cause_of_failure_is_answered_alike(
+def test_every_failure_returns_the_same_response(
     http, make: Factory, path: str, signing: MadeClient, signer
 ) -> None:
-    """CA-3: an unknown client, a wrong key, a wrong time."""
+    """CA-3: an unknown client, a wrong key, an invalid time."""
     issuer, stranger = issuer_of(signing), Signer(key=new_key())
     unknown = make.machine(signing.organization, "reports:read", **signer.registration)
     with http.application.app_context():
@@ -173,10 +171,10 @@ def test_every_cause_of_failure_is_answered_alike(
 
 
 @PATHS
-def test_the_registered_method_alone_counts(
+def test_only_the_registered_method_is_accepted(
     http, make: Factory, path: str, signing: MadeClient, signer: Signer
 ) -> None:
-    """CA-1, CA-7: neither a secret nor an id alone stands for the assertion, nor it for a secret."""
+    """CA-1, CA-7: neither a secret nor an id alone replaces the assertion, nor the reverse."""
     secret = make.machine(signing.organization, "reports:read")
     assert_refused(post(http, path, {}, basic_header(signing.client_id, secret.secret)))
     assert_refused(post(http, path, {"client_id": signing.client_id, "client_secret": secret.secret}))
@@ -200,17 +198,19 @@ def test_two_methods_at_once_are_refused(http, path: str, signing: MadeClient, s
     assert post(http, path, fields).status_code == 200
 
 
-def test_a_disabled_client_proves_nothing(http, make: Factory, signing: MadeClient, signer: Signer) -> None:
+def test_disabled_client_cannot_authenticate(
+    http, make: Factory, signing: MadeClient, signer: Signer
+) -> None:
     with http.application.app_context():
         update_client(make.actor(signing.organization), signing.client_id, {"status": "disabled"})
     assert_refused(post(http, "/oauth/token", signer.fields(signing.client_id, issuer_of(signing))))
 
 
 @PATHS
-def test_a_key_taken_away_on_another_worker_is_dead_here_at_once(
+def test_key_removed_on_another_worker_is_rejected_immediately(
     http, make: Factory, path: str, signing: MadeClient, signer: Signer
 ) -> None:
-    """F24: this worker still holds the view in which it stood."""
+    """F24: this worker still caches the client with the key."""
     issuer, successor = issuer_of(signing), Signer(key=new_key(), key_id="two")
     assert post(http, path, signer.fields(signing.client_id, issuer)).status_code == 200
     with http.application.app_context(), on_another_worker():
@@ -220,7 +220,7 @@ def test_a_key_taken_away_on_another_worker_is_dead_here_at_once(
 
 
 @PATHS
-def test_a_key_registered_on_another_worker_counts_here_at_once(
+def test_key_added_on_another_worker_is_accepted_immediately(
     http, make: Factory, path: str, signing: MadeClient, signer: Signer
 ) -> None:
     issuer, added = issuer_of(signing), Signer(key=new_key(), key_id="two")
@@ -233,7 +233,7 @@ def test_a_key_registered_on_another_worker_counts_here_at_once(
 
 
 @PATHS
-def test_a_client_renamed_on_another_worker_goes_on(
+def test_client_renamed_on_another_worker_still_authenticates(
     http, make: Factory, path: str, signing: MadeClient, signer: Signer
 ) -> None:
     issuer = issuer_of(signing)
@@ -243,10 +243,10 @@ def test_a_client_renamed_on_another_worker_goes_on(
     assert post(http, path, signer.fields(signing.client_id, issuer)).status_code == 200
 
 
-def test_a_request_that_is_decided_again_does_not_replay_its_assertion(
+def test_request_retried_with_fresh_client_does_not_replay_its_assertion(
     http, make: Factory, signing: MadeClient, signer: Signer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A scope allowed a moment ago on another machine, of which this one has not heard yet."""
+    """Another worker just allowed a scope that this worker's cached client does not have."""
     issuer, held = issuer_of(signing), ["reports:read", "reports:write"]
     assert post(http, "/oauth/token", signer.fields(signing.client_id, issuer)).status_code == 200
     with http.application.app_context(), on_another_worker(), monkeypatch.context() as elsewhere:
@@ -269,5 +269,5 @@ def test_failed_authentication_is_limited_without_locking_the_client(
     assert post(http, "/oauth/token", signer.fields(signing.client_id, issuer)).status_code == 200
 
 
-def test_a_client_with_a_key_has_no_secret(make: Factory, signing: MadeClient) -> None:
+def test_client_with_a_key_has_no_secret(make: Factory, signing: MadeClient) -> None:
     assert signing.registered.secret is None

@@ -1,4 +1,4 @@
-"""Client authentication: by the registered method alone, and alike for every cause of failure."""
+"""Client authentication: only by the registered method, with the same response for every failure."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def post(http: FlaskClient, path: str, headers: dict[str, str] | None = None, **
 
 @pytest.fixture
 def machine(make: Factory) -> MadeClient:
-    """A client that was registered for client_secret_basic."""
+    """A client registered for client_secret_basic."""
     return make.machine(make.organization(), "reports:read")
 
 
 @pytest.fixture
 def posting(make: Factory) -> MadeClient:
-    """A client that was registered for client_secret_post."""
+    """A client registered for client_secret_post."""
     return make.machine(make.organization(), "reports:read", token_endpoint_auth_method="client_secret_post")
 
 
@@ -64,24 +64,23 @@ def is_refused(answer) -> bool:
 
 
 @PATHS
-def test_the_registered_method_works(http, path: str, machine: MadeClient, posting: MadeClient) -> None:
-    """protocol: client authentication."""
+def test_registered_method_authenticates(http, path: str, machine: MadeClient, posting: MadeClient) -> None:
     assert post(http, path, machine.basic).status_code == 200
     assert post(http, path, client_id=posting.client_id, client_secret=posting.secret).status_code == 200
 
 
 @PATHS
-def test_the_other_method_does_not(http, path: str, machine: MadeClient, posting: MadeClient) -> None:
+def test_other_method_is_rejected(http, path: str, machine: MadeClient, posting: MadeClient) -> None:
     """CA-1, CA-7: at every endpoint."""
     assert is_refused(post(http, path, client_id=machine.client_id, client_secret=machine.secret))
     assert is_refused(post(http, path, basic(posting.client_id, posting.secret)))
 
 
 @PATHS
-def test_an_id_alone_is_no_authentication_of_a_confidential_client(
+def test_client_id_alone_does_not_authenticate_a_confidential_client(
     http, path: str, machine: MadeClient
 ) -> None:
-    """CA-7: ``none`` lets nobody through who has a secret."""
+    """CA-7: ``none`` is rejected for a client with a secret."""
     assert is_refused(post(http, path, client_id=machine.client_id))
     assert is_refused(post(http, path, client_id=machine.client_id, client_secret=""))
     assert is_refused(post(http, path, basic(machine.client_id, "")))
@@ -97,7 +96,7 @@ def test_two_methods_at_once_are_an_invalid_request(http, path: str, machine: Ma
 
 
 @PATHS
-def test_header_and_body_must_not_name_two_clients(
+def test_header_and_body_must_name_the_same_client(
     http, path: str, machine: MadeClient, posting: MadeClient
 ) -> None:
     answer = post(http, path, machine.basic, client_id=posting.client_id)
@@ -106,15 +105,15 @@ def test_header_and_body_must_not_name_two_clients(
 
 
 @PATHS
-def test_a_secret_from_a_public_client_is_refused(http, path: str, public: MadeClient) -> None:
-    """CA-1: Authlib answers 500."""
+def test_secret_from_a_public_client_is_rejected(http, path: str, public: MadeClient) -> None:
+    """CA-1: Authlib returns 500."""
     for secret in ("x", new_token("cs", public.organization.id)):
         assert is_refused(post(http, path, client_id=public.client_id, client_secret=secret))
         assert is_refused(post(http, path, basic(public.client_id, secret)))
     assert is_refused(post(http, path, basic(public.client_id, "")))
 
 
-def test_a_public_client_may_revoke_and_neither_introspect_nor_act_for_itself(
+def test_public_client_may_revoke_but_not_introspect_or_use_client_credentials(
     http, public: MadeClient
 ) -> None:
     """RV-7, IT-1, CC-1."""
@@ -125,10 +124,10 @@ def test_a_public_client_may_revoke_and_neither_introspect_nor_act_for_itself(
 
 
 @PATHS
-def test_every_failure_looks_the_same(
+def test_every_failure_returns_the_same_response(
     http, make: Factory, path: str, machine: MadeClient, public: MadeClient
 ) -> None:
-    """CA-3: unknown client, wrong, ended, others' and malformed secrets; status, body and headers."""
+    """CA-3: unknown client; wrong, expired, foreign and malformed secrets; status, body and headers."""
     organization = machine.organization
     other = make.machine(organization, "reports:read")
     system = make.system(organization)
@@ -166,7 +165,7 @@ def test_every_failure_looks_the_same(
 
 
 def set_end(http: FlaskClient, secret: str) -> None:
-    """The secret ended a second ago, by the database."""
+    """Set the secret to have expired one second ago by the database clock."""
     from sqlalchemy import update
 
     from app.extensions import db
@@ -186,8 +185,10 @@ def set_end(http: FlaskClient, secret: str) -> None:
 
 
 @PATHS
-def test_another_organizations_client_is_unknown(http, make: Factory, path: str, machine: MadeClient) -> None:
-    """MX-3: byte for byte as an unknown one."""
+def test_client_of_another_organization_is_unknown(
+    http, make: Factory, path: str, machine: MadeClient
+) -> None:
+    """MX-3: byte for byte the response for an unknown client."""
     foreign = make.organization()
     there = f"/organizations/{foreign.slug}{path}"
     refused = http.post(there, data=ENDPOINTS[path], headers=machine.basic)
@@ -200,7 +201,7 @@ def test_another_organizations_client_is_unknown(http, make: Factory, path: str,
 
 
 @PATHS
-def test_each_live_secret_works(http, make: Factory, path: str, machine: MadeClient) -> None:
+def test_every_active_secret_authenticates(http, make: Factory, path: str, machine: MadeClient) -> None:
     """SE-2."""
     with http.application.app_context():
         second = create_credential(make.system(machine.organization), machine.client_id).secret
@@ -209,10 +210,10 @@ def test_each_live_secret_works(http, make: Factory, path: str, machine: MadeCli
 
 
 @PATHS
-def test_a_secret_costs_one_digest_and_no_password_hash(
+def test_secret_check_uses_one_digest_and_no_password_hash(
     http, path: str, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """CA-4: 256 random bits need no slow hash, and one would let anybody keep every core busy."""
+    """CA-4: 256 random bits need no slow hash, which would let anybody exhaust the CPU."""
 
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a password hash")
@@ -231,7 +232,7 @@ def test_a_secret_costs_one_digest_and_no_password_hash(
 
 
 @PATHS
-def test_a_secret_made_on_another_worker_works_here_at_once(
+def test_secret_created_on_another_worker_works_immediately(
     http, make: Factory, path: str, machine: MadeClient
 ) -> None:
     assert post(http, path, machine.basic).status_code == 200
@@ -241,10 +242,10 @@ def test_a_secret_made_on_another_worker_works_here_at_once(
 
 
 @PATHS
-def test_a_secret_revoked_on_another_worker_is_dead_here_at_once(
+def test_secret_revoked_on_another_worker_is_rejected_immediately(
     http, make: Factory, path: str, machine: MadeClient
 ) -> None:
-    """F24: this worker still holds the view in which it lived."""
+    """F24: this worker still caches the secret as active."""
     assert post(http, path, machine.basic).status_code == 200
     with http.application.app_context(), on_another_worker():
         revoke_credentials(make.system(machine.organization), machine.client_id)
@@ -255,7 +256,7 @@ def test_a_secret_revoked_on_another_worker_is_dead_here_at_once(
 @pytest.mark.parametrize(
     "change", [{"status": "disabled"}, {"token_endpoint_auth_method": "client_secret_post"}], ids=str
 )
-def test_a_client_changed_on_another_worker_is_changed_here_at_once(
+def test_client_changed_on_another_worker_is_updated_immediately(
     http, make: Factory, path: str, machine: MadeClient, change: dict[str, str]
 ) -> None:
     assert post(http, path, machine.basic).status_code == 200
@@ -265,10 +266,10 @@ def test_a_client_changed_on_another_worker_is_changed_here_at_once(
 
 
 @PATHS
-def test_a_secret_made_on_another_worker_is_no_failure(
+def test_secret_created_on_another_worker_is_not_counted_as_a_failure(
     http, make: Factory, path: str, machine: MadeClient
 ) -> None:
-    """CA-5: whoever rotates often is not taken for an attacker."""
+    """CA-5: a client that rotates often is not treated as an attacker."""
     assert post(http, path, machine.basic).status_code == 200
     with http.application.app_context(), on_another_worker():
         second = create_credential(make.system(machine.organization), machine.client_id).secret
@@ -276,7 +277,7 @@ def test_a_secret_made_on_another_worker_is_no_failure(
     assert list(client_authentication._failures) == []
 
 
-def test_a_flood_of_wrong_secrets_does_not_reach_the_database(
+def test_repeated_wrong_secrets_do_not_reach_the_database(
     http, make: Factory, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrong = basic(machine.client_id, make.machine(machine.organization).secret)

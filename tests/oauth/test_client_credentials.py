@@ -1,4 +1,4 @@
-"""Client credentials: what a confidential client gets for itself, and what a stale cached view never lets through."""
+"""The client credentials grant, and how it behaves when a worker's cache is out of date."""
 
 from __future__ import annotations
 
@@ -30,11 +30,8 @@ def machine(make: Factory) -> MadeClient:
     return make.machine(make.organization(), "reports:read", "reports:write")
 
 
-def test_the_answer_is_a_bearer_token_and_no_more(http, machine: MadeClient, database: Database) -> None:
-    """CC-1: no refresh token, no ID token; ``expires_in`` a number.
-
-    protocol: client credentials; token endpoint, no-store.
-    """
+def test_response_contains_only_a_bearer_token(http, machine: MadeClient, database: Database) -> None:
+    """CC-1: no refresh token, no ID token; ``expires_in`` a number."""
     answer = issue(http, machine).get_json()
     assert set(answer) == {"access_token", "token_type", "expires_in", "scope"}
     assert (answer["token_type"], answer["expires_in"]) == ("Bearer", 3600)
@@ -43,27 +40,27 @@ def test_the_answer_is_a_bearer_token_and_no_more(http, machine: MadeClient, dat
     assert database.count("grants") == 0
 
 
-def test_the_clear_token_is_nowhere_in_the_database(http, machine: MadeClient, database: Database) -> None:
+def test_token_is_not_stored_in_clear_text(http, machine: MadeClient, database: Database) -> None:
     """TK-2."""
     token = issue(http, machine).get_json()["access_token"]
     dump = database.dump()
     assert token.encode() not in dump and token[16:59].encode() not in dump
 
 
-def test_a_public_client_gets_nothing(http, make: Factory) -> None:
+def test_public_client_is_rejected(http, make: Factory) -> None:
     """CC-1."""
     client = make.client(make.organization(), type="spa")
     answer = http.post("/oauth/token", data=GRANT | {"client_id": client.client_id})
     assert (answer.status_code, answer.get_json()["error"]) == (400, "unauthorized_client")
 
 
-def test_a_client_without_the_grant_type_gets_nothing(http, make: Factory) -> None:
+def test_client_without_the_grant_type_is_rejected(http, make: Factory) -> None:
     client = make.client(make.organization())
     answer = issue(http, client)
     assert (answer.status_code, answer.get_json()["error"]) == (400, "unauthorized_client")
 
 
-def test_an_organization_that_forbids_the_grant_type_is_obeyed(http, make: Factory, app: Flask) -> None:
+def test_organization_can_forbid_the_grant_type(http, make: Factory, app: Flask) -> None:
     organization = make.organization()
     machine = make.machine(organization, "reports:read")
     with app.app_context():
@@ -76,22 +73,24 @@ def test_an_organization_that_forbids_the_grant_type_is_obeyed(http, make: Facto
     ("asked", "given"),
     [("reports:read", "reports:read"), ("reports:write reports:read", "reports:write reports:read")],
 )
-def test_it_may_ask_for_less(http, machine: MadeClient, asked: str, given: str) -> None:
+def test_client_may_request_fewer_scopes(http, machine: MadeClient, asked: str, given: str) -> None:
     assert issue(http, machine, scope=asked).get_json()["scope"] == given
 
 
 @pytest.mark.parametrize(
     "asked", ["reports:delete", "reports:read openid", "openid", "clients:read", "offline_access"]
 )
-def test_it_may_not_ask_for_more(http, machine: MadeClient, database: Database, asked: str) -> None:
-    """CC-1. protocol: client credentials."""
+def test_client_may_not_request_more_scopes(
+    http, machine: MadeClient, database: Database, asked: str
+) -> None:
+    """CC-1."""
     answer = issue(http, machine, scope=asked)
     assert (answer.status_code, answer.get_json()["error"]) == (400, "invalid_scope")
     assert database.count("access_tokens") == 0
 
 
 def test_client_credentials_do_not_include_identity_scopes(http, make: Factory) -> None:
-    """CC-1: a client that may do both."""
+    """CC-1: a client that may use both."""
     client = make.client(
         make.organization(),
         scopes=["openid", "email", "offline_access", "reports:read"],
@@ -116,7 +115,7 @@ def test_client_credentials_do_not_include_identity_scopes(http, make: Factory) 
     ],
     ids=str,
 )
-def test_a_token_names_whom_it_is_for(http, make: Factory, fields, scopes, audience) -> None:
+def test_token_has_an_audience(http, make: Factory, fields, scopes, audience) -> None:
     """TK-6."""
     client = make.machine(make.organization(), *scopes, **fields)
     token = issue(http, client).get_json()["access_token"]
@@ -125,7 +124,7 @@ def test_a_token_names_whom_it_is_for(http, make: Factory, fields, scopes, audie
     assert ([told] if isinstance(told, str) else told) == [text.format(**places) for text in audience]
 
 
-def test_the_longest_audience_and_the_most_scopes_fit(http, make: Factory) -> None:
+def test_longest_audience_and_most_scopes_can_be_stored(http, make: Factory) -> None:
     """A row must hold whatever a client may be registered with."""
     scopes = [f"clients:read{'' if not number else ':' + 'x' * 25 + str(number)}" for number in range(90)]
     resources = [f"https://api{number}.example/".ljust(255, "x") for number in range(10)]
@@ -138,20 +137,20 @@ def test_the_longest_audience_and_the_most_scopes_fit(http, make: Factory) -> No
     assert set(resources) <= set(told.get_json()["aud"]) and len(told.get_json()["scope"].split()) == 90
 
 
-def test_a_token_for_itself_is_not_a_users(http, machine: MadeClient) -> None:
-    """TK-6: userinfo knows no user behind it."""
+def test_client_token_is_rejected_at_userinfo(http, machine: MadeClient) -> None:
+    """TK-6: it has no user."""
     token = issue(http, machine).get_json()["access_token"]
     assert http.get("/oauth/userinfo", headers=bearer_header(token)).status_code == 401
 
 
-def test_it_works_under_the_issuers_own_address_too(http, machine: MadeClient) -> None:
+def test_token_endpoint_under_the_issuer_works(http, machine: MadeClient) -> None:
     assert issue(http, machine, f"/organizations/{machine.organization.slug}/oauth/token").status_code == 200
 
 
 @pytest.mark.parametrize(
     "sent", [{}, {"grant_type": "password"}, {"grant_type": "implicit"}, {"grant_type": ""}]
 )
-def test_other_grant_types_do_not_exist(http, machine: MadeClient, sent: dict[str, str]) -> None:
+def test_unknown_grant_types_are_unsupported(http, machine: MadeClient, sent: dict[str, str]) -> None:
     """OI-3."""
     answer = http.post("/oauth/token", data=sent | {"username": "a", "password": "b"}, headers=machine.basic)
     assert answer.status_code == 400
@@ -179,10 +178,10 @@ ENDING: dict[str, Change] = {
 
 
 @pytest.mark.parametrize("change", ENDING.values(), ids=ENDING.keys())
-def test_what_ended_on_another_worker_has_ended_here(
+def test_revocation_on_another_worker_applies_immediately(
     http, app: Flask, make: Factory, machine: MadeClient, database: Database, change: Change
 ) -> None:
-    """F24, TN-13: this worker's view is young and says otherwise; not one token more, and the old one is dead."""
+    """F24, TN-13: this worker's cache is fresh but wrong. No token is issued and the old one is invalid."""
     make.root()
     assert issue(http, machine).status_code == 200
     issued = database.count("access_tokens")
@@ -193,7 +192,7 @@ def test_what_ended_on_another_worker_has_ended_here(
     assert database.count("access_tokens") == issued
 
 
-def test_what_was_narrowed_on_another_worker_is_narrow_here(
+def test_scopes_removed_on_another_worker_are_not_granted(
     http, app: Flask, make: Factory, machine: MadeClient
 ) -> None:
     assert issue(http, machine).status_code == 200
@@ -203,10 +202,10 @@ def test_what_was_narrowed_on_another_worker_is_narrow_here(
     assert issue(http, machine, scope="reports:write").get_json()["error"] == "invalid_scope"
 
 
-def test_what_was_allowed_on_another_worker_is_allowed_here(
+def test_scopes_added_on_another_worker_are_granted(
     http, app: Flask, make: Factory, machine: MadeClient
 ) -> None:
-    """F24: no refusal rests on a cached view."""
+    """F24: a request is never rejected because of a stale cache."""
     assert issue(http, machine, scope="reports:delete").status_code == 400
     with app.app_context(), on_another_worker():
         scopes = ["reports:read", "reports:delete"]
@@ -214,7 +213,9 @@ def test_what_was_allowed_on_another_worker_is_allowed_here(
     assert issue(http, machine, scope="reports:delete").get_json()["scope"] == "reports:delete"
 
 
-def test_settings_of_another_worker_count_here(http, app: Flask, make: Factory, machine: MadeClient) -> None:
+def test_settings_changed_on_another_worker_apply(
+    http, app: Flask, make: Factory, machine: MadeClient
+) -> None:
     assert issue(http, machine).get_json()["expires_in"] == 3600
     with app.app_context(), on_another_worker():
         changes = {"oauth": {"access_token": {"ttl_seconds": 120}}}
@@ -222,7 +223,7 @@ def test_settings_of_another_worker_count_here(http, app: Flask, make: Factory, 
     assert issue(http, machine).get_json()["expires_in"] == 120
 
 
-def test_a_grant_type_allowed_on_another_worker_works_here(http, app: Flask, make: Factory) -> None:
+def test_grant_type_allowed_on_another_worker_works(http, app: Flask, make: Factory) -> None:
     client = make.client(make.organization(), scopes=["openid", "reports:read"], redirect_uris=[REDIRECT_URI])
     assert issue(http, client).get_json()["error"] == "unauthorized_client"
     with app.app_context(), on_another_worker():
@@ -232,8 +233,8 @@ def test_a_grant_type_allowed_on_another_worker_works_here(http, app: Flask, mak
 
 
 @pytest.mark.parametrize("form", ["opaque", "jwt"])
-def test_a_token_without_scopes_says_nothing_of_scopes(http, make: Factory, form: str) -> None:
-    """RFC 6749 section 3.3: a scope holds one name at least, so an empty one is left out wherever it would stand."""
+def test_token_without_scopes_omits_the_scope_field(http, make: Factory, form: str) -> None:
+    """RFC 6749 section 3.3: a scope has at least one name, so an empty one is omitted everywhere."""
     organization = make.organization(settings={"oauth": {"signing": {"algorithm": "ES256"}}})
     client = make.client(
         organization,

@@ -1,4 +1,4 @@
-"""Keys at a client's jwks_uri: read when they are needed, not more often, and an address that fails harms nobody."""
+"""Keys at a client's jwks_uri: fetched only when needed, and a failing URL affects no other client."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support.signer import Signer, new_key
 
 
 class Publisher:
-    """A client's server; a test changes what stands at its one address."""
+    """A client's server. Tests change what it returns."""
 
     def __init__(self, *signers: Signer) -> None:
         self.server: HttpsServer
@@ -37,13 +37,13 @@ class Publisher:
         self.seconds = 0.0
 
     def answer(self, request: Request) -> Response:
-        """What stands at every path."""
+        """The response for every path."""
         time.sleep(self.seconds)
         return Response(self.status, self.raw or json.dumps({"keys": self.keys}).encode(), self.headers)
 
     @property
     def times_read(self) -> int:
-        """How often it was asked."""
+        """Return the number of requests received."""
         return len(self.server.requests)
 
 
@@ -64,7 +64,7 @@ def publisher(app: Flask, signer: Signer, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 def publishes_at(app: Flask, client: MadeClient, uri: str) -> None:
-    """The client's keys stand at the address, as if it had been registered: the loopback interface is refused there."""
+    """Point the client's jwks_uri at the URL in the database; registration rejects the loopback interface."""
 
     @transaction
     def act() -> None:
@@ -79,7 +79,7 @@ def publishes_at(app: Flask, client: MadeClient, uri: str) -> None:
 
 @pytest.fixture
 def publishing(app: Flask, make: Factory, publisher: Publisher, signer: Signer) -> MadeClient:
-    """A client of private_key_jwt whose keys stand at its publisher."""
+    """A private_key_jwt client whose keys are at its publisher."""
     client = make.machine(make.organization(), "reports:read", **signer.registration)
     publishes_at(app, client, f"{publisher.server.base_url}/keys")
     return client
@@ -90,20 +90,18 @@ def authenticate(app: Flask, client: MadeClient, signer: Signer, **header: Any) 
     return app.test_client().post("/oauth/token", data={"grant_type": "client_credentials"} | fields)
 
 
-def test_keys_are_read_once_for_many_requests(app: Flask, publisher, publishing: MadeClient, signer) -> None:
-    """protocol: outgoing requests, cached."""
+def test_keys_are_fetched_once_for_many_requests(
+    app: Flask, publisher, publishing: MadeClient, signer
+) -> None:
     assert [authenticate(app, publishing, signer).status_code for _ in range(5)] == [200] * 5
     assert publisher.times_read == 1
     assert publisher.server.requests[0].path == "/keys"
 
 
-def test_an_unknown_kid_has_them_read_again(
+def test_unknown_kid_refetches_the_keys(
     app: Flask, publisher, publishing: MadeClient, signer: Signer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A client rotates without telling anybody; the key that went counts no longer.
-
-    protocol: client authentication.
-    """
+    """A client can rotate without notice. The removed key is no longer accepted."""
     assert authenticate(app, publishing, signer).status_code == 200
     successor = Signer(key=new_key(), key_id="two")
     publisher.keys = [successor.jwk]
@@ -112,10 +110,10 @@ def test_an_unknown_kid_has_them_read_again(
     assert authenticate(app, publishing, signer).status_code == 401
 
 
-def test_strangers_cannot_have_them_read_at_will(
+def test_unknown_kids_cannot_force_frequent_fetches(
     app: Flask, publisher, publishing: MadeClient, signer: Signer
 ) -> None:
-    """SF-4: an unknown kid costs a fetch only now and then."""
+    """SF-4: an unknown kid causes a fetch only now and then."""
     assert authenticate(app, publishing, signer).status_code == 200
     stranger = Signer(key=new_key())
     answers = [authenticate(app, publishing, stranger, kid=f"kid {number}") for number in range(5)]
@@ -123,17 +121,17 @@ def test_strangers_cannot_have_them_read_at_will(
     assert publisher.times_read == 1
 
 
-def test_they_are_read_again_after_minutes(
+def test_keys_are_refetched_after_minutes(
     app: Flask, publisher, publishing: MadeClient, signer: Signer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A key that its owner took away dies without a new one being used."""
+    """A removed key stops working even if no new key is used."""
     assert authenticate(app, publishing, signer).status_code == 200
     publisher.keys = [Signer(key=new_key()).jwk]
     monkeypatch.setattr(client_keys, "CACHE_SECONDS", 0.0)
     assert authenticate(app, publishing, signer).status_code == 401
 
 
-def test_keys_without_kid_and_other_keys_are_passed_by(
+def test_keys_without_kid_and_unsupported_keys_are_skipped(
     app: Flask, publisher, publishing: MadeClient, signer: Signer
 ) -> None:
     nameless = {name: value for name, value in signer.jwk.items() if name != "kid"}
@@ -160,10 +158,10 @@ def test_keys_without_kid_and_other_keys_are_passed_by(
     ],
     ids=str,
 )
-def test_an_address_that_gives_none_is_a_passing_fault(
+def test_failing_jwks_uri_is_a_temporary_error(
     app: Flask, publisher, publishing: MadeClient, signer: Signer, spoilt: dict[str, Any]
 ) -> None:
-    """P5: never a 500, and not asked again by the next request."""
+    """P5: never a 500, and the next request does not fetch again."""
     for name, value in spoilt.items():
         setattr(publisher, name, value)
     for _ in range(3):
@@ -173,9 +171,7 @@ def test_an_address_that_gives_none_is_a_passing_fault(
     assert publisher.times_read == 1
 
 
-def test_an_address_that_may_not_be_called_is_not(
-    app: Flask, make: Factory, publisher, signer: Signer
-) -> None:
+def test_forbidden_jwks_uri_is_not_fetched(app: Flask, make: Factory, publisher, signer: Signer) -> None:
     """SF-2."""
     client = make.machine(make.organization(), "reports:read", **signer.registration)
     for uri in (
@@ -188,10 +184,10 @@ def test_an_address_that_may_not_be_called_is_not(
     assert publisher.times_read == 0
 
 
-def test_while_it_is_down_what_was_read_before_counts(
+def test_cached_keys_are_used_during_an_outage(
     app: Flask, publisher, publishing: MadeClient, signer: Signer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F22: for an hour, no longer."""
+    """F22: for an hour at most."""
     assert authenticate(app, publishing, signer).status_code == 200
     publisher.status = 500
     monkeypatch.setattr(client_keys, "CACHE_SECONDS", 0.0)
@@ -205,8 +201,10 @@ def test_while_it_is_down_what_was_read_before_counts(
     assert authenticate(app, publishing, signer).status_code == 200
 
 
-def test_many_at_once_are_one_fetch(app: Flask, publisher, publishing: MadeClient, signer: Signer) -> None:
-    """SF-4: a slow address occupies one thread, and the others wait a moment for what it brings."""
+def test_concurrent_requests_share_one_fetch(
+    app: Flask, publisher, publishing: MadeClient, signer: Signer
+) -> None:
+    """SF-4: a slow URL occupies one thread; the others wait briefly for its result."""
     publisher.seconds = 0.3
     with ThreadPoolExecutor(6) as pool:
         answers = list(pool.map(lambda _: authenticate(app, publishing, signer).status_code, range(6)))
@@ -214,7 +212,7 @@ def test_many_at_once_are_one_fetch(app: Flask, publisher, publishing: MadeClien
     assert publisher.times_read == 1
 
 
-def test_request_objects_use_them_too(app: Flask, flow: Flow, publisher, signer: Signer) -> None:
+def test_request_objects_use_fetched_keys(app: Flask, flow: Flow, publisher, signer: Signer) -> None:
     client = flow.other_client(trust="first_party", redirect_uris=[REDIRECT_URI])
     publishes_at(app, client.client, f"{publisher.server.base_url}/keys")
     own = {"client_id": client.client.client_id}
@@ -234,7 +232,7 @@ def test_request_objects_use_them_too(app: Flask, flow: Flow, publisher, signer:
     assert answer.get_json()["error"] == "temporarily_unavailable"
 
 
-def test_whose_keys_cannot_be_read_finds_it_in_the_log(
+def test_unreadable_keys_appear_in_the_failed_request_log(
     app: Flask, publisher, publishing: MadeClient, signer
 ) -> None:
     publisher.status = 500

@@ -1,4 +1,4 @@
-"""Authorization codes: redeemed once, by their own client, with everything they are bound to, while it all stands."""
+"""Authorization codes: redeemed once, by their own client, and bound to their request."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ def is_refused(answer) -> bool:
     return (answer.status_code, answer.get_json()["error"]) == (400, "invalid_grant")
 
 
-def test_a_code_gives_the_tokens_of_its_request(flow: Flow) -> None:
-    """protocol: authorization code with PKCE."""
+def test_code_returns_the_tokens_of_its_request(flow: Flow) -> None:
     answer = flow.redeem(flow.code(scope="openid email offline_access"))
     document = answer.get_json()
     assert answer.status_code == 200
@@ -34,19 +33,19 @@ def test_a_code_gives_the_tokens_of_its_request(flow: Flow) -> None:
     assert document["scope"] == "openid email offline_access"
 
 
-def test_without_openid_there_is_no_id_token_and_without_offline_access_no_refresh_token(flow: Flow) -> None:
+def test_openid_and_offline_access_decide_which_tokens_are_issued(flow: Flow) -> None:
     """CO-5."""
     document = flow.redeem(flow.code(scope="profile")).get_json()
     assert set(document) == {"access_token", "token_type", "expires_in", "scope"}
 
 
-def test_a_client_that_may_not_refresh_gets_no_refresh_token(flow: Flow) -> None:
-    """CO-5: the client must allow it too."""
+def test_client_without_refresh_grant_gets_no_refresh_token(flow: Flow) -> None:
+    """CO-5: the client must be allowed to refresh as well."""
     other = flow.other_client(grant_types=["authorization_code"], scopes=["openid"], trust="first_party")
     assert "refresh_token" not in other.redeem(other.code(scope="openid")).get_json()
 
 
-def test_only_the_digest_is_stored(flow: Flow, database: Database) -> None:
+def test_code_is_stored_only_as_a_digest(flow: Flow, database: Database) -> None:
     """CD-1."""
     code = flow.code()
     assert code.startswith(f"gth_ac_{flow.organization.id}") and len(code) == 66
@@ -55,7 +54,7 @@ def test_only_the_digest_is_stored(flow: Flow, database: Database) -> None:
 
 
 def foreign(flow: Flow) -> Flow:
-    """The same client and user, in another organization."""
+    """Return the same client and user in another organization."""
     there = flow.make.organization(settings=FAST_KEYS)
     client = flow.make.client(there, scopes=SCOPES, trust="first_party", redirect_uris=[REDIRECT_URI])
     return Flow(flow.app, flow.http, flow.make, client, flow.make.user(there))
@@ -92,11 +91,8 @@ FLIPPED: dict[str, Callable[[Flow, str], object]] = {
 
 
 @pytest.mark.parametrize("attempt", FLIPPED.values(), ids=FLIPPED.keys())
-def test_one_wrong_binding_is_enough_and_spends_nothing(flow: Flow, database: Database, attempt) -> None:
-    """CD-3, PK-4, CD-6, TN-6: refused, and the code still works for whom it was made.
-
-    protocol: token endpoint, code_verifier and other clients.
-    """
+def test_wrong_binding_is_rejected_and_keeps_the_code_valid(flow: Flow, database: Database, attempt) -> None:
+    """CD-3, PK-4, CD-6, TN-6: the rightful client can still redeem the code."""
     code = flow.code()
     assert is_refused(attempt(flow, code))
     assert database.count("access_tokens") == 0 and database.count("grants") == 0
@@ -104,7 +100,7 @@ def test_one_wrong_binding_is_enough_and_spends_nothing(flow: Flow, database: Da
 
 
 def test_code_binding_cannot_be_changed_at_redemption(flow: Flow) -> None:
-    """CD-3: scope, nonce, user and session are the code's; a redemption that names others gets the code's."""
+    """CD-3: scope, nonce, user and session come from the code, whatever the redemption request says."""
     from tests.oauth.test_id_token import claims_of
 
     code = flow.code(scope="openid", nonce="mine")
@@ -116,8 +112,8 @@ def test_code_binding_cannot_be_changed_at_redemption(flow: Flow) -> None:
     assert flow.introspect(document["access_token"])["aud"] == flow.issuer
 
 
-def test_a_second_use_revokes_all_that_the_first_gave(flow: Flow, database: Database) -> None:
-    """CD-6. protocol: authorization endpoint, codes."""
+def test_second_redemption_revokes_the_tokens_of_the_first(flow: Flow, database: Database) -> None:
+    """CD-6."""
     code = flow.code(scope=" ".join(SCOPES))
     first = flow.redeem(code).get_json()
     renewed = flow.refresh(first["refresh_token"]).get_json()
@@ -138,8 +134,8 @@ REPLAYS = {
 
 
 @pytest.mark.parametrize("attempt", REPLAYS.values(), ids=REPLAYS.keys())
-def test_a_wrong_second_use_revokes_nothing(flow: Flow, attempt) -> None:
-    """CD-6: whoever reads a code in a log cannot end a session with it."""
+def test_invalid_second_redemption_revokes_nothing(flow: Flow, attempt) -> None:
+    """CD-6: somebody who finds a code in a log cannot end a session with it."""
     code = flow.code()
     token = flow.redeem(code).get_json()["access_token"]
     assert is_refused(attempt(flow, code))
@@ -147,7 +143,7 @@ def test_a_wrong_second_use_revokes_nothing(flow: Flow, attempt) -> None:
 
 
 def move(app: Flask, **columns: timedelta) -> None:
-    """Times of every code are moved."""
+    """Shift the times of every code."""
 
     @transaction
     def act() -> None:
@@ -161,7 +157,7 @@ def move(app: Flask, **columns: timedelta) -> None:
 
 
 def test_code_expires_60_seconds_after_it_was_issued(flow: Flow, database: Database) -> None:
-    """CD-2. protocol: authorization endpoint, codes."""
+    """CD-2."""
     code = flow.code()
     with flow.app.app_context():
         row = db.session.scalars(select(AuthorizationCode)).one()
@@ -172,13 +168,13 @@ def test_code_expires_60_seconds_after_it_was_issued(flow: Flow, database: Datab
     assert database.count("grants") == 0
 
 
-def test_a_code_is_good_until_its_end(flow: Flow) -> None:
+def test_code_is_valid_until_it_expires(flow: Flow) -> None:
     code = flow.code()
     move(flow.app, expires_at=-timedelta(seconds=45))
     assert flow.redeem(code).status_code == 200
 
 
-def test_a_replay_after_its_end_is_still_recognised(flow: Flow) -> None:
+def test_reuse_after_expiry_is_still_detected(flow: Flow) -> None:
     """CD-7."""
     code = flow.code()
     token = flow.redeem(code).get_json()["access_token"]
@@ -192,7 +188,7 @@ def test_a_replay_after_its_end_is_still_recognised(flow: Flow) -> None:
     assert not flow.is_alive(token)
 
 
-def test_the_organization_may_shorten_the_life(flow: Flow) -> None:
+def test_organization_can_shorten_the_code_lifetime(flow: Flow) -> None:
     with flow.app.app_context():
         changes = {"oauth": {"authorization_code_ttl_seconds": 10}}
         update_settings(flow.make.system(flow.organization), flow.organization.slug, changes)
@@ -202,10 +198,10 @@ def test_the_organization_may_shorten_the_life(flow: Flow) -> None:
         assert row.expires_at - row.issued_at == timedelta(seconds=10)
 
 
-def test_a_key_that_fails_spends_no_code(
+def test_signing_failure_does_not_consume_the_code(
     flow: Flow, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """CD-5: all is signed before the commit."""
+    """CD-5: everything is signed before the commit."""
     code = flow.code()
 
     def fail(*_: object, **__: object) -> str:
@@ -220,18 +216,18 @@ def test_a_key_that_fails_spends_no_code(
     assert flow.redeem(code).status_code == 200
 
 
-def test_the_missing_code_is_an_invalid_request(flow: Flow) -> None:
+def test_missing_code_is_an_invalid_request(flow: Flow) -> None:
     answer = flow.token(grant_type="authorization_code", redirect_uri=REDIRECT_URI, code_verifier=VERIFIER)
     assert (answer.status_code, answer.get_json()["error"]) == (400, "invalid_request")
 
 
-def test_a_public_client_redeems_by_its_id_and_verifier(flow: Flow) -> None:
+def test_public_client_redeems_with_client_id_and_verifier(flow: Flow) -> None:
     other = flow.other_client(type="spa", redirect_uris=[REDIRECT_URI])
     answer = other.redeem(other.code(), {}, client_id=other.client.client_id)
     assert answer.status_code == 200
 
 
-def test_wrong_credentials_do_not_spend_the_code(flow: Flow) -> None:
+def test_wrong_credentials_do_not_consume_the_code(flow: Flow) -> None:
     code = flow.code()
     wrong = b64encode(f"{flow.client.client_id}:nonsense".encode()).decode()
     assert flow.redeem(code, {"Authorization": f"Basic {wrong}"}).status_code == 401

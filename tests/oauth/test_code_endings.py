@@ -1,4 +1,4 @@
-"""A code rests on everything that stood when it was issued; whatever of it ended in between ends the code."""
+"""Authorization codes become invalid when anything they depend on is revoked before redemption."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.databases import Database
 
 
 def withdraw(actor: Actor, flow: Flow) -> None:
-    """The user withdraws a consent; a first-party client has one only when it was asked for."""
+    """Withdraw the user's consent; a first-party client has one only if it was asked for."""
     person = Actor("user", flow.organization.id, flow.organization.id, user_id=flow.user.id, label="ada")
     [consent] = connected_apps.list_consents(person)
     connected_apps.withdraw_consent(person, consent.id)
@@ -37,7 +37,7 @@ def change_password(actor: Actor, flow: Flow) -> None:
 
 
 def set_status(flow: Flow, status: str) -> None:
-    """The row and nothing else: whoever forgot the codes is caught by it."""
+    """Change only the row, so that code that does not check the status is caught."""
 
     @transaction
     def act() -> None:
@@ -88,8 +88,8 @@ CLIENT_GONE: dict[str, Ending] = {
 
 
 @pytest.mark.parametrize("end", CLIENT_GONE.values(), ids=CLIENT_GONE.keys())
-def test_a_client_that_is_gone_cannot_redeem(flow: Flow, database: Database, end: Ending) -> None:
-    """CD-8; this worker's cached view still has it."""
+def test_deleted_client_cannot_redeem(flow: Flow, database: Database, end: Ending) -> None:
+    """CD-8: this worker's cache still has the client."""
     flow.make.root()
     code = flow.code()
     assert flow.token(grant_type="authorization_code", code="warm").status_code == 400
@@ -100,7 +100,7 @@ def test_a_client_that_is_gone_cannot_redeem(flow: Flow, database: Database, end
     assert database.count("grants") == 0
 
 
-def test_a_scope_taken_from_the_client_is_not_handed_out(flow: Flow) -> None:
+def test_scope_removed_from_the_client_is_not_granted(flow: Flow) -> None:
     code = flow.code(scope="openid email")
     with flow.app.app_context(), on_another_worker():
         update_client(flow.make.system(flow.organization), flow.client.client_id, {"scopes": ["openid"]})

@@ -1,4 +1,4 @@
-"""Consent: who is asked about what, what the answer counts for, and what a client gets without asking."""
+"""Consent: who is asked, what a decision covers, and what a client gets without asking."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from tests.support.databases import Database
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_consent_counts_for_what_was_shown(asking: Flow, change: dict[str, object]) -> None:
-    """IN-3: also when the change was made on another worker; the page is shown again, and then it counts."""
+def test_consent_is_valid_only_for_what_was_shown(asking: Flow, change: dict[str, object]) -> None:
+    """IN-3: after a change, also on another worker, the page is shown again and can then be accepted."""
     page = asking.consent()
     with asking.app.app_context(), on_another_worker():
         update_client(asking.make.system(asking.organization), asking.client.client_id, change)
@@ -45,7 +45,7 @@ def test_consent_counts_for_what_was_shown(asking: Flow, change: dict[str, objec
 
 
 def test_consent_is_valid_only_for_the_user_who_saw_it(asking: Flow) -> None:
-    """IN-3: somebody else signed in meanwhile, in the same browser."""
+    """IN-3: another user signed in meanwhile in the same browser."""
     page = asking.consent()
     asking.make.sign_in(asking.make.user(asking.organization), asking.http)
     again = asking.decide(page)
@@ -60,7 +60,9 @@ def test_denial_is_reported_to_the_client(asking: Flow, database: Database) -> N
 
 
 @pytest.mark.parametrize("decision", [None, "", "maybe", "ALLOW"])
-def test_no_decision_is_none(asking: Flow, database: Database, decision: str | None) -> None:
+def test_form_without_a_decision_is_not_applied(
+    asking: Flow, database: Database, decision: str | None
+) -> None:
     answer = (
         asking.decide(asking.consent(), decision=decision)
         if decision
@@ -78,7 +80,7 @@ def test_decision_without_a_shown_page_is_not_applied(asking: Flow, database: Da
     assert answer.status_code == 200 and database.count("authorization_codes") == 0
 
 
-def test_consent_says_who_asks_for_what(asking: Flow) -> None:
+def test_consent_page_names_client_and_scopes(asking: Flow) -> None:
     """CO-1."""
     text = asking.consent(scope="openid email offline_access").text
     assert "Orchard" in text and asking.organization.name in text and asking.user.email in text
@@ -86,8 +88,8 @@ def test_consent_says_who_asks_for_what(asking: Flow) -> None:
     assert "See your email address" in text and "at most 30 days" in text
 
 
-def test_what_was_allowed_is_remembered_and_not_more(asking: Flow) -> None:
-    """CO-2. protocol: authorization endpoint, prompt=consent."""
+def test_granted_scopes_are_remembered_and_no_others(asking: Flow) -> None:
+    """CO-2."""
     assert "code" in query_of(asking.decide(asking.consent(scope="openid")))
     assert "code" in query_of(asking.authorize(scope="openid"))
     assert is_consent(asking.authorize(scope="openid email"), asking)
@@ -108,8 +110,8 @@ def test_what_was_allowed_is_remembered_and_not_more(asking: Flow) -> None:
     ],
     ids=lambda fields: f"{fields['type']} {fields['redirect_uris'][0]}",
 )
-def test_who_cannot_prove_who_it_is_is_asked_about_each_time(flow: Flow, trust: str, fields) -> None:
-    """CO-2: Doorkeeper's CVE-2023-34246; silently it gets nothing either."""
+def test_public_client_is_asked_every_time(flow: Flow, trust: str, fields) -> None:
+    """CO-2, Doorkeeper's CVE-2023-34246: prompt=none does not succeed either."""
     other = flow.other_client(trust=trust, **fields)
     for _ in range(2):
         assert is_consent(other.authorize(), other)
@@ -117,7 +119,7 @@ def test_who_cannot_prove_who_it_is_is_asked_about_each_time(flow: Flow, trust: 
     assert query_of(other.authorize(prompt="none"))["error"] == "consent_required"
 
 
-def test_a_consent_may_end(asking: Flow) -> None:
+def test_consent_can_expire(asking: Flow) -> None:
     with asking.app.app_context():
         changes = {"oauth": {"consent": {"ttl_seconds": 86400}}}
         update_settings(asking.make.system(asking.organization), asking.organization.slug, changes)
@@ -131,7 +133,7 @@ def test_a_consent_may_end(asking: Flow) -> None:
     assert is_consent(asking.authorize(), asking)
 
 
-def test_optional_scopes_can_be_left_out_and_others_cannot(asking: Flow) -> None:
+def test_only_optional_scopes_can_be_declined(asking: Flow) -> None:
     other = asking.other_client(optional_scopes=["email", "offline_access"], redirect_uris=[REDIRECT_URI])
     everything = "openid profile email offline_access"
     document = other.redeem(
@@ -143,21 +145,21 @@ def test_optional_scopes_can_be_left_out_and_others_cannot(asking: Flow) -> None
     assert other.redeem(query_of(answer)["code"]).get_json()["scope"] == "openid profile"
 
 
-def test_allowing_nothing_is_refusing(asking: Flow, database: Database) -> None:
+def test_declining_every_scope_is_a_denial(asking: Flow, database: Database) -> None:
     other = asking.other_client(optional_scopes=["email", "profile"], redirect_uris=[REDIRECT_URI])
     query = query_of(other.decide(other.consent(scope="email profile"), scope=()))
     assert query["error"] == "access_denied"
     assert database.count("authorization_codes") == database.count("consents") == 0
 
 
-def test_offline_access_needs_the_users_consent(asking: Flow) -> None:
+def test_offline_access_needs_user_consent(asking: Flow) -> None:
     """CO-5."""
     document = asking.redeem(query_of(asking.decide(asking.consent(scope="openid")))["code"]).get_json()
     assert "refresh_token" not in document
     assert is_consent(asking.authorize(scope="openid offline_access"), asking)
 
 
-def test_a_scope_without_words_is_named_once(asking: Flow) -> None:
+def test_scope_without_a_description_is_listed_once(asking: Flow) -> None:
     scopes = ["openid", "profile", "orders:read"]
     page = asking.other_client(scopes=scopes).consent(scope=" ".join(scopes))
     label = page.text.split('for="scope-orders-read">')[1].split("</label>")[0]

@@ -1,4 +1,4 @@
-"""Ends of a consent: chosen by the person or set by the organization, nothing that hangs from it outlives it."""
+"""Consent expiry: chosen by the user or limited by the organization; nothing outlives its consent."""
 
 from __future__ import annotations
 
@@ -22,38 +22,38 @@ DAY = timedelta(hours=24)
 
 
 def ends_of(flow: Flow, model) -> list[datetime | None]:
-    """The ends in the rows of the model, the newest last."""
+    """Return the expiry times of the model's rows, newest last."""
     with flow.app.app_context():
         column = model.grant_ends_at if model is AuthorizationCode else model.expires_at
         return list(db.session.scalars(db.select(column).order_by(model.id)))
 
 
 def now_of(flow: Flow) -> datetime:
-    """The moment, by the database."""
+    """Return the database time."""
     with flow.app.app_context():
         return clock.now()
 
 
 def bound(flow: Flow, seconds: int | None) -> None:
-    """The organization lets consents last so long."""
+    """Limit the consent lifetime of the organization."""
     with flow.app.app_context():
         changes = {"oauth": {"consent": {"ttl_seconds": seconds}}}
         update_settings(flow.make.system(flow.organization), flow.organization.slug, changes)
 
 
 def is_about(value: datetime | None, expected: datetime) -> bool:
-    """Within the seconds that a test takes."""
+    """Return whether two times are equal within the duration of a test."""
     return value is not None and abs(value - expected) < timedelta(seconds=30)
 
 
-def test_the_page_offers_three_ends_with_their_times_and_keeps_the_last_by_itself(asking: Flow) -> None:
-    """CO-1: how long it lasts stands on the page, in words and as a time."""
+def test_consent_page_offers_three_expiry_choices_and_defaults_to_the_last(asking: Flow) -> None:
+    """CO-1: the page states the expiry in words and as a time."""
     text = asking.consent(scope=EVERYTHING).text
     assert all(f'id="lasts-{name}"' in text for name in ("today", "30_days", "until_removed"))
     assert text.index('value="until_removed" checked') and "24 hours, until" in text and "UTC" in text
 
 
-def test_what_a_person_allows_for_today_ends_with_all_that_hangs_from_it(asking: Flow) -> None:
+def test_consent_for_today_expires_with_everything_it_allowed(asking: Flow) -> None:
     answer = asking.decide(asking.consent(scope=EVERYTHING), lasts="today")
     tokens = asking.redeem(query_of(answer)["code"]).get_json()
     tomorrow = now_of(asking) + DAY
@@ -73,23 +73,23 @@ def test_what_a_person_allows_for_today_ends_with_all_that_hangs_from_it(asking:
     assert is_consent(asking.authorize(scope=EVERYTHING), asking)
 
 
-def test_thirty_days_and_until_removed(asking: Flow) -> None:
+def test_consent_can_last_thirty_days_or_until_removed(asking: Flow) -> None:
     asking.decide(asking.consent(scope="openid"), lasts="30_days")
     assert is_about(ends_of(asking, Consent)[0], now_of(asking) + timedelta(days=30))
     asking.decide(asking.consent(scope="openid", prompt="consent"), lasts="until_removed")
     assert ends_of(asking, Consent) == [None]
 
 
-def test_a_shorter_end_shortens_what_the_app_holds_already(asking: Flow) -> None:
-    """Otherwise the app would go on by what it got before."""
+def test_shorter_consent_shortens_existing_grants(asking: Flow) -> None:
+    """Otherwise the app could continue with its earlier grant."""
     tokens = asking.tokens()
     assert asking.is_alive(tokens["access_token"])
     asking.decide(asking.consent(scope="openid", prompt="consent"), lasts="today")
     assert all(is_about(end, now_of(asking) + DAY) for end in ends_of(asking, Grant))
 
 
-def test_a_shorter_end_is_that_of_living_access_tokens_and_of_codes_on_their_way(asking: Flow) -> None:
-    """CO-3: what was given out under a longer consent is not alive after the shorter one."""
+def test_shorter_consent_shortens_access_tokens_and_pending_codes(asking: Flow) -> None:
+    """CO-3: nothing issued under a longer consent is valid after the shorter one."""
     tokens = asking.tokens()
     change_rows(asking, AccessToken, expires_at=now_of(asking) + DAY)
     code = query_of(asking.decide(asking.consent(scope=EVERYTHING, prompt="consent")))["code"]
@@ -110,7 +110,7 @@ def test_a_shorter_end_is_that_of_living_access_tokens_and_of_codes_on_their_way
         (7 * 86_400, "today", DAY),
     ],
 )
-def test_the_shorter_of_the_person_s_and_the_organization_s_end_counts(
+def test_shorter_of_user_and_organization_expiry_applies(
     asking: Flow, seconds: int, chosen: str, expected: timedelta
 ) -> None:
     bound(asking, seconds)
@@ -120,7 +120,7 @@ def test_the_shorter_of_the_person_s_and_the_organization_s_end_counts(
     assert is_about(ends_of(asking, Consent)[0], now_of(asking) + expected)
 
 
-def test_an_organization_that_allows_an_hour_leaves_nothing_to_choose(asking: Flow) -> None:
+def test_one_hour_limit_leaves_no_choice(asking: Flow) -> None:
     bound(asking, 3600)
     page = asking.consent(scope="openid")
     assert "Access expires after 1 hour" in page.text and 'type="radio"' not in page.text
@@ -128,14 +128,14 @@ def test_an_organization_that_allows_an_hour_leaves_nothing_to_choose(asking: Fl
 
 
 @pytest.mark.parametrize("sent", ["", "forever", "30_days "])
-def test_an_end_that_was_not_offered_is_no_decision(asking: Flow, database: Database, sent: str) -> None:
+def test_expiry_that_was_not_offered_is_rejected(asking: Flow, database: Database, sent: str) -> None:
     answer = asking.decide(asking.consent(scope="openid"), lasts=[sent] if sent else ())
     assert answer.status_code == 200 and 'id="consent-allow"' in answer.text
     assert database.count("authorization_codes") == database.count("consents") == 0
 
 
-def test_an_end_that_is_no_longer_offered_is_asked_about_again(asking: Flow, database: Database) -> None:
-    """IN-3: the organization tightened its bound while the page was open."""
+def test_expiry_that_is_no_longer_offered_shows_the_page_again(asking: Flow, database: Database) -> None:
+    """IN-3: the organization tightened its limit while the page was open."""
     page = asking.consent(scope="openid")
     bound(asking, 3600)
     again = asking.decide(page, lasts="30_days")
@@ -143,7 +143,7 @@ def test_an_end_that_is_no_longer_offered_is_asked_about_again(asking: Flow, dat
     assert database.count("consents") == 0
 
 
-def test_a_device_that_was_let_in_and_has_not_asked_again_ends_alike(
+def test_approved_device_that_has_not_polled_expires_too(
     http: FlaskClient, make: Factory, organization
 ) -> None:
     device = Device(http, make, make.user(organization))
@@ -157,7 +157,7 @@ def test_a_device_that_was_let_in_and_has_not_asked_again_ends_alike(
         assert is_about(db.session.scalar(db.select(Grant.expires_at)), clock.now() + DAY)
 
 
-def test_optional_scopes_come_unticked_and_stay_ticked_once_allowed(asking: Flow) -> None:
+def test_optional_scopes_start_unchecked_and_stay_checked_once_allowed(asking: Flow) -> None:
     other = asking.other_client(
         optional_scopes=["email", "offline_access"], redirect_uris=["https://b.example/cb"]
     )
@@ -170,7 +170,7 @@ def test_optional_scopes_come_unticked_and_stay_ticked_once_allowed(asking: Flow
     assert 'value="email" checked' in other.consent(scope=EVERYTHING, prompt="consent").text
 
 
-def test_a_device_s_consent_ends_alike(http: FlaskClient, make: Factory, organization) -> None:
+def test_device_consent_expires_too(http: FlaskClient, make: Factory, organization) -> None:
     device = Device(http, make, make.user(organization))
     device.sign_in()
     codes = device.code(scope="openid offline_access")

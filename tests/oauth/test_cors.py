@@ -1,4 +1,4 @@
-"""Which web pages may read an answer: a client's own, and everybody what is public anyway."""
+"""CORS: a client's own origins can read its responses, and everybody can read public documents."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def spa(flow: Flow) -> Flow:
 
 
 def requests_of(spa: Flow, origin: str) -> dict[str, TestResponse]:
-    """The answers that a page of the origin would get from every endpoint a browser app calls."""
+    """Return the responses to a page of the origin from every endpoint that a browser app calls."""
     own, headers = {"client_id": spa.client.client_id}, {"Origin": origin}
     tokens = spa.redeem(spa.code(scope=" ".join(SCOPES)), headers, **own).get_json()
     return {
@@ -46,16 +46,16 @@ def requests_of(spa: Flow, origin: str) -> dict[str, TestResponse]:
     }
 
 
-def test_a_clients_own_pages_may_read_its_answers(spa: Flow) -> None:
-    """CR-3: refusals too, or a browser app could not tell why."""
+def test_registered_origin_can_read_the_clients_responses(spa: Flow) -> None:
+    """CR-3: errors too, or a browser app could not tell why it failed."""
     for name, answer in requests_of(spa, OWN).items():
         assert allowed(answer) == OWN, name
         assert "Origin" in answer.headers["Vary"]
 
 
 @pytest.mark.parametrize("origin", FOREIGN)
-def test_others_may_not(spa: Flow, origin: str) -> None:
-    """CR-3, CR-4: neither similar ones nor ``null``."""
+def test_other_origins_cannot_read_responses(spa: Flow, origin: str) -> None:
+    """CR-3, CR-4: neither similar origins nor ``null``."""
     for name, answer in requests_of(spa, origin).items():
         assert allowed(answer) is None, name
 
@@ -70,20 +70,20 @@ def test_cors_headers_need_an_authenticated_client(spa: Flow) -> None:
     assert dead.status_code == 401 and allowed(dead) is None and "Origin" in dead.headers["Vary"]
 
 
-def test_another_clients_origin_is_not_this_ones(spa: Flow) -> None:
+def test_origin_of_another_client_is_not_allowed(spa: Flow) -> None:
     there = spa.other_client(type="spa", scopes=SCOPES, redirect_uris=["https://other.example/callback"])
     for answer in requests_of(there, OWN).values():
         assert allowed(answer) is None
 
 
-def test_without_an_origin_nothing_is_said(spa: Flow) -> None:
+def test_request_without_an_origin_gets_no_cors_headers(spa: Flow) -> None:
     answer = spa.http.post("/oauth/revoke", data={"client_id": spa.client.client_id, "token": "x"})
     assert allowed(answer) is None
 
 
 @pytest.mark.parametrize("path", ["/oauth/token", "/oauth/revoke", "/oauth/userinfo"])
-def test_a_preflight_tells_nothing_about_any_client(spa: Flow, path: str) -> None:
-    """CR-3: alike for any origin."""
+def test_preflight_does_not_reveal_clients(spa: Flow, path: str) -> None:
+    """CR-3: the same response for any origin."""
     answers = {}
     for origin in (OWN, "https://evil.example", "https://nobody.example"):
         headers = {"Origin": origin, "Access-Control-Request-Method": "POST"}
@@ -96,7 +96,7 @@ def test_a_preflight_tells_nothing_about_any_client(spa: Flow, path: str) -> Non
     assert dict(answers[OWN])["Access-Control-Allow-Methods"] == "GET, POST"
 
 
-def test_public_documents_are_for_everybody(spa: Flow) -> None:
+def test_public_documents_allow_every_origin(spa: Flow) -> None:
     """CR-2."""
     for path in ("/.well-known/openid-configuration", "/oauth/jwks"):
         answer = spa.http.get(
@@ -117,8 +117,8 @@ def test_public_documents_are_for_everybody(spa: Flow) -> None:
     ],
 )
 @pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS"])
-def test_pages_and_servers_endpoints_are_for_no_other_page(spa: Flow, path: str, method: str) -> None:
-    """CR-1: whatever the origin, the own one too."""
+def test_pages_and_server_endpoints_allow_no_origin(spa: Flow, path: str, method: str) -> None:
+    """CR-1: not even the service's own origin."""
     for origin in (OWN, "http://localhost", "null"):
         headers = {"Origin": origin, "Access-Control-Request-Method": "POST"}
         answer = spa.http.open(path.format(slug=spa.organization.slug), method=method, headers=headers)

@@ -1,4 +1,4 @@
-"""What a person left out of a consent is remembered: nobody is asked the same at each sign-in."""
+"""Declined scopes are remembered, so that users are not asked the same at every sign-in."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from app.operations.organizations.settings import update_settings
 from tests.oauth.conftest import REDIRECT_URI, Flow, is_consent, query_of
 from tests.oauth.device import Device
 from tests.support.databases import Database
-from tests.support.person import Page
+from tests.support.form_browser import Page
 
 EVERYTHING = "openid profile email offline_access"
 
 
 @pytest.fixture
 def picky(asking: Flow) -> Flow:
-    """A client with two optional scopes, of which the person left out one."""
+    """A client with two optional scopes, one of which the user declined."""
     flow = asking.other_client(optional_scopes=["email", "offline_access"], redirect_uris=[REDIRECT_URI])
     assert given(flow, flow.decide(flow.consent(scope=EVERYTHING), scope=["offline_access"])) == {
         "openid", "profile", "offline_access",
@@ -28,7 +28,7 @@ def picky(asking: Flow) -> Flow:
 
 
 def given(flow: Flow, answer: Any) -> set[str]:
-    """The scopes of the tokens that the answer's code gives."""
+    """Return the scopes of the tokens issued for the response's code."""
     return set(flow.redeem(query_of(answer)["code"]).get_json()["scope"].split())
 
 
@@ -37,7 +37,7 @@ def change(flow: Flow, **fields: Any) -> None:
         update_client(flow.make.system(flow.organization), flow.client.client_id, fields)
 
 
-def test_who_left_something_out_is_not_asked_again_and_it_stays_out(picky: Flow) -> None:
+def test_declined_scope_is_not_asked_again_and_not_granted(picky: Flow) -> None:
     for _ in range(2):
         assert given(picky, picky.authorize(scope=EVERYTHING)) == {"openid", "profile", "offline_access"}
     assert given(picky, picky.authorize(scope=EVERYTHING, prompt="none")) == {
@@ -46,8 +46,8 @@ def test_who_left_something_out_is_not_asked_again_and_it_stays_out(picky: Flow)
     assert given(picky, picky.authorize(scope="openid email")) == {"openid"}
 
 
-def test_an_app_that_asks_anew_is_answered_anew(picky: Flow) -> None:
-    """The page has what was left out unticked; what is ticked then counts from then on."""
+def test_prompt_consent_asks_again_and_applies_the_new_choice(picky: Flow) -> None:
+    """The page shows declined scopes unchecked. What is checked then applies from then on."""
     page = picky.consent(scope=EVERYTHING, prompt="consent")
     ticked = dict(Page("", page.status_code, page.text).form_with("consent-allow").values)
     assert ticked.get("scope") == "offline_access"
@@ -55,19 +55,19 @@ def test_an_app_that_asks_anew_is_answered_anew(picky: Flow) -> None:
     assert "email" in given(picky, picky.authorize(scope=EVERYTHING))
 
 
-def test_what_is_unticked_later_is_out_from_then_on(picky: Flow) -> None:
+def test_scope_unchecked_later_is_no_longer_granted(picky: Flow) -> None:
     page = picky.consent(scope=EVERYTHING, prompt="consent")
     assert given(picky, picky.decide(page, scope=["email"])) == {"openid", "profile", "email"}
     assert given(picky, picky.authorize(scope=EVERYTHING)) == {"openid", "profile", "email"}
 
 
-def test_an_app_that_asks_for_nothing_else_asks_again(picky: Flow) -> None:
-    """Without the page the person could never change their mind there."""
+def test_request_for_only_declined_scopes_asks_again(picky: Flow) -> None:
+    """Otherwise the user could never change the decision there."""
     assert is_consent(picky.authorize(scope="email"), picky)
 
 
-def test_a_wish_that_was_never_heard_is_asked_and_the_answer_before_stands(asking: Flow) -> None:
-    """Only what was asked for can be left out."""
+def test_new_optional_scope_is_asked_and_earlier_choice_is_kept(asking: Flow) -> None:
+    """Only a scope that was asked for can be declined."""
     flow = asking.other_client(optional_scopes=["email", "offline_access"], redirect_uris=[REDIRECT_URI])
     flow.decide(flow.consent(scope="openid profile email"), scope=())
     assert is_consent(flow.authorize(scope=EVERYTHING), flow)
@@ -86,12 +86,12 @@ def test_a_wish_that_was_never_heard_is_asked_and_the_answer_before_stands(askin
     ],
     ids=["it is required now", "the app has other scopes", "the app is called otherwise"],
 )
-def test_once_the_app_is_another_it_is_asked_again(picky: Flow, fields: dict[str, Any]) -> None:
+def test_changed_app_asks_about_declined_scopes_again(picky: Flow, fields: dict[str, Any]) -> None:
     change(picky, **fields)
     assert is_consent(picky.authorize(scope=EVERYTHING), picky)
 
 
-def test_a_decision_for_everybody_counts_whatever_one_person_left_out(picky: Flow) -> None:
+def test_organization_approval_overrides_a_declined_scope(picky: Flow) -> None:
     change(picky, trust="first_party")
     assert given(picky, picky.authorize(scope=EVERYTHING)) == set(EVERYTHING.split())
     with picky.app.app_context():
@@ -100,7 +100,7 @@ def test_a_decision_for_everybody_counts_whatever_one_person_left_out(picky: Flo
     assert "email" not in given(picky, picky.authorize(scope=EVERYTHING))
 
 
-def test_a_withdrawn_consent_forgets_it_too(picky: Flow, database: Database) -> None:
+def test_withdrawing_consent_forgets_declined_scopes(picky: Flow, database: Database) -> None:
     with picky.app.app_context():
         actor = picky.make.actor(picky.organization, user=picky.user)
         [record] = list_consents(actor)
@@ -109,8 +109,8 @@ def test_a_withdrawn_consent_forgets_it_too(picky: Flow, database: Database) -> 
     assert is_consent(picky.authorize(scope=EVERYTHING), picky)
 
 
-def test_a_device_is_treated_alike(asking: Flow) -> None:
-    """What was left out for a device stays out at the next one, without a page."""
+def test_declined_scopes_apply_to_devices(asking: Flow) -> None:
+    """A scope declined for one device is not granted to the next one, without a page."""
     device = Device(
         asking.http,
         asking.make,

@@ -1,4 +1,4 @@
-"""The device authorization endpoint: codes, limits, refusals (RFC 8628 sections 3.1 and 3.2), DV-1."""
+"""The device authorization endpoint: codes, limits and errors (RFC 8628 sections 3.1 and 3.2), DV-1."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def device(http: FlaskClient, make: Factory, user: MadeUser) -> Device:
     return Device(http, make, user, scopes=["openid", "profile", "offline_access"])
 
 
-def test_the_answer_is_the_standards(device: Device) -> None:
-    """RFC 8628 section 3.2; lifetimes are the organization's settings."""
+def test_response_has_the_standard_fields(device: Device) -> None:
+    """RFC 8628 section 3.2; lifetimes come from the organization's settings."""
     answer = device.ask()
     body = answer.get_json()
     assert answer.headers["Cache-Control"] == "no-store"
@@ -41,14 +41,15 @@ def test_the_answer_is_the_standards(device: Device) -> None:
     assert body["device_code"].startswith("gth_dc_")
 
 
-def test_dv1_the_user_code_has_eight_letters_of_twenty(device: Device) -> None:
+def test_user_code_has_eight_letters_of_twenty(device: Device) -> None:
+    """DV-1."""
     codes = {plain(device.code()["user_code"]) for _ in range(20)}
     assert len(codes) == 20
     assert len(ALPHABET) == 20 and not set(ALPHABET) & set("AEIOUY")
     assert all(len(code) == 8 and set(code) <= set(ALPHABET) for code in codes)
 
 
-def test_settings_decide_lifetime_and_interval(http: FlaskClient, make: Factory) -> None:
+def test_settings_control_lifetime_and_interval(http: FlaskClient, make: Factory) -> None:
     settings = {"oauth": {"device_code_ttl_seconds": 120, "device_poll_interval_seconds": 11}}
     device = Device(http, make, make.user(make.organization(settings=settings)))
     body = device.code()
@@ -72,34 +73,34 @@ def test_device_and_user_code_are_not_stored_in_clear_text(device: Device, datab
         ({"client_id": "cli_00000000_00000000000000000000000000"}, 401, "invalid_client"),
     ],
 )
-def test_what_is_wrong_is_refused(
+def test_invalid_request_is_rejected(
     device: Device, changes: dict[str, str | None], status: int, error: str
 ) -> None:
     answer = device.ask(**changes)
     assert (answer.status_code, answer.get_json()["error"]) == (status, error)
 
 
-def test_a_client_without_the_grant_is_refused(device: Device) -> None:
+def test_client_without_the_grant_type_is_rejected(device: Device) -> None:
     client = device.make.client(device.organization)
     answer = device.http.post("/oauth/device_authorization", data={"scope": "openid"}, headers=client.basic)
     assert (answer.status_code, answer.get_json()["error"]) == (400, "unauthorized_client")
 
 
-def test_another_organizations_client_is_unknown_at_an_issuer(device: Device) -> None:
+def test_client_of_another_organization_is_unknown(device: Device) -> None:
     """MX-3."""
     other = device.make.organization()
     answer = device.ask(path=f"/organizations/{other.slug}/oauth/device_authorization")
     assert (answer.status_code, answer.get_json()["error"]) == (401, "invalid_client")
 
 
-def test_parameters_come_in_the_body_alone(device: Device) -> None:
+def test_parameters_are_accepted_only_in_the_body(device: Device) -> None:
     """ST-2."""
     answer = device.ask(path="/oauth/device_authorization?scope=openid")
     assert (answer.status_code, answer.get_json()["error"]) == (400, "invalid_request")
 
 
-def test_too_many_open_codes_of_a_client_wait(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_codes, "MOST_OPEN_PER_NETWORK", 3)
+def test_open_codes_per_client_are_limited(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_codes, "MAX_PENDING_PER_NETWORK", 3)
     for _ in range(3):
         device.code()
     refused = device.ask()
@@ -110,7 +111,7 @@ def test_too_many_open_codes_of_a_client_wait(device: Device, monkeypatch: pytes
     assert device.ask().status_code == 200
 
 
-def test_an_organization_that_forbids_the_grant_is_obeyed(http: FlaskClient, make: Factory) -> None:
+def test_organization_can_forbid_the_grant_type(http: FlaskClient, make: Factory) -> None:
     device = Device(http, make, make.user(make.organization()))
 
     @transaction
@@ -127,7 +128,7 @@ def test_an_organization_that_forbids_the_grant_is_obeyed(http: FlaskClient, mak
     assert device.poll("x").get_json()["error"] == "unauthorized_client"
 
 
-def test_a_confidential_device_authenticates(device: Device) -> None:
+def test_confidential_device_must_authenticate(device: Device) -> None:
     client = device.register(token_endpoint_auth_method="client_secret_basic")
     unproven = device.ask(client_id=client.client_id)
     assert unproven.get_json()["error"] == "invalid_client"
@@ -139,7 +140,7 @@ def test_a_confidential_device_authenticates(device: Device) -> None:
     assert polled.get_json()["error"] == "authorization_pending"
 
 
-def test_discovery_names_the_endpoint(device: Device) -> None:
+def test_discovery_lists_the_endpoint(device: Device) -> None:
     document = device.http.get(
         f"/organizations/{device.organization.slug}/.well-known/openid-configuration"
     ).get_json()

@@ -1,4 +1,4 @@
-"""The pages on which a person lets a device in (RFC 8628 sections 3.3 and 5.4), DV-1."""
+"""The pages where a user approves a device (RFC 8628 sections 3.3 and 5.4), DV-1."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sqlalchemy import update
 from app.extensions import db
 from app.models.token import DeviceCode
 from app.operations.authorization import connected_apps, device_codes
-from app.operations.authorization.consents import standing_consent
+from app.operations.authorization.consents import get_consent_state
 from app.operations.clients.clients import update_client
 from app.operations.sign_in.sessions import find_session
 from app.operations.store import clock
@@ -19,7 +19,7 @@ from app.operations.store.transactions import transaction
 from tests.factories import Factory, MadeUser
 from tests.oauth.conftest import FAST_KEYS
 from tests.oauth.device import Device, plain
-from tests.support.person import Page
+from tests.support.form_browser import Page
 
 WRONG = "BBBB-BBBB"
 
@@ -37,7 +37,7 @@ def device(http: FlaskClient, make: Factory, user: MadeUser) -> Device:
 
 
 def test_device_page_returns_after_sign_in(http: FlaskClient, make: Factory, user: MadeUser) -> None:
-    """By an own path alone (OR-3); the code of the link is still in the field."""
+    """Only to a local path (OR-3). The code from the link is still in the field."""
     device = Device(http, make, user)
     codes = device.code()
     sent = http.get(codes["verification_uri_complete"].removeprefix("http://localhost"))
@@ -51,13 +51,13 @@ def test_device_page_returns_after_sign_in(http: FlaskClient, make: Factory, use
     assert f'value="{codes["user_code"]}"' in page.text
 
 
-def test_what_a_link_carries_goes_into_the_field_only_where_it_can_be_a_code(device: Device) -> None:
+def test_only_a_plausible_code_is_prefilled_from_the_link(device: Device) -> None:
     page = device.http.get(f"{device.page_path}?user_code=%22%3E%3Cscript%3Ealert(1)")
     assert "alert" not in page.text
 
 
-def test_dv1_the_device_is_shown_before_anything_is_allowed(device: Device) -> None:
-    """Who asks, from where, and the question: a link that somebody sent skips none of it (section 5.4)."""
+def test_device_is_shown_before_it_can_be_approved(device: Device) -> None:
+    """DV-1, RFC 8628 section 5.4: a link cannot skip who asks, from where, and the question."""
     codes = device.code()
     linked = device.http.get(f"{device.page_path}?user_code={codes['user_code']}")
     assert "Television" not in linked.text
@@ -75,14 +75,15 @@ def test_device_consent_shows_what_the_code_flow_shows(device: Device) -> None:
     assert "It will be able to" in page.text and "Not reviewed by Acme" in page.text
 
 
-def test_co2_a_public_device_is_asked_about_each_time(device: Device) -> None:
+def test_public_device_is_asked_every_time(device: Device) -> None:
+    """CO-2."""
     for _ in range(2):
         page = device.press(device.enter(device.code()["user_code"]), "device-continue")
         assert "consent-allow" in page.text
         device.press(page, "consent-allow")
 
 
-def test_a_first_partys_confidential_device_is_confirmed_and_not_asked_about(
+def test_first_party_confidential_device_needs_only_confirmation(
     http: FlaskClient, make: Factory, user: MadeUser
 ) -> None:
     device = Device(http, make, user, token_endpoint_auth_method="client_secret_basic", trust="first_party")
@@ -93,7 +94,7 @@ def test_a_first_partys_confidential_device_is_confirmed_and_not_asked_about(
     assert 'id="device-allowed"' in device.press(page, "device-continue").text
 
 
-def test_optional_scopes_can_be_left_out(device: Device) -> None:
+def test_optional_scopes_can_be_declined(device: Device) -> None:
     codes = device.code(scope="openid profile email")
     page = device.press(device.enter(codes["user_code"]), "device-continue")
     form = Page("", 200, page.text).form_with("consent-allow")
@@ -109,8 +110,8 @@ def test_optional_scopes_can_be_left_out(device: Device) -> None:
     assert device.poll(codes["device_code"]).get_json()["scope"] == "openid profile"
 
 
-def test_in3_decision_is_valid_only_for_what_was_shown(device: Device) -> None:
-    """The client changed between the page and the button: the page comes again."""
+def test_decision_is_valid_only_for_what_was_shown(device: Device) -> None:
+    """IN-3: the client changed while the page was open, so the page is shown again."""
     codes = device.code()
     page = device.press(device.enter(codes["user_code"]), "device-continue")
     with device.make.app.app_context():
@@ -122,7 +123,7 @@ def test_in3_decision_is_valid_only_for_what_was_shown(device: Device) -> None:
 
 
 def test_device_cannot_be_allowed_before_consent_was_shown(device: Device) -> None:
-    """A form made by hand gets the consent page, not the access."""
+    """A forged form gets the consent page instead of access."""
     codes = device.code()
     page = device.enter(codes["user_code"])
     token = dict(Page("", 200, page.text).form_with("device-continue").values)["csrf_token"]
@@ -131,14 +132,16 @@ def test_device_cannot_be_allowed_before_consent_was_shown(device: Device) -> No
     assert device.poll(codes["device_code"]).get_json()["error"] == "authorization_pending"
 
 
-def test_cf1_a_form_without_a_token_changes_nothing(device: Device) -> None:
+def test_form_without_csrf_token_changes_nothing(device: Device) -> None:
+    """CF-1."""
     codes = device.code()
     answer = device.http.post(device.page_path, data={"user_code": codes["user_code"], "decision": "deny"})
     assert answer.status_code == 400
     assert device.poll(codes["device_code"]).get_json()["error"] == "authorization_pending"
 
 
-def test_dv1_five_wrong_codes_are_all_a_session_may_try(device: Device) -> None:
+def test_session_may_try_five_wrong_codes(device: Device) -> None:
+    """DV-1."""
     codes = device.code()
     for left in (4, 3, 2, 1, 0):
         page = device.enter(WRONG)
@@ -149,19 +152,19 @@ def test_dv1_five_wrong_codes_are_all_a_session_may_try(device: Device) -> None:
     assert "Television" not in page.text
 
 
-def test_right_codes_and_mistakes_of_form_count_for_nothing(device: Device) -> None:
+def test_valid_codes_and_malformed_input_do_not_count_as_attempts(device: Device) -> None:
     for _ in range(7):
         assert device.enter("BCD").status_code == 400
         assert device.enter(device.code()["user_code"]).status_code == 200
 
 
-def test_a_code_of_another_organization_is_a_wrong_one(device: Device) -> None:
+def test_code_of_another_organization_is_rejected(device: Device) -> None:
     """TN-6."""
     other = Device(device.http, device.make, device.make.user(device.make.organization()))
     assert device.enter(other.code()["user_code"]).status_code == 400
 
 
-def test_a_code_that_ended_or_was_decided_is_a_wrong_one(device: Device) -> None:
+def test_expired_or_decided_code_is_rejected(device: Device) -> None:
     decided = device.code()["user_code"]
     device.allow(decided)
     assert device.enter(decided).status_code == 400
@@ -184,8 +187,8 @@ def test_denied_device_cannot_be_allowed_afterwards(device: Device) -> None:
     assert device.poll(codes["device_code"]).get_json()["error"] == "access_denied"
 
 
-def test_of_two_decisions_on_the_same_look_the_first_counts(device: Device) -> None:
-    """Both pages were open: the row decides, not what was read before."""
+def test_first_of_two_concurrent_decisions_applies(device: Device) -> None:
+    """Both pages were open. The row decides, not what was read before."""
     codes = device.code()
     with device.make.app.app_context():
         session = find_session(device.make.sign_in(device.user).token)
@@ -195,12 +198,12 @@ def test_of_two_decisions_on_the_same_look_the_first_counts(device: Device) -> N
         device_codes.deny_device(actor, found)
         with pytest.raises(device_codes.WrongUserCode):
             device_codes.allow_device(actor, found, session, found.scopes, remember=True)
-        assert standing_consent(found.client, device.user.id).scopes == ()
+        assert get_consent_state(found.client, device.user.id).scopes == ()
     assert device.poll(codes["device_code"]).get_json()["error"] == "access_denied"
 
 
-def test_co3_what_was_allowed_stands_among_the_connected_apps_and_ends_there(device: Device) -> None:
-    """Withdrawn before the device came back: it gets nothing."""
+def test_approved_device_is_listed_and_can_be_removed_among_connected_apps(device: Device) -> None:
+    """CO-3: removed before the device polled again, so it gets no tokens."""
     codes = device.code()
     device.allow(codes["user_code"])
     actor = device.make.actor(device.organization, user=device.user)
@@ -211,7 +214,7 @@ def test_co3_what_was_allowed_stands_among_the_connected_apps_and_ends_there(dev
     assert device.poll(codes["device_code"]).get_json()["error"] == "expired_token"
 
 
-def test_the_address_without_an_organization_leads_to_one(device: Device) -> None:
+def test_url_without_an_organization_redirects_to_one(device: Device) -> None:
     code = plain(device.code()["user_code"])
     page = device.http.get(f"/device?user_code={code}")
     assert f'href="{device.page_path}?user_code=' in page.text
@@ -220,6 +223,7 @@ def test_the_address_without_an_organization_leads_to_one(device: Device) -> Non
     assert device.http.get("/device?organization=nobody").status_code == 404
 
 
-def test_cr1_the_pages_have_no_cors(device: Device) -> None:
+def test_device_pages_have_no_cors_headers(device: Device) -> None:
+    """CR-1."""
     answer = device.http.get(device.page_path, headers={"Origin": "https://evil.example"})
     assert not [name for name, _ in answer.headers if name.startswith("Access-Control")]

@@ -1,4 +1,4 @@
-"""The polls of a device, until somebody has decided (RFC 8628 sections 3.4 and 3.5), DV-1."""
+"""Device polling until the user has decided (RFC 8628 sections 3.4 and 3.5), DV-1."""
 
 from __future__ import annotations
 
@@ -33,15 +33,13 @@ def device(http: FlaskClient, make: Factory, user: MadeUser) -> Device:
     return Device(http, make, user, scopes=["openid", "profile", "offline_access"])
 
 
-def test_a_poll_before_anybody_has_decided_is_pending(device: Device) -> None:
+def test_poll_before_the_decision_is_pending(device: Device) -> None:
     answer = device.poll(device.code()["device_code"])
     assert (answer.status_code, answer.get_json()["error"]) == (400, "authorization_pending")
 
 
-def test_dv1_polls_that_come_too_fast_are_slowed_down_by_five_seconds_each(
-    device: Device, database: Database
-) -> None:
-    """protocol: device authorization."""
+def test_fast_polls_increase_the_interval_by_five_seconds(device: Device, database: Database) -> None:
+    """DV-1."""
     code = device.code()["device_code"]
     assert device.poll(code).get_json()["error"] == "authorization_pending"
     for expected in (10, 15):
@@ -52,8 +50,8 @@ def test_dv1_polls_that_come_too_fast_are_slowed_down_by_five_seconds_each(
     assert database.query("SELECT interval_seconds FROM device_codes") == [(15,)]
 
 
-def test_the_interval_stops_growing(device: Device, database: Database) -> None:
-    """Whoever polls like mad costs no write a poll."""
+def test_interval_has_a_maximum(device: Device, database: Database) -> None:
+    """Very frequent polling does not cause a write for each poll."""
     code = device.code()["device_code"]
     for _ in range(40):
         device.poll(code)
@@ -62,7 +60,7 @@ def test_the_interval_stops_growing(device: Device, database: Database) -> None:
     ]
 
 
-def test_an_ended_code_says_so(device: Device) -> None:
+def test_expired_code_returns_expired_token(device: Device) -> None:
     code = device.code()["device_code"]
     with device.make.app.app_context():
         ended = clock.now() - timedelta(seconds=1)
@@ -70,8 +68,8 @@ def test_an_ended_code_says_so(device: Device) -> None:
     assert device.poll(code).get_json()["error"] == "expired_token"
 
 
-def test_a_code_that_was_let_in_gives_tokens_once(device: Device, database: Database) -> None:
-    """DV-1: single use; the tokens are those of any grant. protocol: device authorization."""
+def test_approved_code_returns_tokens_once(device: Device, database: Database) -> None:
+    """DV-1: single use; the tokens are like those of any grant."""
     codes = device.code(scope="openid profile offline_access")
     device.sign_in()
     device.allow(codes["user_code"])
@@ -86,8 +84,8 @@ def test_a_code_that_was_let_in_gives_tokens_once(device: Device, database: Data
     assert audited(database, "device_code.allowed") == audited(database, "grant.created") == 1
 
 
-def test_tokens_outlive_the_sign_in_of_the_browser(device: Device) -> None:
-    """The device is another machine: signing out of the browser that let it in leaves it be."""
+def test_device_tokens_outlive_the_browser_session(device: Device) -> None:
+    """Signing out of the browser that approved the device does not affect the device."""
     codes = device.code()
     device.sign_in()
     device.allow(codes["user_code"])
@@ -110,8 +108,8 @@ def test_denied_device_gets_access_denied(device: Device, database: Database) ->
     assert audited(database, "device_code.denied") == 1
 
 
-def test_another_client_cannot_use_the_code(device: Device) -> None:
-    """CD-3's like: wrong hands neither get tokens nor spend the code."""
+def test_code_of_another_client_is_rejected(device: Device) -> None:
+    """CD-3: the other client neither gets tokens nor consumes the code."""
     codes = device.code()
     other = device.register(name="Radio")
     early = device.poll(codes["device_code"], client_id=other.client_id)
@@ -128,12 +126,13 @@ def test_malformed_device_code_is_rejected(device: Device, presented: str) -> No
     assert device.poll(presented).get_json()["error"] == "invalid_grant"
 
 
-def test_a_missing_device_code_is_refused(device: Device) -> None:
+def test_missing_device_code_is_rejected(device: Device) -> None:
     assert device.poll(None).get_json()["error"] == "invalid_request"
 
 
 @pytest.mark.parametrize("values", [{"status": "disabled"}, {"password_changed_at": "now"}])
-def test_cd8_what_ends_the_person_ends_the_allowed_code(device: Device, values: dict[str, object]) -> None:
+def test_disabling_the_user_invalidates_the_approved_code(device: Device, values: dict[str, object]) -> None:
+    """CD-8."""
     codes = device.code()
     device.sign_in()
     device.allow(codes["user_code"])
@@ -149,8 +148,8 @@ def test_cd8_what_ends_the_person_ends_the_allowed_code(device: Device, values: 
     assert device.poll(codes["device_code"]).get_json()["error"] == "invalid_grant"
 
 
-def test_dc5_tokens_are_for_the_resources_that_the_device_asked_for(device: Device) -> None:
-    """RFC 8707: those of the request, narrowed by a poll, and none beyond."""
+def test_tokens_are_limited_to_the_requested_resources(device: Device) -> None:
+    """DC-5, RFC 8707: a poll can narrow the resources of the request but not add any."""
     orders, bills = "https://orders.example/api", "https://bills.example/api"
     with device.make.app.app_context():
         actor = device.make.actor(device.organization)
@@ -170,7 +169,7 @@ def test_dc5_tokens_are_for_the_resources_that_the_device_asked_for(device: Devi
     assert "orders:read" in answer.get_json()["scope"]
 
 
-def test_a_scope_taken_from_the_client_meanwhile_is_not_handed_out(device: Device) -> None:
+def test_scope_removed_from_the_client_is_not_granted(device: Device) -> None:
     codes = device.code(scope="openid profile")
     device.sign_in()
     device.allow(codes["user_code"])

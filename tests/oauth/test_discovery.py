@@ -1,4 +1,4 @@
-"""Metadata and keys: one document at three addresses, derived from what the server can do."""
+"""Metadata and keys: one document at three URLs, derived from the server's features."""
 
 from __future__ import annotations
 
@@ -49,15 +49,14 @@ REGISTERED = {
 
 
 def addresses(slug: str) -> list[str]:
-    """Where a client may look for the metadata of an organization (contract, section 1)."""
+    """Return the URLs where clients may look for an organization's metadata."""
     return [
         *(f"/organizations/{slug}/.well-known/{kind}" for kind in KINDS),
         *(f"/.well-known/{kind}/organizations/{slug}" for kind in KINDS),
     ]
 
 
-def test_all_addresses_have_the_same_bytes(http: FlaskClient, make: Factory) -> None:
-    """protocol: metadata."""
+def test_all_metadata_urls_return_the_same_bytes(http: FlaskClient, make: Factory) -> None:
     organization = make.organization()
     answers = [http.get(address) for address in addresses(organization.slug)]
     assert {answer.status_code for answer in answers} == {200}
@@ -65,8 +64,8 @@ def test_all_addresses_have_the_same_bytes(http: FlaskClient, make: Factory) -> 
     assert {answer.mimetype for answer in answers} == {"application/json"}
 
 
-def test_the_issuer_is_where_the_document_was_fetched(http: FlaskClient, make: Factory) -> None:
-    """MX-2. protocol: one issuer."""
+def test_issuer_matches_the_url_of_the_document(http: FlaskClient, make: Factory) -> None:
+    """MX-2."""
     organization = make.organization()
     document = http.get(addresses(organization.slug)[0]).get_json()
     assert document["issuer"] == f"http://localhost/organizations/{organization.slug}" == organization.issuer
@@ -75,13 +74,13 @@ def test_the_issuer_is_where_the_document_was_fetched(http: FlaskClient, make: F
         assert http.get(f"/.well-known/{kind}").get_json()["issuer"] == "http://localhost" == root.issuer
 
 
-def test_it_names_the_algorithms_of_proofs(flow: Flow) -> None:
-    """RFC 9449 section 5.1; RS256 is none of them."""
+def test_metadata_lists_dpop_algorithms(flow: Flow) -> None:
+    """RFC 9449 section 5.1; RS256 is not one of them."""
     document = flow.http.get(addresses(flow.organization.slug)[0]).get_json()
     assert document["dpop_signing_alg_values_supported"] == ["ES256", "PS256", "EdDSA", "Ed25519"]
 
 
-def test_every_endpoint_it_names_is_there(flow: Flow) -> None:
+def test_every_listed_endpoint_exists(flow: Flow) -> None:
     document = flow.http.get(addresses(flow.organization.slug)[0]).get_json()
     for name, address in document.items():
         if name.endswith("_endpoint") or name == "jwks_uri":
@@ -89,11 +88,8 @@ def test_every_endpoint_it_names_is_there(flow: Flow) -> None:
             assert flow.http.get(address).status_code in {200, 400, 401, 405}, name
 
 
-def test_it_is_what_the_standards_ask_for(http: FlaskClient, make: Factory) -> None:
-    """RFC 8414, OpenID Connect Discovery: by Authlib's validators, which want an https issuer.
-
-    protocol: discovery in registered fields.
-    """
+def test_metadata_is_valid_according_to_the_standards(http: FlaskClient, make: Factory) -> None:
+    """RFC 8414, OpenID Connect Discovery: checked by Authlib's validators, which require an https issuer."""
     text = http.get(addresses(make.organization().slug)[0]).text.replace(
         "http://localhost", "https://id.example"
     )
@@ -102,11 +98,8 @@ def test_it_is_what_the_standards_ask_for(http: FlaskClient, make: Factory) -> N
     assert set(json.loads(text)) <= REGISTERED
 
 
-def test_it_says_what_the_server_can_do(http: FlaskClient, make: Factory) -> None:
-    """OI-3, PK-2: derived from ``server.py``, by the organization's settings.
-
-    protocol: discovery from what the server can do.
-    """
+def test_metadata_lists_the_supported_features(http: FlaskClient, make: Factory) -> None:
+    """OI-3, PK-2: derived from ``server.py`` and the organization's settings."""
     organization = make.organization()
     document = http.get(addresses(organization.slug)[0]).get_json()
     # An organization starts without token exchange, which is for clients that it trusts with it.
@@ -142,8 +135,8 @@ def test_it_says_what_the_server_can_do(http: FlaskClient, make: Factory) -> Non
     assert document["authorization_response_iss_parameter_supported"] is True
 
 
-def test_accounts_can_be_made_where_the_organization_says_so(http: FlaskClient, make: Factory) -> None:
-    """Initiating User Registration 1.0 section 3: ``create`` is listed where it does what it says."""
+def test_metadata_lists_registration_only_where_it_is_open(http: FlaskClient, make: Factory) -> None:
+    """Initiating User Registration 1.0 section 3: ``create`` is listed only where it is supported."""
     is_open = make.organization(settings={"authentication": {"registration": {"mode": "open"}}})
     document = http.get(addresses(is_open.slug)[0]).get_json()
     assert document["prompt_values_supported"] == list(PROMPTS)
@@ -163,14 +156,14 @@ def test_discovery_omits_what_the_organization_forbids(http: FlaskClient, make: 
     assert not [name for name in document if name.endswith("_auth_signing_alg_values_supported")]
 
 
-def test_it_says_where_every_request_must_be_pushed(http: FlaskClient, make: Factory) -> None:
+def test_metadata_says_when_pushed_requests_are_required(http: FlaskClient, make: Factory) -> None:
     """RFC 9126 section 5."""
     organization = make.organization(settings={"oauth": {"require_par": True}})
     document = http.get(addresses(organization.slug)[0]).get_json()
     assert document["require_pushed_authorization_requests"] is True
 
 
-def test_an_organization_that_is_none_has_none(http: FlaskClient, make: Factory) -> None:
+def test_unknown_organization_has_no_metadata(http: FlaskClient, make: Factory) -> None:
     make.root()
     gone = make.organization()
     with http.application.app_context():
@@ -179,8 +172,8 @@ def test_an_organization_that_is_none_has_none(http: FlaskClient, make: Factory)
         assert {http.get(address).status_code for address in addresses(slug)} == {404}
 
 
-def test_keys_are_public_distinct_and_named_by_their_thumbprint(flow: Flow) -> None:
-    """KY-3, KY-4: no private or symmetric member, ever. protocol: published keys."""
+def test_keys_are_public_distinct_and_named_by_thumbprint(flow: Flow) -> None:
+    """KY-3, KY-4: no private or symmetric member."""
     from joserfc.jwk import import_key
 
     for algorithm in ("RS256", "ES256", "EdDSA", "PS256"):
@@ -199,17 +192,15 @@ def test_keys_are_public_distinct_and_named_by_their_thumbprint(flow: Flow) -> N
     assert len(n) >= 3072 // 6, "KY-1: 3072 bits"
 
 
-def test_the_first_look_at_the_keys_makes_one(http: FlaskClient, make: Factory) -> None:
-    """KY-1: of the algorithm that the organization signs with, so that nobody finds an empty set."""
+def test_first_key_request_creates_a_key(http: FlaskClient, make: Factory) -> None:
+    """KY-1: for the organization's signing algorithm, so that no client receives an empty key set."""
     organization = make.organization(settings=FAST_KEYS)
     first, second = (http.get(f"{organization.issuer}/oauth/jwks").get_json() for _ in range(2))
     assert [key["alg"] for key in first["keys"]] == ["ES256"]
     assert first == second
 
 
-def test_a_suspended_organizations_keys_stay_readable_and_none_are_made(
-    http: FlaskClient, make: Factory
-) -> None:
+def test_suspended_organization_keeps_its_keys_and_creates_none(http: FlaskClient, make: Factory) -> None:
     make.root()
     organization = make.organization(settings=FAST_KEYS)
     with http.application.app_context():
@@ -218,10 +209,10 @@ def test_a_suspended_organizations_keys_stay_readable_and_none_are_made(
 
 
 @pytest.mark.parametrize("path", ["/.well-known/openid-configuration", "/oauth/jwks"])
-def test_public_documents_may_be_cached(http: FlaskClient, make: Factory, path: str) -> None:
+def test_public_documents_are_cacheable(http: FlaskClient, make: Factory, path: str) -> None:
     make.root()
     assert http.get(path).headers["Cache-Control"] == "public, max-age=300"
 
 
-def test_before_set_up_there_is_none(http: FlaskClient) -> None:
+def test_metadata_does_not_exist_before_setup(http: FlaskClient) -> None:
     assert http.get("/.well-known/openid-configuration").status_code == 404

@@ -1,4 +1,4 @@
-"""What is kept of a metadata document: how long, what a changed one does, and whose client it is (DC-3, DC-4)."""
+"""The cache of client metadata documents: lifetime, changes and trust (DC-3, DC-4)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.support.publisher import (
 
 @pytest.fixture
 def organization(make: Factory) -> OrganizationSnapshot:
-    """One that takes addresses as client ids."""
+    """An organization that accepts URLs as client ids."""
     return make.organization(settings=ON)
 
 
@@ -43,7 +43,7 @@ def organization(make: Factory) -> OrganizationSnapshot:
     ("control", "seconds"),
     [(None, 3600), ("max-age=7200", 7200), ("max-age=5", 60), ("max-age=9999999", 86400), ("no-store", 60)],
 )
-def test_a_copy_lives_as_its_server_says_within_bounds(
+def test_cache_lifetime_follows_the_server_within_limits(
     app: Flask,
     http: FlaskClient,
     organization: OrganizationSnapshot,
@@ -60,7 +60,7 @@ def test_a_copy_lives_as_its_server_says_within_bounds(
         assert (kept.fresh_until - kept.fetched_at).total_seconds() == seconds
 
 
-def test_a_changed_document_counts_once_its_time_is_over(
+def test_changed_document_applies_after_the_cache_expires(
     app: Flask, http: FlaskClient, organization: OrganizationSnapshot, publisher: Publisher
 ) -> None:
     authorize(http, organization, publisher.client_id)
@@ -76,7 +76,7 @@ def test_a_changed_document_counts_once_its_time_is_over(
     assert after.id == before.id and after.version > before.version and after.name == "Field Notes 2"
 
 
-def test_new_redirect_uris_drop_what_people_allowed_for_others(
+def test_changed_redirect_uris_withdraw_consents(
     app: Flask, http: FlaskClient, organization: OrganizationSnapshot, publisher: Publisher, make: Factory
 ) -> None:
     """DC-3."""
@@ -96,7 +96,7 @@ def test_new_redirect_uris_drop_what_people_allowed_for_others(
     assert consents() == 0
 
 
-def test_trust_ends_with_what_it_was_given_to(
+def test_changed_document_loses_the_reviewed_mark(
     app: Flask, http: FlaskClient, organization: OrganizationSnapshot, publisher: Publisher, make: Factory
 ) -> None:
     authorize(http, organization, publisher.client_id)
@@ -123,7 +123,7 @@ def test_trust_ends_with_what_it_was_given_to(
     ],
     ids=lambda value: "-".join(value.values()) if isinstance(value, dict) else str(value),
 )
-def test_leave_ends_with_what_it_was_given_to_and_a_bar_stays(
+def test_changed_document_loses_its_approval_but_stays_blocked(
     app: Flask,
     http: FlaskClient,
     organization: OrganizationSnapshot,
@@ -142,7 +142,7 @@ def test_leave_ends_with_what_it_was_given_to_and_a_bar_stays(
 
 
 @pytest.mark.parametrize(("age", "counts"), [(timedelta(hours=23), True), (timedelta(hours=25), False)])
-def test_a_copy_outlives_its_server_for_a_day(
+def test_document_is_used_for_a_day_during_an_outage(
     app: Flask,
     http: FlaskClient,
     organization: OrganizationSnapshot,
@@ -150,24 +150,24 @@ def test_a_copy_outlives_its_server_for_a_day(
     age: timedelta,
     counts: bool,
 ) -> None:
-    """DC-3: cached at most a day."""
+    """DC-3: cached for a day at most."""
     authorize(http, organization, publisher.client_id)
     publisher.status = 503
     let_time_pass(app, age)
     assert is_known(authorize(http, organization, publisher.client_id)) is counts
 
 
-def test_a_document_that_was_taken_away_ends_the_client_at_once(
+def test_removed_document_disables_the_client_immediately(
     app: Flask, http: FlaskClient, organization: OrganizationSnapshot, publisher: Publisher
 ) -> None:
-    """The server that answers for the address says that there is no such client."""
+    """The server for the URL says that there is no such client."""
     authorize(http, organization, publisher.client_id)
     publisher.status = 404
     let_time_pass(app, timedelta(hours=2))
     assert not is_known(authorize(http, organization, publisher.client_id))
 
 
-def test_a_disabled_client_stays_out_and_a_deleted_one_is_met_anew(
+def test_disabled_client_stays_disabled_and_deleted_client_is_created_again(
     app: Flask, http: FlaskClient, organization: OrganizationSnapshot, publisher: Publisher, make: Factory
 ) -> None:
     authorize(http, organization, publisher.client_id)
@@ -181,7 +181,7 @@ def test_a_disabled_client_stays_out_and_a_deleted_one_is_met_anew(
     assert is_known(authorize(http, organization, publisher.client_id))
 
 
-def test_people_cannot_change_what_the_document_says(
+def test_document_fields_cannot_be_edited(
     app: Flask, http: FlaskClient, organization: OrganizationSnapshot, publisher: Publisher, make: Factory
 ) -> None:
     authorize(http, organization, publisher.client_id)
@@ -194,15 +194,15 @@ def test_people_cannot_change_what_the_document_says(
         assert update_client(actor, client_id, {"description": "Looked at"}).changed == ["description"]
 
 
-def test_the_id_that_the_portal_shows_is_none_on_the_wire(
+def test_internal_client_id_is_not_accepted_at_the_oauth_endpoints(
     app: Flask, http: FlaskClient, organization: OrganizationSnapshot, publisher: Publisher
 ) -> None:
-    """A client has one name there: its row's id would be a way past its document."""
+    """The row's id would bypass the document."""
     authorize(http, organization, publisher.client_id)
     assert not is_known(authorize(http, organization, format_client_id(organization.id, row(app).id)))
 
 
-def test_another_organization_meets_the_client_for_itself(
+def test_each_organization_stores_its_own_copy(
     app: Flask, http: FlaskClient, organization: OrganizationSnapshot, publisher: Publisher, make: Factory
 ) -> None:
     """MX-3."""
@@ -214,13 +214,13 @@ def test_another_organization_meets_the_client_for_itself(
     assert {client.organization_id for client in kept} == {organization.id, other.id}
 
 
-def test_one_network_looks_up_so_many(
+def test_lookups_are_limited_per_network(
     http: FlaskClient,
     organization: OrganizationSnapshot,
     publisher: Publisher,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """This service helps nobody to knock on many doors."""
+    """The service must not help to scan other hosts."""
     monkeypatch.setattr(
         metadata_documents, "NETWORK_LIMIT", metadata_documents.NETWORK_LIMIT.with_max_failures(2)
     )
@@ -229,7 +229,7 @@ def test_one_network_looks_up_so_many(
     assert publisher.times_read == 2
 
 
-def test_a_wrong_address_fails_as_any_unknown_client_where_clients_authenticate(
+def test_unknown_client_url_fails_like_any_unknown_client(
     http: FlaskClient, organization: OrganizationSnapshot, publisher: Publisher
 ) -> None:
     """CA-3."""
@@ -241,10 +241,10 @@ def test_a_wrong_address_fails_as_any_unknown_client_where_clients_authenticate(
     assert answer.status_code == 401 and answer.get_json()["error"] == "invalid_client"
 
 
-def test_a_loopback_client_is_always_asked_about_by_its_host(
+def test_loopback_client_always_needs_consent(
     http: FlaskClient, organization: OrganizationSnapshot, publisher: Publisher, make: Factory
 ) -> None:
-    """DC-4: the page names where the answer goes and whose word the name is; a consent before changes nothing."""
+    """DC-4: the page names the redirect host; an earlier consent does not apply."""
     publisher.document["redirect_uris"] = [LOOPBACK]
     changes = {"redirect_uri": "http://127.0.0.1:4321/callback"}
     allowed_code(http, make, organization, publisher.client_id, **changes)
@@ -257,10 +257,10 @@ def test_a_loopback_client_is_always_asked_about_by_its_host(
     assert query_of(silent)["error"] == "consent_required"
 
 
-def test_a_suspended_organization_looks_up_nobody(
+def test_suspended_organization_fetches_no_documents(
     app: Flask, http: FlaskClient, organization: OrganizationSnapshot, publisher: Publisher, make: Factory
 ) -> None:
-    """TN-13, SF-4: it is no help any more to whoever wants to knock on doors."""
+    """TN-13, SF-4: it must not help to scan other hosts either."""
     with app.app_context():
         update_organization(make.actor(make.root()), organization.slug, {"status": "suspended"})
     assert not is_known(authorize(http, organization, publisher.client_id))

@@ -1,4 +1,4 @@
-"""Keys and metadata: kept as bytes, the same by the lane and by Flask, and never older than what they tell of."""
+"""Key and metadata documents: cached as bytes, the same from the fast path and Flask, never stale."""
 
 from __future__ import annotations
 
@@ -75,8 +75,10 @@ def test_matching_etag_returns_304(http: FlaskClient, make: Factory, held: str) 
     assert http.get(path, headers={"If-None-Match": '"other"'}).status_code == 200
 
 
-def test_each_step_of_a_rotation_shows_at_once(app: Flask, http: FlaskClient, make: Factory) -> None:
-    """KY-1, KY-5: a key that signs is always among those told."""
+def test_rotation_steps_appear_in_the_key_set_immediately(
+    app: Flask, http: FlaskClient, make: Factory
+) -> None:
+    """KY-1, KY-5: the signing key is always published."""
     acme = make.organization(settings=FAST)
     first = kids(http, acme.slug)
     etag = http.get(ADDRESSES[0].format(acme.slug)).headers["ETag"]
@@ -90,7 +92,7 @@ def test_each_step_of_a_rotation_shows_at_once(app: Flask, http: FlaskClient, ma
     assert http.get(ADDRESSES[0].format(acme.slug), headers={"If-None-Match": etag}).status_code == 200
 
 
-def test_scopes_and_settings_show_at_once(app: Flask, http: FlaskClient, make: Factory) -> None:
+def test_scope_and_setting_changes_appear_immediately(app: Flask, http: FlaskClient, make: Factory) -> None:
     acme = make.organization(settings=FAST)
     assert "orders:read" not in scopes(http, acme.slug)
     with app.app_context():
@@ -102,7 +104,7 @@ def test_scopes_and_settings_show_at_once(app: Flask, http: FlaskClient, make: F
     assert document["grant_types_supported"] == ["client_credentials"]
 
 
-def test_a_deleted_organization_has_none(app: Flask, http: FlaskClient, make: Factory) -> None:
+def test_deleted_organization_has_no_documents(app: Flask, http: FlaskClient, make: Factory) -> None:
     acme = make.organization(settings=FAST)
     assert kids(http, acme.slug)
     with app.app_context():
@@ -111,8 +113,8 @@ def test_a_deleted_organization_has_none(app: Flask, http: FlaskClient, make: Fa
         assert http.get(address.format(acme.slug)).status_code == 404
 
 
-def test_organizations_do_not_share_a_document(http: FlaskClient, make: Factory) -> None:
-    """TN-1: nor do two runs of a test in one process."""
+def test_organizations_do_not_share_cached_documents(http: FlaskClient, make: Factory) -> None:
+    """TN-1."""
     here, there = make.organization(settings=FAST), make.organization(settings=FAST)
     assert not kids(http, here.slug) & kids(http, there.slug)
 
@@ -143,10 +145,8 @@ def algorithms(http: FlaskClient, slug: str) -> set[str]:
     "field",
     ["id_token_signed_response_alg", "userinfo_signed_response_alg", "introspection_signed_response_alg"],
 )
-def test_the_key_that_a_client_chose_is_published_before_it_signs(
-    http: FlaskClient, make: Factory, field: str
-) -> None:
-    """KY-2: who keeps the key set from the beginning of a sign-in finds every key of it there."""
+def test_chosen_algorithm_is_published_before_it_signs(http: FlaskClient, make: Factory, field: str) -> None:
+    """KY-2: a key set cached at the start of a sign-in contains every key the sign-in uses."""
     organization = make.organization(settings=FAST)
     make.client(organization, **{field: "ES256"})
     assert algorithms(http, organization.slug) == {"EdDSA", "ES256"}

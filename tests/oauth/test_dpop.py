@@ -1,4 +1,4 @@
-"""DPoP at the token endpoint: what is issued belongs to the key that the proof shows (RFC 9449, DC-6)."""
+"""DPoP at the token endpoint: tokens are bound to the key of the proof (RFC 9449, DC-6)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def spa(flow: Flow) -> Flow:
 
 
 def proven(flow: Flow, prover: Prover, url: str = TOKEN_URL, **changes: Any) -> dict[str, str]:
-    """The headers of a token request with a proof; a public client sends nothing but that."""
+    """Return the headers of a token request with a proof; a public client sends nothing else."""
     own = {} if flow.client.registered.secret is None else flow.client.basic
     return own | prover.headers("POST", url, **changes)
 
@@ -53,7 +53,7 @@ def identity(flow: Flow) -> dict[str, str]:
 
 
 def redeem(flow: Flow, prover: Prover, **asked: str) -> dict[str, Any]:
-    """The tokens of a flow whose redemption carries a proof."""
+    """Return the tokens of a flow whose redemption carries a proof."""
     answer = flow.redeem(flow.code(scope=ALL, **asked), proven(flow, prover), **identity(flow))
     assert answer.status_code == 200, answer.text
     return dict(answer.get_json())
@@ -64,29 +64,29 @@ def refused(answer: TestResponse, error: str = "invalid_dpop_proof") -> bool:
     return answer.status_code == 400
 
 
-def test_the_code_flow_binds_the_access_token(flow: Flow, prover: Prover) -> None:
-    """RFC 9449 sections 5 and 6.2. protocol: DPoP."""
+def test_code_flow_binds_the_access_token(flow: Flow, prover: Prover) -> None:
+    """RFC 9449 sections 5 and 6.2."""
     tokens = redeem(flow, prover)
     assert tokens["token_type"] == "DPoP"
     told = flow.introspect(tokens["access_token"])
     assert (told["token_type"], told["cnf"]) == ("DPoP", {"jkt": prover.jkt})
 
 
-def test_without_a_proof_tokens_are_bearer_tokens(flow: Flow) -> None:
+def test_request_without_a_proof_gets_bearer_tokens(flow: Flow) -> None:
     tokens = flow.tokens()
     assert tokens["token_type"] == "Bearer"
     told = flow.introspect(tokens["access_token"])
     assert told["token_type"] == "Bearer" and "cnf" not in told
 
 
-def test_a_client_for_itself_gets_bound_tokens(flow: Flow, prover: Prover) -> None:
+def test_client_credentials_tokens_are_bound(flow: Flow, prover: Prover) -> None:
     machine = flow.other_client(type="machine", scopes=["reports:read"], redirect_uris=[])
     answer = machine.token(proven(machine, prover), grant_type="client_credentials")
     assert answer.get_json()["token_type"] == "DPoP"
     assert machine.introspect(answer.get_json()["access_token"])["cnf"] == {"jkt": prover.jkt}
 
 
-def test_a_jwt_access_token_names_the_key(flow: Flow, prover: Prover) -> None:
+def test_jwt_access_token_contains_the_key_thumbprint(flow: Flow, prover: Prover) -> None:
     """RFC 9449 section 6.1."""
     client = flow.other_client(access_token_format="jwt", trust="first_party", redirect_uris=[REDIRECT_URI])
     payload = redeem(client, prover)["access_token"].split(".")[1]
@@ -94,29 +94,29 @@ def test_a_jwt_access_token_names_the_key(flow: Flow, prover: Prover) -> None:
     assert claims["cnf"] == {"jkt": prover.jkt}
 
 
-def test_both_addresses_of_the_endpoint_are_their_own(flow: Flow, prover: Prover) -> None:
-    """The address that counts is the one the request was made to."""
+def test_proof_must_name_the_url_that_was_called(flow: Flow, prover: Prover) -> None:
+    """The endpoint has two URLs."""
     path = f"/organizations/{flow.organization.slug}/oauth/token"
     good = flow.redeem(flow.code(), proven(flow, prover, f"http://localhost{path}"), path=path)
     assert good.status_code == 200
     assert refused(flow.redeem(flow.code(), proven(flow, prover), path=path))
 
 
-def test_a_proof_counts_once(flow: Flow, prover: Prover) -> None:
-    """DC-6: the jti; a code is not spent by a refused proof."""
+def test_proof_is_accepted_only_once(flow: Flow, prover: Prover) -> None:
+    """DC-6: the jti; a rejected proof does not consume the code."""
     headers, code = proven(flow, prover), flow.code()
     assert flow.redeem(flow.code(), headers).status_code == 200
     assert refused(flow.redeem(code, headers))
     assert flow.redeem(code, proven(flow, prover)).status_code == 200
 
 
-def test_a_proof_spent_on_a_refused_request_is_spent(flow: Flow, prover: Prover) -> None:
+def test_proof_of_a_rejected_request_is_consumed(flow: Flow, prover: Prover) -> None:
     headers = proven(flow, prover)
     assert refused(flow.redeem("gth_ac_unknown", headers), "invalid_grant")
     assert refused(flow.redeem(flow.code(), headers))
 
 
-def test_two_keys_may_choose_one_jti(flow: Flow, prover: Prover) -> None:
+def test_two_keys_may_use_the_same_jti(flow: Flow, prover: Prover) -> None:
     other = Prover()
     for mine in (prover, other):
         assert flow.redeem(flow.code(), proven(flow, mine, jti="one")).status_code == 200
@@ -125,46 +125,42 @@ def test_two_keys_may_choose_one_jti(flow: Flow, prover: Prover) -> None:
 @pytest.mark.parametrize(
     "changes", [{"htu": "http://localhost/oauth/revoke"}, {"htm": "GET"}, {"iat": 1}], ids=str
 )
-def test_a_wrong_proof_is_refused(flow: Flow, prover: Prover, changes: dict[str, Any]) -> None:
-    """Each word of the list is ``tests/rules/clients/test_dpop``; here is how a refusal travels.
-
-    protocol: token endpoint, DPoP refusals.
-    """
+def test_invalid_proof_is_rejected(flow: Flow, prover: Prover, changes: dict[str, Any]) -> None:
+    """Proof validation is tested in ``tests/rules/clients/test_dpop``; this tests the error response."""
     assert refused(flow.redeem(flow.code(), proven(flow, prover, **changes)))
 
 
-def test_two_proofs_are_refused(flow: Flow, prover: Prover) -> None:
-    """As the server joins them; that it does is seen in ``tests/journeys/test_dpop``."""
+def test_two_proofs_are_rejected(flow: Flow, prover: Prover) -> None:
+    """The server joins the headers, as ``tests/journeys/test_dpop`` shows."""
     two = f"{prover.proof('POST', TOKEN_URL)},{prover.proof('POST', TOKEN_URL)}"
     assert refused(flow.redeem(flow.code(), flow.client.basic | {"DPoP": two}))
 
 
 def test_unknown_client_is_rejected_before_its_proof_is_validated(flow: Flow, prover: Prover) -> None:
-    """A stranger's proof is not even looked at."""
+    """The proof of an unknown client is not read."""
     headers = {"Authorization": "Basic bm9ib2R5Om5vdGhpbmc="} | prover.headers("POST", TOKEN_URL)
     answer = flow.redeem(flow.code(), headers)
     assert (answer.status_code, answer.get_json()["error"]) == (401, "invalid_client")
 
 
 class TestNonce:
-    def test_answers_to_proofs_offer_one_and_others_do_not(self, flow: Flow, prover: Prover) -> None:
+    def test_only_responses_to_proofs_offer_a_nonce(self, flow: Flow, prover: Prover) -> None:
         assert flow.redeem(flow.code(), proven(flow, prover)).headers["DPoP-Nonce"]
         assert "DPoP-Nonce" not in flow.redeem(flow.code()).headers
 
-    def test_the_offered_nonce_is_good(self, flow: Flow, prover: Prover) -> None:
-        """protocol: DPoP."""
+    def test_offered_nonce_is_accepted(self, flow: Flow, prover: Prover) -> None:
         nonce = flow.redeem(flow.code(), proven(flow, prover)).headers["DPoP-Nonce"]
         assert flow.redeem(flow.code(), proven(flow, prover, nonce=nonce)).status_code == 200
 
     def test_foreign_dpop_nonce_is_answered_with_a_valid_one(self, flow: Flow, prover: Prover) -> None:
-        """RFC 9449 section 8; the refused proof was not spent on anything, and its successor is good."""
+        """RFC 9449 section 8: the rejected proof consumed nothing, and the next one is accepted."""
         code = flow.code()
         answer = flow.redeem(code, proven(flow, prover, nonce="of another server"))
         assert refused(answer, "use_dpop_nonce")
         nonce = answer.headers["DPoP-Nonce"]
         assert flow.redeem(code, proven(flow, prover, nonce=nonce)).status_code == 200
 
-    def test_an_old_nonce_is_answered_with_a_new_one(
+    def test_old_nonce_is_answered_with_a_new_one(
         self, flow: Flow, prover: Prover, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         nonce = flow.redeem(flow.code(), proven(flow, prover)).headers["DPoP-Nonce"]
@@ -178,7 +174,7 @@ class TestNonce:
 class TestBoundCodes:
     """RFC 9449 section 10."""
 
-    def test_only_the_named_key_redeems(self, flow: Flow, prover: Prover) -> None:
+    def test_code_is_redeemed_only_with_the_named_key(self, flow: Flow, prover: Prover) -> None:
         code = flow.code(dpop_jkt=prover.jkt)
         assert refused(flow.redeem(code, proven(flow, Prover())), "invalid_grant")
         assert refused(flow.redeem(code), "invalid_grant")
@@ -190,8 +186,8 @@ class TestBoundCodes:
 
 
 class TestRefresh:
-    def test_a_public_clients_refresh_token_is_the_keys(self, spa: Flow, prover: Prover) -> None:
-        """RFC 9449 section 5, RF-6: neither another key nor none at all, and neither counts as a use."""
+    def test_refresh_token_of_a_public_client_is_bound_to_the_key(self, spa: Flow, prover: Prover) -> None:
+        """RFC 9449 section 5, RF-6: another key or no key is rejected and does not count as a use."""
         tokens = redeem(spa, prover)
         for headers in (proven(spa, Prover()), {}):
             assert refused(spa.refresh(tokens["refresh_token"], headers, **identity(spa)), "invalid_grant")
@@ -199,25 +195,22 @@ class TestRefresh:
         assert answer.get_json()["token_type"] == "DPoP"
         assert answer.get_json()["refresh_token"] != tokens["refresh_token"]
 
-    def test_a_rotated_one_is_still_the_keys(self, spa: Flow, prover: Prover) -> None:
+    def test_rotated_refresh_token_stays_bound(self, spa: Flow, prover: Prover) -> None:
         first = redeem(spa, prover)["refresh_token"]
         second = spa.refresh(first, proven(spa, prover), **identity(spa)).get_json()["refresh_token"]
         assert refused(spa.refresh(first, {}, **identity(spa)), "invalid_grant")
         assert refused(spa.refresh(second, proven(spa, Prover()), **identity(spa)), "invalid_grant")
         assert spa.refresh(second, proven(spa, prover), **identity(spa)).status_code == 200
 
-    def test_a_public_client_without_a_key_has_unbound_refresh_tokens(
-        self, spa: Flow, prover: Prover
-    ) -> None:
+    def test_refresh_token_without_a_proof_is_unbound(self, spa: Flow, prover: Prover) -> None:
         tokens = spa.redeem(spa.code(scope=ALL), {}, **identity(spa)).get_json()
         answer = spa.refresh(tokens["refresh_token"], proven(spa, prover), **identity(spa))
         assert answer.get_json()["token_type"] == "DPoP"
 
-    def test_a_confidential_clients_bound_one_stays(self, flow: Flow, prover: Prover) -> None:
-        """protocol.md: for sender-constrained confidential clients refresh tokens are not rotated (FAPI 2.0).
-
-        protocol: token endpoint, bound confidential clients do not rotate.
-        """
+    def test_bound_refresh_token_of_a_confidential_client_is_not_rotated(
+        self, flow: Flow, prover: Prover
+    ) -> None:
+        """FAPI 2.0: refresh tokens of sender-constrained confidential clients are not rotated."""
         tokens = redeem(flow, prover)
         for key in (prover, prover, Prover()):
             answer = flow.refresh(tokens["refresh_token"], proven(flow, key))
@@ -228,7 +221,7 @@ class TestRefresh:
 
 
 class TestForced:
-    def test_by_the_client(self, flow: Flow, prover: Prover) -> None:
+    def test_client_setting_requires_dpop(self, flow: Flow, prover: Prover) -> None:
         """RFC 9449 section 5.2."""
         client = flow.other_client(
             dpop_bound_access_tokens=True, trust="first_party", redirect_uris=[REDIRECT_URI]
@@ -237,7 +230,7 @@ class TestForced:
         assert refused(client.redeem(code))
         assert client.redeem(code, proven(client, prover)).get_json()["token_type"] == "DPoP"
 
-    def test_by_the_organization(self, flow: Flow, prover: Prover) -> None:
+    def test_organization_setting_requires_dpop(self, flow: Flow, prover: Prover) -> None:
         change(flow, require_dpop=True)
         code = flow.code()
         assert refused(flow.redeem(code))
@@ -245,8 +238,8 @@ class TestForced:
         machine = flow.other_client(type="machine", scopes=["reports:read"], redirect_uris=[])
         assert refused(machine.token(grant_type="client_credentials"))
 
-    def test_from_the_next_request_on(self, flow: Flow) -> None:
-        """Also where another worker was told; and no longer once it is taken back."""
+    def test_setting_applies_from_the_next_request(self, flow: Flow) -> None:
+        """Also when another worker changed it, and no longer after it is unset."""
         code, system = flow.code(), flow.make.system(flow.organization)
         with flow.app.app_context(), on_another_worker():
             update_client(system, flow.client.client_id, {"dpop_bound_access_tokens": True})
@@ -256,8 +249,8 @@ class TestForced:
         assert flow.redeem(code).status_code == 200
 
 
-def test_pages_of_the_client_may_read_the_nonce(spa: Flow, prover: Prover) -> None:
-    """CR-3: a browser app retries with it; a preflight lets the header through."""
+def test_browser_clients_can_read_the_nonce(spa: Flow, prover: Prover) -> None:
+    """CR-3: a browser app retries with it, and a preflight allows the header."""
     headers = proven(spa, prover, nonce="old") | {"Origin": "https://orchard.example"}
     answer = spa.redeem(spa.code(), headers, **identity(spa))
     assert refused(answer, "use_dpop_nonce")
@@ -271,8 +264,8 @@ def change(flow: Flow, **oauth: Any) -> None:
         update_settings(flow.make.system(flow.organization), flow.organization.slug, {"oauth": oauth})
 
 
-def test_a_device_gets_tokens_for_its_key(flow: Flow, prover: Prover) -> None:
-    """RFC 9449 section 5: any grant, and each poll with a proof of its own."""
+def test_device_flow_binds_tokens_to_the_key(flow: Flow, prover: Prover) -> None:
+    """RFC 9449 section 5: every grant; each poll has its own proof."""
     device = Device(flow.http, flow.make, flow.user, scopes=SCOPES)
     codes = device.code(scope=ALL)
     pending = device.poll(codes["device_code"], prover.headers("POST", TOKEN_URL))

@@ -1,4 +1,4 @@
-"""A bound access token at userinfo: with the key, by its scheme, for this request (RFC 9449 section 7, DC-6)."""
+"""DPoP-bound access tokens at userinfo (RFC 9449 section 7, DC-6)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def prover() -> Prover:
 
 @pytest.fixture
 def token(flow: Flow, prover: Prover) -> str:
-    """An access token that is bound to the prover's key."""
+    """An access token bound to the prover's key."""
     return str(redeem(flow, prover)["access_token"])
 
 
@@ -37,33 +37,34 @@ def challenge_of(answer: TestResponse) -> str:
     return answer.headers["WWW-Authenticate"]
 
 
-def test_with_its_key_it_is_good(flow: Flow, prover: Prover, token: str) -> None:
-    """protocol: DPoP."""
+def test_bound_token_with_its_proof_is_accepted(flow: Flow, prover: Prover, token: str) -> None:
     answer = ask(flow, prover.headers("GET", URL, access_token=token))
     assert (answer.status_code, answer.get_json()["sub"]) == (200, flow.user.public_id)
     assert answer.headers["DPoP-Nonce"]
 
 
 @pytest.mark.parametrize("scheme", ["dpop", "DPOP", "dPoP"])
-def test_the_scheme_counts_in_any_case(flow: Flow, prover: Prover, token: str, scheme: str) -> None:
+def test_authorization_scheme_is_case_insensitive(
+    flow: Flow, prover: Prover, token: str, scheme: str
+) -> None:
     headers = prover.headers("GET", URL, access_token=token) | {"Authorization": f"{scheme} {token}"}
     assert ask(flow, headers).status_code == 200
 
 
 @pytest.mark.parametrize("name", ["dpop", "DPOP"])
-def test_the_headers_name_counts_in_any_case(flow: Flow, prover: Prover, token: str, name: str) -> None:
+def test_header_name_is_case_insensitive(flow: Flow, prover: Prover, token: str, name: str) -> None:
     proof = prover.proof("GET", URL, access_token=token)
     assert ask(flow, {"Authorization": f"DPoP {token}", name: proof}).status_code == 200
 
 
-def test_by_post_and_under_the_issuer(flow: Flow, prover: Prover, token: str) -> None:
+def test_post_and_issuer_url_are_accepted(flow: Flow, prover: Prover, token: str) -> None:
     path = f"/organizations/{flow.organization.slug}/oauth/userinfo"
     headers = prover.headers("POST", f"http://localhost{path}?x=y", access_token=token)
     assert ask(flow, headers, "POST", path).status_code == 200
 
 
-def test_as_a_bearer_token_it_is_refused(flow: Flow, prover: Prover, token: str) -> None:
-    """Whoever stole it holds no key; a proof beside the wrong scheme helps nobody."""
+def test_bound_token_is_rejected_as_a_bearer_token(flow: Flow, prover: Prover, token: str) -> None:
+    """A thief does not have the key, and a proof with the wrong scheme does not help."""
     proof = prover.headers("GET", URL, access_token=token)
     for headers in (bearer_header(token), proof | bearer_header(token)):
         assert challenge_of(ask(flow, headers)).startswith('Bearer realm="gatehouse", error="invalid_token"')
@@ -71,14 +72,14 @@ def test_as_a_bearer_token_it_is_refused(flow: Flow, prover: Prover, token: str)
     assert 'error="invalid_token"' in challenge_of(answer)
 
 
-def test_an_unbound_token_is_no_dpop_token(flow: Flow, prover: Prover) -> None:
+def test_unbound_token_is_rejected_with_the_dpop_scheme(flow: Flow, prover: Prover) -> None:
     """RFC 9449 section 7.1."""
     token = flow.tokens()["access_token"]
     answer = ask(flow, prover.headers("GET", URL, access_token=token))
     assert 'DPoP realm="gatehouse", error="invalid_token"' in challenge_of(answer)
 
 
-def test_another_key_is_refused(flow: Flow, token: str) -> None:
+def test_proof_of_another_key_is_rejected(flow: Flow, token: str) -> None:
     answer = ask(flow, Prover().headers("GET", URL, access_token=token))
     assert 'error="invalid_token"' in challenge_of(answer)
 
@@ -88,25 +89,25 @@ def test_another_key_is_refused(flow: Flow, token: str) -> None:
     [{"ath": None}, {"ath": "wrong"}, {"htm": "POST"}, {"htu": "http://localhost/oauth/token"}, {"iat": 1}],
     ids=str,
 )
-def test_a_wrong_proof_is_refused(flow: Flow, prover: Prover, token: str, changes: dict[str, Any]) -> None:
+def test_invalid_proof_is_rejected(flow: Flow, prover: Prover, token: str, changes: dict[str, Any]) -> None:
     challenge = challenge_of(ask(flow, prover.headers("GET", URL, access_token=token, **changes)))
     assert challenge == (
         'DPoP realm="gatehouse", error="invalid_dpop_proof", algs="ES256 PS256 EdDSA Ed25519"'
     )
 
 
-def test_without_a_proof_it_is_refused(flow: Flow, token: str) -> None:
+def test_missing_proof_is_rejected(flow: Flow, token: str) -> None:
     assert "invalid_dpop_proof" in challenge_of(ask(flow, {"Authorization": f"DPoP {token}"}))
 
 
-def test_a_proof_counts_once(flow: Flow, prover: Prover, token: str) -> None:
+def test_proof_is_accepted_only_once(flow: Flow, prover: Prover, token: str) -> None:
     headers = prover.headers("GET", URL, access_token=token)
     assert ask(flow, headers).status_code == 200
     assert "invalid_dpop_proof" in challenge_of(ask(flow, headers))
 
 
-def test_a_proof_of_the_token_endpoint_is_spent_there(flow: Flow, prover: Prover) -> None:
-    """One memory for all endpoints: the jti counts once wherever it was seen."""
+def test_proof_used_at_the_token_endpoint_is_rejected(flow: Flow, prover: Prover) -> None:
+    """A jti is valid once across all endpoints."""
     tokens = flow.redeem(flow.code(), proven(flow, prover, jti="one")).get_json()
     headers = prover.headers("GET", URL, access_token=tokens["access_token"], jti="one")
     assert "invalid_dpop_proof" in challenge_of(ask(flow, headers))
@@ -120,8 +121,8 @@ def test_userinfo_without_a_token_offers_both_schemes(flow: Flow) -> None:
     ]
 
 
-def test_pages_of_the_client_may_read_which_nonce_is_wanted(flow: Flow, prover: Prover) -> None:
-    """CR-3: of its own client alone."""
+def test_browser_clients_can_read_the_nonce(flow: Flow, prover: Prover) -> None:
+    """CR-3: only the origins of the token's own client."""
     spa = flow.other_client(type="spa", redirect_uris=[REDIRECT_URI], trust="first_party")
     form = {"client_id": spa.client.client_id}
     token = spa.redeem(spa.code(), proven(spa, prover), **form).get_json()["access_token"]

@@ -1,4 +1,4 @@
-"""Clients that register themselves: RFC 7591, DC-1 and DC-2."""
+"""Dynamic client registration: RFC 7591, DC-1 and DC-2."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.support.registering import GOOD, register
 pytestmark = pytest.mark.either
 
 
-def test_registration_is_off_until_the_organization_says_otherwise(http: FlaskClient, make: Factory) -> None:
-    """DC-1. protocol: dynamic registration."""
+def test_registration_is_disabled_by_default(http: FlaskClient, make: Factory) -> None:
+    """DC-1."""
     organization = make.organization()
     answer = register(http, organization)
     assert answer.status_code == 403 and answer.get_json()["error"] == "access_denied"
@@ -27,10 +27,9 @@ def test_registration_is_off_until_the_organization_says_otherwise(http: FlaskCl
     assert "registration_endpoint" not in metadata
 
 
-def test_an_open_organization_tells_where_to_register(
+def test_discovery_lists_the_open_registration_endpoint(
     http: FlaskClient, open_to_all: OrganizationSnapshot
 ) -> None:
-    """protocol: dynamic registration."""
     metadata = http.get(
         f"/organizations/{open_to_all.slug}/.well-known/oauth-authorization-server"
     ).get_json()
@@ -40,7 +39,6 @@ def test_an_open_organization_tells_where_to_register(
 def test_registration_returns_the_registered_metadata(
     http: FlaskClient, open_to_all: OrganizationSnapshot
 ) -> None:
-    """protocol: registration, secret and management."""
     answer = register(http, open_to_all)
     told = answer.get_json()
     assert answer.status_code == 201, answer.text
@@ -55,15 +53,14 @@ def test_registration_returns_the_registered_metadata(
     assert told["client_id_issued_at"] > 1_700_000_000
 
 
-def test_a_missing_scope_means_all_identity_scopes(
+def test_missing_scope_registers_all_identity_scopes(
     http: FlaskClient, open_to_all: OrganizationSnapshot
 ) -> None:
-    """protocol: registration, missing scope."""
     told = register(http, open_to_all).get_json()
     assert set(told["scope"].split()) == {"openid", "profile", "email", "address", "phone", "offline_access"}
 
 
-def test_without_refresh_tokens_there_is_no_offline_access(
+def test_client_without_refresh_grant_gets_no_offline_access(
     http: FlaskClient, open_to_all: OrganizationSnapshot
 ) -> None:
     told = register(http, open_to_all, grant_types=None).get_json()
@@ -71,7 +68,7 @@ def test_without_refresh_tokens_there_is_no_offline_access(
 
 
 def test_registration_keeps_only_what_the_organization_offers(http: FlaskClient, make: Factory) -> None:
-    """DC-2: scopes, grants and methods; a management scope is never among them."""
+    """DC-2: scopes, grants and methods; never a management scope."""
     narrow = {
         "grant_types": ["authorization_code", "client_credentials"],
         "dynamic_registration": {"mode": "open"},
@@ -89,10 +86,10 @@ def test_registration_keeps_only_what_the_organization_offers(http: FlaskClient,
 
 
 @pytest.mark.parametrize("scope", sorted(ALL_PERMISSIONS))
-def test_no_management_scope_is_ever_given(
+def test_management_scopes_are_never_registered(
     http: FlaskClient, open_to_all: OrganizationSnapshot, scope: str
 ) -> None:
-    """DC-2: by itself it is a refusal, beside others it is left out."""
+    """DC-2: rejected when alone, dropped when requested with others."""
     assert register(http, open_to_all, scope=scope).get_json()["error"] == "invalid_client_metadata"
     assert register(http, open_to_all, scope=f"openid {scope}").get_json()["scope"] == "openid"
 
@@ -108,7 +105,7 @@ def test_registration_for_client_credentials_is_rejected(
 def test_registration_ignores_fields_that_clients_may_not_choose(
     app: Flask, http: FlaskClient, open_to_all: OrganizationSnapshot
 ) -> None:
-    """DC-2: an id, trust, audiences, an owner; unknown names do no harm (RFC 7591 section 2)."""
+    """DC-2: an id, trust, audiences, an owner; unknown names are ignored (RFC 7591 section 2)."""
     told = register(
         http,
         open_to_all,
@@ -149,10 +146,10 @@ def test_registration_ignores_fields_that_clients_may_not_choose(
         7,
     ],
 )
-def test_a_bad_redirect_uri_has_the_standards_code(
+def test_invalid_redirect_uri_returns_invalid_redirect_uri(
     http: FlaskClient, open_to_all: OrganizationSnapshot, uri: object
 ) -> None:
-    """RU-3: what strangers register is held to the same rules. protocol: registration, errors."""
+    """RU-3: self-registered clients follow the same rules."""
     answer = register(http, open_to_all, redirect_uris=[uri])
     assert answer.status_code == 400 and answer.get_json()["error"] == "invalid_redirect_uri"
 
@@ -181,10 +178,9 @@ def test_a_bad_redirect_uri_has_the_standards_code(
         ("redirect_uris", "https://rp.example/cb"),
     ],
 )
-def test_bad_metadata_is_refused_in_the_standards_words(
+def test_invalid_metadata_returns_invalid_client_metadata(
     http: FlaskClient, open_to_all: OrganizationSnapshot, name: str, value: object
 ) -> None:
-    """protocol: registration, errors."""
     answer = register(http, open_to_all, **{name: value})
     told = answer.get_json()
     assert answer.status_code == 400, answer.text
@@ -204,7 +200,7 @@ def test_rejected_registration_stores_nothing(
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"client_name":"a","client_name":"b"}', b"\xff"])
-def test_a_body_that_is_no_object_is_refused(
+def test_body_that_is_not_an_object_is_rejected(
     http: FlaskClient, open_to_all: OrganizationSnapshot, body: bytes
 ) -> None:
     answer = http.post(
@@ -213,10 +209,9 @@ def test_a_body_that_is_no_object_is_refused(
     assert answer.status_code == 400 and answer.get_json()["error"] == "invalid_client_metadata"
 
 
-def test_keys_without_a_kid_are_taken_and_encryption_keys_passed_by(
+def test_keys_without_kid_are_accepted_and_encryption_keys_skipped(
     http: FlaskClient, open_to_all: OrganizationSnapshot
 ) -> None:
-    """protocol: registration, keys without kid."""
     signing = {"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}
     encrypting = signing | {"use": "enc"}
     told = register(
@@ -236,7 +231,7 @@ def test_keys_without_a_kid_are_taken_and_encryption_keys_passed_by(
         ("http://localhost:6274/cb", "client_secret_post", "web"),
     ],
 )
-def test_the_type_follows_from_what_the_client_says(
+def test_client_type_is_derived_from_the_metadata(
     app: Flask,
     http: FlaskClient,
     open_to_all: OrganizationSnapshot,
@@ -244,7 +239,7 @@ def test_the_type_follows_from_what_the_client_says(
     method: str,
     kind: str,
 ) -> None:
-    """An app with a scheme of its own keeps no secret, whatever it asks for (RFC 8252 section 8.5)."""
+    """RFC 8252 section 8.5: an app with a custom URI scheme cannot keep a secret."""
     told = register(
         http, open_to_all, redirect_uris=[redirect_uri], token_endpoint_auth_method=method
     ).get_json()
@@ -253,13 +248,13 @@ def test_the_type_follows_from_what_the_client_says(
         assert db.session.scalars(select(Client.type).where(Client.source == "dynamic")).one() == kind
 
 
-def test_without_a_path_it_is_roots_endpoint(http: FlaskClient, make: Factory) -> None:
+def test_registration_at_root_uses_the_root_organization(http: FlaskClient, make: Factory) -> None:
     make.root()
     answer = http.post("/oauth/register", json=GOOD)
     assert answer.status_code == 403 and answer.get_json()["error"] == "access_denied"
 
 
-def test_any_page_may_register_its_app(http: FlaskClient, open_to_all: OrganizationSnapshot) -> None:
+def test_registration_is_open_to_every_origin(http: FlaskClient, open_to_all: OrganizationSnapshot) -> None:
     path = f"/organizations/{open_to_all.slug}/oauth/register"
     origin = {"Origin": "https://app.example"}
     assert http.post(path, json=GOOD, headers=origin).headers["Access-Control-Allow-Origin"] == "*"
@@ -274,10 +269,10 @@ def test_any_page_may_register_its_app(http: FlaskClient, open_to_all: Organizat
         "contacts", "application_type", "jwks", "jwks_uri", "sector_identifier_uri", "default_max_age",
     ],
 )  # fmt: skip
-def test_values_of_no_sensible_type_are_never_a_500(
+def test_values_of_the_wrong_type_are_never_a_500(
     http: FlaskClient, open_to_all: OrganizationSnapshot, name: str
 ) -> None:
-    """DC-2: strangers write what they like; a refusal has the words of RFC 7591."""
+    """DC-2: the response is an error of RFC 7591."""
     for value in (True, 5, 1.5, "", "x", [], {}, [5], [[]], [{}], {"keys": [5]}, {"keys": [{"kty": []}]}):
         answer = register(http, open_to_all, **{name: value})
         assert answer.status_code in {201, 400}, (name, value, answer.text)

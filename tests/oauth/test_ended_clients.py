@@ -1,4 +1,4 @@
-"""What a user's tokens are worth once the client's secret or the client itself has ended."""
+"""User tokens after the client's secret was revoked or the client was deleted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def admin(flow: Flow, make: Factory) -> Actor:
     return make.actor(flow.organization)
 
 
-def test_a_revoked_secret_takes_the_users_tokens_when_asked_to(flow: Flow, admin: Actor) -> None:
+def test_revoked_secret_revokes_user_tokens_on_request(flow: Flow, admin: Actor) -> None:
     tokens = flow.tokens()
     with flow.app.app_context():
         made = credentials.create_credential(admin, flow.client.client_id)
@@ -37,7 +37,7 @@ def test_a_revoked_secret_takes_the_users_tokens_when_asked_to(flow: Flow, admin
         assert credentials.get_credential(admin, flow.client.client_id, old.public_id).live_tokens == 0
 
 
-def test_a_revoked_secret_leaves_the_users_tokens_otherwise(flow: Flow, admin: Actor) -> None:
+def test_revoked_secret_keeps_user_tokens_by_default(flow: Flow, admin: Actor) -> None:
     flow.tokens()
     with flow.app.app_context():
         counts = credentials.revoke_credentials(admin, flow.client.client_id)
@@ -47,7 +47,7 @@ def test_a_revoked_secret_leaves_the_users_tokens_otherwise(flow: Flow, admin: A
 
 
 @pytest.mark.parametrize("ending", ["deleted", "disabled"])
-def test_an_ended_client_has_no_living_token(flow: Flow, admin: Actor, ending: str) -> None:
+def test_deleted_client_has_no_active_tokens(flow: Flow, admin: Actor, ending: str) -> None:
     tokens = flow.tokens()
     assert flow.is_alive(tokens["access_token"])
     with flow.app.app_context():

@@ -1,4 +1,4 @@
-"""Token exchange for a resource that nothing of the subject token is for (RFC 8693 section 2.2.2, RFC 8707)."""
+"""Token exchange for a resource that the subject token is not for (RFC 8693 section 2.2.2, RFC 8707)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ web = exchanges.web
 orders = exchanges.orders
 
 
-def test_no_token_without_scopes_is_had_for_another_resource(web: Flow, orders: MadeClient) -> None:
-    """It would tell another API who the user is, who allowed nothing of the kind."""
+def test_token_without_scopes_is_not_issued_for_another_resource(web: Flow, orders: MadeClient) -> None:
+    """It would tell another API who the user is without the user's consent."""
     token = subject(web, scope="orders:read")["access_token"]
     assert refusal(exchange(web, orders, token)) == "invalid_target"
     impersonating = service(web, "impersonation", name="Silent", resources=[ORDERS])
     assert refusal(exchange(web, impersonating, token)) == "invalid_target"
 
 
-def test_the_same_resource_may_be_had_without_its_scopes(web: Flow) -> None:
-    """Who is already told of the user learns nothing new."""
+def test_token_without_scopes_is_issued_for_the_same_resource(web: Flow) -> None:
+    """The resource already knows the user."""
     bare = service(web, name="Bare", scopes=["stock:read"])
     token = subject(web, scope="orders:read")["access_token"]
     given = exchange(web, bare, token, resource=ORDERS).get_json()
@@ -28,6 +28,6 @@ def test_the_same_resource_may_be_had_without_its_scopes(web: Flow) -> None:
     assert (seen["aud"], seen.get("scope", "")) == (ORDERS, "")
 
 
-def test_a_scope_of_the_other_resource_opens_it(web: Flow, orders: MadeClient) -> None:
+def test_scope_of_the_other_resource_allows_the_exchange(web: Flow, orders: MadeClient) -> None:
     token = subject(web)["access_token"]
     assert exchange(web, orders, token, resource=STOCK).get_json()["scope"] == "stock:read"

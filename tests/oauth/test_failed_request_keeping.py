@@ -1,4 +1,4 @@
-"""How refused requests are kept: when the organization wants it, within bounds, and at no cost to the answer."""
+"""Storage of failed requests: opt-in, bounded, and without effect on the response."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.oauth.failure_log import kept, only
 from tests.support.databases import Database
 
 
-def test_an_organization_that_wants_none_has_none(flow: Flow) -> None:
+def test_organization_can_disable_the_log(flow: Flow) -> None:
     organization = flow.make.organization(settings={"audit": {"failed_requests": False}})
     client = flow.make.client(organization)
     flow.token(basic_header(client.client_id, "x"), grant_type="client_credentials")
@@ -25,7 +25,7 @@ def test_an_organization_that_wants_none_has_none(flow: Flow) -> None:
     assert kept(other) == []
 
 
-def test_the_retention_of_the_settings_counts(flow: Flow, database: Database) -> None:
+def test_retention_setting_applies(flow: Flow, database: Database) -> None:
     organization = flow.make.organization(settings={"audit": {"log_retention_days": 3}})
     client = flow.make.client(organization)
     flow.token(basic_header(client.client_id, "x"), grant_type="client_credentials")
@@ -37,7 +37,7 @@ def test_the_retention_of_the_settings_counts(flow: Flow, database: Database) ->
     assert times[1] - times[0] == timedelta(days=3)
 
 
-def test_a_flood_of_one_cause_is_bounded_and_leaves_room_for_others(
+def test_flood_of_one_cause_is_limited_and_leaves_room_for_others(
     flow: Flow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.web.failed_requests.MAX_PER_CAUSE_PER_HOUR", 3)
@@ -47,7 +47,7 @@ def test_a_flood_of_one_cause_is_bounded_and_leaves_room_for_others(
     assert [entry.cause for entry in kept(flow)] == ["redirect_uri_not_registered", *["code_unknown"] * 3]
 
 
-def test_what_cannot_be_written_of_one_organization_leaves_the_others(
+def test_storage_failure_of_one_organization_does_not_affect_others(
     flow: Flow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = flow.make.client(flow.make.organization())
@@ -64,13 +64,13 @@ def test_what_cannot_be_written_of_one_organization_leaves_the_others(
     assert only(flow).cause == "code_unknown"
 
 
-def test_a_database_that_is_away_changes_no_refusal(
+def test_database_outage_does_not_change_the_response(
     flow: Flow, app: Flask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is written after the answer, by somebody else: the refusal neither waits nor fails."""
+    """Entries are written after the response by another thread, so the response neither waits nor fails."""
 
     def broken(*_: object) -> int:
         raise RuntimeError("away")
 
-    monkeypatch.setattr("app.web.failed_requests.keep_refused_requests", broken)
+    monkeypatch.setattr("app.web.failed_requests.store_rejected_requests", broken)
     assert flow.redeem("x").status_code == 400

@@ -1,4 +1,4 @@
-"""Refused requests in the log that their makers read: who, why, what came and what was expected."""
+"""The failed-request log: client, cause, what was received and what was expected."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def test_refused_token_request_is_recorded_with_its_cause(flow: Flow) -> None:
     assert entry.explanation.fix
 
 
-def test_no_secret_of_the_request_is_in_the_entry(flow: Flow) -> None:
-    """LG-1: code, verifier, secret and state are named, and removed."""
+def test_entry_contains_no_secrets(flow: Flow) -> None:
+    """LG-1: code, verifier, secret and state are named but redacted."""
     code = flow.code()
     flow.token(
         {},
@@ -50,8 +50,8 @@ def test_no_secret_of_the_request_is_in_the_entry(flow: Flow) -> None:
     assert all(len(name) <= 64 for name in entry.parameters)
 
 
-def test_the_wire_says_no_more_than_before(flow: Flow) -> None:
-    """CA-3: whatever the log knows, the sender of a wrong secret does not learn it."""
+def test_error_response_reveals_no_more_than_before(flow: Flow) -> None:
+    """CA-3: the sender of a wrong secret does not see what the log records."""
     wrong = flow.token(basic_header(flow.client.client_id, "x"), grant_type="client_credentials")
     unknown = flow.token(
         basic_header("cli_00000000_00000000000000000000000000", "x"), grant_type="client_credentials"
@@ -66,7 +66,7 @@ def test_refused_request_of_an_unknown_client_is_not_recorded(flow: Flow) -> Non
     assert kept(flow) == []
 
 
-def test_a_revoked_secret_is_named_with_who_revoked_it(flow: Flow) -> None:
+def test_revoked_secret_is_named_with_its_revoker(flow: Flow) -> None:
     system = flow.make.actor(flow.organization, user=flow.user)
     with flow.app.app_context():
         added = create_credential(system, flow.client.client_id, name="2026-05")
@@ -80,14 +80,14 @@ def test_a_revoked_secret_is_named_with_who_revoked_it(flow: Flow) -> None:
     assert added.secret not in repr(entry)
 
 
-def test_a_wrong_secret_is_unknown_and_the_living_ones_are_named(flow: Flow) -> None:
+def test_wrong_secret_is_reported_with_the_active_secrets(flow: Flow) -> None:
     flow.token(basic_header(flow.client.client_id, "x"), grant_type="client_credentials")
     entry = only(flow)
     assert entry.cause == "secret_unknown"
     assert [value.split(" (")[0] for value in entry.expected] != []
 
 
-def test_the_right_secret_in_the_wrong_place_is_a_method_mismatch(flow: Flow) -> None:
+def test_correct_secret_by_the_wrong_method_is_a_method_mismatch(flow: Flow) -> None:
     flow.token(
         {}, grant_type="client_credentials", client_id=flow.client.client_id, client_secret=flow.client.secret
     )
@@ -96,13 +96,13 @@ def test_the_right_secret_in_the_wrong_place_is_a_method_mismatch(flow: Flow) ->
     assert entry.expected == ("client_secret_basic",)
 
 
-def test_no_secret_at_all_is_said_so(flow: Flow) -> None:
+def test_missing_secret_is_reported(flow: Flow) -> None:
     flow.token({}, grant_type="client_credentials", client_id=flow.client.client_id)
     assert only(flow).cause == "credentials_missing"
 
 
-def test_another_organizations_issuer_is_told_to_the_clients_own_makers(flow: Flow) -> None:
-    """MX-3: there the client is unknown; here it is not."""
+def test_wrong_issuer_is_reported_to_the_clients_developers(flow: Flow) -> None:
+    """MX-3: at the other issuer the client is unknown, but its own log explains it."""
     other = flow.make.organization()
     flow.token(path=f"/organizations/{other.slug}/oauth/token", grant_type="client_credentials")
     entry = only(flow)
@@ -111,7 +111,7 @@ def test_another_organizations_issuer_is_told_to_the_clients_own_makers(flow: Fl
         assert list_failed_requests(flow.make.system(other)).items == ()
 
 
-def test_a_disabled_client_is_said_so(flow: Flow) -> None:
+def test_disabled_client_is_reported(flow: Flow) -> None:
     with flow.app.app_context():
         update_client(flow.make.system(flow.organization), flow.client.client_id, {"status": "disabled"})
     flow.token(grant_type="client_credentials")
@@ -130,14 +130,14 @@ def test_a_disabled_client_is_said_so(flow: Flow) -> None:
         ({"grant_type": "client_credentials"}, "grant_type_not_allowed"),
     ],
 )
-def test_each_refusal_of_a_redemption_has_its_cause(
+def test_every_rejected_redemption_has_a_cause(
     flow: Flow, changes: dict[str, str | None], cause: str
 ) -> None:
     flow.redeem(**({"code": flow.code()} | changes))
     assert only(flow).cause == cause
 
 
-def test_a_code_that_was_used_and_one_that_ended(flow: Flow) -> None:
+def test_used_and_expired_codes_are_distinguished(flow: Flow) -> None:
     from app.models.grant import AuthorizationCode
 
     code = flow.code()
@@ -152,7 +152,7 @@ def test_a_code_that_was_used_and_one_that_ended(flow: Flow) -> None:
     assert ended.expected == ("at most 60 s",)
 
 
-def test_refresh_tokens_that_are_unknown_reused_or_ended(flow: Flow) -> None:
+def test_unknown_reused_and_expired_refresh_tokens_are_distinguished(flow: Flow) -> None:
     first = flow.tokens()["refresh_token"]
     second = flow.refresh(first).get_json()["refresh_token"]
     flow.refresh(second)
@@ -161,8 +161,8 @@ def test_refresh_tokens_that_are_unknown_reused_or_ended(flow: Flow) -> None:
     assert [entry.cause for entry in kept(flow)] == ["refresh_unknown", "refresh_reuse"]
 
 
-def test_an_unregistered_redirect_uri_shows_those_that_are(flow: Flow) -> None:
-    """The page for the person has the request id under which the developer finds it."""
+def test_unregistered_redirect_uri_is_reported_with_the_registered_ones(flow: Flow) -> None:
+    """The user's error page shows the request ID under which developers find the entry."""
     page = flow.authorize(redirect_uri=REDIRECT_URI + "/")
     entry = only(flow)
     assert page.status_code == 400 and page.headers["X-Request-Id"] == entry.request_id
@@ -182,7 +182,7 @@ def test_an_unregistered_redirect_uri_shows_those_that_are(flow: Flow) -> None:
         ({"prompt": "none", "max_age": "0"}, "login_required", None),
     ],
 )
-def test_each_refused_authorization_request_has_its_cause(
+def test_every_rejected_authorization_request_has_a_cause(
     flow: Flow, changes: dict[str, str | None], cause: str, received: str | None
 ) -> None:
     flow.authorize(**changes)
@@ -190,7 +190,7 @@ def test_each_refused_authorization_request_has_its_cause(
     assert (entry.endpoint, entry.cause, entry.received) == ("authorize", cause, received)
 
 
-def test_a_parameter_sent_twice_is_named(flow: Flow) -> None:
+def test_repeated_parameter_is_named(flow: Flow) -> None:
     flow.http.post(
         "/oauth/token",
         data="grant_type=client_credentials&scope=a&scope=b&client_id=" + flow.client.client_id,
@@ -200,14 +200,14 @@ def test_a_parameter_sent_twice_is_named(flow: Flow) -> None:
     assert (entry.cause, entry.received) == ("parameter_repeated", "scope")
 
 
-def test_refused_introspection_and_revocation_are_recorded(flow: Flow) -> None:
+def test_rejected_introspection_and_revocation_are_recorded(flow: Flow) -> None:
     bad = basic_header(flow.client.client_id, "x")
     for endpoint in ("introspect", "revoke", "device_authorization"):
         flow.http.post(f"/oauth/{endpoint}", data={"token": "x"}, headers=bad)
     assert {entry.endpoint for entry in kept(flow)} == {"introspect", "revoke", "device_authorization"}
 
 
-def test_who_manages_its_registration_with_another_token_is_kept(flow: Flow) -> None:
+def test_wrong_registration_access_token_is_recorded(flow: Flow) -> None:
     path = f"/organizations/{flow.organization.slug}/oauth/register/{flow.client.client_id}"
     answer = flow.http.get(path, headers={"Authorization": "Bearer x"})
     entry = only(flow)
@@ -221,7 +221,7 @@ def test_refused_pushed_request_is_recorded(flow: Flow) -> None:
     assert (entry.endpoint, entry.cause) == ("par", "pkce_missing")
 
 
-def test_a_device_that_waits_has_not_failed(flow: Flow) -> None:
+def test_pending_device_poll_is_not_recorded(flow: Flow) -> None:
     from tests.oauth.device import Device
 
     device = Device(flow.http, flow.make, flow.user)
@@ -232,7 +232,7 @@ def test_a_device_that_waits_has_not_failed(flow: Flow) -> None:
     assert only(flow).cause == "device_too_fast"
 
 
-def test_a_user_who_refuses_is_no_secret(asking: Flow) -> None:
+def test_denial_by_the_user_is_recorded(asking: Flow) -> None:
     page = asking.consent()
     assert query_of(asking.decide(page, "consent-deny"))["error"] == "access_denied"
     assert only(asking).cause == "user_refused"

@@ -1,4 +1,4 @@
-"""The FAPI 2.0 Security Profile as one switch: what a client of the profile must do, and what it gets."""
+"""The FAPI 2.0 Security Profile: what a client of the profile must do and what it gets."""
 
 from __future__ import annotations
 
@@ -21,50 +21,50 @@ TOKEN_URL = "http://localhost/oauth/token"
 
 
 class Bank(Flow):
-    """A client of the profile, with the key it signs with and the one it proves."""
+    """A client of the profile with its signing key and its DPoP key."""
 
     signer: Signer
     prover: Prover
 
     def send(self, path: str, form: dict[str, str], **proof: Any) -> TestResponse:
-        """The answer to a request with an assertion and a proof."""
+        """Send a request with an assertion and a proof."""
         sent = form | self.signer.fields(self.client.client_id, self.issuer)
         return self.http.post(
             path, data=sent, headers=self.prover.headers("POST", f"http://localhost{path}", **proof)
         )
 
     def retried(self, path: str, form: dict[str, str]) -> TestResponse:
-        """As ``send``, and once more with the nonce that is asked for."""
+        """Send a request, and again with the nonce if the server requires one."""
         answer = self.send(path, form)
         if answer.status_code == 400 and answer.get_json()["error"] == "use_dpop_nonce":
             answer = self.send(path, form, nonce=answer.headers["DPoP-Nonce"])
         return answer
 
     def pushed(self, **changes: str | None) -> str:
-        """The request_uri of a pushed request."""
+        """Return the request_uri of a pushed request."""
         answer = self.retried("/oauth/par", self.parameters(**changes))
         assert answer.status_code == 201, answer.text
         return str(answer.get_json()["request_uri"])
 
     def pushed_code(self) -> str:
-        """The code of a pushed request of everything."""
+        """Return the code of a pushed request."""
         uri = self.pushed(scope=" ".join(SCOPES))
         return query_of(self.visit(uri))["code"]
 
     def visit(self, uri: str) -> TestResponse:
-        """The answer to the browser that brings the request_uri."""
+        """Open the request_uri in the browser and return the response."""
         asked = {"client_id": self.client.client_id, "request_uri": uri}
         return self.http.get("/oauth/authorize", query_string=asked)
 
     def redemption(self, code: str) -> dict[str, str]:
-        """The form that redeems the code."""
+        """Return the form that redeems the code."""
         form = {"grant_type": "authorization_code", "code": code, "code_verifier": VERIFIER}
         return form | {"redirect_uri": REDIRECT_URI}
 
 
 @pytest.fixture
 def bank(app: Flask, http: FlaskClient, make: Factory, organization: lookups.OrganizationSnapshot) -> Bank:
-    """A first-party client of the profile whose user is signed in."""
+    """A first-party client of the profile with a signed-in user."""
     signer = Signer()
     client = make.client(
         organization,
@@ -86,8 +86,8 @@ def header_of(jwt: str) -> dict[str, Any]:
     return dict(json.loads(urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))))
 
 
-def test_the_whole_way(bank: Bank) -> None:
-    """Pushed, proven, signed without RS256, and refreshed by a token that stays."""
+def test_complete_flow_succeeds(bank: Bank) -> None:
+    """Pushed, bound, not signed with RS256, and refreshed without rotation."""
     answer = bank.retried("/oauth/token", bank.redemption(bank.pushed_code()))
     tokens = answer.get_json()
     assert (answer.status_code, tokens["token_type"]) == (200, "DPoP"), answer.text
@@ -102,10 +102,8 @@ def test_the_whole_way(bank: Bank) -> None:
         )
 
 
-def test_an_organization_that_signs_by_rs256_does_not_for_the_profile(
-    app: Flask, http: FlaskClient, make: Factory
-) -> None:
-    """FAPI 2.0 Security Profile section 5.4.1."""
+def test_profile_client_never_gets_rs256(app: Flask, http: FlaskClient, make: Factory) -> None:
+    """FAPI 2.0 Security Profile section 5.4.1, also where the organization signs with RS256."""
     organization, signer, prover = make.organization(), Signer(), Prover()
     client = make.machine(
         organization, "reports:read", security_profile="fapi2", access_token_format="jwt", jwks=signer.jwks
@@ -118,20 +116,20 @@ def test_an_organization_that_signs_by_rs256_does_not_for_the_profile(
     assert header_of(answer.get_json()["access_token"])["alg"] == "PS256"
 
 
-def test_a_request_that_was_not_pushed_is_refused(bank: Bank) -> None:
-    """FAPI 2.0 Security Profile section 5.3.2.2; told to the client, with ``iss``."""
+def test_request_that_was_not_pushed_is_rejected(bank: Bank) -> None:
+    """FAPI 2.0 Security Profile section 5.3.2.2; reported to the client, with ``iss``."""
     answer = query_of(bank.authorize())
     assert (answer["error"], answer["iss"]) == ("invalid_request", bank.issuer)
 
 
-def test_without_a_proof_there_are_no_tokens(bank: Bank) -> None:
+def test_missing_proof_is_rejected(bank: Bank) -> None:
     form = bank.redemption(bank.pushed_code()) | bank.signer.fields(bank.client.client_id, bank.issuer)
     answer = bank.http.post("/oauth/token", data=form)
     assert (answer.status_code, answer.get_json()["error"]) == (400, "invalid_dpop_proof")
 
 
-def test_a_proof_prepared_for_later_does_not_count(bank: Bank) -> None:
-    """It must hold a nonce of ours, at resources too."""
+def test_precomputed_proof_is_rejected(bank: Bank) -> None:
+    """It must contain a server nonce, at resources too."""
     code = bank.pushed_code()
     assert bank.send("/oauth/token", bank.redemption(code)).get_json()["error"] == "use_dpop_nonce"
     token = bank.retried("/oauth/token", bank.redemption(code)).get_json()["access_token"]
@@ -143,8 +141,8 @@ def test_a_proof_prepared_for_later_does_not_count(bank: Bank) -> None:
     assert bank.http.get("/oauth/userinfo", headers=good).status_code == 200
 
 
-def test_the_key_that_pushed_is_the_key_that_redeems(bank: Bank) -> None:
-    """RFC 9449 section 10.1: the proof at the pushed request binds the code."""
+def test_code_is_bound_to_the_key_of_the_pushed_request(bank: Bank) -> None:
+    """RFC 9449 section 10.1."""
     code, own = bank.pushed_code(), bank.prover
     bank.prover = Prover()
     assert bank.retried("/oauth/token", bank.redemption(code)).get_json()["error"] == "invalid_grant"
@@ -152,8 +150,8 @@ def test_the_key_that_pushed_is_the_key_that_redeems(bank: Bank) -> None:
     assert bank.retried("/oauth/token", bank.redemption(code)).status_code == 200
 
 
-def test_the_token_endpoint_is_no_audience(bank: Bank) -> None:
-    """FAPI 2.0 Security Profile section 5.3.2.1: the issuer alone, as a string."""
+def test_token_endpoint_is_not_a_valid_audience(bank: Bank) -> None:
+    """FAPI 2.0 Security Profile section 5.3.2.1: only the issuer, as a string."""
     for audience in (f"{bank.issuer}/oauth/token", [bank.issuer]):
         form = bank.redemption("x") | bank.signer.fields(bank.client.client_id, audience)
         answer = bank.http.post("/oauth/token", data=form, headers=bank.prover.headers("POST", TOKEN_URL))

@@ -1,4 +1,4 @@
-"""A whole authorization in German: ui_locales leads from the first page to the code, over sign-in and consent."""
+"""A complete authorization flow in German with ui_locales."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.factories import PASSWORD
 from tests.oauth.conftest import Flow, query_of
 
 
-def test_ui_locales_leads_to_the_code_in_german(asking: Flow) -> None:
+def test_ui_locales_applies_from_sign_in_to_code(asking: Flow) -> None:
     visitor = Visitor(asking.app)
     visitor.http = asking.http
     asking.http.delete_cookie(asking.make.cookie_name(asking.organization), domain="localhost")
@@ -38,12 +38,12 @@ def test_ui_locales_leads_to_the_code_in_german(asking: Flow) -> None:
     assert "Ihren Namen sehen" in apps.text and untranslated(apps) == []
 
 
-def test_a_language_that_we_do_not_speak_is_a_wish_like_any_other(asking: Flow) -> None:
+def test_unsupported_ui_locales_are_ignored(asking: Flow) -> None:
     page = asking.http.get(asking.authorize(ui_locales="tlh fr").headers["Location"])
     assert (page.status_code, language_of(page)) == (200, "en")
 
 
-def test_a_refused_request_is_told_in_the_language_that_it_wished_for(asking: Flow) -> None:
+def test_rejected_request_is_shown_in_the_requested_language(asking: Flow) -> None:
     page = asking.authorize(ui_locales="de", redirect_uri="https://elsewhere.example/callback")
     assert (page.status_code, language_of(page)) == (400, "de")
-    assert "Die Anfrage dieser App kann nicht beantwortet werden" in page.text
+    assert "Die Anfrage dieser App kann nicht ausgeführt werden" in page.text

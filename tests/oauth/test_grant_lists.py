@@ -1,4 +1,4 @@
-"""Living grants by the API: who sees them, how they are narrowed, and what ends with one."""
+"""Active grants in the API: who can list them, filters, and revocation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def revoke(flow: Flow, grant_id: str) -> Any:
     return flow.http.delete(f"/grants/{grant_id}", headers=headers)
 
 
-def test_a_grant_says_who_allowed_whom_what_and_holds_no_token(flow: Flow) -> None:
+def test_grant_names_user_client_and_scopes_but_no_token(flow: Flow) -> None:
     tokens = flow.tokens()
     [grant] = listed(flow)
     assert grant["client_id"] == flow.client.client_id and grant["client_name"] == "Orchard"
@@ -42,8 +42,8 @@ def test_a_grant_says_who_allowed_whom_what_and_holds_no_token(flow: Flow) -> No
     assert listed(flow)[0]["refresh_count"] == 1
 
 
-def test_what_hangs_from_a_revoked_grant_is_dead_and_the_log_says_so(flow: Flow) -> None:
-    """IT-3: neither its access token nor its refresh token is accepted after the answer."""
+def test_revoked_grant_invalidates_its_tokens_and_is_audited(flow: Flow) -> None:
+    """IT-3: neither its access token nor its refresh token is accepted afterwards."""
     tokens = flow.tokens()
     [grant] = listed(flow)
     answer = revoke(flow, grant["id"])
@@ -63,7 +63,7 @@ def test_what_hangs_from_a_revoked_grant_is_dead_and_the_log_says_so(flow: Flow)
     ]
 
 
-def test_filters_narrow_by_client_and_user(flow: Flow) -> None:
+def test_grants_can_be_filtered_by_client_and_user(flow: Flow) -> None:
     flow.tokens()
     other = flow.make.client(flow.organization)
     assert len(listed(flow, client_id=flow.client.client_id)) == 1
@@ -73,7 +73,7 @@ def test_filters_narrow_by_client_and_user(flow: Flow) -> None:
 
 
 @pytest.mark.parametrize("column", ["expires_at", "idle_expires_at"])
-def test_a_grant_that_ended_by_itself_is_not_listed(flow: Flow, column: str) -> None:
+def test_expired_grant_is_not_listed(flow: Flow, column: str) -> None:
     flow.tokens()
     with flow.app.app_context():
         past = clock.now() - timedelta(seconds=1)
@@ -81,7 +81,7 @@ def test_a_grant_that_ended_by_itself_is_not_listed(flow: Flow, column: str) -> 
     assert listed(flow) == []
 
 
-def test_pages_follow_each_other(flow: Flow) -> None:
+def test_grants_are_paginated(flow: Flow) -> None:
     for _ in range(3):
         flow.tokens()
     every = [grant["id"] for grant in listed(flow)]
@@ -93,7 +93,7 @@ def test_pages_follow_each_other(flow: Flow) -> None:
     assert second["meta"]["next_cursor"] is None
 
 
-def test_a_developer_reaches_the_grants_of_own_clients_alone(flow: Flow) -> None:
+def test_developer_can_access_only_grants_of_own_clients(flow: Flow) -> None:
     """PO-1: ``tokens:read:own`` and ``tokens:revoke:own``."""
     flow.tokens()
     make: Factory = flow.make

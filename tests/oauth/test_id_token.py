@@ -1,4 +1,4 @@
-"""ID tokens: who signed in, when and how, for this client alone, signed by a key of the organization."""
+"""ID tokens: claims, signature, audience and lifetime."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ ALGORITHMS = ["RS256", "PS256", "ES256", "EdDSA"]
 
 
 def keys_of(flow: Flow) -> KeySet:
-    """The published keys of the organization."""
+    """Return the organization's published keys."""
     return KeySet.import_key_set(flow.http.get(f"{flow.issuer}/oauth/jwks").get_json())
 
 
 def decoded(flow: Flow, token: str) -> jwt.Token:
-    """The verified token."""
+    """Return the verified token."""
     return jwt.decode(token, keys_of(flow), algorithms=ALGORITHMS)
 
 
 def claims_of(flow: Flow, token: str) -> dict[str, Any]:
-    """The verified claims."""
+    """Return the verified claims."""
     return dict(decoded(flow, token).claims)
 
 
-def test_it_says_who_signed_in_to_which_client(flow: Flow) -> None:
-    """OI-1. protocol: ID token, auth_time; ID token, amr and sid."""
+def test_id_token_identifies_user_client_and_sign_in(flow: Flow) -> None:
+    """OI-1."""
     before = int(time.time())
     document = flow.tokens(nonce="n-0S6_WzA2Mj", scope="openid profile email")
     token = decoded(flow, document["id_token"])
@@ -51,25 +51,22 @@ def test_it_says_who_signed_in_to_which_client(flow: Flow) -> None:
     assert claims["sid"].startswith("ses_")
 
 
-def test_it_holds_nothing_that_was_not_asked_of_it(flow: Flow) -> None:
-    """Profile claims are userinfo's; nothing a user typed is in it (OI-2).
-
-    protocol: ID token, nonce; ID token, nothing unasked.
-    """
+def test_id_token_contains_no_unrequested_claims(flow: Flow) -> None:
+    """OI-2: profile claims are returned by userinfo, and nothing that a user typed is included."""
     claims = claims_of(flow, flow.tokens()["id_token"])
     assert set(claims) == {"iss", "sub", "aud", "exp", "iat", "auth_time", "acr", "amr", "at_hash", "sid"}
 
 
 @pytest.mark.parametrize("nonce", ["0", "n" * 1024, "ünï☃", 'say "hi"', "a b+c&d=e"])
-def test_the_nonce_comes_back_unchanged(flow: Flow, nonce: str) -> None:
-    """OI-1. protocol: ID token, nonce."""
+def test_nonce_is_returned_unchanged(flow: Flow, nonce: str) -> None:
+    """OI-1."""
     assert claims_of(flow, flow.tokens(nonce=nonce)["id_token"])["nonce"] == nonce
 
 
 @pytest.mark.filterwarnings("ignore:EdDSA is deprecated")
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_each_algorithm_has_its_key_and_at_hash(flow: Flow, algorithm: str) -> None:
-    """OIDC Core 3.1.3.6: the hash of at_hash is the signature's. protocol: signing algorithms; ID token, at_hash."""
+def test_each_algorithm_uses_its_own_key_and_at_hash(flow: Flow, algorithm: str) -> None:
+    """OIDC Core 3.1.3.6: at_hash uses the hash of the signature algorithm."""
     other = flow.other_client(
         redirect_uris=[REDIRECT_URI], trust="first_party", id_token_signed_response_alg=algorithm
     )
@@ -82,8 +79,7 @@ def test_each_algorithm_has_its_key_and_at_hash(flow: Flow, algorithm: str) -> N
     assert token.claims["at_hash"] == urlsafe_b64encode(made[: len(made) // 2]).decode().rstrip("=")
 
 
-def test_the_organization_chooses_the_life(flow: Flow) -> None:
-    """protocol: ID token, lifetime."""
+def test_organization_can_change_the_id_token_lifetime(flow: Flow) -> None:
     with flow.app.app_context():
         changes = {"oauth": {"id_token_ttl_seconds": 300}}
         update_settings(flow.make.system(flow.organization), flow.organization.slug, changes)
@@ -91,8 +87,7 @@ def test_the_organization_chooses_the_life(flow: Flow) -> None:
     assert claims["exp"] - claims["iat"] == 300
 
 
-def test_the_subject_is_the_same_for_ever_and_the_session_too(flow: Flow) -> None:
-    """protocol: ID token, sub."""
+def test_sub_and_sid_are_stable(flow: Flow) -> None:
     first, second = (claims_of(flow, flow.tokens()["id_token"]) for _ in range(2))
     assert (first["sub"], first["sid"], first["auth_time"]) == (
         second["sub"],
@@ -101,7 +96,7 @@ def test_the_subject_is_the_same_for_ever_and_the_session_too(flow: Flow) -> Non
     )
 
 
-def test_a_refreshed_one_keeps_the_sign_in_and_has_no_nonce(flow: Flow) -> None:
+def test_refreshed_id_token_keeps_auth_time_and_has_no_nonce(flow: Flow) -> None:
     """OIDC Core 12.2."""
     first = flow.tokens(nonce="n")
     renewed = flow.refresh(first["refresh_token"]).get_json()
@@ -111,8 +106,8 @@ def test_a_refreshed_one_keeps_the_sign_in_and_has_no_nonce(flow: Flow) -> None:
     assert before["at_hash"] != after["at_hash"]
 
 
-def test_another_organizations_key_never_verifies_it(flow: Flow, make: Factory) -> None:
-    """TN-15: even under the other's ``kid``."""
+def test_key_of_another_organization_does_not_verify_the_token(flow: Flow, make: Factory) -> None:
+    """TN-15: even under the other key's ``kid``."""
     token = flow.tokens()["id_token"]
     there = make.organization(settings={"oauth": {"signing": {"algorithm": "ES256"}}})
     foreign = flow.http.get(f"{there.issuer}/oauth/jwks").get_json()
@@ -125,7 +120,7 @@ def test_another_organizations_key_never_verifies_it(flow: Flow, make: Factory) 
         jwt.decode(token, KeySet.import_key_set(foreign), algorithms=ALGORITHMS)
 
 
-def test_it_is_no_access_token(flow: Flow) -> None:
+def test_id_token_is_not_accepted_as_an_access_token(flow: Flow) -> None:
     """TK-6."""
     token = flow.tokens()["id_token"]
     assert flow.http.get("/oauth/userinfo", headers={"Authorization": f"Bearer {token}"}).status_code == 401

@@ -1,4 +1,4 @@
-"""Leaks that meet a deleted organization, and processes that die in the middle of ending one."""
+"""Leaked-secret revocation with deleted organizations and interrupted processes."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def report(http: FlaskClient, token: str) -> int:
 
 
 class Died(BaseException):
-    """The process is gone: nothing is cleared up on the way out."""
+    """The process was killed: no cleanup runs."""
 
 
 @pytest.fixture
 def dispatcher(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Another process, which finishes what messages say."""
+    """Another process, which finishes pending messages."""
     monkeypatch.setattr(outbox, "_deliveries", {})
     credential_revocation.register()
 
@@ -42,7 +42,7 @@ def dispatcher(monkeypatch: pytest.MonkeyPatch) -> Any:
     return run
 
 
-def test_a_secret_that_leaked_while_its_organization_was_deleted_is_dead_after_the_restoration(
+def test_secret_leaked_while_its_organization_was_deleted_is_revoked_after_restoration(
     flow: Flow, make: Factory, database: Database
 ) -> None:
     root = make.root()
@@ -60,10 +60,12 @@ def test_a_secret_that_leaked_while_its_organization_was_deleted_is_dead_after_t
 
 
 @pytest.mark.parametrize("way", ["a leak report", "a revocation"])
-def test_what_a_process_that_died_left_is_finished_by_the_next(
+def test_interrupted_revocation_is_finished_by_the_next_process(
     flow: Flow, make: Factory, monkeypatch: pytest.MonkeyPatch, dispatcher: Any, way: str
 ) -> None:
-    """P3: the secret is ended, its grants not yet; their refresh tokens die without anybody asking again."""
+    """P3: the secret is revoked but its grants are not yet; their refresh tokens are rejected without another
+    report.
+    """
     make.root()
     minted = flow.tokens()
     with flow.app.app_context():

@@ -1,4 +1,4 @@
-"""Introspection: the truth for who may know it, and for everybody else the same bytes whatever was asked."""
+"""Introspection: full answers for authorized clients, an identical inactive answer for everybody else."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def ask(flow: Flow, token: str):
 
 
 def test_users_access_token_is_introspected_in_full(flow: Flow) -> None:
-    """RFC 7662 section 2.2. protocol: introspection."""
+    """RFC 7662 section 2.2."""
     document = flow.tokens(scope="openid email")
     told = flow.introspect(document["access_token"])
     assert told["active"] is True
@@ -46,7 +46,7 @@ def test_users_access_token_is_introspected_in_full(flow: Flow) -> None:
     assert told["jti"].startswith("tok_")
 
 
-def test_a_clients_own_token_has_the_client_for_its_subject(flow: Flow) -> None:
+def test_client_token_has_the_client_as_subject(flow: Flow) -> None:
     machine = flow.make.machine(flow.organization, "reports:read")
     token = flow.http.post("/oauth/token", data={"grant_type": "client_credentials"}, headers=machine.basic)
     told = flow.http.post(
@@ -66,7 +66,7 @@ def test_refresh_token_is_introspected_by_its_client(flow: Flow) -> None:
     assert flow.introspect(second["refresh_token"])["active"] is True
 
 
-def test_the_hint_is_only_a_hint(flow: Flow) -> None:
+def test_token_type_hint_is_only_a_hint(flow: Flow) -> None:
     tokens = flow.tokens()
     for token in (tokens["access_token"], tokens["refresh_token"]):
         for hint in ("access_token", "refresh_token", "nonsense"):
@@ -76,7 +76,7 @@ def test_the_hint_is_only_a_hint(flow: Flow) -> None:
 
 
 def test_forbidden_introspection_is_identical_to_an_unknown_token(flow: Flow, make: Factory) -> None:
-    """IT-1, IT-2: another client, another organization, unknown, ended, malformed."""
+    """IT-1, IT-2: another client, another organization, unknown, expired, malformed."""
     tokens = flow.tokens()
     other = flow.other_client()
     foreign = Flow(flow.app, flow.http, make, make.client(make.organization(settings=FAST_KEYS)), flow.user)
@@ -115,7 +115,7 @@ def test_resource_can_introspect_tokens_meant_for_it(flow: Flow) -> None:
     assert flow.http.post("/oauth/introspect", data=token, headers=other.basic).data == INACTIVE
 
 
-def test_the_token_is_required(flow: Flow) -> None:
+def test_token_parameter_is_required(flow: Flow) -> None:
     for data in ({}, {"token": ""}):
         answer = flow.http.post("/oauth/introspect", data=data, headers=flow.client.basic)
         assert (answer.status_code, answer.get_json()["error"]) == (400, "invalid_request")
@@ -153,7 +153,7 @@ def revoke_one(actor: Actor, flow: Flow) -> None:
 
 
 def disable_in_a_row_alone(actor: Actor, flow: Flow) -> None:
-    """The user's status and nothing else: whoever forgot the grants is caught by it."""
+    """Change only the row, so that code that does not check the status is caught."""
     from app.models.user import User
 
     db.session.execute(update(User).where(User.id == flow.user.id).values(status="disabled"))
@@ -174,8 +174,10 @@ SOURCES: dict[str, Callable[[Actor, Flow], object]] = {
 
 
 @pytest.mark.parametrize("end", SOURCES.values(), ids=SOURCES.keys())
-def test_any_one_source_of_an_end_ends_it(asking: Flow, end: Callable[[Actor, Flow], object]) -> None:
-    """IT-3: here at once, though it happened on another worker; the asking client has a second secret."""
+def test_every_cause_of_revocation_makes_the_token_inactive(
+    asking: Flow, end: Callable[[Actor, Flow], object]
+) -> None:
+    """IT-3: immediately, though it happened on another worker. The calling client has a second secret."""
     from app.operations.clients.credentials import create_credential
 
     token = asking.tokens()["access_token"]
@@ -200,8 +202,8 @@ def test_any_one_source_of_an_end_ends_it(asking: Flow, end: Callable[[Actor, Fl
 
 
 @pytest.mark.parametrize("change", ["disabled", "deleted"])
-def test_a_token_dies_with_its_client(flow: Flow, change: str) -> None:
-    """IT-3: as its resource sees it."""
+def test_deleting_the_client_makes_its_tokens_inactive(flow: Flow, change: str) -> None:
+    """IT-3: as seen by the resource."""
     api = flow.make.machine(flow.organization, "x:y", resources=["https://api.example"])
     machine = flow.make.machine(flow.organization, "reports:read", resources=["https://api.example"])
     answer = flow.http.post("/oauth/token", data={"grant_type": "client_credentials"}, headers=machine.basic)
@@ -216,8 +218,8 @@ def test_a_token_dies_with_its_client(flow: Flow, change: str) -> None:
     assert flow.http.post("/oauth/introspect", data=token, headers=api.basic).data == INACTIVE
 
 
-def test_a_clients_own_token_dies_with_the_secret_that_minted_it(flow: Flow) -> None:
-    """IT-3: no grant stands behind it; the flag on the secret alone ends it."""
+def test_revoking_a_secret_makes_the_client_tokens_inactive(flow: Flow) -> None:
+    """IT-3: there is no grant, so only the flag on the secret decides."""
     api = flow.make.machine(flow.organization, "x:y", resources=["https://api.example"])
     machine = flow.make.machine(flow.organization, "reports:read", resources=["https://api.example"])
     answer = flow.http.post("/oauth/token", data={"grant_type": "client_credentials"}, headers=machine.basic)
@@ -237,8 +239,8 @@ def userinfo_status(flow: Flow, token: str) -> int:
     return int(answer.status_code)
 
 
-def test_a_token_dies_with_its_sign_in(flow: Flow) -> None:
-    """IT-3: one without a refresh token; what has ``offline_access`` was made to outlive the sign-in."""
+def test_ending_the_session_makes_the_token_inactive(flow: Flow) -> None:
+    """IT-3: without a refresh token; ``offline_access`` is meant to outlive the session."""
     online = flow.tokens(scope="openid")["access_token"]
     offline = flow.tokens()["access_token"]
     with flow.app.app_context(), on_another_worker():
@@ -249,7 +251,9 @@ def test_a_token_dies_with_its_sign_in(flow: Flow) -> None:
 
 @pytest.mark.parametrize("form", ["opaque", "jwt"])
 def test_token_is_invalid_after_its_organization_was_suspended_or_deleted(flow: Flow, form: str) -> None:
-    """IT-3: suspended, nobody there is told anything; deleted and restored, what was made before does not come back."""
+    """IT-3: a suspended organization gets no answers. After deletion and restoration, older tokens stay
+    inactive.
+    """
     flow.make.root()
     client = flow.other_client(access_token_format=form, trust="first_party", redirect_uris=[REDIRECT_URI])
     tokens = client.tokens()
@@ -278,7 +282,7 @@ def test_token_is_invalid_after_its_organization_was_suspended_or_deleted(flow: 
     assert client.is_alive(client.tokens()["access_token"]), "what is made from then on lives"
 
 
-def test_what_ended_with_a_user_does_not_come_back(flow: Flow) -> None:
+def test_reenabling_a_user_does_not_restore_tokens(flow: Flow) -> None:
     token = flow.tokens()["access_token"]
     system = flow.make.system(flow.organization)
     with flow.app.app_context():

@@ -1,4 +1,4 @@
-"""JWT access tokens (RFC 9068): what they say, who signed them, and that their row still decides."""
+"""JWT access tokens (RFC 9068): claims, signature, and revocation by their database row."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.oauth.test_id_token import ALGORITHMS, decoded, keys_of
 
 @pytest.fixture
 def speaking(flow: Flow) -> Flow:
-    """The flow of a client that chose JWT access tokens."""
+    """The flow of a client that uses JWT access tokens."""
     return flow.other_client(access_token_format="jwt", redirect_uris=[REDIRECT_URI], trust="first_party")
 
 
@@ -28,13 +28,13 @@ def choose(flow: Flow, **oauth: Any) -> None:
         update_settings(flow.make.system(flow.organization), flow.organization.slug, {"oauth": oauth})
 
 
-def test_opaque_is_the_default(flow: Flow) -> None:
+def test_access_tokens_are_opaque_by_default(flow: Flow) -> None:
     """TK-5."""
     assert flow.tokens()["access_token"].startswith("gth_at_")
 
 
-def test_it_says_what_the_standard_asks_for(speaking: Flow) -> None:
-    """RFC 9068 section 2; TK-5: ten minutes. protocol: JWT access tokens."""
+def test_jwt_has_the_standard_claims(speaking: Flow) -> None:
+    """RFC 9068 section 2; TK-5: ten minutes."""
     tokens = speaking.tokens(scope="openid email")
     assert tokens["expires_in"] == 600
     token = decoded(speaking, tokens["access_token"])
@@ -51,7 +51,7 @@ def test_it_says_what_the_standard_asks_for(speaking: Flow) -> None:
     assert claims["jti"] == speaking.introspect(tokens["access_token"])["jti"]
 
 
-def test_a_client_for_itself_is_its_own_subject(flow: Flow) -> None:
+def test_client_credentials_token_has_the_client_as_subject(flow: Flow) -> None:
     machine = flow.make.machine(
         flow.organization, "reports:read", access_token_format="jwt", resources=["https://api.example"]
     )
@@ -61,7 +61,7 @@ def test_a_client_for_itself_is_its_own_subject(flow: Flow) -> None:
     assert claims["aud"] == "https://api.example" and "auth_time" not in claims
 
 
-def test_the_organization_may_choose_them_for_all(flow: Flow) -> None:
+def test_organization_can_use_jwts_for_all_clients(flow: Flow) -> None:
     choose(flow, access_token={"format": "jwt", "jwt_ttl_seconds": 90})
     tokens = flow.tokens()
     assert tokens["expires_in"] == 90
@@ -70,13 +70,13 @@ def test_the_organization_may_choose_them_for_all(flow: Flow) -> None:
 
 @pytest.mark.filterwarnings("ignore:EdDSA is deprecated")
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_the_organization_chooses_the_algorithm(flow: Flow, algorithm: str) -> None:
+def test_organization_chooses_the_signing_algorithm(flow: Flow, algorithm: str) -> None:
     choose(flow, access_token={"format": "jwt"}, signing={"algorithm": algorithm})
     assert decoded(flow, flow.tokens()["access_token"]).header["alg"] == algorithm
 
 
-def test_its_row_is_checked_wherever_it_is_shown(speaking: Flow) -> None:
-    """TK-5: signature and end are right, and it is dead nevertheless. protocol: JWT access tokens and their rows."""
+def test_revoked_jwt_is_rejected_everywhere(speaking: Flow) -> None:
+    """TK-5: its signature is valid and it has not expired."""
     tokens = speaking.tokens()
     token = tokens["access_token"]
     assert speaking.is_alive(token)
@@ -87,7 +87,7 @@ def test_its_row_is_checked_wherever_it_is_shown(speaking: Flow) -> None:
     assert decoded(speaking, token).claims["exp"] > time.time()
 
 
-def test_it_dies_with_its_family(speaking: Flow) -> None:
+def test_jwt_is_revoked_with_its_refresh_family(speaking: Flow) -> None:
     tokens = speaking.tokens()
     speaking.http.post(
         "/oauth/revoke", data={"token": tokens["refresh_token"]}, headers=speaking.client.basic
@@ -104,8 +104,8 @@ def parts(token: str) -> tuple[dict[str, Any], dict[str, Any], str]:
     return (*(json.loads(urlsafe_b64decode(part + "==")) for part in (header, payload)), signature)  # type: ignore[return-value]
 
 
-def test_nothing_made_from_it_is_accepted(speaking: Flow) -> None:
-    """KY-4, TK-6: alg none, HS256 with the public key, other claims, another encoding of the same signature."""
+def test_forged_variants_are_rejected(speaking: Flow) -> None:
+    """KY-4, TK-6: alg none, HS256 with the public key, changed claims, another encoding of the signature."""
     token = speaking.tokens()["access_token"]
     header, payload, signature = parts(token)
     public = json.dumps(speaking.http.get(f"{speaking.issuer}/oauth/jwks").get_json()["keys"][0])
@@ -126,7 +126,7 @@ def test_nothing_made_from_it_is_accepted(speaking: Flow) -> None:
     assert speaking.is_alive(token)
 
 
-def test_an_id_token_of_the_same_client_is_none(speaking: Flow) -> None:
+def test_id_token_of_the_same_client_is_rejected(speaking: Flow) -> None:
     """TK-6, ASVS 9.2.2."""
     token = speaking.tokens()["id_token"]
     assert speaking.http.get("/oauth/userinfo", headers=bearer_header(token)).status_code == 401

@@ -1,4 +1,4 @@
-"""JWT introspection (RFC 9701): the answer signed, for a resource server that asks for it (IT-1, IT-2)."""
+"""JWT introspection responses (RFC 9701), for resource servers that request them (IT-1, IT-2)."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ def opened(flow: Flow, answer: Any, algorithm: str) -> Any:
 
 
 @pytest.mark.parametrize("algorithm", ["ES256", "PS256"])
-def test_the_answer_is_signed_as_the_client_chose(flow: Flow, algorithm: str) -> None:
-    """protocol: introspection."""
+def test_response_is_signed_with_the_clients_algorithm(flow: Flow, algorithm: str) -> None:
     client = flow.make.client(
         flow.organization, introspection_signed_response_alg=algorithm, resources=["https://api.example"]
     )
@@ -44,7 +43,7 @@ def test_the_answer_is_signed_as_the_client_chose(flow: Flow, algorithm: str) ->
     assert made.claims["token_introspection"] == {"active": False}
 
 
-def test_it_says_what_the_plain_answer_says_and_cannot_be_taken_for_a_token(flow: Flow) -> None:
+def test_jwt_contains_the_json_response_and_is_not_usable_as_a_token(flow: Flow) -> None:
     with_alg = flow.other_client(introspection_signed_response_alg="ES256", trust="first_party")
     token = with_alg.tokens()["access_token"]
     answer = introspect(with_alg, token, f"application/json;q=0.5, {SIGNED}")
@@ -64,13 +63,13 @@ def test_default_signing_algorithm_is_rs256(flow: Flow) -> None:
 
 
 @pytest.mark.parametrize("accept", ["*/*", "application/json", "application/*", f"{SIGNED};q=0", ""])
-def test_others_get_json(flow: Flow, accept: str) -> None:
+def test_other_clients_get_json(flow: Flow, accept: str) -> None:
     answer = introspect(flow, flow.tokens()["access_token"], accept)
     assert answer.headers["Content-Type"] == "application/json"
     assert answer.get_json()["active"] is True
 
 
-def test_a_refusal_is_json_whatever_was_asked_for(flow: Flow) -> None:
+def test_errors_are_always_json(flow: Flow) -> None:
     headers = {"Authorization": "Basic eDp5", "Accept": SIGNED}
     answer = flow.http.post("/oauth/introspect", data={"token": "x"}, headers=headers)
     assert (answer.status_code, answer.get_json()["error"]) == (401, "invalid_client")

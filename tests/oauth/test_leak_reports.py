@@ -1,4 +1,4 @@
-"""Leak reports: what is ours is dead and its owner told; a stranger learns nothing and harms nothing."""
+"""Leak reports: leaked secrets are revoked and their owners notified; other reports change nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def report(http: FlaskClient, *found: str, **more: Any) -> TestResponse:
     return http.post("/leak-reports", json=body)
 
 
-def test_the_set_up_token_is_void_as_well(app: Flask, http: FlaskClient) -> None:
+def test_setup_token_is_revoked(app: Flask, http: FlaskClient) -> None:
     with app.app_context():
         token = issue_setup_token()
         assert is_setup_token(token)
@@ -67,7 +67,7 @@ def test_revoking_unknown_strings_returns_200_and_changes_nothing(
     assert report(flow.http, real).data in answers
 
 
-def test_a_leaked_client_secret_takes_the_tokens_it_minted_and_no_others(flow: Flow, make: Factory) -> None:
+def test_leaked_client_secret_revokes_only_its_own_tokens(flow: Flow, make: Factory) -> None:
     make.root()
     minted = flow.tokens()
     with flow.app.app_context():
@@ -83,15 +83,15 @@ def test_a_leaked_client_secret_takes_the_tokens_it_minted_and_no_others(flow: F
     assert flow.refresh(minted["refresh_token"], headers=renewed).status_code == 400
 
 
-def test_roots_own_last_secret_can_be_ended(flow: Flow, make: Factory) -> None:
-    """No rule against locking oneself out protects a secret that the world knows."""
+def test_last_root_secret_can_be_revoked(flow: Flow, make: Factory) -> None:
+    """The rule against locking oneself out does not protect a leaked secret."""
     machine = make.machine(make.root())
     report(flow.http, machine.secret)
     form = {"grant_type": "client_credentials"}
     assert flow.http.post("/oauth/token", data=form, headers=machine.basic).status_code == 401
 
 
-def test_the_audit_log_says_where_it_was_found_and_nothing_of_the_secret(
+def test_audit_log_records_where_it_was_found_but_not_the_secret(
     flow: Flow, make: Factory, database: Database
 ) -> None:
     make.root()
@@ -134,7 +134,7 @@ def leak_letters(box: Mailbox) -> list[Any]:
     return [mail for mail in box.mails if "was leaked" in mail["Subject"]]
 
 
-def test_owner_and_administrators_are_told_and_get_no_link_of_a_stranger(
+def test_owner_and_administrators_are_notified_without_the_reported_link(
     flow: Flow, make: Factory, box: Mailbox, deliver: Callable[[], int]
 ) -> None:
     make.root()
@@ -151,7 +151,7 @@ def test_owner_and_administrators_are_told_and_get_no_link_of_a_stranger(
     assert "found at github.com" in words and "blob" not in words and client.client_id in words
 
 
-def test_mailboxes_are_not_filled(
+def test_notification_emails_are_limited(
     flow: Flow, make: Factory, box: Mailbox, deliver: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leaked_secrets, "MAX_EMAILS_PER_HOUR", 2)
@@ -162,7 +162,7 @@ def test_mailboxes_are_not_filled(
     assert len(leak_letters(box)) == 2
 
 
-def test_webhooks_hear_of_it(flow: Flow, make: Factory) -> None:
+def test_webhooks_are_notified(flow: Flow, make: Factory) -> None:
     make.root()
     with flow.app.app_context():
         actor = make.actor(flow.organization)
@@ -175,7 +175,9 @@ def test_webhooks_hear_of_it(flow: Flow, make: Factory) -> None:
     assert flow.client.secret not in str(told.body)
 
 
-def test_whoever_reports_too_often_waits(flow: Flow, make: Factory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_frequent_reports_are_rate_limited(
+    flow: Flow, make: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make.root()
     for _ in range(leaked_secrets.NETWORK_LIMIT.max_failures):
         assert report(flow.http, "nothing").status_code == 202
@@ -196,13 +198,13 @@ def test_whoever_reports_too_often_waits(flow: Flow, make: Factory, monkeypatch:
         ({"tokens": []}, "[0].token"),
     ],
 )
-def test_what_is_no_report_is_named(http: FlaskClient, make: Factory, body: Any, field: str) -> None:
+def test_invalid_report_is_explained(http: FlaskClient, make: Factory, body: Any, field: str) -> None:
     make.root()
     answer = http.post("/leak-reports", json=body)
     assert answer.status_code == 400 and answer.get_json()["errors"][0]["field"] == field
 
 
-def test_one_report_alone_is_an_object_and_unknown_fields_are_left_alone(flow: Flow, make: Factory) -> None:
+def test_single_report_is_an_object_and_unknown_fields_are_ignored(flow: Flow, make: Factory) -> None:
     make.root()
     token = flow.tokens()["access_token"]
     answer = flow.http.post("/api/v1/leak-reports", json={"token": token, "severity": {"x": [1]}})
@@ -210,7 +212,7 @@ def test_one_report_alone_is_an_object_and_unknown_fields_are_left_alone(flow: F
     assert not flow.is_alive(token)
 
 
-def test_the_bounds_and_the_strict_reading_are_those_of_every_body(http: FlaskClient, make: Factory) -> None:
+def test_report_body_follows_the_general_body_limits(http: FlaskClient, make: Factory) -> None:
     make.root()
     big = b'[{"token": "' + b"x" * 70_000 + b'"}]'
     assert http.post("/leak-reports", data=big, content_type="application/json").status_code == 413
@@ -220,8 +222,10 @@ def test_the_bounds_and_the_strict_reading_are_those_of_every_body(http: FlaskCl
     assert http.get("/leak-reports").status_code == 405
 
 
-def test_the_rest_of_a_sign_in_in_progress_is_covered(flow: Flow, make: Factory, database: Database) -> None:
-    """What stands in an address of ours for minutes: the stored request."""
+def test_stored_request_of_a_sign_in_in_progress_is_revoked(
+    flow: Flow, make: Factory, database: Database
+) -> None:
+    """It is part of a URL of ours for minutes."""
     make.root()
     fresh = Flow(flow.app, flow.app.test_client(), flow.make, flow.client, flow.user)
     where = fresh.authorize().headers["Location"]

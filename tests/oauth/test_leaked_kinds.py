@@ -1,4 +1,4 @@
-"""Leak reports by kind: a client secret, each token, links and cookies of ours die alike."""
+"""Leak reports by kind: client secrets, tokens, links and cookies are all revoked."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.registering import register
 
 
 class Case:
-    """A string of some kind, and how to tell whether it still counts."""
+    """A secret of one kind, and how to check whether it is still valid."""
 
     def __init__(self, token: str, lives: Callable[[], bool]) -> None:
         self.token, self.lives = token, lives
@@ -149,10 +149,8 @@ SPENT = {"authorization code", "pushed request", "device code", "initial access 
 
 
 @pytest.mark.parametrize("kind", CASES)
-def test_whatever_is_ours_is_dead_once_it_was_reported(
-    flow: Flow, make: Factory, database: Database, kind: str
-) -> None:
-    """P4 for leaks: the answer comes after the end, and the same report again is harmless."""
+def test_every_leaked_secret_is_revoked(flow: Flow, make: Factory, database: Database, kind: str) -> None:
+    """P4: it is revoked before the response, and reporting it again changes nothing."""
     make.root()
     case = CASES[kind](flow, make)
     if kind not in SPENT:
@@ -166,12 +164,12 @@ def test_whatever_is_ours_is_dead_once_it_was_reported(
 
 
 @pytest.mark.parametrize("kind", sorted(SPENT))
-def test_what_is_spent_by_asking_counts_where_nobody_reports_it(flow: Flow, make: Factory, kind: str) -> None:
+def test_single_use_secret_is_valid_before_its_report(flow: Flow, make: Factory, kind: str) -> None:
     assert CASES[kind](flow, make).lives()
 
 
-def test_every_kind_of_secret_has_its_end() -> None:
-    """Whoever makes a new kind says in operations/audit/leaked_secrets how it dies."""
+def test_every_kind_of_secret_can_be_revoked() -> None:
+    """New kinds must be added to ``operations/audit/leaked_secrets``."""
     kinds = {
         value
         for name, value in vars(token_values).items()

@@ -1,4 +1,4 @@
-"""Logos of clients: fetched once, made anew, shown from our own address (PO-2, SF-1)."""
+"""Client logos: fetched once, re-encoded, and served from our own origin (PO-2, SF-1)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ELSEWHERE = "https://logos.example/logo.png"
 
 
 class Shop:
-    """Where the logo stands; a test says what it answers."""
+    """The server of the logo. Tests choose its response."""
 
     def __init__(self) -> None:
         self.answer = Response(200, picture((255, 0, 0)), {"content-type": "image/png"})
@@ -46,7 +46,7 @@ def picture(colour: tuple[int, int, int]) -> bytes:
 
 @pytest.fixture
 def shop(asking: Flow, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
-    """The client's logo stands at an address that the operator allowed, and waits to be fetched."""
+    """A client with a pending logo at a URL that the operator allowed."""
     monkeypatch.setattr(outbox, "_deliveries", {})
     logos.register()
     made = Shop()
@@ -83,7 +83,7 @@ def kept(asking: Flow) -> int:
 
 
 def shown(page: str) -> str | None:
-    """The path of the logo on the page; None where the initials stand."""
+    """Return the logo's path on the page, or None if the initials are shown."""
     found = re.search(r'<(img|span) class="avatar" id="client-logo"(?: src="([^"]*)")?', page)
     assert found is not None, page
     return found[2]
@@ -97,8 +97,8 @@ def sign_in_text(asking: Flow) -> str:
     )
 
 
-def test_consent_and_sign_in_show_the_logo_from_our_own_address(asking: Flow, shop: Shop) -> None:
-    """PO-2, CO-1: nobody who looks at the page is sent to the client's server."""
+def test_consent_and_sign_in_show_the_logo_from_our_origin(asking: Flow, shop: Shop) -> None:
+    """PO-2, CO-1: viewing the page sends no request to the client's server."""
     assert shop.server.requests == [], "nothing is fetched inside the change"
     assert shown(asking.consent().text) is None, "the initials stand there until it came"
     assert fetch_due(asking) == 1
@@ -119,7 +119,7 @@ def test_consent_and_sign_in_show_the_logo_from_our_own_address(asking: Flow, sh
     assert len(shop.server.requests) == 1, "fetched once"
 
 
-def test_another_logo_takes_its_place(asking: Flow, shop: Shop) -> None:
+def test_new_logo_replaces_the_old_one(asking: Flow, shop: Shop) -> None:
     fetch_due(asking)
     first = shown(asking.consent().text)
     name_logo(asking, ELSEWHERE)
@@ -132,18 +132,18 @@ def test_another_logo_takes_its_place(asking: Flow, shop: Shop) -> None:
     assert asking.http.get(first).status_code == 404
 
 
-def test_without_a_logo_the_initials_stand(asking: Flow, shop: Shop) -> None:
+def test_client_without_a_logo_shows_initials(asking: Flow, shop: Shop) -> None:
     fetch_due(asking)
     name_logo(asking, None)
     assert (shown(asking.consent().text), kept(asking)) == (None, 0)
 
 
-def test_a_message_that_came_too_late_fetches_nothing(asking: Flow, shop: Shop) -> None:
+def test_late_message_fetches_nothing(asking: Flow, shop: Shop) -> None:
     serve_at(asking.app, asking.client, logo_uri=None)
     assert (fetch_due(asking), shop.server.requests, outcomes(asking)) == (1, [], [outbox.REFUSED])
 
 
-def test_the_logo_goes_with_its_client(asking: Flow, shop: Shop) -> None:
+def test_logo_is_deleted_with_its_client(asking: Flow, shop: Shop) -> None:
     fetch_due(asking)
     path = shown(asking.consent().text)
     with asking.app.app_context():
@@ -161,7 +161,7 @@ def test_the_logo_goes_with_its_client(asking: Flow, shop: Shop) -> None:
     ],
     ids=["missing", "redirect", "svg", "page"],
 )
-def test_what_is_no_picture_is_not_asked_for_again(asking: Flow, shop: Shop, answer: Response) -> None:
+def test_invalid_image_is_not_fetched_again(asking: Flow, shop: Shop, answer: Response) -> None:
     """PO-2: no SVG; SF-2: no redirect."""
     shop.answer = answer
     assert fetch_due(asking) == 1
@@ -172,7 +172,7 @@ def test_what_is_no_picture_is_not_asked_for_again(asking: Flow, shop: Shop, ans
 @pytest.mark.parametrize(
     "answer", [Response(503), Response(200, b"\0" * (256 * 1024 + 1))], ids=["busy", "too long"]
 )
-def test_a_server_out_of_order_is_asked_again_some_times(asking: Flow, shop: Shop, answer: Response) -> None:
+def test_failing_server_is_retried_a_few_times(asking: Flow, shop: Shop, answer: Response) -> None:
     shop.answer = answer
     for _ in range(logos.MAX_ATTEMPTS):
         assert fetch_due(asking) == 1
@@ -180,13 +180,13 @@ def test_a_server_out_of_order_is_asked_again_some_times(asking: Flow, shop: Sho
     assert (outcomes(asking), fetch_due(asking)) == ([outbox.REFUSED], 0)
 
 
-def test_a_logo_inside_the_network_is_not_asked_for(asking: Flow, shop: Shop) -> None:
+def test_private_network_logo_is_not_fetched(asking: Flow, shop: Shop) -> None:
     """SF-1."""
     serve_at(asking.app, asking.client, logo_uri="https://127.0.0.1/logo.png")
     assert (fetch_due(asking), outcomes(asking), kept(asking)) == (1, [outbox.REFUSED], 0)
 
 
-def test_a_failing_logo_does_not_hold_up_what_the_client_is_told(asking: Flow, shop: Shop) -> None:
+def test_failing_logo_does_not_delay_other_deliveries(asking: Flow, shop: Shop) -> None:
     shop.answer = Response(503)
     fetch_due(asking)
     with asking.app.app_context():
@@ -195,13 +195,13 @@ def test_a_failing_logo_does_not_hold_up_what_the_client_is_told(asking: Flow, s
 
 
 @pytest.mark.parametrize("name", ["0" * 64, "0" * 63, "g" * 64, "0" * 62 + "é1"])
-def test_a_picture_that_is_not_there_is_not_found(asking: Flow, shop: Shop, name: str) -> None:
+def test_missing_logo_is_not_found(asking: Flow, shop: Shop, name: str) -> None:
     fetch_due(asking)
     assert asking.http.get(f"/logos/{asking.client.client_id}/{name}.png").status_code == 404
     assert asking.http.get(f"/logos/nobody/{name}.png").status_code == 404
 
 
-def test_one_clients_picture_is_not_anothers(asking: Flow, shop: Shop) -> None:
+def test_logo_of_another_client_is_not_found(asking: Flow, shop: Shop) -> None:
     """TN-1."""
     fetch_due(asking)
     path = shown(asking.consent().text) or ""

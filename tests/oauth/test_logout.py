@@ -1,4 +1,4 @@
-"""RP-initiated logout: the end of the sign-in never depends on the redirect, and a redirect is never a stranger's."""
+"""RP-initiated logout: the session always ends, and only registered redirects are followed."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pytest
 from tests.factories import Factory
 from tests.oauth.conftest import SCOPES, Flow, audited, location
 from tests.support.databases import Database
-from tests.support.person import Page
+from tests.support.form_browser import Page
 
 BACK = "https://orchard.example/out?kept=1"
 
 
 @pytest.fixture
 def leaving(flow: Flow, make: Factory) -> Flow:
-    """A flow whose client may take people back after logout; the user is signed in."""
+    """A flow whose client has a post-logout redirect URI; the user is signed in."""
     return flow.other_client(
         trust="first_party",
         redirect_uris=flow.client.registered.client.redirect_uris,
@@ -33,7 +33,7 @@ def logout(flow: Flow, *, method: str = "get", path: str = "/oauth/logout", **se
 
 
 def is_signed_in(flow: Flow) -> bool:
-    """Whether the browser still is; asked of the page that says who."""
+    """Return whether the browser is still signed in."""
     return "You are signed in as" in flow.http.get(f"/organizations/{flow.organization.slug}/logout").text
 
 
@@ -52,10 +52,10 @@ def signed_out_page(flow: Flow) -> str:
 
 @pytest.mark.parametrize("path", ["/oauth/logout", "{issuer}/oauth/logout"])
 @pytest.mark.parametrize("method", ["get", "post"])
-def test_a_good_hint_ends_the_sign_in_at_once_and_brings_the_browser_back(
+def test_valid_hint_ends_the_session_and_redirects(
     leaving: Flow, database: Database, method: str, path: str
 ) -> None:
-    """CF-4, OR-4, SS-8: with state byte for byte and nothing else. protocol: logout, redirect."""
+    """CF-4, OR-4, SS-8: with the unchanged state and nothing else."""
     hint = leaving.tokens()["id_token"]
     path = path.format(issuer=urlsplit(leaving.issuer).path)
     answer = logout(
@@ -70,14 +70,13 @@ def test_a_good_hint_ends_the_sign_in_at_once_and_brings_the_browser_back(
     assert "Access-Control-Allow-Origin" not in answer.headers
 
 
-def test_without_state_none_is_added(leaving: Flow) -> None:
-    """protocol: logout, redirect."""
+def test_missing_state_is_not_added(leaving: Flow) -> None:
     hint = leaving.tokens()["id_token"]
     answer = logout(leaving, id_token_hint=hint, post_logout_redirect_uri=BACK)
     assert location(answer) == BACK
 
 
-def test_every_other_parameter_is_taken_and_stops_nothing(leaving: Flow) -> None:
+def test_other_parameters_are_ignored(leaving: Flow) -> None:
     answer = logout(
         leaving,
         id_token_hint=leaving.tokens()["id_token"],
@@ -103,10 +102,10 @@ def test_every_other_parameter_is_taken_and_stops_nothing(leaving: Flow) -> None
         "//evil.example",
     ],
 )
-def test_an_address_that_is_not_registered_is_not_followed_and_the_sign_in_ends(
+def test_unregistered_redirect_is_not_followed_but_the_session_ends(
     leaving: Flow, wanted: str | None
 ) -> None:
-    """OR-4. protocol: logout, the sign-in ends whatever the redirect."""
+    """OR-4."""
     answer = logout(
         leaving, id_token_hint=leaving.tokens()["id_token"], post_logout_redirect_uri=wanted, state="s"
     )
@@ -114,8 +113,10 @@ def test_an_address_that_is_not_registered_is_not_followed_and_the_sign_in_ends(
     assert 'id="logged-out"' in leaving.http.get(location(answer)).text
 
 
-def test_without_a_hint_there_is_a_question_and_no_redirect(leaving: Flow, database: Database) -> None:
-    """CF-4, OR-4: a GET that anybody can cause ends nothing. protocol: logout, confirmation."""
+def test_request_without_a_hint_asks_for_confirmation_and_does_not_redirect(
+    leaving: Flow, database: Database
+) -> None:
+    """CF-4, OR-4: a GET from any site must not end a session."""
     for sent in (
         {"client_id": leaving.client.client_id, "post_logout_redirect_uri": BACK},
         {"client_id": leaving.client.client_id, "id_token_hint": "no.token.atall"},
@@ -127,13 +128,13 @@ def test_without_a_hint_there_is_a_question_and_no_redirect(leaving: Flow, datab
     assert database.count("sessions") == 0 and not is_signed_in(leaving)
 
 
-def test_the_question_of_an_issuer_needs_no_parameter_at_all(leaving: Flow) -> None:
+def test_request_without_parameters_asks_for_confirmation(leaving: Flow) -> None:
     page = logout(leaving, path=f"/organizations/{leaving.organization.slug}/oauth/logout")
     assert is_question(page)
 
 
 def test_logout_confirmation_form_is_validated_again(leaving: Flow, make: Factory) -> None:
-    """IN-1: what comes with the form proves no more than what came with the request."""
+    """IN-1: the form is trusted no more than the request."""
     page = logout(leaving, client_id=leaving.client.client_id)
     answer = say_yes(leaving, page, post_logout_redirect_uri="https://evil.example/", state="s")
     assert location(answer) == signed_out_page(leaving)
@@ -144,7 +145,7 @@ def test_logout_confirmation_form_is_validated_again(leaving: Flow, make: Factor
 
 
 def test_logout_hint_of_another_user_needs_confirmation(leaving: Flow, make: Factory) -> None:
-    """CF-4: the hint is good, but not for the sign-in of this browser."""
+    """CF-4: the hint is valid, but for another session."""
     hint = leaving.tokens()["id_token"]
     make.sign_in(make.user(leaving.organization), leaving.http)
     page = logout(leaving, id_token_hint=hint, post_logout_redirect_uri=BACK, state="s")
@@ -161,8 +162,8 @@ def test_logout_without_a_session_redirects_at_once(leaving: Flow) -> None:
     assert location(nothing) == signed_out_page(leaving)
 
 
-def test_a_form_of_another_site_comes_back_as_a_get_that_carries_the_cookies(leaving: Flow) -> None:
-    """A browser leaves SameSite=Lax cookies out of another site's POST; the sign-in must end all the same."""
+def test_cross_site_post_returns_as_a_get_with_cookies(leaving: Flow) -> None:
+    """Browsers omit SameSite=Lax cookies from a cross-site POST, but the session must end all the same."""
     hint = leaving.tokens()["id_token"]
     stranger = leaving.app.test_client()
     answer = stranger.post(
@@ -175,7 +176,7 @@ def test_a_form_of_another_site_comes_back_as_a_get_that_carries_the_cookies(lea
     assert not is_signed_in(leaving)
 
 
-def test_only_this_organizations_sign_in_ends(leaving: Flow, make: Factory) -> None:
+def test_logout_ends_only_the_session_of_its_organization(leaving: Flow, make: Factory) -> None:
     elsewhere = make.user(make.organization())
     make.sign_in(elsewhere, leaving.http)
     logout(leaving, id_token_hint=leaving.tokens()["id_token"])
@@ -184,7 +185,7 @@ def test_only_this_organizations_sign_in_ends(leaving: Flow, make: Factory) -> N
 
 
 def test_logout_revokes_session_tokens_but_not_offline_access(leaving: Flow) -> None:
-    """Refresh tokens need offline_access; what the sign-in gave without it ends with it."""
+    """Without offline_access, refresh tokens end with the session."""
     online = leaving.tokens(scope="openid")
     offline = leaving.tokens(scope=" ".join(SCOPES))
     assert "refresh_token" not in online
@@ -193,7 +194,7 @@ def test_logout_revokes_session_tokens_but_not_offline_access(leaving: Flow) -> 
     assert leaving.refresh(offline["refresh_token"]).status_code == 200
 
 
-def test_discovery_names_it(leaving: Flow) -> None:
+def test_discovery_lists_the_endpoint(leaving: Flow) -> None:
     document = leaving.http.get(
         f"/organizations/{leaving.organization.slug}/.well-known/openid-configuration"
     )

@@ -1,4 +1,4 @@
-"""Hints of logout requests: what proves nothing ends nothing without a question, and nothing at all is a page."""
+"""Logout hints: without a valid one, logout needs confirmation or shows an error page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.oauth.test_logout import BACK, is_question, is_signed_in, logout
 
 @pytest.fixture
 def leaving(flow: Flow) -> Flow:
-    """A flow whose client may take people back after logout; the user is signed in."""
+    """A flow whose client has a post-logout redirect URI; the user is signed in."""
     return flow.other_client(
         trust="first_party",
         redirect_uris=flow.client.registered.client.redirect_uris,
@@ -31,7 +31,7 @@ def tampered(token: str) -> str:
     return f"{head}.{payload}.{('A' if signature[0] != 'A' else 'B') + signature[1:]}"
 
 
-def test_a_hint_that_proves_nothing_is_none(leaving: Flow, make: Factory) -> None:
+def test_invalid_hint_is_ignored(leaving: Flow, make: Factory) -> None:
     """OR-4: another organization's, another client's, an access token, a forged one."""
     own = leaving.tokens()["id_token"]
     organization = leaving.organization
@@ -58,7 +58,7 @@ def test_a_hint_that_proves_nothing_is_none(leaving: Flow, make: Factory) -> Non
     assert is_signed_in(leaving)
 
 
-def test_another_organizations_endpoint_knows_neither_hint_nor_client(leaving: Flow, make: Factory) -> None:
+def test_hint_and_client_are_unknown_at_another_organization(leaving: Flow, make: Factory) -> None:
     """MX-3."""
     hint = leaving.tokens()["id_token"]
     elsewhere = make.organization()
@@ -72,11 +72,8 @@ def test_another_organizations_endpoint_knows_neither_hint_nor_client(leaving: F
     assert is_signed_in(leaving)
 
 
-def test_an_expired_hint_of_a_retired_key_is_as_good(leaving: Flow) -> None:
-    """OIDC RP-Initiated Logout section 2: the OP should accept ID tokens that have expired.
-
-    protocol: logout, redirect.
-    """
+def test_expired_hint_of_a_retired_key_is_accepted(leaving: Flow) -> None:
+    """OIDC RP-Initiated Logout section 2: the OP should accept ID tokens that have expired."""
     hint = leaving.tokens()["id_token"]
 
     @transaction
@@ -126,8 +123,8 @@ def test_logout_does_not_redirect_to_a_disabled_client(leaving: Flow) -> None:
         ("/oauth/logout", f"id_token_hint=a.{'A' * 9000}.b"),
     ],
 )
-def test_what_says_nothing_is_a_page_that_says_so(leaving: Flow, path: str, query: str) -> None:
-    """Never a 500, whatever is missing; by GET and by POST. protocol: logout, GET and POST and never a 500."""
+def test_request_without_information_shows_a_page(leaving: Flow, path: str, query: str) -> None:
+    """Never a 500, whatever is missing; by GET and by POST."""
     for answer in (
         leaving.http.get(f"{path}?{query}"),
         leaving.http.post(path, data=query, content_type="application/x-www-form-urlencoded"),
@@ -137,6 +134,6 @@ def test_what_says_nothing_is_a_page_that_says_so(leaving: Flow, path: str, quer
     assert is_signed_in(leaving)
 
 
-def test_a_body_of_another_kind_and_an_unknown_organization_are_pages_too(leaving: Flow) -> None:
+def test_other_content_type_and_unknown_organization_show_a_page(leaving: Flow) -> None:
     assert leaving.http.post("/oauth/logout", json={"a": 1}).status_code == 400
     assert leaving.http.get("/organizations/nobody/oauth/logout").status_code == 404

@@ -1,4 +1,4 @@
-"""Clients whose client_id is the address of their metadata: DC-3 and DC-4."""
+"""Clients whose client_id is the URL of their metadata document: DC-3 and DC-4."""
 
 from __future__ import annotations
 
@@ -31,13 +31,11 @@ pytestmark = pytest.mark.either
 
 @pytest.fixture
 def organization(make: Factory) -> OrganizationSnapshot:
-    """One that takes addresses as client ids."""
+    """An organization that accepts URLs as client ids."""
     return make.organization(settings=ON)
 
 
-def test_addresses_are_no_client_ids_until_the_organization_says_so(
-    http: FlaskClient, make: Factory, publisher: Publisher
-) -> None:
+def test_urls_are_not_client_ids_by_default(http: FlaskClient, make: Factory, publisher: Publisher) -> None:
     organization = make.organization()
     assert not is_known(authorize(http, organization, publisher.client_id))
     assert publisher.times_read == 0
@@ -45,10 +43,10 @@ def test_addresses_are_no_client_ids_until_the_organization_says_so(
     assert "client_id_metadata_document_supported" not in http.get(path).get_json()
 
 
-def test_a_client_is_met_by_its_address(
+def test_client_is_created_from_its_document(
     app: Flask, http: FlaskClient, organization: OrganizationSnapshot, publisher: Publisher
 ) -> None:
-    """DC-3: the document is read once, and what is kept is a client that nobody reviewed."""
+    """DC-3: the document is fetched once and creates an unreviewed client."""
     path = f"/organizations/{organization.slug}/.well-known/oauth-authorization-server"
     assert http.get(path).get_json()["client_id_metadata_document_supported"] is True
     assert is_known(authorize(http, organization, publisher.client_id))
@@ -64,10 +62,9 @@ def test_a_client_is_met_by_its_address(
     assert kept.document["token_endpoint_auth_method"] == "none"
 
 
-def test_the_whole_flow_speaks_of_the_client_by_its_address(
+def test_flow_uses_the_url_as_client_id(
     app: Flask, http: FlaskClient, organization: OrganizationSnapshot, publisher: Publisher, make: Factory
 ) -> None:
-    """protocol: client ID metadata documents."""
     api = "https://notes.example/api"
     with app.app_context():
         fields = {"identifier": api, "name": "Notes", "scopes": [{"name": "notes:read"}]}
@@ -111,7 +108,7 @@ def test_the_whole_flow_speaks_of_the_client_by_its_address(
     assert gone.status_code == 200, gone.text
 
 
-def test_a_jwt_of_such_a_client_is_found_by_its_organization(
+def test_jwt_of_a_document_client_is_recognized(
     http: FlaskClient, make: Factory, publisher: Publisher
 ) -> None:
     organization = make.organization(settings={"oauth": ON["oauth"] | {"access_token": {"format": "jwt"}}})
@@ -149,14 +146,14 @@ def test_a_jwt_of_such_a_client_is_found_by_its_organization(
         {"logo_uri": "http://10.0.0.1/"},
     ],
 )
-def test_a_document_that_describes_no_client_here_is_refused(
+def test_invalid_document_is_rejected(
     app: Flask,
     http: FlaskClient,
     organization: OrganizationSnapshot,
     publisher: Publisher,
     document: dict[str, Any],
 ) -> None:
-    """DC-3: its client_id is its address, it holds no secret, and RU-3 decides about its redirect URIs."""
+    """DC-3: client_id must equal the URL, no secret is allowed, and RU-3 applies to redirect URIs."""
     publisher.document |= document
     assert not is_known(authorize(http, organization, publisher.client_id))
     with app.app_context():
@@ -175,7 +172,7 @@ def test_a_document_that_describes_no_client_here_is_refused(
         (200, "application/json", b" " * 6000),
     ],
 )
-def test_an_answer_that_is_no_document_is_refused(
+def test_response_that_is_not_a_document_is_rejected(
     http: FlaskClient,
     organization: OrganizationSnapshot,
     publisher: Publisher,
@@ -207,7 +204,7 @@ def test_an_answer_that_is_no_document_is_refused(
         "https://{host}/" + "c" * 600,
     ],
 )
-def test_an_address_that_may_not_be_one_is_never_asked(
+def test_forbidden_url_is_never_fetched(
     http: FlaskClient, organization: OrganizationSnapshot, publisher: Publisher, address: str
 ) -> None:
     """DC-3: https with a path; SF-2 decides about the rest."""

@@ -1,4 +1,4 @@
-"""Two factors as clients see them: ``amr`` and ``acr`` of the ID token, and how one asks for them."""
+"""Two factors as seen by clients: ``amr`` and ``acr`` in the ID token, and how to request them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from app.rules.authorization.interaction import MULTI_FACTOR, PASSWORD
 from tests.account.test_second_step import hidden
 from tests.oauth.conftest import Flow, is_sign_in, location, query_of, sign_in_on_page
 from tests.support.authenticator import with_app
-from tests.support.person import Page
+from tests.support.form_browser import Page
 
 
 def claims_of(jwt: str) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def essential(*values: str) -> str:
 
 
 def plain_sign_in(flow: Flow) -> None:
-    """The browser holds a sign-in from before the factor was asked for."""
+    """Give the browser a session from before the second factor was required."""
     policy = "authentication", "mfa", "policy"
     with flow.app.app_context():
         set_policy(flow, policy, "off")
@@ -42,7 +42,7 @@ def set_policy(flow: Flow, path: tuple[str, str, str], value: str) -> None:
 
 
 def both_factors(flow: Flow, asked: Any, phone: Any) -> Any:
-    """Where the browser is sent after password and code."""
+    """Sign in with password and code and return the redirect target."""
     step = sign_in_on_page(flow, asked)
     assert "/login/verify?" in location(step) and "request=" in location(step)
     page = flow.http.get(location(step))
@@ -51,8 +51,8 @@ def both_factors(flow: Flow, asked: Any, phone: Any) -> Any:
     return flow.http.post(path, data=hidden(page) | {"code": phone.code()})
 
 
-def test_what_was_used_is_told(flow: Flow) -> None:
-    """OI-1: ``amr`` and ``acr`` true to the session, in the ID token and by introspection (RFC 8176, RFC 9470)."""
+def test_used_factors_are_reported(flow: Flow) -> None:
+    """OI-1: ``amr`` and ``acr`` match the session, in the ID token and at introspection (RFC 8176, RFC 9470)."""
     phone = with_app(flow.app, flow.user)
     answer = flow.http.get(location(both_factors(flow, flow.authorize(prompt="login"), phone)))
     tokens = flow.redeem(query_of(answer)["code"]).get_json()
@@ -65,8 +65,9 @@ def test_what_was_used_is_told(flow: Flow) -> None:
 
 
 @pytest.mark.parametrize("wish", [{"acr_values": MULTI_FACTOR}, {"claims": essential(MULTI_FACTOR)}])
-def test_a_sign_in_by_password_alone_is_stepped_up(flow: Flow, wish: dict[str, str]) -> None:
-    """Of a person who has a second factor. protocol: step-up."""
+def test_password_session_of_a_user_with_a_second_factor_is_stepped_up(
+    flow: Flow, wish: dict[str, str]
+) -> None:
     phone = with_app(flow.app, flow.user)
     plain_sign_in(flow)
     asked = flow.authorize(**wish)
@@ -76,15 +77,15 @@ def test_a_sign_in_by_password_alone_is_stepped_up(flow: Flow, wish: dict[str, s
     assert claims_of(tokens["id_token"])["acr"] == MULTI_FACTOR
 
 
-def test_who_has_no_second_factor_gets_what_there_is_or_the_error(flow: Flow) -> None:
-    """A wish is left open, a demand is refused (Error Code unmet_authentication_requirements)."""
+def test_user_without_a_second_factor_gets_an_error_only_if_it_is_essential(flow: Flow) -> None:
+    """Error code unmet_authentication_requirements; a voluntary request succeeds."""
     tokens = flow.redeem(query_of(flow.authorize(acr_values=MULTI_FACTOR))["code"]).get_json()
     assert claims_of(tokens["id_token"])["acr"] == PASSWORD
     refused = query_of(flow.authorize(claims=essential(MULTI_FACTOR)))
     assert refused["error"] == "unmet_authentication_requirements"
 
 
-def test_both_classes_are_in_the_metadata(flow: Flow) -> None:
+def test_both_acr_values_are_in_the_metadata(flow: Flow) -> None:
     document = flow.http.get(
         f"/organizations/{flow.organization.slug}/.well-known/openid-configuration"
     ).get_json()

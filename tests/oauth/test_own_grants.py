@@ -1,4 +1,4 @@
-"""The grants of a user at one client: seen and taken back also where nobody asked, and so many of them (CO-3)."""
+"""A user's own grants: listed, removed and limited in number (CO-3)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def person(flow: Flow) -> Actor:
     return session.actor()
 
 
-def test_a_first_party_s_grants_are_one_app_and_end_together(flow: Flow, database: Database) -> None:
+def test_first_party_grants_are_one_app_and_are_removed_together(flow: Flow, database: Database) -> None:
     first, second = flow.tokens(scope="openid offline_access"), flow.tokens(scope="openid email")
     pending = flow.code()
     with flow.app.app_context():
@@ -39,7 +39,7 @@ def test_a_first_party_s_grants_are_one_app_and_end_together(flow: Flow, databas
     assert audited(database, "consent.withdrawn") == 1
 
 
-def test_a_consented_client_is_listed_once(asking: Flow) -> None:
+def test_consented_client_is_listed_once(asking: Flow) -> None:
     asking.tokens()
     asking.tokens()
     with asking.app.app_context():
@@ -47,8 +47,8 @@ def test_a_consented_client_is_listed_once(asking: Flow) -> None:
         assert app.id != asking.client.registered.client.id
 
 
-def test_an_app_was_last_used_when_it_last_came_for_tokens(asking: Flow) -> None:
-    """Also by a sign-in that asks nothing, and by a refresh."""
+def test_last_use_of_an_app_is_its_latest_token_request(asking: Flow) -> None:
+    """Also by a sign-in without a page, and by a refresh."""
     tokens = asking.tokens()
     long_ago = clock_ago(asking, 86_400)
     change_rows(asking, Consent, last_used_at=long_ago)
@@ -62,7 +62,7 @@ def test_an_app_was_last_used_when_it_last_came_for_tokens(asking: Flow) -> None
     assert app.last_used_at > clock_ago(asking, 60)
 
 
-def test_nobody_ends_another_s_grants(flow: Flow) -> None:
+def test_grants_of_another_user_cannot_be_removed(flow: Flow) -> None:
     tokens = flow.tokens()
     other = Flow(flow.app, flow.app.test_client(), flow.make, flow.client, flow.make.user(flow.organization))
     with flow.app.app_context():
@@ -72,7 +72,7 @@ def test_nobody_ends_another_s_grants(flow: Flow) -> None:
     assert flow.is_alive(tokens["access_token"])
 
 
-def test_the_account_page_shows_and_removes_it(flow: Flow) -> None:
+def test_account_page_lists_and_removes_the_app(flow: Flow) -> None:
     tokens = flow.tokens()
     apps = f"/organizations/{flow.organization.slug}/account/apps"
     page = flow.http.get(apps)
@@ -84,8 +84,7 @@ def test_the_account_page_shows_and_removes_it(flow: Flow) -> None:
     assert flow.is_alive(tokens["access_token"])
 
 
-def test_one_grant_too_many_ends_the_oldest(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
-    """scale.md rule 13."""
+def test_oldest_grant_is_removed_above_the_limit(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grants, "MAX_ACTIVE_GRANTS", 3)
     given = [flow.tokens() for _ in range(4)]
     assert [flow.is_alive(tokens["access_token"]) for tokens in given] == [False, True, True, True]

@@ -1,4 +1,4 @@
-"""The pushed authorization request endpoint (RFC 9126): who may push, and that all errors are told at once."""
+"""The pushed authorization request endpoint (RFC 9126): authentication and errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def push(flow: Flow, headers: dict[str, str] | None = None, path: str = "/oauth/
 @pytest.mark.parametrize(
     "fields", [{}, {"token_endpoint_auth_method": "client_secret_post"}, {"type": "spa"}, {"keys": 1}]
 )
-def test_every_way_of_authentication_is_taken(flow: Flow, fields: dict[str, Any]) -> None:
+def test_every_authentication_method_is_accepted(flow: Flow, fields: dict[str, Any]) -> None:
     signer = Signer()
     other = flow.other_client(
         **(signer.registration if "keys" in fields else fields), redirect_uris=[REDIRECT_URI]
@@ -49,13 +49,13 @@ def test_pushed_request_needs_no_client_id_beside_the_header(flow: Flow) -> None
 
 
 def test_pushed_request_without_authentication_is_rejected(flow: Flow, database: Database) -> None:
-    """CA-1, CA-7: an id alone is no authentication of a confidential client."""
+    """CA-1, CA-7: an id alone does not authenticate a confidential client."""
     for answer in (push(flow, {}), push(flow, {}, client_secret="wrong")):
         assert (answer.status_code, answer.get_json()["error"]) == (401, "invalid_client")
     assert database.query("SELECT COUNT(*) FROM pushed_requests") == [(0,)]
 
 
-def test_another_organization_does_not_know_the_client(flow: Flow, make: Factory) -> None:
+def test_client_of_another_organization_is_unknown(flow: Flow, make: Factory) -> None:
     """MX-3."""
     own = f"/organizations/{flow.organization.slug}/oauth/par"
     assert push(flow, path=own).status_code == 201
@@ -87,7 +87,7 @@ def test_invalid_pushed_request_is_reported_at_once(flow: Flow, changes: dict[st
     assert (answer.status_code, answer.get_json()["error"]) == (400, error), answer.text
 
 
-def test_a_request_has_the_form_of_a_form(flow: Flow) -> None:
+def test_malformed_form_is_rejected(flow: Flow) -> None:
     """ST-2."""
     assert (
         flow.http.post(
@@ -102,9 +102,9 @@ def test_a_request_has_the_form_of_a_form(flow: Flow) -> None:
 
 
 def test_open_requests_are_limited(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule 13 of the data: what anybody may call itself is limited by network."""
-    monkeypatch.setattr(pushed_requests, "MOST_OPEN_PER_NETWORK", 2)
-    monkeypatch.setattr(pushed_requests, "MOST_OPEN", 5)
+    """Unauthenticated callers are limited by network."""
+    monkeypatch.setattr(pushed_requests, "MAX_PENDING_PER_NETWORK", 2)
+    monkeypatch.setattr(pushed_requests, "MAX_PENDING", 5)
     public = flow.other_client(type="spa", redirect_uris=[REDIRECT_URI])
     answers = [push(public, {}) for _ in range(3)]
     assert [answer.status_code for answer in answers] == [201, 201, 429]
@@ -114,7 +114,7 @@ def test_open_requests_are_limited(flow: Flow, monkeypatch: pytest.MonkeyPatch) 
     assert push(public, {}).status_code == push(flow).status_code == 201
 
 
-def test_browser_apps_may_push(flow: Flow) -> None:
+def test_browser_apps_can_push_requests(flow: Flow) -> None:
     """CR-3."""
     origin = {"Origin": "https://orchard.example"}
     public = flow.other_client(type="spa", redirect_uris=[REDIRECT_URI])
@@ -125,7 +125,7 @@ def test_browser_apps_may_push(flow: Flow) -> None:
     assert preflight.headers["Access-Control-Allow-Origin"] == "https://any.example"
 
 
-def test_a_secret_revoked_on_another_worker_pushes_nothing(flow: Flow, make: Factory) -> None:
+def test_secret_revoked_on_another_worker_is_rejected(flow: Flow, make: Factory) -> None:
     """F24."""
     assert push(flow).status_code == 201
     with flow.app.app_context(), on_another_worker():
@@ -133,13 +133,13 @@ def test_a_secret_revoked_on_another_worker_pushes_nothing(flow: Flow, make: Fac
     assert push(flow).status_code == 401
 
 
-def test_a_machine_has_nothing_to_push(flow: Flow, make: Factory) -> None:
+def test_client_credentials_client_cannot_push(flow: Flow, make: Factory) -> None:
     machine: MadeClient = make.machine(flow.organization, "reports:read")
     answer = flow.http.post("/oauth/par", data=flow.parameters(client_id=None), headers=machine.basic)
     assert answer.status_code == 400
 
 
-def test_a_proof_and_a_thumbprint_name_one_key(flow: Flow) -> None:
+def test_proof_and_dpop_jkt_must_match(flow: Flow) -> None:
     prover = Prover()
     answer = push(flow, flow.client.basic | prover.headers("POST", ENDPOINT), dpop_jkt=Prover().jkt)
     assert (answer.status_code, answer.get_json()["error"]) == (400, "invalid_dpop_proof")
@@ -165,7 +165,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("value", HOSTILE)
 def test_hostile_values_are_never_a_500(flow: Flow, value: str) -> None:
-    """JS-6: any parameter, and each way by which a client signs."""
+    """JS-6: any parameter, with each signing method."""
     signed = (
         "request",
         "request_uri",

@@ -1,4 +1,4 @@
-"""What a reset of the password ends: every app's tokens (RP-3, SS-6)."""
+"""Password resets end sessions and revoke every app's tokens (RP-3, SS-6)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from app.operations.users.password_resets import issue_reset_link, reset_passwor
 from tests.oauth.conftest import Flow
 
 
-def test_what_apps_hold_is_dead_and_cannot_be_refreshed(flow: Flow) -> None:
+def test_password_reset_revokes_tokens_of_every_app(flow: Flow) -> None:
     """RP-3, SS-6."""
     tokens = flow.tokens()
     assert flow.is_alive(tokens["access_token"])

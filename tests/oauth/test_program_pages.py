@@ -1,4 +1,4 @@
-"""What programs that drive a browser hold on to: addresses, forms that need no script, and ids (portal.md)."""
+"""Stable URLs, ids and script-free forms for programs that drive the pages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from werkzeug.test import TestResponse
 
 from tests.oauth.conftest import REDIRECT_URI, Flow, location, query_of, sign_in_on_page
-from tests.support.person import Form, Page
+from tests.support.form_browser import Form, Page
 
 pytestmark = pytest.mark.either
 
@@ -22,7 +22,7 @@ ADDRESSES = {
 
 @pytest.fixture
 def described(asking: Flow) -> Flow:
-    """A client that says where its policy and terms are, whose signed-in user is asked for consent."""
+    """A client with policy and terms links. Its signed-in user needs consent."""
     return asking.other_client(name="Orchard", redirect_uris=[REDIRECT_URI], **ADDRESSES)
 
 
@@ -69,7 +69,7 @@ EACH = pytest.mark.parametrize(("get", "ids"), PAGES.values(), ids=PAGES)
 
 
 class _Scripts(HTMLParser):
-    """What of a page would need a script: handlers in attributes, and addresses that are none."""
+    """Collect what would need a script: event handler attributes and javascript URLs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,27 +84,25 @@ class _Scripts(HTMLParser):
 
 
 @EACH
-def test_each_page_has_its_ids(
+def test_every_page_has_its_documented_ids(
     described: Flow, get: Callable[[Flow], TestResponse], ids: tuple[str, ...]
 ) -> None:
-    """protocol: pages, stable ids."""
     text = get(described).text
     for name in ids:
         assert text.count(f'id="{name}"') == 1, (name, text[:3000])
 
 
 @EACH
-def test_no_page_needs_a_script(
+def test_pages_work_without_scripts(
     described: Flow, get: Callable[[Flow], TestResponse], ids: tuple[str, ...]
 ) -> None:
-    """protocol: pages, plain forms without scripts. Scripts beside them may help."""
+    """Scripts may only add convenience."""
     reader = _Scripts()
     reader.feed(get(described).text)
     assert reader.found == []
 
 
-def test_each_kind_of_page_has_an_address_of_its_own(described: Flow) -> None:
-    """protocol: pages, distinct URLs."""
+def test_every_kind_of_page_has_its_own_url(described: Flow) -> None:
     pages = [get(described) for get in (sign_in_page, consent_page, device_page, logout_page, error_page)]
     paths = [urlsplit(page.request.url).path for page in pages]
     assert len(set(paths)) == len(paths), paths
@@ -114,7 +112,6 @@ def test_each_kind_of_page_has_an_address_of_its_own(described: Flow) -> None:
 def test_sign_in_page_shows_the_clients_policy_and_terms(
     described: Flow, get: Callable[[Flow], TestResponse]
 ) -> None:
-    """protocol: registration, logo, policy and terms."""
     text = get(described).text
     assert 'id="client-logo"' in text
     for name, field in (("client-policy", "policy_uri"), ("client-tos", "tos_uri")):
@@ -123,8 +120,8 @@ def test_sign_in_page_shows_the_clients_policy_and_terms(
     assert 'id="client-policy"' not in get(without).text and 'id="client-tos"' not in get(without).text
 
 
-def test_the_forms_of_the_pages_are_all_that_is_needed(described: Flow) -> None:
-    """protocol: pages, plain forms without scripts. From the first request to the code."""
+def test_complete_flow_works_with_plain_forms(described: Flow) -> None:
+    """From the first request to the code."""
     stranger = in_a_fresh_browser(described)
     page = stranger.http.get(location(sign_in_on_page(stranger, stranger.authorize())))
     form: Form = Page("", page.status_code, page.text).form_with("consent-allow")

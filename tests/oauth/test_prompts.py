@@ -1,4 +1,4 @@
-"""Demands on the sign-in: prompt and max_age are met once, by a sign-in made for them, and silence shows no page."""
+"""prompt and max_age: reauthentication happens once, and prompt=none shows no page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from tests.oauth.test_id_token import claims_of
 
 
 def test_prompt_none_never_shows_a_page(asking: Flow) -> None:
-    """protocol: authorization endpoint, prompt=none."""
     assert query_of(asking.authorize(prompt="none"))["error"] == "consent_required"
     asking.decide(asking.consent())
     first, second = (
@@ -37,11 +36,8 @@ def test_prompt_none_never_shows_a_page(asking: Flow) -> None:
     [{"prompt": "login"}, {"max_age": "60"}, {"max_age": "0"}, {"prompt": "create"}],
     ids=str,
 )
-def test_a_demand_for_a_fresh_sign_in_is_met_once(flow: Flow, demand: dict[str, str]) -> None:
-    """SS-7: the page is shown once, ``auth_time`` moves forward, and nothing loops.
-
-    protocol: authorization endpoint, prompt=login and max_age.
-    """
+def test_fresh_sign_in_is_required_only_once(flow: Flow, demand: dict[str, str]) -> None:
+    """SS-7: the page is shown once, ``auth_time`` increases, and nothing loops."""
     change_rows(flow, Session, authenticated_at=clock_ago(flow, 600), created_at=clock_ago(flow, 600))
     before = claims_of(flow, flow.tokens(scope="openid")["id_token"])["auth_time"]
     answer = flow.authorize(**demand)
@@ -54,8 +50,7 @@ def test_a_demand_for_a_fresh_sign_in_is_met_once(flow: Flow, demand: dict[str, 
     assert after >= before + 600
 
 
-def test_a_slow_consent_does_not_ask_for_the_password_again(asking: Flow) -> None:
-    """protocol: authorization endpoint, slow consent."""
+def test_slow_consent_does_not_require_the_password_again(asking: Flow) -> None:
     answer = asking.authorize(prompt="login", max_age="1")
     page = asking.http.get(location(sign_in_on_page(asking, answer)))
     change_rows(asking, Session, authenticated_at=clock_ago(asking, 300))

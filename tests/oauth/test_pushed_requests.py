@@ -1,4 +1,4 @@
-"""What becomes of a pushed request (RFC 9126): one answer, and nothing from beside it."""
+"""Pushed authorization requests (RFC 9126): used once, without other parameters."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def is_error_page(answer: Any, code: str = "invalid_request_uri") -> bool:
     return answer.status_code == 400 and "Location" not in answer.headers and code in answer.text
 
 
-def test_a_pushed_request_becomes_a_code(flow: Flow) -> None:
+def test_pushed_request_returns_a_code(flow: Flow) -> None:
     answer = push(flow)
     assert answer.status_code == 201
     document = answer.get_json()
@@ -65,8 +65,8 @@ def test_a_pushed_request_becomes_a_code(flow: Flow) -> None:
     assert flow.redeem(query["code"]).status_code == 200
 
 
-def test_nothing_from_beside_it_counts(flow: Flow) -> None:
-    """An outer-only state is not returned, an outer redirect URI is not followed."""
+def test_parameters_outside_the_pushed_request_are_ignored(flow: Flow) -> None:
+    """An outer state is not returned, and an outer redirect URI is not followed."""
     request_uri = pushed(flow, state=None, scope="openid")
     evil = "https://evil.example/callback"
     answer = bring(flow, request_uri, state="outer", redirect_uri=evil, scope="openid email", nonce="outer")
@@ -77,18 +77,15 @@ def test_nothing_from_beside_it_counts(flow: Flow) -> None:
     assert tokens["scope"] == "openid"
 
 
-def test_it_is_answered_once(flow: Flow) -> None:
-    """OI-4. protocol: pushed authorization requests."""
+def test_request_uri_can_be_used_once(flow: Flow) -> None:
+    """OI-4."""
     request_uri = pushed(flow)
     assert "code" in query_of(bring(flow, request_uri))
     assert is_error_page(bring(flow, request_uri))
 
 
-def test_it_is_not_consumed_by_its_first_visit(flow: Flow, app) -> None:
-    """Loading the sign-in page twice works; the first answer is the only one.
-
-    protocol: pushed authorization requests.
-    """
+def test_request_uri_survives_reloading_the_sign_in_page(flow: Flow, app) -> None:
+    """Only the first response counts."""
     request_uri, stranger = pushed(flow), app.test_client()
     first, second = (bring(flow, request_uri, stranger) for _ in range(2))
     assert is_sign_in(first, flow) and is_sign_in(second, flow)
@@ -101,13 +98,13 @@ def test_it_is_not_consumed_by_its_first_visit(flow: Flow, app) -> None:
     assert is_error_page(bring(flow, request_uri, stranger))
 
 
-def test_a_slow_sign_in_outlives_the_minute(asking: Flow) -> None:
+def test_slow_sign_in_may_exceed_the_request_uri_lifetime(asking: Flow) -> None:
     page = asking.http.get(location(bring(asking, pushed(asking))))
     change_rows(asking, PushedRequest, expires_at=clock_ago(asking, 600))
     assert "code" in query_of(asking.decide(page))
 
 
-def test_who_refuses_has_answered_it(asking: Flow) -> None:
+def test_denial_consumes_the_request_uri(asking: Flow) -> None:
     request_uri = pushed(asking)
     first = bring(asking, request_uri)
     assert is_consent(first, asking)
@@ -116,22 +113,22 @@ def test_who_refuses_has_answered_it(asking: Flow) -> None:
     assert is_error_page(bring(asking, request_uri))
 
 
-def test_an_error_is_an_answer_too(flow: Flow, app) -> None:
+def test_error_consumes_the_request_uri(flow: Flow, app) -> None:
     request_uri = pushed(flow, prompt="none")
     query = query_of(bring(flow, request_uri, app.test_client()))
     assert (query["error"], query["state"]) == ("login_required", "s")
     assert is_error_page(bring(flow, request_uri))
 
 
-def test_it_ends_after_a_minute(flow: Flow) -> None:
-    """OI-4. protocol: pushed authorization requests."""
+def test_request_uri_expires_after_a_minute(flow: Flow) -> None:
+    """OI-4."""
     request_uri = pushed(flow)
     change_rows(flow, PushedRequest, expires_at=clock_ago(flow, 1))
     assert is_error_page(bring(flow, request_uri, redirect_uri=REDIRECT_URI))
 
 
-def test_it_is_the_clients_own(flow: Flow, make: Factory) -> None:
-    """OI-4: bound to client and organization."""
+def test_request_uri_is_bound_to_its_client(flow: Flow, make: Factory) -> None:
+    """OI-4: and to its organization."""
     request_uri, other = pushed(flow), flow.other_client(trust="first_party", redirect_uris=[REDIRECT_URI])
     assert is_error_page(bring(other, request_uri))
     foreign = Flow(
@@ -142,8 +139,8 @@ def test_it_is_the_clients_own(flow: Flow, make: Factory) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["", "x", "gth_pr_", "../x", "\x00"])
-def test_an_unknown_one_is_a_page(flow: Flow, suffix: str) -> None:
-    """OR-1: whatever stands beside it."""
+def test_unknown_request_uri_shows_an_error_page(flow: Flow, suffix: str) -> None:
+    """OR-1: whatever other parameters say."""
     answer = bring(flow, pushed_requests.PREFIX + suffix, redirect_uri=REDIRECT_URI)
     assert answer.status_code == 400 and "Location" not in answer.headers
     never = pushed_requests.PREFIX + new_token(PUSHED_REQUEST, flow.organization.id)
@@ -153,16 +150,16 @@ def test_an_unknown_one_is_a_page(flow: Flow, suffix: str) -> None:
 @pytest.mark.parametrize(
     "uri", ["https://orchard.example/request", "http://169.254.169.254/", "urn:of:another", "x"]
 )
-def test_no_other_request_uri_is_taken(flow: Flow, uri: str) -> None:
-    """OI-4: nothing is fetched from an address that anybody may name."""
+def test_other_request_uris_are_rejected(flow: Flow, uri: str) -> None:
+    """OI-4: the server fetches no URL from a request."""
     beside = {name: value for name, value in flow.parameters().items() if name != "client_id"}
     query = query_of(bring(flow, uri, **beside))
     assert (query["error"], query["state"]) == ("request_uri_not_supported", "s")
     assert is_error_page(bring(flow, uri), "invalid_request")
 
 
-def test_a_removed_redirect_uri_ends_it(flow: Flow, make: Factory) -> None:
-    """RU-5: it is checked again when the browser comes."""
+def test_removed_redirect_uri_invalidates_the_request(flow: Flow, make: Factory) -> None:
+    """RU-5: it is checked again when the browser arrives."""
     request_uri = pushed(flow)
     with flow.app.app_context():
         update_client(
@@ -173,8 +170,8 @@ def test_a_removed_redirect_uri_ends_it(flow: Flow, make: Factory) -> None:
     assert is_error_page(bring(flow, request_uri), "invalid_request")
 
 
-def test_a_table_holds_no_request_uri(flow: Flow, database: Database) -> None:
-    """TK-2: the digest alone, and no secret of the client."""
+def test_request_uri_is_stored_only_as_a_digest(flow: Flow, database: Database) -> None:
+    """TK-2: and no client secret is stored."""
     request_uri = pushed(flow)
     token = request_uri.removeprefix(pushed_requests.PREFIX)
     rows = repr(database.query("SELECT * FROM pushed_requests")) + repr(
@@ -197,14 +194,14 @@ def demanded_by(name: str, flow: Flow, make: Factory) -> Flow:
 
 
 @pytest.mark.parametrize("by", ["client", "organization"])
-def test_where_it_is_demanded_nothing_else_is_taken(flow: Flow, make: Factory, by: str) -> None:
+def test_plain_request_is_rejected_where_pushing_is_required(flow: Flow, make: Factory, by: str) -> None:
     demanding = demanded_by(by, flow, make)
     query = query_of(demanding.authorize())
     assert (query["error"], query["state"]) == ("invalid_request", "s")
     assert "code" in query_of(bring(demanding, pushed(demanding)))
 
 
-def test_a_fapi_client_must_push(flow: Flow) -> None:
+def test_fapi_client_must_push(flow: Flow) -> None:
     signer = Signer()
     client = flow.other_client(
         security_profile="fapi2", trust="first_party", redirect_uris=[REDIRECT_URI], **signer.registration
@@ -216,15 +213,15 @@ def test_a_fapi_client_must_push(flow: Flow) -> None:
     assert "code" in query_of(bring(client, answer.get_json()["request_uri"]))
 
 
-def test_consent_remembers_that_it_was_pushed(flow: Flow) -> None:
-    """The request is not asked a second time how it came."""
+def test_pushed_request_stays_pushed_through_consent(flow: Flow) -> None:
+    """The check is not repeated at consent."""
     client = flow.other_client(require_pushed_authorization_requests=True, redirect_uris=[REDIRECT_URI])
     page = flow.http.get(location(bring(client, pushed(client))))
     assert "code" in query_of(client.decide(page))
 
 
-def test_a_proof_binds_the_code(flow: Flow) -> None:
-    """RFC 9449 section 10.1. protocol: DPoP."""
+def test_proof_binds_the_code(flow: Flow) -> None:
+    """RFC 9449 section 10.1."""
     prover, other = Prover(), Prover()
     answer = push(flow, flow.client.basic | prover.headers("POST", ENDPOINT))
     assert answer.status_code == 201, answer.text

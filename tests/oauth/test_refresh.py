@@ -1,4 +1,4 @@
-"""Refresh tokens: one successor, the same answer while it may have been lost, and the end of the family at reuse."""
+"""Refresh tokens: rotation, the grace period, and revocation of the family after reuse."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from app.models.grant import Grant
 from app.operations.organizations.settings import update_settings
 from app.operations.store import keyring
 from app.operations.store.transactions import transaction
-from app.operations.tokens import refresh_tokens
+from app.operations.tokens import issuance, refresh_tokens
 from app.rules import sealing
 from app.rules.identifiers import new_id
 from app.rules.token_values import new_refresh_token, parse_token
@@ -36,7 +36,7 @@ def configure(flow: Flow, **refresh_token: Any) -> None:
 
 
 def move(app: Flask, **columns: timedelta) -> None:
-    """Times of every grant are moved."""
+    """Shift the times of every grant."""
 
     @transaction
     def act() -> None:
@@ -53,8 +53,8 @@ def grant_of(app: Flask) -> Grant:
         return db.session.scalars(select(Grant)).one()
 
 
-def test_each_use_gives_a_new_one(flow: Flow) -> None:
-    """RF-1: of a confidential client too. protocol: refresh token."""
+def test_each_use_returns_a_new_refresh_token(flow: Flow) -> None:
+    """RF-1: confidential clients too."""
     first = flow.tokens()
     second = flow.refresh(first["refresh_token"]).get_json()
     third = flow.refresh(second["refresh_token"]).get_json()
@@ -64,7 +64,9 @@ def test_each_use_gives_a_new_one(flow: Flow) -> None:
     assert all(flow.is_alive(document["access_token"]) for document in (first, second, third))
 
 
-def test_a_lost_answer_is_given_again_to_the_byte(flow: Flow, database: Database) -> None:
+def test_repeated_refresh_in_the_grace_period_returns_the_same_response(
+    flow: Flow, database: Database
+) -> None:
     """RF-3."""
     first = flow.tokens()
     answers = [flow.refresh(first["refresh_token"]) for _ in range(4)]
@@ -75,8 +77,8 @@ def test_a_lost_answer_is_given_again_to_the_byte(flow: Flow, database: Database
     assert audited(database, "refresh_token.reused") == 0
 
 
-def test_the_first_use_of_the_successor_ends_the_grace(flow: Flow, database: Database) -> None:
-    """RF-3, RF-4: what comes after is reuse, within the grace time too."""
+def test_using_the_successor_ends_the_grace_period(flow: Flow, database: Database) -> None:
+    """RF-3, RF-4: using the old token afterwards is reuse, even within the grace period."""
     first = flow.tokens()
     second = flow.refresh(first["refresh_token"]).get_json()
     third = flow.refresh(second["refresh_token"]).get_json()
@@ -87,7 +89,7 @@ def test_the_first_use_of_the_successor_ends_the_grace(flow: Flow, database: Dat
     assert audited(database, "refresh_token.reused") == 1
 
 
-def test_after_the_grace_time_it_is_reuse(flow: Flow) -> None:
+def test_use_after_the_grace_period_is_reuse(flow: Flow) -> None:
     """RF-3, RF-4."""
     first = flow.tokens()
     second = flow.refresh(first["refresh_token"]).get_json()
@@ -111,14 +113,14 @@ def test_user_is_notified_of_refresh_token_reuse_once(
     assert "An app was signed out" in box.mails[0]["Subject"]
 
 
-def test_within_the_grace_time_it_is_not(flow: Flow) -> None:
+def test_user_is_not_notified_within_the_grace_period(flow: Flow) -> None:
     first = flow.tokens()
     second = flow.refresh(first["refresh_token"])
     move(flow.app, rotated_at=-timedelta(seconds=20))
     assert flow.refresh(first["refresh_token"]).data == second.data
 
 
-def test_an_organization_may_have_no_grace(flow: Flow) -> None:
+def test_organization_can_disable_the_grace_period(flow: Flow) -> None:
     configure(flow, reuse_grace_seconds=0)
     first = flow.tokens()
     second = flow.refresh(first["refresh_token"]).get_json()
@@ -126,8 +128,8 @@ def test_an_organization_may_have_no_grace(flow: Flow) -> None:
     assert not flow.is_alive(second["access_token"])
 
 
-def test_one_long_gone_is_reuse_too(flow: Flow, database: Database) -> None:
-    """RF-4: its digest is kept nowhere; its tag says that it was ours."""
+def test_much_older_refresh_token_is_reuse(flow: Flow, database: Database) -> None:
+    """RF-4: its digest is no longer stored; the tag shows that we issued it."""
     first = flow.tokens()
     latest = first
     for _ in range(4):
@@ -142,7 +144,7 @@ def checked(body: str) -> str:
 
 
 def forged(flow: Flow, token: str) -> str:
-    """One that names the same grant and has a right checksum; anybody who saw a token can make it."""
+    """Return a token with the same grant and a valid checksum, which anybody who saw a token can make."""
     return checked(token[:-30] + "A" * 22)
 
 
@@ -168,8 +170,8 @@ def grant_id_of(token: str):
 
 
 @pytest.mark.parametrize("forge", FORGERIES.values(), ids=FORGERIES.keys())
-def test_a_forged_one_ends_nothing(flow: Flow, database: Database, forge) -> None:
-    """RF-4: the name of a grant is no secret, so only our own tags count as reuse."""
+def test_forged_refresh_token_revokes_nothing(flow: Flow, database: Database, forge) -> None:
+    """RF-4: the grant's name is not a secret, so only our own tags count as reuse."""
     first = flow.tokens()
     second = flow.refresh(first["refresh_token"]).get_json()
     assert is_refused(flow.refresh(forge(flow, second["refresh_token"])))
@@ -178,7 +180,7 @@ def test_a_forged_one_ends_nothing(flow: Flow, database: Database, forge) -> Non
     assert audited(database, "refresh_token.reused") == 0
 
 
-def test_one_of_an_unknown_grant_is_merely_unknown(flow: Flow) -> None:
+def test_refresh_token_of_an_unknown_grant_is_unknown(flow: Flow) -> None:
     with flow.app.app_context():
         token = new_refresh_token(
             flow.organization.id, new_id(), keyring.refresh_tag_key(flow.organization.id)
@@ -186,7 +188,7 @@ def test_one_of_an_unknown_grant_is_merely_unknown(flow: Flow) -> None:
     assert is_refused(flow.refresh(token))
 
 
-def test_an_organization_may_leave_confidential_clients_unrotated(flow: Flow) -> None:
+def test_organization_can_disable_rotation_for_confidential_clients(flow: Flow) -> None:
     configure(flow, rotation="public_clients")
     first = flow.tokens()
     second = flow.refresh(first["refresh_token"]).get_json()
@@ -195,7 +197,7 @@ def test_an_organization_may_leave_confidential_clients_unrotated(flow: Flow) ->
     assert len({document["access_token"] for document in (first, second, third)}) == 3
 
 
-def test_public_clients_are_always_rotated(flow: Flow) -> None:
+def test_public_clients_always_rotate(flow: Flow) -> None:
     """RF-1."""
     configure(flow, rotation="public_clients")
     public = flow.other_client(type="spa", redirect_uris=[REDIRECT_URI])
@@ -208,14 +210,14 @@ def test_public_clients_are_always_rotated(flow: Flow) -> None:
 
 
 def test_rolled_back_refresh_changes_nothing(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
-    """RF-7: neither in the database nor in memory; the client tries again and gets its answer."""
+    """RF-7: neither in the database nor in memory. The client can retry."""
     first = flow.tokens()
 
     def fail(*_: object) -> None:
         raise RuntimeError("the worker died here")
 
     with monkeypatch.context() as broken:
-        broken.setattr(refresh_tokens.grants, "store_access_token", fail)
+        broken.setattr(issuance, "store_access_token", fail)
         broken.setattr(flow.app, "testing", False)
         broken.setitem(flow.app.config, "PROPAGATE_EXCEPTIONS", False)
         assert flow.refresh(first["refresh_token"]).status_code == 500
@@ -224,7 +226,7 @@ def test_rolled_back_refresh_changes_nothing(flow: Flow, monkeypatch: pytest.Mon
 
 
 def test_sealed_response_opens_only_with_the_presented_token(flow: Flow, database: Database) -> None:
-    """RF-3: a dump of the database cannot open it."""
+    """RF-3: a database dump cannot open it."""
     first = flow.tokens()
     second = flow.refresh(first["refresh_token"]).get_json()
     grant = grant_of(flow.app)

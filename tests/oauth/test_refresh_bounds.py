@@ -1,4 +1,4 @@
-"""What a refresh token is bound to: its client and organization, what the user allowed, and its two ends."""
+"""Refresh token limits: client, organization, scopes, and absolute and idle expiry."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.oauth.test_refresh import configure, grant_of, is_refused, move
 from tests.support.databases import Database
 
 
-def test_another_client_can_neither_use_nor_end_it(flow: Flow, database: Database) -> None:
-    """RF-6. protocol: token endpoint, code_verifier and other clients."""
+def test_another_client_can_neither_use_nor_revoke_it(flow: Flow, database: Database) -> None:
+    """RF-6."""
     first = flow.tokens()
     flow.refresh(first["refresh_token"])
     other = flow.other_client(redirect_uris=[REDIRECT_URI])
@@ -26,7 +26,7 @@ def test_another_client_can_neither_use_nor_end_it(flow: Flow, database: Databas
     assert audited(database, "refresh_token.reused") == 0
 
 
-def test_another_organization_does_not_know_it(flow: Flow) -> None:
+def test_refresh_token_of_another_organization_is_unknown(flow: Flow) -> None:
     """TN-6."""
     token = flow.tokens()["refresh_token"]
     there = flow.make.organization(settings=FAST_KEYS)
@@ -46,7 +46,7 @@ def test_another_organization_does_not_know_it(flow: Flow) -> None:
     ],
 )
 def test_scope_can_narrow_and_does_not_narrow_the_family(flow: Flow, asked: str | None, given: str) -> None:
-    """RF-6. protocol: token endpoint, scope when it differs."""
+    """RF-6."""
     first = flow.tokens()
     second = flow.refresh(first["refresh_token"], scope=asked).get_json()
     assert second["scope"] == given
@@ -55,7 +55,7 @@ def test_scope_can_narrow_and_does_not_narrow_the_family(flow: Flow, asked: str 
 
 
 @pytest.mark.parametrize("asked", ["openid address", "reports:read", "a  b", 'say"', "OPENID"])
-def test_scope_can_not_widen_and_trying_spends_nothing(flow: Flow, asked: str) -> None:
+def test_scope_cannot_widen_and_the_attempt_consumes_nothing(flow: Flow, asked: str) -> None:
     """RF-6."""
     token = flow.tokens()["refresh_token"]
     answer = flow.refresh(token, scope=asked)
@@ -64,8 +64,8 @@ def test_scope_can_not_widen_and_trying_spends_nothing(flow: Flow, asked: str) -
     assert flow.refresh(token).status_code == 200
 
 
-def test_a_scope_taken_from_the_client_is_not_renewed(flow: Flow) -> None:
-    """RF-6: on another worker, while this one holds the view from before."""
+def test_scope_removed_from_the_client_is_not_renewed(flow: Flow) -> None:
+    """RF-6: another worker removed it, and this worker's cache still has it."""
     token = flow.tokens()["refresh_token"]
     with flow.app.app_context(), on_another_worker():
         scopes = ["openid", "offline_access"]
@@ -74,7 +74,7 @@ def test_a_scope_taken_from_the_client_is_not_renewed(flow: Flow) -> None:
     assert flow.refresh(token).get_json()["scope"] == "openid offline_access"
 
 
-def test_rotation_does_not_move_the_absolute_end(flow: Flow) -> None:
+def test_rotation_does_not_extend_the_absolute_expiry(flow: Flow) -> None:
     """RF-5."""
     configure(flow, ttl_seconds=1_000_000, idle_ttl_seconds=900_000)
     first = flow.tokens()
@@ -89,7 +89,7 @@ def test_rotation_does_not_move_the_absolute_end(flow: Flow) -> None:
 
 
 @pytest.mark.parametrize("column", ["expires_at", "idle_expires_at"])
-def test_after_either_end_it_is_dead(flow: Flow, column: str) -> None:
+def test_refresh_token_is_invalid_after_either_expiry(flow: Flow, column: str) -> None:
     """RF-5."""
     first = flow.tokens()
     grant = grant_of(flow.app)
@@ -99,7 +99,7 @@ def test_after_either_end_it_is_dead(flow: Flow, column: str) -> None:
     assert not flow.is_alive(first["refresh_token"])
 
 
-def test_a_use_moves_the_idle_end(flow: Flow) -> None:
+def test_use_extends_the_idle_expiry(flow: Flow) -> None:
     first = flow.tokens()
     before = grant_of(flow.app).idle_expires_at
     move(flow.app, idle_expires_at=-timedelta(days=10))
@@ -107,7 +107,7 @@ def test_a_use_moves_the_idle_end(flow: Flow) -> None:
     assert abs(grant_of(flow.app).idle_expires_at - before) < timedelta(seconds=30)
 
 
-def test_a_disabled_user_has_no_refresh_tokens(flow: Flow) -> None:
+def test_disabled_user_cannot_refresh(flow: Flow) -> None:
     """SS-6."""
     first = flow.tokens()
     with flow.app.app_context():

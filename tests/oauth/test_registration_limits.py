@@ -1,4 +1,4 @@
-"""Who may register clients, and how many: DC-1."""
+"""Dynamic registration limits: who may register clients, and how many (DC-1)."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def everything_stored(app: Flask) -> str:
 _STORED = (Client, ClientRegistration, RegistrationToken, AuditEvent)
 
 
-def test_an_initial_access_token_is_needed_where_the_organization_says_so(
+def test_initial_access_token_is_required_if_configured(
     app: Flask, http: FlaskClient, by_token: OrganizationSnapshot, make: Factory
 ) -> None:
-    """DC-1. protocol: dynamic registration."""
+    """DC-1."""
     other = make.organization()
     with app.app_context():
         made = create_registration_token(make.actor(by_token), {"name": "CI", "max_uses": 2})
@@ -41,7 +41,7 @@ def test_an_initial_access_token_is_needed_where_the_organization_says_so(
     assert [register(http, by_token, made.token).status_code for _ in range(3)] == [201, 201, 401]
 
 
-def test_a_refused_registration_costs_no_use(
+def test_rejected_registration_does_not_use_up_the_token(
     app: Flask, http: FlaskClient, by_token: OrganizationSnapshot, make: Factory
 ) -> None:
     with app.app_context():
@@ -50,7 +50,7 @@ def test_a_refused_registration_costs_no_use(
     assert register(http, by_token, made.token).status_code == 201
 
 
-def test_a_revoked_token_registers_nothing(
+def test_revoked_initial_access_token_is_rejected(
     app: Flask, http: FlaskClient, by_token: OrganizationSnapshot, make: Factory
 ) -> None:
     with app.app_context():
@@ -60,10 +60,10 @@ def test_a_revoked_token_registers_nothing(
     assert register(http, by_token, made.token).status_code == 401
 
 
-def test_tables_hold_digests_alone(
+def test_registration_tokens_are_stored_only_as_digests(
     app: Flask, http: FlaskClient, by_token: OrganizationSnapshot, make: Factory
 ) -> None:
-    """CD-1's rule for these tokens too: neither of them stands in a row."""
+    """As CD-1 requires for codes."""
     with app.app_context():
         made = create_registration_token(make.actor(by_token), {"name": "CI"})
     told = register(http, by_token, made.token).get_json()
@@ -72,10 +72,10 @@ def test_tables_hold_digests_alone(
     assert told["registration_access_token"] not in stored and told["client_secret"] not in stored
 
 
-def test_one_network_registers_so_many(
+def test_registrations_are_limited_per_network(
     http: FlaskClient, open_to_all: OrganizationSnapshot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """DC-1: a rate limit where no token is asked for."""
+    """DC-1: where no token is required."""
     monkeypatch.setattr(
         dynamic_registration, "NETWORK_LIMIT", dynamic_registration.NETWORK_LIMIT.with_max_failures(2)
     )
@@ -84,10 +84,10 @@ def test_one_network_registers_so_many(
     assert int(answers[2].headers["Retry-After"]) > 0
 
 
-def test_an_organization_has_room_for_so_many(
+def test_clients_are_limited_per_organization(
     http: FlaskClient, open_to_all: OrganizationSnapshot, make: Factory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """DC-1: a quota; scale.md rule 13 for all clients."""
+    """DC-1: a quota that also covers clients made by administrators."""
     monkeypatch.setattr(clients, "MAX_SELF_REGISTERED_CLIENTS", 1)
     assert register(http, open_to_all).status_code == 201
     full = register(http, open_to_all)
@@ -98,10 +98,8 @@ def test_an_organization_has_room_for_so_many(
         make.client(open_to_all)
 
 
-def test_a_stranger_s_client_is_of_a_bounded_size(
-    http: FlaskClient, open_to_all: OrganizationSnapshot
-) -> None:
-    """DC-1, RFC 7591 section 3.2.2: in what counts and in what is ignored, at the beginning and at each change."""
+def test_size_of_a_registration_is_limited(http: FlaskClient, open_to_all: OrganizationSnapshot) -> None:
+    """DC-1, RFC 7591 section 3.2.2: known and ignored fields, at registration and at every change."""
     told = register(http, open_to_all, ignored="x" * 15_000).get_json()
     for more in ({"ignored": "x" * 16_384}, {"jwks": {"keys": [{"kty": "EC", "more": "x" * 16_384}]}}):
         answers = (

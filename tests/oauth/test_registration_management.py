@@ -1,4 +1,4 @@
-"""Clients that manage their own registration: RFC 7592."""
+"""Clients managing their own registration: RFC 7592."""
 
 from __future__ import annotations
 
@@ -16,13 +16,10 @@ from tests.factories import Factory, bearer_header
 from tests.support.registering import GOOD, own, register
 
 
-def test_a_client_reads_changes_and_removes_itself(
+def test_client_can_read_update_and_delete_itself(
     http: FlaskClient, open_to_all: OrganizationSnapshot
 ) -> None:
-    """RFC 7592: a change replaces everything, what is left out has its default again.
-
-    protocol: registration, secret and management.
-    """
+    """RFC 7592: an update replaces everything, and missing fields get their defaults."""
     told = register(http, open_to_all, contacts=["dev@weather.example"]).get_json()
     read = own(http, told, "GET")
     assert read.status_code == 200
@@ -41,7 +38,7 @@ def test_a_client_reads_changes_and_removes_itself(
     assert own(http, told, "GET").status_code == 401
 
 
-def test_a_client_that_needs_a_secret_now_gets_one(
+def test_client_that_now_needs_a_secret_receives_one(
     http: FlaskClient, open_to_all: OrganizationSnapshot
 ) -> None:
     told = register(http, open_to_all, token_endpoint_auth_method="none").get_json()
@@ -87,7 +84,7 @@ def test_registration_access_token_is_valid_for_its_own_client_only(
 def test_trusted_client_cannot_change_its_registration(
     app: Flask, http: FlaskClient, open_to_all: OrganizationSnapshot, make: Factory
 ) -> None:
-    """Trust was given to this name and these addresses."""
+    """Trust was given to this name and these URLs."""
     told = register(http, open_to_all).get_json()
     with app.app_context():
         update_client(make.actor(open_to_all), told["client_id"], {"trust": "verified"})
@@ -95,7 +92,7 @@ def test_trusted_client_cannot_change_its_registration(
     assert answer.status_code == 403 and answer.get_json()["error"] == "access_denied"
 
 
-def test_other_organizations_do_not_know_the_client(
+def test_client_is_unknown_at_another_organization(
     http: FlaskClient, open_to_all: OrganizationSnapshot, make: Factory
 ) -> None:
     """MX-3."""
@@ -106,10 +103,10 @@ def test_other_organizations_do_not_know_the_client(
     assert http.get(path, headers=headers).status_code == 401
 
 
-def test_a_pairwise_client_is_vouched_for_by_the_document_of_its_sector(
+def test_pairwise_client_is_verified_by_its_sector_document(
     http: FlaskClient, open_to_all: OrganizationSnapshot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """OpenID Connect Core 8.1: read before the registration begins, at the first time and at a change."""
+    """OpenID Connect Core 8.1: at registration and at every change."""
     other = "https://weather.example/new"
     monkeypatch.setattr(sector_documents, "fetch_sector_document", lambda _, address: GOOD["redirect_uris"])
     pairwise = {"subject_type": "pairwise", "sector_identifier_uri": "https://sector.example/r.json"}
@@ -128,7 +125,7 @@ def test_a_pairwise_client_is_vouched_for_by_the_document_of_its_sector(
 def test_disabled_client_cannot_manage_its_registration(
     app: Flask, http: FlaskClient, make: Factory, open_to_all: OrganizationSnapshot, whose: str
 ) -> None:
-    """TN-13, RFC 7592 section 2: it neither clears its traces nor gets ready for the day it is enabled again."""
+    """TN-13, RFC 7592 section 2: it can neither clear its traces nor prepare for being enabled again."""
     told = register(http, open_to_all).get_json()
     with app.app_context():
         if whose == "client":

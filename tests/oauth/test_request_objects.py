@@ -1,4 +1,4 @@
-"""Request objects (RFC 9101) at the authorization endpoint and pushed: signed by the client, and alone what counts."""
+"""Request objects (RFC 9101) at authorization and pushed: signed by the client, and authoritative."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def signer() -> Signer:
 
 @pytest.fixture
 def signing(flow: Flow, signer: Signer) -> Flow:
-    """A first-party client that has a key registered."""
+    """A first-party client with a registered key."""
     return flow.other_client(trust="first_party", redirect_uris=[REDIRECT_URI], jwks=signer.jwks)
 
 
@@ -38,7 +38,7 @@ def bring(flow: Flow, request_object: str, **beside: str | None):
 
 
 def refusal(flow: Flow, request_object: str) -> str:
-    """The error by redirect when the redirect URI came openly too; without it there is a page."""
+    """Return the error; by redirect if the redirect URI was also sent in the query, else on a page."""
     page = bring(flow, request_object)
     assert page.status_code == 400 and "Location" not in page.headers, page.text
     query = query_of(bring(flow, request_object, redirect_uri=REDIRECT_URI, state="outer"))
@@ -49,8 +49,7 @@ def refusal(flow: Flow, request_object: str) -> str:
 
 
 @pytest.mark.parametrize("algorithm", ["RS256", "PS256", "ES256", "EdDSA", "Ed25519"])
-def test_a_signed_request_becomes_a_code(flow: Flow, algorithm: str) -> None:
-    """protocol: request objects."""
+def test_signed_request_returns_a_code(flow: Flow, algorithm: str) -> None:
     signer = Signer(algorithm)
     signing = flow.other_client(trust="first_party", redirect_uris=[REDIRECT_URI], jwks=signer.jwks)
     query = query_of(bring(signing, object_of(signing, signer)))
@@ -58,8 +57,8 @@ def test_a_signed_request_becomes_a_code(flow: Flow, algorithm: str) -> None:
     assert signing.redeem(query["code"]).status_code == 200
 
 
-def test_it_may_be_pushed(signing: Flow, signer: Signer) -> None:
-    """RFC 9126 section 3: what stands beside it in the form counts for nothing. protocol: request objects."""
+def test_request_object_may_be_pushed(signing: Flow, signer: Signer) -> None:
+    """RFC 9126 section 3: other form parameters are ignored."""
     fields = {"request": object_of(signing, signer), "state": "outer", "scope": "openid email"}
     pushed = signing.http.post("/oauth/par", data=fields, headers=signing.client.basic)
     assert pushed.status_code == 201, pushed.text
@@ -69,13 +68,13 @@ def test_it_may_be_pushed(signing: Flow, signer: Signer) -> None:
     assert signing.redeem(query["code"]).get_json()["scope"] == "openid profile"
 
 
-def test_it_may_come_by_form(signing: Flow, signer: Signer) -> None:
+def test_request_object_may_be_posted(signing: Flow, signer: Signer) -> None:
     sent = {"client_id": signing.client.client_id, "request": object_of(signing, signer)}
     assert "code" in query_of(signing.http.post("/oauth/authorize", data=sent))
 
 
-def test_nothing_from_beside_it_counts(signing: Flow, signer: Signer) -> None:
-    """RFC 9101 section 6.3: an outer-only state is not returned."""
+def test_parameters_outside_the_object_are_ignored(signing: Flow, signer: Signer) -> None:
+    """RFC 9101 section 6.3: an outer state is not returned."""
     request_object = object_of(signing, signer, {"state": None, "nonce": "inner"})
     answer = bring(
         signing, request_object, state="outer", redirect_uri="https://evil.example/", scope="openid email"
@@ -86,8 +85,8 @@ def test_nothing_from_beside_it_counts(signing: Flow, signer: Signer) -> None:
     assert signing.redeem(query["code"]).get_json()["scope"] == "openid profile"
 
 
-def test_numbers_and_objects_are_parameters_too(signing: Flow, signer: Signer) -> None:
-    """The same record as of a query: max_age a number, claims an object, resources a list."""
+def test_json_numbers_and_objects_are_accepted(signing: Flow, signer: Signer) -> None:
+    """The same stored request as from a query: max_age a number, claims an object, resources a list."""
     changes = {"max_age": 3600, "claims": {"userinfo": {"email": None}}, "resource": ["https://api.example/"]}
     client = signing.other_client(
         trust="first_party",
@@ -108,14 +107,14 @@ def test_numbers_and_objects_are_parameters_too(signing: Flow, signer: Signer) -
         ({"response_type": "token"}, "unsupported_response_type"),
     ],
 )
-def test_a_refusal_goes_where_the_object_says(
+def test_error_goes_to_the_redirect_uri_of_the_object(
     signing: Flow, signer: Signer, changes: dict[str, Any], error: str
 ) -> None:
     query = query_of(bring(signing, object_of(signing, signer, changes)))
     assert (query["error"], query["state"]) == (error, "s")
 
 
-def test_a_redirect_uri_inside_is_compared_like_any(signing: Flow, signer: Signer) -> None:
+def test_redirect_uri_in_the_object_is_validated(signing: Flow, signer: Signer) -> None:
     """RU-1: signed or not."""
     answer = bring(signing, object_of(signing, signer, {"redirect_uri": "https://evil.example/"}))
     assert answer.status_code == 400 and "Location" not in answer.headers
@@ -144,14 +143,14 @@ def test_a_redirect_uri_inside_is_compared_like_any(signing: Flow, signer: Signe
     ],
     ids=lambda spoilt: "-".join(f"{name}:{type(value).__name__}" for name, value in spoilt.items()),
 )
-def test_an_object_that_is_not_for_this_server_now_is_refused(
+def test_object_with_wrong_audience_or_time_is_rejected(
     signing: Flow, signer: Signer, spoilt: dict[str, Any]
 ) -> None:
     assert refusal(signing, object_of(signing, signer, **spoilt)) == "invalid_request_object"
 
 
-def test_only_the_clients_keys_count(signing: Flow, signer: Signer) -> None:
-    """KY-4: no key of the header's, no shared secret."""
+def test_only_the_clients_registered_keys_are_accepted(signing: Flow, signer: Signer) -> None:
+    """KY-4: no key from the header, no shared secret."""
     stranger = Signer(key=new_key())
     shown = {"header": {"jwk": stranger.jwk, "jku": "https://evil.example/keys"}}
     good = object_of(signing, signer)
@@ -169,12 +168,12 @@ def test_only_the_clients_keys_count(signing: Flow, signer: Signer) -> None:
     assert refusal(without, object_of(without, signer)) == "invalid_request_object"
 
 
-def test_an_encrypted_one_is_not_supported(signing: Flow) -> None:
+def test_encrypted_object_is_not_supported(signing: Flow) -> None:
     assert refusal(signing, "a.b.c.d.e") == "request_not_supported"
 
 
-def test_an_unsigned_one_is_not_supported_and_never_counts(signing: Flow, signer: Signer) -> None:
-    """KY-4, protocol: unsigned request objects. Of who promised to sign it is invalid: something took that away."""
+def test_unsigned_object_is_rejected(signing: Flow, signer: Signer) -> None:
+    """KY-4: for a client that must sign, it means that something removed the signature."""
     plain = signing.other_client(trust="first_party", redirect_uris=[REDIRECT_URI])
     for flow in (plain, signing):
         unsigned = compact({"alg": "none"}, flow.parameters(), None)
@@ -186,20 +185,20 @@ def test_an_unsigned_one_is_not_supported_and_never_counts(signing: Flow, signer
         assert refusal(flow, unsigned) == "invalid_request_object"
 
 
-def test_an_assertion_is_no_request_object(signing: Flow, signer: Signer) -> None:
-    """One JWT counts for one thing."""
+def test_client_assertion_is_not_a_request_object(signing: Flow, signer: Signer) -> None:
+    """A JWT has one purpose."""
     claims = {name: value for name, value in signing.parameters().items() if name != "client_id"}
     assertion = signer.assertion(signing.client.client_id, signing.issuer, **claims)
     assert refusal(signing, assertion) == "invalid_request_object"
 
 
-def test_request_and_request_uri_exclude_each_other(signing: Flow, signer: Signer) -> None:
+def test_request_and_request_uri_cannot_be_combined(signing: Flow, signer: Signer) -> None:
     uri = "urn:ietf:params:oauth:request_uri:x"
     query = query_of(bring(signing, object_of(signing, signer), request_uri=uri, redirect_uri=REDIRECT_URI))
     assert query["error"] == "invalid_request"
 
 
-def test_where_it_is_demanded_nothing_else_is_taken(flow: Flow, signer: Signer) -> None:
+def test_plain_request_is_rejected_where_signing_is_required(flow: Flow, signer: Signer) -> None:
     demanding = flow.other_client(
         trust="first_party",
         redirect_uris=[REDIRECT_URI],
@@ -212,7 +211,7 @@ def test_where_it_is_demanded_nothing_else_is_taken(flow: Flow, signer: Signer) 
     assert "code" in query_of(bring(demanding, object_of(demanding, signer)))
 
 
-def test_the_registered_algorithm_alone_counts(flow: Flow) -> None:
+def test_only_the_registered_algorithm_is_accepted(flow: Flow) -> None:
     rsa = Signer("RS256")
     client = flow.other_client(
         trust="first_party", redirect_uris=[REDIRECT_URI], jwks=rsa.jwks, request_object_signing_alg="PS256"
@@ -221,8 +220,8 @@ def test_the_registered_algorithm_alone_counts(flow: Flow) -> None:
     assert "code" in query_of(bring(client, object_of(client, Signer("PS256", key=rsa.key))))
 
 
-def test_a_fapi_client_bounds_the_time_of_its_object(flow: Flow, make: Factory, signer: Signer) -> None:
-    """FAPI 2.0 Message Signing: nbf and exp, an hour at most, and no RS256."""
+def test_fapi_client_must_limit_the_object_lifetime(flow: Flow, make: Factory, signer: Signer) -> None:
+    """FAPI 2.0 Message Signing: nbf and exp, at most an hour apart, and no RS256."""
     client = flow.other_client(
         security_profile="fapi2", trust="first_party", redirect_uris=[REDIRECT_URI], **signer.registration
     )
@@ -239,11 +238,8 @@ def test_a_fapi_client_bounds_the_time_of_its_object(flow: Flow, make: Factory, 
     assert pushed(Signer("RS256", key_id=None)).status_code == 400
 
 
-def test_all_ways_yield_the_same_record(asking: Flow, signer: Signer, database) -> None:
-    """Query, form, object and push: one stored request each, alike in every parameter.
-
-    protocol: authorization endpoint, one record for all forms.
-    """
+def test_query_form_object_and_push_store_the_same_request(asking: Flow, signer: Signer, database) -> None:
+    """Each parameter is stored alike."""
     client = asking.other_client(redirect_uris=[REDIRECT_URI], jwks=signer.jwks, scopes=SCOPES)
     parameters = client.parameters(nonce="n", max_age="3600", login_hint="ada@example.com")
     signed = signer.request_object(parameters | {"max_age": 3600}, client.issuer)

@@ -1,4 +1,4 @@
-"""What comes over the wire: each parameter once, from the body, in UTF-8; whatever else comes is a 4xx."""
+"""Parsing of OAuth requests: each parameter once, from the body, in UTF-8; anything else is a 4xx."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_malformed_body_is_an_invalid_request(
 def test_empty_and_non_empty_value_count_as_repeated(
     http: FlaskClient, machine: MadeClient, path: str
 ) -> None:
-    """ST-2: in this order too, in which a naive reader sees only one."""
+    """ST-2: in this order too, where a naive parser sees only one."""
     answer = send(http, path, "scope=&" + good_body(machine), machine.basic["Authorization"])
     assert (answer.status_code, answer.get_json()["error"]) == (400, "invalid_request")
 
@@ -74,7 +74,7 @@ def test_empty_and_non_empty_value_count_as_repeated(
 @pytest.mark.parametrize("path", ENDPOINTS)
 @pytest.mark.parametrize("query", ["grant_type=client_credentials", "x", "token=x", "%ff", "client_id=a"])
 def test_query_parameters_are_rejected(http: FlaskClient, machine: MadeClient, path: str, query: str) -> None:
-    """ST-2: what stands in an address stands in logs. protocol: token endpoint, form body alone."""
+    """ST-2: URLs end up in logs."""
     answer = send(http, f"{path}?{query}", good_body(machine), machine.basic["Authorization"])
     assert (answer.status_code, answer.get_json()["error"]) == (400, "invalid_request")
 
@@ -84,12 +84,11 @@ def test_query_parameters_are_rejected(http: FlaskClient, machine: MadeClient, p
 def test_other_content_types_are_rejected(
     http: FlaskClient, machine: MadeClient, path: str, kind: str
 ) -> None:
-    """protocol: token endpoint, form body alone."""
     answer = send(http, path, good_body(machine), machine.basic["Authorization"], kind)
     assert (answer.status_code, answer.get_json()["error"]) == (400, "invalid_request")
 
 
-def test_a_charset_beside_the_content_type_is_harmless(http: FlaskClient, machine: MadeClient) -> None:
+def test_charset_in_the_content_type_is_accepted(http: FlaskClient, machine: MadeClient) -> None:
     kind = f"{FORM}; charset=UTF-8"
     assert (
         send(http, "/oauth/token", good_body(machine), machine.basic["Authorization"], kind).status_code
@@ -127,7 +126,7 @@ BAD_HEADERS = {
 @pytest.mark.parametrize("path", ENDPOINTS)
 @pytest.mark.parametrize("header", BAD_HEADERS.values(), ids=BAD_HEADERS.keys())
 def test_malformed_authorization_header_is_401(http: FlaskClient, path: str, header: str) -> None:
-    """CA-2: Authlib answers 500 to several of these. protocol: token endpoint, invalid_client."""
+    """CA-2: Authlib returns 500 for several of these."""
     answer = send(http, path, "grant_type=client_credentials&token=x", header)
     assert (answer.status_code, answer.get_json()["error"]) == (401, "invalid_client")
     if header.lower().startswith("basic"):
@@ -136,7 +135,7 @@ def test_malformed_authorization_header_is_401(http: FlaskClient, path: str, hea
 
 @pytest.mark.parametrize("path", ENDPOINTS)
 def test_basic_credentials_are_form_decoded(http: FlaskClient, machine: MadeClient, path: str) -> None:
-    """RFC 6749 section 2.3.1. protocol: token endpoint, Basic is form-decoded."""
+    """RFC 6749 section 2.3.1."""
     encoded = f"{machine.client_id}:{machine.secret}".replace("_", "%5F").replace("-", "%2D")
     assert send(http, path, good_body(machine), header_of(encoded)).status_code == 200
 
@@ -189,7 +188,7 @@ def test_malformed_content_length_is_a_4xx(http: FlaskClient, path: str, length:
 
 @pytest.mark.parametrize("path", ENDPOINTS)
 def test_responses_are_not_cacheable(http: FlaskClient, machine: MadeClient, path: str) -> None:
-    """HD-3, RFC 6749 section 5.1; refusals too. protocol: token endpoint, no-store."""
+    """HD-3, RFC 6749 section 5.1; errors too."""
     for header in (machine.basic["Authorization"], "Basic x"):
         answer = send(http, path, good_body(machine), header)
         assert answer.headers["Cache-Control"] == "no-store"
@@ -199,7 +198,7 @@ def test_responses_are_not_cacheable(http: FlaskClient, machine: MadeClient, pat
 
 
 def test_plain_http_is_rejected_on_an_https_instance(app: Flask, make: Factory, monkeypatch) -> None:
-    """TR-1: refused, not redirected; behind a proxy that says nothing of https too."""
+    """TR-1: rejected, not redirected; also behind a proxy that does not forward the scheme."""
     from dataclasses import replace
 
     machine = make.machine(make.organization(), "reports:read")

@@ -1,4 +1,4 @@
-"""Resource indicators on the wire (RFC 8707): authorize, code, refresh, client credentials (TK-5, TK-6, DC-5)."""
+"""Resource indicators (RFC 8707): authorization, code, refresh, client credentials (TK-5, TK-6, DC-5)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def define(app: Flask, make: Factory, organization: Any, identifier: str, *scope
 
 @pytest.fixture
 def apis(app: Flask, http: FlaskClient, make: Factory) -> Flow:
-    """A first-party web client of an organization with two APIs, whose user is signed in."""
+    """A first-party web client of an organization with two APIs and a signed-in user."""
     organization = make.organization(settings=FAST_KEYS)
     define(app, make, organization, ORDERS, "orders:read", "orders:write")
     define(app, make, organization, STOCK, "stock:read")
@@ -57,13 +57,10 @@ def aud(flow: Flow, token: str) -> list[str]:
         ([ORDERS, STOCK], "orders:read stock:read", "orders:read stock:read", [ORDERS, STOCK]),
     ],
 )
-def test_a_token_is_for_the_resources_of_the_authorization_request(
+def test_token_is_issued_for_the_authorized_resources(
     apis: Flow, asked: list[str], scope: str, kept: str, audience: list[str]
 ) -> None:
-    """TK-6: the audience is always set, and holds the resources whose scopes the token carries.
-
-    protocol: resource indicators.
-    """
+    """TK-6: the audience is always set and contains the resources whose scopes the token has."""
     parameters: dict[str, Any] = {**apis.parameters(scope=scope), "resource": asked}
     answer = query_of(apis.http.get("/oauth/authorize", query_string=parameters))
     document = apis.redeem(answer["code"]).get_json()
@@ -84,10 +81,8 @@ def test_a_token_is_for_the_resources_of_the_authorization_request(
         "urn:globex",
     ],
 )
-def test_a_resource_that_is_not_the_organizations_is_an_invalid_target(
-    apis: Flow, app: Flask, make: Factory, resource: str
-) -> None:
-    """DC-5: at authorize by redirect, with state and issuer; at the token endpoint in the body."""
+def test_unknown_resource_is_an_invalid_target(apis: Flow, app: Flask, make: Factory, resource: str) -> None:
+    """DC-5: at authorization by redirect, with state and issuer; at the token endpoint in the body."""
     define(app, make, make.organization(), "urn:globex")
     answer = query_of(apis.authorize(scope="plain", resource=resource))
     assert (answer["error"], answer["state"], answer["iss"]) == ("invalid_target", "s", apis.issuer)
@@ -98,11 +93,8 @@ def test_a_resource_that_is_not_the_organizations_is_an_invalid_target(
     assert (refused.status_code, refused.get_json()["error"]) == (400, "invalid_target")
 
 
-def test_a_code_and_a_refresh_token_give_tokens_for_less_than_was_authorized(apis: Flow) -> None:
-    """RFC 8707 section 2.2, RF-6: each token for one of the resources, and never for another.
-
-    protocol: resource indicators.
-    """
+def test_code_and_refresh_token_can_be_narrowed_to_one_resource(apis: Flow) -> None:
+    """RFC 8707 section 2.2, RF-6: each token is for one of the authorized resources and no other."""
     parameters: dict[str, Any] = {
         **apis.parameters(scope="orders:read stock:read offline_access"),
         "resource": [ORDERS, STOCK],
@@ -127,12 +119,12 @@ def test_unauthorized_resource_is_rejected_and_the_code_stays_valid(apis: Flow) 
     assert aud(apis, apis.redeem(implied, resource=ORDERS).get_json()["access_token"]) == [ORDERS]
 
 
-def test_scopes_of_other_resources_alone_leave_nothing_to_ask_for(apis: Flow) -> None:
+def test_scopes_of_other_resources_only_are_an_invalid_scope(apis: Flow) -> None:
     answer = query_of(apis.authorize(scope="stock:read", resource=ORDERS))
     assert answer["error"] == "invalid_scope"
 
 
-def test_other_parameters_still_come_once(apis: Flow) -> None:
+def test_other_parameters_must_not_be_repeated(apis: Flow) -> None:
     parameters: dict[str, Any] = {**apis.parameters(), "nonce": ["a", "b"], "resource": [ORDERS, ORDERS]}
     answer = query_of(apis.http.get("/oauth/authorize", query_string=parameters))
     assert answer["error"] == "invalid_request"
@@ -149,7 +141,7 @@ def own_token(apis: Flow, client: MadeClient, **form: Any) -> Any:
     )
 
 
-def test_a_client_of_its_own_asks_in_the_same_way(apis: Flow, machine: MadeClient) -> None:
+def test_client_credentials_support_resources(apis: Flow, machine: MadeClient) -> None:
     def told(token: str) -> dict[str, Any]:
         answer = apis.http.post("/oauth/introspect", data={"token": token}, headers=machine.basic)
         return dict(answer.get_json())
@@ -167,9 +159,10 @@ def test_a_client_of_its_own_asks_in_the_same_way(apis: Flow, machine: MadeClien
     assert (refused.status_code, refused.get_json()["error"]) == (400, "invalid_target")
 
 
-def test_tk6_a_token_of_one_resource_is_refused_at_our_own_api_and_at_userinfo(
+def test_token_for_a_resource_is_rejected_at_the_management_api_and_userinfo(
     apis: Flow, machine: MadeClient
 ) -> None:
+    """TK-6."""
     token = own_token(apis, machine, resource=STOCK).get_json()["access_token"]
     assert apis.http.get("/clients", headers=bearer_header(token)).status_code == 401
     users = apis.tokens(scope="orders:read", resource=ORDERS)["access_token"]
@@ -178,8 +171,8 @@ def test_tk6_a_token_of_one_resource_is_refused_at_our_own_api_and_at_userinfo(
     assert apis.http.get("/clients", headers=bearer_header(for_management["access_token"])).status_code == 200
 
 
-def test_tk5_the_resource_decides_format_and_life(apis: Flow, app: Flask, make: Factory) -> None:
-    """protocol: JWT access tokens."""
+def test_resource_decides_token_format_and_lifetime(apis: Flow, app: Flask, make: Factory) -> None:
+    """TK-5."""
     jwt_api = define(
         app,
         make,
@@ -201,7 +194,7 @@ def test_tk5_the_resource_decides_format_and_life(apis: Flow, app: Flask, make: 
     assert own_token(apis, client, resource="urn:jwt").get_json()["access_token"].startswith("gth_at_")
 
 
-def test_a_disabled_resource_gives_no_tokens_from_the_next_request_on(
+def test_disabled_resource_gets_no_tokens_from_the_next_request(
     apis: Flow, app: Flask, make: Factory, machine: MadeClient
 ) -> None:
     assert own_token(apis, machine, resource=STOCK).status_code == 200
@@ -213,7 +206,7 @@ def test_a_disabled_resource_gives_no_tokens_from_the_next_request_on(
     assert own_token(apis, machine).get_json()["scope"] == "clients:read orders:read"
 
 
-def test_the_common_request_asks_the_database_nothing_about_resources(
+def test_request_without_a_resource_runs_no_resource_queries(
     apis: Flow, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own_token(apis, machine, resource=STOCK)
@@ -222,10 +215,8 @@ def test_the_common_request_asks_the_database_nothing_about_resources(
     assert own_token(apis, machine, resource=ORDERS).get_json()["scope"] == "orders:read"
 
 
-def test_a_resource_that_no_scope_speaks_of_is_asked_about_each_time(
-    apis: Flow, app: Flask, make: Factory
-) -> None:
-    """A consent remembers scopes: it must not silently open another resource to a third party (CO-2)."""
+def test_resource_without_scopes_needs_consent_every_time(apis: Flow, app: Flask, make: Factory) -> None:
+    """CO-2: consent covers scopes and must not silently allow another resource."""
     define(app, make, apis.organization, "https://mcp.example")
     asking = apis.other_client(scopes=["openid", "orders:read"], redirect_uris=[REDIRECT_URI])
     page = asking.consent(scope="openid orders:read", resource=ORDERS)

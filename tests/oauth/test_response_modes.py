@@ -1,4 +1,4 @@
-"""Answers by form_post: everything a redirect would carry, escaped, to the registered address alone."""
+"""form_post responses: the redirect parameters, escaped, sent only to the registered URI."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import pytest
 from werkzeug.test import TestResponse
 
 from tests.oauth.conftest import REDIRECT_URI, Flow, location, query_of
-from tests.support.person import Form, Page
+from tests.support.form_browser import Form, Page
 
 
 def form_of(answer: TestResponse) -> Form:
-    """The form that goes to the client."""
+    """Return the form that is posted to the client."""
     assert answer.status_code == 200, answer.text
     return Page("", 200, answer.text).form_with("authorization-continue")
 
 
 def test_code_is_sent_by_form_post(flow: Flow) -> None:
-    """Form Post Response Mode; MX-1: with ``iss``; nothing of it in an address. protocol: form_post."""
+    """Form Post Response Mode; MX-1: with ``iss``; nothing in a URL."""
     answer = flow.authorize(response_mode="form_post")
     form = form_of(answer)
     values = dict(form.values)
@@ -30,15 +30,14 @@ def test_code_is_sent_by_form_post(flow: Flow) -> None:
 
 
 @pytest.mark.parametrize("state", ['say "hi" & <b>', "ümlaut ☃", "a+b%20c", "'><script>alert(1)</script>"])
-def test_the_state_comes_back_byte_for_byte(flow: Flow, state: str) -> None:
+def test_state_is_returned_unchanged(flow: Flow, state: str) -> None:
     """ST-1."""
     answer = flow.authorize(response_mode="form_post", state=state)
     assert dict(form_of(answer).values)["state"] == state
     assert "<script>alert" not in answer.text
 
 
-def test_errors_go_by_form_too(flow: Flow) -> None:
-    """protocol: authorization endpoint, errors go back."""
+def test_errors_are_sent_by_form_post(flow: Flow) -> None:
     for changes in ({"scope": None}, {"prompt": "none login"}, {"max_age": "x"}):
         values = dict(form_of(flow.authorize(response_mode="form_post", **changes)).values)
         assert "error" in values and "code" not in values
@@ -51,8 +50,8 @@ def test_wrong_redirect_uri_shows_an_error_page(flow: Flow) -> None:
     assert answer.status_code == 400 and "evil.example" not in answer.text
 
 
-def test_the_page_may_do_nothing_but_post(flow: Flow) -> None:
-    """HD-1, HD-3: it holds a code."""
+def test_form_post_page_may_only_submit_its_form(flow: Flow) -> None:
+    """HD-1, HD-3: it contains a code."""
     answer = flow.authorize(response_mode="form_post")
     policy = answer.headers["Content-Security-Policy"]
     assert "default-src 'none'" in policy and "form-action https:" in policy and "'unsafe" not in policy
@@ -61,7 +60,7 @@ def test_the_page_may_do_nothing_but_post(flow: Flow) -> None:
     assert not re.search(r"<script(?![^>]*src=)|onload=|onclick=", answer.text)
 
 
-def test_a_decision_is_answered_by_form_too(asking: Flow) -> None:
+def test_decision_is_answered_by_form_post(asking: Flow) -> None:
     page = asking.consent(response_mode="form_post")
     assert "code" in dict(form_of(asking.decide(page)).values)
     page = asking.consent(response_mode="form_post", prompt="consent")
@@ -69,31 +68,28 @@ def test_a_decision_is_answered_by_form_too(asking: Flow) -> None:
 
 
 @pytest.mark.parametrize("mode", ["fragment", "web_message", "jwt", "x"])
-def test_other_modes_are_refused_by_query(flow: Flow, mode: str) -> None:
+def test_unsupported_response_modes_are_reported_by_query(flow: Flow, mode: str) -> None:
     """OI-3: no code in a fragment."""
     answer = flow.authorize(response_mode=mode)
     assert query_of(answer)["error"] == "invalid_request"
     assert "#" not in location(answer)
 
 
-def test_an_apps_own_scheme_takes_no_forms(flow: Flow) -> None:
+def test_custom_uri_scheme_cannot_use_form_post(flow: Flow) -> None:
     uri = "com.example.app:/callback"
     app = flow.other_client(type="native", redirect_uris=[uri], token_endpoint_auth_method="none")
     answer = app.authorize(response_mode="form_post", redirect_uri=uri)
     assert location(answer).startswith(f"{uri}?error=invalid_request")
 
 
-def test_a_request_by_form_is_a_request_by_query(flow: Flow) -> None:
-    """Core 3.1.2.1, CF-1: it starts a request and decides nothing, so it carries no form token.
-
-    protocol: authorization endpoint, GET and POST.
-    """
+def test_posted_request_is_equivalent_to_a_get(flow: Flow) -> None:
+    """Core 3.1.2.1, CF-1: it only starts a request, so it needs no CSRF token."""
     answer = flow.http.post("/oauth/authorize", data=flow.parameters())
     assert "code" in query_of(answer)
 
 
-def test_from_another_site_it_becomes_a_get_that_has_the_cookies(flow: Flow) -> None:
-    """Browsers keep SameSite=Lax cookies back from another site's form; with them gone every sign-in would be, too."""
+def test_cross_site_post_becomes_a_get_with_cookies(flow: Flow) -> None:
+    """Browsers omit SameSite=Lax cookies from a cross-site form, and without them the session would be lost."""
     headers = {"Sec-Fetch-Site": "cross-site"}
     answer = flow.app.test_client().post(
         "/oauth/authorize", data=flow.parameters(state="a b&c"), headers=headers
@@ -107,8 +103,8 @@ def test_from_another_site_it_becomes_a_get_that_has_the_cookies(flow: Flow) -> 
     assert query_of(twice)["error"] == "invalid_request"
 
 
-def test_silence_is_kept_by_form_too(flow: Flow) -> None:
-    """``prompt=none`` by form: an error, and never a page to sign in on."""
+def test_prompt_none_error_is_sent_by_form_post(flow: Flow) -> None:
+    """Never a sign-in page."""
     stranger = Flow(flow.app, flow.app.test_client(), flow.make, flow.client, flow.user)
     values = dict(form_of(stranger.authorize(response_mode="form_post", prompt="none")).values)
     assert values["error"] == "login_required"

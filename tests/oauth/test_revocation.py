@@ -1,4 +1,4 @@
-"""Revocation (RFC 7009): after the 200 the string is dead; whatever else was sent changes nothing."""
+"""Revocation (RFC 7009): after the 200 the token is invalid, whatever other parameters were sent."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def revoke(flow: Flow, token: str, headers: dict[str, str] | None = None, **more
 def test_revoking_an_access_token_leaves_the_grant_valid(
     flow: Flow, database: Database, hint: dict[str, str]
 ) -> None:
-    """RV-3, RV-6: whatever the hint. protocol: revocation."""
+    """RV-3, RV-6: with any token_type_hint."""
     tokens = flow.tokens()
     answer = revoke(flow, tokens["access_token"], **hint)
     assert (answer.status_code, answer.get_json()) == (200, {})
@@ -41,7 +41,7 @@ def test_revoking_an_access_token_leaves_the_grant_valid(
 @pytest.mark.parametrize(
     "hint", [{}, {"token_type_hint": "access_token"}, {"token_type_hint": "refresh_token"}], ids=str
 )
-def test_a_refresh_token_takes_its_family_with_it(
+def test_revoking_a_refresh_token_revokes_its_family(
     flow: Flow, database: Database, hint: dict[str, str]
 ) -> None:
     """RV-3, RV-6."""
@@ -54,15 +54,15 @@ def test_a_refresh_token_takes_its_family_with_it(
     assert audited(database, "token.revoked") == 1
 
 
-def test_one_that_was_rotated_away_takes_its_family_too(flow: Flow) -> None:
-    """Whoever revokes the older of two wants the newer one dead as well."""
+def test_revoking_a_rotated_refresh_token_revokes_its_family(flow: Flow) -> None:
+    """The client wants the newer token revoked as well."""
     first = flow.tokens()
     second = flow.refresh(first["refresh_token"]).get_json()
     assert revoke(flow, first["refresh_token"]).status_code == 200
     assert not flow.is_alive(second["access_token"]) and not flow.is_alive(second["refresh_token"])
 
 
-def test_repeating_is_harmless_and_one_event(flow: Flow, database: Database) -> None:
+def test_repeated_revocation_is_audited_once(flow: Flow, database: Database) -> None:
     """RV-8."""
     tokens = flow.tokens()
     for token in (tokens["access_token"], tokens["refresh_token"]):
@@ -71,7 +71,7 @@ def test_repeating_is_harmless_and_one_event(flow: Flow, database: Database) -> 
 
 
 def test_revoking_a_foreign_token_returns_200(flow: Flow, make: Factory, database: Database) -> None:
-    """RV-2: unknown, malformed, other organizations'; nothing changes."""
+    """RV-2: unknown, malformed, another organization's; nothing changes."""
     tokens = flow.tokens()
     there = make.organization(settings=FAST_KEYS)
     foreign = Flow(flow.app, flow.http, make, make.client(there, scopes=SCOPES), flow.user)
@@ -91,8 +91,8 @@ def test_revoking_a_foreign_token_returns_200(flow: Flow, make: Factory, databas
 
 
 @pytest.mark.parametrize("name", ["access_token", "refresh_token"])
-def test_another_clients_token_is_refused_and_lives(flow: Flow, name: str) -> None:
-    """RV-2; contract, section 7."""
+def test_token_of_another_client_is_rejected_and_stays_valid(flow: Flow, name: str) -> None:
+    """RV-2."""
     tokens = flow.tokens()
     other = flow.other_client()
     answer = revoke(other, tokens[name])
@@ -110,8 +110,8 @@ def test_public_client_can_revoke_its_own_token(flow: Flow) -> None:
 
 
 @pytest.mark.parametrize("change", ["secret", "status"])
-def test_who_may_not_act_any_more_may_not_revoke_either(flow: Flow, change: str) -> None:
-    """F24: this worker's cached view says otherwise."""
+def test_client_that_may_no_longer_authenticate_cannot_revoke(flow: Flow, change: str) -> None:
+    """F24: this worker's cache is out of date."""
     token = flow.tokens()["access_token"]
     system = flow.make.system(flow.organization)
     with flow.app.app_context(), on_another_worker():
@@ -123,13 +123,13 @@ def test_who_may_not_act_any_more_may_not_revoke_either(flow: Flow, change: str)
     assert (answer.status_code, answer.get_json()["error"]) == (401, "invalid_client")
 
 
-def test_the_token_is_required(flow: Flow) -> None:
+def test_token_parameter_is_required(flow: Flow) -> None:
     for data in ({}, {"token": ""}):
         answer = flow.http.post("/oauth/revoke", data=data, headers=flow.client.basic)
         assert (answer.status_code, answer.get_json()["error"]) == (400, "invalid_request")
 
 
-def test_each_revocation_is_logged_for_checkers_elsewhere(flow: Flow, database: Database) -> None:
+def test_every_revocation_is_published_to_external_validators(flow: Flow, database: Database) -> None:
     tokens = flow.tokens()
     before = database.count("revocation_log")
     revoke(flow, tokens["access_token"])
@@ -137,8 +137,8 @@ def test_each_revocation_is_logged_for_checkers_elsewhere(flow: Flow, database: 
     assert database.count("revocation_log") == before + 2
 
 
-def test_a_storage_fault_is_a_503_and_no_200(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
-    """RV-4: the caller tries again."""
+def test_storage_failure_returns_503(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RV-4: the caller retries."""
     from app.operations.tokens import revocation
     from app.rules.errors import Unavailable
 

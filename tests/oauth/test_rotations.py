@@ -1,4 +1,4 @@
-"""Rotation of a client's secret from its beginning to its end, by real use at the token endpoint."""
+"""Client secret rotation from start to end, with real use at the token endpoint."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ JANITOR = Actor.system("", "janitor")
 
 
 class Rotating:
-    """A rotation by the API: what is asked of it, and the secrets before and since."""
+    """A rotation through the API, with the secrets before and after."""
 
     def __init__(self, flow: Flow, **body: Any) -> None:
         self.flow = flow
@@ -55,14 +55,14 @@ class Rotating:
         return answer.status_code == 200
 
     def use(self, header: dict[str, str]) -> dict[str, Any]:
-        """The tokens of a flow with that secret, and the use is noted."""
+        """Run a flow with the secret, record its use and return the tokens."""
         client_usage.clear_recorded_uses()
         answer = self.flow.redeem(self.flow.code(scope="openid offline_access"), header)
         assert answer.status_code == 200, answer.text
         return dict(answer.get_json())
 
 
-def test_progress_is_shown_from_real_use(flow: Flow) -> None:
+def test_progress_reflects_real_use(flow: Flow) -> None:
     rotating = Rotating(flow)
     begun = rotating.ask()
     assert begun["in_progress"] and not begun["safe_to_finish"] and len(begun["old"]) == 1
@@ -78,7 +78,7 @@ def test_progress_is_shown_from_real_use(flow: Flow) -> None:
 
 
 def _age(flow: Flow, hours: float) -> None:
-    """All uses were so many hours earlier."""
+    """Move all recorded uses back by the given hours."""
     with flow.app.app_context():
         for row in db.session.scalars(select(Credential)):
             for name in ("first_used_at", "last_used_at"):
@@ -88,7 +88,9 @@ def _age(flow: Flow, hours: float) -> None:
 
 
 @pytest.mark.parametrize("revoke_tokens", [True, False])
-def test_finished_early_with_or_without_what_the_old_one_minted(flow: Flow, revoke_tokens: bool) -> None:
+def test_rotation_can_finish_early_with_or_without_revoking_old_tokens(
+    flow: Flow, revoke_tokens: bool
+) -> None:
     rotating = Rotating(flow)
     tokens = rotating.use(rotating.old)
     answer = rotating.steer(expires_in_seconds=0, revoke_tokens=revoke_tokens)
@@ -104,8 +106,8 @@ def test_finished_early_with_or_without_what_the_old_one_minted(flow: Flow, revo
 
 
 @pytest.mark.parametrize("revoke_tokens", [True, False])
-def test_when_its_time_is_over_what_it_minted_ends_or_lives_on(flow: Flow, revoke_tokens: bool) -> None:
-    """Nobody does anything at that moment: views know it beforehand."""
+def test_tokens_of_an_expired_secret_end_or_continue_as_configured(flow: Flow, revoke_tokens: bool) -> None:
+    """No job runs at that moment; cached clients know the expiry."""
     rotating = Rotating(flow, revoke_tokens=revoke_tokens)
     tokens = rotating.use(rotating.old)
     assert rotating.ask()["old"][0]["revokes_tokens_on_expiry"] is revoke_tokens
@@ -132,7 +134,7 @@ def _end_now(flow: Flow) -> None:
         lookups.clear_directory_cache()
 
 
-def test_extended_and_called_off(flow: Flow) -> None:
+def test_rotation_can_be_extended_and_canceled(flow: Flow) -> None:
     rotating = Rotating(flow, expires_in_seconds=60)
     before = rotating.ask()["expires_at"]
     after = rotating.steer(expires_in_seconds=86_400).get_json()["data"]
@@ -143,7 +145,7 @@ def test_extended_and_called_off(flow: Flow) -> None:
     assert not rotating.ask()["in_progress"] and rotating.cancel().get_json()["error"] == "no_rotation"
 
 
-def test_called_off_with_the_new_secret(flow: Flow) -> None:
+def test_rotation_can_be_canceled_with_the_new_secret(flow: Flow) -> None:
     rotating = Rotating(flow)
     kept = rotating.cancel("?revoke_new=true").get_json()["data"]
     assert len(kept) == 1
@@ -159,14 +161,14 @@ def test_called_off_with_the_new_secret(flow: Flow) -> None:
         ({"soon": True}, "soon"),
     ],
 )
-def test_what_is_wrong_is_named(flow: Flow, body: dict[str, Any], field: str) -> None:
+def test_invalid_rotation_request_is_explained(flow: Flow, body: dict[str, Any], field: str) -> None:
     rotating = Rotating(flow)
     answer = rotating.steer(**body)
     assert answer.status_code == 400
     assert [error["field"] for error in answer.get_json()["errors"]] == [field]
 
 
-def test_administrators_hear_once_that_it_ends_in_use(
+def test_administrators_are_warned_once_if_the_old_secret_is_still_used(
     flow: Flow, box: Mailbox, deliver: Callable[[], int]
 ) -> None:
     flow.make.user(flow.organization, email="admin@acme.example", role="admin")
@@ -190,8 +192,8 @@ def test_administrators_hear_once_that_it_ends_in_use(
         assert list(rotations.send_expiry_reminders(JANITOR)) == [1]
 
 
-def test_secrets_that_are_not_yet_due_hide_none_that_is(flow: Flow) -> None:
-    """Whoever has many secrets that end soon keeps nobody else's people from hearing of theirs."""
+def test_secrets_that_are_not_due_do_not_hide_due_ones(flow: Flow) -> None:
+    """Many secrets that expire soon must not block reminders of other organizations."""
     others = [flow.make.client(flow.organization) for _ in range(3)]
     with flow.app.app_context():
         now = clock.now()

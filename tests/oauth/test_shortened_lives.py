@@ -1,4 +1,4 @@
-"""A life that an organization made shorter is shorter at once for what stands, and never longer than was told."""
+"""Shortened lifetimes apply immediately to existing tokens, and never extend them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from app.models.grant import AuthorizationCode, Consent, Grant
 from app.models.user import User
 from app.operations.authorization.connected_apps import (
     list_consents,
-    list_given_consents,
-    withdraw_given_consent,
+    list_user_consents,
+    withdraw_user_consent,
 )
 from app.operations.grants.grant_lists import list_grants
 from app.operations.organizations.settings import update_settings
@@ -38,7 +38,7 @@ DAY = 24 * HOUR
 
 
 def shorten(flow: Flow, **refresh_token: int) -> None:
-    """Another worker of the service was told so."""
+    """Shorten a lifetime in another worker."""
     with flow.app.app_context(), on_another_worker():
         configure(flow, **refresh_token)
 
@@ -54,8 +54,8 @@ def listed(flow: Flow) -> list[Any]:
 
 
 @pytest.mark.parametrize("rotation", ["always", "public_clients"])
-def test_a_family_that_was_idle_for_longer_than_is_allowed_now_has_ended(flow: Flow, rotation: str) -> None:
-    """RF-5: whether its token changes at each use or stays, and the use that ended it does not revive it."""
+def test_family_idle_for_longer_than_the_new_limit_expires(flow: Flow, rotation: str) -> None:
+    """RF-5: with and without rotation; the rejected use does not revive it."""
     configure(flow, rotation=rotation, idle_ttl_seconds=10 * 86_400)
     token = flow.tokens()["refresh_token"]
     move(flow.app, created_at=-5 * DAY, refreshed_at=-2 * HOUR)
@@ -67,8 +67,8 @@ def test_a_family_that_was_idle_for_longer_than_is_allowed_now_has_ended(flow: F
 
 
 @pytest.mark.parametrize("rotation", ["always", "public_clients"])
-def test_what_is_used_again_and_again_lives_on(flow: Flow, rotation: str) -> None:
-    """It is the latest use that counts, not the beginning."""
+def test_regularly_used_family_stays_valid(flow: Flow, rotation: str) -> None:
+    """The idle limit counts from the latest use."""
     configure(flow, rotation=rotation, idle_ttl_seconds=10 * 86_400)
     token = flow.tokens()["refresh_token"]
     move(flow.app, created_at=-5 * DAY, refreshed_at=-5 * DAY)
@@ -78,8 +78,8 @@ def test_what_is_used_again_and_again_lives_on(flow: Flow, rotation: str) -> Non
     assert flow.introspect(token)["active"] is (rotation == "public_clients")
 
 
-def test_a_family_without_the_moment_ends_as_was_written_down(flow: Flow) -> None:
-    """What the release before made says nothing of its latest use: it is not ended by a guess."""
+def test_family_without_a_last_use_keeps_its_stored_expiry(flow: Flow) -> None:
+    """Rows of the previous release do not record the latest use."""
     token = flow.tokens()["refresh_token"]
     change_rows(flow, Grant, refreshed_at=None)
     move(flow.app, created_at=-2 * DAY)
@@ -87,7 +87,7 @@ def test_a_family_without_the_moment_ends_as_was_written_down(flow: Flow) -> Non
     assert flow.refresh(token).status_code == 200
 
 
-def test_a_family_older_than_is_allowed_now_has_ended(flow: Flow) -> None:
+def test_family_older_than_the_new_limit_expires(flow: Flow) -> None:
     """RF-5."""
     token = flow.tokens()["refresh_token"]
     move(flow.app, created_at=-3 * DAY)
@@ -97,7 +97,7 @@ def test_a_family_older_than_is_allowed_now_has_ended(flow: Flow) -> None:
     assert is_refused(flow.refresh(token))
 
 
-def test_nobody_gets_longer_than_they_were_told(flow: Flow) -> None:
+def test_longer_limit_does_not_extend_existing_tokens(flow: Flow) -> None:
     configure(flow, ttl_seconds=7200, idle_ttl_seconds=3600)
     token = flow.tokens()["refresh_token"]
     before = flow.introspect(token)["exp"]
@@ -105,8 +105,8 @@ def test_nobody_gets_longer_than_they_were_told(flow: Flow) -> None:
     assert flow.introspect(token)["exp"] == before
 
 
-def test_a_refresh_says_no_more_to_the_database_than_before(flow: Flow) -> None:
-    """scale.md rule 2: one read, one compare-and-set, one token."""
+def test_refresh_runs_no_additional_queries(flow: Flow) -> None:
+    """One read, one compare-and-set, one token."""
     token = flow.tokens()["refresh_token"]
     token = flow.refresh(token).get_json()["refresh_token"]
     said: list[str] = []
@@ -124,7 +124,7 @@ def test_a_refresh_says_no_more_to_the_database_than_before(flow: Flow) -> None:
     assert said.count("UPDATE") <= 1 and said.count("INSERT") <= 1
 
 
-def test_a_code_older_than_is_allowed_now_has_ended(flow: Flow) -> None:
+def test_code_older_than_the_new_limit_expires(flow: Flow) -> None:
     """CD-2."""
     code, other = flow.code(), flow.code()
     change_rows(flow, User, password_changed_at=None)
@@ -134,7 +134,7 @@ def test_a_code_older_than_is_allowed_now_has_ended(flow: Flow) -> None:
     assert is_refused(flow.redeem(code))
 
 
-def test_a_device_code_older_than_is_allowed_now_has_ended(http: FlaskClient, make: Factory) -> None:
+def test_device_code_older_than_the_new_limit_expires(http: FlaskClient, make: Factory) -> None:
     user = make.user(make.organization(settings=FAST_KEYS))
     device = Device(http, make, user, scopes=["openid", "profile"])
     code = device.code()["device_code"]
@@ -148,7 +148,7 @@ def test_a_device_code_older_than_is_allowed_now_has_ended(http: FlaskClient, ma
     assert device.poll(code).get_json()["error"] == "expired_token"
 
 
-def test_a_consent_older_than_is_allowed_now_is_given_anew(asking: Flow) -> None:
+def test_consent_older_than_the_new_limit_is_asked_again(asking: Flow) -> None:
     assert "code" in query_of(asking.decide(asking.consent()))
     change_rows(asking, Consent, updated_at=clock_ago(asking, 3 * 86_400))
     assert "code" in query_of(asking.authorize())
@@ -159,14 +159,14 @@ def test_a_consent_older_than_is_allowed_now_is_given_anew(asking: Flow) -> None
 
 
 def consents_of(flow: Flow) -> tuple[list[Any], list[Any]]:
-    """What the user sees among connected apps, and an administrator among consents."""
+    """Return what the user sees among connected apps and what an administrator sees among consents."""
     with flow.app.app_context():
         apps = list_consents(flow.make.actor(flow.organization, user=flow.user))
-        return apps, list(list_given_consents(flow.make.actor(flow.organization, "consents:read")).items)
+        return apps, list(list_user_consents(flow.make.actor(flow.organization, "consents:read")).items)
 
 
-def test_what_rests_on_a_consent_ends_with_its_shortened_life(asking: Flow) -> None:
-    """CO-3: refresh, introspection and lists say the same, and a page that is answered anew revives nothing."""
+def test_grants_expire_with_the_shortened_consent(asking: Flow) -> None:
+    """CO-3: refresh, introspection and lists agree, and a new consent does not revive old tokens."""
     token = asking.tokens()["refresh_token"]
     change_rows(asking, Consent, updated_at=clock_ago(asking, 3 * 86_400))
     move(asking.app, allowed_at=-3 * DAY, created_at=-3 * DAY)
@@ -182,15 +182,15 @@ def test_what_rests_on_a_consent_ends_with_its_shortened_life(asking: Flow) -> N
     assert is_refused(asking.refresh(token))
 
 
-def test_an_access_token_does_not_outlive_the_shortened_life_either(asking: Flow) -> None:
+def test_access_token_does_not_outlive_the_shortened_lifetime(asking: Flow) -> None:
     token = asking.tokens()["refresh_token"]
     set_oauth(asking, {"consent": {"ttl_seconds": 86_400}})
     move(asking.app, allowed_at=-DAY + timedelta(seconds=60))
     assert asking.refresh(token).get_json()["expires_in"] <= 60
 
 
-def test_what_nobody_was_asked_about_does_not_end_with_consents(flow: Flow) -> None:
-    """An organization's own client, though there is a consent from when people were asked about it, too."""
+def test_grant_without_consent_does_not_expire_with_consents(flow: Flow) -> None:
+    """A first-party client, even if there is a consent from when it was still asked for."""
     set_oauth(flow, {"consent": {"policy": "always"}})
     token = flow.tokens()["refresh_token"]
     set_oauth(flow, {"consent": {"policy": "third_party"}})
@@ -200,8 +200,8 @@ def test_what_nobody_was_asked_about_does_not_end_with_consents(flow: Flow) -> N
     assert flow.refresh(token).status_code == 200
 
 
-def test_an_ended_consent_is_within_reach_while_a_grant_of_its_client_lives(asking: Flow) -> None:
-    """A sign-in without a page began later than the consent."""
+def test_expired_consent_can_be_removed_while_a_grant_is_active(asking: Flow) -> None:
+    """A sign-in without a page started later than the consent."""
     token = asking.tokens()["refresh_token"]
     change_rows(asking, Consent, updated_at=clock_ago(asking, 3 * 86_400))
     set_oauth(asking, {"consent": {"ttl_seconds": 2 * 86_400}})
@@ -209,5 +209,5 @@ def test_an_ended_consent_is_within_reach_while_a_grant_of_its_client_lives(aski
     assert app.client_id == consent.client_id == asking.client.client_id
     with asking.app.app_context():
         actor = asking.make.actor(asking.organization, "consents:write")
-        assert withdraw_given_consent(actor, consent.public_id) == 1
+        assert withdraw_user_consent(actor, consent.public_id) == 1
     assert is_refused(asking.refresh(token)) and consents_of(asking) == ([], [])

@@ -1,4 +1,4 @@
-"""Step-up for resources that are not ours (RFC 9470): what they learn of a sign-in, and how an app renews it."""
+"""Step-up authentication for external resources (RFC 9470)."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def claims_of(jwt: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("form", ["opaque", "jwt"])
-def test_a_resource_learns_when_and_how_the_person_signed_in(flow: Flow, form: str) -> None:
-    """RFC 9470 section 6: in the token itself (RFC 9068 section 2.2.1), and by introspection."""
+def test_resource_learns_when_and_how_the_user_signed_in(flow: Flow, form: str) -> None:
+    """RFC 9470 section 6: in the token (RFC 9068 section 2.2.1) and by introspection."""
     client = flow.other_client(access_token_format=form, trust="first_party", redirect_uris=[REDIRECT_URI])
     token = client.tokens()["access_token"]
     told = [client.introspect(token)] + ([claims_of(token)] if form == "jwt" else [])
@@ -38,11 +38,8 @@ def test_a_resource_learns_when_and_how_the_person_signed_in(flow: Flow, form: s
         assert isinstance(document["auth_time"], int)
 
 
-def test_an_app_that_is_challenged_gets_a_fresh_sign_in(flow: Flow) -> None:
-    """RFC 9470 section 4: the challenge's ``max_age`` and ``acr_values`` go into the next request.
-
-    protocol: step-up.
-    """
+def test_challenged_app_gets_a_fresh_sign_in(flow: Flow) -> None:
+    """RFC 9470 section 4: the challenge's ``max_age`` and ``acr_values`` go into the next request."""
     change_rows(flow, Session, authenticated_at=clock_ago(flow, 1200))
     before = flow.introspect(flow.tokens()["access_token"])["auth_time"]
     asked = flow.authorize(max_age="600", acr_values=PASSWORD)

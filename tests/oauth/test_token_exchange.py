@@ -1,4 +1,4 @@
-"""protocol: token exchange. Whose token, for whom, with which scopes, until when, and what ends it (RFC 8693)."""
+"""Token exchange: subject, audience, scopes, lifetime and revocation (RFC 8693)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def web(app: Flask, http: FlaskClient, make: Factory) -> Flow:
 
 
 def service(web: Flow, policy: str | None = "delegation", **fields: Any) -> MadeClient:
-    """The orders API as a client: tokens that are meant for it are its to exchange."""
+    """The orders API as a client, which may exchange tokens meant for it."""
     good: dict[str, Any] = {
         "name": "Orders API",
         "type": "machine",
@@ -94,7 +94,7 @@ def refusal(answer: Any) -> str:
     return str(answer.get_json()["error"])
 
 
-def test_delegation_gives_a_narrower_token_that_says_who_acts(
+def test_delegation_returns_a_narrower_token_with_an_actor(
     web: Flow, orders: MadeClient, database: Database
 ) -> None:
     given = exchange(web, orders, subject(web)["access_token"]).get_json()
@@ -115,8 +115,8 @@ def test_impersonation_token_has_no_act_claim(web: Flow) -> None:
     assert "act" not in seen
 
 
-def test_each_further_exchange_adds_to_the_chain(web: Flow, orders: MadeClient) -> None:
-    """RFC 8693 section 4.1: the outermost acts now, those within acted before; impersonation hides none of them."""
+def test_nested_exchange_extends_the_actor_chain(web: Flow, orders: MadeClient) -> None:
+    """RFC 8693 section 4.1: the outermost actor is current; impersonation hides no earlier one."""
     stock = service(web, name="Stock API", resources=[STOCK])
     first = exchange(web, orders, subject(web)["access_token"]).get_json()["access_token"]
     second = exchange(web, stock, first).get_json()["access_token"]
@@ -134,7 +134,7 @@ def test_each_further_exchange_adds_to_the_chain(web: Flow, orders: MadeClient) 
     assert refusal(answer) == "invalid_request"
 
 
-def test_an_actor_token_names_another_actor(web: Flow, orders: MadeClient) -> None:
+def test_actor_token_names_the_actor(web: Flow, orders: MadeClient) -> None:
     own = web.http.post("/oauth/token", data={"grant_type": "client_credentials"}, headers=orders.basic)
     worker = web.make.client(
         web.organization, name="Worker", type="machine", redirect_uris=[], scopes=["orders:read"]
@@ -175,14 +175,14 @@ def test_an_actor_token_names_another_actor(web: Flow, orders: MadeClient) -> No
 def test_invalid_requests_return_the_registered_error_code(
     web: Flow, orders: MadeClient, database: Database, changes: dict[str, Any], error: str
 ) -> None:
-    """RFC 8693 section 2.2.2; scopes only narrow, to the subject token's and to the client's own."""
+    """RFC 8693 section 2.2.2; scopes can only narrow, to those of the subject token and the client."""
     token = subject(web, scope="orders:read stock:read stock:write")["access_token"]
     assert refusal(exchange(web, orders, token, **changes)) == error
     assert audited(database, "token.exchanged") == 0
 
 
 def test_token_not_meant_for_the_client_cannot_be_exchanged(web: Flow, make: Factory) -> None:
-    """IT-1: neither issued to the client nor meant for one of its resources; nor another organization's."""
+    """IT-1: neither issued to the client nor meant for one of its resources, nor another organization's."""
     token = subject(web)["access_token"]
     stranger = service(web, resources=[])
     assert refusal(exchange(web, stranger, token)) == "invalid_request"
@@ -202,7 +202,7 @@ def test_client_without_exchange_policy_gets_unauthorized_client(web: Flow, make
     assert refused.value.field == "grant_types"
 
 
-def test_a_bound_token_does_not_become_one_that_anybody_can_use(web: Flow, orders: MadeClient) -> None:
+def test_bound_token_is_not_exchanged_for_an_unbound_one(web: Flow, orders: MadeClient) -> None:
     """RFC 9449: the new token is bound to the key that the exchanging client proves."""
     key, own = Prover(), Prover()
     code = web.code(scope="orders:read stock:read")
@@ -215,7 +215,7 @@ def test_a_bound_token_does_not_become_one_that_anybody_can_use(web: Flow, order
     assert told(web, orders, given["access_token"])["cnf"] == {"jkt": own.jkt}
 
 
-def test_it_ends_with_the_subject_token_at_the_latest(web: Flow, orders: MadeClient) -> None:
+def test_exchanged_token_expires_with_the_subject_token(web: Flow, orders: MadeClient) -> None:
     token = subject(web)["access_token"]
     change_stock(web, access_token_ttl_seconds=86_400)
     given = exchange(web, orders, token).get_json()
@@ -224,8 +224,8 @@ def test_it_ends_with_the_subject_token_at_the_latest(web: Flow, orders: MadeCli
 
 
 @pytest.mark.parametrize("end", ["subject", "grant", "client", "exchanger", "secret"])
-def test_it_dies_with_what_it_rests_on(web: Flow, orders: MadeClient, end: str) -> None:
-    """IT-3: the subject token, its grant, both clients, and the secret that exchanged it."""
+def test_exchanged_token_is_revoked_with_what_it_depends_on(web: Flow, orders: MadeClient, end: str) -> None:
+    """IT-3: the subject token, its grant, both clients, and the secret used for the exchange."""
     tokens = subject(web)
     given = exchange(web, orders, tokens["access_token"]).get_json()["access_token"]
     witness = service(web, resources=[STOCK], name="Witness")
@@ -252,7 +252,7 @@ def test_revoking_the_exchanged_token_leaves_the_subject_token_valid(web: Flow, 
     assert told(web, orders, token)["active"]
 
 
-def test_a_clients_own_token_is_exchanged_and_dies_with_its_secret(web: Flow, orders: MadeClient) -> None:
+def test_client_token_can_be_exchanged_and_is_revoked_with_its_secret(web: Flow, orders: MadeClient) -> None:
     worker = web.make.client(
         web.organization,
         name="Worker",
@@ -276,7 +276,7 @@ def test_a_clients_own_token_is_exchanged_and_dies_with_its_secret(web: Flow, or
     assert told(web, orders, given) == {"active": False}
 
 
-def test_a_resource_that_wants_jwts_gets_one_with_act(web: Flow, orders: MadeClient) -> None:
+def test_resource_that_uses_jwts_gets_a_jwt_with_act(web: Flow, orders: MadeClient) -> None:
     change_stock(web, access_token_format="jwt")
     given = exchange(web, orders, subject(web)["access_token"], requested_token_type=JWT_TYPE).get_json()
     assert given["issued_token_type"] == JWT_TYPE
@@ -288,12 +288,14 @@ def test_a_resource_that_wants_jwts_gets_one_with_act(web: Flow, orders: MadeCli
     )
 
 
-def test_the_audience_parameter_names_a_resource_too(web: Flow, orders: MadeClient) -> None:
+def test_audience_parameter_can_name_a_resource(web: Flow, orders: MadeClient) -> None:
     given = exchange(web, orders, subject(web)["access_token"], resource=None, audience=STOCK).get_json()
     assert told(web, orders, given["access_token"])["aud"] == STOCK
 
 
-def test_a_token_for_another_resource_opens_nothing_here(web: Flow, orders: MadeClient) -> None:
+def test_exchanged_token_is_rejected_at_the_management_api_and_userinfo(
+    web: Flow, orders: MadeClient
+) -> None:
     """TK-6."""
     given = exchange(web, orders, subject(web)["access_token"]).get_json()["access_token"]
     assert web.http.get("/clients", headers=bearer_header(given)).status_code == 401

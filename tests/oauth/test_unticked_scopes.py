@@ -1,4 +1,4 @@
-"""A scope that a person unticks on a later page is gone from what the app holds already, too (CO-3)."""
+"""Scopes unchecked on a later consent page are removed from existing tokens too (CO-3)."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ def generous(asking: Flow) -> Flow:
 
 
 def decide(flow: Flow, ticked: list[str], scope: str = EVERYTHING) -> str:
-    """The code of what the person ticks on a page of their own."""
+    """Check the scopes on a new consent page and return the code."""
     return query_of(flow.decide(flow.consent(scope=scope, prompt="consent"), scope=ticked))["code"]
 
 
-def test_what_holds_an_unticked_scope_ends_and_the_rest_goes_on(generous: Flow, database: Database) -> None:
+def test_tokens_with_an_unchecked_scope_are_revoked_and_others_stay(
+    generous: Flow, database: Database
+) -> None:
     held = generous.redeem(decide(generous, ["email", "offline_access"])).get_json()
     without = generous.redeem(decide(generous, ["offline_access"], "openid offline_access")).get_json()
     on_its_way = decide(generous, ["email", "offline_access"])
@@ -41,8 +43,8 @@ def test_what_holds_an_unticked_scope_ends_and_the_rest_goes_on(generous: Flow, 
         assert "email" not in app.scopes
 
 
-def test_what_rests_on_a_consent_for_the_app_as_it_was_ends_too(generous: Flow) -> None:
-    """Its name changed: the earlier consent is forgotten, but not what it gave."""
+def test_tokens_of_a_consent_for_the_old_app_are_revoked_too(generous: Flow) -> None:
+    """The app's name changed, which replaced the earlier consent but not its tokens."""
     held = generous.redeem(decide(generous, ["email", "offline_access"])).get_json()
     with generous.app.app_context():
         fields = {"name": "Another Orchard"}
@@ -51,8 +53,8 @@ def test_what_rests_on_a_consent_for_the_app_as_it_was_ends_too(generous: Flow) 
     assert not generous.is_alive(held["access_token"])
 
 
-def test_what_was_given_for_claims_of_an_unticked_scope_ends_too(generous: Flow) -> None:
-    """Whoever asks for the address by name has it without the scope's name in the token."""
+def test_tokens_with_claims_of_an_unchecked_scope_are_revoked_too(generous: Flow) -> None:
+    """A request for the address claim returns it without the scope's name in the token."""
     page = generous.consent(scope="openid", claims='{"userinfo": {"email": null}}')
     held = generous.redeem(query_of(generous.decide(page, scope=["email"]))["code"]).get_json()
     assert held["scope"] == "openid" and generous.is_alive(held["access_token"])
@@ -60,7 +62,7 @@ def test_what_was_given_for_claims_of_an_unticked_scope_ends_too(generous: Flow)
     assert not generous.is_alive(held["access_token"])
 
 
-def test_a_device_that_was_let_in_with_it_ends_alike(asking: Flow) -> None:
+def test_device_tokens_with_an_unchecked_scope_are_revoked_too(asking: Flow) -> None:
     device = Device(
         asking.http,
         asking.make,

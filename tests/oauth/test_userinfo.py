@@ -1,4 +1,4 @@
-"""Userinfo: what the token's scopes release of its user, to whoever holds a living token meant for this issuer."""
+"""Userinfo: the claims of the token's scopes, for valid tokens meant for this issuer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def ask(flow: Flow, token: str, path: str = "/oauth/userinfo"):
         ("openid offline_access", {"sub"}),
     ],
 )
-def test_scopes_release_their_claims_alone(flow: Flow, scope: str, claims: set[str]) -> None:
+def test_scopes_release_only_their_claims(flow: Flow, scope: str, claims: set[str]) -> None:
     """OIDC Core 5.4; right types, no nulls."""
     answer = ask(flow, flow.tokens(scope=scope)["access_token"])
     document = answer.get_json()
@@ -58,8 +58,7 @@ def test_user_claims_do_not_overwrite_protocol_claims(flow: Flow) -> None:
     assert document["email_verified"] is True and "iss" not in document
 
 
-def test_the_token_comes_in_the_header_or_in_a_form(flow: Flow) -> None:
-    """protocol: userinfo, methods."""
+def test_token_is_accepted_in_the_header_or_a_form(flow: Flow) -> None:
     token = flow.tokens()["access_token"]
     answers = [
         ask(flow, token),
@@ -73,8 +72,8 @@ def test_the_token_comes_in_the_header_or_in_a_form(flow: Flow) -> None:
 
 
 @pytest.mark.parametrize("place", ["address", "form of a GET", "JSON", "multipart"])
-def test_it_comes_from_nowhere_else(flow: Flow, place: str) -> None:
-    """RFC 6750; what stands in an address stands in logs."""
+def test_token_is_rejected_elsewhere(flow: Flow, place: str) -> None:
+    """RFC 6750; URLs end up in logs."""
     own = {"access_token": flow.tokens()["access_token"]}
     answer = {
         "address": lambda: flow.http.get("/oauth/userinfo", query_string=own),
@@ -86,7 +85,7 @@ def test_it_comes_from_nowhere_else(flow: Flow, place: str) -> None:
     assert answer.headers["WWW-Authenticate"] == 'Bearer realm="gatehouse"', "no error code without a token"
 
 
-def test_twice_is_an_invalid_request(flow: Flow) -> None:
+def test_token_sent_twice_is_an_invalid_request(flow: Flow) -> None:
     token = flow.tokens()["access_token"]
     both = flow.http.post("/oauth/userinfo", data={"access_token": token}, headers=bearer_header(token))
     assert (both.status_code, both.get_json()["error"]) == (400, "invalid_request")
@@ -110,21 +109,21 @@ def test_userinfo_with_an_invalid_token_returns_401(flow: Flow) -> None:
         assert answer.headers["WWW-Authenticate"] == 'Bearer realm="gatehouse", error="invalid_token"'
 
 
-def test_without_openid_it_is_a_403_that_names_it(flow: Flow) -> None:
+def test_token_without_openid_gets_403_insufficient_scope(flow: Flow) -> None:
     answer = ask(flow, flow.tokens(scope="profile email")["access_token"])
     assert (answer.status_code, answer.get_json()["error"]) == (403, "insufficient_scope")
     assert 'error="insufficient_scope"' in answer.headers["WWW-Authenticate"]
 
 
-def test_another_organizations_address_does_not_know_it(flow: Flow, make: Factory) -> None:
+def test_token_of_another_organization_is_unknown(flow: Flow, make: Factory) -> None:
     """TN-6."""
     there = make.organization(settings=FAST_KEYS)
     token = flow.tokens()["access_token"]
     assert ask(flow, token, f"/organizations/{there.slug}/oauth/userinfo").status_code == 401
 
 
-def test_a_token_for_another_resource_is_refused(flow: Flow) -> None:
-    """TK-6: a client of an API whose token is for that API alone."""
+def test_token_for_another_resource_is_rejected(flow: Flow) -> None:
+    """TK-6: a token that is only for an API."""
     other = flow.other_client(
         scopes=["openid", "reports:read"],
         resources=["https://api.example"],
@@ -137,14 +136,14 @@ def test_a_token_for_another_resource_is_refused(flow: Flow) -> None:
     assert ask(other, other.tokens(scope="openid")["access_token"]).status_code == 200
 
 
-def test_an_answer_is_stored_nowhere(flow: Flow) -> None:
+def test_response_is_not_cacheable(flow: Flow) -> None:
     assert ask(flow, flow.tokens()["access_token"]).headers["Cache-Control"] == "no-store"
 
 
 @pytest.mark.filterwarnings("ignore:EdDSA is deprecated")
 @pytest.mark.parametrize("algorithm", ["RS256", "PS256", "ES256", "EdDSA"])
-def test_a_client_that_wants_it_signed_gets_a_jwt(flow: Flow, algorithm: str) -> None:
-    """OIDC Core 5.3.2: ``iss``, ``aud``, and the media type; the same claims. protocol: userinfo, signed."""
+def test_signed_response_is_a_jwt(flow: Flow, algorithm: str) -> None:
+    """OIDC Core 5.3.2: ``iss``, ``aud`` and the media type; the same claims."""
     other = flow.other_client(
         userinfo_signed_response_alg=algorithm, redirect_uris=[REDIRECT_URI], trust="first_party"
     )

@@ -1,4 +1,4 @@
-"""Whatever changes who may come in ends every other sign-in, and what apps hold in the person's name (SS-6)."""
+"""Credential changes end all other sessions and revoke the user's tokens (SS-6)."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ CHANGES: dict[str, tuple[bool, Callable[[Flow], object]]] = {
 
 
 def entered(flow: Flow) -> str:
-    """The value of a further sign-in of the user, which the browser has from now on."""
+    """Sign the user in again and return the new session value, which the browser keeps."""
     with flow.app.app_context():
         organization = get_organization_by_id(flow.organization.id)
         token, _ = start_session(organization, flow.user.id, amr=" ".join(BOTH))
@@ -67,10 +67,10 @@ def entered(flow: Flow) -> str:
 
 
 @pytest.mark.parametrize(("has_factor", "change"), CHANGES.values(), ids=CHANGES.keys())
-def test_ss6_other_sign_ins_and_families_end(
+def test_credential_change_ends_other_sessions_and_families(
     flow: Flow, has_factor: bool, change: Callable[[Flow], object]
 ) -> None:
-    """For good: nothing of it comes back when the person may come in again."""
+    """SS-6: nothing is restored when the user may sign in again."""
     if has_factor:
         with_app(flow.app, flow.user)
     sign_in, tokens = entered(flow), flow.tokens()

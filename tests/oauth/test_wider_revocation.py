@@ -1,4 +1,4 @@
-"""Wider revocation: what each selection ends, at every door at once, and what it leaves alone."""
+"""Bulk revocation: what each selection revokes, everywhere and immediately, and what it keeps."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def count(flow: Flow, **body: Any) -> dict[str, int]:
 
 
 def selections(flow: Flow) -> dict[str, dict[str, Any]]:
-    """Every selection that holds the flow's tokens."""
+    """Return every selection that contains the flow's tokens."""
     grant_id, session_id, credential_id = _ids(flow)
     return {
         "grant": {"grant_id": public_id("grt", grant_id)},
@@ -59,7 +59,7 @@ def _ids(flow: Flow) -> Any:
 
 
 def is_dead_everywhere(flow: Flow, tokens: dict[str, Any]) -> bool:
-    """At introspection, userinfo and refresh; of either kind."""
+    """Return whether both tokens are rejected at introspection, userinfo and refresh."""
     access, refresh = tokens["access_token"], tokens["refresh_token"]
     doors = [
         flow.is_alive(access),
@@ -75,10 +75,8 @@ KINDS = ("grant", "client", "credential", "user", "session", "organization")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_it3_each_source_ends_the_tokens_at_every_door_whatever_the_worker_had_cached(
-    flow: Flow, kind: str
-) -> None:
-    """IT-3: any one of them wins."""
+def test_every_selection_revokes_the_tokens_everywhere_despite_caches(flow: Flow, kind: str) -> None:
+    """IT-3."""
     tokens = flow.tokens()
     selected = selections(flow)[kind]
     assert count(flow, **selected) | {"sessions": 0, "codes": 0} == {
@@ -99,7 +97,7 @@ def test_it3_each_source_ends_the_tokens_at_every_door_whatever_the_worker_had_c
 
 
 @pytest.mark.parametrize("kind", ["client", "user", "organization"])
-def test_a_code_issued_before_is_not_redeemed(flow: Flow, kind: str) -> None:
+def test_earlier_code_cannot_be_redeemed(flow: Flow, kind: str) -> None:
     flow.tokens()
     code = flow.code()
     assert count(flow, **selections(flow)[kind])["codes"] == 1
@@ -108,8 +106,8 @@ def test_a_code_issued_before_is_not_redeemed(flow: Flow, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["client", "credential", "user", "organization"])
-def test_what_is_issued_afterwards_lives(flow: Flow, kind: str) -> None:
-    """A revocation is no ban: the app may ask again, and a past moment kills only what is older."""
+def test_later_tokens_are_valid(flow: Flow, kind: str) -> None:
+    """A revocation is not a ban: the app may ask again."""
     flow.tokens()
     sessions = {"include_sessions": False} if kind in {"user", "organization"} else {}
     revoke(flow, **selections(flow)[kind], **sessions)
@@ -118,7 +116,7 @@ def test_what_is_issued_afterwards_lives(flow: Flow, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_moment_in_the_past_kills_only_what_is_older(flow: Flow, kind: str) -> None:
+def test_cutoff_in_the_past_revokes_only_older_tokens(flow: Flow, kind: str) -> None:
     tokens = flow.tokens()
     with flow.app.app_context():
         past = clock.now() - timedelta(minutes=1)
@@ -132,8 +130,8 @@ def test_a_moment_in_the_past_kills_only_what_is_older(flow: Flow, kind: str) ->
 
 
 @pytest.mark.parametrize("kind", ["client", "credential", "user", "organization"])
-def test_an_earlier_moment_never_revives_what_a_later_one_ended(flow: Flow, kind: str) -> None:
-    """IT-3: one moment does not hide another (Keycloak CVE-2026-8922)."""
+def test_earlier_cutoff_does_not_restore_tokens_of_a_later_one(flow: Flow, kind: str) -> None:
+    """IT-3: one cutoff does not hide another (Keycloak CVE-2026-8922)."""
     tokens = flow.tokens()
     selected = selections(flow)[kind] | (
         {"include_sessions": False} if kind in {"user", "organization"} else {}
@@ -146,8 +144,8 @@ def test_an_earlier_moment_never_revives_what_a_later_one_ended(flow: Flow, kind
     assert is_dead_everywhere(flow, tokens)
 
 
-def test_what_was_made_of_an_old_refresh_token_goes_with_its_family(flow: Flow) -> None:
-    """RV-6: a thief who refreshed after the moment holds nothing younger than what the user allowed."""
+def test_tokens_refreshed_after_the_cutoff_are_revoked_with_their_family(flow: Flow) -> None:
+    """RV-6: a thief who refreshed later holds nothing newer than the user's grant."""
     first = flow.tokens()
     with flow.app.app_context():
         moment = clock.now()
@@ -157,8 +155,8 @@ def test_what_was_made_of_an_old_refresh_token_goes_with_its_family(flow: Flow) 
     assert is_dead_everywhere(flow, second)
 
 
-def test_a_code_redeemed_by_a_worker_that_had_not_heard_gives_nothing(flow: Flow) -> None:
-    """The grant goes by its code's moment, so a late redemption is no younger than the code."""
+def test_code_redeemed_by_a_worker_with_a_stale_cache_gives_no_valid_tokens(flow: Flow) -> None:
+    """The grant is dated by its code, so a late redemption is not newer."""
     flow.tokens()
     code = flow.code(scope=" ".join(SCOPES))
     receipt = revoke(flow, client_id=flow.client.client_id, issued_before=None)
@@ -187,8 +185,8 @@ def directory_forgets(flow: Flow) -> None:
         lookups.clear_directory_cache()
 
 
-def test_a_user_and_an_organization_are_signed_out_if_asked(flow: Flow, http: Any) -> None:
-    """SS-5: an administrator ends sign-ins, and the very next request of the browser is nobody's."""
+def test_users_and_organizations_can_be_signed_out(flow: Flow, http: Any) -> None:
+    """SS-5: an administrator ends sessions, and the browser's next request is anonymous."""
     page = f"/organizations/{flow.organization.slug}/account/sessions"
     for sign_ins, body in (
         (2, {"user_id": flow.user.public_id}),
@@ -203,14 +201,14 @@ def test_a_user_and_an_organization_are_signed_out_if_asked(flow: Flow, http: An
     assert count(flow, all=True, include_sessions=True)["sessions"] == 0
 
 
-def test_tokens_alone_leave_the_sign_in(flow: Flow, http: Any) -> None:
+def test_revoking_tokens_keeps_the_session(flow: Flow, http: Any) -> None:
     page = f"/organizations/{flow.organization.slug}/account/sessions"
     revoke(flow, user_id=flow.user.public_id, include_sessions=False)
     revoke(flow, all=True)
     assert http.get(page).status_code == 200
 
 
-def test_the_callers_own_token_dies_too_and_the_answer_says_so(flow: Flow) -> None:
+def test_caller_can_revoke_its_own_token_and_is_told(flow: Flow) -> None:
     token = flow.make.bearer(flow.organization, "tokens:revoke")
     answer = post(flow, token=token, all=True)
     assert answer.status_code == 201
@@ -219,8 +217,8 @@ def test_the_callers_own_token_dies_too_and_the_answer_says_so(flow: Flow) -> No
     assert post(flow, token=token, all=True).status_code == 401
 
 
-def test_clients_tokens_of_their_own_end_with_client_secret_and_organization(app: Flask, flow: Flow) -> None:
-    """Tokens without a user: no grant, and the same moments."""
+def test_client_tokens_are_revoked_with_client_secret_or_organization(app: Flask, flow: Flow) -> None:
+    """Tokens without a user have no grant but follow the same cutoffs."""
     for body in ("client", "credential", "organization"):
         machine = flow.make.machine(flow.organization, "clients:read")
         form = {"grant_type": "client_credentials"}
@@ -239,14 +237,14 @@ def test_clients_tokens_of_their_own_end_with_client_secret_and_organization(app
         assert flow.http.get("/clients", headers=bearer_header(again)).status_code == 200
 
 
-def test_lists_show_no_grant_that_a_moment_ended(flow: Flow) -> None:
+def test_lists_omit_grants_revoked_by_a_cutoff(flow: Flow) -> None:
     flow.tokens()
     revoke(flow, client_id=flow.client.client_id)
     headers = bearer_header(flow.make.bearer(flow.organization, "tokens:read"))
     assert flow.http.get("/grants", headers=headers).get_json()["data"] == []
 
 
-def test_receipts_and_one_event_say_who_and_how_much(flow: Flow, database: Database) -> None:
+def test_receipt_and_audit_event_record_actor_and_counts(flow: Flow, database: Database) -> None:
     flow.tokens()
     receipt = revoke(flow, client_id=flow.client.client_id, reason="Laptop lost")
     headers = bearer_header(flow.make.bearer(flow.organization, "tokens:read"))
@@ -263,7 +261,7 @@ def test_receipts_and_one_event_say_who_and_how_much(flow: Flow, database: Datab
     assert event.after["counts"] == receipt["counts"] and event.after["revocation"] == receipt["id"]
 
 
-def test_a_dry_run_changes_nothing(flow: Flow, database: Database) -> None:
+def test_dry_run_changes_nothing(flow: Flow, database: Database) -> None:
     tokens = flow.tokens()
     for selected in selections(flow).values():
         count(flow, **selected)
@@ -271,7 +269,7 @@ def test_a_dry_run_changes_nothing(flow: Flow, database: Database) -> None:
     assert database.query("SELECT COUNT(*) FROM revocation_receipts") == [(0,)]
 
 
-def test_an_idempotency_key_revokes_once(flow: Flow, database: Database) -> None:
+def test_idempotency_key_revokes_once(flow: Flow, database: Database) -> None:
     headers = bearer_header(flow.make.bearer(flow.organization, "tokens:revoke")) | {"Idempotency-Key": "k"}
     path = f"/organizations/{flow.organization.slug}/revocations"
     body = {"client_id": flow.client.client_id}

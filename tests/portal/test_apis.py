@@ -115,7 +115,7 @@ def test_scopes_in_use_are_removed_only_after_confirmation(
     }
     answer = ada.send(path, **fields)
     assert answer.status_code == 400
-    assert "held by 1 client" in ada.text
+    assert "used by 1 client" in ada.text
     assert "Remove the missing scopes" in ada.text
     ada.send(path, confirmed="1", **fields)
     ada.follow()

@@ -33,7 +33,7 @@ def test_pasted_keys_are_saved_unchanged(make: Any, acme: Any, ada: Any, pasted:
     [
         ("no json <b>", "must be an object"),
         (json.dumps(Signer().key.as_dict(private=True)), "private or symmetric key"),
-        ("", "needs the client&#39;s public keys"),
+        ("", "requires the client&#39;s public keys"),
     ],
 )
 def test_invalid_keys_show_error_at_field(make: Any, acme: Any, ada: Any, pasted: str, message: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from flask import Flask
 
-from app.operations.authorization.approval_requests import ask_for_client
+from app.operations.authorization.approval_requests import create_client_request
 from app.operations.clients.clients import get_client, update_client
 from app.operations.directory import lookups
 from tests.factories import Factory
@@ -34,7 +34,9 @@ def ask(app: Flask, make: Factory, client: Any, user: Any, reason: str = "To pla
     with app.app_context():
         view = lookups.find_client(client.client_id, fresh=True)
         assert view is not None
-        ask_for_client(make.actor(client.organization, "users:read", user=user), view, ("openid",), reason)
+        create_client_request(
+            make.actor(client.organization, "users:read", user=user), view, ("openid",), reason
+        )
 
 
 def stored(app: Flask, make: Factory, client: Any) -> Any:
@@ -128,7 +130,7 @@ def test_pre_approval_of_unreviewed_client_is_rejected(
     version = boss.get(path).text.split('name="version" value="')[1].split('"')[0]
     sent = {"scopes": ["openid"], "approval": "pre_approved", "approved_scopes": ["openid"]}
     answer = boss.send(path, version=version, **sent)
-    assert answer.status_code == 400 and "Mark the client as verified first" in boss.text
+    assert answer.status_code == 400 and "Mark the client as verified before you pre-approve it" in boss.text
     assert stored(app, make, client).approval is None
 
 

@@ -110,13 +110,13 @@ def test_rotation_is_updated_and_finished(ada: Any, orchard: Any) -> None:
     ada.get(_path(orchard))
     assert "View rotation" in ada.text
     ada.get(_path(orchard, "/rotation"))
-    assert "Neither secret was used yet" in ada.text and "Ready to finish" not in ada.text
-    ada.send(_path(orchard, "/rotation/update"), ends_in_seconds="604800")
+    assert "Neither secret has been used yet" in ada.text and "Ready to finish" not in ada.text
+    ada.send(_path(orchard, "/rotation/update"), expires_in_seconds="604800")
     ada.follow()
     assert "in 7 days" in ada.text or "in 6 days" in ada.text
-    assert ada.send(_path(orchard, "/rotation/update"), ends_in_seconds="soon").status_code == 400
+    assert ada.send(_path(orchard, "/rotation/update"), expires_in_seconds="soon").status_code == 400
     ada.get(_path(orchard, "/rotation"))
-    ada.send(_path(orchard, "/rotation/update"), ends_in_seconds="0")
+    ada.send(_path(orchard, "/rotation/update"), expires_in_seconds="0")
     ada.follow()
     assert "Rotation finished" in ada.text and len(_ids(ada, orchard)) == 1
     assert ada.get(_path(orchard, "/rotation")).status_code == 303

@@ -65,7 +65,7 @@ def press(log: Log, page: Any, action: str) -> Any:
 
 
 def _forms(text: str) -> list[Any]:
-    from tests.support.person import _Forms
+    from tests.support.form_browser import _Forms
 
     reader = _Forms()
     reader.feed(text)
@@ -214,7 +214,7 @@ def test_api_entry_counts_similar_requests(log: Log) -> None:
     found = log.http.get(f"/logs/failed-requests/{entry['id']}", headers=bearer_header(token)).get_json()[
         "data"
     ]
-    assert found["similar"] == 1 and found["similar_since"] == found["at"]
+    assert found["similar_requests"] == 1 and found["similar_since"] == found["occurred_at"]
     assert found["expected"] == [REGISTERED] and found["received"] == REGISTERED + "/"
 
 
@@ -225,7 +225,7 @@ def test_difference_is_located() -> None:
         "https://a.example/cb", "https://a.example/cb", "/", "",
     )  # fmt: skip
     swapped = closest_difference("http://a.example", ["https://a.example"])
-    assert swapped is not None and swapped.words == "“s” is missing."
+    assert swapped is not None and swapped.message == "“s” is missing."
     assert closest_difference("x", []) is None
 
 

@@ -28,9 +28,9 @@ def test_event_group_has_label() -> None:
 def test_choice_of_setting_has_unique_label(path: str) -> None:
     kind = SETTINGS[path].kind
     item = kind.item if isinstance(kind, StringList) else kind
-    words = item.words if isinstance(item, Choice) else ()
-    labels = {word: choice_label(path, word) for word in words}
+    values = item.values if isinstance(item, Choice) else ()
+    labels = {value: choice_label(path, value) for value in values}
 
     # Algorithms are shown by their names.
-    assert path == "oauth.signing.algorithm" or [word for word in words if labels[word] == word] == []
-    assert len(set(labels.values())) == len(words)
+    assert path == "oauth.signing.algorithm" or [value for value in values if labels[value] == value] == []
+    assert len(set(labels.values())) == len(values)

@@ -9,7 +9,7 @@ from flask.testing import FlaskClient
 
 from app.rules.actor import Actor
 from tests.factories import Factory
-from tests.support.person import Page
+from tests.support.form_browser import Page
 from tests.support.registration import register
 
 SETTINGS = {"oauth": {"dynamic_registration": {"mode": "initial_access_token"}}}

@@ -85,4 +85,4 @@ def test_trust_in_forged_form_is_refused(grace: Any, reviewed: Any) -> None:
         version=grace.hidden("version"),
     )
     assert answer.status_code == 403
-    assert "decides which clients are trusted" in grace.text
+    assert "to change which clients are trusted" in grace.text

@@ -8,8 +8,8 @@ import pytest
 
 from tests.factories import Factory, MadeClient, MadeUser
 from tests.journeys.conftest import REDIRECT_URI, SCOPE, VERIFIER, Journey
-from tests.support.crowd import Post
-from tests.support.person import Person
+from tests.support.concurrent_requests import Post
+from tests.support.form_browser import FormBrowser
 from tests.support.servers import LiveServer
 
 
@@ -22,9 +22,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 class Race(Journey):
     """A journey whose single-use things many threads want at once."""
 
-    def code(self, person: Person | None = None) -> str:
+    def code(self, person: FormBrowser | None = None) -> str:
         """A fresh authorization code."""
-        page = self.authorize(self.session(), person or Person(self.server.url))
+        page = self.authorize(self.session(), person or FormBrowser(self.server.url))
         return page.query["code"]
 
     def redemption(self, code: str) -> Post:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from flask import Flask
 
 from app.operations.authorization import authorization_requests
-from app.operations.authorization.approval_requests import ask_for_client, list_client_requests
+from app.operations.authorization.approval_requests import create_client_request, list_client_requests
 from app.operations.authorization.client_decisions import approve_client_request, decline_client_request
-from app.operations.authorization.codes import PresentedCode, new_code, redeem_code
+from app.operations.authorization.codes import PresentedCode, generate_code, redeem_code
 from app.operations.clients.clients import update_client
 from app.operations.directory import lookups
 from app.operations.directory.lookups import AuthenticatedClient, find_client
@@ -46,7 +46,7 @@ def test_concurrent_decisions_have_one_winner(app: Flask, make: Factory, databas
         assert view is not None
         asking = make.actor(organization, "users:read", user=member)
     results = at_once(
-        app, [lambda: ask_for_client(asking, view, ("openid",), "For work") for _ in range(TABS)]
+        app, [lambda: create_client_request(asking, view, ("openid",), "For work") for _ in range(TABS)]
     )
     assert set(results) == {"NoneType"} and database.count("client_requests") == 1
     with app.app_context():
@@ -78,8 +78,8 @@ def test_blocking_a_client_revokes_concurrent_consents(app: Flask, make: Factory
                 scopes=("openid", "offline_access"),
                 code_challenge=challenge_of(VERIFIER),
             )
-            code = new_code(view.organization)
-            authorization_requests.allow(
+            code = generate_code(view.organization)
+            authorization_requests.issue_code(
                 session.actor(),
                 view,
                 parameters,

@@ -10,7 +10,7 @@ import pytest
 from app.rules.authorization.authorization_request import challenge_of
 from tests.factories import Factory, MadeClient
 from tests.journeys.conftest import REDIRECT_URI, VERIFIER
-from tests.support.crowd import Post, Reply, at_once, send
+from tests.support.concurrent_requests import Post, Reply, send, send_concurrently
 from tests.support.servers import LiveServer
 from tests.support.signer import Signer
 
@@ -63,7 +63,7 @@ def test_client_assertion_is_accepted_once(
 ) -> None:
     """CA-6: a unique key decides (Hydra GHSA-3p3g-vpw6-4w66)."""
     form = {"grant_type": "client_credentials"} | signer.fields(client.client_id, client.organization.issuer)
-    replies = at_once(live_server.url, [Post("/oauth/token", form)] * CROWD)
+    replies = send_concurrently(live_server.url, [Post("/oauth/token", form)] * CROWD)
     assert statuses(replies) == {200: 1, 401: CROWD - 1}
     assert {reply.json["error"] for reply in replies if reply.status == 401} == {"invalid_client"}
     assert both_workers_answered(live_server, replies)
@@ -76,7 +76,7 @@ def test_pushed_request_completes_once(
     user = live_make.user(client.organization)
     cookie = f"{live_make.cookie_name(client.organization)}={live_make.sign_in(user).token}"
     form = pushed(live_server, client, signer)
-    replies = at_once(live_server.url, [Post("/oauth/authorize", form, {"Cookie": cookie})] * CROWD)
+    replies = send_concurrently(live_server.url, [Post("/oauth/authorize", form, {"Cookie": cookie})] * CROWD)
     assert statuses(replies) == {303: 1, 400: CROWD - 1}
     [winner] = [reply for reply in replies if reply.status == 303]
     assert winner.headers["location"].startswith(f"{REDIRECT_URI}?code=")
@@ -103,6 +103,6 @@ def test_concurrent_pushed_requests_all_succeed(
         issuer,
     )
     posts = [Post("/oauth/par", {"request": request} | signer.fields(own, issuer)) for _ in range(200)]
-    replies = at_once(live_server.url, posts)
+    replies = send_concurrently(live_server.url, posts)
     assert statuses(replies) == {201: 200}
     assert len({reply.json["request_uri"] for reply in replies}) == 200

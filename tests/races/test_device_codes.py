@@ -8,8 +8,8 @@ import pytest
 
 from tests.factories import Factory, MadeClient, MadeUser
 from tests.oauth.device import GRANT
-from tests.support.crowd import Post, at_once, send
-from tests.support.person import Person
+from tests.support.concurrent_requests import Post, send, send_concurrently
+from tests.support.form_browser import FormBrowser
 from tests.support.servers import LiveServer
 
 CROWD = 1000
@@ -41,7 +41,7 @@ def codes(server: LiveServer, client: MadeClient) -> dict[str, str]:
 
 
 def allow(server: LiveServer, user: MadeUser, answer: dict[str, str]) -> None:
-    person = Person(server.url)
+    person = FormBrowser(server.url)
     page = person.visit(answer["verification_uri_complete"])
     page = person.sign_in(page, user.email, user.password)
     page = person.press(page, "device-find")
@@ -60,7 +60,7 @@ def test_dv1_device_code_is_redeemed_once(
 ) -> None:
     answer = codes(live_server, television)
     allow(live_server, user, answer)
-    replies = at_once(live_server.url, [poll(television, answer)] * CROWD)
+    replies = send_concurrently(live_server.url, [poll(television, answer)] * CROWD)
     assert Counter(reply.status for reply in replies) == {200: 1, 400: CROWD - 1}
     assert {reply.json["error"] for reply in replies if reply.status == 400} == {"invalid_grant"}
     assert {reply.worker for reply in replies} == set(live_server.worker_pids())
@@ -69,7 +69,7 @@ def test_dv1_device_code_is_redeemed_once(
 @pytest.mark.timeout(180)
 def test_concurrent_polls_are_slowed_down_except_one(live_server: LiveServer, television: MadeClient) -> None:
     answer = codes(live_server, television)
-    replies = at_once(live_server.url, [poll(television, answer)] * 200)
+    replies = send_concurrently(live_server.url, [poll(television, answer)] * 200)
     assert {reply.status for reply in replies} == {400}
     told = Counter(reply.json["error"] for reply in replies)
     assert told == {"authorization_pending": 1, "slow_down": 199}

@@ -29,7 +29,7 @@ from app.operations.directory.lookups import get_organization_by_id
 from app.operations.grants.key_rotation import PUBLISHED_BEFORE_USE, advance_rotation
 from app.operations.grants.signing_keys import get_active_key
 from tests.factories import Factory, MadeClient
-from tests.support.crowd import Post, send
+from tests.support.concurrent_requests import Post, send
 from tests.support.databases import MariaDBDatabase
 from tests.support.mariadb import MariaDB
 from tests.support.servers import LiveServer

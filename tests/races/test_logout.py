@@ -9,8 +9,8 @@ import pytest
 from app.operations.sign_in.sessions import end_sessions_of_user
 from tests.races.conftest import Race
 from tests.support.back_channel import listen
-from tests.support.crowd import send
-from tests.support.person import Person
+from tests.support.concurrent_requests import send
+from tests.support.form_browser import FormBrowser
 from tests.support.threads import at_once
 
 ROUNDS = 15
@@ -31,7 +31,7 @@ def messages(race: Race) -> int:
 
 
 def test_concurrent_sign_outs_notify_clients_once(listening: Race) -> None:
-    person = Person(listening.server.url)
+    person = FormBrowser(listening.server.url)
     assert send(listening.server.url, listening.redemption(listening.code(person))).status == 200
     organization, user = listening.client.organization.id, listening.user.id
     ended = at_once(listening.server.app, [lambda: end_sessions_of_user(organization, user)] * 12)
@@ -44,7 +44,7 @@ def test_redemption_during_sign_out_is_rejected_or_notified(listening: Race) -> 
     organization, user = listening.client.organization.id, listening.user.id
     told = heard = 0
     for _ in range(ROUNDS):
-        redemption = listening.redemption(listening.code(Person(listening.server.url)))
+        redemption = listening.redemption(listening.code(FormBrowser(listening.server.url)))
         gate = threading.Barrier(2)
         answers: list[int] = []
 

@@ -13,7 +13,7 @@ from flask import Flask
 
 from app.operations.clients import clients
 from tests.factories import Factory, bearer_header
-from tests.support.crowd import Post, at_once
+from tests.support.concurrent_requests import Post, send_concurrently
 from tests.support.servers import LiveServer
 
 pytestmark = [pytest.mark.mariadb, pytest.mark.live, pytest.mark.race]
@@ -25,7 +25,7 @@ def test_idempotency_key_registers_one_client(live_server: LiveServer, live_make
     """JS-9: everybody gets the one client; the one who made it gets its secret."""
     organization = live_make.organization()
     headers = {**bearer_header(live_make.bearer(organization)), "Idempotency-Key": "order-17"}
-    replies = at_once(live_server.url, [Post("/clients", json=GOOD, headers=headers)] * CROWD)
+    replies = send_concurrently(live_server.url, [Post("/clients", json=GOOD, headers=headers)] * CROWD)
     assert Counter(reply.status for reply in replies) == {201: CROWD}
     assert len({reply.json["data"]["client_id"] for reply in replies}) == 1
     assert sum("client_secret" in reply.json["data"] for reply in replies) == 1
@@ -41,7 +41,7 @@ def test_idempotency_key_with_different_bodies_has_one_effect(
 ) -> None:
     headers = {**bearer_header(live_make.bearer(live_make.organization())), "Idempotency-Key": "k"}
     posts = [Post("/clients", json={**GOOD, "name": f"App {n}"}, headers=headers) for n in range(CROWD)]
-    replies = at_once(live_server.url, posts)
+    replies = send_concurrently(live_server.url, posts)
     assert Counter(reply.status for reply in replies) == {201: 1, 409: CROWD - 1}
     assert {reply.json["error"] for reply in replies if reply.status == 409} == {"idempotency_key_reused"}
 
@@ -51,7 +51,7 @@ def test_concurrent_secret_creation_respects_the_limit(live_server: LiveServer, 
     client = live_make.client(organization)
     headers = bearer_header(live_make.bearer(organization))
     path = f"/clients/{client.client_id}/credentials"
-    replies = at_once(live_server.url, [Post(path, json={}, headers=headers)] * 20)
+    replies = send_concurrently(live_server.url, [Post(path, json={}, headers=headers)] * 20)
     statuses = Counter(reply.status for reply in replies)
     assert statuses[201] == 4
     assert statuses == {201: 4, 409: 16}

@@ -11,7 +11,7 @@ import pytest
 
 from tests.factories import MadeClient, bearer_header
 from tests.races.conftest import Race
-from tests.support.crowd import Post, Reply, send
+from tests.support.concurrent_requests import Post, Reply, send
 
 pytestmark = pytest.mark.timeout(180)
 MINTERS = 50
@@ -25,16 +25,16 @@ class Minted:
     """A token, and when it was asked for and answered."""
 
     token: str
-    asked_at: float
+    requested_at: float
     answered_at: float
 
 
 def mint(race: Race, machine: MadeClient) -> Minted:
-    asked_at = time.monotonic()
+    requested_at = time.monotonic()
     form = {"grant_type": "client_credentials"}
     reply = send(race.server.url, Post("/oauth/token", form, machine.basic))
     assert reply.status == 200, reply.body
-    return Minted(reply.json["access_token"], asked_at, time.monotonic())
+    return Minted(reply.json["access_token"], requested_at, time.monotonic())
 
 
 def revoke(race: Race, **body: object) -> Reply:
@@ -76,7 +76,7 @@ def test_tokens_issued_before_bulk_revocation_are_inactive(race: Race, selected:
             each.result()
     assert reply.status == 201, reply.body
     before = [each for each in minted if each.answered_at < sent_at]
-    after = [each for each in minted if each.asked_at > answered_at]
+    after = [each for each in minted if each.requested_at > answered_at]
     assert len(before) > 20 and len(after) > 20
     assert [each for each in before if is_alive(race, machine, each.token)] == []
     assert all(is_alive(race, machine, each.token) for each in after)

@@ -11,7 +11,7 @@ import requests
 
 from tests.factories import PASSWORD
 from tests.journeys.conftest import REDIRECT_URI, VERIFIER, Journey
-from tests.support.person import Person
+from tests.support.form_browser import FormBrowser
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def post(url: str, **arguments: object) -> requests.Response:
 
 def canaries(journey: Journey) -> dict[str, str]:
     """Everything secret that one run of all flows hands out or takes in, by what it is."""
-    person = Person(journey.server.url)
+    person = FormBrowser(journey.server.url)
     wrong = "a-wrong-password-typed-by-a-person-4711"
     url, _ = journey.session(scope="openid email offline_access").create_authorization_url(
         journey.metadata()["authorization_endpoint"], code_verifier=VERIFIER

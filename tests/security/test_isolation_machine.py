@@ -32,14 +32,14 @@ from app.operations.organizations import organizations
 from tests.factories import Factory, bearer_header
 from tests.support.applications import forget
 from tests.support.databases import Database
-from tests.support.three_places import (
+from tests.support.organization_model import (
     MAY,
     PATHS,
     ROLES,
     ROWS,
-    Beginning,
-    Person,
-    Place,
+    InitialState,
+    ModelOrganization,
+    ModelUser,
     Thing,
     body_of,
     numbers,
@@ -62,14 +62,14 @@ class Organizations(RuleBasedStateMachine):
     app: Flask
     make: Factory
     database: Database
-    beginning: Beginning
+    beginning: InitialState
     steps = 0
     things = Bundle("things")
 
     @initialize()
     def begin(self) -> None:
         if time.monotonic() > self.beginning.ends_at:
-            type(self).beginning = Beginning.made(self.app, self.make, self.database)
+            type(self).beginning = InitialState.made(self.app, self.make, self.database)
         self.database.clean(to=self.beginning.rows)
         forget(self.app)
         self.http = self.app.test_client()
@@ -198,23 +198,25 @@ class Organizations(RuleBasedStateMachine):
         }
         assert lying == {(place.id, name) for place in self.places for name in place.names.values()}
 
-    def _set_status(self, home: Place, status: str) -> None:
+    def _set_status(self, home: ModelOrganization, status: str) -> None:
         with self.app.app_context():
             organizations.update_organization(self.make.actor(self.root), home.slug, {"status": status})
         home.is_suspended = status == "suspended"
 
-    def _send(self, method: str, path: str, person: Person, body: Any = None, **query: Any) -> TestResponse:
+    def _send(
+        self, method: str, path: str, person: ModelUser, body: Any = None, **query: Any
+    ) -> TestResponse:
         return self.http.open(
             path, method=method, json=body, query_string=query, headers=bearer_header(person.bearer)
         )
 
-    def _expect(self, answer: TestResponse, home: Place, status: int) -> bool:
+    def _expect(self, answer: TestResponse, home: ModelOrganization, status: int) -> bool:
         """Whether it was a success; anything but the status that the model says fails, 401 where it is suspended."""
         wanted = 401 if home.is_suspended else status
         assert answer.status_code == wanted, (answer.request.method, answer.request.path, wanted, answer.text)
         return answer.status_code < 300
 
-    def _reach(self, person: Person, kind: str, verb: str) -> str:
+    def _reach(self, person: ModelUser, kind: str, verb: str) -> str:
         found = {MAY[kind][verb].get(role, "") for role in person.roles}
         return "all" if "all" in found else "own" if "own" in found else ""
 
@@ -235,7 +237,7 @@ class Organizations(RuleBasedStateMachine):
 def test_random_actions_never_cross_organizations(app: Flask, make: Factory, database: Database) -> None:
     """TN-1, TN-2, TN-3, TN-11, TN-13."""
     Organizations.app, Organizations.make, Organizations.database = app, make, database
-    Organizations.beginning, Organizations.steps = Beginning.made(app, make, database), 0
+    Organizations.beginning, Organizations.steps = InitialState.made(app, make, database), 0
     once = settings(
         max_examples=max(1, STEPS // STEPS_EACH),
         stateful_step_count=STEPS_EACH,

@@ -17,7 +17,7 @@ from tests.factories import Factory
 from tests.support.databases import Database
 from tests.support.pages import Matrix, path_of
 from tests.support.rights import NONE, OWN, ROLES, ROOT, written
-from tests.support.rights.people import person_of, spare_of, things_of
+from tests.support.rights.role_users import spare_of, things_of, user_with_role
 from tests.support.world import Corner
 from tests.support.world_rows import consented
 
@@ -74,7 +74,7 @@ def test_tn1_each_role_reaches_exactly_its_pages(
     app: Flask, matrix: Matrix, make: Factory, database: Database, role: str
 ) -> None:
     """AU-1: a form that was refused leaves no audit event, and one that changed something leaves one."""
-    person = person_of(app, make, matrix.acme, role)
+    person = user_with_role(app, make, matrix.acme, role)
     own = things_of(app, make, matrix.acme, person.user)
     others = things_of(app, make, matrix.acme, make.user(matrix.acme.organization))
     spare = _spare(app, make, matrix.acme)

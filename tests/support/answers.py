@@ -1,4 +1,4 @@
-"""Answers of the management API as the matrices compare them, and the rows of one organization."""
+"""Management API responses in a comparable form, and the rows of one organization."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.world import Corner
 
 
 def as_bytes(answer: TestResponse) -> bytes:
-    """The answer without what differs for every request."""
+    """Return the response without what differs for every request."""
     body = answer.get_json()
     body.pop("request_id")
     headers = sorted((name, value) for name, value in answer.headers if name != "X-Request-Id")
@@ -21,7 +21,7 @@ def as_bytes(answer: TestResponse) -> bytes:
 
 
 def is_envelope(answer: TestResponse, status: int) -> bool:
-    """Whether it is the envelope of that refusal, which nobody keeps."""
+    """Return whether the response is this error in the JSON envelope and is not cacheable."""
     body = answer.get_json()
     return (
         answer.status_code == status == body["error_code"]
@@ -32,7 +32,9 @@ def is_envelope(answer: TestResponse, status: int) -> bool:
 
 
 def rows_of(database: Database, corner: Corner) -> dict[str, list[str]]:
-    """Every row of the organization, in every table; its last uses aside, which its own calls move."""
+    """Return every row of the organization in every table, without last-use times, which its own calls
+    change.
+    """
     key = corner.organization.id.encode()
     rows = {}
     for table in Base.metadata.tables:

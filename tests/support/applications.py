@@ -1,4 +1,4 @@
-"""The application under test: on a migrated database, with the keys of the worker's own instance folder."""
+"""The application under test: on a migrated database, with the keys of the worker's instance folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BASE_URL = "http://localhost"
 
 
 class Client(FlaskClient):
-    """Sends to the base URL that the application was made with, so that Host and Origin are the real ones."""
+    """A test client that uses the application's base URL, so that Host and Origin are realistic."""
 
     def open(self, *args: Any, **kwargs: Any) -> Any:
         if args and isinstance(args[0], str):
@@ -28,7 +28,7 @@ class Client(FlaskClient):
 
 
 def application(database: Database, instance: Path, base_url: str) -> Flask:
-    """The application on the database, migrated to the newest schema."""
+    """Return the application on the database, migrated to the newest schema."""
     app = create_app(config.load(environment(database, instance, base_url)))
     app.testing = True
     app.config["TEST_BASE_URL"] = base_url
@@ -40,7 +40,7 @@ def application(database: Database, instance: Path, base_url: str) -> Flask:
 
 
 def forget(app: Flask) -> None:
-    """The process no longer remembers what lay in the database before."""
+    """Clear the process's caches of earlier database contents."""
     lookups.clear_directory_cache()
     client_authentication.forget_failures()
     client_usage.clear_recorded_uses()
@@ -49,7 +49,7 @@ def forget(app: Flask) -> None:
 
 
 def environment(database: Database, instance: Path, base_url: str) -> dict[str, str]:
-    """The settings of an instance under test, as the environment would give them."""
+    """Return the environment settings of an instance under test."""
     return {
         "DATABASE_URL": database.url,
         "GATEHOUSE_BASE_URL": base_url,

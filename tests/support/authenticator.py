@@ -1,4 +1,4 @@
-"""An authenticator app that is not ours: what it shows is computed by another implementation of RFC 6238."""
+"""An independent authenticator app: another implementation of RFC 6238 computes its codes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.factories import MadeUser
 
 @dataclass
 class Authenticator:
-    """The app of one user, and the recovery codes that came with it."""
+    """A user's authenticator app and the recovery codes that came with it."""
 
     app: Flask
     user: MadeUser
@@ -32,11 +32,11 @@ class Authenticator:
     codes: tuple[str, ...] = field(default=())
 
     def shown(self) -> str:
-        """What the app shows now."""
+        """Return the current code."""
         return str(self._in_context(lambda: pyotp.TOTP(self.secret).at(clock.now())))
 
     def code(self) -> str:
-        """What the app shows now, and it was not used before: as if half a minute had passed since."""
+        """Return the current code and forget that it was used, as if half a minute had passed."""
         self._in_context(lambda: _rewind(self.user))
         return self.shown()
 
@@ -48,7 +48,7 @@ class Authenticator:
 
 
 def person(user: MadeUser, *, amr: tuple[str, ...] = ("pwd",), ago_seconds: int = 1) -> Actor:
-    """The user, who has just signed in by these methods; needs the application's context."""
+    """Return the user as just signed in by these methods; needs an application context."""
     return Actor(
         "user",
         user.organization.id,
@@ -62,12 +62,12 @@ def person(user: MadeUser, *, amr: tuple[str, ...] = ("pwd",), ago_seconds: int 
 
 
 def secret_in(address: str) -> str:
-    """The secret of an ``otpauth`` address."""
+    """Return the secret of an ``otpauth`` URL."""
     return parse_qs(urlsplit(address).query)["secret"][0]
 
 
 def with_app(app: Flask, user: MadeUser, *, session_id: UUID | None = None) -> Authenticator:
-    """The user has set up an authenticator app, in the sign-in of ``session_id`` where one is to stay."""
+    """Set up an authenticator app for the user, within the session of ``session_id`` if one must survive."""
 
     def act() -> Authenticator:
         who = replace(person(user), session_id=session_id)
@@ -84,7 +84,7 @@ def with_app(app: Flask, user: MadeUser, *, session_id: UUID | None = None) -> A
 
 @transaction
 def set_rows(model: Any, **values: Any) -> None:
-    """Every row of the model has the values; needs the application's context."""
+    """Set the values on every row of the model; needs an application context."""
     db.session.execute(update(model).values(**values))
 
 

@@ -1,4 +1,4 @@
-"""Clients whose addresses are on one of the test's own servers."""
+"""Clients whose URLs are on one of the test's own servers."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tests.factories import MadeClient
 
 
 def listen(app: Flask, client: MadeClient, uri: str | None) -> None:
-    """The client is told of sign-outs at the address; see ``serve_at``."""
+    """Register the URL for the client's logout notifications; see ``serve_at``."""
     serve_at(app, client, backchannel_logout_uri=uri)
 
 
 def serve_at(app: Flask, client: MadeClient, **addresses: str | None) -> None:
-    """The client has the addresses. Registration takes no loopback ones, so they are written beneath it.
+    """Set the client's URLs directly in the database, because registration rejects loopback URLs.
 
-    To be called before another process has seen the client.
+    Call it before another process has loaded the client.
     """
     named = parse_client_id(client.client_id)
     assert named is not None

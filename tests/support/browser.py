@@ -1,4 +1,4 @@
-"""A real Chromium from the system, driven by Playwright; a page that breaks its own rules fails the test."""
+"""Chromium driven by Playwright; a page that violates its own CSP fails the test."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LOOKS: dict[str, dict[str, Any]] = {
 
 
 def program() -> str:
-    """The path of Chromium, or an error that names the line to type."""
+    """Return the path of Chromium, or raise an error with the installation command."""
     found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if found is None:
         raise RuntimeError("Chromium not found. Type: sudo apt-get install -y chromium fonts-dejavu-core")
@@ -42,7 +42,7 @@ def program() -> str:
 
 @contextmanager
 def started() -> Iterator[Browser]:
-    """Chromium runs."""
+    """Start Chromium."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program(), args=["--no-sandbox"])
         yield browser
@@ -51,7 +51,7 @@ def started() -> Iterator[Browser]:
 
 @contextmanager
 def watched(chromium: Browser, **options: Any) -> Iterator[BrowserContext]:
-    """A fresh context; script errors and refused resources on its pages fail at the end."""
+    """Return a new context; script errors and blocked resources on its pages fail the test at the end."""
     complaints: list[str] = []
     context = chromium.new_context(**options)
     # A busy machine is no fault of the page.
@@ -68,10 +68,10 @@ def watched(chromium: Browser, **options: Any) -> Iterator[BrowserContext]:
 
 
 def faults_of(page: Any, *, audited: bool = True) -> list[str]:
-    """What keeps people from using the page: it stands out of its screen (WCAG 1.4.10), or axe finds something.
+    """Return usability faults: overflow (WCAG 1.4.10) and findings of axe.
 
-    Waits until the page has arrived. axe is left out when it is not ``audited``: it does not run where scripts do not.
-    Pictures of what was looked at are kept in the folder that GATEHOUSE_PICTURES names.
+    Waits until the page is loaded. axe is skipped unless ``audited``, because it needs scripts. Screenshots
+    are saved in the folder that GATEHOUSE_PICTURES names.
     """
     wide = page.wait_for_function(_TOO_WIDE).json_value()
     faults = [f"wider than its screen: {element}" for element in wide]
@@ -87,12 +87,12 @@ def faults_of(page: Any, *, audited: bool = True) -> list[str]:
 
 
 def check(page: Any, *, audited: bool = True) -> None:
-    """The page has no ``faults_of``."""
+    """Check that the page has no ``faults_of``."""
     assert faults_of(page, audited=audited) == [], page.url
 
 
 def sign_in(page: Any, email: str, password: str = PASSWORD) -> None:
-    """The form of the sign-in page, wherever it stands, is filled in and sent."""
+    """Fill in and submit the sign-in form."""
     page.fill("#username", email)
     page.fill("#password", password)
     page.click("#login-submit")

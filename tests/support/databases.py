@@ -18,7 +18,7 @@ Rows = dict[str, list[tuple[Any, ...]]]
 
 
 class Database(ABC):
-    """What a test may know of its database: the engine's name, the URL, and what lies in it."""
+    """A test database: engine name, URL and contents."""
 
     engine: str
     url: str
@@ -29,23 +29,23 @@ class Database(ABC):
 
     @abstractmethod
     def connect(self) -> Any:
-        """A raw autocommitting connection."""
+        """Return a raw autocommitting connection."""
 
     @abstractmethod
     def dump(self) -> bytes:
-        """Everything in the database as one string of bytes, binary columns in clear."""
+        """Return the contents of the database as bytes, binary columns unencoded."""
 
     def remember(self) -> None:
-        """What migrations put in is what ``clean`` goes back to."""
+        """Record the rows that migrations inserted as the state that ``clean`` restores."""
         self._tables = [row[0] for row in self.query(self._list_tables) if row[0] != _KEPT]
         self._seed = self.rows()
 
     def rows(self) -> Rows:
-        """What lies in the database now: ``clean`` can go back to it."""
+        """Return the current rows, to be restored by ``clean``."""
         return {table: self.query(f"SELECT * FROM {table}") for table in self._filled()}
 
     def clean(self, to: Rows | None = None) -> None:
-        """Every row that came after the migrations is gone; with ``to``, those that lay there then are back."""
+        """Delete every row added after the migrations; with ``to``, restore those rows."""
         filled, wanted = self._filled(), self._seed if to is None else to
         if not filled and not wanted:
             return
@@ -61,14 +61,14 @@ class Database(ABC):
             cursor.execute("COMMIT")
 
     def query(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-        """The rows of a raw statement."""
+        """Return the rows of a raw statement."""
         with contextlib.closing(self.connect()) as connection:
             cursor = connection.cursor()
             cursor.execute(statement, values)
             return list(cursor.fetchall())
 
     def count(self, table: str) -> int:
-        """How many rows the table has."""
+        """Return the number of rows in the table."""
         return int(self.query(f"SELECT COUNT(*) FROM {table}")[0][0])
 
     _list_tables: str
@@ -103,7 +103,7 @@ class MariaDBDatabase(Database):
 
 
 class SQLiteDatabase(Database):
-    """A file."""
+    """A SQLite file."""
 
     engine = "sqlite"
     _list_tables = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"

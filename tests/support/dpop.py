@@ -1,4 +1,4 @@
-"""DPoP proofs as clients make them (RFC 9449), right or wrong on purpose."""
+"""DPoP proofs as clients make them (RFC 9449), valid or deliberately wrong."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tests.support.signer import Key, compact, encode, new_key
 
 
 class Prover:
-    """A client's key and the proofs it makes; ``changes`` replace members of the payload, and None leaves one out."""
+    """A client's key and its proofs; ``changes`` replace members of the payload, None removes one."""
 
     def __init__(self, algorithm: str = "ES256", key: Key | None = None) -> None:
         self.algorithm, self.key = algorithm, key or new_key(algorithm)
 
     @cached_property
     def jkt(self) -> str:
-        """The thumbprint of the key (RFC 7638)."""
+        """Return the key's thumbprint (RFC 7638)."""
         return str(self.key.thumbprint())
 
     def proof(
@@ -32,7 +32,7 @@ class Prover:
         key: Key | None = None,
         **changes: Any,
     ) -> str:
-        """A proof for the request; signed by ``key`` where it shall not be by the key it shows."""
+        """Return a proof for the request; ``key`` signs instead of the key in the header."""
         payload = {"jti": str(uuid.uuid4()), "htm": method, "htu": url, "iat": int(time.time())}
         if access_token is not None:
             payload["ath"] = encode(hashlib.sha256(access_token.encode()).digest())
@@ -44,6 +44,6 @@ class Prover:
     def headers(
         self, method: str, url: str, *, access_token: str | None = None, **changes: Any
     ) -> dict[str, str]:
-        """The headers of a request: the proof, and the token where one is presented."""
+        """Return the request headers: the proof, and the token if one is given."""
         sent = {"DPoP": self.proof(method, url, access_token=access_token, **changes)}
         return sent if access_token is None else sent | {"Authorization": f"DPoP {access_token}"}

@@ -24,7 +24,7 @@ _REAL_HASHER = passwords._hasher
 
 @pytest.fixture(scope="session", autouse=True)
 def _fence_of_the_application_alone() -> None:
-    """A test may look at every organization's rows at once; what the application says is fenced as ever."""
+    """Allow tests to read rows of every organization; the application's own queries stay restricted."""
     refuse = FENCE.refuse
 
     def refuse_the_application(words: str) -> None:
@@ -47,13 +47,13 @@ def _fence_of_the_application_alone() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _cheap_hashes() -> None:
-    """Hashes of passwords cost next to nothing in this process; see ``real_hashes``."""
+    """Make password hashing cheap in this process; see ``real_hashes``."""
     passwords._hasher = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1, hash_len=32, salt_len=16)
 
 
 @pytest.fixture
 def real_hashes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Hashes of passwords cost what they cost in production, for tests of their time, memory and parameters."""
+    """Use production password hashing, for tests of its time, memory and parameters."""
     from tests.factories import forget_hashes
 
     monkeypatch.setattr(passwords, "_hasher", _REAL_HASHER)
@@ -72,7 +72,7 @@ def instance(scratch: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def databases(request: pytest.FixtureRequest, scratch: Path, worker: str) -> Callable[[str], Database]:
-    """This worker's database of an engine, made at first use."""
+    """This worker's database of an engine, created at first use."""
     made: dict[str, Database] = {}
 
     def of(engine: str) -> Database:
@@ -94,7 +94,7 @@ def database(request: pytest.FixtureRequest, databases: Callable[[str], Database
 
 @pytest.fixture(scope="session")
 def applications(instance: Path) -> Callable[[Database, str], Flask]:
-    """The application on a database, made and migrated at first use."""
+    """The application on a database, created and migrated at first use."""
     made: dict[tuple[str, str], Flask] = {}
 
     def on(database: Database, base_url: str) -> Flask:
@@ -124,7 +124,7 @@ def context(app: Flask) -> Iterator[Flask]:
 
 @pytest.fixture
 def http(app: Flask) -> FlaskClient:
-    """An HTTP client of the application without cookies yet."""
+    """An HTTP client of the application without cookies."""
     return app.test_client()
 
 
@@ -140,7 +140,7 @@ def _live_server(mariadb: MariaDB, instance: Path, scratch: Path, worker: str) -
 
 @pytest.fixture
 def live_server(_live_server: LiveServer) -> LiveServer:
-    """A server of two workers on MariaDB, shared and never cleaned: each test makes its own organizations.
+    """A server of two workers on MariaDB, shared and never cleaned: each test creates its own organizations.
 
     ``live_server.app`` is the same instance in this process.
     """
@@ -149,7 +149,7 @@ def live_server(_live_server: LiveServer) -> LiveServer:
 
 @pytest.fixture
 def live_make(live_server: LiveServer) -> Any:
-    """Factory of good things on the live server; the instance is set up."""
+    """Factory for the live server; the instance is set up."""
     from tests.factories import Factory
 
     factory = Factory(live_server.app)
@@ -159,7 +159,7 @@ def live_make(live_server: LiveServer) -> Any:
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Any]:
-    """A real Chromium, started once."""
+    """Chromium, started once."""
     from tests.support.browser import started
 
     with started() as browser:
@@ -168,7 +168,7 @@ def chromium() -> Iterator[Any]:
 
 @pytest.fixture
 def browser(chromium: Any) -> Iterator[Any]:
-    """A fresh, cookieless Chromium context. Pages are made with ``browser.new_page()``."""
+    """A new Chromium context without cookies. Open pages with ``browser.new_page()``."""
     from tests.support.browser import watched
 
     with watched(chromium) as context:
@@ -177,13 +177,13 @@ def browser(chromium: Any) -> Iterator[Any]:
 
 @pytest.fixture
 def page(browser: Any) -> Any:
-    """One page of a fresh browser; a script error or a refused resource fails the test."""
+    """One page of a new browser; a script error or a blocked resource fails the test."""
     return browser.new_page()
 
 
 @pytest.fixture
 def make(app: Flask) -> Any:
-    """Factory of good things in ``app``."""
+    """Factory for ``app``."""
     from tests.factories import Factory
 
     return Factory(app)

@@ -1,4 +1,4 @@
-"""An https server on the loopback interface with an authority of its own: what clients of the service run."""
+"""An https server on the loopback interface with its own certificate authority."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from app.config import Config
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the server was asked; header names are in small letters."""
+    """A received request; header names are in lower case."""
 
     method: str
     path: str
@@ -34,7 +34,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What a handler answers; ``raw`` is sent in its place, byte for byte, as it comes."""
+    """A handler's response; ``raw`` bytes are sent in its place, as they are produced."""
 
     status: int = 200
     body: bytes = b""
@@ -47,7 +47,7 @@ Handler = Callable[[Request], Response]
 
 @dataclass(frozen=True, slots=True)
 class HttpsServer:
-    """A server that runs: ``requests`` grows as it is asked."""
+    """A running server; ``requests`` collects what it receives."""
 
     base_url: str
     port: int
@@ -56,7 +56,7 @@ class HttpsServer:
 
     @property
     def settings(self) -> dict[str, str]:
-        """The settings under which the service believes and reaches it."""
+        """Return the settings that let the service trust and reach the server."""
         return {
             "GATEHOUSE_OUTGOING_CA_BUNDLE": str(self.ca_path),
             "GATEHOUSE_OUTGOING_ALLOWED_HOSTS": f"localhost:{self.port}",
@@ -64,7 +64,7 @@ class HttpsServer:
 
 
 def reaching(config: Config, *servers: HttpsServer) -> Config:
-    """The configuration, under which the service believes and reaches the servers."""
+    """Return the configuration with which the service trusts and reaches the servers."""
     return dataclasses.replace(
         config,
         outgoing_ca_bundle=servers[0].ca_path,
@@ -74,9 +74,9 @@ def reaching(config: Config, *servers: HttpsServer) -> Config:
 
 @contextmanager
 def https_server(handler: Handler, *, port: int = 0, name: str = "localhost") -> Iterator[HttpsServer]:
-    """A server whose certificate is for ``name``; it is gone afterwards.
+    """Run a server whose certificate is for ``name``.
 
-    Several servers of one test run share the authority, so one ``ca_path`` believes them all.
+    Servers of one test run share the authority, so one ``ca_path`` trusts them all.
     """
     requests: list[Request] = []
 
@@ -103,13 +103,13 @@ def https_server(handler: Handler, *, port: int = 0, name: str = "localhost") ->
         do_GET = do_POST = do_PUT = _answer  # noqa: N815 - names of the standard library
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its signature
-            """Nothing is said."""
+            """Log nothing."""
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True
 
         def handle_error(self, request: object, client_address: object) -> None:
-            """Callers that hang up are what some tests are about."""
+            """Ignore disconnects, which some tests cause on purpose."""
 
     server = Server(("127.0.0.1", port), Face)
     authority = _authority()
@@ -143,7 +143,7 @@ class _Authority:
         self.ca_path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
     def certificate_for(self, name: str) -> Path:
-        """A file with the key and the certificate of a server of that name."""
+        """Return a file with the key and certificate of a server of that name."""
         key = ec.generate_private_key(ec.SECP256R1())
         names: list[x509.GeneralName] = [x509.DNSName(name)]
         if name == "localhost":
@@ -189,6 +189,6 @@ def _authority() -> _Authority:
 
 
 def certificate(name: str = "localhost") -> tuple[Path, Path]:
-    """A file with key and certificate of a server of that name, and the one of the authority that believes it."""
+    """Return a file with key and certificate of a server of that name, and the authority's certificate."""
     authority = _authority()
     return authority.certificate_for(name), authority.ca_path

@@ -1,4 +1,4 @@
-"""Imports of people as tests begin them, and what is there afterwards."""
+"""User imports as tests start them, and their results."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ BCRYPT = "$2b$08$abcdefghijklmnopqrstuu" + "a" * 31
 
 
 def admin(make: Any, organization: Any, *permissions: str) -> Actor:
-    """Somebody who administers the organization; rights are asked anew at each part."""
+    """Return an administrator of the organization; permissions are checked for each chunk."""
     return make.actor(organization, *permissions, user=make.user(organization, role="admin"))
 
 
 def imported() -> int:
-    """How many people of ``people`` there are."""
+    """Return how many users of the import exist."""
     return sum(email.endswith("@people.example") for email in db.session.scalars(select(User.email)))
 
 
 def begin(actor: Actor, text: str | bytes, *, dry: bool = False, **options: Any) -> ImportRecord:
-    """An import of the text, which has begun."""
+    """Start an import of the text."""
     stream = io.BytesIO(text.encode() if isinstance(text, str) else text)
     upload = import_uploads.receive_upload(actor, stream.read, **({"file_format": "csv"} | options))
     return import_uploads.confirm_upload(actor, upload, is_dry_run=dry)
 
 
 def bring_in(actor: Actor, text: str | bytes, **options: Any) -> ImportRecord:
-    """The import of the text, ended."""
+    """Import the text completely."""
     return import_runner.run_import(actor, begin(actor, text, **options).public_id)
 
 

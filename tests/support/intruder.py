@@ -1,4 +1,4 @@
-"""Somebody who may write to the database and has no key, at an audit log with its hash chain."""
+"""An attacker with write access to the database but without keys, against the audit hash chain."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def put_back(rows: Rows) -> None:
 
 
 class Intruder:
-    """Changes something, by the seed: of the log, of the chain, of both."""
+    """Change the log, the chain or both, as the seed decides."""
 
     def __init__(
         self, acme: OrganizationSnapshot, globex: OrganizationSnapshot, rows: Rows, seed: int

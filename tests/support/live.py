@@ -1,6 +1,6 @@
-"""The application as the live server of the tests runs it: each answer also says which worker gave it.
+"""The application as the live test server runs it: each response names its worker.
 
-For that server alone: to import this is to begin what a serving process does beside its requests.
+Only for that server: importing this starts the background work of a serving process.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from wsgi import app as gatehouse
 
 
 def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-    """``wsgi:app``, with the process id of the worker in a header."""
+    """Call ``wsgi:app`` and add the worker's process id as a header."""
 
     def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
         return start_response(status, [*headers, (WORKER_HEADER, str(os.getpid()))], exc_info)

@@ -1,4 +1,4 @@
-"""A mail server on the loopback interface: real SMTP on a real socket, which does what a test tells it to."""
+"""A mail server on the loopback interface: real SMTP on a real socket, with scripted behavior."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SENDER = "gatehouse@mail.example"
 
 @dataclass(slots=True)
 class Mailbox:
-    """``mails`` grows as they come; ``answers`` replaces the answer to a command, ``pause`` delays each answer."""
+    """Received emails; ``answers`` replaces the reply to a command, ``pause`` delays each reply."""
 
     port: int = 0
     mails: list[EmailMessage] = field(default_factory=list)
@@ -34,24 +34,24 @@ class Mailbox:
     offers_starttls: bool = True
 
     def links(self) -> list[str]:
-        """The addresses in the plain parts, in order."""
+        """Return the URLs in the plain-text parts, in order."""
         return [link for mail in self.mails for link in re.findall(r"https?://\S+", plain(mail))]
 
     def server(self, security: Literal["tls", "starttls", "none"] = "none", **more: object) -> MailServer:
-        """How the service is told of it."""
+        """Return the settings that point the service to it."""
         told = MailServer("localhost", self.port, security, SENDER, ca_bundle=certificate()[1])
         return dataclasses.replace(told, **more)  # type: ignore[arg-type]
 
 
 def plain(mail: EmailMessage) -> str:
-    """The plain part."""
+    """Return the plain-text part."""
     part = mail.get_body(("plain",))
     assert part is not None
     return str(part.get_content())
 
 
 def mailing(config: Config, server: MailServer | None) -> Config:
-    """The configuration with the mail server."""
+    """Return the configuration with the mail server."""
     return dataclasses.replace(config, mail_server=server)
 
 
@@ -72,7 +72,7 @@ class _Talk(socketserver.StreamRequestHandler):
         self.connection.close()
 
     def _answer(self, command: str) -> bool:
-        """Whether the talk goes on."""
+        """Reply to a command; return whether the session continues."""
         if command == "EHLO":
             offers = self.server.security == "starttls" and self.server.box.offers_starttls
             self._say(
@@ -122,12 +122,12 @@ class _Server(socketserver.ThreadingTCPServer):
         super().__init__(("127.0.0.1", 0), _Talk)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Callers that hang up are what some tests are about."""
+        """Ignore disconnects, which some tests cause on purpose."""
 
 
 @contextmanager
 def mail_server(security: Literal["tls", "starttls", "none"] = "none") -> Iterator[Mailbox]:
-    """A server that takes every mail; it is gone afterwards."""
+    """Run a server that accepts every email."""
     box = Mailbox()
     server = _Server(box, security)
     box.port = server.server_address[1]

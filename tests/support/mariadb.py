@@ -1,4 +1,4 @@
-"""A private MariaDB: its own data folder, socket and port, durable at each commit, gone with the run."""
+"""A private MariaDB: its own data folder, socket and port, durable at each commit, removed after the run."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _NEEDED = ("mariadbd", "mariadb-install-db")
 
 
 def require() -> None:
-    """Raise, naming the one line to type, unless MariaDB's server is installed."""
+    """Raise, with the installation command, unless the MariaDB server is installed."""
     missing = [name for name in _NEEDED if _program(name) is None]
     if missing:
         raise RuntimeError(f"{', '.join(missing)} not found. Type: sudo apt-get install -y mariadb-server")
 
 
 class MariaDB:
-    """One server process. ``options`` are the server's own, such as ``--innodb-buffer-pool-size=2G``."""
+    """One server process. ``options`` are server options such as ``--innodb-buffer-pool-size=2G``."""
 
     def __init__(self, folder: Path, *options: str) -> None:
         self.folder = folder
@@ -40,7 +40,7 @@ class MariaDB:
         self._process: subprocess.Popen[bytes] | None = None
 
     def begin(self) -> None:
-        """The data folder is made and the server is starting; ``wait`` for it before use."""
+        """Create the data folder and begin to start the server; call ``wait`` before use."""
         require()
         self.folder.mkdir(parents=True, exist_ok=True)
         init = self.folder / "init.sql"
@@ -62,30 +62,30 @@ class MariaDB:
         self._process = process.start(command, self.folder / "server.log")
 
     def address(self) -> dict[str, str | int]:
-        """What another process of the run needs to ``attach``."""
+        """Return what another process of the run needs to ``attach``."""
         address: dict[str, str | int] = {"folder": str(self.folder), "port": self.port}
         return address | {"socket": self.socket, "password": self.password}
 
     @classmethod
     def attach(cls, address: Mapping[str, str | int]) -> MariaDB:
-        """The server that another process of the run began."""
+        """Return the server that another process of the run started."""
         server = cls(Path(str(address["folder"])))
         server.port, server.socket = int(address["port"]), str(address["socket"])
         server.password = str(address["password"])
         return server
 
     def start(self) -> MariaDB:
-        """The server answers."""
+        """Start the server and wait until it answers."""
         self.begin()
         self.wait()
         return self
 
     def wait(self, seconds: float = 60.0) -> None:
-        """Returns once the server answers."""
+        """Wait until the server answers."""
         process.wait_until(self._answers, f"MariaDB in {self.folder}", seconds=seconds)
 
     def connect(self, database: str = "", *, user: str = _USER) -> MySQLdb.Connection:
-        """A raw connection of an almighty user, autocommitting."""
+        """Return a raw autocommitting connection of the superuser."""
         return MySQLdb.connect(
             unix_socket=self.socket,
             user=user,
@@ -96,27 +96,27 @@ class MariaDB:
         )
 
     def execute(self, statement: str) -> None:
-        """One statement, committed."""
+        """Execute and commit one statement."""
         with closing(self.connect()) as connection, connection.cursor() as cursor:
             cursor.execute(statement)
 
     def create_database(self, name: str) -> str:
-        """An empty database of that name; returns its URL."""
+        """Create an empty database and return its URL."""
         self.execute(f"DROP DATABASE IF EXISTS `{name}`")
         self.execute(f"CREATE DATABASE `{name}` CHARACTER SET utf8mb4")
         return self.url(name)
 
     def url(self, database: str) -> str:
-        """The URL of a database of this server, over its socket."""
+        """Return the URL of a database over the server's socket."""
         socket = quote(self.socket, "")
         return f"mysql+mysqldb://{_USER}:{self.password}@localhost/{database}?unix_socket={socket}"
 
     def tcp_url(self, database: str) -> str:
-        """The URL of a database of this server, over its loopback port."""
+        """Return the URL of a database over the server's loopback port."""
         return f"mysql+mysqldb://{_USER}:{self.password}@127.0.0.1:{self.port}/{database}"
 
     def dump(self, database: str) -> bytes:
-        """Everything in the database, as ``mariadb-dump`` writes it, binary columns in clear."""
+        """Return the ``mariadb-dump`` of the database, binary columns unencoded."""
         command = [
             "mariadb-dump",
             "--no-defaults",
@@ -129,21 +129,21 @@ class MariaDB:
 
     @property
     def pid(self) -> int:
-        """Process id of the server."""
+        """Return the server's process id."""
         assert self._process is not None
         return self._process.pid
 
     def kill(self) -> None:
-        """The server dies as by a power cut of its process; its data folder stays."""
+        """Kill the server as a power cut would; its data folder stays."""
         assert self._process is not None
         process.kill_group(self._process)
 
     def pause(self, paused: bool) -> None:
-        """The server hangs, or goes on."""
+        """Suspend or resume the server."""
         os.kill(self.pid, signal.SIGSTOP if paused else signal.SIGCONT)
 
     def stop(self) -> None:
-        """The server is gone and so is its data folder."""
+        """Stop the server and delete its data folder."""
         if self._process is not None:
             process.kill_group(self._process)
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The route matrix of the management API: two organizations, every operation, and a good body for each."""
+"""The route matrix of the management API: two organizations, every operation, and a valid body for each."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ BODIES: dict[str, dict[str, Any] | list[dict[str, Any]] | bytes | None] = {
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What the matrix runs in."""
+    """The fixtures of the matrix."""
 
     http: FlaskClient
     acme: Corner
@@ -142,7 +142,7 @@ class World:
     def call(
         self, operation: Operation, ids: dict[str, str], token: str | None, **query: str
     ) -> TestResponse:
-        """The operation's answer for these ids; its body is a good one."""
+        """Call the operation with these ids and a valid body."""
         path = operation.path
         for name, value in ids.items():
             path = path.replace(f"{{{name}}}", value)
@@ -160,7 +160,7 @@ class World:
 
 
 def world_of(app: Flask, http: FlaskClient, make: Factory) -> World:
-    """Acme and Globex, the documented operations, and a token that may everything in Acme."""
+    """Return Acme and Globex, the documented operations, and a token with every permission in Acme."""
     acme, globex = build(app, make)
     document = http.get("/openapi.json").get_json()
     managed = tuple(operation for operation in operations(document) if operation.is_management)

@@ -1,4 +1,4 @@
-"""The OpenAPI document as tests read it: operations, places in a body, and values that a place refuses."""
+"""The OpenAPI document as tests read it: operations, body paths, and invalid values for each."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Operation:
 
     @property
     def id(self) -> str:
-        """Its operationId."""
+        """Return its operationId."""
         return str(self.document["operationId"])
 
     @property
     def scope(self) -> str | None:
-        """The scope that its bearer needs."""
+        """Return the scope that it requires."""
         for requirement in self.document["security"]:
             if requirement.get("bearer"):
                 return str(requirement["bearer"][0])
@@ -43,7 +43,7 @@ class Operation:
 
     @property
     def body(self) -> dict[str, Any] | None:
-        """The schema of its JSON body; an upload, which may be of several types, has none."""
+        """Return the schema of its JSON body, or None for an upload, which may be of several types."""
         content = self.document.get("requestBody", {}).get("content", {})
         if len(content) > 1:
             return None
@@ -52,7 +52,7 @@ class Operation:
 
     @property
     def is_management(self) -> bool:
-        """Whether a management token is what it asks for."""
+        """Return whether it requires a management token."""
         return (
             any("bearer" in requirement for requirement in self.document["security"])
             and "/oauth/" not in self.path
@@ -60,7 +60,7 @@ class Operation:
 
 
 def resolve(document: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
-    """The node itself, or what its ``$ref`` points to."""
+    """Return the node, following its ``$ref``."""
     while "$ref" in node:
         target: Any = document
         for part in node["$ref"].removeprefix("#/").split("/"):
@@ -70,7 +70,7 @@ def resolve(document: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
 
 
 def operations(document: dict[str, Any]) -> list[Operation]:
-    """Every operation, with the parameters of its path and its own."""
+    """Return every operation with its path's parameters and its own."""
     found = []
     for path, item in document["paths"].items():
         shared = [resolve(document, parameter) for parameter in item.get("parameters", ())]
@@ -84,7 +84,7 @@ def operations(document: dict[str, Any]) -> list[Operation]:
 def places(
     document: dict[str, Any], schema: dict[str, Any], path: str = ""
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every place in a body: ``oauth.access_token``, ``redirect_uris``, ``redirect_uris[0]``."""
+    """Return every path in a body: ``oauth.access_token``, ``redirect_uris``, ``redirect_uris[0]``."""
     schema = _object_or_array(document, schema)
     for name, child in schema.get("properties", {}).items():
         inner = f"{path}.{name}" if path else name
@@ -96,7 +96,7 @@ def places(
 
 
 def refused_values(document: dict[str, Any], schema: dict[str, Any]) -> Iterator[Any]:
-    """Values that the schema refuses: each other JSON type, each bound overstepped, an unknown word."""
+    """Return values that the schema rejects: other JSON types, exceeded limits, an unknown word."""
     branches = [resolve(document, branch) for branch in resolve(document, schema).get("anyOf", [schema])]
     branches = [resolve(document, branch) for branch in branches]
     allowed = {kind for branch in branches for kind in _types(branch)}
@@ -110,7 +110,7 @@ def refused_values(document: dict[str, Any], schema: dict[str, Any]) -> Iterator
 
 
 def with_value(body: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
-    """The body with the value at the path, everything on the way made as needed."""
+    """Return the body with the value at the path, creating parents as needed."""
     parts = re.findall(r"[^.\[\]]+", path)
     result = dict(body)
     node: Any = result

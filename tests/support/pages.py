@@ -1,4 +1,4 @@
-"""The pages for people as the matrices visit them: which are public and why, and the address of each."""
+"""The HTML pages that the matrices visit: which are public and why, and the URL of each."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ PUBLIC = {
     "interaction.confirm_logout": "ends this browser's own sign-in",
 }
 # What programs reach without a management token, by their own proof or because it is public.
-WIRE = re.compile(r"(oauth|organization_oauth|discovery)\..+|(api|api_v1)\.get_openapi|api_v1_only\.revoke")
+WIRE = re.compile(
+    r"(oauth|organization_oauth|discovery)\..+|(api|api_v1)\.get_openapi|api_v1_only\.revoke_token"
+)
 # What stands in the matrix of the management API.
 MANAGEMENT = re.compile(r"(api|api_v1)\..+")
 _TOKEN = re.compile(r'name="csrf_token" value="([^"]+)"')
@@ -56,14 +58,14 @@ SLUG = "acme-corner"
 
 
 class Matrix:
-    """The pages for people, and a corner of the world that they show."""
+    """The HTML pages and the corner of the world that they show."""
 
     def __init__(self, app: Flask, make: Factory) -> None:
         self.app, self.make = app, make
         self.acme, self.globex = build(app, make)
 
     def pages(self) -> Iterator[tuple[str, str, str]]:
-        """(endpoint, method, path pattern) of every page that is not public."""
+        """Return (endpoint, method, path pattern) of every page that is not public."""
         for rule in self.app.url_map.iter_rules():
             if (
                 rule.endpoint in PUBLIC
@@ -75,7 +77,7 @@ class Matrix:
                 yield rule.endpoint, method, rule.rule
 
     def send(self, http: FlaskClient, method: str, path: str) -> TestResponse:
-        """The page's answer, or the answer to its form with a token that counts."""
+        """Request the page, or submit its form with a valid CSRF token."""
         if method == "GET":
             return http.get(path)
         token = _TOKEN.search(http.get(f"/organizations/{SLUG}/login?reauthenticate=1").text)
@@ -90,7 +92,7 @@ class Matrix:
 
 
 def path_of(pattern: str, corner: Corner, slug: str = SLUG) -> str:
-    """The page's address for the corner's things."""
+    """Return the page's path for the corner's ids."""
     values = {
         "organization": slug,
         "slug": corner.ids["id"],

@@ -1,4 +1,4 @@
-"""Pictures that tests upload: good ones, and those of somebody who means harm."""
+"""Images for upload tests, valid and malicious."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from PIL import Image
 def picture(
     colour: tuple[int, int, int] = (200, 40, 40), size: tuple[int, int] = (400, 200), kind: str = "PNG"
 ) -> bytes:
-    """A picture of one colour."""
+    """Return an image of one color."""
     out = io.BytesIO()
     Image.new("RGB", size, colour).save(out, kind)
     return out.getvalue()
 
 
 def bomb(width: int = 60_000, height: int = 60_000) -> bytes:
-    """A PNG of a few hundred bytes that says that it is billions of pixels."""
+    """Return a PNG of a few hundred bytes that claims billions of pixels."""
 
     def chunk(name: bytes, body: bytes) -> bytes:
         return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))

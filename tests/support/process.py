@@ -1,4 +1,4 @@
-"""Child processes that never outlive the test run, and the free loopback ports they listen on."""
+"""Child processes that never outlive the test run, and free loopback ports for them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def start(
     command: Sequence[str], log: Path, *, env: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> subprocess.Popen[bytes]:
-    """The command runs in a process group of its own, writes to ``log``, and dies with this process."""
+    """Run the command in its own process group; it writes to ``log`` and dies with this process."""
 
     def die_with_parent() -> None:
         # Asked, not killed: a server must take its workers along.
@@ -41,7 +41,7 @@ def start(
 
 
 def stop(process: subprocess.Popen[bytes], *, patience: float = 10.0) -> None:
-    """The process and its group are gone: asked first, killed when they do not listen."""
+    """Stop the process and its group, with SIGKILL if they ignore SIGTERM."""
     if process.poll() is None:
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -50,14 +50,14 @@ def stop(process: subprocess.Popen[bytes], *, patience: float = 10.0) -> None:
 
 
 def kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Every process of the group is killed, and the first of them reaped."""
+    """Kill every process of the group and reap the first."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait(10)
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on now, outside the range that outgoing connections draw from."""
+    """Return an unused loopback port outside the ephemeral range."""
     low = 20000 + (os.getpid() * 7) % 10000
     for port in range(low, low + 2000):
         with socket.socket() as probe:
@@ -72,7 +72,7 @@ def free_port() -> int:
 def wait_until(
     condition: Callable[[], object], what: str, *, seconds: float = 30.0, pause: float = 0.02
 ) -> None:
-    """Returns once the condition holds; fails naming ``what`` when it does not within the time."""
+    """Wait until the condition holds; fail naming ``what`` after the time limit."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

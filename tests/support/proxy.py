@@ -1,4 +1,4 @@
-"""A TCP proxy in front of a database that loses answers on command, as a dying network does."""
+"""A TCP proxy in front of a database that drops messages on command, like a failing network."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def _ending(connection: socket.socket) -> Iterator[None]:
-    """Afterwards the other side knows that it is over, although a thread still waits for bytes here."""
+    """Close the socket so that the other side notices, even while a thread reads from it here."""
     try:
         yield
     finally:
@@ -20,7 +20,7 @@ def _ending(connection: socket.socket) -> Iterator[None]:
 
 
 class LosingProxy:
-    """Forwards every byte to ``port``, until it is told to lose the answer to a statement or the statement itself."""
+    """Forward every byte to ``port`` until told to drop a statement or its response."""
 
     def __init__(self, port: int) -> None:
         self._target = port
@@ -34,11 +34,13 @@ class LosingProxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def lose_next(self, statement: bytes, *, after_it_took_effect: bool) -> None:
-        """The connection that next sends the statement dies: after the server answered it, or before it arrived."""
+        """Cut the connection that next sends the statement: after the server answered it, or before it
+        arrived.
+        """
         self._needle, self._reaches_server = statement.lower(), after_it_took_effect
 
     def close(self) -> None:
-        """Nobody is answered any more, on standing connections neither."""
+        """Stop accepting and close every connection."""
         for connection in self._standing:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""Somebody who publishes a client ID metadata document, and an organization that takes such ids."""
+"""A publisher of a client ID metadata document, and an organization that accepts such ids."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from app.operations.store import clock
 from app.operations.store.transactions import transaction
 from app.rules.authorization.authorization_request import challenge_of
 from tests.factories import Factory
+from tests.support.form_browser import Page
 from tests.support.https_server import HttpsServer, Request, Response
-from tests.support.person import Page
 
 VERIFIER = "v" * 43
 ON = {
@@ -35,7 +35,7 @@ LOOPBACK, WEB = "http://127.0.0.1:8765/callback", "https://tool.example/callback
 
 
 class Publisher:
-    """The web server of somebody who makes a client; a test changes what stands at its one address."""
+    """A client's web server. Tests change what it returns."""
 
     def __init__(self) -> None:
         self.server: HttpsServer
@@ -44,18 +44,18 @@ class Publisher:
 
     @property
     def client_id(self) -> str:
-        """The address of the document."""
+        """Return the URL of the document."""
         return f"{self.server.base_url}/clients/notes.json"
 
     def answer(self, request: Request) -> Response:
-        """What stands at every path."""
+        """The response for every path."""
         whole = {"client_id": self.client_id} | self.document
         body = {name: value for name, value in whole.items() if value is not None}
         return Response(self.status, self.raw or json.dumps(body).encode(), self.headers)
 
     @property
     def times_read(self) -> int:
-        """How often it was asked."""
+        """Return the number of requests received."""
         return len(self.server.requests)
 
 
@@ -75,7 +75,7 @@ def authorize(
 
 
 def is_known(answer: TestResponse) -> bool:
-    """Whether the request went on to a page of the flow; else it ended on the error page, with no redirect."""
+    """Return whether the request reached a page of the flow instead of the error page."""
     assert answer.status_code in (303, 400), answer.text
     assert answer.status_code == 303 or "Location" not in answer.headers
     return answer.status_code == 303
@@ -87,7 +87,7 @@ def row(app: Flask) -> Client:
 
 
 def let_time_pass(app: Flask, since: timedelta) -> None:
-    """The document was read so long ago, and its time is over."""
+    """Expire the cached document."""
 
     @transaction
     def act() -> None:

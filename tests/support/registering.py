@@ -1,4 +1,4 @@
-"""Clients that register themselves over HTTP, and manage what they registered."""
+"""Clients that register and manage themselves over HTTP."""
 
 from __future__ import annotations
 

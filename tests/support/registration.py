@@ -1,4 +1,4 @@
-"""Dynamic registration without an HTTP request around it."""
+"""Dynamic registration without an HTTP request."""
 
 from __future__ import annotations
 

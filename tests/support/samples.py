@@ -1,4 +1,4 @@
-"""Timings in groups, and whether two groups differ: Mann–Whitney's U test, two-sided, by its normal approximation."""
+"""Groups of timings compared by the two-sided Mann-Whitney U test (normal approximation)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from math import erfc, sqrt
 
 @dataclass(slots=True)
 class Samples:
-    """What a call took: ``seconds`` on the wall, and ``work``, the seconds that this thread's processor was busy."""
+    """Timings of a call: ``seconds`` of wall time and ``work``, the CPU seconds of this thread."""
 
     seconds: list[float] = field(default_factory=list)
     work: list[float] = field(default_factory=list)
 
     def take(self, call: Callable[[], object]) -> None:
-        """One more sample."""
+        """Add a sample."""
         wall, busy = time.perf_counter(), time.thread_time()
         call()
         self.work.append(time.thread_time() - busy)
@@ -24,7 +24,7 @@ class Samples:
 
 
 def same_distribution(one: Sequence[float], other: Sequence[float]) -> float:
-    """The probability (p) that groups of one distribution differ as much as these; for 20 samples and more each."""
+    """Return the probability (p) that groups of one distribution differ this much; at least 20 samples each."""
     ranked = sorted([(value, 0) for value in one] + [(value, 1) for value in other])
     ranks = sum(position for position, (_, group) in enumerate(ranked, start=1) if group == 0)
     count, others = len(one), len(other)

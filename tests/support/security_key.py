@@ -1,4 +1,4 @@
-"""An authenticator in software: makes passkeys and signs with them, rightly, or wrong in one thing at a time."""
+"""A software authenticator: creates and uses passkeys, correctly or with one deliberate fault."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ PRESENT, VERIFIED, MAY_SYNC, SYNCED, ATTESTED = 1, 4, 8, 16, 64
 
 
 def encoded(content: bytes) -> str:
-    """Base64url without padding."""
+    """Return base64url without padding."""
     return urlsafe_b64encode(content).rstrip(b"=").decode()
 
 
 def decoded(text: str) -> bytes:
-    """The bytes of base64url without padding."""
+    """Decode base64url without padding."""
     return urlsafe_b64decode(text + "=" * (-len(text) % 4))
 
 
 @dataclass(slots=True)
 class Authenticator:
-    """One passkey, on a device of its own; ``counter`` None is one that never counts."""
+    """One passkey on its own device; with ``counter`` None it does not count."""
 
     origin: str = "http://localhost"
     party: str = "localhost"
@@ -40,7 +40,7 @@ class Authenticator:
     key: ec.EllipticCurvePrivateKey = field(default_factory=lambda: ec.generate_private_key(ec.SECP256R1()))
 
     def create(self, options: Mapping[str, Any], *, client: Mapping[str, Any] | None = None) -> str:
-        """The answer to creation options; ``client`` changes what the browser says."""
+        """Answer creation options; ``client`` changes the client data."""
         self.handle = options["user"]["id"]
         point = self.key.public_key().public_numbers()
         cose = {1: 2, 3: -7, -1: 1, -2: point.x.to_bytes(32, "big"), -3: point.y.to_bytes(32, "big")}
@@ -56,7 +56,7 @@ class Authenticator:
         return self._answer(response, {"credProps": {"rk": True}})
 
     def get(self, options: Mapping[str, Any], *, client: Mapping[str, Any] | None = None) -> str:
-        """The answer to request options; its counter moves on."""
+        """Answer request options and increase the counter."""
         if self.counter is not None:
             self.counter += 1
         data = self._data(self.flags, self.counter or 0)

@@ -1,4 +1,4 @@
-"""script/server as people start it: in a copy of the repository's files, with settings of its own."""
+"""script/server as users start it: in a copy of the repository's files, with its own settings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COPIED = ("app", "migrations", "script", "static", "templates", "requirements.tx
 
 
 def copy_to(folder: Path) -> Path:
-    """The application's files with the environment of this run in place of an installed one."""
+    """Copy the application's files, using the environment of this run instead of installing one."""
     for name in COPIED:
         source = ROOT / name
         if source.is_dir():
@@ -59,7 +59,7 @@ class Started:
             )
 
     def answers(self) -> float:
-        """Seconds from the start to the first answer."""
+        """Return the seconds from the start to the first response."""
         while time.monotonic() < self.begun + 60:
             if self.process.poll() is not None:
                 raise AssertionError(f"it ended with {self.process.returncode}:\n{self.output()}")

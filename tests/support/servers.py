@@ -1,4 +1,4 @@
-"""A real server: Granian with two workers on a free loopback port, in processes of its own."""
+"""A real server: Granian with two workers on a free loopback port, in separate processes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TROUBLE = re.compile(r'\{.*"level": ?"(warning|error|critical)"|Traceback|\S+Wa
 
 
 def granian(target: str, port: int, *, workers: int = WORKERS, threads: int = THREADS) -> list[str]:
-    """The command of a WSGI server: the same workers and threads for whatever is compared."""
+    """Return the command of a WSGI server with the same workers and threads for every comparison."""
     command = [sys.executable, "-m", "granian", "--interface", "wsgi", "--host", "127.0.0.1"]
     command += ["--http", "1", "--no-ws", "--port", str(port), "--respawn-failed-workers"]
     return [
@@ -43,9 +43,9 @@ def granian(target: str, port: int, *, workers: int = WORKERS, threads: int = TH
 class LiveServer:
     """Two workers on MariaDB; ``app`` is the same instance in this process, for factories and assertions.
 
-    ``settings`` are the workers' beside the usual ones. With ``certificate``, a file of key and certificate beside
-    that of its authority, it speaks https. ``host`` is its name in the base URL: passkeys need one that is no number.
-    ``expected`` is the trouble, as a pattern, that its log may tell of; ``stop`` fails at any other.
+    ``settings`` are added to the usual ones. With ``certificate``, a file with key, certificate and
+    authority, it uses https. ``host`` is its name in the base URL, because passkeys need a host name.
+    ``expected`` is a pattern of warnings that its log may contain; ``stop`` fails at any other.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class LiveServer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """The server answers."""
+        """Start the server and wait until it answers."""
         env = (
             os.environ
             | environment(self.database, self.instance, self.url)
@@ -85,14 +85,14 @@ class LiveServer:
         process.wait_until(self._answers, f"the server (log: {self.log})", seconds=60)
 
     def stop(self) -> None:
-        """The server is gone; it told of no trouble but what was ``expected``."""
+        """Stop the server; fail if its log has warnings that were not ``expected``."""
         if self._process is not None:
             process.stop(self._process)
             troubles = self.troubles()
             assert not troubles, "\n".join(["the server's log tells of trouble:", *troubles])
 
     def troubles(self) -> list[str]:
-        """The lines of the log that tell of trouble that was not ``expected``."""
+        """Return the warnings in the log that were not ``expected``."""
         return [
             line
             for line in self.logs().splitlines()
@@ -101,12 +101,12 @@ class LiveServer:
 
     @property
     def pid(self) -> int:
-        """Process id of the server's main process."""
+        """Return the process id of the main process."""
         assert self._process is not None
         return self._process.pid
 
     def worker_pids(self) -> list[int]:
-        """Process ids of the workers now."""
+        """Return the process ids of the workers."""
         children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
         return [int(pid) for pid in children if b"resource_tracker" not in _command_line(pid)]
 
@@ -117,7 +117,7 @@ class LiveServer:
         return ssl.create_default_context(cafile=self._certificate[1])
 
     def logs(self) -> str:
-        """What the server has written so far."""
+        """Return the server's output so far."""
         return self.log.read_text(errors="replace")
 
     def _answers(self) -> bool:

@@ -1,4 +1,4 @@
-"""JWTs that clients sign, right or wrong on purpose: assertions of who they are, and request objects."""
+"""JWTs that clients sign, valid or deliberately wrong: client assertions and request objects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Key = ECKey | OKPKey | RSAKey
 
 
 def new_key(algorithm: str = "ES256") -> Key:
-    """A fresh key for the algorithm."""
+    """Return a new key for the algorithm."""
     if algorithm == "ES256":
         return ECKey.generate_key("P-256", auto_kid=False)
     if algorithm in {"EdDSA", "Ed25519"}:
@@ -33,7 +33,7 @@ def _shared_key(algorithm: str) -> Key:
 
 
 def encode(data: bytes) -> str:
-    """base64url without padding."""
+    """Return base64url without padding."""
     return urlsafe_b64encode(data).decode().rstrip("=")
 
 
@@ -44,9 +44,9 @@ def compact(
     *,
     algorithm: str | None = None,
 ) -> str:
-    """A compact JWS; members that are None are left out, and without a key the signature is empty.
+    """Return a compact JWS; None removes a member, and without a key the signature is empty.
 
-    ``algorithm`` signs where the header names another, or none.
+    ``algorithm`` signs if the header names another or none.
     """
     payload = claims if isinstance(claims, bytes) else json.dumps(_without_none(claims)).encode()
     signed = f"{encode(json.dumps(_without_none(header)).encode())}.{encode(payload)}"
@@ -57,7 +57,7 @@ def compact(
 
 
 class Signer:
-    """A client's key, and what it signs; ``changes`` replace members of the payload, and None leaves one out."""
+    """A client's key and what it signs; ``changes`` replace members of the payload, None removes one."""
 
     def __init__(
         self, algorithm: str = "ES256", *, key_id: str | None = "one", key: Key | None = None
@@ -67,22 +67,22 @@ class Signer:
 
     @property
     def jwk(self) -> dict[str, Any]:
-        """The public key, as clients register it."""
+        """Return the public key as clients register it."""
         members = {name: value for name, value in self.key.as_dict(private=False).items() if name != "kid"}
         return members | ({"kid": self.key_id} if self.key_id is not None else {})
 
     @property
     def jwks(self) -> dict[str, Any]:
-        """A key set with the one key."""
+        """Return a key set with the key."""
         return {"keys": [self.jwk]}
 
     @property
     def registration(self) -> dict[str, Any]:
-        """The fields of a client that authenticates by this key."""
+        """Return the registration fields of a client that authenticates with this key."""
         return {"token_endpoint_auth_method": "private_key_jwt", "jwks": self.jwks}
 
     def sign(self, claims: dict[str, Any] | bytes, *, key: Key | OctKey | None = None, **header: Any) -> str:
-        """A JWT of the claims; ``header`` replaces members of the header, ``key`` signs in place of the own one."""
+        """Return a JWT of the claims; ``header`` replaces members of the header, ``key`` replaces the key."""
         head = {"alg": self.algorithm, "kid": self.key_id} | header
         return compact(head, claims, key or self.key)
 
@@ -95,13 +95,13 @@ class Signer:
         key: Key | None = None,
         **changes: Any,
     ) -> str:
-        """A client assertion (RFC 7523)."""
+        """Return a client assertion (RFC 7523)."""
         now = int(time.time())
         good = {"iss": client_id, "sub": client_id, "aud": audience, "exp": now + 60, "iat": now}
         return self.sign(good | {"jti": str(uuid.uuid4())} | changes, key=key, **(header or {}))
 
     def fields(self, client_id: str, audience: Any, **changes: Any) -> dict[str, str]:
-        """The form fields of private_key_jwt."""
+        """Return the form fields of private_key_jwt."""
         return {
             "client_assertion_type": TYPE,
             "client_assertion": self.assertion(client_id, audience, **changes),
@@ -116,7 +116,7 @@ class Signer:
         key: Key | None = None,
         **changes: Any,
     ) -> str:
-        """A request object (RFC 9101) that holds the parameters."""
+        """Return a request object (RFC 9101) with the parameters."""
         now = int(time.time())
         good = {"iss": parameters.get("client_id"), "aud": audience, "iat": now, "nbf": now, "exp": now + 300}
         head = {"typ": "oauth-authz-req+jwt"} | (header or {})

@@ -1,4 +1,4 @@
-"""Calls that happen at the same moment, each in a thread with a connection of its own."""
+"""Simultaneous calls, each in a thread with its own database connection."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from app.rules.errors import Conflict
 
 
 def at_once(app: Flask, calls: Sequence[Callable[[], object]]) -> list[str]:
-    """Each call in its own thread, released together; the names of what they returned or were refused with."""
+    """Call each function in its own thread at once; return the names of their results or errors."""
     gate = threading.Barrier(len(calls))
     results: list[str] = []
 

@@ -15,7 +15,7 @@ _CALLBACK = "https://console.example/callback"
 
 
 def user_token(app: Flask, make: Factory, user: MadeUser) -> str:
-    """A token with every management scope: what it may do is what the user may."""
+    """Return a token with every management scope; the user's permissions decide what it can do."""
     held = set(PERMISSIONS) | (set(ROOT_ONLY) if user.organization.is_root else set())
     scopes = " ".join(sorted(held))
     client = make.client(

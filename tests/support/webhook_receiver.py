@@ -1,4 +1,4 @@
-"""An endpoint of an organization: it verifies what it is told by the independent library of Standard Webhooks."""
+"""A webhook endpoint that verifies events with the independent Standard Webhooks library."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.https_server import HttpsServer, Request, Response, https_ser
 
 
 class Receiver:
-    """A server on the loopback interface; ``act`` is what it does with a request."""
+    """A server on the loopback interface; ``act`` handles a request."""
 
     def __init__(self) -> None:
         self.act: Callable[[], Response] = Response
@@ -24,21 +24,21 @@ class Receiver:
 
     @property
     def url(self) -> str:
-        """Where it hears."""
+        """Return its URL."""
         return f"{self.server.base_url}/hooks?tenant=1"
 
     @property
     def heard(self) -> list[Request]:
-        """The requests so far."""
+        """Return the requests received."""
         return self.server.requests
 
     def events(self, secret: str) -> list[dict[str, Any]]:
-        """What it was told, each verified by the secret."""
+        """Return the received events, each verified with the secret."""
         return [verified(request, secret) for request in self.heard]
 
 
 def verified(request: Request, secret: str) -> dict[str, Any]:
-    """The event of a request that the secret signed; raises WebhookVerificationError for any other."""
+    """Return the event of a request signed with the secret; raises WebhookVerificationError otherwise."""
     assert (request.method, request.path) == ("POST", "/hooks?tenant=1")
     assert request.headers["content-type"] == "application/json"
     event = Verifier(secret).verify(request.body, dict(request.headers))
@@ -48,7 +48,7 @@ def verified(request: Request, secret: str) -> dict[str, Any]:
 
 @contextmanager
 def receiving() -> Iterator[Receiver]:
-    """A receiver that answers 200."""
+    """Run a receiver that answers 200."""
     made = Receiver()
     with https_server(made) as server:
         made.server = server

@@ -1,4 +1,4 @@
-"""Two organizations side by side with one of everything, and what is named by no id at all."""
+"""Two organizations side by side with one of everything."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from app.operations.grants import signing_keys
 from app.operations.organizations import administrators, organizations, roles
 from app.operations.sign_in import sessions
 from app.operations.tokens import signing_key_lists
-from app.operations.tokens.bulk_revocation import revoke_widely
+from app.operations.tokens.bulk_revocation import bulk_revoke
 from app.operations.users import deletion, invitations
 from app.rules.actor import Actor
 from app.rules.identifiers import format_client_id, new_id, public_id
@@ -30,7 +30,7 @@ RARE, COMMON = "clients:trust", "audit:read"
 
 @dataclass(frozen=True, slots=True)
 class Corner:
-    """One organization's things, by the names that path parameters have."""
+    """One organization's ids, by the names of path parameters."""
 
     organization: OrganizationSnapshot
     client: MadeClient
@@ -38,12 +38,12 @@ class Corner:
 
 
 def build(app: Flask, make: Factory) -> tuple[Corner, Corner]:
-    """Acme and Globex, each with a client, two secrets, two administrators and an invitation."""
+    """Create Acme and Globex, each with a client, two secrets, two administrators and an invitation."""
     return _corner(app, make, "acme-corner"), _corner(app, make, "globex-corner")
 
 
 def absent(corner: Corner) -> dict[str, str]:
-    """Well-formed ids of things that never were, in the corner's organization."""
+    """Return well-formed ids of things that never existed in the corner's organization."""
     return {
         "id": "never-was",
         "clientId": format_client_id(corner.organization.id, new_id()),
@@ -72,7 +72,7 @@ def absent(corner: Corner) -> dict[str, str]:
 
 
 def ended(app: Flask, make: Factory, corner: Corner) -> dict[str, str]:
-    """Ids of things of the corner that were there and are deleted, revoked or withdrawn."""
+    """Return ids of things of the corner that were deleted, revoked or withdrawn."""
     slug = corner.organization.slug
     with app.app_context():
         actor = make.actor(corner.organization)
@@ -166,7 +166,7 @@ def _corner(app: Flask, make: Factory, slug: str) -> Corner:
         _, session = sessions.start_session(organization, member.id)
         # Of a time before anything here: it ends nothing.
         order = {"all": True, "issued_before": "2020-01-01T00:00:00Z"}
-        receipt = revoke_widely(make.actor(organization), slug, order).receipt.public_id
+        receipt = bulk_revoke(make.actor(organization), slug, order).receipt.public_id
         assert receipt is not None
         webhook, delivery = told(make.actor(organization))
         waiting = registered(organization, f"waiting@{slug}.example")

@@ -1,4 +1,4 @@
-"""Single rows of the world, written as they would stand after the journeys that make them."""
+"""Single rows of the world, as the real flows would store them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.factories import MadeClient, MadeUser
 def registered(
     organization: OrganizationSnapshot, email: str, *, ended: bool = False, token: str = ""
 ) -> str:
-    """The id of an account that somebody asked for."""
+    """Add a pending registration and return its id."""
     now, row_id = clock.now(), new_id()
     db.session.execute(
         insert(Registration).values(
@@ -48,14 +48,14 @@ def registered(
 
 
 def told(actor: Actor) -> tuple[str, str]:
-    """The ids of a webhook, which hears of tests alone, and of a delivery to it."""
+    """Add a webhook for test events only, and a delivery to it; return their ids."""
     fields = {"url": "https://hooks.example/told", "event_types": ["webhook.created"]}
     webhook = webhooks.create_webhook(actor, fields).record.public_id
     return webhook, webhook_deliveries.send_test(actor, webhook).public_id
 
 
 def granted(client: MadeClient, user: MadeUser, *, revoked: bool = False) -> str:
-    """The id of a grant of the client by the user."""
+    """Add a grant of the client by the user and return its id."""
     now = clock.now()
     row_id = new_id()
     db.session.execute(
@@ -78,7 +78,7 @@ def granted(client: MadeClient, user: MadeUser, *, revoked: bool = False) -> str
 
 
 def issued(client: MadeClient, *, ended: bool = False) -> str:
-    """The id of an access token of the client itself."""
+    """Add an access token of the client itself and return its id."""
     now, row_id = clock.now(), new_id()
     db.session.execute(
         insert(AccessToken).values(
@@ -97,7 +97,7 @@ def issued(client: MadeClient, *, ended: bool = False) -> str:
 
 
 def consented(client: MadeClient, user: MadeUser, *, ended: bool = False) -> str:
-    """The id of a consent of the user for the client."""
+    """Add a consent of the user for the client and return its id."""
     now = clock.now()
     row_id = new_id()
     db.session.execute(
@@ -117,7 +117,7 @@ def consented(client: MadeClient, user: MadeUser, *, ended: bool = False) -> str
 
 
 def wanted(client: MadeClient, user: MadeUser, *, ended: bool = False) -> str:
-    """The id of a request of the user that administrators allow the client."""
+    """Add a user's request for approval of the client and return its id."""
     now = clock.now()
     row_id = new_id()
     db.session.execute(
@@ -139,7 +139,7 @@ def wanted(client: MadeClient, user: MadeUser, *, ended: bool = False) -> str:
 
 
 def refused(client: MadeClient, at: datetime) -> str:
-    """The id of an entry in the log of failed requests; one that is long past has ended."""
+    """Add an entry to the failed-request log and return its id; one long past has expired."""
     request_id = public_id("req", new_id())
     entry = RejectedRequest(
         client=(client.organization.id, client.registered.client.id),

@@ -1,4 +1,4 @@
-"""Headers of every answer (HD-1 to HD-4, CJ-1, portal.md's traps)."""
+"""Headers of every response (HD-1 to HD-4, CJ-1)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def slug(make: Any) -> str:
     return make.organization("acme").slug
 
 
-def test_pages_between_a_form_and_a_client_have_no_form_action_and_keep_popups(http: Any, slug: str) -> None:
-    """Chromium holds form-action against the whole redirect chain of a form (portal.md, trap 1)."""
+def test_redirecting_form_pages_have_no_form_action_and_keep_popups(http: Any, slug: str) -> None:
+    """Chromium applies form-action to the whole redirect chain of a form."""
     for path in (
         f"/organizations/{slug}/login",
         f"/organizations/{slug}/logout",
@@ -33,7 +33,7 @@ def test_pages_between_a_form_and_a_client_have_no_form_action_and_keep_popups(h
         assert headers["Cross-Origin-Opener-Policy"] == "unsafe-none"
 
 
-def test_account_pages_post_to_ourselves_alone(make: Any, http: Any, slug: str) -> None:
+def test_account_pages_may_post_only_to_the_service(make: Any, http: Any, slug: str) -> None:
     from app.operations.directory.lookups import get_organization_by_slug
 
     with http.application.app_context():
@@ -47,9 +47,7 @@ def test_account_pages_post_to_ourselves_alone(make: Any, http: Any, slug: str) 
 @pytest.mark.parametrize(
     "path", ["/organizations/acme/login", "/login", "/nothing", "/organizations/nobody/login"]
 )
-def test_every_page_is_unframeable_uncached_and_tells_nobody_else_its_address(
-    http: Any, slug: str, path: str
-) -> None:
+def test_pages_are_unframeable_uncached_and_send_no_referrer(http: Any, slug: str, path: str) -> None:
     headers = http.get(path, headers={"Accept": "text/html,*/*;q=0.8"}).headers
     assert headers["X-Frame-Options"] == "DENY"
     assert headers["X-Content-Type-Options"] == "nosniff"
@@ -65,7 +63,7 @@ def test_every_page_is_unframeable_uncached_and_tells_nobody_else_its_address(
 @pytest.mark.parametrize(
     "path", ["/clients", "/organizations/acme/nothing", "/api/v1/nothing", "/oauth/nothing"]
 )
-def test_answers_to_programs_load_and_frame_nothing(http: Any, slug: str, path: str) -> None:
+def test_machine_responses_load_and_frame_nothing(http: Any, slug: str, path: str) -> None:
     answer = http.get(path)
     assert answer.mimetype == "application/json"
     assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'; frame-ancestors 'none'")
@@ -74,14 +72,14 @@ def test_answers_to_programs_load_and_frame_nothing(http: Any, slug: str, path: 
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
 
 
-def test_the_style_sheet_is_cached_and_is_no_page(http: Any, app: Flask) -> None:
+def test_style_sheet_is_cached_and_has_no_page_headers(http: Any, app: Flask) -> None:
     with http.get("/static/app.css") as answer:
         headers = answer.headers
     assert headers["Cache-Control"] == "public, max-age=3600"
     assert headers["X-Content-Type-Options"] == "nosniff"
 
 
-def test_https_is_promised_only_where_it_is_used(app: Flask) -> None:
+def test_hsts_is_sent_only_over_https(app: Flask) -> None:
     class Https:
         is_https = True
 
@@ -108,7 +106,7 @@ def test_no_header_names_the_software(http: Any, slug: str) -> None:
         ("GET", "/nowhere"),
     ],
 )
-def test_the_server_s_own_name_has_its_place_taken(http: Any, slug: str, method: str, path: str) -> None:
-    """HD-4: on answers that pass Flask by, too; whoever leaves the header out lets the server below write its own."""
+def test_server_header_is_replaced(http: Any, slug: str, method: str, path: str) -> None:
+    """HD-4: also on responses that bypass Flask; without the header, the WSGI server would add its own."""
     headers = http.open(path, method=method).headers
     assert headers.getlist("Server") == [""]

@@ -1,4 +1,4 @@
-"""Health: alive without a database, ready with one."""
+"""Health endpoints: alive without a database, ready with one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flask.testing import FlaskClient
 from app import config, create_app
 
 
-def test_a_process_with_its_database_is_alive_and_ready(http: FlaskClient) -> None:
+def test_process_with_its_database_is_alive_and_ready(http: FlaskClient) -> None:
     for path in ("/healthz", "/readyz"):
         answer = http.get(path)
         assert answer.status_code == 200
@@ -21,7 +21,7 @@ def test_a_process_with_its_database_is_alive_and_ready(http: FlaskClient) -> No
 @pytest.mark.parametrize(
     "url", ["mysql://nobody:x@127.0.0.1:1/none", "sqlite:////nonexistent/folder/gatehouse.sqlite3"]
 )
-def test_without_a_database_it_is_alive_and_says_when_to_ask_again(url: str, tmp_path: Path) -> None:
+def test_process_without_a_database_is_alive_and_sends_retry_after(url: str, tmp_path: Path) -> None:
     app = create_app(config.load({"GATEHOUSE_INSTANCE": str(tmp_path), "DATABASE_URL": url}))
     client = app.test_client()
     assert client.get("/healthz").status_code == 200
@@ -34,12 +34,12 @@ def test_without_a_database_it_is_alive_and_says_when_to_ask_again(url: str, tmp
     assert body["request_id"] == answer.headers["X-Request-Id"]
 
 
-def test_a_database_without_tables_is_not_ready(tmp_path: Path) -> None:
+def test_database_without_tables_is_not_ready(tmp_path: Path) -> None:
     app = create_app(config.load({"GATEHOUSE_INSTANCE": str(tmp_path)}))
     assert app.test_client().get("/readyz").status_code == 503
 
 
-def test_neither_tells_a_version(http: FlaskClient) -> None:
+def test_health_endpoints_reveal_no_version(http: FlaskClient) -> None:
     for path in ("/healthz", "/readyz"):
         answer = http.get(path)
         assert not any(char.isdigit() for char in answer.text)

@@ -1,4 +1,6 @@
-"""Request ids and logs: every answer names its request; no log holds a secret, at DEBUG too (LG-1, LG-2)."""
+"""Request ids and logs: every response names its request; no log contains a secret, even at DEBUG (LG-1,
+LG-2).
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ TOKEN = token_values.new_token("at", "0123abcd")
 
 @pytest.fixture
 def plain() -> Flask:
-    """A small application of its own: these tests are about the layer around it."""
+    """A small separate application to test the middleware around it."""
     made = Flask("logged")
 
     @made.get("/hello/<path:_rest>")
@@ -48,7 +50,7 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
 
 
-def test_the_answer_and_the_line_have_one_id(plain: Flask, capsys: pytest.CaptureFixture[str]) -> None:
+def test_response_and_log_line_have_the_same_id(plain: Flask, capsys: pytest.CaptureFixture[str]) -> None:
     answer = plain.test_client().get("/hello/there?code=secret", headers={"X-Request-Id": "chosen"})
     (line,) = lines(capsys)
     assert answer.headers["X-Request-Id"] == line["request_id"] == answer.text
@@ -60,12 +62,12 @@ def test_the_answer_and_the_line_have_one_id(plain: Flask, capsys: pytest.Captur
     assert line["time"].endswith("Z")
 
 
-def test_ids_are_never_given_twice(plain: Flask) -> None:
+def test_request_ids_are_unique(plain: Flask) -> None:
     client = plain.test_client()
     assert len({client.get("/hello/x").headers["X-Request-Id"] for _ in range(200)}) == 200
 
 
-def test_a_crash_has_an_id_and_tells_no_secret(
+def test_crash_has_a_request_id_and_reveals_no_secret(
     plain: Flask, capsys: pytest.CaptureFixture[str], debug_logs: None
 ) -> None:
     answer = plain.test_client().get("/broken")
@@ -86,17 +88,17 @@ def test_control_characters_cannot_forge_a_line(plain: Flask, capsys: pytest.Cap
     assert json.loads(text)["path"].startswith("/hello/a\r\n")
 
 
-def test_a_token_in_the_path_is_taken_out(plain: Flask, capsys: pytest.CaptureFixture[str]) -> None:
+def test_token_in_the_path_is_redacted(plain: Flask, capsys: pytest.CaptureFixture[str]) -> None:
     plain.test_client().get(f"/hello/invite/{TOKEN}")
     assert lines(capsys)[0]["path"] == "/hello/invite/gth_at_[redacted]"
 
 
-def test_a_long_path_is_cut(plain: Flask, capsys: pytest.CaptureFixture[str]) -> None:
+def test_long_path_is_truncated(plain: Flask, capsys: pytest.CaptureFixture[str]) -> None:
     plain.test_client().get("/hello/" + "x" * 5000)
     assert len(lines(capsys)[0]["path"]) < 600
 
 
-def test_it_can_be_switched_off(capsys: pytest.CaptureFixture[str]) -> None:
+def test_request_log_can_be_disabled(capsys: pytest.CaptureFixture[str]) -> None:
     quiet = Flask("quiet")
     quiet.wsgi_app = RequestLog(quiet.wsgi_app, enabled=False)  # type: ignore[method-assign]
     assert quiet.test_client().get("/").headers["X-Request-Id"]
@@ -113,10 +115,10 @@ def test_it_can_be_switched_off(capsys: pytest.CaptureFixture[str]) -> None:
     ],
     ids=["a token answer", "a token in the text", "a header", "a password"],
 )
-def test_a_library_that_logs_a_secret_at_debug_logs_none(
+def test_secret_logged_by_a_library_is_redacted(
     message: str, arguments: tuple[Any, ...], debug_logs: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """caplog is a handler that is not ours: the record itself is clean."""
+    """caplog is a foreign handler, so the record itself is redacted."""
     with caplog.at_level(logging.DEBUG):
         logging.getLogger("authlib.oauth2").debug(message, *arguments)
     (record,) = caplog.records
@@ -126,7 +128,7 @@ def test_a_library_that_logs_a_secret_at_debug_logs_none(
     assert "[redacted" in text
 
 
-def test_a_traceback_in_a_log_is_clean(debug_logs: None, caplog: pytest.LogCaptureFixture) -> None:
+def test_traceback_in_a_log_is_redacted(debug_logs: None, caplog: pytest.LogCaptureFixture) -> None:
     try:
         raise ValueError(TOKEN)
     except ValueError:
@@ -137,21 +139,21 @@ def test_a_traceback_in_a_log_is_clean(debug_logs: None, caplog: pytest.LogCaptu
     )
 
 
-def test_a_record_without_a_secret_keeps_its_arguments(
+def test_record_without_a_secret_keeps_its_arguments(
     debug_logs: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     logging.getLogger("other").warning("%d of %s", 3, "four")
     assert caplog.records[0].args == (3, "four")
 
 
-def test_arguments_that_do_not_fit_break_nothing(debug_logs: None, caplog: pytest.LogCaptureFixture) -> None:
+def test_mismatched_log_arguments_are_harmless(debug_logs: None, caplog: pytest.LogCaptureFixture) -> None:
     logging.getLogger("other").warning("%d", TOKEN)
     assert TOKEN not in caplog.text
     assert "do not fit" in caplog.text
 
 
-def test_a_line_is_cheap(capsys: pytest.CaptureFixture[str]) -> None:
-    """Around 10 microseconds on an idle machine; the bound leaves room for a busy one."""
+def test_log_line_is_fast(capsys: pytest.CaptureFixture[str]) -> None:
+    """About 10 microseconds on an idle machine; the limit leaves room for a busy one."""
 
     def bare(environ: dict[str, Any], start: Any) -> list[bytes]:
         start("200 OK", [])

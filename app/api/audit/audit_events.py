@@ -69,7 +69,7 @@ class AuditProblem(Representation):
     """A problem in the hash chain."""
 
     kind: Annotated[str, OneOf(PROBLEMS)]
-    message: Annotated[str, Source("words")]
+    message: str
     position: int | None
     event_id: _EventId | None
 
@@ -81,7 +81,7 @@ class AuditVerification(Representation):
     total: Annotated[Count, Source("length"), described("All events that were ever added to the chain.")]
     removed: Annotated[Count, described("The oldest of them, removed after the retention period.")]
     checked: Count
-    pending: Annotated[Count, Source("waiting"), described("Recent events that are not in the chain yet.")]
+    pending: Annotated[Count, described("Recent events that are not in the chain yet.")]
     problems: Annotated[list[AuditProblem], SchemaOnly(maxItems=100)]
 
 

@@ -12,7 +12,7 @@ from app.api.representations import ClientId, Representation, Slug, Source, User
 from app.operations.authorization import approval_requests, client_decisions
 from app.operations.authorization.approval_requests import FILTERS, ClientRequestRecord
 from app.operations.store.idempotency import IdempotentResult
-from app.rules.authorization.consents import LONGEST_REASON, STATUSES, ClientApproval, ClientRefusal
+from app.rules.authorization.consents import MAX_REASON_LENGTH, STATUSES, ClientApproval, ClientRefusal
 from app.rules.clients.client_fields import SOURCES, TRUST
 from app.rules.shapes import OneOf, PublicId, SchemaOnly, described
 from app.web.bearer import ApiContext
@@ -43,12 +43,13 @@ class ClientRequest(Representation):
     user_email: str
     status: Annotated[str, OneOf(STATUSES)]
     scopes: Annotated[list[str], described("What the client requested.")]
-    reason: Annotated[str, SchemaOnly(maxLength=LONGEST_REASON), described("The member's reason.")]
+    reason: Annotated[str, SchemaOnly(maxLength=MAX_REASON_LENGTH), described("The member's reason.")]
     created_at: datetime
     decided_at: datetime | None
     decided_by: str | None
     message: (
-        Annotated[str, SchemaOnly(maxLength=LONGEST_REASON), described("The message for the member.")] | None
+        Annotated[str, SchemaOnly(maxLength=MAX_REASON_LENGTH), described("The message for the member.")]
+        | None
     )
 
 

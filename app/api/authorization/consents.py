@@ -10,7 +10,7 @@ from flask import Response
 from app.api.endpoints import CLIENT_QUERY, PAGE, USER_QUERY, Endpoints, filters_of, list_response
 from app.api.representations import ClientId, Count, Representation, Slug, Source, UserId, true
 from app.operations.authorization import connected_apps
-from app.operations.authorization.connected_apps import GivenConsent
+from app.operations.authorization.connected_apps import UserConsentRecord
 from app.operations.grants.grant_lists import FILTERS
 from app.rules.shapes import PublicId, described
 from app.web.bearer import ApiContext
@@ -58,7 +58,7 @@ def list_consents(context: ApiContext) -> Response:
     return list_response(
         context,
         "consents",
-        connected_apps.list_given_consents,
+        connected_apps.list_user_consents,
         show=lambda record: _to_json(context, record),
         filters=filters_of(context, FILTERS),
     )
@@ -67,7 +67,7 @@ def list_consents(context: ApiContext) -> Response:
 @endpoints.get("/consents/<consent_id>", scope="consents:read", returns=Consent)
 def get_consent(context: ApiContext, consent_id: str) -> Response:
     """Get a consent."""
-    return envelope(_to_json(context, connected_apps.get_given_consent(context.actor, consent_id)))
+    return envelope(_to_json(context, connected_apps.get_user_consent(context.actor, consent_id)))
 
 
 @endpoints.delete("/consents/<consent_id>", scope="consents:write", returns=WithdrawnConsent)
@@ -76,9 +76,9 @@ def withdraw_consent(context: ApiContext, consent_id: str) -> Response:
 
     The user's grants and tokens at the client are revoked immediately. The client may ask for consent again.
     """
-    revoked = connected_apps.withdraw_given_consent(context.actor, consent_id)
+    revoked = connected_apps.withdraw_user_consent(context.actor, consent_id)
     return envelope({"id": consent_id, "withdrawn": True, "revoked_grants": revoked})
 
 
-def _to_json(context: ApiContext, record: GivenConsent) -> dict[str, Any]:
+def _to_json(context: ApiContext, record: UserConsentRecord) -> dict[str, Any]:
     return Consent.to_json(record, organization_id=context.organization.slug)

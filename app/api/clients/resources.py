@@ -80,7 +80,7 @@ class ResourceMetadata(Representation):
     """The metadata that a resource should publish about itself (RFC 9728)."""
 
     document: Annotated[dict[str, Any], described("The document to publish.")]
-    url: Annotated[str | None, Source("address"), described("Where to publish it.")]
+    url: Annotated[str | None, described("Where to publish it.")]
     www_authenticate: Annotated[
         str | None, Source("challenge"), described("The header of its 401 responses.")
     ]

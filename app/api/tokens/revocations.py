@@ -23,14 +23,14 @@ from app.operations.directory.lookups import ClientSnapshot
 from app.operations.grants import grants
 from app.operations.store.idempotency import IdempotentResult
 from app.operations.tokens import revocation_receipts
-from app.operations.tokens.bulk_revocation import revoke_widely
+from app.operations.tokens.bulk_revocation import bulk_revoke
 from app.operations.tokens.revocation import revoke_by_request
 from app.operations.tokens.revocation_receipts import Receipt
-from app.operations.tokens.revocation_subjects import CEILING
+from app.operations.tokens.revocation_subjects import MAX_COUNT
 from app.rules.errors import Unauthenticated
 from app.rules.oauth_errors import InvalidClient
 from app.rules.shapes import PublicId, SchemaOnly, described
-from app.rules.tokens.revocation import LONGEST_REASON, ORGANIZATION, SELECTORS, NewRevocation, Revoke
+from app.rules.tokens.revocation import MAX_REASON_LENGTH, ORGANIZATION, SELECTORS, NewRevocation, Revoke
 from app.web.basic import read_basic
 from app.web.bearer import ApiContext, authenticate_caller
 from app.web.idempotency import created, run_idempotently
@@ -41,7 +41,7 @@ from app.web.request_log import request_id
 endpoints = Endpoints("Revocations")
 REVOKED = "Token revoked"
 _FIELD_OF = {kind: name for name, kind in SELECTORS.items()}
-_BoundedCount = Annotated[int, SchemaOnly(minimum=0, maximum=CEILING)]
+_BoundedCount = Annotated[int, SchemaOnly(minimum=0, maximum=MAX_COUNT)]
 
 
 class Selection(Representation):
@@ -79,7 +79,7 @@ class Revocation(Representation):
         datetime, described("Everything that was issued before this time is revoked, and what depends on it.")
     ]
     include_sessions: Annotated[bool, Source("sessions"), described("Whether sessions were ended, too.")]
-    reason: Annotated[str, SchemaOnly(maxLength=LONGEST_REASON)] | None
+    reason: Annotated[str, SchemaOnly(maxLength=MAX_REASON_LENGTH)] | None
     counts: RevocationCounts
     created_at: datetime
     created_by: str | None
@@ -123,7 +123,7 @@ def revoke_tokens(context: ApiContext, slug: str) -> Response:
     body = read_object()
 
     def work() -> IdempotentResult:
-        done = revoke_widely(context.actor, slug, body)
+        done = bulk_revoke(context.actor, slug, body)
         meta = {"warnings": list(done.warnings)}
         data = _to_json(done.receipt)
         if done.receipt.public_id is None:

@@ -87,7 +87,7 @@ def revoke_access_token(context: ApiContext, token_id: str) -> Response:
 
     The token and all tokens that were exchanged for it are revoked immediately. Its grant remains valid.
     """
-    return envelope(_to_json(context, token_lists.end_token(context.actor, token_id)))
+    return envelope(_to_json(context, token_lists.revoke_listed_token(context.actor, token_id)))
 
 
 def _to_json(context: ApiContext, record: TokenRecord) -> dict[str, Any]:

@@ -33,8 +33,8 @@ from app.operations.directory.lookups import (
     get_unpurged_organization,
 )
 from app.operations.directory.users import get_user
-from app.operations.mail import letters
-from app.operations.mail.to_administrators import addresses_of_administrators
+from app.operations.mail import emails
+from app.operations.mail.notices import administrator_emails
 from app.operations.organizations.setup import revoke_setup_token
 from app.operations.sign_in.sessions import end_sessions
 from app.operations.store import audit, clock, rate_limits
@@ -327,14 +327,14 @@ def _parse_secret(token: str) -> tuple[str, str] | None:
 
 @transaction
 def _revoke_and_record(
-    inside: Actor, organization: OrganizationSnapshot, kind: str, report: LeakReport
+    actor: Actor, organization: OrganizationSnapshot, kind: str, report: LeakReport
 ) -> RevokedSecret | None:
-    revoked = revoke_leaked_secret(inside, kind, report.token)
+    revoked = revoke_leaked_secret(actor, kind, report.token)
     if revoked is None:
         return None
     after = {"what": revoked.description, "url": report.url, "source": report.source, "type": report.type}
     audit.record(
-        inside,
+        actor,
         ACTION,
         target_type=revoked.target_type,
         target_id=revoked.target_id,
@@ -349,7 +349,7 @@ def _notify(organization: OrganizationSnapshot, revoked: RevokedSecret, report: 
 
     No email is sent for a deleted organization. Its audit log has the event if it is restored.
     """
-    if not letters.is_possible() or organization.is_deleted:
+    if not emails.is_possible() or organization.is_deleted:
         return
     bucket = bucket_key("leak emails")
     if not rate_limits.consume_quota(organization.id, bucket, MAX_EMAILS_PER_HOUR, timedelta(hours=1)):
@@ -361,9 +361,9 @@ def _notify(organization: OrganizationSnapshot, revoked: RevokedSecret, report: 
         "link": f"{organization.base_url}/portal/{organization.slug}/audit?action={ACTION}",
     }
     for address in dict.fromkeys(
-        [*_find_owner_emails(organization.id, revoked), *addresses_of_administrators(organization.id)]
+        [*_find_owner_emails(organization.id, revoked), *administrator_emails(organization.id)]
     ):
-        letters.send(organization, address, "secret_leaked", values)
+        emails.send(organization, address, "secret_leaked", values)
 
 
 def _find_owner_emails(organization_id: str, revoked: RevokedSecret) -> list[str]:

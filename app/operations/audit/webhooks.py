@@ -20,7 +20,7 @@ from app.models.event import OutboxMessage
 from app.models.webhook import DISABLED, ENABLED, Webhook
 from app.operations.audit.webhook_publishing import invalidate_subscriptions
 from app.operations.directory.lookups import get_organization_by_id, touch_organization
-from app.operations.mail.to_administrators import write_to_administrators
+from app.operations.mail.notices import email_administrators
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import audit, clock, keyring
 from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, paginate
@@ -415,4 +415,4 @@ def _disable(actor: Actor, row: Webhook, because: str) -> None:
         "waiting": str(MAX_PENDING_DELIVERIES),
         "link": f"{organization.base_url}/portal/{organization.slug}/webhooks/{public_id(PREFIX, row.id)}",
     }
-    write_to_administrators(organization, "webhook_disabled", values)
+    email_administrators(organization, "webhook_disabled", values)

@@ -1,4 +1,4 @@
-"""Requests for clients: a member asks, one at a time for each client, and whoever decides about clients answers."""
+"""Requests of members that an administrator approve a client; at most one pending for each member and client."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from app.extensions import db
 from app.models.client import DELETED, Client, ClientRequest
 from app.models.user import User
 from app.operations.directory.lookups import ClientSnapshot, get_organization_by_id
-from app.operations.mail.to_administrators import write_to_administrators
+from app.operations.mail.notices import email_administrators
 from app.operations.store import audit, clock, rate_limits
 from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, paginate
 from app.operations.store.transactions import current_unit_of_work, read, transaction
 from app.rules.actor import Actor
-from app.rules.authorization.consents import OPEN, STATUSES, WAITS, check_reason
+from app.rules.authorization.consents import OPEN, PENDING_RETENTION, STATUSES, check_reason
 from app.rules.clients.redirect_uris import get_display_host
 from app.rules.errors import Forbidden, InvalidInput, NotFound, TooManyRequests
 from app.rules.fields import ValidationErrors, find_unknown
@@ -34,15 +34,15 @@ from app.rules.identifiers import (
     public_id,
 )
 
-MOST_AN_HOUR = 20
-"""To one organization's administrators: past that the queue itself says what waits."""
+MAX_EMAILS_PER_HOUR = 20
+"""Emails to the administrators of one organization, who also see the pending requests in the portal."""
 
 
-def tell_administrators(actor: Actor, client: ClientSnapshot, reason: str) -> None:
-    """The administrators hear that somebody asks for the client; part of the unit under way."""
+def notify_administrators(actor: Actor, client: ClientSnapshot, reason: str) -> None:
+    """Notify the administrators of a request by email, in the current transaction."""
     organization = get_organization_by_id(actor.organization_id)
     bucket = rate_limits.bucket_key("client request emails")
-    if not rate_limits.consume_quota(organization.id, bucket, MOST_AN_HOUR, timedelta(hours=1)):
+    if not rate_limits.consume_quota(organization.id, bucket, MAX_EMAILS_PER_HOUR, timedelta(hours=1)):
         return
     values = {
         "who": actor.label,
@@ -50,7 +50,7 @@ def tell_administrators(actor: Actor, client: ClientSnapshot, reason: str) -> No
         "reason": reason,
         "link": f"{organization.base_url}/portal/{organization.slug}/client-requests",
     }
-    write_to_administrators(organization, "client_requested", values)
+    email_administrators(organization, "client_requested", values)
 
 
 PREFIX = "crq"
@@ -67,10 +67,10 @@ COLUMNS: tuple[Any, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class ClientRequestRecord:
-    """One request as those who decide see it.
+    """A request, for the administrators who decide about it.
 
-    ``redirect_hosts`` are where people and codes go from here, the scheme for an app's own address: whoever approves
-    a name approves these. ``home_page`` is what the client says of itself.
+    ``redirect_hosts`` are the hosts of the client's redirect URIs, or their schemes for an app's private scheme.
+    ``home_page`` is the client's ``client_uri``, unverified.
     """
 
     id: UUID
@@ -98,7 +98,7 @@ class ClientRequestRecord:
 
     @property
     def client_row_id(self) -> UUID:
-        """The row's id of the client."""
+        """The id of the client's row."""
         parsed = parse_client_id(self.client_id)
         if parsed is None:
             raise NotFound("There is no such client.")
@@ -106,15 +106,15 @@ class ClientRequestRecord:
 
     @property
     def member_id(self) -> UUID:
-        """The row's id of the member."""
+        """The id of the member's row."""
         parsed = parse_public_id("usr", self.user_id)
         if parsed is None:
             raise NotFound("There is no such user.")
         return parsed
 
 
-def record_of(row: Any) -> ClientRequestRecord:
-    """A row of ``COLUMNS`` as the record that faces see."""
+def build_record(row: Any) -> ClientRequestRecord:
+    """Return the record of a row of ``COLUMNS``."""
     return ClientRequestRecord(
         id=row.id,
         client_id=format_client_id(row.organization_id, row.client_id),
@@ -138,33 +138,23 @@ def record_of(row: Any) -> ClientRequestRecord:
     )
 
 
-__all__ = [
-    "ClientRequestRecord",
-    "ask_for_client",
-    "find_asked",
-    "find_client_request",
-    "forget_requests_of",
-    "get_client_request",
-    "list_client_requests",
-]
-
 FILTERS = ("status", "client_id")
-MOST_A_DAY = 10
-MOST_OPEN = 1_000
-"""Of an organization: a queue that nobody reads must not grow for ever."""
+MAX_PER_USER_PER_DAY = 10
+MAX_PENDING = 1_000
+"""Pending requests in one organization, so that an unread queue does not grow without bound."""
 
 
 @dataclass(frozen=True, slots=True)
-class AskedClient:
-    """A request that the member has open for a client."""
+class PendingClientRequest:
+    """A member's pending request for a client."""
 
-    asked_at: datetime
+    requested_at: datetime
     reason: str
 
 
 @read
-def find_asked(actor: Actor, client: ClientSnapshot) -> AskedClient | None:
-    """What the actor has open for the client, or None."""
+def find_pending_request(actor: Actor, client: ClientSnapshot) -> PendingClientRequest | None:
+    """Return the actor's pending request for the client, or None."""
     row = db.session.execute(
         select(ClientRequest.created_at, ClientRequest.reason).where(
             ClientRequest.organization_id == actor.organization_id,
@@ -174,22 +164,22 @@ def find_asked(actor: Actor, client: ClientSnapshot) -> AskedClient | None:
             ClientRequest.expires_at > clock.now(),
         )
     ).first()
-    return None if row is None else AskedClient(row.created_at, row.reason)
+    return None if row is None else PendingClientRequest(row.created_at, row.reason)
 
 
 @transaction
-def ask_for_client(actor: Actor, client: ClientSnapshot, scopes: tuple[str, ...], reason: str) -> None:
-    """The member's request waits for whoever decides about clients, who hear of it by mail.
+def create_client_request(actor: Actor, client: ClientSnapshot, scopes: tuple[str, ...], reason: str) -> None:
+    """Create a request for the client and notify the administrators. A pending request stays as it is.
 
-    One that is open already stays as it is. Raises InvalidInput for a reason that is none, TooManyRequests after ten
-    in a day or when a thousand wait, Forbidden for anybody but a signed-in user. Audit: ``client_request.created``.
+    Raises InvalidInput for an invalid reason, TooManyRequests after ten requests in a day or with a thousand pending
+    ones, Forbidden for anybody but a signed-in user. Audit: ``client_request.created``.
     """
     if actor.kind != "user" or actor.user_id is None:
         raise Forbidden("Only members of the organization can ask for an app.")
-    said = check_reason(reason)
-    if find_asked(actor, client) is not None:
+    checked_reason = check_reason(reason)
+    if find_pending_request(actor, client) is not None:
         return
-    _require_room(actor)
+    _enforce_limits(actor)
     now = clock.now()
     row_id: UUID = current_unit_of_work().stable_value("client request", new_id)
     values = {
@@ -200,11 +190,11 @@ def ask_for_client(actor: Actor, client: ClientSnapshot, scopes: tuple[str, ...]
         "is_open": True,
         "status": OPEN,
         "scope": " ".join(scopes),
-        "reason": said,
+        "reason": checked_reason,
         "created_at": now,
-        "expires_at": now + WAITS,
+        "expires_at": now + PENDING_RETENTION,
     }
-    _drop_ended(actor, client)
+    _delete_expired(actor, client)
     try:
         with db.session.begin_nested():
             db.session.execute(insert(ClientRequest).values(**values))
@@ -217,13 +207,13 @@ def ask_for_client(actor: Actor, client: ClientSnapshot, scopes: tuple[str, ...]
         "client_request.created",
         target_type="client",
         target_id=format_client_id(actor.organization_id, client.id),
-        after={"request": public_id(PREFIX, row_id), "scopes": list(scopes), "reason": said},
+        after={"request": public_id(PREFIX, row_id), "scopes": list(scopes), "reason": checked_reason},
     )
-    tell_administrators(actor, client, said)
+    notify_administrators(actor, client, checked_reason)
 
 
-def _drop_ended(actor: Actor, client: ClientSnapshot) -> None:
-    # One that nobody answered in time would hold the place until the janitor has been.
+def _delete_expired(actor: Actor, client: ClientSnapshot) -> None:
+    # An expired request would block a new one until the janitor deletes it.
     db.session.execute(
         delete(ClientRequest)
         .where(
@@ -237,15 +227,15 @@ def _drop_ended(actor: Actor, client: ClientSnapshot) -> None:
     )
 
 
-def _require_room(actor: Actor) -> None:
+def _enforce_limits(actor: Actor) -> None:
     bucket = rate_limits.bucket_key("client requests", str(actor.user_id))
-    if not rate_limits.consume_quota(actor.organization_id, bucket, MOST_A_DAY, timedelta(days=1)):
+    if not rate_limits.consume_quota(actor.organization_id, bucket, MAX_PER_USER_PER_DAY, timedelta(days=1)):
         raise TooManyRequests("You requested too many apps today. Try again tomorrow.", retry_after=3600)
-    waiting = select(ClientRequest.id).where(
+    pending = select(ClientRequest.id).where(
         ClientRequest.organization_id == actor.organization_id, ClientRequest.status == OPEN
     )
-    counted = db.session.scalar(select(func.count()).select_from(waiting.limit(MOST_OPEN).subquery()))
-    if counted == MOST_OPEN:
+    count = db.session.scalar(select(func.count()).select_from(pending.limit(MAX_PENDING).subquery()))
+    if count == MAX_PENDING:
         raise TooManyRequests(
             "Your administrators already have too many pending requests. Contact them directly.",
             retry_after=3600,
@@ -254,15 +244,15 @@ def _require_room(actor: Actor) -> None:
 
 @read
 def count_open_requests(actor: Actor) -> int:
-    """How many requests wait, a hundred at most; none for somebody who may not see them."""
+    """Return the number of pending requests, at most a hundred; 0 if the actor may not see them."""
     if not actor.has_permission("clients:read"):
         return 0
-    waiting = select(ClientRequest.id).where(
+    pending = select(ClientRequest.id).where(
         ClientRequest.organization_id == actor.organization_id,
         ClientRequest.status == OPEN,
         ClientRequest.expires_at > clock.now(),
     )
-    return int(db.session.scalar(select(func.count()).select_from(waiting.limit(100).subquery())) or 0)
+    return int(db.session.scalar(select(func.count()).select_from(pending.limit(100).subquery())) or 0)
 
 
 @read
@@ -273,32 +263,32 @@ def list_client_requests(
     after: CursorKey | None = None,
     filters: Mapping[str, str] | None = None,
 ) -> Page[ClientRequestRecord]:
-    """A page of the requests, the newest first; ``filters`` are of FILTERS. Raises InvalidInput, Forbidden."""
+    """Return a page of the requests, newest first; ``filters`` are of FILTERS. Raises InvalidInput, Forbidden."""
     actor.require("clients:read")
     statement = _visible(actor)
     for condition in _conditions(actor, filters or {}):
         statement = statement.where(condition)
     limit = min(limit, MAX_LIMIT)
     rows = db.session.execute(paginate(statement, (ClientRequest.id,), after).limit(limit + 1)).all()
-    items = tuple(record_of(row) for row in rows[:limit])
+    items = tuple(build_record(row) for row in rows[:limit])
     return Page(items, (encode_uuid(rows[limit - 1].id),) if len(rows) > limit else None)
 
 
 @read
 def get_client_request(actor: Actor, request_id: str) -> ClientRequestRecord:
-    """One request. Raises NotFound, Forbidden."""
+    """Return one request. Raises NotFound, Forbidden."""
     actor.require("clients:read")
     return find_client_request(actor, request_id)
 
 
 def find_client_request(actor: Actor, request_id: str) -> ClientRequestRecord:
-    """The request, for an operation that asked for a permission. Raises NotFound."""
+    """Return the request without a permission check, for other operations. Raises NotFound."""
     statement = _visible(actor)
     row_id = parse_public_id(PREFIX, request_id)
     row = None if row_id is None else db.session.execute(statement.where(ClientRequest.id == row_id)).first()
     if row is None:
         raise NotFound("There is no such request.")
-    return record_of(row)
+    return build_record(row)
 
 
 def _visible(actor: Actor) -> Select[Any]:
@@ -321,9 +311,9 @@ def _visible(actor: Actor) -> Select[Any]:
 
 
 def _conditions(actor: Actor, filters: Mapping[str, str]) -> Iterator[ColumnElement[bool]]:
-    findings = ValidationErrors()
-    find_unknown(findings, filters, FILTERS, noun="filter")
-    findings.raise_if_any()
+    errors = ValidationErrors()
+    find_unknown(errors, filters, FILTERS, noun="filter")
+    errors.raise_if_any()
     if "status" in filters:
         if filters["status"] not in STATUSES:
             raise InvalidInput(f"This must be one of: {', '.join(STATUSES)}.", field="status")
@@ -331,13 +321,13 @@ def _conditions(actor: Actor, filters: Mapping[str, str]) -> Iterator[ColumnElem
     if "client_id" in filters:
         client = parse_client_id(filters["client_id"])
         if client is None:
-            raise InvalidInput("This is not a client ID of this service.", field="client_id")
+            raise InvalidInput("This is not a valid client ID.", field="client_id")
         yield ClientRequest.client_id == client[1] if client[0] == actor.organization_id else false()
 
 
 @transaction
-def forget_requests_of(actor: Actor, user_id: UUID) -> None:
-    """Nothing is left of what the user asked for: the reasons were their words. Part of the end of the account."""
+def delete_requests_of_user(actor: Actor, user_id: UUID) -> None:
+    """Delete the user's requests with their reasons, when the account is deleted."""
     db.session.execute(
         delete(ClientRequest)
         .where(ClientRequest.organization_id == actor.organization_id, ClientRequest.user_id == user_id)

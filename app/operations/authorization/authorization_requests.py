@@ -1,4 +1,4 @@
-"""Authorization requests under way: stored once checked, so that sign-in and consent carry only an id (IN-1)."""
+"""Authorization requests: stored after validation, so that sign-in and consent pages carry only an id (IN-1)."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from app.operations.sign_in.sessions import SessionRecord
 from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.rules.actor import Actor
-from app.rules.authorization.authorization_request import AuthorizationParameters, understood
-from app.rules.authorization.claims_parameter import within
+from app.rules.authorization.authorization_request import AuthorizationParameters, known_parameters
+from app.rules.authorization.claims_parameter import restrict_to_scopes
 from app.rules.authorization.consents import page_digest
-from app.rules.authorization.interaction import context_of
+from app.rules.authorization.interaction import select_context
 from app.rules.clients.client_requirements import get_client_requirements
 from app.rules.errors import NotFound, TooManyRequests
 from app.rules.identifiers import format_client_id, new_id
@@ -36,17 +36,18 @@ from app.rules.scopes import restrict_scopes
 from app.rules.sign_in.lockout import network_of
 from app.rules.token_values import AUTHORIZATION_REQUEST, digest, new_token, parse_token
 
-MOST_OPEN = 50
-# Of one client, from one place: a browser that keeps no cookie is a new one each time. An office signs in at nine.
-MOST_OPEN_PER_NETWORK = 3_000
+MAX_OPEN_PER_BROWSER = 50
+# Open requests for one client from one network, because a browser without cookies counts as a new one each time. An
+# office whose users all sign in at nine must stay below it.
+MAX_OPEN_PER_NETWORK = 3_000
 
 _PAUSE_SECONDS = 60
 
 
-def require_room(actor: Actor, client: ClientSnapshot, network: str) -> None:
-    """Raise TooManyRequests when as many requests of the client are open as may be from one network."""
-    # Counted up to the bound alone, and within the index.
-    some = (
+def enforce_open_limit(actor: Actor, client: ClientSnapshot, network: str) -> None:
+    """Raise TooManyRequests if the client has too many open requests from the network."""
+    # Counts up to the bound, within the index.
+    bounded = (
         select(AuthorizationRequest.id)
         .where(
             AuthorizationRequest.organization_id == actor.organization_id,
@@ -55,17 +56,17 @@ def require_room(actor: Actor, client: ClientSnapshot, network: str) -> None:
             AuthorizationRequest.completed_at.is_(None),
             AuthorizationRequest.expires_at > clock.now(),
         )
-        .limit(MOST_OPEN_PER_NETWORK)
+        .limit(MAX_OPEN_PER_NETWORK)
         .subquery()
     )
-    if db.session.scalar(select(func.count()).select_from(some)) == MOST_OPEN_PER_NETWORK:
+    if db.session.scalar(select(func.count()).select_from(bounded)) == MAX_OPEN_PER_NETWORK:
         raise TooManyRequests(
             "Too many sign-ins to this app were begun from your network and not finished. Wait, then try again.",
             retry_after=_PAUSE_SECONDS,
-        ).with_cause("authorize_too_many", expected=f"at most {MOST_OPEN_PER_NETWORK} in half an hour")
+        ).with_cause("authorize_too_many", expected=f"at most {MAX_OPEN_PER_NETWORK} in half an hour")
 
 
-def end_oldest(actor: Actor, browser: bytes) -> None:
+def expire_oldest(actor: Actor, browser: bytes) -> None:
     """Of the browser's open requests the newest ``MOST_OPEN`` stay; ``browser`` is the digest of its id."""
     own = (
         AuthorizationRequest.organization_id == actor.organization_id,
@@ -77,8 +78,8 @@ def end_oldest(actor: Actor, browser: bytes) -> None:
         select(AuthorizationRequest.id)
         .where(*own)
         .order_by(AuthorizationRequest.id.desc())
-        .offset(MOST_OPEN)
-        .limit(MOST_OPEN)
+        .offset(MAX_OPEN_PER_BROWSER)
+        .limit(MAX_OPEN_PER_BROWSER)
     ).all()
     if surplus:
         count_changed(
@@ -89,11 +90,11 @@ def end_oldest(actor: Actor, browser: bytes) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class AskedRequest:
-    """``sent`` are the parameters that count. ``refusal``, where there is one, is what the client is to be told.
+class RequestParameters:
+    """The effective parameters of a request. ``refusal`` is the error for the client, if any.
 
-    It may be told by redirect only once client and redirect URI were found right; then ``sent`` are the parameters
-    that came openly.
+    The error may be sent by redirect only after client and redirect URI were validated. ``sent`` are then the plain
+    parameters.
     """
 
     sent: Mapping[str, str]
@@ -101,62 +102,62 @@ class AskedRequest:
     refusal: AuthorizationError | None = None
 
 
-def read_asked(client: ClientSnapshot, sent: Mapping[str, str]) -> AskedRequest:
-    """The request that a browser brought to the authorization endpoint.
+def read_request_parameters(client: ClientSnapshot, sent: Mapping[str, str]) -> RequestParameters:
+    """Return the parameters of a request to the authorization endpoint.
 
-    Behind a ``request_uri`` and inside a request object, what came beside them counts for nothing but the
-    ``client_id``. Raises UnredirectableError for a ``request_uri`` of ours that counts no longer.
+    With a ``request_uri`` or a request object, all plain parameters except the ``client_id`` are ignored. Raises
+    UnredirectableError for an expired or used ``request_uri``.
     """
-    demands = get_client_requirements(client.document, client.organization.settings)
+    requirements = get_client_requirements(client.document, client.organization.settings)
     if "request_uri" in sent:
         if "request" in sent:
             return _refused(sent, "invalid_request", "Send request or request_uri, not both.")
         if not sent["request_uri"].startswith(pushed_requests.PREFIX):
-            # Nothing is fetched: the address could be anybody's (OI-4).
+            # This service fetches no request_uri, because anybody can choose the URL (OI-4).
             return _refused(
                 sent, "request_uri_not_supported", "The request_uri must come from a pushed request."
             )
         pushed = pushed_requests.find_pushed_request(client, sent["request_uri"])
-        return AskedRequest(pushed.sent, pushed.id)
-    if demands.pushed_requests:
-        words = "The request must be pushed first (RFC 9126)."
-        return AskedRequest(
-            sent, refusal=AuthorizationError("invalid_request", words).with_cause("par_required")
+        return RequestParameters(pushed.sent, pushed.id)
+    if requirements.pushed_requests:
+        message = "The request must be pushed first (RFC 9126)."
+        return RequestParameters(
+            sent, refusal=AuthorizationError("invalid_request", message).with_cause("par_required")
         )
-    return _opened(client, sent)
+    return _read_parameters(client, sent)
 
 
-def read_pushed(client: ClientSnapshot, sent: Mapping[str, str]) -> AskedRequest:
-    """The request that a client pushes."""
+def read_pushed_parameters(client: ClientSnapshot, sent: Mapping[str, str]) -> RequestParameters:
+    """Return the parameters of a pushed request."""
     if "request_uri" in sent:
         return _refused(
-            sent, "invalid_request", "A pushed request holds no request_uri (RFC 9126 section 2.1)."
+            sent, "invalid_request", "A pushed request must not contain a request_uri (RFC 9126 section 2.1)."
         )
-    return _opened(client, sent)
+    return _read_parameters(client, sent)
 
 
-def _opened(client: ClientSnapshot, sent: Mapping[str, str]) -> AskedRequest:
+def _read_parameters(client: ClientSnapshot, sent: Mapping[str, str]) -> RequestParameters:
     if "request" in sent:
         try:
-            return AskedRequest(request_objects.parameters_of(client, sent["request"]))
+            return RequestParameters(request_objects.read_request_object_parameters(client, sent["request"]))
         except AuthorizationError as refusal:
-            return AskedRequest(sent, refusal=refusal)
+            return RequestParameters(sent, refusal=refusal)
     if get_client_requirements(client.document, client.organization.settings).request_objects:
         return _refused(sent, "invalid_request", "The request must be a signed request object (RFC 9101).")
-    return AskedRequest(sent)
+    return RequestParameters(sent)
 
 
-def _refused(sent: Mapping[str, str], code: str, words: str) -> AskedRequest:
-    refusal = AuthorizationError(code, words).with_cause("request_object_refused")
-    return AskedRequest(sent, refusal=refusal)
+def _refused(sent: Mapping[str, str], code: str, message: str) -> RequestParameters:
+    refusal = AuthorizationError(code, message).with_cause("request_object_refused")
+    return RequestParameters(sent, refusal=refusal)
 
 
-LIFE = timedelta(minutes=30)
+REQUEST_LIFETIME = timedelta(minutes=30)
 
 
 @dataclass(frozen=True, slots=True)
-class AuthorizationRequestView:
-    """A request under way. ``sent`` are the parameters as the client sent them, each once."""
+class AuthorizationRequestRecord:
+    """An open request. ``sent`` are the parameters that the client sent."""
 
     id: UUID
     organization_id: str
@@ -169,7 +170,7 @@ class AuthorizationRequestView:
 
 
 class RequestEnded(NotFound):
-    """The request is over: used, older than half an hour, or begun in another browser (IN-2)."""
+    """The request was completed, is older than half an hour, or belongs to another browser (IN-2)."""
 
     status = 400
     code = "request_ended"
@@ -178,22 +179,21 @@ class RequestEnded(NotFound):
         super().__init__("This sign-in request has expired. Go back to the app and start again.")
 
 
-def find_asking_client(
+def find_requesting_client(
     client_id: str, *, organization_id: str | None, address: str | None = None
 ) -> ClientSnapshot | None:
-    """The client as it stands now, if it may act and the organization of the path, where there is one, knows it.
+    """Return the active client, if it belongs to the organization of the path.
 
-    One that administrators blocked is told too: people are to hear why they cannot go on.
-
-    Read afresh: nothing later in the authorization endpoint would notice a cached view that is stale (RU-5, MX-3).
-    Raises what ``find_wire_client`` raises for a client whose metadata stands at an address of its own.
+    A blocked client is returned too, so that the page can explain why the user can't continue. It is read from the
+    database, because the authorization endpoint would not notice a stale snapshot later (RU-5, MX-3).
+    Raises what ``find_wire_client`` raises for a client with a metadata document.
     """
     client = find_wire_client(client_id, organization_id=organization_id, address=address, fresh=True)
     return client if client is not None and (client.is_active or client.is_blocked) else None
 
 
 @transaction
-def begin_request(
+def create_request(
     actor: Actor,
     client: ClientSnapshot,
     sent: Mapping[str, str],
@@ -201,14 +201,14 @@ def begin_request(
     *,
     pushed_id: UUID | None = None,
 ) -> str:
-    """The checked request is stored for this browser; returns the clear token that pages carry.
+    """Store a validated request for this browser; return the token that pages carry.
 
-    ``pushed_id`` is the pushed request that it came from, which is spent with this one.
-    Of the browser's open requests the oldest ends when there are too many. Raises TooManyRequests when the client has
-    as many from the actor's network as it may; those who come from elsewhere go on. See ``open_requests``.
+    ``pushed_id`` is the pushed request that it came from, which is used up together with it. The browser's oldest
+    requests are closed if it has too many. Raises TooManyRequests if the client has too many open requests from the
+    actor's network.
     """
     network = network_of(actor.ip_address)
-    require_room(actor, client, network)
+    enforce_open_limit(actor, client, network)
     token = current_unit_of_work().stable_value(
         "request", lambda: new_token(AUTHORIZATION_REQUEST, actor.organization_id)
     )
@@ -218,22 +218,22 @@ def begin_request(
             organization_id=actor.organization_id,
             id=new_id(),
             digest=digest(token),
-            browser_digest=_browser(browser_id),
+            browser_digest=_browser_digest(browser_id),
             client_id=client.id,
             network=network,
-            parameters=understood(sent),
+            parameters=known_parameters(sent),
             pushed_request_id=pushed_id,
             created_at=now,
-            expires_at=now + LIFE,
+            expires_at=now + REQUEST_LIFETIME,
         )
     )
-    end_oldest(actor, _browser(browser_id))
+    expire_oldest(actor, _browser_digest(browser_id))
     return token
 
 
 @read
-def find_request(organization_id: str, token: str, browser_id: str) -> AuthorizationRequestView | None:
-    """The request of that token, begun in this browser and still open; None otherwise."""
+def find_request(organization_id: str, token: str, browser_id: str) -> AuthorizationRequestRecord | None:
+    """Return the open request with this token if it belongs to this browser, else None."""
     parsed = parse_token(token)
     if parsed is None or parsed.kind != AUTHORIZATION_REQUEST or parsed.organization_id != organization_id:
         return None
@@ -245,12 +245,12 @@ def find_request(organization_id: str, token: str, browser_id: str) -> Authoriza
     ).first()
     if row is None or row.completed_at is not None or row.expires_at <= clock.now():
         return None
-    if row.browser_digest != _browser(browser_id):
+    if row.browser_digest != _browser_digest(browser_id):
         return None
     client = lookups.find_client(format_client_id(organization_id, row.client_id), fresh=True)
     if client is None:
         return None
-    return AuthorizationRequestView(
+    return AuthorizationRequestRecord(
         row.id,
         organization_id,
         client,
@@ -263,18 +263,20 @@ def find_request(organization_id: str, token: str, browser_id: str) -> Authoriza
 
 
 @transaction
-def note_shown(actor: Actor, request: AuthorizationRequestView, shown: bytes) -> None:
-    """What the consent page displayed is remembered: a decision counts for exactly that (IN-3)."""
-    _note(actor, request, shown_digest=shown)
+def record_displayed_consent(actor: Actor, request: AuthorizationRequestRecord, shown: bytes) -> None:
+    """Record what the consent page displays, so that the decision applies to exactly that (IN-3)."""
+    _update_request(actor, request, shown_digest=shown)
 
 
 @transaction
-def note_selected(actor: Actor, request: AuthorizationRequestView, session: SessionRecord) -> None:
-    """The person goes on with this sign-in: ``prompt=select_account`` is met."""
-    _note(actor, request, selected_session_id=session.id)
+def record_selected_session(
+    actor: Actor, request: AuthorizationRequestRecord, session: SessionRecord
+) -> None:
+    """Record that the user selected this session, which satisfies ``prompt=select_account``."""
+    _update_request(actor, request, selected_session_id=session.id)
 
 
-def _note(actor: Actor, request: AuthorizationRequestView, **values: Any) -> None:
+def _update_request(actor: Actor, request: AuthorizationRequestRecord, **values: Any) -> None:
     count_changed(
         update(AuthorizationRequest)
         .where(
@@ -288,20 +290,20 @@ def _note(actor: Actor, request: AuthorizationRequestView, **values: Any) -> Non
 def shown_digest(
     client: ClientSnapshot, session: SessionRecord, parameters: AuthorizationParameters
 ) -> bytes:
-    """The digest of all that the consent page says."""
-    asked = (*parameters.consent_scopes, *parameters.bare_resources)
-    return page_digest(client.client_id, client.version, session.public_id, asked)
+    """Return the digest of everything that the consent page displays."""
+    requested = (*parameters.consent_scopes, *parameters.bare_resources)
+    return page_digest(client.client_id, client.version, session.public_id, requested)
 
 
 @read
-def words_for(actor: Actor, names: tuple[str, ...]) -> list[ScopeRecord]:
-    """The scopes with the words that consent shows, in the order asked for."""
+def describe_scopes(actor: Actor, names: tuple[str, ...]) -> list[ScopeRecord]:
+    """Return the scopes with their titles and descriptions, in the given order."""
     known = {scope.name: scope for scope in scope_registry.list_scopes(actor)}
     return [known.get(name) or ScopeRecord(name, None, None, False) for name in names]
 
 
 @transaction
-def allow(
+def issue_code(
     actor: Actor,
     client: ClientSnapshot,
     parameters: AuthorizationParameters,
@@ -309,7 +311,7 @@ def allow(
     *,
     code: str,
     scopes: tuple[str, ...],
-    request: AuthorizationRequestView | None,
+    request: AuthorizationRequestRecord | None,
     pushed_id: UUID | None = None,
     remember: bool,
     ends_at: datetime | None = None,
@@ -324,21 +326,21 @@ def allow(
     if request is not None:
         _complete(actor, request)
     elif pushed_id is not None:
-        _spend(actor, pushed_id)
+        _mark_pushed_used(actor, pushed_id)
     if remember:
-        asked = parameters.consent_scopes
-        ends_at = consents.remember(actor, client, session.user_id, scopes, ends_at, asked=asked)
+        requested = parameters.consent_scopes
+        ends_at = consents.store_consent(actor, client, session.user_id, scopes, ends_at, requested=requested)
     codes.add_code(
         actor,
         client,
-        replace(parameters, claims=within(parameters.claims, scopes)),
+        replace(parameters, claims=restrict_to_scopes(parameters.claims, scopes)),
         code,
         scopes=restrict_scopes(parameters.scopes, scopes),
         user_id=session.user_id,
         session_id=session.id,
         auth_time=session.authenticated_at,
         amr=" ".join(session.amr),
-        acr=context_of(session.amr, parameters.acr_values),
+        acr=select_context(session.amr, parameters.acr_values),
         ends_at=ends_at,
     )
     audit.record(
@@ -347,19 +349,19 @@ def allow(
 
 
 @transaction
-def deny(actor: Actor, client: ClientSnapshot, request: AuthorizationRequestView) -> None:
-    """The request is over without a code. Raises RequestEnded. Audit: ``consent.denied``."""
+def deny_request(actor: Actor, client: ClientSnapshot, request: AuthorizationRequestRecord) -> None:
+    """Complete the request without a code. Raises RequestEnded. Audit: ``consent.denied``."""
     _complete(actor, request)
     audit.record(actor, "consent.denied", target_type="client", target_id=client.client_id)
 
 
 @transaction
-def end_request(actor: Actor, request: AuthorizationRequestView) -> None:
-    """The request is over: it was answered with an error."""
+def complete_request(actor: Actor, request: AuthorizationRequestRecord) -> None:
+    """Complete the request after an error response. Raises RequestEnded."""
     _complete(actor, request)
 
 
-def _complete(actor: Actor, request: AuthorizationRequestView) -> None:
+def _complete(actor: Actor, request: AuthorizationRequestRecord) -> None:
     changed = count_changed(
         update(AuthorizationRequest)
         .where(
@@ -373,14 +375,14 @@ def _complete(actor: Actor, request: AuthorizationRequestView) -> None:
     if changed != 1:
         raise RequestEnded
     if request.pushed_id is not None:
-        _spend(actor, request.pushed_id)
+        _mark_pushed_used(actor, request.pushed_id)
 
 
-def _spend(actor: Actor, pushed_id: UUID) -> None:
-    # Two tabs may have begun from the same pushed request: it is answered once (OI-4).
-    if not pushed_requests.spend(actor, pushed_id):
+def _mark_pushed_used(actor: Actor, pushed_id: UUID) -> None:
+    # Two tabs may have started from the same pushed request, which can be used only once (OI-4).
+    if not pushed_requests.mark_used(actor, pushed_id):
         raise RequestEnded
 
 
-def _browser(browser_id: str) -> bytes:
+def _browser_digest(browser_id: str) -> bytes:
     return hashlib.sha256(browser_id.encode()).digest()

@@ -1,4 +1,4 @@
-"""Decisions about requested clients: one counts, whoever else decides at the same moment, and a block goes first."""
+"""Decisions about requested clients: of concurrent ones only the first is applied, and a block takes precedence."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from app.operations.store.transactions import count_changed, transaction
 from app.rules.actor import Actor
 from app.rules.authorization.consents import (
     APPROVED,
+    DECIDED_RETENTION,
     DECLINED,
-    KEPT_DECIDED,
     approval_after,
     check_approval,
     check_refusal,
@@ -29,19 +29,19 @@ from app.rules.authorization.consents import (
 from app.rules.clients.client_types import BLOCKED
 from app.rules.errors import Conflict
 
-MOST_TOLD = 50
-"""Members who hear at once that the client they all asked for is allowed; the others find out when they try again."""
+MAX_NOTIFIED = 50
+"""Members notified of an approval by email. The others find out when they try again."""
 _UNVERIFIED, _VERIFIED = "unverified", "verified"
 
 
 class ClientChanged(Conflict):
-    """The client is not what was looked at any more: whoever registered it could have another approved in its place."""
+    """The client changed after the administrator reviewed it."""
 
     code = "client_changed"
 
 
 class AlreadyDecided(Conflict):
-    """Somebody decided about the request before, or it went with the client's block."""
+    """The request was decided before, or closed when the client was blocked."""
 
     code = "already_decided"
 
@@ -50,31 +50,33 @@ class AlreadyDecided(Conflict):
 def approve_client_request(
     actor: Actor, request_id: str, fields: Mapping[str, Any] | None = None
 ) -> ClientRequestRecord:
-    """Members may allow the client; this request and all others for it are closed, and their members told.
+    """Approve the client for all members, close all requests for it, and notify their members.
 
-    ``fields``: ``verified`` gives the client the mark of review, too; ``client_version`` is the version of the client
-    that was looked at, and no other one is approved then. Raises NotFound, Forbidden, InvalidInput, AlreadyDecided,
-    ClientChanged, Conflict for a client that is blocked. Audit: ``client_request.approved``, ``client.updated``.
+    ``fields``: ``verified`` also marks the client as verified; ``client_version`` is the version that was reviewed.
+    Raises NotFound, Forbidden, InvalidInput, AlreadyDecided, ClientChanged, and Conflict for a blocked client.
+    Audit: ``client_request.approved``, ``client.updated``.
     """
     actor.require("clients:trust")
-    wanted = check_approval(fields or {})
+    approval = check_approval(fields or {})
     request = find_client_request(actor, request_id)
-    # Who decides which clients are trusted may set just this, whatever else of a client is theirs to change.
+    # The permission to decide about clients includes these changes, even without the permission to edit clients.
     decider = replace(actor, permissions=actor.permissions | {"clients:read", "clients:write"})
     client = get_client(decider, request.client_id)
     if client.approval == BLOCKED:
         raise Conflict("This client is blocked. Unblock it on its page first.", code="client_blocked")
-    if wanted.client_version not in {None, client.version}:
-        raise ClientChanged("The client was changed since you looked at it. Look again before you decide.")
+    if approval.client_version not in {None, client.version}:
+        raise ClientChanged(
+            "The client has changed since you opened this page. Review it again before you decide."
+        )
     _decide(actor, request, APPROVED, None)
     changes: dict[str, Any] = {"approval": approval_after(client.approval)}
-    if wanted.verified and client.trust == _UNVERIFIED:
+    if approval.verified and client.trust == _UNVERIFIED:
         changes["trust"] = _VERIFIED
-    # At the version that was read: a block that came meanwhile is not undone.
+    # At the version that was read, so that a concurrent block is not undone.
     update_client(decider, client.client_id, changes, expected_version=client.version)
     others = _close_others(actor, client, APPROVED)
     _record(actor, request, "client_request.approved", {**changes, "closed_beside": len(others)})
-    for member in [request.member_id, *others][:MOST_TOLD]:
+    for member in [request.member_id, *others][:MAX_NOTIFIED]:
         notify_user(actor, member, "client_request_approved", client=client.name)
     return find_client_request(actor, request_id)
 
@@ -83,9 +85,9 @@ def approve_client_request(
 def decline_client_request(
     actor: Actor, request_id: str, fields: Mapping[str, Any] | None = None
 ) -> ClientRequestRecord:
-    """The member's request is closed, and the member told; the client stays as it is.
+    """Decline the request and notify the member. The client does not change.
 
-    ``fields``: ``message``, words for the member. Raises NotFound, Forbidden, InvalidInput, AlreadyDecided. Audit:
+    ``fields``: ``message``, a text for the member. Raises NotFound, Forbidden, InvalidInput, AlreadyDecided. Audit:
     ``client_request.declined``.
     """
     actor.require("clients:trust")
@@ -104,7 +106,7 @@ def decline_client_request(
 
 
 def _decide(actor: Actor, request: ClientRequestRecord, status: str, message: str | None) -> None:
-    """Of all who decide at once one finds it open."""
+    """Close the request. Raises AlreadyDecided if another decision was first."""
     now = clock.now()
     changed = count_changed(
         update(ClientRequest)
@@ -113,31 +115,33 @@ def _decide(actor: Actor, request: ClientRequestRecord, status: str, message: st
             ClientRequest.id == request.id,
             ClientRequest.is_open.is_(True),
         )
-        .values(**_decided(actor, status, now), message=message)
+        .values(**_decision_columns(actor, status, now), message=message)
     )
     if changed != 1:
-        raise AlreadyDecided("Somebody decided about this request already.")
+        raise AlreadyDecided("Another administrator has already decided about this request.")
 
 
 def _close_others(actor: Actor, client: ClientRecord, status: str) -> list[UUID]:
-    """Every other open request for the client is closed; returns some of their members."""
-    open_ones = (
+    """Close all other pending requests for the client; return some of their members."""
+    pending = (
         ClientRequest.organization_id == actor.organization_id,
         ClientRequest.client_id == client.id,
         ClientRequest.is_open.is_(True),
     )
-    members = list(db.session.scalars(select(ClientRequest.user_id).where(*open_ones).limit(MOST_TOLD)))
-    count_changed(update(ClientRequest).where(*open_ones).values(**_decided(actor, status, clock.now())))
+    members = list(db.session.scalars(select(ClientRequest.user_id).where(*pending).limit(MAX_NOTIFIED)))
+    count_changed(
+        update(ClientRequest).where(*pending).values(**_decision_columns(actor, status, clock.now()))
+    )
     return members
 
 
-def _decided(actor: Actor, status: str, now: Any) -> dict[str, Any]:
+def _decision_columns(actor: Actor, status: str, now: Any) -> dict[str, Any]:
     return {
         "status": status,
         "is_open": None,
         "decided_at": now,
         "decided_by": actor.label[:200] or None,
-        "expires_at": now + KEPT_DECIDED,
+        "expires_at": now + DECIDED_RETENTION,
     }
 
 

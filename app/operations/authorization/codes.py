@@ -21,7 +21,7 @@ from app.operations.grants import grants
 from app.operations.store import audit, clock
 from app.operations.store.transactions import current_unit_of_work, transaction
 from app.operations.tokens import issuance
-from app.operations.tokens.access_tokens import TokenAnswer
+from app.operations.tokens.access_tokens import TokenResponse
 from app.rules.actor import Actor
 from app.rules.authorization import authorization_request
 from app.rules.authorization.authorization_request import AuthorizationParameters
@@ -32,7 +32,7 @@ from app.rules.organizations.settings_effects import earliest_expiry
 from app.rules.scopes import restrict_scopes
 from app.rules.token_values import AUTHORIZATION_CODE, digest, new_token, parse_token
 
-KEPT_AFTER_USE = timedelta(days=1)
+RETENTION_AFTER_USE = timedelta(days=1)
 
 
 _INSERT = CompiledQuery(insert_into(AuthorizationCode))
@@ -42,7 +42,7 @@ _FIND = CompiledQuery(
         User.status.label("user_status"),
         User.password_changed_at,
         User.tokens_not_before.label("user_not_before"),
-        Session.id.label("living_session"),
+        Session.id.label("active_session"),
     )
     .join(
         User,
@@ -83,11 +83,11 @@ class PresentedCode:
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class ReplayedCode:
     """A client used its code a second time: everything issued from it was revoked (RFC 6749 section 4.1.2)."""
 
 
-def new_code(organization: OrganizationSnapshot) -> str:
+def generate_code(organization: OrganizationSnapshot) -> str:
     """Return a random code that names its organization."""
     return new_token(AUTHORIZATION_CODE, organization.id)
 
@@ -133,7 +133,7 @@ def add_code(
         issued_at=now,
         expires_at=now + lifetime if ends_at is None else min(now + lifetime, ends_at),
         grant_ends_at=ends_at,
-        purge_at=now + lifetime + KEPT_AFTER_USE,
+        purge_at=now + lifetime + RETENTION_AFTER_USE,
     )
 
 
@@ -143,7 +143,7 @@ def redeem_code(
     *,
     address: str | None,
     request_id: str | None,
-) -> TokenAnswer | Replayed:
+) -> TokenResponse | ReplayedCode:
     """Redeem a code in one transaction without an HTTP request around it.
 
     The token endpoint runs the same steps through its grant. Raises what ``find_code`` and ``claim_code`` raise.
@@ -156,11 +156,11 @@ def redeem_code(
 @transaction
 def _redeem(
     actor: Actor, authenticated: AuthenticatedClient, presented: PresentedCode
-) -> TokenAnswer | Replayed:
+) -> TokenResponse | ReplayedCode:
     row = find_code(authenticated, presented.code, presented.redirect_uri)
     require_verifier(row, presented.code_verifier)
     claimed = claim_code(actor, authenticated, row, presented.resources)
-    if isinstance(claimed, Replayed):
+    if isinstance(claimed, ReplayedCode):
         return claimed
     prepared = issuance.prepare_grant_tokens(authenticated, claimed.new)
     if not claimed.is_stored:
@@ -207,7 +207,7 @@ def require_verifier(row: Any, code_verifier: str | None) -> None:
 
 def claim_code(
     actor: Actor, authenticated: AuthenticatedClient, row: Any, resources: tuple[str, ...]
-) -> grants.ClaimedGrant | Replayed:
+) -> grants.ClaimedGrant | ReplayedCode:
     """Claim a code for the current transaction, which must also store the tokens (CD-5).
 
     ``resources`` are those that the client requests for this token (RFC 8707). A second use revokes everything that
@@ -216,7 +216,7 @@ def claim_code(
     Audit: ``code.replayed``.
     """
     client = authenticated.client
-    unit = current_unit_of_work()
+    unit_of_work = current_unit_of_work()
     if row.dpop_jkt is not None and row.dpop_jkt != authenticated.dpop_jkt:
         # RFC 9449 section 10: a stolen code is useless without the key.
         raise InvalidGrant("The code is bound to another key than the one of the DPoP proof.").with_cause(
@@ -226,15 +226,15 @@ def claim_code(
         )
     if row.used_at is not None:
         return _claimed_before(actor, client, row, resources)
-    _require_alive(client, row)
+    _require_valid(client, row)
     if not restrict_scopes(row.scope.split(), client.document["scopes"]):
-        raise InvalidGrant().with_cause("grant_ended", received="none of the scopes is the client's any more")
+        raise InvalidGrant().with_cause("grant_ended", received="the client no longer has any of the scopes")
     claimed = _CLAIM.write(
         of_organization=client.organization.id,
         of_code=row.id,
         now=clock.now(),
         used_at=clock.now(),
-        attempt=unit.nonce,
+        attempt=unit_of_work.nonce,
     )
     if claimed == 1:
         return grants.ClaimedGrant(_grant_of(client, row, resources))
@@ -247,7 +247,7 @@ def claim_code(
 
 def _claimed_before(
     actor: Actor, client: ClientSnapshot, row: Any, resources: tuple[str, ...]
-) -> grants.ClaimedGrant | Replayed:
+) -> grants.ClaimedGrant | ReplayedCode:
     if row.attempt == current_unit_of_work().nonce:
         # An earlier attempt of this very transaction claimed it, and the response to its COMMIT was lost.
         return grants.ClaimedGrant(_grant_of(client, row, resources), is_stored=True)
@@ -259,7 +259,7 @@ def _claimed_before(
             target_id=format_client_id(actor.organization_id, row.client_id),
             after={"user": public_id("usr", row.user_id), "revoked_grant": public_id("grt", row.grant_id)},
         )
-    return Replayed()
+    return ReplayedCode()
 
 
 def _grant_of(client: ClientSnapshot, row: Any, resources: tuple[str, ...]) -> grants.NewGrant:
@@ -281,21 +281,21 @@ def _grant_of(client: ClientSnapshot, row: Any, resources: tuple[str, ...]) -> g
     )
 
 
-def _require_alive(client: ClientSnapshot, row: Any) -> None:
+def _require_valid(client: ClientSnapshot, row: Any) -> None:
     now = clock.now()
-    is_forgotten = client.invalidates_grant(row.issued_at, row.auth_time, None)
+    is_cut_off = client.invalidates_grant(row.issued_at, row.auth_time, None)
     seconds = client.organization.settings["oauth"]["authorization_code_ttl_seconds"]
-    ends = earliest_expiry(row.expires_at, row.issued_at, seconds)
-    if ends <= now or is_forgotten or is_before_cutoff(row.issued_at, row.user_not_before):
-        raise InvalidGrant("The code has ended.").with_cause(
+    expires_at = earliest_expiry(row.expires_at, row.issued_at, seconds)
+    if expires_at <= now or is_cut_off or is_before_cutoff(row.issued_at, row.user_not_before):
+        raise InvalidGrant("The code has expired or was revoked.").with_cause(
             "code_expired",
             received=f"{int((now - row.issued_at).total_seconds())} s after it was issued",
-            expected=f"at most {int((ends - row.issued_at).total_seconds())} s",
+            expected=f"at most {int((expires_at - row.issued_at).total_seconds())} s",
         )
     if row.user_status != user_model.ACTIVE:
         raise InvalidGrant().with_cause("grant_ended", received="the account is not active")
-    if row.session_id is not None and row.living_session is None:
-        raise InvalidGrant().with_cause("grant_ended", received="the person signed out meanwhile")
+    if row.session_id is not None and row.active_session is None:
+        raise InvalidGrant().with_cause("grant_ended", received="the user signed out meanwhile")
     if row.password_changed_at is not None and row.password_changed_at > row.issued_at:
         raise InvalidGrant().with_cause("grant_ended", received="the password was changed meanwhile")
 

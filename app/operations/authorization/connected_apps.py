@@ -1,4 +1,4 @@
-"""Connected apps: what may act for a user, seen and taken back by the user."""
+"""Connected apps and consents: users list and withdraw their own, administrators those of all users."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from app.extensions import db
 from app.models.client import DELETED, Client
 from app.models.grant import Consent, Grant
 from app.models.user import User
-from app.operations.authorization.consents import end_access
+from app.operations.authorization.consents import revoke_access
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.grants.grant_lists import filter_columns, filter_conditions, restrict_to_visible
 from app.operations.grants.grants import CONSENT_OF_GRANT, is_active_grant
@@ -23,12 +23,12 @@ from app.operations.store import audit, clock
 from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, paginate
 from app.operations.store.transactions import read, transaction
 from app.rules.actor import Actor
-from app.rules.authorization.consents import end_of_consent, longest_life
+from app.rules.authorization.consents import consent_expiry, max_consent_seconds
 from app.rules.errors import NotFound
 from app.rules.identifiers import encode_uuid, format_client_id, parse_public_id, public_id
 
-MOST_LISTED = 200
-# A consent that stands is used without a word: by a sign-in that asks nothing, or by a refresh.
+MAX_LISTED = 200
+# A consent is also used without a page, by a silent authorization request or a refresh.
 _USED = (
     select(func.max(func.coalesce(Grant.rotated_at, Grant.created_at)))
     .where(
@@ -43,7 +43,7 @@ _USED = (
 
 @dataclass(frozen=True, slots=True)
 class ConsentRecord:
-    """One connected app of a user. ``id`` is the consent's, or the client's when it has grants without one."""
+    """A connected app. ``id`` is the consent's, or the client's if it has grants without a consent."""
 
     id: UUID
     client_id: str
@@ -64,10 +64,10 @@ class ConsentRecord:
 
 @read
 def list_consents(actor: Actor) -> list[ConsentRecord]:
-    """The apps that may act for the user: those allowed, the newest first, then those trusted without asking.
+    """Return the apps with access to the user's account: with consent, newest first, then those without.
 
-    Each client stands there once. One that was never asked for, a first party's, is known by its living grants; so is
-    one whose consent ended, while it still has some.
+    Each client is listed once. A first-party client, or one whose consent expired, is listed while it has active
+    grants.
     """
     settings = get_organization_by_id(actor.organization_id, fresh=False).settings
     rows = db.session.execute(
@@ -83,10 +83,10 @@ def list_consents(actor: Actor) -> list[ConsentRecord]:
             Consent.organization_id == actor.organization_id,
             Consent.user_id == actor.user_id,
             Client.status != DELETED,
-            stands(settings),
+            is_active_consent(settings),
         )
         .order_by(Consent.id.desc())
-        .limit(MOST_LISTED)
+        .limit(MAX_LISTED)
     )
     consented = [
         ConsentRecord(
@@ -98,20 +98,20 @@ def list_consents(actor: Actor) -> list[ConsentRecord]:
             scopes=tuple(row.scope.split()),
             created_at=row.created_at,
             updated_at=row.updated_at,
-            expires_at=end_of_consent(row.updated_at, row.expires_at, longest_life(settings)),
+            expires_at=consent_expiry(row.updated_at, row.expires_at, max_consent_seconds(settings)),
             last_used_at=max((at for at in (row.last_used_at, row.used_at) if at is not None), default=None),
         )
         for row in rows
     ]
-    return consented + _trusted(actor, settings)
+    return consented + _list_without_consent(actor, settings)
 
 
-def _trusted(actor: Actor, settings: Mapping[str, Any]) -> list[ConsentRecord]:
+def _list_without_consent(actor: Actor, settings: Mapping[str, Any]) -> list[ConsentRecord]:
     consented = exists().where(
         Consent.organization_id == Grant.organization_id,
         Consent.user_id == Grant.user_id,
         Consent.client_id == Grant.client_id,
-        stands(settings),
+        is_active_consent(settings),
     )
     rows = db.session.execute(
         select(
@@ -135,7 +135,7 @@ def _trusted(actor: Actor, settings: Mapping[str, Any]) -> list[ConsentRecord]:
         )
         .group_by(Grant.client_id, Client.name, Client.type, Client.trust, Grant.scope)
         .order_by(Client.name, Grant.client_id)
-        .limit(MOST_LISTED)
+        .limit(MAX_LISTED)
     ).all()
     records = []
     for client_id, group in groupby(rows, lambda row: row.client_id):
@@ -157,20 +157,20 @@ def _trusted(actor: Actor, settings: Mapping[str, Any]) -> list[ConsentRecord]:
     return records
 
 
-def stands(settings: Mapping[str, Any]) -> ColumnElement[bool]:
-    """A consent has not ended: ``ends.end_of_consent`` as a condition; ``settings`` are its organization's."""
-    now, longest = clock.now(), longest_life(settings)
+def is_active_consent(settings: Mapping[str, Any]) -> ColumnElement[bool]:
+    """Return the condition that a consent has not expired; ``settings`` are its organization's."""
+    now, max_seconds = clock.now(), max_consent_seconds(settings)
     return or_(Consent.expires_at.is_(None), Consent.expires_at > now) & (
-        true() if longest is None else Consent.updated_at > now - timedelta(seconds=longest)
+        true() if max_seconds is None else Consent.updated_at > now - timedelta(seconds=max_seconds)
     )
 
 
 @transaction
 def withdraw_consent(actor: Actor, consent_id: UUID) -> int:
-    """The app may do nothing more for the acting user: consent, grants, codes and tokens end now (CO-3).
+    """Withdraw the actor's consent and revoke the app's grants, codes and tokens (CO-3).
 
-    ``consent_id`` is the ``id`` of a record of ``list_consents``: the consent's, or the client's where there is
-    none. Returns how many grants ended. Raises NotFound. Audit: ``consent.withdrawn``.
+    ``consent_id`` is the ``id`` of a record of ``list_consents``. Return the number of revoked grants. Raises NotFound.
+    Audit: ``consent.withdrawn``.
     """
     consent = db.session.scalar(
         select(Consent).where(
@@ -180,33 +180,35 @@ def withdraw_consent(actor: Actor, consent_id: UUID) -> int:
         )
     )
     client_id = consent_id if consent is None else consent.client_id
-    ended, scopes = end_access(actor, actor.user_id, client_id)
-    if consent is None and not ended:
+    revoked_count, scopes = revoke_access(actor, actor.user_id, client_id)
+    if consent is None and not revoked_count:
         raise NotFound("This app is no longer connected.")
-    _record_end(actor, client_id, scopes if consent is None else consent.scope.split(), ended)
+    _record_withdrawal(actor, client_id, scopes if consent is None else consent.scope.split(), revoked_count)
     if consent is not None:
         db.session.delete(consent)
-    return ended
+    return revoked_count
 
 
-def end_consent(actor: Actor, consent: Consent) -> int:
-    """The same, for the consent of somebody else; part of the transaction under way. Audit: ``consent.withdrawn``."""
-    ended, _ = end_access(actor, consent.user_id, consent.client_id)
-    _record_end(
-        actor, consent.client_id, consent.scope.split(), ended, user=public_id("usr", consent.user_id)
+def revoke_consent(actor: Actor, consent: Consent) -> int:
+    """Withdraw a user's consent in the current transaction. Audit: ``consent.withdrawn``."""
+    revoked_count, _ = revoke_access(actor, consent.user_id, consent.client_id)
+    _record_withdrawal(
+        actor, consent.client_id, consent.scope.split(), revoked_count, user=public_id("usr", consent.user_id)
     )
     db.session.delete(consent)
-    return ended
+    return revoked_count
 
 
-def _record_end(actor: Actor, client_id: UUID, scopes: list[str], ended: int, **facts: str) -> None:
+def _record_withdrawal(
+    actor: Actor, client_id: UUID, scopes: list[str], revoked_count: int, **details: str
+) -> None:
     audit.record(
         actor,
         "consent.withdrawn",
         target_type="client",
         target_id=format_client_id(actor.organization_id, client_id),
-        before={"scopes": scopes, **facts},
-        after={"ended_grants": ended},
+        before={"scopes": scopes, **details},
+        after={"ended_grants": revoked_count},
     )
 
 
@@ -214,8 +216,8 @@ PREFIX = "con"
 
 
 @dataclass(frozen=True, slots=True)
-class GivenConsent:
-    """One consent that stands, or that ended while the client still has a living grant."""
+class UserConsentRecord:
+    """A consent that is valid, or that expired while the client still has an active grant."""
 
     id: UUID
     client_id: str
@@ -235,14 +237,14 @@ class GivenConsent:
 
 
 @read
-def list_given_consents(
+def list_user_consents(
     actor: Actor,
     *,
     limit: int = DEFAULT_LIMIT,
     after: CursorKey | None = None,
     filters: Mapping[str, str] | None = None,
-) -> Page[GivenConsent]:
-    """A page of the consents, the newest first; with ``consents:read:own`` those for one's own clients.
+) -> Page[UserConsentRecord]:
+    """Return a page of the consents, newest first; with ``consents:read:own``, for the actor's own clients.
 
     ``filters`` are ``client_id`` and ``user_id``, exact. Raises InvalidInput, Forbidden.
     """
@@ -256,18 +258,18 @@ def list_given_consents(
 
 
 @read
-def get_given_consent(actor: Actor, consent_id: str) -> GivenConsent:
-    """One consent. Raises NotFound, Forbidden."""
+def get_user_consent(actor: Actor, consent_id: str) -> UserConsentRecord:
+    """Return one consent. Raises NotFound, Forbidden."""
     return _record(_get(actor, consent_id, "consents:read"))
 
 
 @transaction
-def withdraw_given_consent(actor: Actor, consent_id: str) -> int:
-    """The client may do nothing more for that user until allowed anew (CO-3); returns how many grants ended.
+def withdraw_user_consent(actor: Actor, consent_id: str) -> int:
+    """Withdraw a user's consent for a client (CO-3); return the number of revoked grants.
 
     Raises NotFound, Forbidden. Audit: ``consent.withdrawn``.
     """
-    return end_consent(actor, _get(actor, consent_id, "consents:write")[0])
+    return revoke_consent(actor, _get(actor, consent_id, "consents:write")[0])
 
 
 def _get(actor: Actor, consent_id: str, permission: str) -> Any:
@@ -282,11 +284,11 @@ def _get(actor: Actor, consent_id: str, permission: str) -> Any:
 def _visible(actor: Actor, permission: str) -> Select[Any]:
     columns: tuple[Any, ...] = (Consent, Client.name, User.email)
     settings = _settings(actor.organization_id)
-    # One that ended is there, and can be withdrawn, as long as the client may do something by a grant.
-    living = exists().where(CONSENT_OF_GRANT, is_active_grant(settings)).correlate(Consent)
+    # An expired consent is listed and can be withdrawn while the client has an active grant.
+    has_active_grant = exists().where(CONSENT_OF_GRANT, is_active_grant(settings)).correlate(Consent)
     return (
         restrict_to_visible(actor, select(*columns), Consent, permission)
-        .where(Client.status != DELETED, or_(stands(settings), living))
+        .where(Client.status != DELETED, or_(is_active_consent(settings), has_active_grant))
         .execution_options(populate_existing=True)
     )
 
@@ -295,9 +297,9 @@ def _settings(organization_id: str) -> Mapping[str, Any]:
     return get_organization_by_id(organization_id, fresh=False).settings
 
 
-def _record(row: Any) -> GivenConsent:
+def _record(row: Any) -> UserConsentRecord:
     consent, client_name, user_email = row
-    return GivenConsent(
+    return UserConsentRecord(
         id=consent.id,
         client_id=format_client_id(consent.organization_id, consent.client_id),
         client_name=client_name,
@@ -306,8 +308,8 @@ def _record(row: Any) -> GivenConsent:
         scopes=tuple(consent.scope.split()),
         created_at=consent.created_at,
         updated_at=consent.updated_at,
-        expires_at=end_of_consent(
-            consent.updated_at, consent.expires_at, longest_life(_settings(consent.organization_id))
+        expires_at=consent_expiry(
+            consent.updated_at, consent.expires_at, max_consent_seconds(_settings(consent.organization_id))
         ),
         last_used_at=consent.last_used_at,
     )

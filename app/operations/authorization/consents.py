@@ -1,4 +1,4 @@
-"""Consents: what users allowed clients, remembered until withdrawn or until the end that they chose."""
+"""Consents: what users allowed clients, until withdrawn or expired."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from app.operations.grants.grants import grant_issued_after_cutoffs
 from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, transaction
 from app.rules.actor import Actor
-from app.rules.authorization.claims_parameter import scopes_of
+from app.rules.authorization.claims_parameter import required_scopes
 from app.rules.authorization.consents import (
     SCOPES,
-    End,
-    as_shown,
-    changes_since,
-    end_of_consent,
-    ends_offered,
-    longest_life,
+    ConsentExpiry,
+    changed_parts,
+    consent_expiry,
+    consent_snapshot,
+    max_consent_seconds,
+    offered_expiries,
 )
 from app.rules.identifiers import new_id
 from app.rules.scopes import restrict_scopes
 
 
-def end_access(actor: Actor, user_id: UUID | None, client_id: UUID) -> tuple[int, list[str]]:
-    """Nothing that the client holds for the user counts any more; part of the transaction under way.
+def revoke_access(actor: Actor, user_id: UUID | None, client_id: UUID) -> tuple[int, list[str]]:
+    """Revoke the client's grants, codes and device codes for the user, in the current transaction.
 
-    Returns how many grants ended, and the scopes that they had. The audit event is the caller's.
+    Return the number of revoked grants and their scopes. The caller records the audit event.
     """
-    living = _living(actor, user_id, client_id)
+    active_grants = _active_grants(actor, user_id, client_id)
     for model in (AuthorizationCode, DeviceCode):
         db.session.execute(
             update(model)
@@ -53,20 +53,22 @@ def end_access(actor: Actor, user_id: UUID | None, client_id: UUID) -> tuple[int
             )
             .values(expires_at=clock.now())
         )
-    ended = sum(grants.revoke_grant_by_id(actor, grant.id, reason="consent_withdrawn") for grant in living)
-    return ended, list(dict.fromkeys(scope for grant in living for scope in grant.scope.split()))
+    ended = sum(
+        grants.revoke_grant_by_id(actor, grant.id, reason="consent_withdrawn") for grant in active_grants
+    )
+    return ended, list(dict.fromkeys(scope for grant in active_grants for scope in grant.scope.split()))
 
 
-def end_access_with(actor: Actor, user_id: UUID, client_id: UUID, scopes: Collection[str]) -> int:
-    """The same for what has one of the scopes, or claims that only one of them releases; the rest goes on.
+def revoke_access_with_scopes(actor: Actor, user_id: UUID, client_id: UUID, scopes: Collection[str]) -> int:
+    """Revoke only what has one of the scopes, or claims that only one of them releases.
 
-    A grant cannot be narrowed: tokens that it gave say what they are for. The app comes again for what is left.
+    A whole grant is revoked, because its tokens contain the scopes. The app can request the remaining scopes again.
     """
     now = clock.now()
-    living = _living(actor, user_id, client_id)
+    active_grants = _active_grants(actor, user_id, client_id)
     for model in (AuthorizationCode, DeviceCode):
         claims = (AuthorizationCode.claims,) if model is AuthorizationCode else ()
-        waiting = db.session.execute(
+        pending = db.session.execute(
             select(model.id, model.scope, *claims).where(
                 model.organization_id == actor.organization_id,
                 model.client_id == client_id,
@@ -75,13 +77,15 @@ def end_access_with(actor: Actor, user_id: UUID, client_id: UUID, scopes: Collec
                 model.expires_at > now,
             )
         ).all()
-        over = [row.id for row in waiting if _holds(row.scope, getattr(row, "claims", None), scopes)]
-        if over:
+        to_expire = [
+            row.id for row in pending if _has_any_scope(row.scope, getattr(row, "claims", None), scopes)
+        ]
+        if to_expire:
             db.session.execute(
                 update(model)
                 .where(
                     model.organization_id == actor.organization_id,
-                    model.id.in_(over),
+                    model.id.in_(to_expire),
                     model.used_at.is_(None),
                 )
                 .values(expires_at=now)
@@ -89,13 +93,14 @@ def end_access_with(actor: Actor, user_id: UUID, client_id: UUID, scopes: Collec
             )
     return sum(
         grants.revoke_grant_by_id(actor, grant.id, reason="scope_withdrawn")
-        for grant in living
-        if _holds(grant.scope, grant.claims, scopes)
+        for grant in active_grants
+        if _has_any_scope(grant.scope, grant.claims, scopes)
     )
 
 
-def _living(actor: Actor, user_id: UUID | None, client_id: UUID) -> Sequence[Any]:
-    # Also those that refresh no more: an access token of theirs may be alive. No more than grants.MAX_ACTIVE_GRANTS.
+def _active_grants(actor: Actor, user_id: UUID | None, client_id: UUID) -> Sequence[Any]:
+    # Also grants that cannot be refreshed any more, because their access tokens may still be valid. There are at most
+    # grants.MAX_ACTIVE_GRANTS.
     return db.session.execute(
         select(Grant.id, Grant.scope, Grant.claims).where(
             Grant.organization_id == actor.organization_id,
@@ -108,11 +113,11 @@ def _living(actor: Actor, user_id: UUID | None, client_id: UUID) -> Sequence[Any
     ).all()
 
 
-def _holds(scope: str, claims: Mapping[str, Any] | None, scopes: Collection[str]) -> bool:
-    return not {*scope.split(), *scopes_of(claims)}.isdisjoint(scopes)
+def _has_any_scope(scope: str, claims: Mapping[str, Any] | None, scopes: Collection[str]) -> bool:
+    return not {*scope.split(), *required_scopes(claims)}.isdisjoint(scopes)
 
 
-_STANDING = CompiledQuery(
+_FIND_CONSENT = CompiledQuery(
     select(Consent.scope, Consent.expires_at, Consent.shown, Consent.updated_at, Consent.declined).where(
         Consent.organization_id == bindparam("organization_id"),
         Consent.user_id == bindparam("user_id"),
@@ -122,12 +127,12 @@ _STANDING = CompiledQuery(
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """What a user's consent for a client says now.
+class ConsentState:
+    """The current state of a user's consent for a client.
 
-    ``scopes`` are those it covers: none when there is none, when it has ended, and when the app has changed since.
-    Then ``changes`` names what differs from what was ``shown`` on the day ``given_at``. ``declined`` are optional
-    scopes that the person left out: they are not asked again until the app's scopes are others.
+    ``scopes`` are those that it covers: none if there is no consent, if it expired, or if the app has changed since.
+    ``changes`` then names what differs from what was ``shown`` at ``given_at``. ``declined`` are optional scopes that
+    the user declined. They are not requested again until the app's scopes change.
     """
 
     scopes: tuple[str, ...] = ()
@@ -138,48 +143,49 @@ class Standing:
     declined: tuple[str, ...] = ()
 
 
-NOTHING_STANDS = Standing()
+NO_CONSENT = ConsentState()
 
 
-def standing_consent(client: ClientSnapshot, user_id: UUID) -> Standing:
-    """What the user's consent for the client says now."""
-    row = _STANDING.first(organization_id=client.organization.id, user_id=user_id, client_id=client.id)
+def get_consent_state(client: ClientSnapshot, user_id: UUID) -> ConsentState:
+    """Return the current state of the user's consent for the client."""
+    row = _FIND_CONSENT.first(organization_id=client.organization.id, user_id=user_id, client_id=client.id)
     if row is None:
-        return NOTHING_STANDS
-    ends_at = end_of_consent(row.updated_at, row.expires_at, longest_life(client.organization.settings))
+        return NO_CONSENT
+    ends_at = consent_expiry(
+        row.updated_at, row.expires_at, max_consent_seconds(client.organization.settings)
+    )
     if ends_at is not None and ends_at <= clock.now():
-        return NOTHING_STANDS
+        return NO_CONSENT
     shown = _shown_of(client)
-    changes = changes_since(row.shown, shown)
-    declined = _still_declined(row, shown)
-    standing = Standing(tuple(row.scope.split()), ends_at, changes, row.shown, row.updated_at, declined)
-    return replace(standing, scopes=(), ends_at=None, declined=()) if changes else standing
+    changes = changed_parts(row.shown, shown)
+    declined = _current_declined(row, shown)
+    state = ConsentState(tuple(row.scope.split()), ends_at, changes, row.shown, row.updated_at, declined)
+    return replace(state, scopes=(), ends_at=None, declined=()) if changes else state
 
 
-def offered_ends(client: ClientSnapshot, asked_at: datetime) -> tuple[End, ...]:
-    """The ends that a person may choose for a consent that the client asked for then."""
-    return ends_offered(asked_at, clock.now(), longest_life(client.organization.settings))
+def list_offered_expiries(client: ClientSnapshot, requested_at: datetime) -> tuple[ConsentExpiry, ...]:
+    """Return the expiries that the user can choose for a consent that was requested at this time."""
+    return offered_expiries(requested_at, clock.now(), max_consent_seconds(client.organization.settings))
 
 
-def remember(
+def store_consent(
     actor: Actor,
     client: ClientSnapshot,
     user_id: UUID,
     scopes: tuple[str, ...],
     ends_at: datetime | None = None,
     *,
-    asked: tuple[str, ...] = (),
+    requested: tuple[str, ...] = (),
 ) -> datetime | None:
-    """The user's consent covers the scopes too, until ``ends_at`` or as long as the organization allows.
+    """Add the scopes to the user's consent, until ``ends_at`` or as long as the organization allows.
 
-    Of the scopes that were ``asked`` for it does not cover the others any more, and they are not asked for again; what
-    the client holds of these ends now, whatever page once gave it, and it comes again for the rest (CO-3).
-    Part of the transaction under way. What the client holds already ends by then, too: nothing outlives the consent.
-    Returns the end. Audit: ``consent.given``.
+    ``requested`` scopes that are not among ``scopes`` count as declined: they are removed from the consent, and grants
+    that contain them are revoked (CO-3). Existing grants and tokens do not outlive the consent. Part of the current
+    transaction. Return the expiry. Audit: ``consent.given``.
     """
     end = _end(client, clock.now(), ends_at)
-    declined = tuple(scope for scope in asked if scope not in scopes)
-    before = _widen(client, user_id, scopes, declined, end)
+    declined = tuple(scope for scope in requested if scope not in scopes)
+    before = _add_scopes(client, user_id, scopes, declined, end)
     if before is None:
         try:
             with db.session.begin_nested():
@@ -188,11 +194,11 @@ def remember(
         except IntegrityError as error:
             if not is_duplicate_key(error):
                 raise
-            # Another tab was faster; what it allowed stands, and this is allowed beside it.
-            before = _widen(client, user_id, scopes, declined, end) or ()
-    ended = end_access_with(actor, user_id, client.id, declined) if declined else 0
+            # Another tab was faster. This adds to what it allowed.
+            before = _add_scopes(client, user_id, scopes, declined, end) or ()
+    ended = revoke_access_with_scopes(actor, user_id, client.id, declined) if declined else 0
     if end is not None:
-        _shorten(client, user_id, end)
+        _limit_expiry(client, user_id, end)
     audit.record(
         actor,
         "consent.given",
@@ -200,7 +206,7 @@ def remember(
         target_id=client.client_id,
         before={"scopes": list(before)},
         after={
-            "scopes": _together(client, before, scopes, declined).split(),
+            "scopes": _merge_scopes(client, before, scopes, declined).split(),
             "expires_at": end.isoformat() if end is not None else None,
             **({"declined": list(declined)} if declined else {}),
             **({"ended_grants": ended} if ended else {}),
@@ -210,23 +216,23 @@ def remember(
 
 
 @transaction
-def forget_consents_of_user(organization_id: str, user_id: UUID) -> int:
-    """Every app asks the user anew; returns how many had been allowed. Part of the change that ends the grants too."""
+def delete_consents_of_user(organization_id: str, user_id: UUID) -> int:
+    """Delete the user's consents, together with the change that revokes the grants; return their number."""
     return count_changed(
         delete(Consent).where(Consent.organization_id == organization_id, Consent.user_id == user_id)
     )
 
 
-def _widen(
+def _add_scopes(
     client: ClientSnapshot,
     user_id: UUID,
     scopes: tuple[str, ...],
     declined: tuple[str, ...],
     end: datetime | None,
 ) -> tuple[str, ...] | None:
-    """The consent that stands covers the scopes too; what it covered before, or None when there is none.
+    """Add the scopes to an existing consent; return the previous scopes, or None if there is no consent.
 
-    What it covered before the app changed is forgotten: that was allowed to another.
+    The previous scopes are dropped if it expired or the app has changed since.
     """
     now = clock.now()
     own = (
@@ -242,16 +248,18 @@ def _widen(
     if row is None:
         return None
     shown = _shown_of(client)
-    ended_at = end_of_consent(row.updated_at, row.expires_at, longest_life(client.organization.settings))
-    is_over = (ended_at is not None and ended_at <= now) or changes_since(row.shown, shown)
-    before = () if is_over else tuple(row.scope.split())
-    standing = () if is_over else _still_declined(row, shown)
-    declined = (*(scope for scope in standing if scope not in (*scopes, *declined)), *declined)
+    ended_at = consent_expiry(
+        row.updated_at, row.expires_at, max_consent_seconds(client.organization.settings)
+    )
+    is_invalid = (ended_at is not None and ended_at <= now) or changed_parts(row.shown, shown)
+    before = () if is_invalid else tuple(row.scope.split())
+    state = () if is_invalid else _current_declined(row, shown)
+    declined = (*(scope for scope in state if scope not in (*scopes, *declined)), *declined)
     db.session.execute(
         update(Consent)
         .where(*own)
         .values(
-            scope=_together(client, before, scopes, declined),
+            scope=_merge_scopes(client, before, scopes, declined),
             declined=" ".join(declined) or None,
             updated_at=now,
             expires_at=end,
@@ -288,8 +296,8 @@ def _insert(
     )
 
 
-def _shorten(client: ClientSnapshot, user_id: UUID, end: datetime) -> None:
-    """Grants with their access tokens, and codes that were not brought yet: nothing of them outlives the end."""
+def _limit_expiry(client: ClientSnapshot, user_id: UUID, end: datetime) -> None:
+    """Limit grants, access tokens, and unredeemed codes to the expiry of the consent."""
     here = client.organization.id
     of_user = {"organization_id": here, "user_id": user_id, "client_id": client.id}
     grants = db.session.scalars(
@@ -314,22 +322,22 @@ def _shorten(client: ClientSnapshot, user_id: UUID, end: datetime) -> None:
 
 
 def _end(client: ClientSnapshot, now: datetime, chosen: datetime | None) -> datetime | None:
-    return end_of_consent(now, chosen, longest_life(client.organization.settings))
+    return consent_expiry(now, chosen, max_consent_seconds(client.organization.settings))
 
 
-def _still_declined(row: Any, shown: Mapping[str, Any]) -> tuple[str, ...]:
-    """What was left out of the consent; nothing once the client has other scopes, or leaves others to the person."""
+def _current_declined(row: Any, shown: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the declined scopes, or none if the client's scopes or optional scopes have changed since."""
     is_same = (row.shown or {}).get(SCOPES) == shown[SCOPES]
     return tuple((row.declined or "").split()) if is_same else ()
 
 
 def _shown_of(client: ClientSnapshot) -> dict[str, Any]:
-    return as_shown(client.name, client.trust, client.document)
+    return consent_snapshot(client.name, client.trust, client.document)
 
 
-def _together(
+def _merge_scopes(
     client: ClientSnapshot, before: tuple[str, ...], scopes: tuple[str, ...], declined: tuple[str, ...]
 ) -> str:
-    # What the client may no longer ask for is forgotten: the list stays within what a client can hold.
-    kept = [scope for scope in restrict_scopes(before, client.document["scopes"]) if scope not in declined]
-    return " ".join(dict.fromkeys((*kept, *scopes)))
+    # Scopes that the client no longer has are dropped, which also bounds the length of the list.
+    current = [scope for scope in restrict_scopes(before, client.document["scopes"]) if scope not in declined]
+    return " ".join(dict.fromkeys((*current, *scopes)))

@@ -1,4 +1,4 @@
-"""What a person decides about a device that waits: found by its user code, then allowed or refused."""
+"""Device codes: storing them, and the user's decision, found by the user code (RFC 8628)."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from app.rules import token_values
 from app.rules.actor import Actor
 from app.rules.authorization import device_codes
 from app.rules.authorization.consents import page_digest
-from app.rules.authorization.device_codes import read_user_code
-from app.rules.authorization.interaction import context_of
+from app.rules.authorization.device_codes import parse_user_code
+from app.rules.authorization.interaction import select_context
 from app.rules.errors import NotFound, TooManyRequests
 from app.rules.identifiers import format_client_id, new_id
 from app.rules.oauth_errors import InvalidScope
@@ -37,23 +37,23 @@ from app.rules.organizations.settings_effects import earliest_expiry
 from app.rules.scopes import restrict_scopes
 from app.rules.sign_in.lockout import Lockout, network_of
 
-MOST_OPEN = 2_000
-MOST_OPEN_PER_NETWORK = 100
-"""Codes of one client that wait at a time: a device that asks again and again must not fill the table."""
+MAX_PENDING = 2_000
+MAX_PENDING_PER_NETWORK = 100
+"""Pending codes of one client, so that a device in a loop does not fill the table."""
 
 
 class UserCodeTaken(Exception):
-    """Another device waits with the same user code: roll back and try again with a new one."""
+    """The user code is taken: roll back and try again with a new one."""
 
 
 def user_code_digest(organization_id: str, user_code: str) -> bytes:
-    """What is stored of a user code: keyed, since all of them could be tried out."""
+    """Return the keyed digest of a user code; an unkeyed one could be reversed by trying all codes."""
     return token_values.keyed_digest(
         keyring.derive_instance_key("device user codes"), f"{organization_id}|{user_code}"
     )
 
 
-def new_device_code(organization: OrganizationSnapshot) -> str:
+def generate_device_code(organization: OrganizationSnapshot) -> str:
     """Return a random device code that names its organization."""
     return token_values.new_token(token_values.DEVICE_CODE, organization.id)
 
@@ -73,10 +73,10 @@ def store_device_code(
     InvalidTarget, InvalidScope if none of the scopes does, TooManyRequests if too many of the client's codes are
     pending, UserCodeTaken.
     """
-    target = access_tokens.target_of(client, scopes, resources)
+    target = access_tokens.resolve_target(client, scopes, resources)
     if not target.scopes:
-        raise InvalidScope("None of the scopes belongs to a resource that is offered.")
-    _require_room(actor, client)
+        raise InvalidScope("None of the scopes belongs to an available resource.")
+    _enforce_pending_limit(actor, client)
     settings = client.organization.settings["oauth"]
     now = clock.now()
     values = {
@@ -84,7 +84,7 @@ def store_device_code(
         "id": new_id(),
         "digest": token_values.digest(device_code),
         "user_code_digest": user_code_digest(
-            client.organization.id, device_codes.read_user_code(user_code) or ""
+            client.organization.id, device_codes.parse_user_code(user_code) or ""
         ),
         "client_id": client.id,
         "scope": " ".join(target.scopes),
@@ -106,49 +106,49 @@ def store_device_code(
         raise
 
 
-def _require_room(actor: Actor, client: ClientSnapshot) -> None:
-    living = (
+def _enforce_pending_limit(actor: Actor, client: ClientSnapshot) -> None:
+    pending = (
         DeviceCode.organization_id == actor.organization_id,
         DeviceCode.client_id == client.id,
         DeviceCode.expires_at > clock.now(),
     )
-    # Counted up to the bound alone, and within the index.
-    near = DeviceCode.network == network_of(actor.ip_address)
-    for bound, conditions in ((MOST_OPEN_PER_NETWORK, (*living, near)), (MOST_OPEN, living)):
-        some = select(DeviceCode.id).where(*conditions).limit(bound).subquery()
-        if db.session.scalar(select(func.count()).select_from(some)) == bound:
+    # Counts up to the bound, within the index.
+    same_network = DeviceCode.network == network_of(actor.ip_address)
+    for bound, conditions in ((MAX_PENDING_PER_NETWORK, (*pending, same_network)), (MAX_PENDING, pending)):
+        bounded = select(DeviceCode.id).where(*conditions).limit(bound).subquery()
+        if db.session.scalar(select(func.count()).select_from(bounded)) == bound:
             raise TooManyRequests(
-                "Too many device codes of this client are open. Try again later.",
+                "Too many device codes of this client are pending. Try again later.",
                 retry_after=client.organization.settings["oauth"]["device_poll_interval_seconds"],
             ).with_cause("device_too_many", expected=f"at most {bound} at a time")
 
 
 _WINDOW = timedelta(hours=1)
-# Of 2.56e10 codes a few thousand may be open: what is let through here finds none (DV-1).
+# With a few thousand of 2.56e10 codes pending, these attempts practically never find one (DV-1).
 PER_SESSION = Lockout(5, _WINDOW, timedelta(minutes=15), _WINDOW)
 PER_NETWORK = Lockout(50, _WINDOW, timedelta(minutes=15), _WINDOW)
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceRequest:
-    """A device that waits. ``scopes`` are those of what it asked for that its client may still have."""
+    """A pending device. ``scopes`` are the requested ones that its client may still have."""
 
     id: UUID
     client: ClientSnapshot
     user_code: str
     scopes: tuple[str, ...]
     address: str | None
-    asked_at: datetime
+    requested_at: datetime
     shown_digest: bytes | None
 
     @property
     def seconds_ago(self) -> int:
-        """How long ago the device asked."""
-        return max(0, int((clock.now() - self.asked_at).total_seconds()))
+        """Seconds since the device's request."""
+        return max(0, int((clock.now() - self.requested_at).total_seconds()))
 
 
 class WrongUserCode(NotFound):
-    """No device waits under this code: mistyped, ended, or already decided."""
+    """No pending device has this code: it is mistyped, expired or already decided."""
 
     status = 400
     code = "wrong_user_code"
@@ -161,11 +161,11 @@ class WrongUserCode(NotFound):
 
 
 def find_device_request(actor: Actor, typed: str) -> DeviceRequest:
-    """The device that waits in the actor's organization under the code that a signed-in person typed.
+    """Return the pending device of the actor's organization with the code that a user typed.
 
-    Wrong codes are counted per sign-in and per network. Raises WrongUserCode, TooManyRequests after five of them.
+    Wrong codes are counted per session and per network. Raises WrongUserCode, TooManyRequests after five of them.
     """
-    user_code = read_user_code(typed)
+    user_code = parse_user_code(typed)
     if user_code is None:
         raise WrongUserCode
     limits = (
@@ -183,18 +183,18 @@ def find_device_request(actor: Actor, typed: str) -> DeviceRequest:
 
 
 @transaction
-def note_device_shown(actor: Actor, request: DeviceRequest, session: SessionRecord) -> None:
-    """What the consent page displays is remembered: the decision counts for exactly that (IN-3)."""
+def record_displayed_device_consent(actor: Actor, request: DeviceRequest, session: SessionRecord) -> None:
+    """Record what the consent page displays, so that the decision applies to exactly that (IN-3)."""
     count_changed(
         update(DeviceCode)
         .where(DeviceCode.organization_id == actor.organization_id, DeviceCode.id == request.id)
-        .values(shown_digest=_shown(request, session))
+        .values(shown_digest=_page_digest(request, session))
     )
 
 
-def is_as_shown(actor: Actor, request: DeviceRequest, session: SessionRecord) -> bool:
-    """Whether the person sees on the consent page what would be allowed now."""
-    return request.shown_digest == _shown(request, session)
+def matches_displayed_consent(actor: Actor, request: DeviceRequest, session: SessionRecord) -> bool:
+    """Return whether the consent page displayed what would be allowed now."""
+    return request.shown_digest == _page_digest(request, session)
 
 
 @transaction
@@ -207,16 +207,17 @@ def allow_device(
     remember: bool,
     ends_at: datetime | None = None,
 ) -> None:
-    """The device gets tokens at its next poll. ``remember`` records the user's consent for ``scopes``.
+    """Allow the device, so that its next poll returns tokens. ``remember`` stores the user's consent for ``scopes``.
 
-    Nothing that it gets is alive after ``ends_at``, where there is such an end.
-
-    Raises WrongUserCode when it was decided meanwhile or has ended. Audit: ``device_code.allowed`` and
+    Nothing that it receives is valid after ``ends_at``. Raises WrongUserCode if it was decided meanwhile or expired.
+    Audit: ``device_code.allowed`` and
     ``consent.given``.
     """
     if remember:
-        asked = request.scopes
-        ends_at = consents.remember(actor, request.client, session.user_id, scopes, ends_at, asked=asked)
+        requested = request.scopes
+        ends_at = consents.store_consent(
+            actor, request.client, session.user_id, scopes, ends_at, requested=requested
+        )
     _decide(
         actor,
         request,
@@ -225,7 +226,7 @@ def allow_device(
         user_id=session.user_id,
         auth_time=session.authenticated_at,
         amr=" ".join(session.amr),
-        acr=context_of(session.amr),
+        acr=select_context(session.amr),
         grant_ends_at=ends_at,
     )
     audit.record(
@@ -239,7 +240,7 @@ def allow_device(
 
 @transaction
 def deny_device(actor: Actor, request: DeviceRequest) -> None:
-    """The device is told no at its next poll. Raises WrongUserCode. Audit: ``device_code.denied``."""
+    """Deny the device, so that its next poll returns an error. Raises WrongUserCode. Audit: ``device_code.denied``."""
     _decide(actor, request, state=DENIED)
     audit.record(
         actor,
@@ -288,6 +289,6 @@ def _find(actor: Actor, user_code: str) -> DeviceRequest | None:
     return DeviceRequest(row.id, client, user_code, scopes, row.address, row.created_at, row.shown_digest)
 
 
-def _shown(request: DeviceRequest, session: SessionRecord) -> bytes:
+def _page_digest(request: DeviceRequest, session: SessionRecord) -> bytes:
     client = request.client
     return page_digest(client.client_id, client.version, session.public_id, request.scopes)

@@ -24,7 +24,7 @@ from app.rules.oauth_errors import InvalidGrant
 from app.rules.organizations.settings_effects import earliest_expiry
 from app.rules.scopes import restrict_scopes
 
-SLOWER_SECONDS = 5
+SLOW_DOWN_SECONDS = 5
 MAX_INTERVAL_SECONDS = 120
 """Beyond this interval a poll that is too early is not recorded any more, so that it costs no write."""
 
@@ -63,14 +63,14 @@ class DevicePoll:
 
     @property
     def is_allowed(self) -> bool | None:
-        """Whether the user allowed or denied the device; None while nobody has decided."""
+        """Whether the user allowed or denied the device; None while it is pending."""
         return None if self.state == PENDING else self.state == ALLOWED
 
 
 def find_device_code(client: ClientSnapshot, device_code: str) -> DevicePoll:
     """Return the client's device code in any state. Raises InvalidGrant."""
     parsed = token_values.parse_token(device_code)
-    unknown = InvalidGrant("The device code is not one of this client.").with_cause("device_code_unknown")
+    unknown = InvalidGrant("The device code was not issued to this client.").with_cause("device_code_unknown")
     if (
         parsed is None
         or parsed.kind != token_values.DEVICE_CODE
@@ -96,14 +96,14 @@ def is_expired(client: ClientSnapshot, poll: DevicePoll) -> bool:
     return poll.state != DENIED and poll.used_at is None and _expiry_of(client, poll) <= clock.now()
 
 
-def note_poll(client: ClientSnapshot, poll: DevicePoll) -> int | None:
+def record_poll(client: ClientSnapshot, poll: DevicePoll) -> int | None:
     """Record a poll of a pending code; return the new interval in seconds if the device polls too often, else None.
 
     Each poll that is too early adds five seconds (RFC 8628 section 3.5). Part of the current transaction.
     """
     now = clock.now()
     is_too_early = poll.next_poll_at > now
-    interval = poll.interval_seconds + (SLOWER_SECONDS if is_too_early else 0)
+    interval = poll.interval_seconds + (SLOW_DOWN_SECONDS if is_too_early else 0)
     if interval <= MAX_INTERVAL_SECONDS:
         changed = _NOTE_POLL.write(
             organization_id=client.organization.id,
@@ -124,16 +124,16 @@ def claim_device_code(
     Raises InvalidGrant if the code was used or anything that it depends on was revoked.
     """
     client = authenticated.client
-    unit = current_unit_of_work()
+    unit_of_work = current_unit_of_work()
     row = _allowed(client, poll.id)
     if row.used_at is not None:
-        if row.attempt != unit.nonce:
+        if row.attempt != unit_of_work.nonce:
             raise InvalidGrant().with_cause("device_code_unknown", received="a device code that was used")
         # An earlier attempt of this very transaction claimed it, and the response to its COMMIT was lost.
         return grants.ClaimedGrant(_grant_of(client, row, resources), is_stored=True)
-    _require_standing(client, row)
+    _require_valid(client, row)
     if not restrict_scopes(row.scope.split(), client.document["scopes"]):
-        raise InvalidGrant().with_cause("grant_ended", received="none of the scopes is the client's any more")
+        raise InvalidGrant().with_cause("grant_ended", received="the client no longer has any of the scopes")
     claimed = count_changed(
         update(DeviceCode)
         .where(
@@ -143,7 +143,7 @@ def claim_device_code(
             DeviceCode.used_at.is_(None),
             DeviceCode.expires_at > clock.now(),
         )
-        .values(used_at=clock.now(), attempt=unit.nonce)
+        .values(used_at=clock.now(), attempt=unit_of_work.nonce)
     )
     if claimed != 1:
         raise InvalidGrant().with_cause("device_code_unknown", received="a device code that was used")
@@ -193,12 +193,12 @@ def _allowed(client: ClientSnapshot, row_id: UUID) -> Any:
     return row
 
 
-def _require_standing(client: ClientSnapshot, row: Any) -> None:
+def _require_valid(client: ClientSnapshot, row: Any) -> None:
     if client.invalidates(row.created_at) or row.user_status != user_model.ACTIVE:
         raise InvalidGrant().with_cause("grant_ended")
     if client.organization.invalidates_session(row.auth_time) or is_before_cutoff(
         row.decided_at, row.user_not_before
     ):
-        raise InvalidGrant().with_cause("grant_ended", received="revoked with all that was issued before")
+        raise InvalidGrant().with_cause("grant_ended", received="revoked by a bulk revocation")
     if row.password_changed_at is not None and row.password_changed_at > row.decided_at:
         raise InvalidGrant().with_cause("grant_ended", received="the password was changed meanwhile")

@@ -1,4 +1,4 @@
-"""Pushed authorization requests (RFC 9126): kept a minute for the browser that brings them, answered once."""
+"""Pushed authorization requests (RFC 9126), valid for a minute and used once, and request objects (RFC 9101)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
 from app.operations.store import clock
 from app.operations.store.transactions import count_changed, current_unit_of_work, transaction
 from app.rules.actor import Actor
-from app.rules.authorization.authorization_request import understood
+from app.rules.authorization.authorization_request import known_parameters
 from app.rules.authorization.request_object import (
     InvalidRequestObject,
     read_request_object,
@@ -33,16 +33,17 @@ from app.rules.sign_in.lockout import network_of
 from app.rules.token_values import PUSHED_REQUEST, digest, new_token, parse_token
 
 
-def parameters_of(client: ClientSnapshot, request_object: str) -> dict[str, str]:
-    """The parameters in the object, and nothing from beside it (RFC 9101 section 6.3).
+def read_request_object_parameters(client: ClientSnapshot, request_object: str) -> dict[str, str]:
+    """Return the parameters in a request object; parameters outside of it are ignored (RFC 9101 section 6.3).
 
-    Raises InvalidRequestObject, and AuthorizationError for an encrypted one, an unsigned one, and while the
-    client's keys cannot be read. Called outside of a unit: it may fetch them.
+    Raises InvalidRequestObject, and AuthorizationError for an encrypted or unsigned one and while the client's keys
+    are unavailable. Call it outside of a transaction, because it may fetch keys.
     """
-    demands = get_client_requirements(client.document, client.organization.settings)
+    requirements = get_client_requirements(client.document, client.organization.settings)
     chosen = client.document.get("request_object_signing_alg")
     jwt = read_request_object(
-        request_object, must_be_signed=demands.request_objects or demands.fapi2 or chosen is not None
+        request_object,
+        must_be_signed=requirements.request_objects or requirements.fapi2 or chosen is not None,
     )
     try:
         is_signed = client_keys.is_signed_by_client(client, jwt)
@@ -56,17 +57,17 @@ def parameters_of(client: ClientSnapshot, request_object: str) -> dict[str, str]
         jwt,
         client_id=client.client_id,
         issuer=client.organization.issuer,
-        algorithms=tuple(name for name in demands.algorithms if chosen in {None, name}),
-        is_bounded=demands.fapi2,
+        algorithms=tuple(name for name in requirements.algorithms if chosen in {None, name}),
+        is_bounded=requirements.fapi2,
         now=clock.now(),
     )
 
 
 PREFIX = "urn:ietf:params:oauth:request_uri:"
-LIFE = timedelta(seconds=60)
-# Requests of one client that wait at a time, from everywhere and, for one that anybody can call itself, from one place.
-MOST_OPEN = 10_000
-MOST_OPEN_PER_NETWORK = 300
+REQUEST_LIFETIME = timedelta(seconds=60)
+# Pending requests of one client, in total and, for a public client, from one network.
+MAX_PENDING = 10_000
+MAX_PENDING_PER_NETWORK = 300
 _FIND = CompiledQuery(
     select(
         PushedRequest.id,
@@ -82,38 +83,40 @@ _FIND = CompiledQuery(
 
 
 @dataclass(frozen=True, slots=True)
-class Pushed:
-    """What the client is told (RFC 9126 section 2.2); ``expires_in`` is in seconds."""
+class PushedResponse:
+    """The response to a pushed request (RFC 9126 section 2.2); ``expires_in`` is in seconds."""
 
     request_uri: str
     expires_in: int
 
 
 @dataclass(frozen=True, slots=True)
-class PushedRequestView:
-    """A request that waits. ``sent`` are its parameters, each once."""
+class PushedRequestRecord:
+    """A pending request; ``sent`` are its parameters."""
 
     id: UUID
     sent: Mapping[str, str]
 
 
-def push_request(actor: Actor, authenticated: AuthenticatedClient, sent: Mapping[str, str]) -> Pushed:
-    """The checked request waits for a browser; ``actor`` is the client, ``sent`` what was found good.
+def push_request(actor: Actor, authenticated: AuthenticatedClient, sent: Mapping[str, str]) -> PushedResponse:
+    """Store a validated request; ``actor`` is the client.
 
-    A proof of possession that came with it binds the code (RFC 9449 section 10.1). Raises InvalidProof when the
-    request names another key, TooManyRequests.
+    A DPoP proof sent with it binds the code to its key (RFC 9449 section 10.1). Raises InvalidProof if the request
+    names another key, and TooManyRequests.
     """
-    parameters, jkt = understood(sent), authenticated.dpop_jkt
+    parameters, jkt = known_parameters(sent), authenticated.dpop_jkt
     if jkt is not None and parameters.setdefault("dpop_jkt", jkt) != jkt:
         raise InvalidProof("The dpop_jkt is not the thumbprint of the proof's key.").with_cause(
             "dpop_wrong_key"
         )
-    return Pushed(PREFIX + _push(actor, authenticated.client, parameters), int(LIFE.total_seconds()))
+    return PushedResponse(
+        PREFIX + _push(actor, authenticated.client, parameters), int(REQUEST_LIFETIME.total_seconds())
+    )
 
 
 @transaction
 def _push(actor: Actor, client: ClientSnapshot, parameters: Mapping[str, str]) -> str:
-    _require_room(actor, client)
+    _enforce_pending_limit(actor, client)
     token = current_unit_of_work().stable_value(
         "pushed", lambda: new_token(PUSHED_REQUEST, actor.organization_id)
     )
@@ -127,16 +130,16 @@ def _push(actor: Actor, client: ClientSnapshot, parameters: Mapping[str, str]) -
             network=network_of(actor.ip_address),
             parameters=parameters,
             created_at=now,
-            expires_at=now + LIFE,
+            expires_at=now + REQUEST_LIFETIME,
         )
     )
     return token
 
 
-def find_pushed_request(client: ClientSnapshot, request_uri: str) -> PushedRequestView:
-    """The client's own request behind the ``request_uri``, still waiting. Raises UnredirectableError otherwise (OI-4).
+def find_pushed_request(client: ClientSnapshot, request_uri: str) -> PushedRequestRecord:
+    """Return the client's pending request for the ``request_uri``. Raises UnredirectableError otherwise (OI-4).
 
-    It goes on waiting: whoever loads the sign-in page twice finds it twice. What spends it is ``spend``.
+    It stays pending until ``mark_used``, so that the user can reload the sign-in page.
     """
     token = request_uri.removeprefix(PREFIX)
     parsed = parse_token(token)
@@ -149,14 +152,14 @@ def find_pushed_request(client: ClientSnapshot, request_uri: str) -> PushedReque
     row_id, client_id, parameters, expires_at, used_at = row
     if client_id != client.id or used_at is not None or expires_at <= clock.now():
         raise _unknown()
-    return PushedRequestView(row_id, parameters)
+    return PushedRequestRecord(row_id, parameters)
 
 
 @transaction
-def spend(actor: Actor, pushed_id: UUID) -> bool:
-    """The pushed request is answered; whether this is what answered it.
+def mark_used(actor: Actor, pushed_id: UUID) -> bool:
+    """Mark the pushed request as used; return False if it already was.
 
-    Part of the unit in which the answer is written: of two sign-ins that one request began, the first one counts.
+    Part of the transaction that stores the result: of two sign-ins for one request, the first one succeeds.
     """
     changed = count_changed(
         update(PushedRequest)
@@ -177,22 +180,22 @@ def _unknown() -> UnredirectableError:
     ).with_cause("par_unknown")
 
 
-def _require_room(actor: Actor, client: ClientSnapshot) -> None:
-    living: tuple[ColumnElement[bool], ...] = (
+def _enforce_pending_limit(actor: Actor, client: ClientSnapshot) -> None:
+    pending: tuple[ColumnElement[bool], ...] = (
         PushedRequest.organization_id == actor.organization_id,
         PushedRequest.client_id == client.id,
         PushedRequest.expires_at > clock.now(),
     )
-    bounds = [(MOST_OPEN, living)]
+    bounds = [(MAX_PENDING, pending)]
     if client.is_public:
         bounds.insert(
-            0, (MOST_OPEN_PER_NETWORK, (*living, PushedRequest.network == network_of(actor.ip_address)))
+            0, (MAX_PENDING_PER_NETWORK, (*pending, PushedRequest.network == network_of(actor.ip_address)))
         )
     for bound, conditions in bounds:
-        # Counted up to the bound alone, and within the index.
-        some = select(PushedRequest.id).where(*conditions).limit(bound).subquery()
-        if db.session.scalar(select(func.count()).select_from(some)) == bound:
+        # Counts up to the bound, within the index.
+        bounded = select(PushedRequest.id).where(*conditions).limit(bound).subquery()
+        if db.session.scalar(select(func.count()).select_from(bounded)) == bound:
             raise TooManyRequests(
-                "Too many pushed requests of this client are open. Try again in a minute.",
-                retry_after=int(LIFE.total_seconds()),
+                "Too many pushed requests of this client are pending. Try again in a minute.",
+                retry_after=int(REQUEST_LIFETIME.total_seconds()),
             ).with_cause("par_too_many", expected=f"at most {bound} in a minute")

@@ -47,7 +47,7 @@ from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, on_commit, read, transaction
 from app.rules.actor import Actor
-from app.rules.authorization.consents import DECLINED, KEPT_DECIDED
+from app.rules.authorization.consents import DECIDED_RETENTION, DECLINED
 from app.rules.clients.client_metadata import ClientMetadata, ClientPolicy, change, changed_fields, complete
 from app.rules.clients.client_types import BLOCKED
 from app.rules.errors import Conflict
@@ -402,6 +402,6 @@ def _on_client_blocked(actor: Actor, row: Client, before: ClientMetadata, after:
             is_open=None,
             decided_at=now,
             decided_by=actor.label[:200] or None,
-            expires_at=now + KEPT_DECIDED,
+            expires_at=now + DECIDED_RETENTION,
         )
     )

@@ -35,7 +35,7 @@ from app.operations.clients.credential_rows import (
     unseal_secret,
 )
 from app.operations.directory.lookups import get_organization_by_id
-from app.operations.mail.administrator_notices import notify_administrators
+from app.operations.mail.notices import notify_administrators
 from app.operations.sign_in.reauthentication import require_fresh_sign_in, require_fresh_user_sign_in
 from app.operations.store import audit, clock
 from app.operations.store.rate_limits import Limit, bucket_key, record_attempt, withdraw_attempts

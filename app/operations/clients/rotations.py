@@ -27,7 +27,7 @@ from app.operations.clients.credential_rows import (
 )
 from app.operations.clients.credentials import MAX_LISTED, restore_retiring_secrets
 from app.operations.directory.lookups import get_organization_by_id
-from app.operations.mail.administrator_notices import notify_administrators
+from app.operations.mail.notices import notify_administrators
 from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor

@@ -27,7 +27,7 @@ from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
 from app.operations.grants import logout
 from app.operations.store import audit, clock, keyring
 from app.rules.actor import Actor
-from app.rules.authorization.consents import FIRST_PARTY, asks_people, longest_life
+from app.rules.authorization.consents import FIRST_PARTY, max_consent_seconds, requires_user_consent
 from app.rules.identifiers import new_id, public_id
 from app.rules.token_values import digest, new_refresh_token
 
@@ -228,7 +228,7 @@ def can_refresh(settings: Mapping[str, Any]) -> ColumnElement[bool]:
     """
     limits = settings["oauth"]["refresh_token"]
     now = clock.now()
-    longest = longest_life(settings)
+    longest = max_consent_seconds(settings)
     return and_(
         true() if longest is None else _is_within_consent(settings, now - timedelta(seconds=longest)),
         Grant.refresh_digest.is_not(None),
@@ -253,7 +253,7 @@ def is_consented(settings: Mapping[str, Any]) -> ColumnElement[bool]:
         consent.user_id == Grant.user_id,
         consent.client_id == Grant.client_id,
     )
-    if asks_people(FIRST_PARTY, settings):
+    if requires_user_consent(FIRST_PARTY, settings):
         return given
     return given & exists().where(
         client.organization_id == Grant.organization_id,

@@ -1,16 +1,20 @@
-"""Delivery of emails by the outbox: at least once, and a second copy has the Message-ID of the first."""
+"""Delivery of emails by the outbox, at least once; a second copy has the Message-ID of the first.
+
+A notice that root acted in an organization becomes one email per administrator on delivery, so that the change itself
+does not wait for reading them.
+"""
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Any
 from urllib.parse import urlsplit
 
 from app.config import current
 from app.operations.directory.lookups import get_organization_by_id
-from app.operations.mail import letters
-from app.operations.mail.compose import compose
-from app.operations.mail.languages import language_of_address
-from app.operations.mail.letters import Email
+from app.operations.mail import emails
+from app.operations.mail.emails import Email, compose, language_of_address
+from app.operations.mail.notices import ROOT_NOTICE_KIND, administrator_emails
 from app.operations.mail.smtp import MailLater, MailRefused, send_mail
 from app.operations.store import audit, clock, outbox
 from app.operations.store.outbox import DeliveryDeferred, DeliveryRejected, Message
@@ -22,15 +26,16 @@ from app.rules.identifiers import public_id
 
 
 def register() -> None:
-    """Register the delivery with the outbox."""
-    outbox.register_delivery(letters.KIND, deliver, receiver_type="mail_server")
+    """Register the deliveries with the outbox."""
+    outbox.register_delivery(emails.KIND, deliver, receiver_type="mail_server")
+    outbox.register_delivery(ROOT_NOTICE_KIND, deliver_root_notice, receiver_type="organization")
 
 
 def deliver(message: Message) -> None:
     """Send an email through the mail server.
 
-    Raises Refused if the server rejects it permanently or it has expired, DeliveryDeferred if the server does not accept this
-    email now, OutgoingRequestFailed if it accepts none. Audit: ``mail.refused``.
+    Raises DeliveryRejected if the server rejects it permanently or it has expired, DeliveryDeferred if the server does
+    not accept this email now, OutgoingRequestFailed if it accepts none. Audit: ``mail.refused``.
     """
     server = current().mail_server
     if server is None:
@@ -39,7 +44,7 @@ def deliver(message: Message) -> None:
         organization = get_organization_by_id(message.organization_id)
     except NotFound:
         raise DeliveryRejected("its organization is deleted") from None
-    email = letters.read_email(organization.id, message.payload)
+    email = emails.read_email(organization.id, message.payload)
     if email.until is not None and datetime.fromisoformat(email.until) <= clock.now():
         raise DeliveryRejected("its link has expired")
     mail = compose(
@@ -68,3 +73,24 @@ def _note_refusal(organization_id: str, email: Email, code: int) -> None:
     audit.record(
         Actor.system(organization_id, "mail"), "mail.refused", target_type="mail_server", after=after
     )
+
+
+@transaction
+def deliver_root_notice(message: Message) -> None:
+    """Send an email to each of the organization's own administrators. Raises DeliveryRejected for a deleted organization."""
+    try:
+        organization = get_organization_by_id(message.organization_id)
+    except NotFound as gone:
+        raise DeliveryRejected("the organization is deleted") from gone
+    payload: dict[str, Any] = dict(message.payload)
+    values = {
+        "by": str(payload["by"]),
+        "action": str(payload["action"]),
+        "at": message.created_at.isoformat(),
+        "address": str(payload["address"]),
+        "link": f"{organization.base_url}/portal/{organization.slug}/audit",
+    }
+    until = clock.now() + timedelta(days=1)
+    # Administrators of root do not need an email about their own changes.
+    for email in administrator_emails(organization.id, only_home_users=True):
+        emails.send(organization, email, "root_access", values, until=until)

@@ -1,22 +1,34 @@
-"""Security notices: emails to a user about changes to their account, limited per hour."""
+"""Notices by email: to a user about their account, and to an organization's administrators.
+
+All are queued within the transaction of the change, limited per hour, and dropped without a mail server.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
-from typing import Literal
+from typing import Any, Literal
 from uuid import UUID
 
-from app.operations.directory.lookups import get_organization_by_id
+from sqlalchemy import select, true
+
+from app.config import current
+from app.extensions import db
+from app.models.user import ACTIVE, RoleAssignment, User
+from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
 from app.operations.directory.users import get_user
-from app.operations.mail import letters
-from app.operations.mail.languages import language_of
+from app.operations.mail import emails
+from app.operations.mail.emails import language_of
 from app.operations.store import clock, rate_limits
+from app.operations.store.outbox import enqueue
 from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
+from app.rules.directory.permissions import ADMIN
+from app.rules.errors import NotFound
 from app.rules.languages.catalogs import catalog_of
 from app.rules.languages.sentences import translate
 
-MAX_PER_HOUR = 10
+MAX_USER_NOTICES_PER_HOUR = 10
 """Notices of one kind to one user: nobody can flood a mailbox, or suppress notices of another kind."""
 
 Notice = Literal[
@@ -45,11 +57,11 @@ def notify_user(actor: Actor, user_id: UUID, notice: Notice, *, to: str | None =
 
     ``values`` are further values of the template. ``to`` replaces the user's email, for example by the previous one.
     """
-    if not letters.is_possible():
+    if not emails.is_possible():
         return
     organization = get_organization_by_id(actor.organization_id)
     bucket = rate_limits.bucket_key("notice", notice, str(user_id))
-    if not rate_limits.consume_quota(organization.id, bucket, MAX_PER_HOUR, timedelta(hours=1)):
+    if not rate_limits.consume_quota(organization.id, bucket, MAX_USER_NOTICES_PER_HOUR, timedelta(hours=1)):
         return
     user = get_user(organization.id, user_id)
     # Chosen now, because the account or its email may have changed when the notice is sent.
@@ -64,4 +76,116 @@ def notify_user(actor: Actor, user_id: UUID, notice: Notice, *, to: str | None =
         "security": f"{home}/account/security",
         **{name: translate(value, catalog_of(language).gettext) for name, value in values.items()},
     }
-    letters.send(organization, to or user.email, notice, all_values, language=language)
+    emails.send(organization, to or user.email, notice, all_values, language=language)
+
+
+MAX_ADMINISTRATOR_NOTICES_PER_HOUR = 20
+"""Notices of all kinds in one organization, so that a program cannot flood mailboxes."""
+
+AdministratorNotice = Literal["administrator_added", "secret_ends", "secret_revealed"]
+
+
+@transaction
+def notify_administrators(
+    actor: Actor, notice: AdministratorNotice, subject: str, values: Mapping[str, str]
+) -> None:
+    """Notify all administrators, also the actor, within the same transaction; do nothing without a mail server.
+
+    Notices about the same ``subject`` by the same actor are sent once an hour.
+    """
+    if not emails.is_possible():
+        return
+    organization = get_organization_by_id(actor.organization_id)
+    same = rate_limits.bucket_key("administrator notice", notice, actor.label, subject)
+    if not rate_limits.consume_quota(organization.id, same, 1, _HOUR):
+        return
+    if not rate_limits.consume_quota(
+        organization.id,
+        rate_limits.bucket_key("administrator notices"),
+        MAX_ADMINISTRATOR_NOTICES_PER_HOUR,
+        _HOUR,
+    ):
+        return
+    all_values = {
+        "by": actor.label,
+        "at": clock.now().isoformat(),
+        "address": actor.ip_address or "",
+        "link": f"{organization.base_url}/portal/{organization.slug}/audit",
+        **values,
+    }
+    for email in administrator_emails(organization.id):
+        emails.send(organization, email, notice, all_values)
+
+
+MAX_RECIPIENTS = 20
+
+
+def email_administrators(
+    organization: OrganizationSnapshot, template: str, values: Mapping[str, str]
+) -> None:
+    """Send an email to each administrator, twenty at most; do nothing without a mail server."""
+    if not emails.is_possible():
+        return
+    for address in administrator_emails(organization.id):
+        emails.send(organization, address, template, values)
+
+
+def administrator_emails(organization_id: str, *, only_home_users: bool = False) -> list[str]:
+    """Return the emails of the active administrators, in the order in which they got the role, twenty at most.
+
+    Includes users of root with the role in this organization, unless ``only_home_users``.
+    """
+    home = RoleAssignment.user_organization_id == organization_id if only_home_users else true()
+    rows = db.session.scalars(
+        select(User.email)
+        .join(
+            RoleAssignment,
+            (RoleAssignment.user_organization_id == User.organization_id)
+            & (RoleAssignment.user_id == User.id),
+        )
+        .where(
+            RoleAssignment.organization_id == organization_id,
+            home,
+            RoleAssignment.role == ADMIN,
+            User.status == ACTIVE,
+        )
+        .order_by(RoleAssignment.id)
+        .limit(MAX_RECIPIENTS)
+    )
+    return list(dict.fromkeys(rows))
+
+
+ROOT_NOTICE_KIND = "root_access"
+_SETTING = "audit.notify_root_access"
+_HOUR = timedelta(hours=1)
+
+
+def announce_root(actor: Actor, event: Mapping[str, Any]) -> None:
+    """Queue a notice to the organization's administrators that the actor of root did this, in the same transaction.
+
+    One notice per actor and hour. Do nothing for other actors, without a mail server, or if the organization's settings
+    ``before`` the change turned these notices off.
+    """
+    is_root_elsewhere = actor.is_root and actor.organization_id != actor.home_organization_id
+    if not is_root_elsewhere or actor.kind not in {"user", "client"} or current().mail_server is None:
+        return
+    if not _is_enabled(actor.organization_id, event["before"] or {}):
+        return
+    who = str(actor.user_id or actor.client_id)
+    if not rate_limits.consume_quota(
+        actor.organization_id, rate_limits.bucket_key("root access", who), 1, _HOUR
+    ):
+        return
+    payload = {"by": actor.label, "action": event["action"], "address": actor.ip_address or ""}
+    enqueue(actor.organization_id, ROOT_NOTICE_KIND, payload, receiver="administrators")
+
+
+def _is_enabled(organization_id: str, before: Mapping[str, Any]) -> bool:
+    # Turning the notices off is itself reported.
+    if _SETTING in before:
+        return bool(before[_SETTING])
+    try:
+        settings = get_organization_by_id(organization_id, fresh=False).settings
+    except NotFound:
+        return False
+    return bool(settings["audit"]["notify_root_access"])

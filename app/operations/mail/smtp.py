@@ -34,8 +34,8 @@ class MailLater(Exception):
 def send_mail(server: MailServer, mail: EmailMessage, to: str, *, local_name: str) -> None:
     """Hand an email to the mail server.
 
-    ``local_name`` is the host name of the greeting. Raises MailRefused, MailLater, or OutgoingRequestFailed for anything that
-    would also stop other emails: no connection, no TLS, a failed login, a sender that is not allowed.
+    ``local_name`` is the host name of the greeting. Raises MailRefused, MailLater, or OutgoingRequestFailed for
+    anything that would also stop other emails: no connection, no TLS, a failed login, a sender that is not allowed.
     """
     try:
         with _connected(server, local_name) as connection:
@@ -46,8 +46,8 @@ def send_mail(server: MailServer, mail: EmailMessage, to: str, *, local_name: st
         raise _verdict(refusal.recipients[to][0]) from refusal
     except smtplib.SMTPDataError as refusal:
         raise _verdict(refusal.smtp_code) from refusal
-    except (smtplib.SMTPException, OSError) as fault:
-        raise OutgoingRequestFailed("The mail server did not accept the email.") from fault
+    except (smtplib.SMTPException, OSError) as error:
+        raise OutgoingRequestFailed("The mail server did not accept the email.") from error
 
 
 def _verdict(code: int) -> Exception:
@@ -64,11 +64,11 @@ class _Deadline(smtplib.SMTP):
         super().__init__(*args, **kwargs)
 
     def getreply(self) -> tuple[int, bytes]:
-        left = self._deadline - time.monotonic()
-        if left <= 0 or self.sock is None:
+        remaining = self._deadline - time.monotonic()
+        if remaining <= 0 or self.sock is None:
             self.close()
             raise TimeoutError("the mail server took too long")
-        self.sock.settimeout(left)
+        self.sock.settimeout(remaining)
         return super().getreply()
 
 

@@ -81,7 +81,7 @@ OMITTED_TABLES: Mapping[str, str] = {
     "user_imports": "a file is uploaded again at the new installation; imported users are exported",
     "user_import_parts": "belong to the import",
     "user_import_refusals": "belong to the import",
-    "cache_invalidation": "expire within a minute",
+    "view_changes": "expire within a minute",
 }
 
 

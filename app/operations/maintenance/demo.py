@@ -26,7 +26,7 @@ from app.operations.sign_in.passwords import hash_new_password
 from app.operations.sign_in.sign_in import sign_in
 from app.operations.store import clock
 from app.operations.store.transactions import transaction
-from app.operations.tokens.access_tokens import TokenAnswer
+from app.operations.tokens.access_tokens import TokenResponse
 from app.operations.tokens.refresh_tokens import refresh
 from app.operations.tokens.tokens import issue_to_client
 from app.rules.actor import Actor
@@ -195,7 +195,7 @@ def _create_traffic(organization: OrganizationSnapshot, users: list[DemoUser], c
     rotate_credential(Actor.system(organization.id, "demo"), web)
 
 
-def _authorize(organization: OrganizationSnapshot, user: DemoUser, client_id: str) -> TokenAnswer:
+def _authorize(organization: OrganizationSnapshot, user: DemoUser, client_id: str) -> TokenResponse:
     """Run the authorization code flow of one user and client."""
     user_id = _find_user_id(organization, user.email.split("@")[0])
     if user_id is None:
@@ -213,7 +213,7 @@ def _authorize(organization: OrganizationSnapshot, user: DemoUser, client_id: st
     presented = codes.PresentedCode(code, parameters.redirect_uri, verifier)
     answer = codes.redeem_code(authenticated, presented, address="203.0.113.9", request_id=None)
     record_client_use(authenticated, "203.0.113.9")
-    if not isinstance(answer, TokenAnswer):
+    if not isinstance(answer, TokenResponse):
         raise RuntimeError("a new code was reported as replayed")
     return answer
 
@@ -224,8 +224,8 @@ def _allow(actor: Actor, authenticated: AuthenticatedClient, parameters: Authori
     if actor.user_id is None:
         raise RuntimeError("only a user can give consent")
     if client.trust != "first_party":
-        consents.remember(actor, client, actor.user_id, parameters.scopes)
-    code = codes.new_code(client.organization)
+        consents.store_consent(actor, client, actor.user_id, parameters.scopes)
+    code = codes.generate_code(client.organization)
     codes.add_code(
         actor,
         client,

@@ -25,7 +25,7 @@ from app.operations.clients.clients import RegisteredClient
 from app.operations.directory import lookups
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
 from app.operations.directory.users import create_user
-from app.operations.mail.sealed_payloads import seal_payload
+from app.operations.mail.emails import seal_payload
 from app.operations.organizations import organizations, roles
 from app.operations.organizations.administrators import add_administrator
 from app.operations.organizations.organizations import insert_organization
@@ -35,7 +35,7 @@ from app.operations.sign_in.sign_in import SignedIn, sign_in
 from app.operations.store import clock
 from app.operations.store.outbox import Message
 from app.operations.store.transactions import read, transaction
-from app.operations.tokens.bulk_revocation import revoke_widely
+from app.operations.tokens.bulk_revocation import bulk_revoke
 from app.operations.users import import_uploads, registrations
 from app.operations.users import registrations as waiting
 from app.operations.users.email_verification import REGISTRATION_MESSAGE
@@ -66,10 +66,10 @@ def create_pending_items(
     if session is None or client is None:
         raise Unavailable("The isolation check could not sign in.")
     administrator = session.actor()
-    approval_requests.ask_for_client(administrator, client, ("openid",), marker)
+    approval_requests.create_client_request(administrator, client, ("openid",), marker)
     _allow(administrator, session.user_id, client_id)
     _create_registration(organization, marker, password_hash)
-    receipt = revoke_widely(
+    receipt = bulk_revoke(
         actor,
         organization.slug,
         # Earlier than any token, so that nothing is revoked.
@@ -86,7 +86,7 @@ def create_pending_items(
         "userId": public_id("usr", session.user_id),
         "sessionId": public_id("ses", session.id),
         "clientRequestId": approval_requests.list_client_requests(actor).items[0].public_id,
-        "consentId": connected_apps.list_given_consents(actor).items[0].public_id,
+        "consentId": connected_apps.list_user_consents(actor).items[0].public_id,
         "registrationId": waiting.list_registrations(actor).items[0].public_id,
         "revocationId": receipt.public_id or "",
         "importId": public_id("imp", upload.id),
@@ -96,11 +96,11 @@ def create_pending_items(
 
 
 @transaction
-def _allow(administrator: Actor, user_id: UUID, client_id: str) -> None:
+def _allow(actor: Actor, user_id: UUID, client_id: str) -> None:
     client = lookups.find_client(client_id, fresh=True)
     if client is None:
         raise NotFound("There is no such client.")
-    consents.remember(administrator, client, user_id, ("openid", "email"))
+    consents.store_consent(actor, client, user_id, ("openid", "email"))
 
 
 def _create_registration(organization: OrganizationSnapshot, marker: str, password_hash: str) -> None:
@@ -146,7 +146,7 @@ _WRITABLE_BY_ANYONE = frozenset(
         "authorization_requests",
         "audit_links",
         "audit_chains",
-        "cache_invalidation",
+        "view_changes",
     }
 )
 

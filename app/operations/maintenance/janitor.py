@@ -288,7 +288,7 @@ def _send_reminders(actor: Actor, holder_id: str) -> Iterator[tuple[str, int]]:
 
 def _delete_revoked_sessions(holder_id: str) -> Iterator[tuple[str, int]]:
     """Delete sessions that were revoked with a whole organization, and notify clients."""
-    for count in cutoffs.settle():
+    for count in cutoffs.delete_cut_off_sessions():
         if not leases.renew(LEASE, holder_id, LEASE_SECONDS):
             raise _LeaseLost
         if count:

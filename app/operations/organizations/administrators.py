@@ -14,7 +14,7 @@ from app.models.organization import Organization
 from app.models.user import RoleAssignment, User
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.directory.users import UserSnapshot, find_user_by_email, get_user, mark_user_verified
-from app.operations.mail.administrator_notices import notify_administrators
+from app.operations.mail.notices import notify_administrators
 from app.operations.sign_in.actor_access import enter_organization, require_role_permissions
 from app.operations.store import audit
 from app.operations.store.pagination import DEFAULT_LIMIT, Page

@@ -89,12 +89,12 @@ def get_logo_picture(organization_id: str, digest: str) -> bytes:
 
 @transaction
 def _store(
-    inside: Actor, organization: OrganizationSnapshot, picture: bytes, expected_version: int | None
+    actor: Actor, organization: OrganizationSnapshot, picture: bytes, expected_version: int | None
 ) -> UpdatedSettings:
     digest = hashlib.sha256(picture).digest()
     path = f"/logos/organizations/{organization.id}/{digest.hex()}.png"
     updated = store_settings(
-        inside,
+        actor,
         organization,
         {"branding": {"logo": path}},
         expected_version=expected_version,

@@ -21,7 +21,7 @@ from app.models.credential import Credential
 from app.models.organization import Organization
 from app.models.session import Session
 from app.operations.directory.lookups import OrganizationSnapshot, current_limits
-from app.operations.mail import letters
+from app.operations.mail import emails
 from app.operations.organizations.role_holders import require_roles_unused
 from app.operations.sign_in.actor_access import (
     can_any_user_sign_in_with_passkey,
@@ -206,7 +206,7 @@ class UpdatedSettings:
             any(path.startswith("authentication.registration.") for path in self.changed)
             and registration["mode"] == "open"
             and registration["verify_email"]
-            and not letters.is_possible()
+            and not emails.is_possible()
         )
         return (*warnings_for(self.changed), *((NO_MAIL_SERVER_WARNING,) if waits else ()))
 

@@ -1,4 +1,4 @@
-"""The values of access tokens, opaque or JWT (RFC 9068), and the row that each leaves."""
+"""Create access tokens, opaque or JWT (RFC 9068), and token responses."""
 
 from __future__ import annotations
 
@@ -22,56 +22,61 @@ from app.rules.oauth_errors import AuthorizationError, InvalidTarget
 from app.rules.token_values import ACCESS_TOKEN, digest, new_token
 
 JWT = "jwt"
-LONGEST_JWT_SECONDS = 3600
+MAX_JWT_SECONDS = 3600
 
 
 def management_audience() -> str:
-    """The resource indicator of the management API."""
+    """Return the resource indicator of the management API."""
     config = current()
     return f"{config.base_url}/management"
 
 
-def target_of(client: ClientSnapshot, scopes: Sequence[str], asked: Sequence[str]) -> TokenTarget:
-    """What a token of the client holds when it asks for these scopes and resources. Raises InvalidTarget."""
-    asking = TokenRequester(
+def resolve_target(client: ClientSnapshot, scopes: Sequence[str], requested: Sequence[str]) -> TokenTarget:
+    """Return the scopes and audience of a token for these scopes and resources. Raises InvalidTarget."""
+    requester = TokenRequester(
         client.organization.issuer,
         management_audience(),
         client.document.get("resources") or (),
         client.document["scopes"],
     )
-    return resource_indicators.resolve_target(scopes, asked, asking, get_catalog(client.organization.id))
+    return resource_indicators.resolve_target(
+        scopes, requested, requester, get_catalog(client.organization.id)
+    )
 
 
-def authorized(client: ClientSnapshot, parameters: AuthorizationParameters) -> AuthorizationParameters:
-    """The request with those of its scopes that fit its resources. Raises AuthorizationError (RFC 8707 section 2)."""
+def restrict_to_resources(
+    client: ClientSnapshot, parameters: AuthorizationParameters
+) -> AuthorizationParameters:
+    """Return the request with only the scopes of its resources (RFC 8707 section 2). Raises AuthorizationError."""
     try:
-        target = target_of(client, parameters.scopes, parameters.resources)
+        target = resolve_target(client, parameters.scopes, parameters.resources)
     except InvalidTarget as refused:
         raise AuthorizationError(refused.code, refused.description) from refused
     if not target.scopes:
-        raise AuthorizationError("invalid_scope", "None of the scopes belongs to a resource that is offered.")
+        raise AuthorizationError("invalid_scope", "None of the scopes belongs to an available resource.")
     owners = get_catalog(client.organization.id).owners
-    spoken_of = {owners.get(scope) for scope in target.scopes}
-    bare = tuple(resource for resource in parameters.resources if resource not in spoken_of)
+    covered = {owners.get(scope) for scope in target.scopes}
+    bare = tuple(resource for resource in parameters.resources if resource not in covered)
     return replace(parameters, scopes=target.scopes, bare_resources=bare)
 
 
-def chosen(
-    client: ClientSnapshot, scopes: Sequence[str], granted: Sequence[str], asked: Sequence[str]
+def select_resources(
+    client: ClientSnapshot, scopes: Sequence[str], granted: Sequence[str], requested: Sequence[str]
 ) -> tuple[str, ...]:
-    """The resources of one token under a grant: those asked for now, or all that were granted.
+    """Return the resources of a token under a grant: the requested ones, or all that were granted.
 
-    ``scopes`` and ``granted`` are what the user allowed. Raises InvalidTarget for more (RFC 8707 section 2.2).
+    ``scopes`` and ``granted`` are what the user allowed. Raises InvalidTarget for other resources (RFC 8707
+    section 2.2).
     """
-    if asked:
+    if requested:
         resource_indicators.require_authorized_resources(
-            asked, granted or target_of(client, scopes, ()).audience
+            requested, granted or resolve_target(client, scopes, ()).audience
         )
-    return tuple(asked or granted)
+    return tuple(requested or granted)
 
 
 def is_jwt(client: ClientSnapshot, audience: Sequence[str]) -> bool:
-    """Whether the token is a JWT: as its resources want, else the client, else the organization."""
+    """Return whether the token is a JWT, as set for its resources, else the client, else the organization."""
     otherwise = (
         client.document.get("access_token_format")
         or client.organization.settings["oauth"]["access_token"]["format"]
@@ -83,29 +88,29 @@ def is_jwt(client: ClientSnapshot, audience: Sequence[str]) -> bool:
 
 
 def may_be_jwt(client: ClientSnapshot) -> bool:
-    """Whether some token of the client can be a JWT: its own choice, its organization's, or a resource's."""
+    """Return whether a token of the client can be a JWT for any resource of the organization."""
     return is_jwt(client, ()) or get_catalog(client.organization.id).has_jwt
 
 
-def seconds_of_life(client: ClientSnapshot, audience: Sequence[str], *, as_jwt: bool) -> int:
-    """Seconds that the token lives: as its resources want, else by the organization's settings."""
+def token_lifetime(client: ClientSnapshot, audience: Sequence[str], *, as_jwt: bool) -> int:
+    """Return the lifetime in seconds, as set for the token's resources, else for the organization."""
     settings = client.organization.settings["oauth"]["access_token"]
     otherwise = int(settings["jwt_ttl_seconds"] if as_jwt else settings["ttl_seconds"])
-    # A JWT may be believed by who asks nobody: a resource cannot make it live longer than any setting can.
-    most = LONGEST_JWT_SECONDS if as_jwt else 86_400
+    # Resource servers may accept a JWT without introspection, so no resource can extend its lifetime further.
+    max_seconds = MAX_JWT_SECONDS if as_jwt else 86_400
     return resource_indicators.choose_token_lifetime(
-        audience, get_catalog(client.organization.id), otherwise, max_seconds=most
+        audience, get_catalog(client.organization.id), otherwise, max_seconds=max_seconds
     )
 
 
 BEARER, DPOP = "Bearer", "DPoP"
-LONGEST_JWT = 8192
-_MOST_DERIVED = 100
+MAX_JWT_LENGTH = 8192
+_MAX_DERIVED = 100
 
 
 @dataclass(frozen=True, slots=True)
-class MadeToken:
-    """A fresh access token: its value, its life in seconds, and the columns of its row."""
+class PreparedAccessToken:
+    """A generated access token that is not stored yet: its value, lifetime in seconds, and row."""
 
     value: str
     expires_in: int
@@ -114,11 +119,11 @@ class MadeToken:
 
     @property
     def token_type(self) -> str:
-        """How it is presented (RFC 6750, RFC 9449 section 5)."""
+        """``Bearer`` or ``DPoP`` (RFC 6750, RFC 9449 section 5)."""
         return BEARER if self.row["dpop_jkt"] is None else DPOP
 
 
-def make(
+def prepare_access_token(
     client: ClientSnapshot,
     scopes: Sequence[str],
     *,
@@ -129,17 +134,17 @@ def make(
     acr: str | None = None,
     dpop_jkt: str | None = None,
     act: Mapping[str, Any] | None = None,
-    ends_by: datetime | None = None,
-) -> MadeToken:
-    """A fresh access token of the client for ``subject``; nothing is stored yet.
+    latest_expiry: datetime | None = None,
+) -> PreparedAccessToken:
+    """Generate an access token of the client for ``subject`` without storing it.
 
-    ``resources`` are those asked for (RFC 8707), which may leave less than all of ``scopes``; ``dpop_jkt`` is the key
-    it is bound to, ``act`` who acts for the subject, ``ends_by`` when it ends at the latest. Raises InvalidTarget.
+    ``resources`` are the requested ones (RFC 8707) and may reduce the scopes. ``dpop_jkt`` is the key that the token
+    is bound to, ``act`` the actor claim, ``latest_expiry`` the latest expiry. Raises InvalidTarget.
     """
     plan = _plan_of(client, tuple(scopes), tuple(resources))
     audience, scope, expires_in = plan.audience, plan.scope, plan.expires_in
-    if ends_by is not None:
-        expires_in = min(expires_in, int((ends_by - now).total_seconds()))
+    if latest_expiry is not None:
+        expires_in = min(expires_in, int((latest_expiry - now).total_seconds()))
     token_id = new_id()
     if plan.as_jwt:
         more: dict[str, Any] = {"acr": acr, "act": act}
@@ -160,12 +165,12 @@ def make(
         "issued_at": now,
         "expires_at": now + timedelta(seconds=expires_in),
     }
-    return MadeToken(value, expires_in, row, plan.as_jwt)
+    return PreparedAccessToken(value, expires_in, row, plan.as_jwt)
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What every token of a client for the same scopes and resources has in common."""
+    """The properties shared by all tokens of a client for the same scopes and resources."""
 
     scope: str
     audience: tuple[str, ...]
@@ -177,22 +182,22 @@ def _plan_of(client: ClientSnapshot, scopes: tuple[str, ...], resources: tuple[s
     key = ("access token", scopes, resources)
     plan: _Plan | None = client.derived.get(key)
     if plan is None:
-        target = target_of(client, scopes, resources)
+        target = resolve_target(client, scopes, resources)
         as_jwt = is_jwt(client, target.audience)
-        expires_in = seconds_of_life(client, target.audience, as_jwt=as_jwt)
+        expires_in = token_lifetime(client, target.audience, as_jwt=as_jwt)
         plan = _Plan(" ".join(target.scopes), target.audience, as_jwt, expires_in)
-        # A caller may ask for many combinations; few clients use more than a handful.
-        if len(client.derived) < _MOST_DERIVED:
+        # A caller may request many combinations, but few clients use more than a handful.
+        if len(client.derived) < _MAX_DERIVED:
             client.derived[key] = plan
     return plan
 
 
-def claimed_place(token: str) -> tuple[str, str]:
-    """The ``client_id`` and the organization that a JWT names, unverified: they only say where to look for its row.
+def unverified_client_and_organization(token: str) -> tuple[str, str]:
+    """Return the ``client_id`` and organization slug of a JWT, unverified, to find the token's row.
 
-    Empty where it names none.
+    Each is empty if the JWT does not contain it.
     """
-    if len(token) > LONGEST_JWT or token.count(".") != 2:
+    if len(token) > MAX_JWT_LENGTH or token.count(".") != 2:
         return "", ""
     payload = token.split(".")[1]
     try:
@@ -200,7 +205,7 @@ def claimed_place(token: str) -> tuple[str, str]:
     except (ValueError, RecursionError):
         return "", ""
     named = (claims.get("client_id"), claims.get("organization_id")) if isinstance(claims, dict) else ("", "")
-    # Ours are ASCII; half of a surrogate pair, which JSON can spell, could not even be looked up.
+    # Our values are ASCII. JSON can contain half of a surrogate pair, which the database would reject.
     client_id, slug = (name if isinstance(name, str) and name.isascii() else "" for name in named)
     return client_id, slug
 
@@ -233,7 +238,7 @@ def _signed(
 
 
 @dataclass(frozen=True, slots=True)
-class TokenAnswer:
+class TokenResponse:
     """A successful token response (RFC 6749 section 5.1); ``expires_in`` is in seconds."""
 
     access_token: str
@@ -244,12 +249,12 @@ class TokenAnswer:
     token_type: str = BEARER
 
     @classmethod
-    def of(cls, made: MadeToken, refresh_token: str | None = None) -> TokenAnswer:
+    def of(cls, made: PreparedAccessToken, refresh_token: str | None = None) -> TokenResponse:
         """Return the response for a prepared access token."""
         return cls(made.value, made.expires_in, made.row["scope"], refresh_token, token_type=made.token_type)
 
     def as_document(self) -> dict[str, Any]:
-        """Return the JSON object; an empty ``scope`` is left out (RFC 6749 section 3.3)."""
+        """Return the JSON object; an empty ``scope`` is omitted (RFC 6749 section 3.3)."""
         document = {
             "access_token": self.access_token,
             "token_type": self.token_type,

@@ -1,4 +1,4 @@
-"""Wider revocation: everything that was issued before a moment and hangs from one thing is dead, everywhere at once."""
+"""Bulk revocation of everything issued before a cutoff, for a grant, client, secret, user, session or organization."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import audit, clock
 from app.operations.store.transactions import on_commit, transaction
 from app.operations.tokens import cutoffs
-from app.operations.tokens.cutoffs import end_issued_before
+from app.operations.tokens.cutoffs import revoke_issued_before
 from app.operations.tokens.revocation_receipts import Receipt, draft_receipt, write_receipt
-from app.operations.tokens.revocation_subjects import Subject, count, find_subject
+from app.operations.tokens.revocation_subjects import Subject, count_affected, find_subject
 from app.rules.actor import Actor
 from app.rules.tokens.revocation import CLIENT, ORGANIZATION, SESSION, USER, RevocationOrder, revocation_order
 
 _ACTION = "tokens.revoked"
-# How far apart two workers may be about the database's time; each is off by half a round trip at most.
-CLOCKS_APART = timedelta(milliseconds=100)
+# The maximum difference between the clocks of two workers. Each estimates the database's time within half a round trip.
+MAX_CLOCK_DIFFERENCE = timedelta(milliseconds=100)
 
 
 @dataclass(frozen=True, slots=True)
-class WiderRevocation:
-    """The receipt, or with a dry run what it would be; ``warnings`` are for who asked."""
+class BulkRevocation:
+    """A receipt, stored unless this was a dry run, and warnings for the caller."""
 
     receipt: Receipt
     is_dry_run: bool
@@ -34,37 +34,38 @@ class WiderRevocation:
 
 
 @transaction
-def revoke_widely(actor: Actor, slug: str, fields: Mapping[str, Any]) -> WiderRevocation:
-    """What was selected and issued before the moment is dead on every worker; the receipt says how much it was.
+def bulk_revoke(actor: Actor, slug: str, fields: Mapping[str, Any]) -> BulkRevocation:
+    """Revoke everything that was issued before the cutoff to the selected subject, and return a receipt.
 
     ``fields`` are those of ``revocation_order``: one of ``grant_id``, ``client_id``, ``credential_id``, ``user_id``,
-    ``session_id`` and ``all``, and ``issued_before`` (now), ``sessions``, ``reason``, ``dry_run``. A dry run counts and
-    changes nothing. Raises NotFound, Forbidden, InvalidInput naming every wrong field; FreshSignInRequired when a
-    person who signed in too long ago would end a whole organization's. Audit: ``tokens.revoked``.
+    ``session_id`` and ``all``, and ``issued_before`` (now), ``sessions``, ``reason``, ``dry_run``. A dry run only
+    counts. Raises NotFound, Forbidden, InvalidInput with every invalid field, and FreshSignInRequired if a user who
+    signed in too long ago revokes everything in the organization. Audit: ``tokens.revoked``.
     """
-    inside, organization = enter_organization(actor, slug)
+    scoped_actor, organization = enter_organization(actor, slug)
     order = revocation_order(fields, clock.now())
-    subject = find_subject(inside, slug, order)
-    moment = order.issued_before or clock.now()
-    counts = count(organization, subject, moment, sessions=order.sessions)
-    draft = draft_receipt(inside, organization, subject, order, counts, moment)
-    warnings = _warnings(inside, subject, order)
+    subject = find_subject(scoped_actor, slug, order)
+    cutoff = order.issued_before or clock.now()
+    counts = count_affected(organization, subject, cutoff, sessions=order.sessions)
+    draft = draft_receipt(scoped_actor, organization, subject, order, counts, cutoff)
+    warnings = _warnings(scoped_actor, subject, order)
     if order.dry_run:
-        return WiderRevocation(draft, True, warnings)
+        return BulkRevocation(draft, True, warnings)
     if subject.kind == ORGANIZATION:
-        require_fresh_user_sign_in(inside)
+        require_fresh_user_sign_in(scoped_actor)
     if order.issued_before is None:
-        # Counting takes its time, and workers measure the database's clock each for itself: what one of them issued
-        # while this began is not to slip through. The answer waits for the moment, so what comes after it lives.
-        moment = clock.now() + CLOCKS_APART
-        draft = draft_receipt(inside, organization, subject, order, counts, moment)
-        on_commit(lambda: time.sleep(CLOCKS_APART.total_seconds()))
-    end_issued_before(inside, subject, moment, sessions=order.sessions)
+        # Counting takes time, and each worker estimates the database's clock. The cutoff is therefore slightly in the
+        # future, to include tokens that other workers are issuing now. The response waits until it has passed, so
+        # that tokens issued after the response stay valid.
+        cutoff = clock.now() + MAX_CLOCK_DIFFERENCE
+        draft = draft_receipt(scoped_actor, organization, subject, order, counts, cutoff)
+        on_commit(lambda: time.sleep(MAX_CLOCK_DIFFERENCE.total_seconds()))
+    revoke_issued_before(scoped_actor, subject, cutoff, sessions=order.sessions)
     receipt = write_receipt(organization, draft)
-    _record(inside, receipt)
+    _record(scoped_actor, receipt)
     if subject.kind == ORGANIZATION and order.sessions:
-        on_commit(cutoffs.begin)
-    return WiderRevocation(receipt, False, warnings)
+        on_commit(cutoffs.start_session_cleanup)
+    return BulkRevocation(receipt, False, warnings)
 
 
 def _record(actor: Actor, receipt: Receipt) -> None:
@@ -84,19 +85,15 @@ def _record(actor: Actor, receipt: Receipt) -> None:
 
 
 def _warnings(actor: Actor, subject: Subject, order: RevocationOrder) -> tuple[str, ...]:
-    if not _is_among(actor, subject, order):
+    if not _includes_own_access(actor, subject, order):
         return ()
     if actor.session_id is not None:
-        return (
-            "Your own sign-in is among them, if it is older than the moment: you will have to sign in again.",
-        )
-    return (
-        "The access token of this very call is among them, if it is older than the moment: get a new one.",
-    )
+        return ("This may end your own session. You would then have to sign in again.",)
+    return ("This may revoke the access token of this request. Get a new one before the next request.",)
 
 
-def _is_among(actor: Actor, subject: Subject, order: RevocationOrder) -> bool:
-    """Whether what the actor acts by is selected."""
+def _includes_own_access(actor: Actor, subject: Subject, order: RevocationOrder) -> bool:
+    """Return whether the actor's own session or token is selected."""
     if subject.kind == ORGANIZATION:
         is_home = actor.organization_id == actor.home_organization_id
         return is_home and actor.kind != "system" and (actor.session_id is None or order.sessions)

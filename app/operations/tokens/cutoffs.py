@@ -1,7 +1,7 @@
-"""Moments before which nothing counts: set for good, moved forward and never back (IT-3).
+"""Cutoffs: times before which issued tokens, codes and sessions are not valid (IT-3).
 
-A moment is one column of one row, whatever hangs from it: ending a million tokens costs what ending one costs. All who
-present a token, code or sign-in are asked for it in rows or views that are read for them anyway.
+A cutoff is one column of one row and only moves forward, so revoking a million tokens costs as much as revoking one.
+Every check of a token, code or session already reads the row or cached snapshot that contains the cutoff.
 """
 
 from __future__ import annotations
@@ -37,98 +37,98 @@ from app.tenant_fence import ACROSS
 REASON = "revoked_before"
 
 
-def end_issued_before(actor: Actor, subject: Subject, moment: datetime, *, sessions: bool) -> None:
-    """What hangs from the subject and was issued before the moment is dead once the unit under way has committed."""
+def revoke_issued_before(actor: Actor, subject: Subject, cutoff: datetime, *, sessions: bool) -> None:
+    """Revoke everything of the subject that was issued before the cutoff, in the current transaction."""
     here = actor.organization_id
     if subject.kind == GRANT:
         if revoke_matching_grants(
-            actor, (Grant.id == subject.row_id) & (Grant.allowed_at < moment), reason=REASON
+            actor, (Grant.id == subject.row_id) & (Grant.allowed_at < cutoff), reason=REASON
         ):
-            _log(here, "grant", subject, moment)
+            _log(here, "grant", subject, cutoff)
     elif subject.kind == SESSION:
-        of_it = (Grant.session_id == subject.row_id) & (Grant.allowed_at < moment)
-        revoke_matching_grants(actor, of_it, reason=REASON)
-        end_sessions(here, (Session.id == subject.row_id) & (Session.created_at < moment))
+        of_session = (Grant.session_id == subject.row_id) & (Grant.allowed_at < cutoff)
+        revoke_matching_grants(actor, of_session, reason=REASON)
+        end_sessions(here, (Session.id == subject.row_id) & (Session.created_at < cutoff))
     elif subject.kind == USER:
         own: Any = (User.organization_id == here) & (User.id == subject.row_id)
-        _move_forward(User, "tokens_not_before", own, moment)
+        _advance_cutoff(User, "tokens_not_before", own, cutoff)
         if sessions:
-            end_sessions(here, (Session.user_id == subject.row_id) & (Session.created_at < moment))
-        _log(here, "user", subject, moment)
+            end_sessions(here, (Session.user_id == subject.row_id) & (Session.created_at < cutoff))
+        _log(here, "user", subject, cutoff)
     elif subject.kind in {CLIENT, CREDENTIAL}:
         model: Any = Client if subject.kind == CLIENT else Credential
         own = (model.organization_id == here) & (model.id == subject.row_id)
-        _move_forward(model, "tokens_not_before", own, moment)
-        _log(here, subject.kind, subject, moment)
+        _advance_cutoff(model, "tokens_not_before", own, cutoff)
+        _log(here, subject.kind, subject, cutoff)
         cache_invalidation.invalidate(here)
     elif subject.kind == ORGANIZATION:
         own = Organization.id == here
-        _move_forward(Organization, "tokens_not_before", own, moment)
+        _advance_cutoff(Organization, "tokens_not_before", own, cutoff)
         if sessions:
-            _move_forward(Organization, "sessions_not_before", own, moment)
-        grants.log_revocation(here, "organization", here.encode(), not_before=moment)
+            _advance_cutoff(Organization, "sessions_not_before", own, cutoff)
+        grants.log_revocation(here, "organization", here.encode(), not_before=cutoff)
         cache_invalidation.invalidate(here)
 
 
-def _move_forward(model: Any, column: str, own: Any, moment: datetime) -> None:
-    standing = getattr(model, column)
+def _advance_cutoff(model: Any, column: str, own: Any, cutoff: datetime) -> None:
+    current = getattr(model, column)
     count_changed(
-        update(model).where(own, or_(standing.is_(None), standing < moment)).values({standing: moment})
+        update(model).where(own, or_(current.is_(None), current < cutoff)).values({current: cutoff})
     )
 
 
-def _log(organization_id: str, kind: str, subject: Subject, moment: datetime) -> None:
+def _log(organization_id: str, kind: str, subject: Subject, cutoff: datetime) -> None:
     if subject.row_id is not None:
-        grants.log_revocation(organization_id, kind, subject.row_id.bytes, not_before=moment)
+        grants.log_revocation(organization_id, kind, subject.row_id.bytes, not_before=cutoff)
 
 
 BATCH = 200
-# So much is done by whoever revoked, before the answer; the janitor does the rest.
-_AT_ONCE = 3
-_MOST_RECEIPTS = 100
+# The request that revokes deletes this many batches before it responds. The janitor deletes the rest.
+_IMMEDIATE_BATCHES = 3
+_MAX_RECEIPTS = 100
 
 
-def begin() -> None:
-    """The first sign-ins are cleared; whatever fails here the janitor does again."""
+def start_session_cleanup() -> None:
+    """Delete the first batches of revoked sessions. The janitor deletes the rest, or retries if this fails."""
     try:
-        for _, _ in zip(range(_AT_ONCE), settle(), strict=False):
+        for _, _ in zip(range(_IMMEDIATE_BATCHES), delete_cut_off_sessions(), strict=False):
             pass
     except Unavailable:
         return
 
 
-def settle(batch: int = BATCH) -> Iterator[int]:
-    """How many sign-ins each step cleared, until no receipt is left to settle."""
-    for organization_id, receipt_id, moment in _unsettled():
+def delete_cut_off_sessions(batch: int = BATCH) -> Iterator[int]:
+    """Delete the revoked sessions of all open receipts in batches; yield the number of deleted ones per batch."""
+    for organization_id, receipt_id, cutoff in _open_receipts():
         while True:
-            cleared = _clear(organization_id, receipt_id, moment, batch)
-            yield cleared
-            if cleared < batch:
+            deleted = _delete_batch(organization_id, receipt_id, cutoff, batch)
+            yield deleted
+            if deleted < batch:
                 break
 
 
 @read
-def _unsettled() -> list[tuple[str, UUID, datetime]]:
+def _open_receipts() -> list[tuple[str, UUID, datetime]]:
     rows = db.session.execute(
         select(RevocationReceipt.organization_id, RevocationReceipt.id, RevocationReceipt.issued_before)
         .where(RevocationReceipt.settled_at.is_(None))
         .order_by(RevocationReceipt.created_at)
-        .limit(_MOST_RECEIPTS)
+        .limit(_MAX_RECEIPTS)
         .execution_options(**ACROSS)
     )
-    return [(organization_id, receipt_id, moment) for organization_id, receipt_id, moment in rows]
+    return [(organization_id, receipt_id, cutoff) for organization_id, receipt_id, cutoff in rows]
 
 
 @transaction
-def _clear(organization_id: str, receipt_id: UUID, moment: datetime, batch: int) -> int:
-    """A batch of dead sign-ins is gone, and the receipt is settled when none was left."""
+def _delete_batch(organization_id: str, receipt_id: UUID, cutoff: datetime, batch: int) -> int:
+    """Delete one batch of revoked sessions; close the receipt if it was the last one."""
     ids = db.session.scalars(
         select(Session.id)
         .where(
             Session.organization_id == organization_id,
-            Session.created_at < moment,
-            # Ids are ordered by time: of many living sign-ins none is looked at.
-            Session.id < first_id_at(moment + timedelta(minutes=5)),
+            Session.created_at < cutoff,
+            # Ids are ordered by time, so that this skips active sessions without reading them.
+            Session.id < first_id_at(cutoff + timedelta(minutes=5)),
         )
         .limit(batch)
     ).all()

@@ -1,4 +1,4 @@
-"""Introspection: whether a token lives, for a client that may know (RFC 7662)."""
+"""Token introspection (RFC 7662), protected-resource metadata (RFC 9728), and tokens of the management API."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from app.operations.tokens import tokens
 from app.operations.tokens.access_tokens import management_audience
 from app.operations.tokens.id_tokens import subject_of
 from app.rules.actor import Actor
-from app.rules.authorization.consents import asks_people
+from app.rules.authorization.consents import requires_user_consent
 from app.rules.authorization.interaction import MULTI_FACTOR
 from app.rules.clients import dpop
 from app.rules.clients.client_requirements import signing_algorithm_for
@@ -37,7 +37,7 @@ from app.rules.identifiers import public_id
 from app.rules.organizations.settings_effects import refresh_token_expiry
 from app.rules.sign_in.second_factors import AMR_MFA
 from app.rules.token_values import REFRESH_TOKEN, ParsedToken, digest, has_valid_tag, parse_token
-from app.rules.tokens.protected_resources import challenge_of, metadata_address, metadata_of
+from app.rules.tokens.protected_resources import build_challenge, build_metadata, metadata_url
 
 SIGNED_TYPE = "token-introspection+jwt"
 
@@ -100,30 +100,32 @@ def find_active(caller: ClientSnapshot, token: str) -> ActiveToken | None:
     parsed = parse_token(token)
     if parsed is not None and parsed.kind == REFRESH_TOKEN:
         return _refresh_token(caller, token, parsed)
-    view = tokens.find_for_introspection(caller, token)
-    if view is None:
+    token_snapshot = tokens.find_for_introspection(caller, token)
+    if token_snapshot is None:
         return None
     return ActiveToken(
         is_access_token=True,
-        client=view.client,
-        subject=subject_of(view.client, view.user_id) if view.user_id is not None else view.origin.client_id,
-        username=view.user_email,
-        scopes=view.scopes,
-        audience=view.audience,
-        issued_at=view.issued_at,
-        expires_at=view.expires_at,
-        jti=public_id("tok", view.id),
-        auth_time=view.authenticated_at,
-        acr=view.acr,
-        dpop_jkt=view.dpop_jkt,
-        act=view.act,
+        client=token_snapshot.client,
+        subject=subject_of(token_snapshot.client, token_snapshot.user_id)
+        if token_snapshot.user_id is not None
+        else token_snapshot.origin.client_id,
+        username=token_snapshot.user_email,
+        scopes=token_snapshot.scopes,
+        audience=token_snapshot.audience,
+        issued_at=token_snapshot.issued_at,
+        expires_at=token_snapshot.expires_at,
+        jti=public_id("tok", token_snapshot.id),
+        auth_time=token_snapshot.authenticated_at,
+        acr=token_snapshot.acr,
+        dpop_jkt=token_snapshot.dpop_jkt,
+        act=token_snapshot.act,
     )
 
 
 def sign(caller: ClientSnapshot, document: Mapping[str, Any]) -> str:
-    """The answer as a JWT for the caller, by the algorithm it chose or RS256 (RFC 9701 sections 5 and 6).
+    """Return the response as a JWT, signed with the caller's algorithm or RS256 (RFC 9701 sections 5 and 6).
 
-    ``sub`` and ``exp`` stand within ``token_introspection`` alone, so that nobody takes it for an access token.
+    ``sub`` and ``exp`` are only inside ``token_introspection``, so that the JWT cannot be used as an access token.
     """
     chosen = caller.document.get("introspection_signed_response_alg") or "RS256"
     algorithm = signing_algorithm_for(caller.document, caller.organization.settings, chosen)
@@ -160,7 +162,8 @@ def _refresh_token(caller: ClientSnapshot, token: str, parsed: ParsedToken) -> A
         refreshed_at=refreshed_at,
         idle_expires_at=idle_expires_at,
         allowed_at=allowed_at,
-        is_consented=consent_id is not None and asks_people(caller.trust, caller.organization.settings),
+        is_consented=consent_id is not None
+        and requires_user_consent(caller.trust, caller.organization.settings),
     )
     if revoked_at is not None or user_status != user_model.ACTIVE or ends <= clock.now():
         return None
@@ -184,39 +187,39 @@ def _refresh_token(caller: ClientSnapshot, token: str, parsed: ParsedToken) -> A
 
 @dataclass(frozen=True, slots=True)
 class ResourceMetadata:
-    """The document, where it belongs, and the header that leads there; None for what is no web address."""
+    """A metadata document, its URL, and the header that names it; both are None if the resource has no web URL."""
 
     document: dict[str, Any]
-    address: str | None
+    url: str | None
     challenge: str | None
 
 
 @read
 def metadata_for(actor: Actor, resource_id: str) -> ResourceMetadata:
-    """What the resource should serve about itself. Raises NotFound, Forbidden."""
+    """Return the metadata that the resource should serve. Raises NotFound, Forbidden."""
     record = get_resource(actor, resource_id)
     issuer = get_organization_by_id(actor.organization_id).issuer
     scopes = [scope.name for scope in record.scopes]
-    address = metadata_address(record.identifier)
+    url = metadata_url(record.identifier)
     return ResourceMetadata(
-        metadata_of(record.identifier, issuer=issuer, scopes=scopes, name=record.name),
-        address,
-        None if address is None else challenge_of(address),
+        build_metadata(record.identifier, issuer=issuer, scopes=scopes, name=record.name),
+        url,
+        None if url is None else build_challenge(url),
     )
 
 
 def management_metadata() -> dict[str, Any]:
-    """The document of the management API; the endpoints at the base URL serve every organization's clients."""
+    """Return the metadata of the management API. The endpoints at the base URL serve clients of all organizations."""
     scopes = (*PERMISSIONS, *ROOT_ONLY)
-    document = metadata_of(
+    document = build_metadata(
         management_audience(), issuer=current().base_url, scopes=scopes, name="Gatehouse management API"
     )
     return document | {"dpop_signing_alg_values_supported": list(dpop.ALGORITHMS)}
 
 
-def management_metadata_address() -> str:
-    """Where that document stands."""
-    return metadata_address(management_audience()) or ""
+def management_metadata_url() -> str:
+    """Return the URL of the management API's metadata."""
+    return metadata_url(management_audience()) or ""
 
 
 def find_management_token(token: str) -> TokenSnapshot | None:
@@ -225,33 +228,33 @@ def find_management_token(token: str) -> TokenSnapshot | None:
 
 
 def actor_of_token(
-    view: TokenSnapshot, *, address: str | None, request_id: str | None
+    token_snapshot: TokenSnapshot, *, address: str | None, request_id: str | None
 ) -> tuple[Actor, OrganizationSnapshot]:
-    """Return the actor that a management token makes, and its organization.
+    """Return the actor of a management token, and its organization.
 
-    The actor of a user's token has no ``session_id``: a token is not the session of a browser.
+    The actor of a user's token has no ``session_id``, because a token is not a browser session.
     """
-    client = view.client
+    client = token_snapshot.client
     organization = client.organization
-    granted = frozenset(view.scopes) & frozenset(client.document["scopes"]) & ALL_PERMISSIONS
-    if view.user_id is not None:
-        held = get_user_permissions(organization, organization.id, view.user_id)
+    granted = frozenset(token_snapshot.scopes) & frozenset(client.document["scopes"]) & ALL_PERMISSIONS
+    if token_snapshot.user_id is not None:
+        held = get_user_permissions(organization, organization.id, token_snapshot.user_id)
     else:
         held = ALL_PERMISSIONS if organization.is_root else ALL_PERMISSIONS - frozenset(ROOT_ONLY)
     actor = Actor(
-        "user" if view.user_id is not None else "client",
+        "user" if token_snapshot.user_id is not None else "client",
         organization.id,
         organization.id,
         permissions=intersect_permissions(granted, held),
         is_root=organization.is_root,
-        user_id=view.user_id,
+        user_id=token_snapshot.user_id,
         client_id=client.id,
-        label=(view.user_email if view.user_id is not None else client.name) or "",
+        label=(token_snapshot.user_email if token_snapshot.user_id is not None else client.name) or "",
         ip_address=address,
         request_id=request_id,
-        authenticated_at=view.authenticated_at,
-        token_id=view.id,
-        token_expires_at=view.expires_at,
-        amr=(AMR_MFA,) if view.acr == MULTI_FACTOR else (),
+        authenticated_at=token_snapshot.authenticated_at,
+        token_id=token_snapshot.id,
+        token_expires_at=token_snapshot.expires_at,
+        amr=(AMR_MFA,) if token_snapshot.acr == MULTI_FACTOR else (),
     )
     return actor, organization

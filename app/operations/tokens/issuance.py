@@ -14,10 +14,10 @@ from app.operations.grants.grants import NewGrant
 from app.operations.store import clock
 from app.operations.store.transactions import current_unit_of_work
 from app.operations.tokens import access_tokens, id_tokens
-from app.operations.tokens.access_tokens import TokenAnswer
+from app.operations.tokens.access_tokens import TokenResponse
 from app.operations.tokens.id_tokens import subject_of
 from app.rules.actor import Actor
-from app.rules.authorization.claims_parameter import ID_TOKEN, names_for
+from app.rules.authorization.claims_parameter import ID_TOKEN, requested_names
 from app.rules.clients.client_requirements import signing_algorithm_for
 from app.rules.tokens.claims import claims_for
 
@@ -29,7 +29,7 @@ class PreparedTokens:
     """Generated tokens that are not stored yet: the access token's row and the response."""
 
     row: dict[str, Any]
-    answer: TokenAnswer
+    answer: TokenResponse
 
 
 def prepare_grant_tokens(authenticated: AuthenticatedClient, grant: NewGrant) -> PreparedTokens:
@@ -63,32 +63,34 @@ def prepare_tokens(
     subject = subject_of(client, grant.user_id)
 
     def generate() -> PreparedTokens:
-        access_token = access_tokens.make(
+        access_token = access_tokens.prepare_access_token(
             client,
             scopes,
             now=clock.now(),
             subject=subject,
-            resources=access_tokens.chosen(client, grant.scopes, grant.resources, grant.requested_resources),
+            resources=access_tokens.select_resources(
+                client, grant.scopes, grant.resources, grant.requested_resources
+            ),
             auth_time=grant.auth_time,
             acr=grant.acr,
             dpop_jkt=authenticated.dpop_jkt,
-            ends_by=grant.expires_at,
+            latest_expiry=grant.expires_at,
         )
-        return PreparedTokens(access_token.row, TokenAnswer.of(access_token, refresh_token))
+        return PreparedTokens(access_token.row, TokenResponse.of(access_token, refresh_token))
 
     return current_unit_of_work().stable_value("tokens", generate)
 
 
 def sign_id_token(client: ClientSnapshot, grant: NewGrant, *, access_token: str) -> str:
     """Sign an ID token for the sign-in that the grant is based on (OIDC Core section 2)."""
-    facts = id_tokens.Facts(
+    facts = id_tokens.IdTokenDetails(
         subject=subject_of(client, grant.user_id),
         auth_time=grant.auth_time,
         amr=grant.amr,
         nonce=grant.nonce,
         session_id=grant.session_id,
         acr=grant.acr,
-        asked=_requested_id_token_claims(client, grant),
+        requested_claims=_requested_id_token_claims(client, grant),
     )
     return id_tokens.sign_id_token(client, facts, access_token=access_token, now=clock.now())
 
@@ -120,5 +122,7 @@ def ensure_signing_keys(client: ClientSnapshot) -> None:
 
 def _requested_id_token_claims(client: ClientSnapshot, grant: NewGrant) -> dict[str, Any]:
     """Return the user claims that the ``claims`` parameter requests for the ID token (OIDC Core 5.5)."""
-    asked = names_for(grant.claims, ID_TOKEN)
-    return claims_for(get_user(client.organization.id, grant.user_id).claims, (), asked) if asked else {}
+    requested = requested_names(grant.claims, ID_TOKEN)
+    return (
+        claims_for(get_user(client.organization.id, grant.user_id).claims, (), requested) if requested else {}
+    )

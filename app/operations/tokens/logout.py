@@ -1,4 +1,4 @@
-"""Logout requests of clients (OpenID Connect RP-Initiated Logout 1.0)."""
+"""Logout: requests of clients (OpenID Connect RP-Initiated Logout 1.0) and back-channel logout tokens."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from app.rules.errors import NotFound, TooManyRequests
 from app.rules.identifiers import parse_client_id, parse_public_id, public_id
 from app.rules.tokens.claims import unverified_claim
 
-LONGEST = 4 * 1024
+MAX_HINT_LENGTH = 4 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class HintedSignIn:
-    """What an ID token of ours said: ``subject`` is the ``sub`` by which the client knows the user."""
+    """The sign-in of an ID token; ``subject`` is the ``sub`` that the client knows."""
 
     client_id: str
     subject: str
@@ -45,12 +45,12 @@ class HintedSignIn:
 
 
 def read_hint(organization: OrganizationSnapshot, hint: str) -> HintedSignIn | None:
-    """The sign-in that an ID token of the organization tells of, or None when it is none of its own.
+    """Return the sign-in of an ID token of the organization, or None if the organization did not issue it.
 
-    One that has expired is as good as any, and so is one whose key signs no more, as long as that key is published.
+    Expired ID tokens are accepted, also with a retired key as long as it is published.
     """
     parts = hint.split(".")
-    if len(parts) != 3 or len(hint) > LONGEST or not hint.isascii():
+    if len(parts) != 3 or len(hint) > MAX_HINT_LENGTH or not hint.isascii():
         return None
     header, claims = _json(parts[0]), _json(parts[1])
     if not _is_id_token(header, claims) or claims["iss"] != organization.issuer:
@@ -62,7 +62,7 @@ def read_hint(organization: OrganizationSnapshot, hint: str) -> HintedSignIn | N
 
 
 def _is_id_token(header: Any, claims: Any) -> bool:
-    """Access and logout tokens are signed by the same keys; they have another type and other claims."""
+    """Return whether the JWT is an ID token. Access and logout tokens are signed with the same keys."""
     if not isinstance(header, dict) or not isinstance(claims, dict) or header.get("typ") != "JWT":
         return False
     texts = all(isinstance(claims.get(name), str) for name in ("iss", "aud", "sub"))
@@ -96,7 +96,7 @@ def _bytes(part: str) -> bytes:
     try:
         return urlsafe_b64decode(part + "=" * (-len(part) % 4))
     except binascii.Error as error:
-        raise ValueError("this is no base64url") from error
+        raise ValueError("invalid base64url") from error
 
 
 _ROOT = "root"
@@ -104,14 +104,14 @@ _ROOT = "root"
 
 @dataclass(frozen=True, slots=True)
 class LogoutRequest:
-    """A client's logout request. ``client`` is the one that it names; only ``hint`` proves that."""
+    """A logout request. ``client`` is the one that it names, which is verified only if there is a ``hint``."""
 
     organization: OrganizationSnapshot
     client: ClientSnapshot | None
     hint: HintedSignIn | None
 
-    def may_end_at_once(self, user_id: UUID) -> bool:
-        """Whether the sign-in of this user may end without a question: the client was told of it (CF-4)."""
+    def skips_confirmation(self, user_id: UUID) -> bool:
+        """Return whether the user's session may end without confirmation: the client has its ID token (CF-4)."""
         if self.client is None or self.hint is None:
             return False
         return self.hint.subject == subject_of(self.client, user_id)
@@ -120,10 +120,10 @@ class LogoutRequest:
 def read_logout_request(
     sent: Mapping[str, str], *, organization_id: str | None = None
 ) -> LogoutRequest | None:
-    """The request, or None when nothing in it tells which organization it is about.
+    """Return the logout request, or None if its organization cannot be determined.
 
-    With ``organization_id`` it is about that one, and only its clients count (MX-3). Nothing that is wrong prevents
-    the logout: without a valid hint the user is asked first.
+    With ``organization_id``, only clients of that organization are accepted (MX-3). Invalid parameters do not prevent
+    the logout: without a valid hint, the user confirms it.
     """
     organization = _organization(sent, organization_id)
     if organization is None or not organization.is_active:
@@ -131,7 +131,7 @@ def read_logout_request(
     given, named = sent.get("id_token_hint"), sent.get("client_id")
     hint = read_hint(organization, given) if given is not None else None
     if hint is not None and named not in (None, hint.client_id):
-        hint = None  # Section 2: a hint for another client than the one that is named counts for nothing.
+        hint = None  # Section 2: a hint for another client than the named one is ignored.
     client = _client(organization, hint.client_id if hint is not None else named)
     if client is None:
         hint = None
@@ -139,7 +139,7 @@ def read_logout_request(
 
 
 def _organization(sent: Mapping[str, str], organization_id: str | None) -> OrganizationSnapshot | None:
-    """That of the path; else that of the issuer which the hint names, or of the client."""
+    """Return the organization of the path, else of the hint's issuer, else of the client."""
     try:
         if organization_id is not None:
             return lookups.get_organization_by_id(organization_id, fresh=False)
@@ -169,52 +169,52 @@ def _client(organization: OrganizationSnapshot, client_id: str | None) -> Client
 
 EVENT = "http://schemas.openid.net/event/backchannel-logout"
 TYPE = "logout+jwt"
-LIFE = timedelta(minutes=2)
+TOKEN_LIFETIME = timedelta(minutes=2)
 _FORM = "application/x-www-form-urlencoded"
-_MOST_BYTES = 4096
+_MAX_BYTES = 4096
 
 
 def register() -> None:
-    """The outbox delivers logout tokens."""
+    """Register the delivery of logout tokens with the outbox."""
     outbox.register_delivery(KIND, deliver, to_external_server=True)
 
 
 def deliver(message: Message) -> None:
-    """The client knows that the sign-in is over (section 2.5).
+    """Send a logout token to the client (OpenID Connect Back-Channel Logout 1.0 section 2.5).
 
-    The token is signed now: it lives two minutes, and the message may have waited for hours. Raises Refused when the
-    client asks for no news any more or says that the token is wrong (section 2.8), OutgoingRequestFailed when it should be
-    tried again.
+    The token is signed on delivery, because it is valid for two minutes and the message may have waited for hours.
+    Raises DeliveryRejected if the client no longer has a logout URI or rejects the token (section 2.8),
+    OutgoingRequestFailed if the delivery should be retried.
     """
     client = _client_of_logout(message)
     uri = client.document.get("backchannel_logout_uri") if client is not None else None
     if client is None or not client.is_active or not uri:
-        raise DeliveryRejected("there is nobody to tell")
+        raise DeliveryRejected("the client has no logout URI")
     body = urlencode({"logout_token": sign_logout_token(client, message)}).encode()
     reply = outgoing_http.post(
-        uri, organization_id=client.organization.id, body=body, content_type=_FORM, max_bytes=_MOST_BYTES
+        uri, organization_id=client.organization.id, body=body, content_type=_FORM, max_bytes=_MAX_BYTES
     )
     if reply.status == 400:
-        raise DeliveryRejected("it answered 400")
+        raise DeliveryRejected("the client answered 400")
     if not 200 <= reply.status < 300:
         raise OutgoingRequestFailed(f"The client answered {reply.status} to a logout token.")
 
 
 def sign_logout_token(client: ClientSnapshot, message: Message) -> str:
-    """A logout token (section 2.4) with ``sub`` and ``sid`` as the client's ID token had them.
+    """Return a signed logout token (section 2.4) with the ``sub`` and ``sid`` of the client's ID token.
 
-    ``jti`` is the message's own: a client that heard it and whose answer was lost may know it again.
+    ``jti`` is the message's id, so that a client recognizes a repeated delivery.
     """
     user_id = parse_public_id("usr", message.payload["user"])
     if user_id is None:
-        raise ValueError("the message names no user")
+        raise ValueError("the message contains no user")
     now = clock.now()
     claims: dict[str, Any] = {
         "iss": client.organization.issuer,
         "sub": subject_of(client, user_id),
         "aud": client.client_id,
         "iat": int(now.timestamp()),
-        "exp": int((now + LIFE).timestamp()),
+        "exp": int((now + TOKEN_LIFETIME).timestamp()),
         "jti": public_id("out", message.id),
         "sid": message.payload["session"],
         "events": {EVENT: {}},

@@ -23,10 +23,10 @@ from app.operations.mail.notices import notify_user
 from app.operations.store import audit, clock, keyring
 from app.operations.store.transactions import current_unit_of_work, transaction, verify_commit_with
 from app.operations.tokens import issuance
-from app.operations.tokens.access_tokens import TokenAnswer
+from app.operations.tokens.access_tokens import TokenResponse
 from app.rules import sealing
 from app.rules.actor import Actor
-from app.rules.authorization.consents import asks_people
+from app.rules.authorization.consents import requires_user_consent
 from app.rules.clients.client_requirements import rotates_refresh_tokens
 from app.rules.identifiers import format_client_id, public_id
 from app.rules.oauth_errors import InvalidGrant, InvalidScope
@@ -82,7 +82,7 @@ class RefreshCredential:
     grant: grants.NewGrant
     scopes: tuple[str, ...]
     presented: str
-    earlier_answer: TokenAnswer | None = None
+    earlier_answer: TokenResponse | None = None
 
 
 class RefreshedMeanwhile(Exception):
@@ -91,7 +91,7 @@ class RefreshedMeanwhile(Exception):
 
 def refresh(
     authenticated: AuthenticatedClient, refresh_token: str, *, address: str | None, request_id: str | None
-) -> TokenAnswer | Reused:
+) -> TokenResponse | Reused:
     """Refresh a grant in one transaction without an HTTP request around it.
 
     The token endpoint runs the same steps through its grant. Raises what they raise, also RefreshedMeanwhile.
@@ -102,14 +102,14 @@ def refresh(
 
 
 @transaction
-def _refresh(actor: Actor, authenticated: AuthenticatedClient, refresh_token: str) -> TokenAnswer | Reused:
-    found = find_refresh_token(actor, authenticated, refresh_token, (), ())
-    if isinstance(found, Reused):
-        return found
-    if found.earlier_answer is not None:
-        return found.earlier_answer
-    prepared = prepare_refresh(authenticated, found, found.scopes)
-    rotate(authenticated, found, prepared)
+def _refresh(actor: Actor, authenticated: AuthenticatedClient, refresh_token: str) -> TokenResponse | Reused:
+    credential = find_refresh_token(actor, authenticated, refresh_token, (), ())
+    if isinstance(credential, Reused):
+        return credential
+    if credential.earlier_answer is not None:
+        return credential.earlier_answer
+    prepared = prepare_refresh(authenticated, credential, credential.scopes)
+    rotate(authenticated, credential, prepared)
     return prepared.answer
 
 
@@ -135,11 +135,11 @@ def find_refresh_token(
             return _reuse(actor, row)
         return RefreshCredential(row, _grant_of(client, row, resources), allowed, refresh_token, answer)
     if not is_subset(scopes, allowed):
-        raise InvalidScope("The scope may only narrow what the user allowed.").with_cause(
+        raise InvalidScope("The scope must not exceed what the user allowed.").with_cause(
             "scope_not_allowed", received=" ".join(disallowed_scopes(scopes, allowed)), expected=allowed
         )
     if not allowed:
-        raise InvalidGrant().with_cause("grant_ended", received="none of the scopes is the client's any more")
+        raise InvalidGrant().with_cause("grant_ended", received="the client no longer has any of the scopes")
     return RefreshCredential(row, _grant_of(client, row, resources), allowed, refresh_token)
 
 
@@ -150,22 +150,22 @@ def prepare_refresh(
 
     The ID token is part of them: the response is stored, sealed, in the same statement that rotates the token.
     """
-    client, of = authenticated.client, credential.grant
-    unit = current_unit_of_work()
+    client, grant = authenticated.client, credential.grant
+    unit_of_work = current_unit_of_work()
     rotates = rotates_refresh_tokens(
         client.document, client.organization.settings, bound=authenticated.dpop_jkt is not None
     )
     refresh_token = (
-        unit.stable_value("refresh_token", lambda: grants.generate_refresh_token(client, of.id))
+        unit_of_work.stable_value("refresh_token", lambda: grants.generate_refresh_token(client, grant.id))
         if rotates
         else None
     )
-    prepared = issuance.prepare_tokens(authenticated, of, scopes, refresh_token)
+    prepared = issuance.prepare_tokens(authenticated, grant, scopes, refresh_token)
     if "openid" not in scopes:
         return prepared
     access_token = prepared.answer.access_token
-    id_token = unit.stable_value(
-        "id_token", lambda: issuance.sign_id_token(client, of, access_token=access_token)
+    id_token = unit_of_work.stable_value(
+        "id_token", lambda: issuance.sign_id_token(client, grant, access_token=access_token)
     )
     return issuance.PreparedTokens(prepared.row, replace(prepared.answer, id_token=id_token))
 
@@ -202,7 +202,7 @@ def rotate(
         raise RefreshedMeanwhile
     # After the compare-and-set: a row that refers to the grant would lock the grant's row before its update.
     issuance.store_access_token(authenticated, credential.grant, prepared)
-    # The grant's row may have been rotated again by the time that somebody looks; the access token's row is stable.
+    # The grant's row may have been rotated again by then; the access token's row is stable.
     verify_commit_with(
         lambda: select(AccessToken.id).where(
             AccessToken.organization_id == row.organization_id, AccessToken.id == prepared.row["id"]
@@ -215,7 +215,7 @@ def _find(authenticated: AuthenticatedClient, refresh_token: str) -> Any:
     parsed = parse_token(refresh_token)
     if parsed is None or parsed.kind != REFRESH_TOKEN or parsed.organization_id != client.organization.id:
         raise InvalidGrant().with_cause("refresh_unknown")
-    # A forged token that names a grant must not revoke it: only tokens that we issued count as reuse.
+    # A forged token that names a grant must not revoke it: only tokens that this service issued count as reuse.
     if not has_valid_tag(refresh_token, keyring.refresh_tag_key(client.organization.id)):
         raise InvalidGrant().with_cause("refresh_unknown")
     row = _FIND.first(organization_id=client.organization.id, grant_id=parsed.grant_id)
@@ -223,8 +223,8 @@ def _find(authenticated: AuthenticatedClient, refresh_token: str) -> Any:
         raise InvalidGrant().with_cause("refresh_unknown")
     if row.dpop_jkt is not None and row.dpop_jkt != authenticated.dpop_jkt:
         # A public client has no credentials: its refresh token is bound to the key (RFC 9449 section 5, RF-6).
-        words = "The refresh token is bound to another key than the one of the DPoP proof."
-        raise InvalidGrant(words).with_cause(
+        message = "The refresh token is bound to another key than the one of the DPoP proof."
+        raise InvalidGrant(message).with_cause(
             "dpop_wrong_key" if authenticated.dpop_jkt else "dpop_missing",
             received=authenticated.dpop_jkt,
             expected=row.dpop_jkt,
@@ -236,9 +236,9 @@ def _find(authenticated: AuthenticatedClient, refresh_token: str) -> Any:
         raise InvalidGrant().with_cause("refresh_expired")
     if row.user_status != user_model.ACTIVE:
         raise InvalidGrant().with_cause("grant_ended")
-    is_forgotten = client.invalidates_grant(row.allowed_at, row.auth_time, row.credential_id)
-    if is_forgotten or is_before_cutoff(row.allowed_at, row.user_not_before):
-        raise InvalidGrant().with_cause("grant_ended", received="revoked with all that was issued before")
+    is_cut_off = client.invalidates_grant(row.allowed_at, row.auth_time, row.credential_id)
+    if is_cut_off or is_before_cutoff(row.allowed_at, row.user_not_before):
+        raise InvalidGrant().with_cause("grant_ended", received="revoked by a bulk revocation")
     return row
 
 
@@ -256,7 +256,7 @@ def _end_of(client: ClientSnapshot, row: Any) -> datetime:
 
 
 def _is_consented(client: ClientSnapshot, row: Any) -> bool:
-    return row.consent_id is not None and asks_people(client.trust, client.organization.settings)
+    return row.consent_id is not None and requires_user_consent(client.trust, client.organization.settings)
 
 
 def _grant_of(client: ClientSnapshot, row: Any, resources: tuple[str, ...]) -> grants.NewGrant:
@@ -281,14 +281,14 @@ def _grant_of(client: ClientSnapshot, row: Any, resources: tuple[str, ...]) -> g
     )
 
 
-def _earlier_answer(client: ClientSnapshot, row: Any, presented: str) -> TokenAnswer | None:
+def _earlier_answer(client: ClientSnapshot, row: Any, presented: str) -> TokenResponse | None:
     """Return the response to the first use, during the grace period and while its successor is unused."""
     if row.previous_digest is None or not hmac.compare_digest(digest(presented), row.previous_digest):
         return None
     grace = timedelta(seconds=client.organization.settings["oauth"]["refresh_token"]["reuse_grace_seconds"])
     if row.sealed_answer is None or clock.now() > row.rotated_at + grace:
         return None
-    return TokenAnswer(**json.loads(sealing.unseal(_key(presented), row.sealed_answer, row.id.bytes)))
+    return TokenResponse(**json.loads(sealing.unseal(_key(presented), row.sealed_answer, row.id.bytes)))
 
 
 def _reuse(actor: Actor, row: Any) -> Reused:
@@ -304,7 +304,7 @@ def _reuse(actor: Actor, row: Any) -> Reused:
     return Reused()
 
 
-def _seal(presented: str, answer: TokenAnswer) -> bytes:
+def _seal(presented: str, answer: TokenResponse) -> bytes:
     """Seal the response under the presented token, so that a database dump cannot open it (RF-3)."""
     parsed = parse_token(presented)
     if parsed is None or parsed.grant_id is None:

@@ -1,7 +1,7 @@
-"""Revocation: of one token, or of all that hangs from a user, a client or a secret.
+"""Revocation of single tokens (RFC 7009).
 
-After the COMMIT the string is dead on every worker, because finding a token asks for everything it rests on. There
-is no list of revoked tokens to spread and none that can be late.
+A revoked token is rejected by every worker from the COMMIT on, because validating a token reads its row and the state
+of everything that it depends on. There is no list of revoked tokens to distribute.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ACCESS, REFRESH = "access_token", "refresh_token"
 
 @dataclass(frozen=True, slots=True)
 class RevokedToken:
-    """A token that lived until now: its kind and public id, whose it was."""
+    """A token that was valid until it was revoked."""
 
     kind: str
     public_id: str
@@ -83,7 +83,7 @@ def revoke_found(actor: Actor, found: RevocableToken) -> RevokedToken | None:
     The caller has checked that the actor may revoke it. Audit: ``token.revoked``.
     """
     if found.kind == ACCESS:
-        return end_access_token(actor, found.id, found.client_id, found.user_id)
+        return revoke_access_token(actor, found.id, found.client_id, found.user_id)
     if not grants.revoke_grant_by_id(actor, found.id, reason="revoked"):
         return None
     return _record(
@@ -114,12 +114,12 @@ def _find_access_token(actor: Actor, token: str) -> RevocableToken | None:
     return None if row is None else RevocableToken(ACCESS, row.id, row.client_id, row.user_id)
 
 
-def end_access_token(
+def revoke_access_token(
     actor: Actor, token_id: UUID, client_id: UUID, user_id: UUID | None = None
 ) -> RevokedToken | None:
-    """The access token is dead; None when it had ended already. Part of the transaction under way.
+    """Revoke the access token in the current transaction; return None if it was not valid.
 
-    The caller has found out that the actor may end it. Audit: ``token.revoked``.
+    The caller has checked that the actor may revoke it. Audit: ``token.revoked``.
     """
     changed = count_changed(
         update(AccessToken)
@@ -161,19 +161,18 @@ def _record(actor: Actor, revoked: RevokedToken) -> RevokedToken:
 
 
 def revoke_by_request(actor: Actor, fields: Mapping[str, Any], *, client: ClientSnapshot | None) -> None:
-    """The organization never accepts the token again, committed; a string that was none changes nothing.
+    """Revoke the token in the body of a request. An unknown token changes nothing and raises nothing.
 
-    ``client`` is one that proved itself by its secret: it may name its own tokens. Anybody else needs
-    ``tokens:revoke``: Forbidden. Everything wrong with the body is
-    InvalidInput, and so is an organization that is not the caller's, in the same words as one that does not exist
-    (RV-1). Audit: ``token.revoked``, once.
+    ``client`` is set if a client authenticated with its secret. It may revoke its own tokens; all other callers need
+    ``tokens:revoke``. Raises Forbidden, and InvalidInput with every invalid field. Another organization gets the same
+    error as one that does not exist (RV-1). Audit: ``token.revoked``, once.
     """
     if client is None:
         actor.require_for_own("tokens:revoke")
-    wanted = revocation_request(fields)
+    request = revocation_request(fields)
     try:
-        inside, _ = enter_organization(actor, wanted.organization_id)
+        scoped_actor, _ = enter_organization(actor, request.organization_id)
     except NotFound as unknown:
         words = "There is no such organization." if actor.is_root else "This is not your organization."
         raise InvalidInput(words, field="organization_id", code="unknown_organization") from unknown
-    revoke_token(inside, wanted.token)
+    revoke_token(scoped_actor, request.token)

@@ -1,4 +1,4 @@
-"""Receipts of wider revocations: written with them, listed for who may see tokens."""
+"""Receipts of bulk revocations."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ PREFIX = "rev"
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What a wider revocation ended, or would end: then ``public_id`` is None.
+    """The result of a bulk revocation; ``public_id`` is None for a dry run.
 
-    ``counts`` are what was alive and issued before the moment; each stops at 10,000, which then means "or more".
+    ``counts`` are the revoked objects by kind; 10,000 means "10,000 or more".
     """
 
     public_id: str | None
@@ -51,15 +51,15 @@ def draft_receipt(
     subject: Subject,
     order: RevocationOrder,
     counts: Mapping[str, int],
-    moment: datetime,
+    cutoff: datetime,
 ) -> Receipt:
-    """The receipt as it would be; nothing is written."""
+    """Return a receipt without storing it."""
     return Receipt(
         public_id=None,
         organization_slug=organization.slug,
         kind=subject.kind,
         subject=subject.public_id,
-        issued_before=moment,
+        issued_before=cutoff,
         sessions=order.sessions,
         reason=order.reason,
         counts=counts,
@@ -70,10 +70,10 @@ def draft_receipt(
 
 
 def write_receipt(organization: OrganizationSnapshot, draft: Receipt) -> Receipt:
-    """The receipt stands with the revocation; part of the unit under way."""
+    """Store the receipt in the current transaction."""
     receipt_id = current_unit_of_work().stable_value(f"receipt {draft.kind} {draft.subject}", new_id)
-    # Sign-ins of a whole organization are dead at once; their rows, and the news to clients, follow in batches.
-    is_settled = not (draft.kind == ORGANIZATION and draft.sessions)
+    # The sessions of an organization are invalid immediately. Their rows are deleted, and clients notified, in batches.
+    is_complete = not (draft.kind == ORGANIZATION and draft.sessions)
     row = RevocationReceipt(
         organization_id=organization.id,
         id=receipt_id,
@@ -86,7 +86,7 @@ def write_receipt(organization: OrganizationSnapshot, draft: Receipt) -> Receipt
         created_at=draft.created_at,
         created_by=draft.created_by,
         created_by_id=draft.created_by_id,
-        settled_at=draft.created_at if is_settled else None,
+        settled_at=draft.created_at if is_complete else None,
         expires_at=draft.created_at + timedelta(days=organization.settings["audit"]["retention_days"]),
     )
     db.session.add(row)
@@ -98,9 +98,9 @@ def write_receipt(organization: OrganizationSnapshot, draft: Receipt) -> Receipt
 def list_receipts(
     actor: Actor, slug: str, *, limit: int = DEFAULT_LIMIT, after: CursorKey | None = None
 ) -> Page[Receipt]:
-    """A page of the organization's wider revocations, the newest first. Raises NotFound, Forbidden."""
-    inside, organization = enter_organization(actor, slug)
-    inside.require("tokens:read")
+    """Return a page of the organization's bulk revocations, newest first. Raises NotFound, Forbidden."""
+    scoped_actor, organization = enter_organization(actor, slug)
+    scoped_actor.require("tokens:read")
     statement = select(RevocationReceipt).where(RevocationReceipt.organization_id == organization.id)
     limit = min(limit, MAX_LIMIT)
     rows = db.session.scalars(paginate(statement, (RevocationReceipt.id,), after).limit(limit + 1)).all()
@@ -110,9 +110,9 @@ def list_receipts(
 
 @read
 def get_receipt(actor: Actor, slug: str, receipt_id: str) -> Receipt:
-    """One wider revocation. Raises NotFound, Forbidden."""
-    inside, organization = enter_organization(actor, slug)
-    inside.require("tokens:read")
+    """Return one bulk revocation. Raises NotFound, Forbidden."""
+    scoped_actor, organization = enter_organization(actor, slug)
+    scoped_actor.require("tokens:read")
     row_id = parse_public_id(PREFIX, receipt_id)
     row = None if row_id is None else db.session.get(RevocationReceipt, (organization.id, row_id))
     if row is None:

@@ -1,4 +1,4 @@
-"""How much a wider revocation would end: bounded counts, each of which stops at a ceiling."""
+"""Subjects of bulk revocations: permission checks, and bounded counts of what would be revoked."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ REVOKE = "tokens:revoke"
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What was selected: ``public_id`` is written on the receipt, ``row_id`` is None for the organization itself."""
+    """What is revoked. ``public_id`` goes on the receipt; ``row_id`` is None for the organization itself."""
 
     kind: str
     public_id: str
@@ -59,23 +59,23 @@ class Subject:
 
 
 def find_subject(actor: Actor, slug: str, order: RevocationOrder) -> Subject:
-    """The thing that the order names, which the actor may end in the organization acted in.
+    """Return the subject that the order names, if the actor may revoke it.
 
-    Needs ``tokens:revoke``, or its ``:own`` form for what hangs from a client of the actor's own. Sign-ins need
-    ``users:write``, and that the actor holds every role of the user. Raises Forbidden, NotFound.
+    Requires ``tokens:revoke``, or its ``:own`` form for the actor's own clients. Ending sessions requires
+    ``users:write`` and every role of the user. Raises Forbidden, NotFound.
     """
     actor.require_for_own(REVOKE)
     if order.kind in {CLIENT, CREDENTIAL, GRANT}:
-        return _of_a_client(actor, order)
+        return _client_subject(actor, order)
     actor.require(REVOKE)
     if order.kind in {USER, SESSION}:
-        return _of_a_user(actor, order)
+        return _user_subject(actor, order)
     if order.sessions:
         actor.require("users:write")
     return Subject(order.kind, slug, None)
 
 
-def _of_a_client(actor: Actor, order: RevocationOrder) -> Subject:
+def _client_subject(actor: Actor, order: RevocationOrder) -> Subject:
     if order.kind == CLIENT:
         row = get_client_row(actor, order.subject, REVOKE)
         return Subject(CLIENT, order.subject, row.id, client_id=row.id)
@@ -92,29 +92,29 @@ def _of_a_client(actor: Actor, order: RevocationOrder) -> Subject:
             )
         ).first()
     )
-    # For who holds it for own clients alone, what hangs from others' does not exist.
+    # With the permission for own clients only, the secrets and grants of other clients do not exist.
     if found is None or not actor.has_permission(REVOKE, owner_id=found.created_by_user_id):
         raise NotFound("There is no such secret." if order.kind == CREDENTIAL else "There is no such grant.")
     return Subject(order.kind, order.subject, row_id, client_id=found.client_id)
 
 
-def _of_a_user(actor: Actor, order: RevocationOrder) -> Subject:
+def _user_subject(actor: Actor, order: RevocationOrder) -> Subject:
     if order.kind == USER:
         user_id = parse_public_id("usr", order.subject)
         if user_id is None:
             raise NotFound("There is no such user.")
-        _reach(actor, user_id, order)
+        _require_manageable(actor, user_id, order)
         return Subject(USER, order.subject, user_id, user_id=user_id)
     row_id = parse_public_id("ses", order.subject)
-    # The row goes with the sign-in; what was given in it may live on.
+    # The session's row may be deleted already, while its grants are still valid.
     found = None if row_id is None else _user_of_session(actor.organization_id, row_id)
     if found is None:
-        raise NotFound("There is no such sign-in.")
-    _reach(actor, found, order)
+        raise NotFound("There is no such session.")
+    _require_manageable(actor, found, order)
     return Subject(SESSION, order.subject, row_id, user_id=found)
 
 
-def _reach(actor: Actor, user_id: UUID, order: RevocationOrder) -> None:
+def _require_manageable(actor: Actor, user_id: UUID, order: RevocationOrder) -> None:
     if not order.sessions:
         get_user(actor.organization_id, user_id)
         return
@@ -122,10 +122,11 @@ def _reach(actor: Actor, user_id: UUID, order: RevocationOrder) -> None:
         require_manageable_user(actor, user_id)
     except Forbidden as refusal:
         if order.kind == USER and not actor.has_permission("users:write"):
-            words = (
-                "Ending sign-ins needs the permission users:write. Send sessions: false to end tokens alone."
+            message = (
+                "Ending sessions requires the permission users:write. Send include_sessions: false to revoke only "
+                "tokens."
             )
-            raise Forbidden(words, permission="users:write") from refusal
+            raise Forbidden(message, permission="users:write") from refusal
         raise
 
 
@@ -142,36 +143,36 @@ def _user_of_session(organization_id: str, session_id: UUID) -> UUID | None:
 
 
 COUNTED = ("access_tokens", "refresh_tokens", "grants", "sessions", "codes")
-CEILING = 10_000
-# Of a whole organization no more than the newest rows are looked at: a count is an estimate, and never a scan.
-MOST_LOOKED_AT = 50_000
+MAX_COUNT = 10_000
+# For an organization only the newest rows are examined: the count is an estimate, so that it never scans a table.
+MAX_ROWS_EXAMINED = 50_000
 
 
-def count(
+def count_affected(
     organization: OrganizationSnapshot, subject: Subject, before: datetime, *, sessions: bool
 ) -> Mapping[str, int]:
-    """What is alive of the selection and was issued before the moment, by kind; each stops at CEILING."""
+    """Count what is valid of the subject and was issued before the cutoff, by kind, each up to MAX_COUNT."""
     grants = _grants(organization, subject, before)
     refreshable = grants.where(can_refresh(organization.settings))
     return {
-        "access_tokens": _number(_tokens(organization, subject, before)),
-        "refresh_tokens": _number(refreshable),
-        "grants": _number(grants),
-        "sessions": _number(_sessions(organization, subject, before)) if sessions else 0,
+        "access_tokens": _bounded_count(_tokens(organization, subject, before)),
+        "refresh_tokens": _bounded_count(refreshable),
+        "grants": _bounded_count(grants),
+        "sessions": _bounded_count(_sessions(organization, subject, before)) if sessions else 0,
         "codes": _codes(organization, subject, before),
     }
 
 
-def _number(rows: Select[Any]) -> int:
-    bounded = rows.limit(CEILING).subquery()
+def _bounded_count(rows: Select[Any]) -> int:
+    bounded = rows.limit(MAX_COUNT).subquery()
     return int(db.session.scalar(select(func.count()).select_from(bounded)) or 0)
 
 
 def _newest(model: type[Base], organization_id: str, since: datetime | None = None) -> ColumnElement[bool]:
-    """A condition that holds for the newest rows of the organization: its bound is read through the primary key."""
+    """Return a condition for the organization's newest rows. Its bound is read through the primary key."""
     table: Any = model
     rows = select(table.id).where(table.organization_id == organization_id).order_by(table.id.desc())
-    bound = db.session.scalar(rows.offset(MOST_LOOKED_AT).limit(1))
+    bound = db.session.scalar(rows.offset(MAX_ROWS_EXAMINED).limit(1))
     after = [] if since is None else [first_id_at(since)]
     after += [] if bound is None else [bound]
     condition: ColumnElement[bool] = table.organization_id == organization_id
@@ -261,4 +262,4 @@ def _codes(organization: OrganizationSnapshot, subject: Subject, before: datetim
         AuthorizationCode.expires_at > clock.now(),
         AuthorizationCode.issued_at < before,
     )
-    return _number(rows)
+    return _bounded_count(rows)

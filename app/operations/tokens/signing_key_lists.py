@@ -1,4 +1,4 @@
-"""Signing keys of an organization: listed with what happens to each next, rotated by hand, replaced in an emergency."""
+"""Signing keys of an organization: listing, manual rotation and emergency replacement."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from app.rules.fields import ValidationErrors
 from app.rules.shapes import OneOf, Shape, check_shape, described
 from app.rules.versions import compute_version
 
-_MOST = 50
+_MAX_LISTED = 50
 
 
 class KeyRotation(Shape):
@@ -47,10 +47,10 @@ class KeyRotation(Shape):
 
 @dataclass(frozen=True, slots=True)
 class SigningKeyRecord:
-    """A published key; its private half is never told.
+    """A published key, without its private half.
 
-    ``changes_at`` is the earliest moment of what happens to it next: a key that is next signs, the active one's
-    successor takes over, a retired one is removed.
+    ``changes_at`` is the earliest time of its next state: a next key becomes active, an active key retires, a retired
+    key is removed.
     """
 
     kid: str
@@ -64,29 +64,29 @@ class SigningKeyRecord:
 
     @property
     def version(self) -> int:
-        """Another number in another state."""
+        """A number that changes with the key's state."""
         return compute_version(self.kid, self.state)
 
 
 @read
 def list_signing_keys(actor: Actor, slug: str) -> list[SigningKeyRecord]:
-    """Every key that verifiers are given, newest first; removed ones are gone. Raises NotFound, Forbidden."""
-    inside, organization = enter_organization(actor, slug)
-    inside.require("settings:read")
+    """Return all published keys, newest first. Raises NotFound, Forbidden."""
+    scoped_actor, organization = enter_organization(actor, slug)
+    scoped_actor.require("settings:read")
     rows = db.session.scalars(
         select(SigningKey)
         .where(SigningKey.organization_id == organization.id)
         .order_by(SigningKey.id.desc())
-        .limit(_MOST)
+        .limit(_MAX_LISTED)
     )
     return [record for row in rows if (record := _record(row, organization)) is not None]
 
 
 @read
 def get_signing_key(actor: Actor, slug: str, kid: str) -> SigningKeyRecord:
-    """One published key. Raises NotFound for every other, a removed one too."""
-    inside, organization = enter_organization(actor, slug)
-    inside.require("settings:read")
+    """Return one published key. Raises NotFound, also for a removed key."""
+    scoped_actor, organization = enter_organization(actor, slug)
+    scoped_actor.require("settings:read")
     row = db.session.scalar(
         select(SigningKey).where(SigningKey.organization_id == organization.id, SigningKey.kid == kid)
     )
@@ -99,35 +99,35 @@ def get_signing_key(actor: Actor, slug: str, kid: str) -> SigningKeyRecord:
 def rotate_signing_key(
     actor: Actor, slug: str, *, algorithm: Any = None, emergency: Any = None
 ) -> SigningKeyRecord:
-    """The next key is published; after a day it signs by itself, or at once when this is asked again then.
+    """Publish the next key and return it. It becomes active after a day, or when this is called again after that.
 
-    Both arguments are as a caller sent them; ``algorithm`` left out is the one in the organization's settings. In an
-    ``emergency`` a fresh key signs now and every other of the algorithm is removed: whatever they had signed verifies
-    no more. A person needs a fresh sign-in for that. Returns the successor.
+    Both arguments are unvalidated; the default ``algorithm`` is the organization's. With ``emergency``, a new key signs
+    immediately and all others of the algorithm are removed, so that their signatures can no longer be verified. This
+    requires a recent sign-in.
 
-    Raises InvalidInput naming every wrong field, Forbidden, FreshSignInRequired, NotFound, Conflict. Audit:
+    Raises InvalidInput with every invalid field, Forbidden, FreshSignInRequired, NotFound, Conflict. Audit:
     ``signing_key.created``, ``.activated``, ``.retired``, ``.removed``.
     """
-    inside, organization = enter_organization(actor, slug)
-    inside.require("settings:write")
+    scoped_actor, organization = enter_organization(actor, slug)
+    scoped_actor.require("settings:write")
     errors = ValidationErrors()
     check_shape(errors, KeyRotation, {"algorithm": algorithm, "emergency": emergency})
     errors.raise_if_any()
     chosen = algorithm or organization.settings["oauth"]["signing"]["algorithm"]
     if not emergency:
-        return get_signing_key(actor, slug, key_rotation.advance_rotation(inside, chosen))
-    require_fresh_user_sign_in(inside)
-    return get_signing_key(actor, slug, key_rotation.replace_key_immediately(inside, chosen))
+        return get_signing_key(actor, slug, key_rotation.advance_rotation(scoped_actor, chosen))
+    require_fresh_user_sign_in(scoped_actor)
+    return get_signing_key(actor, slug, key_rotation.replace_key_immediately(scoped_actor, chosen))
 
 
 def list_removed_by_emergency(actor: Actor, slug: str, algorithm: str) -> list[SigningKeyRecord]:
-    """The keys that an emergency rotation of the algorithm would remove; asked before it is confirmed.
+    """Return the keys that an emergency rotation of the algorithm would remove, for its confirmation page.
 
-    Raises Forbidden and FreshSignInRequired as the rotation itself does, NotFound when there is no such key.
+    Raises Forbidden and FreshSignInRequired like the rotation itself, NotFound if there is no such key.
     """
-    inside, _ = enter_organization(actor, slug)
-    inside.require("settings:write")
-    require_fresh_user_sign_in(inside)
+    scoped_actor, _ = enter_organization(actor, slug)
+    scoped_actor.require("settings:write")
+    require_fresh_user_sign_in(scoped_actor)
     found = [key for key in list_signing_keys(actor, slug) if key.algorithm == algorithm]
     if not found:
         raise NotFound("No key of this algorithm is published.")
@@ -135,7 +135,7 @@ def list_removed_by_emergency(actor: Actor, slug: str, algorithm: str) -> list[S
 
 
 def _record(row: SigningKey, organization: OrganizationSnapshot) -> SigningKeyRecord | None:
-    """The record; None for a key whose time is over and that the janitor has not met yet."""
+    """Return the record, or None for an expired key that the janitor has not removed yet."""
     if row.remove_at is not None and row.remove_at <= clock.now():
         return None
     age = timedelta(seconds=organization.settings["oauth"]["signing"]["rotation_seconds"])

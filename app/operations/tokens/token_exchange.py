@@ -1,7 +1,7 @@
-"""Token exchange (RFC 8693): a token for another resource in return for one that was given to the client.
+"""Token exchange (RFC 8693): a client exchanges an access token for one with another audience.
 
-The new token hangs from the same grant and names the token it came from: it is alive only while both are. So
-whatever ends the subject token, its revocation included, ends all that was exchanged for it.
+The new token belongs to the same grant and refers to the subject token, and is valid only while both are. Revoking the
+subject token therefore revokes everything that was exchanged for it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from app.operations.grants.token_snapshots import TokenSnapshot
 from app.operations.store import audit, clock
 from app.operations.store.transactions import current_unit_of_work, transaction
 from app.operations.tokens import access_tokens, tokens
-from app.operations.tokens import access_tokens as audiences
-from app.operations.tokens.access_tokens import MadeToken, TokenAnswer
+from app.operations.tokens.access_tokens import PreparedAccessToken, TokenResponse
 from app.operations.tokens.id_tokens import subject_of
 from app.rules.clients.client_requirements import signing_algorithm_for
 from app.rules.clients.client_types import IMPERSONATION
@@ -31,21 +30,21 @@ from app.rules.tokens.token_exchange import (
     ACCESS_TOKEN_TYPE,
     GRANT_TYPE,
     JWT_TYPE,
-    MOST_ACTORS,
+    MAX_ACTORS,
     ExchangeRequest,
-    actors,
+    actor_claim,
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Exchanged:
-    """The new token, and which of the registered kinds it is (RFC 8693 section 3)."""
+class ExchangeResponse:
+    """A token exchange response; ``issued_token_type`` is a type of RFC 8693 section 3."""
 
-    answer: TokenAnswer
+    answer: TokenResponse
     issued_token_type: str
 
     def as_document(self) -> dict[str, Any]:
-        """The JSON object of the answer (RFC 8693 section 2.2.1)."""
+        """Return the JSON object of the response (RFC 8693 section 2.2.1)."""
         return self.answer.as_document() | {"issued_token_type": self.issued_token_type}
 
 
@@ -55,40 +54,38 @@ def exchange(
     *,
     address: str | None,
     request_id: str | None,
-) -> Exchanged:
-    """An access token of the subject's for the client, no wider and no longer than the subject token.
+) -> ExchangeResponse:
+    """Issue an access token for the subject to the client, with at most the scopes and lifetime of the subject token.
 
-    The subject token must be the client's own or meant for one of its resources. Raises UnauthorizedClient where
-    the client's policy allows none, OAuthError (invalid_request) for a token that is none or not the client's to
-    exchange (RFC 8693 section 2.2.2), InvalidScope, InvalidTarget. Audit: ``token.exchanged``.
+    The subject token must have been issued to the client or for one of its resources. Raises UnauthorizedClient if the
+    client's policy does not allow exchanges, OAuthError (invalid_request) for a token that is invalid or that the
+    client may not exchange (RFC 8693 section 2.2.2), InvalidScope, InvalidTarget. Audit: ``token.exchanged``.
     """
     client = authenticated.client
     policy = client.document.get("token_exchange")
     if client.is_public or policy is None:
         raise UnauthorizedClient(GRANT_TYPE)
-    subject = _presented(client, request.subject_token, "subject_token")
+    subject = _require_exchangeable(client, request.subject_token, "subject_token")
     actor = None
     if request.actor_token is not None:
         if policy == IMPERSONATION:
-            raise OAuthError("This client exchanges tokens without an actor_token.").with_cause(
-                "exchange_refused"
-            )
-        actor = _presented(client, request.actor_token, "actor_token")
+            raise OAuthError("This client must not send an actor_token.").with_cause("exchange_refused")
+        actor = _require_exchangeable(client, request.actor_token, "actor_token")
     if subject.dpop_jkt is not None and authenticated.dpop_jkt is None:
-        # What was bound to a key does not become a token that anybody can use.
-        raise OAuthError("The subject token is bound to a key: send a DPoP proof.").with_cause(
+        # A bound token must not be exchanged for a bearer token.
+        raise OAuthError("The subject token is bound to a key. Send a DPoP proof.").with_cause(
             "exchange_refused"
         )
-    if subject.depth >= MOST_ACTORS:
-        raise OAuthError("The token was exchanged too often already.").with_cause("exchange_refused")
-    act = actors(
+    if subject.depth >= MAX_ACTORS:
+        raise OAuthError("The subject token has been exchanged too often.").with_cause("exchange_refused")
+    act = actor_claim(
         policy,
         of_subject=subject.act,
         actor=client.client_id if actor is None else _subject_of(client, actor),
         of_actor=None if actor is None else actor.act,
     )
-    scopes = _scopes(client, request.scopes, subject)
-    if audiences.may_be_jwt(client):
+    scopes = _granted_scopes(client, request.scopes, subject)
+    if access_tokens.may_be_jwt(client):
         algorithm = signing_algorithm_for(client.document, client.organization.settings)
         signing_keys.get_active_key(client.organization, algorithm)
     return _issue(authenticated, request, subject, act, scopes, address, request_id)
@@ -103,11 +100,11 @@ def _issue(
     scopes: tuple[str, ...],
     address: str | None,
     request_id: str | None,
-) -> Exchanged:
+) -> ExchangeResponse:
     client = authenticated.client
 
-    def make() -> MadeToken:
-        return access_tokens.make(
+    def make() -> PreparedAccessToken:
+        return access_tokens.prepare_access_token(
             client,
             scopes,
             now=clock.now(),
@@ -117,19 +114,19 @@ def _issue(
             acr=subject.acr,
             dpop_jkt=authenticated.dpop_jkt,
             act=act,
-            ends_by=subject.expires_at,
+            latest_expiry=subject.expires_at,
         )
 
     made = current_unit_of_work().stable_value("token", make)
     if made.expires_in < 1:
-        raise OAuthError("The subject token is ending right now.").with_cause("exchange_refused")
+        raise OAuthError("The subject token has expired.").with_cause("exchange_refused")
     if not made.row["scope"] and not set(made.row["audience"].split()) <= set(subject.audience):
-        # Nothing that was allowed is for it: a token that tells only who the user is would still open doors there.
+        # No granted scope belongs to this resource. Even a token without scopes could give access there.
         raise InvalidTarget("None of the subject token's scopes is for that resource.").with_cause(
             "resource_not_allowed", received=made.row["audience"], expected=subject.audience
         )
     if request.wants_jwt and not made.is_jwt:
-        raise OAuthError("Tokens for this resource are opaque: ask for an access_token.").with_cause(
+        raise OAuthError("Tokens for this resource are opaque. Request the type access_token.").with_cause(
             "exchange_refused", received=JWT_TYPE, expected=ACCESS_TOKEN_TYPE
         )
     db.session.execute(
@@ -155,20 +152,18 @@ def _issue(
             "scopes": made.row["scope"].split(),
         },
     )
-    answer = TokenAnswer(made.value, made.expires_in, made.row["scope"], token_type=made.token_type)
-    return Exchanged(answer, JWT_TYPE if request.wants_jwt else ACCESS_TOKEN_TYPE)
+    answer = TokenResponse(made.value, made.expires_in, made.row["scope"], token_type=made.token_type)
+    return ExchangeResponse(answer, JWT_TYPE if request.wants_jwt else ACCESS_TOKEN_TYPE)
 
 
-def _presented(client: ClientSnapshot, token: str, name: str) -> TokenSnapshot:
-    """The living token, if it was issued to the client or for one of its resources."""
-    view = tokens.introspect(client, token)
-    if view is None:
-        raise OAuthError(
-            f"The {name} is not a living access token that this client may exchange."
-        ).with_cause(
-            "exchange_refused", expected="a living access token of the client, or for one of its resources"
+def _require_exchangeable(client: ClientSnapshot, token: str, name: str) -> TokenSnapshot:
+    """Return the valid token if it was issued to the client or for one of its resources."""
+    token_snapshot = tokens.introspect(client, token)
+    if token_snapshot is None:
+        raise OAuthError(f"The {name} is not a valid access token that this client may exchange.").with_cause(
+            "exchange_refused", expected="a valid access token of the client, or for one of its resources"
         )
-    return view
+    return token_snapshot
 
 
 def _subject_of(client: ClientSnapshot, token: TokenSnapshot) -> str:
@@ -177,10 +172,12 @@ def _subject_of(client: ClientSnapshot, token: TokenSnapshot) -> str:
     return token.origin.client_id
 
 
-def _scopes(client: ClientSnapshot, asked: tuple[str, ...], subject: TokenSnapshot) -> tuple[str, ...]:
+def _granted_scopes(
+    client: ClientSnapshot, requested: tuple[str, ...], subject: TokenSnapshot
+) -> tuple[str, ...]:
     allowed = restrict_scopes(subject.scopes, client.document["scopes"])
-    if not is_subset(asked, allowed):
+    if not is_subset(requested, allowed):
         raise InvalidScope(
-            "A scope was asked for beyond the subject token's, or beyond the client's own."
-        ).with_cause("scope_not_allowed", received=" ".join(asked), expected=allowed)
-    return asked or allowed
+            "A requested scope is not among those of the subject token and the client."
+        ).with_cause("scope_not_allowed", received=" ".join(requested), expected=allowed)
+    return requested or allowed

@@ -1,4 +1,4 @@
-"""Living access tokens as those who may see them do: what they are for, never what they are; and the end of one."""
+"""Lists of valid access tokens for administrators, without the token values, and their revocation."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ _COLUMNS: tuple[Any, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class TokenRecord:
-    """One living access token; ``revoked_at`` is set in the answer of its end alone.
+    """A valid access token; ``revoked_at`` is set only in the result of its revocation.
 
-    Without a person behind it (client_credentials) there is neither user nor grant.
+    A token that a client got for itself (client_credentials) has neither user nor grant.
     """
 
     id: UUID
@@ -68,12 +68,12 @@ class TokenRecord:
 
     @property
     def public_id(self) -> str:
-        """``tok_…``, the ``jti`` of one that is a JWT."""
+        """``tok_…``, also the ``jti`` of a JWT."""
         return public_id(PREFIX, self.id)
 
     @property
     def kind(self) -> str:
-        """For whom it speaks: ``user``, or the ``client`` itself."""
+        """The subject: ``user``, or the ``client`` itself."""
         return "client" if self.grant_id is None else "user"
 
 
@@ -85,9 +85,9 @@ def list_tokens(
     after: CursorKey | None = None,
     filters: Mapping[str, str] | None = None,
 ) -> Page[TokenRecord]:
-    """A page of the living access tokens, the newest first; with ``tokens:read:own`` those of one's own clients.
+    """Return a page of the valid access tokens, newest first; with ``tokens:read:own``, of the actor's own clients.
 
-    ``filters`` are of FILTERS: public ids, exact. Raises InvalidInput, Forbidden.
+    ``filters`` are public ids by names of FILTERS. Raises InvalidInput, Forbidden.
     """
     statement = _visible(actor, "tokens:read")
     for condition in filter_conditions(actor, _FILTERED, filters or {}):
@@ -100,22 +100,22 @@ def list_tokens(
 
 @read
 def get_token(actor: Actor, public: str) -> TokenRecord:
-    """One living access token. Raises NotFound, Forbidden."""
+    """Return one valid access token. Raises NotFound, Forbidden."""
     return _get(actor, public, "tokens:read")
 
 
 @transaction
-def end_token(actor: Actor, public: str, *, client_id: str | None = None) -> TokenRecord:
-    """The access token is accepted no more, and what was exchanged for it neither; its grant goes on.
+def revoke_listed_token(actor: Actor, public: str, *, client_id: str | None = None) -> TokenRecord:
+    """Revoke an access token and the tokens exchanged for it, but not its grant.
 
-    Raises NotFound for one that has ended already and, where ``client_id`` is given, for another client's; Forbidden.
+    Raises NotFound if it is no longer valid or, with ``client_id``, belongs to another client, and Forbidden.
     Audit: ``token.revoked``.
     """
     record = _get(actor, public, "tokens:revoke")
     if client_id not in {None, record.client_id}:
         raise _not_found()
     found = parse_client_id(record.client_id)
-    if found is None or revocation.end_access_token(actor, record.id, found[1]) is None:
+    if found is None or revocation.revoke_access_token(actor, record.id, found[1]) is None:
         raise _not_found()
     return replace(record, revoked_at=clock.now())
 
@@ -130,11 +130,11 @@ def _get(actor: Actor, public: str, permission: str) -> TokenRecord:
 
 
 def _not_found() -> NotFound:
-    return NotFound("There is no such living token.")
+    return NotFound("There is no such valid token.")
 
 
 def _visible(actor: Actor, permission: str) -> Select[Any]:
-    """Tokens that whoever presents them would find alive: the same rules as in ``tokens``, for many."""
+    """Select the valid tokens that the actor may see, by the same rules as validation in ``tokens``."""
     here, now, parent = AccessToken.organization_id, clock.now(), aliased(AccessToken)
     statement = (
         select(*_COLUMNS)
@@ -165,21 +165,21 @@ def _visible(actor: Actor, permission: str) -> Select[Any]:
 
 
 def _record(row: Any) -> TokenRecord:
-    def named(prefix: str, value: UUID | None) -> str | None:
+    def optional_public_id(prefix: str, value: UUID | None) -> str | None:
         return None if value is None else public_id(prefix, value)
 
     return TokenRecord(
         id=row.id,
         client_id=format_client_id(row.organization_id, row.client_id),
         client_name=row.client_name,
-        user_id=named("usr", row.user_id),
+        user_id=optional_public_id("usr", row.user_id),
         user_email=row.user_email,
-        grant_id=named("grt", row.grant_id),
-        credential_id=named("sec", row.credential_id),
+        grant_id=optional_public_id("grt", row.grant_id),
+        credential_id=optional_public_id("sec", row.credential_id),
         scopes=tuple(row.scope.split()),
         audience=tuple(row.audience.split()),
         is_bound=row.dpop_jkt is not None,
-        exchanged_for=named(PREFIX, row.parent_id),
+        exchanged_for=optional_public_id(PREFIX, row.parent_id),
         issued_at=row.issued_at,
         expires_at=row.expires_at,
     )

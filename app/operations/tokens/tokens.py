@@ -1,9 +1,9 @@
-"""Access tokens: issued to clients for themselves, found by digest, introspected.
+"""Access tokens: issuing them to clients for themselves, and validating them.
 
-The statements here are what the service does most; each is one round trip. A token is alive only while everything
-it rests on is: its grant, which may end with its session, its user, the secret that minted it, its client, its
-organization. Grant and user are asked in the statement that finds it, the others in views that every change makes
-stale (IT-3).
+These are the most frequent statements of the service; each is one round trip. A token is valid only while everything
+that it depends on is: its grant (which may end with its session), its user, the secret that it was issued with, its
+client and its organization. Grant and user are read with the token, the others come from cached snapshots that every
+change invalidates (IT-3).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from app.operations.directory.snapshots import is_before_cutoff
 from app.operations.grants.token_snapshots import TokenSnapshot
 from app.operations.store import clock
 from app.operations.tokens import access_tokens
-from app.operations.tokens.access_tokens import MadeToken, TokenAnswer
+from app.operations.tokens.access_tokens import PreparedAccessToken, TokenResponse
 from app.rules.errors import NotFound
 from app.rules.identifiers import is_routing_key, parse_client_id
 from app.rules.token_values import ACCESS_TOKEN, digest, parse_token
@@ -39,8 +39,8 @@ _TOKEN_COLUMNS = (
 _ISSUE_TO_CLIENT = CompiledQuery(
     insert(AccessToken).values({name: bindparam(name) for name in _TOKEN_COLUMNS})
 )
-# One round trip by the digest; what a user's token rests on is joined by primary key. Client and organization are
-# known from their views.
+# One round trip by the digest, with grant and user joined by primary key. Client and organization come from cached
+# snapshots.
 _TOKEN = (
     select(
         AccessToken.id,
@@ -83,22 +83,22 @@ _FIND_BY_ID = CompiledQuery(_TOKEN.where(AccessToken.id == bindparam("id")))
 
 def issue_to_client(
     authenticated: AuthenticatedClient, scopes: tuple[str, ...], resources: tuple[str, ...] = ()
-) -> TokenAnswer:
+) -> TokenResponse:
     """Issue an access token to the client itself (RFC 6749 section 4.4)."""
     made = prepare_client_token(authenticated, scopes, resources)
     store_client_token(authenticated, made)
-    return TokenAnswer.of(made)
+    return TokenResponse.of(made)
 
 
 def prepare_client_token(
     authenticated: AuthenticatedClient, scopes: tuple[str, ...], resources: tuple[str, ...] = ()
-) -> MadeToken:
+) -> PreparedAccessToken:
     """Generate an access token for the client itself without storing it; ``scopes`` are ones the client may have.
 
     Raises InvalidTarget.
     """
     client = authenticated.client
-    return access_tokens.make(
+    return access_tokens.prepare_access_token(
         client,
         scopes,
         now=clock.now(),
@@ -108,7 +108,7 @@ def prepare_client_token(
     )
 
 
-def store_client_token(authenticated: AuthenticatedClient, made: MadeToken) -> None:
+def store_client_token(authenticated: AuthenticatedClient, made: PreparedAccessToken) -> None:
     """Store and commit a prepared token with one statement.
 
     There is no audit event: the row itself records who received the token, when, and with which secret.
@@ -122,7 +122,7 @@ def store_client_token(authenticated: AuthenticatedClient, made: MadeToken) -> N
 
 
 def find_token(token: str, *, organization_id: str | None = None) -> TokenSnapshot | None:
-    """The living access token of that value, or None. ``organization_id`` narrows it to one organization."""
+    """Return the valid access token, or None. ``organization_id`` limits the search to one organization."""
     owner = owner_of(token)
     if owner is None or (organization_id is not None and owner != organization_id):
         return None
@@ -130,29 +130,29 @@ def find_token(token: str, *, organization_id: str | None = None) -> TokenSnapsh
     if row is None:
         return None
     client = find_client_by_id(owner, row[1])
-    return None if client is None else _living(client, row)
+    return None if client is None else _validate_row(client, row)
 
 
 def find_bearer(token: str, audience: str) -> TokenSnapshot | None:
-    """The living access token, if it was issued for ``audience`` (RFC 8707); None otherwise (TK-6)."""
-    view = find_token(token)
-    return view if view is not None and audience in view.audience else None
+    """Return the valid access token if it was issued for ``audience`` (RFC 8707), else None (TK-6)."""
+    token_snapshot = find_token(token)
+    return token_snapshot if token_snapshot is not None and audience in token_snapshot.audience else None
 
 
-def has_been_ended(organization_id: str, token_id: UUID) -> bool:
-    """Whether an access token whose time is not over counts no more, by itself or by what it rests on; read now."""
+def is_revoked(organization_id: str, token_id: UUID) -> bool:
+    """Return whether an unexpired access token was revoked, directly or with something that it depends on."""
     row = _FIND_BY_ID.first(organization_id=organization_id, id=token_id, now=clock.now())
     client = None if row is None else find_client_by_id(organization_id, row[1], fresh=True)
-    return client is None or row is None or _living(client, row) is None
+    return client is None or row is None or _validate_row(client, row) is None
 
 
 def introspect(caller: ClientSnapshot, token: str) -> TokenSnapshot | None:
     """Return a valid token that was issued to the caller or is meant for one of its resources (IT-1)."""
-    view = find_for_introspection(caller, token)
-    if view is None or view.client is caller:
-        return view
-    is_meant = any(resource in caller.document.get("resources", ()) for resource in view.audience)
-    return view if is_meant else None
+    token_snapshot = find_for_introspection(caller, token)
+    if token_snapshot is None or token_snapshot.client is caller:
+        return token_snapshot
+    is_meant = any(resource in caller.document.get("resources", ()) for resource in token_snapshot.audience)
+    return token_snapshot if is_meant else None
 
 
 def find_for_introspection(caller: ClientSnapshot, token: str) -> TokenSnapshot | None:
@@ -164,29 +164,29 @@ def find_for_introspection(caller: ClientSnapshot, token: str) -> TokenSnapshot 
     if row is None:
         return None
     client = caller if row[1] == caller.id else find_client_by_id(organization_id, row[1])
-    return None if client is None else _living(client, row)
+    return None if client is None else _validate_row(client, row)
 
 
 def owner_of(token: str) -> str | None:
-    """The routing key that an access token names, opaque or JWT; None when it cannot be one. Proves nothing."""
+    """Return the organization that an opaque or JWT access token claims, unverified; None for other strings."""
     parsed = parse_token(token)
     if parsed is not None:
         return parsed.organization_id if parsed.kind == ACCESS_TOKEN else None
-    client_id, slug = access_tokens.claimed_place(token)
+    client_id, slug = access_tokens.unverified_client_and_organization(token)
     client = parse_client_id(client_id)
     if client is not None:
         return client[0] if is_routing_key(client[0]) else None
     if not client_id.startswith("https://"):
         return None
-    # The address of a client's metadata names no organization; the token does.
+    # The URL of a client's metadata document does not name the organization, but the token does.
     try:
         return lookups.get_organization_by_slug(slug, fresh=False).id
     except NotFound:
         return None
 
 
-def _living(client: ClientSnapshot, row: Sequence[Any]) -> TokenSnapshot | None:
-    """The token of the row, unless something it rests on has ended; ``client`` is the one it was issued to."""
+def _validate_row(client: ClientSnapshot, row: Sequence[Any]) -> TokenSnapshot | None:
+    """Return the row's token if everything that it depends on is valid; ``client`` is the one it was issued to."""
     (
         token_id, _, grant_id, credential_id, scope, audience, issued_at, expires_at, dpop_jkt, act,
         parent_id, user_id, auth_time, acr, claims, session_id, grant_revoked_at, allowed_at, redeemed_with,
@@ -194,8 +194,8 @@ def _living(client: ClientSnapshot, row: Sequence[Any]) -> TokenSnapshot | None:
     ) = row  # fmt: skip
     if not client.is_active or client.invalidates(issued_at):
         return None
-    ended = client.secret_cutoffs.get(credential_id) if credential_id is not None else None
-    if ended is not None and ended.invalidates(issued_at):
+    secret_cutoff = client.secret_cutoffs.get(credential_id) if credential_id is not None else None
+    if secret_cutoff is not None and secret_cutoff.invalidates(issued_at):
         return None
     if grant_id is not None:
         if grant_revoked_at is not None or user_status != user_model.ACTIVE:
@@ -206,7 +206,7 @@ def _living(client: ClientSnapshot, row: Sequence[Any]) -> TokenSnapshot | None:
             return None
     parent = None if parent_id is None else _parent(client.organization.id, parent_id)
     if parent_id is not None and parent is None:
-        return None  # What it was exchanged for has ended (RFC 8693).
+        return None  # The token that it was exchanged for is no longer valid (RFC 8693).
     return TokenSnapshot(
         id=token_id,
         client=client,
@@ -230,4 +230,4 @@ def _living(client: ClientSnapshot, row: Sequence[Any]) -> TokenSnapshot | None:
 def _parent(organization_id: str, token_id: UUID) -> TokenSnapshot | None:
     row = _FIND_BY_ID.first(organization_id=organization_id, id=token_id, now=clock.now())
     client = None if row is None else find_client_by_id(organization_id, row[1])
-    return None if row is None or client is None else _living(client, row)
+    return None if row is None or client is None else _validate_row(client, row)

@@ -89,7 +89,7 @@ def erase_user(actor: Actor, user: UserSnapshot) -> UserDeletion:
         ),
     )
     account_links.revoke_links(organization_id, user.id)
-    approval_requests.forget_requests_of(actor, user.id)
+    approval_requests.delete_requests_of_user(actor, user.id)
     remove_all_factors(organization_id, user.id)
     forget_browsers_of_user(organization_id, user.id)
     count_changed(

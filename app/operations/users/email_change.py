@@ -19,7 +19,7 @@ from app.models.user import ACTIVE, AccountLink, User
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
 from app.operations.directory.users import find_user_by_email
 from app.operations.grants.revocation import revoke_grants_of_user
-from app.operations.mail import letters
+from app.operations.mail import emails
 from app.operations.mail.notices import Notice, notify_user
 from app.operations.sign_in.reauthentication import require_active_session, require_fresh_sign_in
 from app.operations.sign_in.second_factors import count_factors
@@ -110,7 +110,7 @@ def on_email_changed(
 
 def can_verify_emails() -> bool:
     """Return whether a mail server is configured, which verification needs."""
-    return letters.is_possible()
+    return emails.is_possible()
 
 
 def request_email_verification(actor: Actor, email: str) -> None:
@@ -122,7 +122,7 @@ def request_email_verification(actor: Actor, email: str) -> None:
     """
     if actor.user_id is None or actor.organization_id != actor.home_organization_id:
         raise Forbidden("Only users have an email address.")
-    if not letters.is_possible():
+    if not emails.is_possible():
         raise Conflict("This service has no mail server, so emails can't be verified.", code="no_mail_server")
     require_fresh_sign_in(actor)
     organization = get_organization_by_id(actor.organization_id)
@@ -261,7 +261,7 @@ def _send(
     existing_user = find_user_by_email(organization.id, email)
     if existing_user is not None and existing_user.id != user_id:
         values = {"email": email, "link": f"{organization_url}/login", "forgot": f"{organization_url}/forgot"}
-        letters.send(organization, email, "account_exists", values)
+        emails.send(organization, email, "account_exists", values)
         # A new link would replace the previous one. If the previous link still worked, the requester would learn
         # that another account has the email (EN-1).
         account_links.revoke_links(organization.id, user_id, EMAIL_VERIFICATION)
@@ -280,7 +280,7 @@ def _send(
             "link": f"{organization_url}/confirm-address/{token}",
             "until": expires_at.isoformat(),
         }
-        letters.send(organization, email, "confirm_address", values, until=expires_at)
+        emails.send(organization, email, "confirm_address", values, until=expires_at)
     audit.record(
         actor,
         "user.email_proof_requested",

@@ -14,9 +14,9 @@ from uuid import UUID
 from sqlalchemy import update
 
 from app.models.user import User
-from app.operations.authorization.consents import forget_consents_of_user
+from app.operations.authorization.consents import delete_consents_of_user
 from app.operations.grants.revocation import revoke_grants_of_other_sessions
-from app.operations.mail.sealed_payloads import seal_payload
+from app.operations.mail.emails import seal_payload
 from app.operations.sign_in import known_browsers
 from app.operations.sign_in.second_factors import NO_FACTORS, FactorCount, count_factors
 from app.operations.sign_in.sessions import end_sessions_of_user
@@ -74,7 +74,7 @@ def revoke_unverified_state(actor: Actor, user_id: UUID) -> RevokedState:
     """
     if not _claim_first_verification(actor.organization_id, user_id):
         return RevokedState()
-    consents = forget_consents_of_user(actor.organization_id, user_id)
+    consents = delete_consents_of_user(actor.organization_id, user_id)
     return RevokedState(_revoke_factors(actor, user_id), consents)
 
 
@@ -88,7 +88,7 @@ def revoke_unverified_state_elsewhere(actor: Actor, user_id: UUID, *, known_cook
     """
     if not _claim_first_verification(actor.organization_id, user_id):
         return {}
-    consents = forget_consents_of_user(actor.organization_id, user_id)
+    consents = delete_consents_of_user(actor.organization_id, user_id)
     factors = NO_FACTORS if used_second_factor(actor.amr) else _revoke_factors(actor, user_id)
     browsers = known_browsers.forget_browsers_of_user(actor.organization_id, user_id, keep=known_cookie)
     sessions = end_sessions_of_user(actor.organization_id, user_id, keep=actor.session_id)

@@ -285,7 +285,7 @@ def _require_active_credential(document: Mapping[str, Any]) -> None:
         raise _import_stopped("The session that started this import has ended.") from None
     # A token that expired during the import was not revoked.
     is_unexpired = expires_at is not None and datetime.fromisoformat(expires_at) > clock.now()
-    if token_id and is_unexpired and tokens.has_been_ended(document["home"], UUID(token_id)):
+    if token_id and is_unexpired and tokens.is_revoked(document["home"], UUID(token_id)):
         raise _import_stopped("The access token that started this import was revoked.")
 
 

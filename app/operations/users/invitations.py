@@ -12,7 +12,7 @@ from app.extensions import db
 from app.models.user import Invitation
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
 from app.operations.directory.users import create_user, find_user_by_email
-from app.operations.mail import letters
+from app.operations.mail import emails
 from app.operations.sign_in.actor_access import enter_organization
 from app.operations.sign_in.passkeys import find_relying_party
 from app.operations.store import audit, clock
@@ -156,7 +156,7 @@ def create_invitation(
         created_at=now,
         created_by=acting_actor.label[:200],
         expires_at=now + timedelta(seconds=invitation_lifetime_seconds(organization)),
-        is_mailed=letters.is_possible(),
+        is_mailed=emails.is_possible(),
     )
     db.session.add(invitation)
     record = invitation_record(invitation, organization)
@@ -172,7 +172,7 @@ def create_invitation(
         return NewInvitation(record, link)
     until = record.expires_at.isoformat()
     values = {"link": link, "by": acting_actor.label or organization.name, "until": until}
-    letters.send(organization, record.email, "invitation", values, until=record.expires_at)
+    emails.send(organization, record.email, "invitation", values, until=record.expires_at)
     return NewInvitation(record, None)
 
 

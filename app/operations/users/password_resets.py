@@ -13,9 +13,9 @@ from app.models.user import ACTIVE, User
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
 from app.operations.directory.users import find_user_by_email
 from app.operations.grants.revocation import revoke_grants_of_user
-from app.operations.mail import letters
+from app.operations.mail import emails
+from app.operations.mail.emails import open_payload, seal_payload
 from app.operations.mail.notices import notify_user
-from app.operations.mail.sealed_payloads import open_payload, seal_payload
 from app.operations.sign_in import known_browsers, sign_in_limits
 from app.operations.sign_in.actor_access import require_manageable_user
 from app.operations.sign_in.passwords import hash_new_password
@@ -109,13 +109,13 @@ def issue_reset_link(actor: Actor, user_id: UUID) -> NewResetLink:
 def can_email_reset_links(organization: OrganizationSnapshot) -> bool:
     """Return whether there is a mail server and the organization allows resets by email."""
     recovery = organization.settings["authentication"]["recovery"]
-    return bool(recovery["password_reset"] and letters.is_possible())
+    return bool(recovery["password_reset"] and emails.is_possible())
 
 
 def send_reset_link(organization: OrganizationSnapshot, email: str, link: str, expires_at: datetime) -> None:
     """Email the link to the user, in the transaction that created it."""
     values = {"email": email, "link": link, "until": expires_at.isoformat()}
-    letters.send(organization, email, "password_reset", values, until=expires_at)
+    emails.send(organization, email, "password_reset", values, until=expires_at)
 
 
 @transaction

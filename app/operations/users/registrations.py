@@ -18,8 +18,8 @@ from app.extensions import db
 from app.models.user import Registration
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
 from app.operations.directory.users import UserSnapshot, find_user_by_email, get_user
-from app.operations.mail import letters
-from app.operations.mail.sealed_payloads import open_payload
+from app.operations.mail import emails
+from app.operations.mail.emails import open_payload
 from app.operations.sign_in.passwords import verify_password
 from app.operations.store import audit, clock, outbox, rate_limits
 from app.operations.store.outbox import DeliveryRejected, Message
@@ -94,7 +94,7 @@ def process_registration(message: Message) -> None:
             "link": f"{organization_url}/login",
             "forgot": f"{organization_url}/forgot",
         }
-        letters.send(organization, request["email"], "account_exists", values)
+        emails.send(organization, request["email"], "account_exists", values)
         audit.record(
             anonymous, "user.registration_refused", target_type="user", after={"email": request["email"]}
         )
@@ -113,7 +113,7 @@ def process_registration(message: Message) -> None:
         "link": f"{organization_url}/confirm/{token}",
         "until": record.expires_at.isoformat(),
     }
-    letters.send(organization, record.email, "confirm_registration", values, until=record.expires_at)
+    emails.send(organization, record.email, "confirm_registration", values, until=record.expires_at)
 
 
 @read
@@ -347,7 +347,7 @@ def _store(organization: OrganizationSnapshot, request: dict[str, Any]) -> tuple
         email_canonical=canonical,
         name=request["name"],
         password_hash=request["password_hash"],
-        is_mailed=letters.is_possible(),
+        is_mailed=emails.is_possible(),
         address=(request["address"] or "")[:64] or None,
         created_at=now,
         expires_at=now + REGISTRATION_LIFETIME,

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.directory.users import create_user
-from app.operations.mail import letters
+from app.operations.mail import emails
 from app.operations.sign_in.passwords import hash_new_password
 from app.operations.store import audit, rate_limits
 from app.operations.store.rate_limits import Limit, bucket_key, network_limits
@@ -50,7 +50,7 @@ def next_registration_step(organization: OrganizationSnapshot) -> Literal["mail"
     """Return what follows a registration: an emailed link, an administrator's approval, or signing in."""
     if not organization.settings["authentication"]["registration"]["verify_email"]:
         return "sign_in"
-    return "mail" if letters.is_possible() else "administrator"
+    return "mail" if emails.is_possible() else "administrator"
 
 
 def register_user(

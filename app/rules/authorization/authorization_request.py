@@ -13,16 +13,21 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from app.rules.authorization.claims_parameter import parse_claims, scopes_of, wanted_contexts, within
+from app.rules.authorization.claims_parameter import (
+    parse_claims,
+    requested_contexts,
+    required_scopes,
+    restrict_to_scopes,
+)
 from app.rules.clients.dpop import is_thumbprint
 from app.rules.clients.redirect_uris import get_web_origin
 from app.rules.clients.resource_indicators import parse_resources
 from app.rules.oauth_errors import AuthorizationError, InvalidTarget
 from app.rules.scopes import disallowed_scopes, parse_scope
 
-LONGEST_LOGIN_HINT = 320
-LONGEST_ID_TOKEN_HINT = 4 * 1024
-LONGEST_LOCALES = 200
+MAX_LOGIN_HINT_LENGTH = 320
+MAX_ID_TOKEN_HINT_LENGTH = 4 * 1024
+MAX_UI_LOCALES_LENGTH = 200
 _MOST_LOCALES = 10
 # The form of BCP 47 tags; whether a language is spoken here is asked later.
 _LOCALE = re.compile(r"[A-Za-z]{2,8}(?:-[A-Za-z0-9]{1,8}){0,6}")
@@ -31,19 +36,21 @@ _LOCALE = re.compile(r"[A-Za-z]{2,8}(?:-[A-Za-z0-9]{1,8}){0,6}")
 def login_hint(sent: Mapping[str, str]) -> str | None:
     """Who will probably sign in, when it can be an e-mail address or name at all."""
     hint = sent.get("login_hint", "")
-    return hint if 1 <= len(hint) <= LONGEST_LOGIN_HINT and hint.isprintable() else None
+    return hint if 1 <= len(hint) <= MAX_LOGIN_HINT_LENGTH and hint.isprintable() else None
 
 
 def id_token_hint(sent: Mapping[str, str]) -> str | None:
     """The ID token that names whom the request is about; nobody has verified it yet. None when none was sent."""
     hint = sent.get("id_token_hint")
     # Cut short it verifies no more, and so names nobody, as it should.
-    return hint if hint is None else hint[:LONGEST_ID_TOKEN_HINT]
+    return hint if hint is None else hint[:MAX_ID_TOKEN_HINT_LENGTH]
 
 
 def ui_locales(sent: Mapping[str, str]) -> tuple[str, ...]:
     """The languages wished for, most wanted first; what is no language tag is left out."""
-    tags = [tag for tag in sent.get("ui_locales", "")[:LONGEST_LOCALES].split() if _LOCALE.fullmatch(tag)]
+    tags = [
+        tag for tag in sent.get("ui_locales", "")[:MAX_UI_LOCALES_LENGTH].split() if _LOCALE.fullmatch(tag)
+    ]
     return tuple(dict.fromkeys(tags))[:_MOST_LOCALES]
 
 
@@ -75,18 +82,18 @@ RESPONSE_MODES = (QUERY, FORM_POST)
 # A code in a fragment is left in the browser's history and read by every script of the page.
 
 
-def mode_of(sent: Mapping[str, str]) -> str:
+def select_response_mode(sent: Mapping[str, str]) -> str:
     """The mode in which any answer goes back, an error too: the one asked for, where it can be kept."""
     asked = sent.get("response_mode")
     return FORM_POST if asked == FORM_POST and _takes_forms(sent.get("redirect_uri", "")) else QUERY
 
 
-def checked_mode(sent: Mapping[str, str]) -> str:
+def validate_response_mode(sent: Mapping[str, str]) -> str:
     """The mode of a good request. Raises AuthorizationError for one that is not offered, or not to this address."""
     asked = sent.get("response_mode", QUERY)
     if asked not in RESPONSE_MODES:
         raise AuthorizationError("invalid_request", "The response_mode must be query or form_post.")
-    if asked != mode_of(sent):
+    if asked != select_response_mode(sent):
         raise AuthorizationError("invalid_request", "An app's own scheme takes no forms: use query.")
     return asked
 
@@ -97,10 +104,10 @@ def _takes_forms(redirect_uri: str) -> bool:
 
 
 PROMPTS = ("none", "login", "consent", "select_account", "create")
-LONGEST_STATE = 2048
-LONGEST_NONCE = 2048
-LONGEST_MAX_AGE = 10 * 365 * 86400
-MOST_CONTEXTS = 20
+MAX_STATE_BYTES = 2048
+MAX_NONCE_BYTES = 2048
+MAX_MAX_AGE_SECONDS = 10 * 365 * 86400
+MAX_ACR_VALUES = 20
 # All that is read of a request. Parameters that are not understood are ignored (RFC 6749 section 3.1).
 NAMES = (
     "response_type",
@@ -123,7 +130,7 @@ NAMES = (
     "resource",
 )
 # Strangers can have requests stored: this is what one of theirs may cost, in bytes.
-LONGEST_REQUEST = 12 * 1024
+MAX_REQUEST_BYTES = 12 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +163,10 @@ class AuthorizationParameters:
     @property
     def consent_scopes(self) -> tuple[str, ...]:
         """All that the user has to allow: the scopes, and those that release the claims asked for by name."""
-        return tuple(dict.fromkeys((*self.scopes, *scopes_of(self.claims))))
+        return tuple(dict.fromkeys((*self.scopes, *required_scopes(self.claims))))
 
 
-def checked(
+def parse_authorization_request(
     sent: Mapping[str, str], repeated: Collection[str], *, redirect_uri: str, client: Mapping[str, Any]
 ) -> AuthorizationParameters:
     """The request, or AuthorizationError with the code that RFC 6749 4.1.2.1 or OpenID Connect 3.1.2.6 gives it.
@@ -169,18 +176,18 @@ def checked(
     _require_each_once(repeated)
     _require_code(sent)
     _require_bounded(sent)
-    claims = within(parse_claims(sent["claims"]), client["scopes"]) if "claims" in sent else None
+    claims = restrict_to_scopes(parse_claims(sent["claims"]), client["scopes"]) if "claims" in sent else None
     return AuthorizationParameters(
         redirect_uri=redirect_uri,
         scopes=_scopes(sent, client["scopes"]),
         code_challenge=_code_challenge(sent),
-        state=_bounded(sent, "state", LONGEST_STATE),
-        nonce=_bounded(sent, "nonce", LONGEST_NONCE),
+        state=_bounded(sent, "state", MAX_STATE_BYTES),
+        nonce=_bounded(sent, "nonce", MAX_NONCE_BYTES),
         prompts=_prompts(sent),
         max_age=_max_age(sent, client.get("default_max_age")),
-        response_mode=checked_mode(sent),
+        response_mode=validate_response_mode(sent),
         claims=claims,
-        acr_values=wanted_contexts(claims)
+        acr_values=requested_contexts(claims)
         or _acr_values(sent)
         or tuple(client.get("default_acr_values") or ()),
         login_hint=login_hint(sent),
@@ -191,14 +198,14 @@ def checked(
     )
 
 
-def understood(sent: Mapping[str, str]) -> dict[str, str]:
+def known_parameters(sent: Mapping[str, str]) -> dict[str, str]:
     """What of the request is worth keeping: parameters that are read here, and a hint that can be one."""
     kept = {name: sent[name] for name in NAMES if name in sent}
     if login_hint(sent) is None:
         kept.pop("login_hint", None)
     for name, longest in (
-        ("id_token_hint", LONGEST_ID_TOKEN_HINT),
-        ("ui_locales", LONGEST_LOCALES),
+        ("id_token_hint", MAX_ID_TOKEN_HINT_LENGTH),
+        ("ui_locales", MAX_UI_LOCALES_LENGTH),
     ):
         if name in kept:
             kept[name] = kept[name][:longest]
@@ -206,9 +213,9 @@ def understood(sent: Mapping[str, str]) -> dict[str, str]:
 
 
 def _require_bounded(sent: Mapping[str, str]) -> None:
-    if sum(len(value.encode()) for value in understood(sent).values()) > LONGEST_REQUEST:
+    if sum(len(value.encode()) for value in known_parameters(sent).values()) > MAX_REQUEST_BYTES:
         raise AuthorizationError(
-            "invalid_request", f"The parameters are longer than {LONGEST_REQUEST} bytes together."
+            "invalid_request", f"The parameters are longer than {MAX_REQUEST_BYTES} bytes together."
         )
 
 
@@ -300,14 +307,14 @@ def _prompts(sent: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _acr_values(sent: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(sent.get("acr_values", "").split()))[:MOST_CONTEXTS]
+    return tuple(dict.fromkeys(sent.get("acr_values", "").split()))[:MAX_ACR_VALUES]
 
 
 def _max_age(sent: Mapping[str, str], default: int | None) -> int | None:
     text = sent.get("max_age")
     if text is None:
         return default
-    if not text.isascii() or not text.isdigit() or len(text) > 10 or int(text) > LONGEST_MAX_AGE:
+    if not text.isascii() or not text.isdigit() or len(text) > 10 or int(text) > MAX_MAX_AGE_SECONDS:
         raise AuthorizationError(
             "invalid_request", "The parameter max_age must be a number of seconds."
         ).with_cause("parameter_malformed", received=f"max_age={text}")

@@ -18,7 +18,7 @@ USERINFO, ID_TOKEN = "userinfo", "id_token"
 PLACES = (USERINFO, ID_TOKEN)
 # Of the sign-in: the ID token holds them in any case; what is asked of them is who signs in, and how.
 _OF_SIGN_IN = ("sub", "acr", "auth_time", "amr")
-LONGEST = 8 * 1024
+MAX_BYTES = 8 * 1024
 _MOST_VALUES = 20
 _LONGEST_VALUE = 255
 
@@ -28,8 +28,8 @@ def parse_claims(text: str) -> dict[str, Any] | None:
 
     Raises AuthorizationError (``invalid_request``) for what is no JSON object of the form of section 5.5.
     """
-    if len(text.encode()) > LONGEST:
-        raise _malformed(f"is longer than {LONGEST} bytes")
+    if len(text.encode()) > MAX_BYTES:
+        raise _malformed(f"is longer than {MAX_BYTES} bytes")
     try:
         sent = load_object(text.encode())
     except DomainError as error:
@@ -38,23 +38,23 @@ def parse_claims(text: str) -> dict[str, Any] | None:
     return {place: claims for place, claims in understood.items() if claims} or None
 
 
-def names_for(claims: Mapping[str, Any] | None, place: str) -> tuple[str, ...]:
+def requested_names(claims: Mapping[str, Any] | None, place: str) -> tuple[str, ...]:
     """The claims asked for at the place: ``userinfo`` or ``id_token``."""
     return tuple((claims or {}).get(place) or ())
 
 
-def scopes_of(claims: Mapping[str, Any] | None) -> tuple[str, ...]:
+def required_scopes(claims: Mapping[str, Any] | None) -> tuple[str, ...]:
     """The scopes that release the claims too: whoever allows the claims allows what these scopes mean."""
     scopes = (
         SCOPE_OF_CLAIM[name]
         for place in PLACES
-        for name in names_for(claims, place)
+        for name in requested_names(claims, place)
         if name in SCOPE_OF_CLAIM
     )
     return tuple(dict.fromkeys(scope for scope in scopes if scope != "openid"))
 
 
-def within(claims: Mapping[str, Any] | None, scopes: Collection[str]) -> dict[str, Any] | None:
+def restrict_to_scopes(claims: Mapping[str, Any] | None, scopes: Collection[str]) -> dict[str, Any] | None:
     """The claims without those that only other scopes release: no way round what a client was registered for."""
     left = {
         place: {
@@ -67,7 +67,7 @@ def within(claims: Mapping[str, Any] | None, scopes: Collection[str]) -> dict[st
     return {place: asked for place, asked in left.items() if asked} or None
 
 
-def wanted_subject(claims: Mapping[str, Any] | None) -> str | None:
+def requested_subject(claims: Mapping[str, Any] | None) -> str | None:
     """The one ``sub`` that the request is about (section 5.5.1), or None."""
     for place in (ID_TOKEN, USERINFO):
         values = _values(claims, place, "sub")
@@ -76,12 +76,12 @@ def wanted_subject(claims: Mapping[str, Any] | None) -> str | None:
     return None
 
 
-def wanted_contexts(claims: Mapping[str, Any] | None) -> tuple[str, ...]:
+def requested_contexts(claims: Mapping[str, Any] | None) -> tuple[str, ...]:
     """The ``acr`` values that the ID token should hold one of, most wanted first; none when any will do."""
     return _values(claims, ID_TOKEN, "acr")
 
 
-def must_meet_contexts(claims: Mapping[str, Any] | None) -> bool:
+def are_contexts_essential(claims: Mapping[str, Any] | None) -> bool:
     """Whether the request has to fail when the sign-in reaches none of them (section 5.5.1.1)."""
     wish = ((claims or {}).get(ID_TOKEN) or {}).get("acr") or {}
     return bool(wish.get("essential"))

@@ -20,43 +20,45 @@ _SPANS = {TODAY: timedelta(hours=24), THIRTY_DAYS: timedelta(days=30)}
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class ConsentExpiry:
     """One end that may be chosen; ``at`` is None for a consent that lasts until it is removed."""
 
     name: str
     at: datetime | None
 
 
-def longest_life(settings: Mapping[str, Any]) -> int | None:
+def max_consent_seconds(settings: Mapping[str, Any]) -> int | None:
     """For how many seconds an organization lets a consent stand at most; None: for ever."""
     seconds: int | None = settings["oauth"]["consent"]["ttl_seconds"]
     return seconds
 
 
-def asks_people(trust: str, settings: Mapping[str, Any]) -> bool:
+def requires_user_consent(trust: str, settings: Mapping[str, Any]) -> bool:
     """Whether a client of that trust gets its scopes from people's own consents, its organization's own as it says."""
     return trust != FIRST_PARTY or bool(settings["oauth"]["consent"]["policy"] == "always")
 
 
-def ends_offered(asked_at: datetime, now: datetime, ttl_seconds: int | None) -> tuple[End, ...]:
+def offered_expiries(
+    requested_at: datetime, now: datetime, ttl_seconds: int | None
+) -> tuple[ConsentExpiry, ...]:
     """The ends that a person may choose from, the last one the longest that the organization allows.
 
     Those of the person's choice count from when the app asked: so the page shows the very time that will hold.
     ``ttl_seconds`` is the organization's bound, which counts from the decision; None is none.
     """
     longest = None if ttl_seconds is None else now + timedelta(seconds=ttl_seconds)
-    chosen = [End(name, asked_at + span) for name, span in _SPANS.items()]
+    chosen = [ConsentExpiry(name, requested_at + span) for name, span in _SPANS.items()]
     shorter = [end for end in chosen if end.at is not None and (longest is None or end.at < longest)]
-    return (*shorter, End(UNTIL_REMOVED, longest))
+    return (*shorter, ConsentExpiry(UNTIL_REMOVED, longest))
 
 
-def end_of_consent(given_at: datetime, written: datetime | None, ttl_seconds: int | None) -> datetime | None:
+def consent_expiry(given_at: datetime, written: datetime | None, ttl_seconds: int | None) -> datetime | None:
     """When a consent ends: as was written down, or sooner where the organization's bound was shortened since."""
     longest = None if ttl_seconds is None else given_at + timedelta(seconds=ttl_seconds)
     return min((end for end in (longest, written) if end is not None), default=None)
 
 
-def end_chosen(name: str, offered: tuple[End, ...]) -> End | None:
+def find_offered_expiry(name: str, offered: tuple[ConsentExpiry, ...]) -> ConsentExpiry | None:
     """The end of that name, or None when it was not offered."""
     return next((end for end in offered if end.name == name), None)
 
@@ -68,7 +70,7 @@ SCOPES = "scopes"
 _KEPT = 22
 
 
-def as_shown(name: str, trust: str, document: Mapping[str, Any]) -> dict[str, Any]:
+def consent_snapshot(name: str, trust: str, document: Mapping[str, Any]) -> dict[str, Any]:
     """What of a client a consent rests on: its name, and short digests of the rest.
 
     Its scopes are no reason to ask again: the consent names those it covers, and more is asked for anyway. Their
@@ -85,7 +87,7 @@ def as_shown(name: str, trust: str, document: Mapping[str, Any]) -> dict[str, An
     }
 
 
-def changes_since(shown: Mapping[str, Any] | None, now: Mapping[str, Any]) -> tuple[str, ...]:
+def changed_parts(shown: Mapping[str, Any] | None, now: Mapping[str, Any]) -> tuple[str, ...]:
     """The parts that differ from what was shown; nothing for a consent that kept no account of it.
 
     A mark of review counts when it was taken away: that it was given is no reason to doubt.
@@ -110,11 +112,11 @@ def _digest(value: Any) -> str | None:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:_KEPT]
 
 
-LONGEST_REASON = 300
+MAX_REASON_LENGTH = 300
 OPEN, APPROVED, DECLINED = "open", "approved", "declined"
 STATUSES = (OPEN, APPROVED, DECLINED)
-WAITS = timedelta(days=90)
-KEPT_DECIDED = timedelta(days=30)
+PENDING_RETENTION = timedelta(days=90)
+DECIDED_RETENTION = timedelta(days=30)
 
 
 class ClientApproval(Shape):
@@ -135,7 +137,7 @@ class ClientRefusal(Shape):
 
     message: (
         Annotated[
-            str, Text(LONGEST_REASON, min_length=0, multiline=True), described("A message for the member.")
+            str, Text(MAX_REASON_LENGTH, min_length=0, multiline=True), described("A message for the member.")
         ]
         | None
     ) = None
@@ -159,7 +161,7 @@ def check_reason(text: str) -> str:
     if not reason:
         errors.add("reason", "required", "Say in one sentence why you need the app.")
     else:
-        errors.add_problem("reason", text_problem(reason, max_length=LONGEST_REASON, multiline=True))
+        errors.add_problem("reason", text_problem(reason, max_length=MAX_REASON_LENGTH, multiline=True))
     errors.raise_if_any()
     return reason
 

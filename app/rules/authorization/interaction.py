@@ -9,8 +9,8 @@ from enum import Enum
 from typing import Any
 
 from app.rules.authorization.authorization_request import AuthorizationParameters
-from app.rules.authorization.claims_parameter import must_meet_contexts
-from app.rules.authorization.consents import FIRST_PARTY, asks_people
+from app.rules.authorization.claims_parameter import are_contexts_essential
+from app.rules.authorization.consents import FIRST_PARTY, requires_user_consent
 from app.rules.clients.client_types import is_pre_approved
 from app.rules.clients.redirect_uris import is_loopback, is_private_scheme
 from app.rules.oauth_errors import AuthorizationError
@@ -26,15 +26,15 @@ SUPPORTED = (PASSWORD, MULTI_FACTOR)
 """``acr_values_supported``, the weakest first."""
 
 
-def reached_by(amr: Collection[str]) -> tuple[str, ...]:
+def contexts_reached(amr: Collection[str]) -> tuple[str, ...]:
     """The classes that a sign-in by these methods (RFC 8176) reaches, the strongest first."""
     found = [MULTI_FACTOR] if used_second_factor(amr) else []
     return (*found, PASSWORD) if "pwd" in amr else tuple(found)
 
 
-def context_of(amr: Collection[str], wanted: Collection[str] = ()) -> str | None:
+def select_context(amr: Collection[str], wanted: Collection[str] = ()) -> str | None:
     """What ``acr`` says of such a sign-in: the first class that is ``wanted`` and reached, else the strongest."""
-    reached = reached_by(amr)
+    reached = contexts_reached(amr)
     return next((name for name in (*wanted, *reached) if name in reached), None)
 
 
@@ -67,7 +67,7 @@ class SignIn:
 
 
 @dataclass(frozen=True, slots=True)
-class Circumstances:
+class InteractionContext:
     """What else the next step depends on.
 
     ``began_at`` is when the request arrived. ``subject`` is the one user whom the request is about, None when it may
@@ -86,7 +86,7 @@ class Circumstances:
 
 
 def next_step(
-    parameters: AuthorizationParameters, sign_in: SignIn | None, circumstances: Circumstances
+    parameters: AuthorizationParameters, sign_in: SignIn | None, circumstances: InteractionContext
 ) -> Step:
     """The next step.
 
@@ -102,7 +102,9 @@ def next_step(
     return step
 
 
-def _step(parameters: AuthorizationParameters, sign_in: SignIn | None, circumstances: Circumstances) -> Step:
+def _step(
+    parameters: AuthorizationParameters, sign_in: SignIn | None, circumstances: InteractionContext
+) -> Step:
     # Whatever was made for this very request satisfies its demands, however slow the consent after it: no loop.
     is_fresh = sign_in is not None and sign_in.began_at >= circumstances.began_at
     if "create" in parameters.prompts and circumstances.can_register and not is_fresh:
@@ -147,11 +149,11 @@ def _should_step_up(parameters: AuthorizationParameters, sign_in: SignIn) -> boo
     if not parameters.acr_values or set(sign_in.contexts) & set(parameters.acr_values):
         return False
     can = bool(set(sign_in.within_reach) & set(parameters.acr_values))
-    return can and ("none" not in parameters.prompts or must_meet_contexts(parameters.claims))
+    return can and ("none" not in parameters.prompts or are_contexts_essential(parameters.claims))
 
 
 def _require_context(parameters: AuthorizationParameters, sign_in: SignIn) -> None:
-    if must_meet_contexts(parameters.claims) and not (
+    if are_contexts_essential(parameters.claims) and not (
         parameters.acr_values == () or set(sign_in.contexts) & set(parameters.acr_values)
     ):
         # OpenID Connect Core Error Code unmet_authentication_requirements, section 2.
@@ -187,7 +189,7 @@ def needs_consent(
     if parameters.bare_resources and trust != FIRST_PARTY:
         # A consent remembers scopes: it says nothing of a resource that none of them belongs to.
         return True
-    if not rests_on_consent(
+    if not depends_on_user_consent(
         parameters, trust=trust, settings=settings, approval=approval, approved_scopes=approved_scopes
     ):
         return False
@@ -196,7 +198,7 @@ def needs_consent(
     return bool(parameters.scopes) and not set(parameters.scopes) - set(declined)
 
 
-def rests_on_consent(
+def depends_on_user_consent(
     parameters: AuthorizationParameters,
     *,
     trust: str,
@@ -209,7 +211,7 @@ def rests_on_consent(
         parameters.consent_scopes, approval=approval, approved_scopes=approved_scopes, trust=trust
     ):
         return False
-    return asks_people(trust, settings)
+    return requires_user_consent(trust, settings)
 
 
 def is_local(redirect_uri: str) -> bool:

@@ -12,10 +12,10 @@ from app.rules.clients import client_assertions
 from app.rules.clients.client_assertions import ClientJwt, MalformedJwt
 from app.rules.oauth_errors import AuthorizationError
 
-LONGEST = 24 * 1024
+MAX_LENGTH = 24 * 1024
 # How long ago it may have begun and how far ahead it may end, where a profile demands both: FAPI 2.0 Message Signing
 # section 5.3.1.
-LONGEST_LIFE = timedelta(minutes=60)
+MAX_LIFETIME = timedelta(minutes=60)
 _TYPES = (None, "jwt", "oauth-authz-req+jwt")
 # What the JWT says about itself; the rest are parameters.
 _OF_THE_JWT = frozenset({"iss", "aud", "exp", "nbf", "iat", "jti"})
@@ -37,10 +37,10 @@ def read_request_object(text: str, *, must_be_signed: bool) -> ClientJwt:
     """
     if text.count(".") == 4:
         raise AuthorizationError("request_not_supported", "Encrypted request objects are not supported.")
-    if not must_be_signed and len(text) <= LONGEST and client_assertions.is_unsigned(text):
+    if not must_be_signed and len(text) <= MAX_LENGTH and client_assertions.is_unsigned(text):
         raise AuthorizationError("request_not_supported", "Unsigned request objects are not supported.")
     try:
-        jwt = client_assertions.read(text, longest=LONGEST)
+        jwt = client_assertions.read(text, longest=MAX_LENGTH)
     except MalformedJwt as malformed:
         raise InvalidRequestObject(f"The request object cannot be read. {malformed}") from None
     if jwt.type not in _TYPES:
@@ -79,7 +79,7 @@ def validate_request_object(
 def _require_time(claims: Mapping[str, Any], now: datetime, *, is_bounded: bool) -> None:
     try:
         time_error = client_assertions.time_claims_error(
-            claims, now, longest=LONGEST_LIFE if is_bounded else None
+            claims, now, longest=MAX_LIFETIME if is_bounded else None
         )
         begins = client_assertions.time_of(claims, "nbf")
     except MalformedJwt as malformed:
@@ -87,7 +87,7 @@ def _require_time(claims: Mapping[str, Any], now: datetime, *, is_bounded: bool)
     if time_error is None and is_bounded:
         if begins is None:
             time_error = "nbf is missing"
-        elif begins < now.timestamp() - LONGEST_LIFE.total_seconds():
+        elif begins < now.timestamp() - MAX_LIFETIME.total_seconds():
             time_error = f"nbf was {now.timestamp() - begins:.0f} s ago"
     if time_error is not None:
         raise InvalidRequestObject(f"The request object does not count at this time: {time_error}.")

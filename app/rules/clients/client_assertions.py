@@ -188,9 +188,9 @@ def _decoded(encoded: str) -> bytes:
 
 
 TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
-LONGEST = 8192
-LONGEST_JTI = 256
-LONGEST_LIFE = timedelta(minutes=5)
+MAX_LENGTH = 8192
+MAX_JTI_LENGTH = 256
+MAX_LIFETIME = timedelta(minutes=5)
 # A JWT that was made for something else says so in its typ.
 _TYPES = (None, "jwt", "client-authentication+jwt")
 
@@ -206,7 +206,7 @@ class ValidAssertion:
 def read_assertion(text: str) -> ClientJwt:
     """The parts of an assertion, believed by nobody yet. Raises InvalidClient."""
     try:
-        jwt = read(text, longest=LONGEST)
+        jwt = read(text, longest=MAX_LENGTH)
     except MalformedJwt as malformed:
         raise InvalidClient().with_cause("client_assertion_malformed", received=str(malformed)) from None
     if jwt.type not in _TYPES:
@@ -243,12 +243,12 @@ def validate_assertion(
         )
     _require_audience(jwt, issuer, endpoints)
     jti = jwt.claims.get("jti")
-    if not isinstance(jti, str) or not 1 <= len(jti) <= LONGEST_JTI:
+    if not isinstance(jti, str) or not 1 <= len(jti) <= MAX_JTI_LENGTH:
         raise InvalidClient().with_cause(
-            "client_assertion_malformed", received=f"jti is not 1 to {LONGEST_JTI} characters"
+            "client_assertion_malformed", received=f"jti is not 1 to {MAX_JTI_LENGTH} characters"
         )
     try:
-        time_error = time_claims_error(jwt.claims, now, longest=LONGEST_LIFE)
+        time_error = time_claims_error(jwt.claims, now, longest=MAX_LIFETIME)
         expires = time_of(jwt.claims, "exp")
     except MalformedJwt as malformed:
         raise InvalidClient().with_cause("client_assertion_malformed", received=str(malformed)) from None

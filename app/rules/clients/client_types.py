@@ -16,7 +16,7 @@ MEMBERS_MAY_ALLOW = (ALL, VERIFIED, NO_APPROVAL)
 _FIRST_PARTY, _UNVERIFIED = "first_party", "unverified"
 
 
-def may_allow(*, approval: str | None, trust: str, setting: str, decides: bool) -> bool:
+def can_user_allow(*, approval: str | None, trust: str, setting: str, decides: bool) -> bool:
     """Whether the person may let the client use the own account; otherwise an administrator is asked.
 
     ``approval`` is what was decided about this client, None where nothing was and the organization's ``setting``

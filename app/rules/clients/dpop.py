@@ -23,8 +23,8 @@ from app.rules.strict_json import InvalidJson, load_object
 # RS256 is not among them, whoever asks (FAPI 2.0 Security Profile section 5.4.1). Ed25519 is RFC 9864's name of EdDSA.
 ALGORITHMS = ("ES256", "PS256", "EdDSA", "Ed25519")
 TYPE = "dpop+jwt"
-LONGEST = 4096
-LONGEST_JTI = 256
+MAX_LENGTH = 4096
+MAX_JTI_LENGTH = 256
 OLDEST = timedelta(seconds=60)
 # A caller's clock may be this far ahead of ours.
 AHEAD = timedelta(seconds=10)
@@ -71,9 +71,9 @@ def validate_proof(
     """
     if "," in header:
         raise InvalidProof("There must be one DPoP proof; more were sent.")
-    match = _COMPACT.fullmatch(header) if len(header) <= LONGEST else None
+    match = _COMPACT.fullmatch(header) if len(header) <= MAX_LENGTH else None
     if match is None:
-        raise InvalidProof(f"The DPoP proof must be a compact JWS of at most {LONGEST} characters.")
+        raise InvalidProof(f"The DPoP proof must be a compact JWS of at most {MAX_LENGTH} characters.")
     head, payload = _object(match[1], "header"), _object(match[2], "payload")
     members = _public_members(head)
     if not _is_signed(head["alg"], members, f"{match[1]}.{match[2]}".encode(), _decoded(match[3])):
@@ -212,8 +212,8 @@ def _require_this_token(payload: Mapping[str, Any], access_token: str | None) ->
 
 def _jti(payload: Mapping[str, Any]) -> str:
     jti = payload.get("jti")
-    if not isinstance(jti, str) or not 1 <= len(jti) <= LONGEST_JTI:
-        raise InvalidProof(f"The DPoP proof's jti must be 1 to {LONGEST_JTI} characters.")
+    if not isinstance(jti, str) or not 1 <= len(jti) <= MAX_JTI_LENGTH:
+        raise InvalidProof(f"The DPoP proof's jti must be 1 to {MAX_JTI_LENGTH} characters.")
     return jti
 
 

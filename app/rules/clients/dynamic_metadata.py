@@ -36,7 +36,7 @@ GRANTS = (AUTHORIZATION_CODE, REFRESH_TOKEN, DEVICE_CODE)
 NATIVE, SPA, WEB, DEVICE = "native", "spa", "web", "device"
 UNNAMED = "Unnamed app"
 # In bytes. Each worker caches thousands of clients, and anybody can choose the size of their metadata.
-LARGEST = 16 * 1024
+MAX_BYTES = 16 * 1024
 
 # Copied unchanged: they are validated like the fields of every client.
 _AS_SENT = (

@@ -68,4 +68,4 @@ def email_problem(value: str) -> FieldProblem | None:
     """Return what is wrong with an email address, or None."""
     if is_email(value):
         return None
-    return FieldProblem("invalid_email", "Enter an email address, such as name@example.com.")
+    return FieldProblem("invalid_email", "Enter a valid email address.")

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from app.rules.authorization.consents import end_of_consent, longest_life
+from app.rules.authorization.consents import consent_expiry, max_consent_seconds
 
 WITHOUT_EFFECT = "This setting is stored but has no effect in this release."
 
@@ -40,8 +40,8 @@ def grant_expiry(
 
     A user cannot have meant to allow access for longer than a consent may last.
     """
-    seconds = longest_life(settings) if is_consented else None
-    return end_of_consent(allowed_at, expires_at, seconds) or expires_at
+    seconds = max_consent_seconds(settings) if is_consented else None
+    return consent_expiry(allowed_at, expires_at, seconds) or expires_at
 
 
 def refresh_token_expiry(

@@ -1,4 +1,4 @@
-"""Claims: what a scope tells an application about a user (OpenID Connect Core 5.1 and 5.4)."""
+"""Claims about users, and the scopes that release them (OpenID Connect Core 5.1 and 5.4)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from app.rules.strict_json import InvalidJson, load_object
 
 
 def compact(claims: dict[str, Any]) -> bytes:
-    """The claims as UTF-8 JSON without spaces."""
+    """Return the claims as UTF-8 JSON without spaces."""
     return json.dumps(claims, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def unverified_claim(token: str, name: str) -> str | None:
-    """What a JWT says of itself: where to look for the key that decides whether it is true; None if it says nothing.
+    """Return a claim of a JWT without verifying the signature, to find the key; None if it is missing.
 
-    No decision rests on it.
+    Never trust the value before the JWT is verified.
     """
     parts = token.split(".")
     try:
@@ -33,7 +33,7 @@ def unverified_claim(token: str, name: str) -> str | None:
 
 
 def left_half_hash(value: str, algorithm: str) -> str:
-    """``at_hash`` of a token in an ID token signed by ``algorithm`` (OIDC Core 3.1.3.6).
+    """Return the ``at_hash`` of a token in an ID token signed by ``algorithm`` (OIDC Core 3.1.3.6).
 
     The hash is the one inside the signature: SHA-512 in Ed25519, SHA-256 in the others on offer.
     """
@@ -110,10 +110,10 @@ class Profile:
 
 
 def claims_for(profile: Profile, scopes: Collection[str], requested: Collection[str] = ()) -> dict[str, Any]:
-    """The claims that the scopes release, with the types of Core 5.1; ``sub`` is always among them.
+    """Return the claims that the scopes release, with the types of Core 5.1; ``sub`` is always included.
 
-    ``requested`` are single claims asked for by name (Core 5.5). A claim without a value is left out: Core
-    5.3.2 forbids null and the empty string. A ``…_verified`` flag is left out with what it speaks of.
+    ``requested`` are claims requested by name (Core 5.5). Claims without a value are omitted, because Core 5.3.2
+    forbids null and the empty string. A ``…_verified`` flag is omitted with the claim that it belongs to.
     """
     names = ["sub"]
     names += (name for scope, claims in CLAIMS_OF_SCOPE.items() if scope in scopes for name in claims)

@@ -1,4 +1,4 @@
-"""Protected-resource metadata (RFC 9728): how a client that knows a resource's address alone finds its issuer."""
+"""Presented access tokens (RFC 6750, RFC 9449), and protected-resource metadata (RFC 9728)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CREDENTIALS = re.compile(r"(bearer|dpop) +([A-Za-z0-9._~+/-]+=*) *", re.IGNOREC
 
 @dataclass(frozen=True, slots=True)
 class PresentedToken:
-    """The token, whether by the scheme DPoP, and then the proof beside it and the request that it is a proof of."""
+    """An access token from a request; with the scheme DPoP, also its proof and the request's method and URL."""
 
     token: str
     by_dpop: bool = False
@@ -23,26 +23,26 @@ class PresentedToken:
 
 
 def read_credentials(header: str) -> tuple[bool, str] | None:
-    """(whether the scheme is DPoP, the token) of an Authorization header, or None when it holds neither kind.
+    """Return (whether the scheme is DPoP, the token) of an Authorization header; None for other schemes.
 
-    The scheme counts in any case (RFC 9110 section 11.1).
+    Schemes are case-insensitive (RFC 9110 section 11.1).
     """
     match = _CREDENTIALS.fullmatch(header)
     return None if match is None else (match[1].lower() == "dpop", match[2])
 
 
 def is_by_dpop(header: str | None) -> bool:
-    """Whether the Authorization header names the scheme DPoP, well-formed or not."""
+    """Return whether the Authorization header has the scheme DPoP, well-formed or not."""
     return (header or "").lower().startswith("dpop ")
 
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
 
 
-def metadata_of(
+def build_metadata(
     resource: str, *, issuer: str, scopes: Iterable[str], name: str | None = None
 ) -> dict[str, Any]:
-    """The document that the resource serves at ``metadata_address`` (RFC 9728 section 2)."""
+    """Return the document that the resource serves at ``metadata_address`` (RFC 9728 section 2)."""
     document: dict[str, Any] = {
         "resource": resource,
         "authorization_servers": [issuer],
@@ -56,10 +56,10 @@ def metadata_of(
     return document
 
 
-def metadata_address(resource: str) -> str | None:
-    """Where the document stands: between host and path (RFC 9728 section 3.1). None for what is no https address.
+def metadata_url(resource: str) -> str | None:
+    """Return the URL of the document (RFC 9728 section 3.1), or None if the resource is not a web URL.
 
-    ``http`` is let through for the development of a resource on one's own machine.
+    ``http`` is accepted for local development.
     """
     parts = urlsplit(resource)
     if parts.scheme not in {"https", "http"} or not parts.netloc:
@@ -68,6 +68,6 @@ def metadata_address(resource: str) -> str | None:
     return urlunsplit((parts.scheme, parts.netloc, WELL_KNOWN + path, parts.query, ""))
 
 
-def challenge_of(address: str) -> str:
-    """The WWW-Authenticate header of the resource's 401, which names the document (RFC 9728 section 5.1)."""
-    return f'Bearer resource_metadata="{address}"'
+def build_challenge(url: str) -> str:
+    """Return the WWW-Authenticate header of the resource's 401 responses (RFC 9728 section 5.1)."""
+    return f'Bearer resource_metadata="{url}"'

@@ -76,7 +76,7 @@ SELECTORS: Mapping[str, str] = {
 PREFIXES: Mapping[str, str] = {GRANT: "grt", CREDENTIAL: "sec", USER: "usr", SESSION: "ses"}
 # The selections whose sessions can be ended, too.
 WITH_SESSIONS = frozenset({USER, SESSION, ORGANIZATION})
-LONGEST_REASON = 500
+MAX_REASON_LENGTH = 500
 _BULK_SYNONYMS = {
     "grant": "grant_id",
     "client": "client_id",
@@ -127,7 +127,7 @@ class NewRevocation(Shape):
         ]
         | None
     ) = None
-    reason: Annotated[str, Text(LONGEST_REASON), described("Stored with the revocation.")] | None = None
+    reason: Annotated[str, Text(MAX_REASON_LENGTH), described("Stored with the revocation.")] | None = None
     dry_run: Annotated[bool, described("Count what would be revoked without revoking it.")] | None = None
 
 
@@ -174,12 +174,12 @@ def revocation_order(fields: Mapping[str, Any], now: datetime) -> RevocationOrde
 
 
 def _selection(errors: ValidationErrors, sent: Mapping[str, Any]) -> tuple[str, str]:
-    named = [name for name in SELECTORS if name in sent]
-    if len(named) == 1:
-        name = named[0]
+    names = [name for name in SELECTORS if name in sent]
+    if len(names) == 1:
+        name = names[0]
         return SELECTORS[name], "" if name == "all" else str(sent[name])
-    for name in named or ["client_id"]:
-        code = "too_many" if named else "required"
+    for name in names or ["client_id"]:
+        code = "too_many" if names else "required"
         errors.add(name, code, f"Send exactly one of: {', '.join(SELECTORS)}.")
     return "", ""
 

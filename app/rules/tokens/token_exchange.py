@@ -1,4 +1,4 @@
-"""Token exchange (RFC 8693): what a request says, who then acts for whom, and what each client may do of it."""
+"""Token exchange (RFC 8693): request parameters and the actor claim."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from app.rules.scopes import parse_scope
 GRANT_TYPE = "urn:ietf:params:oauth:grant-type:token-exchange"
 ACCESS_TOKEN_TYPE = "urn:ietf:params:oauth:token-type:access_token"
 JWT_TYPE = "urn:ietf:params:oauth:token-type:jwt"
-# A token that has passed through more hands is nobody's to explain.
-MOST_ACTORS = 5
+# Longer chains of actors cannot be audited in practice.
+MAX_ACTORS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class ExchangeRequest:
-    """A checked request. ``resources`` are the values of ``resource`` and ``audience`` together."""
+    """A valid request. ``resources`` are the values of ``resource`` and ``audience`` together."""
 
     subject_token: str
     actor_token: str | None
@@ -29,8 +29,8 @@ class ExchangeRequest:
     wants_jwt: bool
 
 
-def checked(form: Mapping[str, str]) -> ExchangeRequest:
-    """The request of RFC 8693 section 2.1. Raises OAuthError (invalid_request), InvalidTarget."""
+def parse_exchange_request(form: Mapping[str, str]) -> ExchangeRequest:
+    """Parse a token exchange request (RFC 8693 section 2.1). Raises OAuthError (invalid_request), InvalidTarget."""
     subject_token = form.get("subject_token")
     if subject_token is None:
         raise _missing("subject_token")
@@ -42,7 +42,7 @@ def checked(form: Mapping[str, str]) -> ExchangeRequest:
         raise _missing("actor_token")
     requested = form.get("requested_token_type", ACCESS_TOKEN_TYPE)
     if requested not in (ACCESS_TOKEN_TYPE, JWT_TYPE):
-        raise OAuthError("The requested_token_type is not one that is issued here.").with_cause(
+        raise OAuthError("This requested_token_type is not supported.").with_cause(
             "exchange_refused", received=requested, expected=(ACCESS_TOKEN_TYPE, JWT_TYPE)
         )
     scopes = parse_scope(form.get("scope", ""))
@@ -52,23 +52,23 @@ def checked(form: Mapping[str, str]) -> ExchangeRequest:
     return ExchangeRequest(subject_token, actor_token, resources, scopes, requested == JWT_TYPE)
 
 
-def actors(
+def actor_claim(
     policy: str, *, of_subject: Mapping[str, Any] | None, actor: str, of_actor: Mapping[str, Any] | None
 ) -> dict[str, Any] | None:
-    """The ``act`` claim of the new token (RFC 8693 section 4.1): who acts now, and before that who did.
+    """Return the ``act`` claim of the new token (RFC 8693 section 4.1): the current actor and all earlier ones.
 
-    ``of_subject`` and ``of_actor`` are what the two tokens said already. An earlier actor is never left out, by
-    impersonation neither. Raises OAuthError when the chain is longer than ``MOST_ACTORS``.
+    ``of_subject`` and ``of_actor`` are the claims of the two tokens. Earlier actors are kept, also with
+    impersonation. Raises OAuthError if the chain is longer than ``MOST_ACTORS``.
     """
     before = dict(of_subject) if of_subject is not None else None
     if policy == IMPERSONATION:
         return before
     act: dict[str, Any] = {"sub": actor}
-    # Whoever acted for the actor stands under the actor; the subject's own chain goes before all of them.
+    # Nested under the actor: first those who acted for the actor, then the subject's own chain.
     chain = [*_chain(of_actor), *_chain(before)]
-    if 1 + len(chain) > MOST_ACTORS:
-        raise OAuthError(f"The token has passed through {MOST_ACTORS} actors already.").with_cause(
-            "exchange_refused", expected=f"at most {MOST_ACTORS} actors"
+    if 1 + len(chain) > MAX_ACTORS:
+        raise OAuthError(f"The token already has {MAX_ACTORS} actors.").with_cause(
+            "exchange_refused", expected=f"at most {MAX_ACTORS} actors"
         )
     for earlier in reversed(chain):
         act = _under(act, earlier)

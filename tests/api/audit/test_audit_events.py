@@ -179,7 +179,7 @@ def test_audit_log_without_permission_is_forbidden(log: Log) -> None:
 
 
 def test_au4_log_is_verified_in_several_requests(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verify_audit_log, "__kwdefaults__", {"after": 0, "most": 2})
+    monkeypatch.setattr(verify_audit_log, "__kwdefaults__", {"after": 0, "limit": 2})
     with log.app.app_context():
         seal_pending_events(Actor.system("", "tests"), holder="tests")
     query: dict[str, Any] = {}

@@ -8,8 +8,8 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
-from app.operations.authorization.approval_requests import ask_for_client
-from app.operations.authorization.consents import remember
+from app.operations.authorization.approval_requests import create_client_request
+from app.operations.authorization.consents import store_consent
 from app.operations.directory import lookups
 from app.operations.sign_in.sessions import find_session
 from app.operations.store.transactions import transaction
@@ -31,14 +31,14 @@ class Place:
             view = lookups.find_client(self.client.client_id, fresh=True)
             assert view is not None
             actor = self.make.actor(self.organization, "users:read", user=user or self.user)
-            ask_for_client(actor, view, ("openid",), reason)
+            create_client_request(actor, view, ("openid",), reason)
 
     def allow(self, user: MadeUser | None = None) -> None:
         with self.app.app_context():
             view = lookups.find_client(self.client.client_id, fresh=True)
             session = find_session(self.make.sign_in(user or self.user).token)
             assert view is not None and session is not None
-            transaction(remember)(session.actor(), view, session.user_id, ("openid", "email"))
+            transaction(store_consent)(session.actor(), view, session.user_id, ("openid", "email"))
 
     def call(self, method: str, path: str, body: Any = None, token: str | None = None, **query: str) -> Any:
         headers = bearer_header(token) if token else self.headers
@@ -141,16 +141,16 @@ def test_consent_is_listed_and_withdrawn_with_its_grants(place: Place) -> None:
 def test_developer_sees_only_consents_of_own_clients(place: Place, make: Factory) -> None:
     place.allow()
     with place.app.app_context():
-        from app.operations.authorization.connected_apps import list_given_consents
+        from app.operations.authorization.connected_apps import list_user_consents
 
         developer = make.actor(place.organization, "consents:read:own", user=make.user(place.organization))
-        assert list_given_consents(developer).items == ()
+        assert list_user_consents(developer).items == ()
         mine = make.client(place.organization, by=make.actor(place.organization, user=place.user))
     place.client = mine
     place.allow()
     with place.app.app_context():
         owner = make.actor(place.organization, "consents:read:own", user=place.user)
-        assert [item.client_id for item in list_given_consents(owner).items] == [mine.client_id]
+        assert [item.client_id for item in list_user_consents(owner).items] == [mine.client_id]
 
 
 def test_scope_without_title_causes_warning(place: Place) -> None:

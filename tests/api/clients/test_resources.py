@@ -97,10 +97,7 @@ def test_scopes_are_listed_and_updated(http: FlaskClient, token: dict[str, str])
 
 
 def test_resource_metadata_contains_document_and_challenge(http: FlaskClient, token: dict[str, str]) -> None:
-    """RFC 9728 sections 2, 3.1 and 5.1: the document stands between host and path.
-
-    protocol: protected resource metadata.
-    """
+    """RFC 9728 sections 2, 3.1 and 5.1: the document stands between host and path."""
     there = define(http, token).headers["Location"]
     found = http.get(f"{there}/metadata", headers=token).get_json()["data"]
     address = "https://mcp.example/.well-known/oauth-protected-resource/v1/server"
@@ -122,10 +119,7 @@ def test_resource_metadata_contains_document_and_challenge(http: FlaskClient, to
 
 
 def test_management_api_publishes_its_metadata(http: FlaskClient, make: Factory) -> None:
-    """RFC 9728: from the 401 to the document, and from there to the issuer's metadata.
-
-    protocol: protected resource metadata.
-    """
+    """RFC 9728: from the 401 to the document, and from there to the issuer's metadata."""
     make.root()
     challenge = http.get("/clients").headers["WWW-Authenticate"]
     address = "http://localhost/.well-known/oauth-protected-resource/management"

@@ -66,4 +66,4 @@ def test_command_line_resets_second_factors(app: Flask, make: Factory, acme: Any
     command = ["users", "reset-second-factors", "--organization", acme.slug, ada.email]
     ran = app.test_cli_runner().invoke(args=command)
     assert (ran.exit_code, ran.output) == (0, f"{ada.public_id} totp\n")
-    assert app.test_cli_runner().invoke(args=command).output == f"{ada.public_id} had none\n"
+    assert app.test_cli_runner().invoke(args=command).output == f"{ada.public_id} none\n"

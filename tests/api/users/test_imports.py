@@ -159,10 +159,10 @@ def test_js9_too_large_file_is_rejected_before_and_while_it_is_read(
 ) -> None:
     from app.api.users import imports
 
-    monkeypatch.setattr(imports, "LONGEST_FILE", 200_000)
+    monkeypatch.setattr(imports, "MAX_FILE_BYTES", 200_000)
     answer = send(http, token, people(20_000))
     assert answer.status_code == 413 and answer.get_json()["error"] == "too_large"
-    monkeypatch.setattr(imports, "LONGEST_FILE", 10**9)
+    monkeypatch.setattr(imports, "MAX_FILE_BYTES", 10**9)
     monkeypatch.setattr(user_import, "MAX_FILE_BYTES", 200_000)
     assert send(http, token, people(20_000)).status_code == 400
     assert database.count("user_imports") == database.count("user_import_parts") == 0

@@ -13,7 +13,7 @@ from app.extensions import db
 from app.models.client import ClientRequest
 from app.operations.authorization import approval_requests
 from app.operations.authorization.approval_requests import (
-    ask_for_client,
+    create_client_request,
     get_client_request,
     list_client_requests,
 )
@@ -52,7 +52,7 @@ def ask(make: Factory, made: Made, user: MadeUser | None = None, reason: str = "
     view = lookups.find_client(client.client_id, fresh=True)
     assert view is not None
     actor = make.actor(organization, "users:read", user=user or member)
-    ask_for_client(actor, view, ("openid", "email"), reason)
+    create_client_request(actor, view, ("openid", "email"), reason)
 
 
 def waiting(make: Factory, made: Made) -> list[Any]:
@@ -183,19 +183,19 @@ def test_only_members_ask(make: Factory, made: Made, actor: str) -> None:
     view = lookups.find_client(made[1].client_id)
     assert view is not None
     with pytest.raises(Forbidden):
-        ask_for_client(Actor(actor, made[0].id, made[0].id), view, ("openid",), "For work")  # type: ignore[arg-type]
+        create_client_request(Actor(actor, made[0].id, made[0].id), view, ("openid",), "For work")  # type: ignore[arg-type]
 
 
 def test_a_member_who_asks_for_everything_waits_for_tomorrow(make: Factory, made: Made) -> None:
     organization, _, member = made
-    for number in range(approval_requests.MOST_A_DAY):
+    for number in range(approval_requests.MAX_PER_USER_PER_DAY):
         ask(make, (organization, make.client(organization, name=f"App {number}"), member))
     with pytest.raises(TooManyRequests):
         ask(make, made)
 
 
 def test_a_full_queue_takes_no_more(make: Factory, made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(approval_requests, "MOST_OPEN", 1)
+    monkeypatch.setattr(approval_requests, "MAX_PENDING", 1)
     ask(make, made)
     with pytest.raises(TooManyRequests):
         ask(make, made, make.user(made[0]))

@@ -8,7 +8,7 @@ import pytest
 from flask import Flask
 
 from app.operations.authorization.connected_apps import list_consents
-from app.operations.authorization.consents import remember
+from app.operations.authorization.consents import store_consent
 from app.operations.directory.lookups import find_client
 from app.operations.sign_in.sessions import find_session
 from app.operations.store.transactions import transaction
@@ -32,7 +32,7 @@ def test_tabs_that_allow_at_the_same_moment_are_one_consent(app: Flask, make: Fa
             with app.app_context():
                 view = find_client(client.client_id)
                 gate.wait()
-                transaction(remember)(session, view, user.id, ("openid", scope))
+                transaction(store_consent)(session, view, user.id, ("openid", scope))
                 allowed.append(scope)
 
         tabs = [threading.Thread(target=allow, args=(SCOPES[n % len(SCOPES)],)) for n in range(TABS)]

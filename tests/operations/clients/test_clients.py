@@ -9,7 +9,7 @@ import pytest
 from flask import Flask
 
 from app.operations.authorization.connected_apps import list_consents
-from app.operations.authorization.consents import remember
+from app.operations.authorization.consents import store_consent
 from app.operations.clients import clients, credentials, scopes
 from app.operations.directory import lookups
 from app.operations.store.transactions import transaction
@@ -212,7 +212,7 @@ def test_deleted_client_is_not_a_connected_app(context: Flask, make: Factory) ->
     person = make.actor(organization, user=user)
     view = lookups.find_client(client.client_id)
     assert view is not None
-    transaction(remember)(person, view, user.id, ("openid",))
+    transaction(store_consent)(person, view, user.id, ("openid",))
     assert [consent.client_id for consent in list_consents(person)] == [client.client_id]
     assert clients.delete_client(person, client.client_id).consents == 1
     assert list_consents(person) == []

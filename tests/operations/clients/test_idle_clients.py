@@ -71,7 +71,6 @@ def statuses() -> dict[str, str]:
 def test_client_is_deleted_after_the_idle_time_of_the_organization(
     context: Flask, organization: OrganizationSnapshot, made: timedelta, used: timedelta | None, ends: bool
 ) -> None:
-    """protocol: idle clients end."""
     register(Actor.anonymous(organization.id), METADATA, None)
     age(made=made, used=used)
     assert run_janitor() == (1 if ends else 0)

@@ -21,7 +21,7 @@ FORM = {"grant_type": "client_credentials"}
 
 @pytest.fixture
 def machine(make: Factory) -> MadeClient:
-    authenticated_client_cache._proven.clear()
+    authenticated_client_cache._clients_by_header.clear()
     return make.machine(make.organization(), "clients:read")
 
 
@@ -50,8 +50,10 @@ def test_the_same_words_are_judged_once(
 def test_the_words_themselves_are_not_kept(http: FlaskClient, machine: MadeClient) -> None:
     """P1: a dump of the memory's tables holds digests."""
     http.post(TOKEN, data=FORM, headers=machine.basic)
-    assert all(isinstance(key, bytes) and len(key) == 32 for key in authenticated_client_cache._proven)
-    assert machine.secret not in repr(authenticated_client_cache._proven)
+    assert all(
+        isinstance(key, bytes) and len(key) == 32 for key in authenticated_client_cache._clients_by_header
+    )
+    assert machine.secret not in repr(authenticated_client_cache._clients_by_header)
 
 
 def test_any_change_makes_them_judged_again(

@@ -127,10 +127,7 @@ def test_key_is_next_then_active_then_retired_then_removed(
 
 
 def test_key_is_published_as_long_as_its_signatures_are_valid() -> None:
-    """KY-1: the time after retirement covers the maximum lifetimes in the settings.
-
-    protocol: retired keys stay published.
-    """
+    """KY-1: the time after retirement covers the maximum lifetimes in the settings."""
     from app.rules.organizations.settings_table import SETTINGS, Number
 
     for path in ("oauth.id_token_ttl_seconds", "oauth.access_token.jwt_ttl_seconds"):

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from app.operations.clients.credentials import list_credentials, reveal_credential
-from app.operations.mail import administrator_notices as notices
-from app.operations.mail.administrator_notices import notify_administrators
+from app.operations.mail import notices
+from app.operations.mail.notices import notify_administrators
 from app.operations.organizations.administrators import add_administrator
 from tests.support.databases import Database
 from tests.support.mail_server import Mailbox, plain
@@ -56,7 +56,7 @@ def test_new_administrator_is_reported(make: Any, acme: Any, box: Mailbox, deliv
 def test_administrator_notices_are_limited_per_hour(
     make: Any, acme: Any, box: Mailbox, deliver: Deliver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(notices, "MAX_PER_HOUR", 2)
+    monkeypatch.setattr(notices, "MAX_ADMINISTRATOR_NOTICES_PER_HOUR", 2)
     for number in range(5):
         notify_administrators(make.actor(acme), "secret_revealed", f"client {number}", {"client": "x"})
     deliver()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.operations.authorization import approval_requests
-from app.operations.authorization.approval_requests import ask_for_client, list_client_requests
+from app.operations.authorization.approval_requests import create_client_request, list_client_requests
 from app.operations.authorization.client_decisions import approve_client_request, decline_client_request
 from app.operations.directory import lookups
 from tests.support.mail_server import Mailbox, plain
@@ -35,7 +35,7 @@ def ask(make: Any, client: Any, email: str, reason: str = "For the harvest") -> 
     view = lookups.find_client(client.client_id)
     assert view is not None
     user = make.user(client.organization, email=email)
-    ask_for_client(make.actor(client.organization, "users:read", user=user), view, ("openid",), reason)
+    create_client_request(make.actor(client.organization, "users:read", user=user), view, ("openid",), reason)
 
 
 def test_client_request_email_names_user_app_and_reason(
@@ -81,7 +81,7 @@ def test_declined_request_email_contains_the_message(
 def test_client_request_emails_are_limited_per_hour(
     make: Any, orchard: Any, box: Mailbox, deliver: Deliver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(approval_requests, "MOST_AN_HOUR", 2)
+    monkeypatch.setattr(approval_requests, "MAX_EMAILS_PER_HOUR", 2)
     for number in range(4):
         ask(make, orchard, f"ada{number}@acme.example")
     deliver()

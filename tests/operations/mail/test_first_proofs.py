@@ -13,7 +13,7 @@ from sqlalchemy import select
 from app.extensions import db
 from app.models.grant import Grant
 from app.models.user import User
-from app.operations.authorization.consents import remember, standing_consent
+from app.operations.authorization.consents import get_consent_state, store_consent
 from app.operations.directory.lookups import find_client
 from app.operations.directory.users import find_user_by_email
 from app.operations.organizations.administrators import add_administrator
@@ -117,15 +117,15 @@ def test_verification_revokes_earlier_consents(
 
     @transaction
     def allow() -> None:
-        remember(person(squatted), client, squatted.id, ("openid", "email"))
+        store_consent(person(squatted), client, squatted.id, ("openid", "email"))
 
     allow()
-    assert standing_consent(client, squatted.id).scopes
+    assert get_consent_state(client, squatted.id).scopes
     reset_by_mail(squatted, box, deliver)
-    assert not standing_consent(client, squatted.id).scopes
+    assert not get_consent_state(client, squatted.id).scopes
     allow()
     reset_by_mail(squatted, box, deliver)
-    assert standing_consent(client, squatted.id).scopes
+    assert get_consent_state(client, squatted.id).scopes
 
 
 def test_factors_added_after_verification_remain(
@@ -158,14 +158,14 @@ def test_factors_of_a_trusted_account_remain(make: Any, app: Any, box: Mailbox, 
 
 def invited(admin: Actor, organization: Any, email: str) -> str:
     """Return the token of an invitation, as if it had been handed over."""
-    from app.operations.mail import letters
+    from app.operations.mail import emails
 
-    possible = letters.is_possible
-    letters.is_possible = lambda: False
+    possible = emails.is_possible
+    emails.is_possible = lambda: False
     try:
         link = create_invitation(admin, organization.slug, email=email).link
     finally:
-        letters.is_possible = possible
+        emails.is_possible = possible
     assert link is not None
     return link.rpartition("/")[2]
 
@@ -287,7 +287,7 @@ def test_verification_revokes_consents_without_other_state(
 ) -> None:
     """The first user has signed out; an app they allowed must lose access."""
     client = find_client((made := make.client(acme)).client_id)
-    transaction(remember)(person(squatted), client, squatted.id, ("openid",))
+    transaction(store_consent)(person(squatted), client, squatted.id, ("openid",))
     here = sign_in(acme.id, squatted.email, PASSWORD)
     granted(made, squatted)
     set_rows(Grant, session_id=here.session_id)
@@ -295,4 +295,4 @@ def test_verification_revokes_consents_without_other_state(
     assert confirm(squatted, here, box, deliver, ("pwd",)).has_ended
     reasons = db.session.scalars(select(Grant.revoked_reason).order_by(Grant.id)).all()
     assert reasons == [None, "email_verified"]
-    assert not standing_consent(client, squatted.id).scopes
+    assert not get_consent_state(client, squatted.id).scopes

@@ -13,8 +13,8 @@ from sqlalchemy import update
 
 from app.extensions import db
 from app.models.user import User
-from app.operations.mail import letters
-from app.operations.mail.compose import compose
+from app.operations.mail import emails
+from app.operations.mail.emails import compose
 from app.operations.mail.notices import notify_user
 from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
@@ -37,7 +37,7 @@ def set_locale(user: Any, tag: str) -> None:
 @transaction
 def reset_letter(organization: Any, to: str) -> None:
     values = {"email": to, "link": "https://id.example.com/x", "until": AT}
-    letters.send(organization, to, "password_reset", values)
+    emails.send(organization, to, "password_reset", values)
 
 
 def test_email_uses_the_recipient_language(make: Any, box: Mailbox, deliver: Deliver) -> None:

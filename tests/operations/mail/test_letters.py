@@ -14,7 +14,7 @@ from sqlalchemy import update
 
 from app.extensions import db
 from app.models.event import OutboxMessage
-from app.operations.mail import delivery, letters
+from app.operations.mail import delivery, emails
 from app.operations.store import clock, outbox
 from app.operations.store.transactions import transaction
 from app.rules.sealing import UnsealError
@@ -35,7 +35,7 @@ def acme(make: Any) -> Any:
 
 @transaction
 def send(organization: Any, to: str = "ada@acme.example", **more: Any) -> None:
-    letters.send(organization, to, "password_reset", VALUES, **more)
+    emails.send(organization, to, "password_reset", VALUES, **more)
 
 
 @transaction
@@ -79,7 +79,7 @@ def test_name_cannot_inject_headers_or_paragraphs(make: Any, box: Mailbox, deliv
     @transaction
     def act() -> None:
         values = VALUES | {"email": "x\r\nBcc: all@example.com\n\nhttps://evil.example/"}
-        letters.send(hostile, "ada@acme.example", "password_reset", values)
+        emails.send(hostile, "ada@acme.example", "password_reset", values)
 
     act()
     deliver()
@@ -162,7 +162,7 @@ def test_email_with_expired_link_is_not_sent(
 
 
 def test_without_mail_server_nothing_is_queued(acme: Any, database: Database) -> None:
-    assert not letters.is_possible()
+    assert not emails.is_possible()
     send(acme)
     assert database.count("outbox") == 0
 

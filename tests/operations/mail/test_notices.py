@@ -65,22 +65,22 @@ def test_refused_change_is_not_reported(ada: Any, box: Mailbox, database: Databa
 
 def test_notices_are_limited_per_hour(make: Any, acme: Any, ada: Any, box: Mailbox, deliver: Deliver) -> None:
     grace = make.user(acme, email="grace@acme.example")
-    for _ in range(notices.MAX_PER_HOUR + 5):
+    for _ in range(notices.MAX_USER_NOTICES_PER_HOUR + 5):
         notify_user(as_herself(ada), ada.id, "password_changed")
     notify_user(as_herself(grace), grace.id, "password_changed")
     deliver()
     told = [mail["To"] for mail in box.mails]
-    assert told.count(ada.email) == notices.MAX_PER_HOUR
+    assert told.count(ada.email) == notices.MAX_USER_NOTICES_PER_HOUR
     assert told.count(grace.email) == 1
 
 
 def test_notice_limit_is_per_kind(ada: Any, box: Mailbox, deliver: Deliver) -> None:
     """Ten sign-ins from new browsers do not suppress the notice about a changed email."""
-    for _ in range(notices.MAX_PER_HOUR + 1):
+    for _ in range(notices.MAX_USER_NOTICES_PER_HOUR + 1):
         notify_user(as_herself(ada), ada.id, "new_browser", browser="Firefox")
     notify_user(as_herself(ada), ada.id, "email_changed", to="old@acme.example", new=ada.email)
     deliver()
-    assert [mail["To"] for mail in box.mails] == [ada.email] * notices.MAX_PER_HOUR + ["old@acme.example"]
+    assert [mail["To"] for mail in box.mails] == [ada.email] * notices.MAX_USER_NOTICES_PER_HOUR + ["old@acme.example"]
 
 
 def test_without_mail_server_notices_are_not_counted(ada: Any, database: Database) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.operations.mail import root_access
+from app.operations.mail import delivery
 from app.operations.organizations.settings import update_settings
 from app.rules.actor import Actor
 from tests.factories import Factory
@@ -31,7 +31,7 @@ def visitor(make: Factory) -> Actor:
 
 @pytest.fixture(autouse=True)
 def delivered(box: Mailbox) -> None:
-    root_access.register()
+    delivery.register()
 
 
 def act(actor: Actor, organization: Any, theme: str) -> None:

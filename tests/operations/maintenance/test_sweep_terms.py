@@ -16,7 +16,7 @@ def kept(table: str) -> timedelta:
 
 def test_pushed_requests_are_retained_until_they_cannot_be_completed() -> None:
     """OI-4: anyone can push ten thousand requests of twelve kilobytes per minute for a public client."""
-    longest = authorization_requests.LIFE + pushed_requests.LIFE
+    longest = authorization_requests.REQUEST_LIFETIME + pushed_requests.REQUEST_LIFETIME
     assert longest < kept(PushedRequest.__tablename__) <= timedelta(hours=1)
 
 

@@ -10,7 +10,7 @@ from flask import Flask
 from app.operations.audit import audit_events
 from app.operations.clients import clients
 from app.operations.tokens import token_lists
-from app.operations.tokens.bulk_revocation import revoke_widely
+from app.operations.tokens.bulk_revocation import bulk_revoke
 from app.operations.tokens.revocation import revoke_token
 from app.operations.tokens.tokens import find_token
 from app.rules.errors import Forbidden, InvalidInput, NotFound
@@ -54,13 +54,13 @@ def test_the_end_of_one_is_audited_and_dead_at_once(make: Factory, place: Any) -
     acme, _, value = place
     (token,) = token_lists.list_tokens(make.actor(acme)).items
     assert find_token(value) is not None
-    assert token_lists.end_token(make.actor(acme), token.public_id).revoked_at is not None
+    assert token_lists.revoke_listed_token(make.actor(acme), token.public_id).revoked_at is not None
     assert find_token(value) is None
     assert token_lists.list_tokens(make.actor(acme)).items == ()
     told = audit_events.list_audit_events(make.actor(acme)).items[0]
     assert (told.action, told.target_id) == ("token.revoked", token.public_id)
     with pytest.raises(NotFound):
-        token_lists.end_token(make.actor(acme), token.public_id)
+        token_lists.revoke_listed_token(make.actor(acme), token.public_id)
 
 
 @pytest.mark.parametrize("how", ["revoked", "all", "client disabled", "client deleted"])
@@ -71,7 +71,7 @@ def test_what_nobody_accepts_is_not_listed(make: Factory, place: Any, how: str) 
     if how == "revoked":
         revoke_token(actor, value)
     elif how == "all":
-        revoke_widely(actor, acme.slug, {"all": True})
+        bulk_revoke(actor, acme.slug, {"all": True})
     elif how == "client disabled":
         clients.update_client(actor, machine.client_id, {"status": "disabled"})
     else:
@@ -91,7 +91,7 @@ def test_another_organizations_and_a_strangers_are_none(make: Factory, place: An
     own = make.actor(acme, "tokens:read:own", "tokens:revoke:own", user=make.user(acme))
     assert token_lists.list_tokens(own).items == ()
     with pytest.raises(NotFound):
-        token_lists.end_token(own, token.public_id)
+        token_lists.revoke_listed_token(own, token.public_id)
     with pytest.raises(Forbidden):
         token_lists.list_tokens(make.actor(acme, "clients:read"))
 

@@ -17,9 +17,9 @@ from app.operations.sign_in import sessions
 from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.store import clock
 from app.operations.tokens import cutoffs
-from app.operations.tokens.bulk_revocation import revoke_widely
+from app.operations.tokens.bulk_revocation import bulk_revoke
 from app.operations.tokens.revocation_receipts import list_receipts
-from app.operations.tokens.revocation_subjects import CEILING
+from app.operations.tokens.revocation_subjects import MAX_COUNT
 from app.rules.errors import Forbidden, NotFound
 from app.rules.identifiers import new_id, public_id
 from tests.factories import Factory
@@ -38,14 +38,14 @@ def test_own_clients_alone_for_who_holds_it_for_own_ones(app: Flask, make: Facto
     developer = make.actor(acme, "tokens:revoke:own", "clients:read:own", "clients:write:own", user=grace)
     own, other = make.client(acme, by=developer), make.client(acme)
     with app.app_context():
-        assert revoke_widely(developer, "acme", {"client_id": own.client_id}).receipt.public_id
+        assert bulk_revoke(developer, "acme", {"client_id": own.client_id}).receipt.public_id
         theirs = granted(other, make.user(acme))
         for body in ({"client_id": other.client_id}, {"grant_id": theirs}):
             with pytest.raises(NotFound):
-                revoke_widely(developer, "acme", body)
+                bulk_revoke(developer, "acme", body)
         for body in ({"all": True}, {"user_id": grace.public_id}):
             with pytest.raises(Forbidden):
-                revoke_widely(developer, "acme", body)
+                bulk_revoke(developer, "acme", body)
 
 
 def test_sign_ins_need_users_write_and_reach(app: Flask, make: Factory, acme: Any) -> None:
@@ -55,12 +55,12 @@ def test_sign_ins_need_users_write_and_reach(app: Flask, make: Factory, acme: An
     with app.app_context():
         for body in ({"user_id": ada.public_id}, {"all": True, "sessions": True}):
             with pytest.raises(Forbidden) as refusal:
-                revoke_widely(revoker, "acme", body)
+                bulk_revoke(revoker, "acme", body)
             assert refusal.value.permission == "users:write"
-        assert revoke_widely(revoker, "acme", {"user_id": ada.public_id, "sessions": False})
-        assert revoke_widely(helper, "acme", {"user_id": ada.public_id})
+        assert bulk_revoke(revoker, "acme", {"user_id": ada.public_id, "sessions": False})
+        assert bulk_revoke(helper, "acme", {"user_id": ada.public_id})
         with pytest.raises(Forbidden):
-            revoke_widely(helper, "acme", {"user_id": admin.public_id})
+            bulk_revoke(helper, "acme", {"user_id": admin.public_id})
 
 
 def test_another_organizations_things_do_not_exist(
@@ -81,18 +81,18 @@ def test_another_organizations_things_do_not_exist(
             {"grant_id": granted(client, user)},
         ):
             with pytest.raises(NotFound):
-                revoke_widely(make.actor(acme), "acme", body)
+                bulk_revoke(make.actor(acme), "acme", body)
         with pytest.raises(NotFound):
-            revoke_widely(make.actor(acme), "globex", {"all": True})
+            bulk_revoke(make.actor(acme), "globex", {"all": True})
     assert database.query("SELECT COUNT(*) FROM revocation_receipts") == [(0,)]
 
 
 def test_everything_asks_a_person_for_a_recent_sign_in(app: Flask, make: Factory, acme: Any) -> None:
     actor = make.actor(acme, user=make.user(acme), authenticated_ago_seconds=86_000)
     with app.app_context():
-        assert revoke_widely(actor, "acme", {"all": True, "dry_run": True}).is_dry_run
+        assert bulk_revoke(actor, "acme", {"all": True, "dry_run": True}).is_dry_run
         with pytest.raises(FreshSignInRequired):
-            revoke_widely(actor, "acme", {"all": True})
+            bulk_revoke(actor, "acme", {"all": True})
 
 
 def test_a_person_is_told_that_the_own_sign_in_ends(app: Flask, make: Factory, acme: Any) -> None:
@@ -102,9 +102,9 @@ def test_a_person_is_told_that_the_own_sign_in_ends(app: Flask, make: Factory, a
     with app.app_context():
         _, session = sessions.start_session(acme, ada.id)
         actor = replace(make.actor(acme, user=ada), session_id=session)
-        [words] = revoke_widely(actor, "acme", {"all": True, "sessions": True, "dry_run": True}).warnings
+        [words] = bulk_revoke(actor, "acme", {"all": True, "sessions": True, "dry_run": True}).warnings
         assert "sign in again" in words
-        assert revoke_widely(actor, "acme", {"all": True, "dry_run": True}).warnings == ()
+        assert bulk_revoke(actor, "acme", {"all": True, "dry_run": True}).warnings == ()
 
 
 def _fill(client: Any, number: int) -> None:
@@ -150,11 +150,11 @@ def test_the_cost_does_not_grow_with_the_tokens(
     client = make.client(acme)
     actor = make.system(acme)
     with app.app_context():
-        few = _written(lambda: revoke_widely(actor, "acme", {"all": True}))
-        _fill(client, CEILING + 500)
+        few = _written(lambda: bulk_revoke(actor, "acme", {"all": True}))
+        _fill(client, MAX_COUNT + 500)
         done: list[Any] = []
-        many = _written(lambda: done.append(revoke_widely(actor, "acme", {"all": True})))
-        assert done[0].receipt.counts["access_tokens"] == CEILING
+        many = _written(lambda: done.append(bulk_revoke(actor, "acme", {"all": True})))
+        assert done[0].receipt.counts["access_tokens"] == MAX_COUNT
     assert len(many) == len(few)
     assert database.query("SELECT COUNT(*) FROM access_tokens WHERE revoked_at IS NOT NULL") == [(0,)]
 
@@ -167,23 +167,23 @@ def test_dead_sign_ins_are_cleared_by_whoever_comes(
     with app.app_context():
         values = [sessions.start_session(acme, ada.id)[0] for _ in range(5)]
         assert all(map(sessions.find_session, values))
-        monkeypatch.setattr(cutoffs, "begin", lambda: None)
-        receipt = revoke_widely(make.system(acme), "acme", {"all": True, "sessions": True}).receipt
+        monkeypatch.setattr(cutoffs, "start_session_cleanup", lambda: None)
+        receipt = bulk_revoke(make.system(acme), "acme", {"all": True, "sessions": True}).receipt
         assert receipt.counts["sessions"] == 5
         [listed] = list_receipts(make.system(acme), "acme").items
         assert listed == receipt
         assert database.query("SELECT COUNT(*) FROM sessions") == [(5,)]
         assert not any(map(sessions.find_session, values))
-        assert list(cutoffs.settle(batch=2)) == [2, 2, 1]
-        assert list(cutoffs.settle(batch=2)) == []
+        assert list(cutoffs.delete_cut_off_sessions(batch=2)) == [2, 2, 1]
+        assert list(cutoffs.delete_cut_off_sessions(batch=2)) == []
         assert database.query("SELECT COUNT(*) FROM sessions") == [(0,)]
         sessions.start_session(acme, ada.id)
-        revoke_widely(make.system(acme), "acme", {"all": True, "sessions": True})
+        bulk_revoke(make.system(acme), "acme", {"all": True, "sessions": True})
         assert (purge_expired(make.system(make.root()), pause=0) or {}).get("sessions") == 1
 
 
 def test_a_receipt_goes_with_the_retention_of_the_audit_log(app: Flask, make: Factory, acme: Any) -> None:
     with app.app_context():
-        revoke_widely(make.system(acme), "acme", {"all": True})
+        bulk_revoke(make.system(acme), "acme", {"all": True})
         row = db.session.scalars(select(RevocationReceipt)).one()
         assert row.expires_at - row.created_at == timedelta(days=365)

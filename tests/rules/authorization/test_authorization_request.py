@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from app.rules.authorization.authorization_request import checked
+from app.rules.authorization.authorization_request import parse_authorization_request
 from app.rules.oauth_errors import AuthorizationError
 
 URI = "https://rp.example/cb"
@@ -26,7 +26,7 @@ ALLOWED_IN_DESCRIPTIONS = re.compile(r"[\x20-\x21\x23-\x5b\x5d-\x7e]+")  # RFC 6
 
 def check(repeated: tuple[str, ...] = (), **changes: str | None):
     sent = {name: value for name, value in (GOOD | changes).items() if value is not None}
-    return checked(sent, repeated, redirect_uri=URI, client={"scopes": SCOPES})
+    return parse_authorization_request(sent, repeated, redirect_uri=URI, client={"scopes": SCOPES})
 
 
 def test_a_good_request_is_read_as_it_was_sent() -> None:
@@ -106,7 +106,6 @@ REFUSED = [
 def test_each_wrong_request_has_its_code_and_quotes_nothing(
     code: str, changes: dict[str, str | None]
 ) -> None:
-    """protocol: authorization endpoint, error_description."""
     with pytest.raises(AuthorizationError) as refused:
         check(**changes)
     assert refused.value.code == code
@@ -129,7 +128,7 @@ def test_what_is_not_sent_is_taken_from_the_client() -> None:
     defaults = {"scopes": SCOPES, "default_max_age": 90, "default_acr_values": ("urn:a",)}
 
     def request(**sent: str):
-        return checked(GOOD | sent, (), redirect_uri=URI, client=defaults)
+        return parse_authorization_request(GOOD | sent, (), redirect_uri=URI, client=defaults)
 
     assert (request().max_age, request().acr_values) == (90, ("urn:a",))
     assert (request(max_age="0").max_age, request(acr_values="urn:b urn:c").acr_values) == (

@@ -10,13 +10,13 @@ import pytest
 from app.rules.authorization.claims_parameter import (
     ID_TOKEN,
     USERINFO,
-    must_meet_contexts,
-    names_for,
+    are_contexts_essential,
     parse_claims,
-    scopes_of,
-    wanted_contexts,
-    wanted_subject,
-    within,
+    requested_contexts,
+    requested_names,
+    requested_subject,
+    required_scopes,
+    restrict_to_scopes,
 )
 from app.rules.oauth_errors import AuthorizationError
 
@@ -42,10 +42,10 @@ def test_the_example_of_the_standard_is_understood() -> None:
             },
         }
     )
-    assert names_for(claims, USERINFO) == ("given_name", "nickname", "email")
-    assert names_for(claims, ID_TOKEN) == ("auth_time", "acr")
-    assert wanted_contexts(claims) == ("urn:mace:incommon:iap:silver",)
-    assert not must_meet_contexts(claims)
+    assert requested_names(claims, USERINFO) == ("given_name", "nickname", "email")
+    assert requested_names(claims, ID_TOKEN) == ("auth_time", "acr")
+    assert requested_contexts(claims) == ("urn:mace:incommon:iap:silver",)
+    assert not are_contexts_essential(claims)
 
 
 @pytest.mark.parametrize(
@@ -55,8 +55,12 @@ def test_the_example_of_the_standard_is_understood() -> None:
 )
 def test_what_asks_for_nothing_is_nothing(empty: dict[str, Any]) -> None:
     assert parsed(empty) is None
-    assert (names_for(None, USERINFO), wanted_subject(None), wanted_contexts(None)) == ((), None, ())
-    assert not must_meet_contexts(None)
+    assert (requested_names(None, USERINFO), requested_subject(None), requested_contexts(None)) == (
+        (),
+        None,
+        (),
+    )
+    assert not are_contexts_essential(None)
 
 
 @pytest.mark.parametrize(
@@ -94,15 +98,15 @@ def test_what_is_none_is_an_invalid_request(malformed: str) -> None:
 @pytest.mark.parametrize("wish", [{"value": "usr_ada"}, {"values": ["usr_ada"], "essential": True}], ids=str)
 def test_a_subject_can_be_named_at_either_place(place: str, wish: dict[str, Any]) -> None:
     """Core 5.5.1."""
-    assert wanted_subject(parsed({place: {"sub": wish}})) == "usr_ada"
-    assert wanted_subject(parsed({place: {"sub": {"essential": True}}})) is None
+    assert requested_subject(parsed({place: {"sub": wish}})) == "usr_ada"
+    assert requested_subject(parsed({place: {"sub": {"essential": True}}})) is None
 
 
 def test_only_an_essential_acr_must_be_met() -> None:
     """Core 5.5.1.1."""
     essential = parsed({"id_token": {"acr": {"essential": True, "values": ["a", "b"]}}})
-    assert must_meet_contexts(essential) and wanted_contexts(essential) == ("a", "b")
-    assert not must_meet_contexts(parsed({"userinfo": {"acr": {"essential": True, "value": "a"}}}))
+    assert are_contexts_essential(essential) and requested_contexts(essential) == ("a", "b")
+    assert not are_contexts_essential(parsed({"userinfo": {"acr": {"essential": True, "value": "a"}}}))
 
 
 def test_claims_are_no_way_round_the_scopes() -> None:
@@ -110,10 +114,10 @@ def test_claims_are_no_way_round_the_scopes() -> None:
     claims = parsed(
         {"userinfo": {"email": None, "nickname": None}, "id_token": {"address": None, "sub": None}}
     )
-    assert scopes_of(claims) == ("email", "profile", "address")
-    assert within(claims, ("openid", "profile")) == {
+    assert required_scopes(claims) == ("email", "profile", "address")
+    assert restrict_to_scopes(claims, ("openid", "profile")) == {
         "userinfo": {"nickname": None},
         "id_token": {"sub": None},
     }
-    assert within(claims, ()) == {"id_token": {"sub": None}}
-    assert within(None, ("email",)) is None
+    assert restrict_to_scopes(claims, ()) == {"id_token": {"sub": None}}
+    assert restrict_to_scopes(None, ("email",)) is None

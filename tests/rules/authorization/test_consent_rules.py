@@ -7,8 +7,13 @@ from typing import Any
 
 import pytest
 
-from app.rules.authorization.consents import as_shown, changes_since, end_chosen, ends_offered
-from app.rules.clients.client_types import is_pre_approved, may_allow
+from app.rules.authorization.consents import (
+    changed_parts,
+    consent_snapshot,
+    find_offered_expiry,
+    offered_expiries,
+)
+from app.rules.clients.client_types import can_user_allow, is_pre_approved
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ASKED = NOW - timedelta(minutes=10)
@@ -26,7 +31,7 @@ DAY = 86_400
     ],
 )
 def test_no_end_is_offered_that_the_organization_would_cut(ttl: int | None, names: list[str]) -> None:
-    offered = ends_offered(ASKED, NOW, ttl)
+    offered = offered_expiries(ASKED, NOW, ttl)
     assert [end.name for end in offered] == names
     assert offered[-1].at == (None if ttl is None else NOW + timedelta(seconds=ttl))
     assert all(end.at <= offered[-1].at for end in offered if end.at and offered[-1].at)
@@ -34,14 +39,17 @@ def test_no_end_is_offered_that_the_organization_would_cut(ttl: int | None, name
 
 def test_a_person_s_end_counts_from_when_the_app_asked() -> None:
     """So the page, which may stand open for half an hour, shows the very time that holds."""
-    today, month, _ = ends_offered(ASKED, NOW, None)
+    today, month, _ = offered_expiries(ASKED, NOW, None)
     assert (today.at, month.at) == (ASKED + timedelta(hours=24), ASKED + timedelta(days=30))
-    assert end_chosen("today", (today, month)) is today and end_chosen("for ever", (today, month)) is None
+    assert (
+        find_offered_expiry("today", (today, month)) is today
+        and find_offered_expiry("for ever", (today, month)) is None
+    )
 
 
 def shown(trust: str = "unverified", name: str = "Orchard", **document: Any) -> dict[str, Any]:
     good = {"logo_uri": None, "redirect_uris": ["https://a.example/1", "https://a.example/2"]}
-    return as_shown(name, trust, good | document)
+    return consent_snapshot(name, trust, good | document)
 
 
 @pytest.mark.parametrize(
@@ -59,13 +67,13 @@ def shown(trust: str = "unverified", name: str = "Orchard", **document: Any) -> 
     ],
 )
 def test_what_differs_from_what_was_shown(now: dict[str, Any], parts: tuple[str, ...]) -> None:
-    assert changes_since(shown(), now) == parts
-    assert changes_since(None, now) == ()
+    assert changed_parts(shown(), now) == parts
+    assert changed_parts(None, now) == ()
 
 
 def test_a_mark_that_was_taken_away_is_a_change() -> None:
-    assert changes_since(shown(trust="verified"), shown()) == ("reviewed",)
-    assert changes_since(shown(trust="first_party"), shown(trust="verified")) == ()
+    assert changed_parts(shown(trust="verified"), shown()) == ("reviewed",)
+    assert changed_parts(shown(trust="first_party"), shown(trust="verified")) == ()
 
 
 ALLOWED = [
@@ -89,7 +97,7 @@ ALLOWED = [
 def test_whose_it_is_to_allow(
     approval: str | None, trust: str, setting: str, decides: bool, allowed: bool
 ) -> None:
-    assert may_allow(approval=approval, trust=trust, setting=setting, decides=decides) is allowed
+    assert can_user_allow(approval=approval, trust=trust, setting=setting, decides=decides) is allowed
 
 
 def test_approved_for_everybody_is_what_was_listed_and_for_reviewed_clients_alone() -> None:

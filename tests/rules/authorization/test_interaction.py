@@ -10,7 +10,7 @@ import pytest
 from app.rules.authorization.authorization_request import AuthorizationParameters
 from app.rules.authorization.interaction import (
     PASSWORD,
-    Circumstances,
+    InteractionContext,
     SignIn,
     Step,
     is_local,
@@ -39,7 +39,7 @@ def step(
     can_register: bool = True,
     **changes,
 ) -> Step | str:
-    circumstances = Circumstances(
+    circumstances = InteractionContext(
         began_at=NOW - timedelta(seconds=began_seconds_ago),
         now=NOW,
         needs_consent=consent,
@@ -117,7 +117,6 @@ def essential(*values: str) -> dict:
     ],
 )
 def test_the_next_step(expected: Step | str, sign_in: SignIn | None, facts: dict) -> None:
-    """protocol: authorization endpoint, prompt=none."""
     assert step(sign_in, **facts) == expected
 
 

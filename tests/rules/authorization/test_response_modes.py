@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from app.rules.authorization.authorization_request import FORM_POST, QUERY, checked_mode, mode_of
+from app.rules.authorization.authorization_request import (
+    FORM_POST,
+    QUERY,
+    select_response_mode,
+    validate_response_mode,
+)
 from app.rules.oauth_errors import AuthorizationError
 
 WEB, LOOPBACK, APP = "https://rp.example/cb", "http://127.0.0.1:7/cb", "com.example.app:/cb"
@@ -23,7 +28,7 @@ WEB, LOOPBACK, APP = "https://rp.example/cb", "http://127.0.0.1:7/cb", "com.exam
 )
 def test_the_mode_of_a_good_request(mode: str, asked: str | None, uri: str) -> None:
     sent = {"redirect_uri": uri} | ({"response_mode": asked} if asked else {})
-    assert (checked_mode(sent), mode_of(sent)) == (mode, mode)
+    assert (validate_response_mode(sent), select_response_mode(sent)) == (mode, mode)
 
 
 @pytest.mark.parametrize(
@@ -34,5 +39,5 @@ def test_any_other_is_refused_by_query(asked: str, uri: str) -> None:
     """OI-3; a form posted to an app's own scheme would reach nobody."""
     sent = {"redirect_uri": uri, "response_mode": asked}
     with pytest.raises(AuthorizationError) as refused:
-        checked_mode(sent)
-    assert (refused.value.code, mode_of(sent)) == ("invalid_request", QUERY)
+        validate_response_mode(sent)
+    assert (refused.value.code, select_response_mode(sent)) == ("invalid_request", QUERY)

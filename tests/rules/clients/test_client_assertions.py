@@ -45,7 +45,6 @@ def test_a_good_one_counts_until_its_age_ends_it() -> None:
 
 @pytest.mark.parametrize("audience", [ISSUER, TOKEN, CALLED, [ISSUER], [TOKEN]])
 def test_issuer_and_endpoints_are_audiences(audience: Any) -> None:
-    """protocol: token endpoint, client assertions."""
     assert validated(audience=audience)
 
 

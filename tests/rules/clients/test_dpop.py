@@ -88,7 +88,6 @@ def test_a_good_proof_shows_its_key(algorithm: str) -> None:
     ids=lambda value: "" if isinstance(value, dict) else value,
 )
 def test_what_a_proof_is_refused_for(changes: dict[str, Any], words: str) -> None:
-    """protocol: token endpoint, DPoP refusals."""
     assert words in refusal_of(EC.proof("POST", URL, **changes))
 
 
@@ -146,13 +145,11 @@ def test_the_ath_of_another_token_is_refused() -> None:
     ids=str,
 )
 def test_what_a_proof_may_say_all_the_same(changes: dict[str, Any]) -> None:
-    """protocol: token endpoint, DPoP acceptances."""
     assert validate_proof(EC.proof("POST", URL, **changes), method="POST", url=URL, now=now()).jkt == EC.jkt
 
 
 @pytest.mark.parametrize("seconds", [8, -10, -50, 0.5])
 def test_clocks_may_differ_a_little(seconds: float) -> None:
-    """protocol: token endpoint, DPoP acceptances."""
     proof = EC.proof("POST", URL, iat=now().timestamp() + seconds)
     assert validate_proof(proof, method="POST", url=URL, now=now()).jkt == EC.jkt
 

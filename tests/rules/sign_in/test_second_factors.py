@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.rules.authorization.interaction import MULTI_FACTOR, PASSWORD, context_of, reached_by
+from app.rules.authorization.interaction import MULTI_FACTOR, PASSWORD, contexts_reached, select_context
 from app.rules.organizations.settings import effective_settings
 from app.rules.sign_in.second_factors import (
     MfaGraceStart,
@@ -121,8 +121,10 @@ def test_amr_lists_used_methods_and_acr_the_level() -> None:
     both = combine_amr(("pwd",), ("otp",))
     assert both == ("pwd", "otp", "mfa") and combine_amr(both, ("hwk", "user"))[-1] == "mfa"
     assert used_second_factor(both) and not used_second_factor(("pwd",))
-    assert reached_by(("pwd",)) == (PASSWORD,) and reached_by(("hwk", "user", "mfa")) == (MULTI_FACTOR,)
-    assert reached_by(both) == (MULTI_FACTOR, PASSWORD)
-    assert context_of(both) == MULTI_FACTOR
-    assert context_of(both, ("urn:other", PASSWORD)) == PASSWORD
-    assert context_of(("pwd",), (MULTI_FACTOR,)) == PASSWORD
+    assert contexts_reached(("pwd",)) == (PASSWORD,) and contexts_reached(("hwk", "user", "mfa")) == (
+        MULTI_FACTOR,
+    )
+    assert contexts_reached(both) == (MULTI_FACTOR, PASSWORD)
+    assert select_context(both) == MULTI_FACTOR
+    assert select_context(both, ("urn:other", PASSWORD)) == PASSWORD
+    assert select_context(("pwd",), (MULTI_FACTOR,)) == PASSWORD

@@ -36,10 +36,7 @@ WHOLE: dict[str, Any] = {
 
 
 def test_profile_covers_every_standard_claim() -> None:
-    """Includes all claims except those with columns of their own and those set by the server.
-
-    protocol: userinfo, standard claims.
-    """
+    """Includes all claims except those with columns of their own and those set by the server."""
     assert validate_profile(WHOLE) == WHOLE
     elsewhere = {"sub", "name", "updated_at", "email", "email_verified", "phone_number_verified"}
     assert {*CHECKS, "address"} == set(PROFILE_CLAIMS) - elsewhere

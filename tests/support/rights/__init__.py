@@ -1,4 +1,4 @@
-"""The written permissions (PO-1): who may call which operation and open which page, as a person reads it."""
+"""The documented permissions (PO-1): which role may call which operation and open which page."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Table = Mapping[str, Mapping[str, str]]
 
 
 def written(name: str) -> Table:
-    """By operation or page: what each role may. Raises ValueError for a line that says anything else."""
+    """Return what each role may do, by operation or page. Raises ValueError for an invalid line."""
     lines = [line.split() for line in (_HERE / f"{name}.txt").read_text().splitlines()]
     head, *rows = [line for line in lines if line and not line[0].startswith("#")]
     roles = tuple(head[1:])

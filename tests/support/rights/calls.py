@@ -1,4 +1,4 @@
-"""Calls of people by the management API, in an order in which none takes away what another is asked about."""
+"""Management API calls in an order in which none removes what another needs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from werkzeug.test import TestResponse
 from tests.factories import bearer_header
 from tests.support.matrix import World
 from tests.support.openapi import Operation
-from tests.support.rights.people import Person
+from tests.support.rights.role_users import RoleUser
 
 # What ends what others still need comes after them: in this order, behind all else.
 _ENDINGS = (
@@ -21,7 +21,7 @@ _ENDINGS = (
 
 
 def in_order(operations: Iterable[Operation]) -> list[Operation]:
-    """The operations so that each finds what the ones before it left: readers, writers, and what ends things."""
+    """Return the operations in order: readers, writers, then those that delete or revoke."""
 
     def place(operation: Operation) -> tuple[int, int]:
         ending = _ENDINGS.index(operation.id) + 1 if operation.id in _ENDINGS else 0
@@ -32,12 +32,12 @@ def in_order(operations: Iterable[Operation]) -> list[Operation]:
 
 def call(
     world: World,
-    person: Person,
+    person: RoleUser,
     operation: Operation,
     ids: dict[str, str],
     body: dict[str, Any] | None = None,
 ) -> TestResponse:
-    """The operation's answer to the person; secrets are asked for in clear; ``body`` stands in for the good one."""
+    """Call the operation as the user, with secrets revealed; ``body`` replaces the valid one."""
     known = {parameter["name"] for parameter in operation.parameters if parameter["in"] == "query"}
     asked = {**person.query, "reveal": "true"}
     query = {name: value for name, value in asked.items() if name in known}

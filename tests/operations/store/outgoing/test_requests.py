@@ -73,13 +73,13 @@ def test_post_sends_its_body(reached: HttpsServer) -> None:
 
 
 def test_redirect_is_not_followed(reached: HttpsServer) -> None:
-    """SF-2. protocol: outgoing requests, pinned and bounded."""
+    """SF-2."""
     assert outgoing_http.get(f"{reached.base_url}/redirect", organization_id=OURS).status == 302
     assert len(reached.requests) == 1
 
 
 def test_oversized_or_compressed_response_is_rejected(reached: HttpsServer) -> None:
-    """SF-3: the size is limited while reading. protocol: outgoing requests, pinned and bounded."""
+    """SF-3: the size is limited while reading."""
     for path in ("/large", "/packed"):
         with pytest.raises(OutgoingRequestFailed):
             outgoing_http.get(reached.base_url + path, organization_id=OURS)
@@ -108,10 +108,7 @@ def test_private_address_is_rejected_before_sending(
 def test_checked_address_is_used_without_second_lookup(
     reached: HttpsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SF-2: rebinding DNS. A second look-up would give another address; there is none.
-
-    protocol: outgoing requests, pinned and bounded.
-    """
+    """SF-2: rebinding DNS. A second look-up would give another address; there is none."""
     asked = []
     real = socket.getaddrinfo
 
@@ -149,7 +146,7 @@ def test_environment_proxy_is_ignored(reached: HttpsServer, monkeypatch: pytest.
 
 
 def test_request_inside_a_transaction_raises(reached: HttpsServer) -> None:
-    """SF-4. protocol: outgoing requests, outside of transactions."""
+    """SF-4."""
 
     @transaction
     def unit() -> None:

@@ -1,4 +1,4 @@
-"""Somebody at a real Chromium with the authenticator that it has for tests."""
+"""A user in Chromium with a virtual authenticator."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ INTERNAL = {
 }
 
 
-class Person:
-    """Somebody at a browser with an authenticator."""
+class PasskeyBrowser:
+    """A user in Chromium with a virtual authenticator."""
 
     def __init__(self, context: Any, server: LiveServer, user: MadeUser) -> None:
         self.page = context.new_page()
@@ -31,24 +31,24 @@ class Person:
         self.device = self.plug_in(INTERNAL)
 
     def plug_in(self, options: dict[str, Any]) -> str:
-        """The id of an authenticator that is there from now on."""
+        """Add an authenticator and return its id."""
         made = self.cdp.send("WebAuthn.addVirtualAuthenticator", {"options": options})
         return str(made["authenticatorId"])
 
     def passkeys(self) -> list[dict[str, Any]]:
-        """What the authenticator holds."""
+        """Return the passkeys of the authenticator."""
         found = self.cdp.send("WebAuthn.getCredentials", {"authenticatorId": self.device})
         return list(found["credentials"])
 
     def give_password(self, at: str = "/login") -> None:
-        """The password is sent from the sign-in page."""
+        """Submit the password on the sign-in page."""
         self.touch(at_once=False)
         self.page.goto(self.home + at)
         sign_in(self.page, self.user.email, self.user.password)
         self.touch(at_once=True)
 
     def register(self, name: str = "Phone") -> None:
-        """A passkey is made, after the password was given."""
+        """Sign in with the password and register a passkey."""
         self.give_password()
         self.page.wait_for_url("**/account/profile")
         self.page.goto(f"{self.home}/account/security/passkeys")
@@ -59,16 +59,18 @@ class Person:
         self.page.wait_for_url("**/security/passkeys")
 
     def touch(self, *, at_once: bool) -> None:
-        """Whether the person touches the device as soon as it asks: also for the list at the field of the name."""
+        """Set whether the user confirms every request of the device at once, including autofill."""
         options = {"authenticatorId": self.device, "enabled": at_once}
         self.cdp.send("WebAuthn.setAutomaticPresenceSimulation", options)
 
     def sign_out(self) -> None:
-        """The browser holds no sign-in."""
+        """Remove the browser's session."""
         self.page.context.clear_cookies()
 
 
 @contextmanager
-def person(chromium: Any, server: LiveServer, user: MadeUser, **options: Any) -> Iterator[Person]:
+def open_passkey_browser(
+    chromium: Any, server: LiveServer, user: MadeUser, **options: Any
+) -> Iterator[PasskeyBrowser]:
     with watched(chromium, **options) as context:
-        yield Person(context, server, user)
+        yield PasskeyBrowser(context, server, user)

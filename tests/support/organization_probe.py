@@ -1,4 +1,4 @@
-"""An organization on the live server that is asked anew each time: who answered, and what a setting did."""
+"""An organization on the live server, to check what a setting changes on each worker."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ CALLBACK = "https://orchard.example/callback"
 numbers = itertools.count(1)
 
 
-class Place:
-    """An organization on the live server, asked anew on a connection of its own each time."""
+class OrganizationProbe:
+    """An organization on the live server; each request uses a new connection."""
 
     def __init__(self, server: LiveServer, make: Factory, box: Mailbox | None = None) -> None:
         self.server, self.make = server, make
@@ -42,7 +42,7 @@ class Place:
 
     @cached_property
     def stranger(self) -> MadeClient:
-        """A client that nobody vouches for."""
+        """A client without the reviewed mark."""
         return self.make.client(self.organization, redirect_uris=[CALLBACK])
 
     @cached_property
@@ -60,11 +60,11 @@ class Place:
         return self.cookie_of(self.ada)
 
     def cookie_of(self, user: MadeUser) -> dict[str, str]:
-        """The cookie of a fresh sign-in of the user."""
+        """Return the session cookie of a new sign-in of the user."""
         return {self.make.cookie_name(self.organization): self.make.sign_in(user).token}
 
     def ask(self, method: str, path: str, **more: Any) -> requests.Response:
-        """One request on a fresh connection; ``worker`` is who answered."""
+        """Send one request on a new connection; ``worker`` is the process that answered."""
         with requests.Session() as session:
             session.trust_env = False
             answer = session.request(
@@ -78,7 +78,7 @@ class Place:
         return answer.json() | {"status": answer.status_code}
 
     def change(self, path: str, value: Any, beside: dict[str, Any]) -> None:
-        """The setting is so from now on; a picture goes where pictures are taken."""
+        """Change the setting; an image goes to the upload endpoint."""
         if isinstance(value, bytes):
             headers = self.headers | {"Content-Type": "image/png"}
             sent = self.ask("PUT", f"/organizations/{self.slug}/logo", headers=headers, data=value)

@@ -1,4 +1,4 @@
-"""People of each role, and things that are theirs."""
+"""Users of each role, and things that they own."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ OWNED = ("clientId", "credentialId", "resourceId", "failedRequestId", "grantId",
 
 
 @dataclass(frozen=True, slots=True)
-class Person:
-    """Somebody of a role, with a token that carries every scope."""
+class RoleUser:
+    """A user with a role and a token with every scope."""
 
     role: str
     user: MadeUser
@@ -37,21 +37,23 @@ class Person:
     query: dict[str, str]
 
 
-def person_of(app: Flask, make: Factory, corner: Corner, role: str) -> Person:
-    """Somebody of the role in the corner's organization; of ``root``, one who names that organization."""
+def user_with_role(app: Flask, make: Factory, corner: Corner, role: str) -> RoleUser:
+    """Return a user with the role in the corner's organization; a root role gets a root user."""
     if role == ROOT:
         user = make.user(make.root(), role="admin")
-        return Person(role, user, user_token(app, make, user), {"organization_id": corner.organization.slug})
+        return RoleUser(
+            role, user, user_token(app, make, user), {"organization_id": corner.organization.slug}
+        )
     if role == SUPPORT:
         with app.app_context():
             fields = {"id": SUPPORT, "permissions": list(SUPPORT_PERMISSIONS)}
             roles.create_role(make.actor(corner.organization), fields)
     user = make.user(corner.organization, role=None if role == "member" else role)
-    return Person(role, user, user_token(app, make, user), {})
+    return RoleUser(role, user, user_token(app, make, user), {})
 
 
 def things_of(app: Flask, make: Factory, corner: Corner, owner: MadeUser) -> dict[str, str]:
-    """Ids of things that the owner registered; what nobody owns is made afresh, or is the corner's."""
+    """Return ids of things that the owner registered; things without an owner are new or the corner's."""
     with app.app_context():
         actor = make.actor(corner.organization, user=owner)
         client = make.client(corner.organization, by=actor)
@@ -76,7 +78,7 @@ def things_of(app: Flask, make: Factory, corner: Corner, owner: MadeUser) -> dic
 
 
 def spare_of(app: Flask, make: Factory, corner: Corner) -> dict[str, dict[str, str]]:
-    """By operation: ids of things of its own, where another operation ends what stands there."""
+    """Return separate ids for operations that would otherwise delete what others need."""
     with app.app_context():
         actor = make.actor(corner.organization)
         # What is decided about a client is decided for all who asked for it.
@@ -95,7 +97,7 @@ def spare_of(app: Flask, make: Factory, corner: Corner) -> dict[str, dict[str, s
 
 
 def _with_app(user: MadeUser) -> None:
-    """The user has an app that shows codes, whose key nobody asks for here."""
+    """Give the user an authenticator app, whose key is not needed here."""
     now = clock.now()
     db.session.execute(
         insert(AuthenticatorApp).values(

@@ -1,4 +1,4 @@
-"""A person at a browser without scripts: follows redirects, fills in real forms, keeps cookies."""
+"""A browser without scripts: follows redirects, fills in real forms, keeps cookies."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from urllib.parse import parse_qs, urljoin, urlsplit
 
 import requests
 
-MOST_REDIRECTS = 12
+MAX_REDIRECTS = 12
 
 
 @dataclass(slots=True)
 class Form:
-    """A form of a page: where it goes, what it already holds, and its buttons by id."""
+    """A form of a page: its action, its values, and its buttons by id."""
 
     action: str
     method: str
@@ -25,7 +25,7 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What the browser shows, or, when ``left`` is set, the address of another site that it was sent to."""
+    """The page shown, or in ``left`` the external URL that the browser was sent to."""
 
     url: str
     status: int = 0
@@ -34,11 +34,11 @@ class Page:
 
     @property
     def query(self) -> dict[str, str]:
-        """The query of the address that the browser was sent to."""
+        """Return the query of the external URL."""
         return {name: values[0] for name, values in parse_qs(urlsplit(self.left or self.url).query).items()}
 
     def form_with(self, element_id: str) -> Form:
-        """The form that holds the element of this id."""
+        """Return the form that contains the element with this id."""
         reader = _Forms()
         reader.feed(self.text)
         for form in reader.forms:
@@ -47,14 +47,14 @@ class Page:
         raise AssertionError(f"no form with #{element_id} on {self.url} ({self.status}):\n{self.text[:3000]}")
 
     def has(self, element_id: str) -> bool:
-        """Whether an element has this id."""
+        """Return whether an element has this id."""
         return f'id="{element_id}"' in self.text
 
 
-class Person:
-    """One browser. ``home`` is the site whose redirects are followed; to any other it has ``left``.
+class FormBrowser:
+    """One browser. Redirects within ``home`` are followed; an external one ends in ``left``.
 
-    ``ca_path`` is the authority that it believes where the site is an https server of the tests.
+    ``ca_path`` is the authority to trust if the site is an https server of the tests.
     """
 
     def __init__(self, home: str, *, ca_path: Path | None = None) -> None:
@@ -66,11 +66,11 @@ class Person:
             self.session.verify = str(ca_path)
 
     def visit(self, url: str) -> Page:
-        """The page at the address, redirects followed."""
+        """Open the URL, follow redirects and return the page."""
         return self._follow("GET", urljoin(self.home, url), [])
 
     def press(self, page: Page, button: str, **typed: str) -> Page:
-        """The page after pressing the button of this id; ``typed`` are values by id of the fields."""
+        """Press the button with this id and return the page; ``typed`` are field values by id."""
         form = page.form_with(button)
         names = {form.ids[element]: value for element, value in typed.items()}
         values = [(name, value) for name, value in form.values if name not in names]
@@ -81,11 +81,11 @@ class Person:
         return self._follow(form.method, urljoin(page.url, form.action or page.url), values)
 
     def sign_in(self, page: Page, email: str, password: str) -> Page:
-        """The page after the sign-in form was filled in."""
+        """Fill in and submit the sign-in form."""
         return self.press(page, "login-submit", username=email, password=password)
 
     def _follow(self, method: str, url: str, values: list[tuple[str, str]]) -> Page:
-        for _ in range(MOST_REDIRECTS):
+        for _ in range(MAX_REDIRECTS):
             if not url.startswith(self.home):
                 return Page(url, left=url)
             headers = {"Origin": self.home, "Sec-Fetch-Site": "same-origin"} if method == "POST" else {}
@@ -102,7 +102,7 @@ class Person:
                 url, method, values = urljoin(url, answer.headers["Location"]), "GET", []
                 continue
             return Page(answer.url, answer.status_code, answer.text)
-        raise AssertionError(f"more than {MOST_REDIRECTS} redirects, now at {url}")
+        raise AssertionError(f"more than {MAX_REDIRECTS} redirects, now at {url}")
 
 
 class _Forms(HTMLParser):

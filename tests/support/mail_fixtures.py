@@ -1,4 +1,4 @@
-"""Fixtures: the application with a mail server that takes everything, and the dispatcher's work done by hand."""
+"""Fixtures: the application with a mail server, and outbox delivery by hand."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.mail_server import Mailbox, mail_server, mailing
 
 @pytest.fixture
 def box(app: Flask, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mailbox]:
-    """The mail server that the application knows."""
+    """The mail server that the application uses."""
     with mail_server() as made:
         monkeypatch.setitem(app.config, "GATEHOUSE", mailing(app.config["GATEHOUSE"], made.server()))
         yield made
@@ -23,7 +23,7 @@ def box(app: Flask, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mailbox]:
 
 @pytest.fixture
 def deliver(app: Flask, box: Mailbox) -> Callable[[], int]:
-    """Everything that is due is delivered; returns how many messages were tried."""
+    """Deliver everything that is due and return the number of messages attempted."""
     delivery.register()
     password_resets.register_recovery_delivery()
     registrations.register_registration_delivery()

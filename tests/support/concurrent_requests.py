@@ -1,4 +1,4 @@
-"""Many threads that send at the same moment, each on a connection of its own."""
+"""Many threads that send at the same moment, each on its own connection."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TIMEOUT_SECONDS = 60
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """A request: form fields, or a JSON document when ``json`` is given."""
+    """A request: form fields, or a JSON document if ``json`` is given."""
 
     path: str
     form: dict[str, str] | None = None
@@ -29,7 +29,7 @@ class Post:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came back, and from which worker."""
+    """A response and the worker that sent it."""
 
     status: int
     body: bytes
@@ -38,12 +38,12 @@ class Reply:
 
     @property
     def json(self) -> Any:
-        """The body as JSON."""
+        """Return the body as JSON."""
         return json.loads(self.body)
 
 
-def at_once(server: str, posts: Sequence[Post]) -> list[Reply]:
-    """The replies to requests that were all connected before the first was sent."""
+def send_concurrently(server: str, posts: Sequence[Post]) -> list[Reply]:
+    """Send the requests at once, after all are connected, and return the replies."""
     gate = threading.Barrier(len(posts))
 
     def one(request: Post) -> Reply:
@@ -56,12 +56,12 @@ def at_once(server: str, posts: Sequence[Post]) -> list[Reply]:
 
 
 def send(server: str, request: Post) -> Reply:
-    """The reply to one request, on a new connection."""
+    """Send one request on a new connection and return the reply."""
     return _exchange(_connected(server), request)
 
 
 def replies_of_every_worker(server: str, request: Post, workers: Sequence[int]) -> list[Reply]:
-    """The request, sent on new connections until each of the workers has answered it."""
+    """Send the request on new connections until each worker has answered it."""
     replies: list[Reply] = []
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""Three organizations, somebody in each of five roles, and what each of them may, written down apart from the code."""
+"""A model of three organizations, users in five roles, and their permissions, independent of the code."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ numbers = itertools.count(1)
 
 
 def body_of(kind: str) -> dict[str, Any]:
-    """What makes a thing; its name is like no other's."""
+    """Return a valid body that creates a thing with a unique name."""
     number = next(numbers)
     name = f"Thing {number}"
     if kind == "user":
@@ -55,7 +55,7 @@ def body_of(kind: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Thing:
-    """Something that was made: where, what, its id, by whom."""
+    """A created thing: organization, kind, id and creator."""
 
     home: int
     kind: str
@@ -64,8 +64,8 @@ class Thing:
 
 
 @dataclass
-class Person:
-    """Somebody with a token that holds every scope; ``roles`` is what the model says of them."""
+class ModelUser:
+    """A user with a token for every scope; ``roles`` are the user's roles in the model."""
 
     user: MadeUser
     bearer: str
@@ -73,41 +73,41 @@ class Person:
 
 
 @dataclass
-class Place:
-    """One organization, as the model has it."""
+class ModelOrganization:
+    """One organization of the model."""
 
     slug: str
     id: str
-    people: dict[str, Person]
+    people: dict[str, ModelUser]
     standing: dict[str, Thing] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
     is_suspended: bool = False
 
 
 @dataclass
-class Beginning:
-    """What each run of the machine starts with: made by the service itself, and then put back while it is fresh."""
+class InitialState:
+    """The starting state of each run of the state machine: created by the service, then restored from a copy."""
 
     root: OrganizationSnapshot
-    places: list[Place]
+    places: list[ModelOrganization]
     rows: Rows
     ends_at: float
 
     @classmethod
-    def made(cls, app: Flask, make: Factory, database: Database) -> Beginning:
-        """The instance and its three organizations, on a clean database."""
+    def made(cls, app: Flask, make: Factory, database: Database) -> InitialState:
+        """Create the instance and its three organizations on a clean database."""
         database.clean()
         forget(app)
         ends_at = time.monotonic() + FRESH_SECONDS
         return cls(make.root(), [_place(app, make) for _ in range(3)], database.rows(), ends_at)
 
 
-def _place(app: Flask, make: Factory) -> Place:
-    """An organization with somebody in each role."""
+def _place(app: Flask, make: Factory) -> ModelOrganization:
+    """Create an organization with a user in each role."""
     organization = make.organization(settings=SETTINGS)
     people = {}
     for role in ROLES:
         user = make.user(organization, role=None if role == "member" else role)
         held = set() if role == "member" else {role}
-        people[role] = Person(user, user_token(app, make, user), held)
-    return Place(organization.slug, organization.id, people)
+        people[role] = ModelUser(user, user_token(app, make, user), held)
+    return ModelOrganization(organization.slug, organization.id, people)

@@ -1,0 +1,183 @@
+"""Emails: composition from templates, the recipient's language, and queueing in the outbox.
+
+Payloads are encrypted, because an email may contain a link (P1, TK-2).
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from email.headerregistry import Address
+from email.message import EmailMessage
+from email.utils import format_datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from app.config import ROOT, current
+from app.operations.directory.lookups import OrganizationSnapshot
+from app.operations.directory.users import find_user_by_email
+from app.operations.store import keyring, outbox
+from app.rules.languages.catalogs import catalog_of
+from app.rules.languages.choice import ENGLISH, language_for
+from app.rules.languages.moments import written_moment
+from app.rules.languages.sentences import translate
+from app.rules.mail.email_addresses import canonical_email
+
+KIND = "mail"
+RECEIVER = "mail"
+"""All emails share one receiver, so that a mail server that is down costs one attempt per pause and one thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Email:
+    """An email to send. It is dropped after ``until``, when its content is no longer true.
+
+    Without ``language``, the language is chosen on delivery, by the email address.
+    """
+
+    to: str
+    template: str
+    values: Mapping[str, str]
+    until: str | None = None
+    language: str | None = None
+
+
+def is_possible() -> bool:
+    """Return whether a mail server is configured; without one, links are shown to administrators."""
+    return current().mail_server is not None
+
+
+def send(
+    organization: OrganizationSnapshot,
+    to: str,
+    template: str,
+    values: Mapping[str, str] | None = None,
+    *,
+    until: datetime | None = None,
+    language: str | None = None,
+) -> None:
+    """Send an email once the current transaction has committed; do nothing without a mail server.
+
+    ``template`` names a file in templates/mail; its values hold times in ISO 8601. ``until`` is when a link in the
+    email expires. The recipient's canonical address is used, because no two accounts share it. ``language`` is the
+    recipient's; by default it is chosen by the address.
+    """
+    address = canonical_email(to)
+    if address is None or not is_possible():
+        return
+    email = Email(address, template, dict(values or {}), until.isoformat() if until else None, language)
+    outbox.enqueue(
+        organization.id, KIND, seal_payload(organization.id, KIND, asdict(email)), receiver=RECEIVER
+    )
+
+
+def read_email(organization_id: str, payload: Mapping[str, str]) -> Email:
+    """Return the email of an outbox message. Raises UnsealError if it was changed or is another organization's."""
+    return Email(**open_payload(organization_id, KIND, payload))
+
+
+def language_of(organization: OrganizationSnapshot, profile: Mapping[str, Any]) -> str:
+    """Return the language of an email to the user with this profile."""
+    return language_for(
+        own=profile.get("locale"), default=organization.settings["localization"]["default_locale"]
+    )
+
+
+def language_of_address(organization: OrganizationSnapshot, address: str) -> str:
+    """Return the language of an email to an address, whether or not a user of the organization has it."""
+    user = find_user_by_email(organization.id, address)
+    return language_of(organization, user.profile if user is not None else {})
+
+
+def compose(
+    organization: OrganizationSnapshot,
+    template: str,
+    values: Mapping[str, str],
+    *,
+    to: str,
+    sender: str,
+    message_id: str,
+    written_at: datetime,
+    language: str = ENGLISH,
+) -> EmailMessage:
+    """Compose an email from a template, in the organization's name.
+
+    The template's first paragraph is the subject; a paragraph that is a URL becomes a link in the HTML part.
+    ``message_id`` is the same for each attempt, so that mailboxes recognize a second copy. Line breaks in values are
+    removed, so that no name can start a header or a paragraph.
+    """
+    branding = organization.settings["branding"]
+    title = _line(branding["display_name"] or organization.name)
+    lines = {name: _line(value) for name, value in values.items()}
+    text = _texts(language).get_template(f"{template}.txt").render(lines, title=title)
+    subject, *paragraphs = [_line(part) for part in text.split("\n\n") if part.strip()]
+    mail = EmailMessage()
+    mail["Subject"] = subject
+    mail["From"] = Address(display_name=title, addr_spec=sender)
+    mail["To"] = to
+    mail["Date"] = format_datetime(written_at)
+    mail["Message-ID"] = f"<{message_id}@{urlsplit(organization.base_url).hostname}>"
+    # RFC 3834 section 5: no automatic reply answers it.
+    mail["Auto-Submitted"] = "auto-generated"
+    if branding["support_email"]:
+        mail["Reply-To"] = branding["support_email"]
+    mail.set_content("\n\n".join(paragraphs) + "\n")
+    page = _pages(language).get_template("message.html")
+    accent = branding["accent_color"]
+    mail.add_alternative(
+        page.render(subject=subject, paragraphs=paragraphs, title=title, accent=accent, language=language),
+        subtype="html",
+    )
+    # Set after the parts, because adding parts removes such headers.
+    mail["Content-Language"] = language
+    return mail
+
+
+def _line(text: str) -> str:
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
+
+
+@functools.cache
+def _texts(language: str) -> Environment:
+    # Plain text needs no escaping; the HTML part escapes it.
+    return _translating(language, Environment(loader=_loader(), undefined=StrictUndefined, autoescape=False))  # noqa: S701
+
+
+@functools.cache
+def _pages(language: str) -> Environment:
+    return _translating(language, Environment(loader=_loader(), undefined=StrictUndefined, autoescape=True))
+
+
+def _translating(language: str, environment: Environment) -> Environment:
+    """Add translation and the ``moment`` filter for the language to the environment."""
+    catalog = catalog_of(language)
+    environment.add_extension("jinja2.ext.i18n")
+    environment.install_gettext_callables(catalog.gettext, catalog.ngettext, newstyle=True)  # type: ignore[attr-defined]
+    environment.policies["ext.i18n.trimmed"] = True
+    environment.filters["moment"] = lambda at: written_moment(datetime.fromisoformat(at), language)
+    environment.filters["translate"] = lambda text: translate(text, catalog.gettext)
+    return environment
+
+
+def _loader() -> FileSystemLoader:
+    return FileSystemLoader(ROOT / "templates" / "mail")
+
+
+def seal_payload(organization_id: str, kind: str, values: Mapping[str, Any]) -> dict[str, str]:
+    """Return the values as an encrypted payload for a message of this kind."""
+    sealed = keyring.seal(organization_id, json.dumps(values).encode(), f"outbox {kind}")
+    return {"sealed": b64encode(sealed).decode()}
+
+
+def open_payload(organization_id: str, kind: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values. Raises UnsealError if they were changed or belong to another organization or kind."""
+    values: dict[str, Any] = json.loads(
+        keyring.unseal(organization_id, b64decode(payload["sealed"]), f"outbox {kind}")
+    )
+    return values
