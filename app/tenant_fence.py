@@ -24,7 +24,7 @@ _NAMED = re.compile(
 )
 _NOBODYS = re.compile(r"\bWHERE (?:0 = 1|false)\b")
 _READ = ("SELECT", "UPDATE", "DELETE", "WITH")
-_MOST_KNOWN = 20_000
+_MAX_KNOWN_STATEMENTS = 20_000
 
 
 class Unfenced(RuntimeError):
@@ -57,7 +57,7 @@ class Fence:
                     self.refuse(f"This statement does not say whose {name} it means: {statement[:1000]}")
             if _NAMED.search(text) is None:
                 self.refuse(f"This statement names no organization: {statement[:1000]}")
-        if len(self._good) < _MOST_KNOWN:
+        if len(self._good) < _MAX_KNOWN_STATEMENTS:
             self._good.add(statement)
 
     def refuse(self, words: str) -> None:

@@ -183,7 +183,7 @@ def _take_step(
 ) -> BaseResponse:
     client, session, parameters = grant.client.view, asked.user, asked.parameters
     interaction = next_interaction(client, parameters, session, stored)
-    step, standing = interaction.step, interaction.standing
+    step, standing = interaction.step, interaction.consent_state
     if step is Step.ISSUE and session is not None:
         allowed = Decision(actor, interaction.scopes, stored, remember=False, ends_at=standing.ends_at)
         return _issue(grant, asked, allowed)

@@ -112,7 +112,7 @@ def _import(app: Flask) -> None:
         with app.app_context():
             try:
                 import_runner.process_due_imports(Actor.system("", "importer"), holder=me)
-            except Exception as error:  # noqa: BLE001 - the position stands in the database: the next turn goes on
+            except Exception as error:  # noqa: BLE001 - the state is in the database, and the next run continues
                 _log.warning("imports could not go on: %s", type(error).__name__)
                 _log.debug("the fault of the importer", exc_info=True)
 

@@ -12,10 +12,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 DESCRIBE = """
 import json
-import app
+from flask import Flask
+from app import api
+api.register(Flask("api"))
 from app.api.openapi.document import build_document
 schemas = build_document("http://127.0.0.1:8000")["components"]["schemas"]
-print(json.dumps([sorted(schemas[name]["properties"]) for name in ("Client", "NewClient", "ClientChange")]))
+print(json.dumps([sorted(schemas[name]["properties"]) for name in ("Client", "NewClientInOrganization", "ClientChange")]))
 """
 
 

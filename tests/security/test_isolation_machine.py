@@ -1,6 +1,6 @@
 """Three organizations, five roles, and whatever people do in them in any order: nobody ever reaches another's things.
 
-What each role may is written down in ``tests/support/three_places.py``, apart from the code; what stands in each
+What each role may is written down in ``tests/support/organization_model.py``, apart from the code; what stands in each
 organization is kept here. The long form, about ten minutes of a core for each engine, is
 ``GATEHOUSE_STATEFUL_STEPS=100000 script/test tests/security/test_isolation_machine.py``.
 """

@@ -52,7 +52,7 @@ def on_the_wire(attacker: Side, victim: Side) -> Iterator[Finding]:
         reply = send("POST", f"{place}/oauth/introspect", basic=attacker.app, form={"token": access})
         yield tell("introspection of the other's access token", reply.document == {"active": False}, reply)
         reply = send("POST", f"{place}/oauth/revoke", basic=attacker.app, form={"token": refresh})
-        yield tell("revocation of the other's refresh token is told nothing", reply.status == 200, reply)
+        yield tell("revocation of the other's refresh token reveals nothing", reply.status == 200, reply)
     own_client = {"grant_type": "client_credentials"}
     known = send("POST", f"{here}/oauth/token", basic=victim.machine, form=own_client)
     unknown = send("POST", f"{here}/oauth/token", basic=(victim.absent("clientId"), "x"), form=own_client)

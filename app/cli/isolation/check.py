@@ -103,7 +103,7 @@ def _document(visitor: Visitor) -> dict[str, object]:
 
 
 def _pages() -> list[tuple[str, str]]:
-    """Method and rule of every page that stands under an organization."""
+    """Return method and rule of every page of an organization."""
     return sorted(
         (method, rule.rule)
         for rule in current_app.url_map.iter_rules()

@@ -36,10 +36,10 @@ class Reply:
             return None
 
     def holds(self, text: str, *, besides: str = "") -> bool:
-        """Whether the text stands anywhere in it, but where it repeats ``besides``, which the visitor said."""
-        said = {besides, quote(besides), quote(besides, safe="")} - {""}
+        """Return whether the response contains the text, apart from repeating ``besides``, which the visitor sent."""
+        sent = {besides, quote(besides), quote(besides, safe="")} - {""}
         for told in (self.body.decode("utf-8", "replace"), *self.headers.values()):
-            for own in said:
+            for own in sent:
                 told = told.replace(own, "")
             if text in told:
                 return True

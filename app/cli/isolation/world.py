@@ -27,7 +27,7 @@ _CHALLENGE = urlsafe_b64encode(hashlib.sha256(_VERIFIER.encode()).digest()).deco
 
 @dataclass
 class Side:
-    """One organization with what its own people hold; ``ids`` are by the names that path parameters have."""
+    """One organization with what its own users hold. ``ids`` are keyed by the names of path parameters."""
 
     corner: IsolationOrganization
     visitor: Visitor
@@ -115,7 +115,7 @@ class Side:
         return public_id(kind[1], new_id()) if kind else secrets.token_urlsafe(24).replace("-", "_")
 
     def _be_refused(self) -> None:
-        """One entry stands in its log of failed requests, which is written a moment after the refusal."""
+        """Wait for an entry in the log of failed requests, which is written just after the response."""
         form = self.redemption("never-was")
         self.visitor.send("POST", "/oauth/token", basic=self.app, form=form)
         for _ in range(50):
@@ -134,7 +134,7 @@ class Side:
         answer = self.visitor.send("GET", target, bearer=self.bearer).document
         listed = answer.get("data") if isinstance(answer, dict) else None
         if isinstance(listed, list) and listed:
-            # What nobody else has: every organization knows the scope openid.
+            # A scope that no other organization has; all of them have openid.
             chosen = next((one for one in listed if self.corner.marker in json.dumps(one)), listed[-1])
             named = [name for name in _NAMES if name in chosen]
             if named:

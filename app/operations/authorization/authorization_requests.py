@@ -67,7 +67,7 @@ def enforce_open_limit(actor: Actor, client: ClientSnapshot, network: str) -> No
 
 
 def expire_oldest(actor: Actor, browser: bytes) -> None:
-    """Of the browser's open requests the newest ``MOST_OPEN`` stay; ``browser`` is the digest of its id."""
+    """Close all but the browser's newest open requests; ``browser`` is the digest of its id."""
     own = (
         AuthorizationRequest.organization_id == actor.organization_id,
         AuthorizationRequest.browser_digest == browser,

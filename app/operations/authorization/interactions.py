@@ -126,7 +126,7 @@ def _sign_in(
         subject=subject_of(client, session.user_id),
         selected=stored is not None and stored.selected_session_id == session.id,
         contexts=contexts_reached(session.amr),
-        within_reach=_reachable_contexts(client, session) if parameters.acr_values else (),
+        reachable_contexts=_reachable_contexts(client, session) if parameters.acr_values else (),
     )
 
 

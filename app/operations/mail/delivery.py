@@ -77,7 +77,10 @@ def _note_refusal(organization_id: str, email: Email, code: int) -> None:
 
 @transaction
 def deliver_root_notice(message: Message) -> None:
-    """Send an email to each of the organization's own administrators. Raises DeliveryRejected for a deleted organization."""
+    """Send an email to each of the organization's own administrators.
+
+    Raises DeliveryRejected for a deleted organization.
+    """
     try:
         organization = get_organization_by_id(message.organization_id)
     except NotFound as gone:

@@ -91,7 +91,7 @@ def update_instance_limits(
         settings.effective_settings(own, before.bounds),
         settings.effective_settings(own, bounds),
         find_caller(actor),
-        somebody_has_passkey=can_any_user_sign_in_with_passkey(root.id),
+        any_user_has_passkey=can_any_user_sign_in_with_passkey(root.id),
     )
     if dry_run:
         after = InstanceLimitsRecord(bounds, before.version, before.updated_at, before.updated_by)

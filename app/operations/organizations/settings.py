@@ -274,7 +274,7 @@ def store_settings(
         before,
         after,
         find_caller(actor),
-        somebody_has_passkey=can_any_user_sign_in_with_passkey(organization.id),
+        any_user_has_passkey=can_any_user_sign_in_with_passkey(organization.id),
     )
     if dry_run:
         return UpdatedSettings(

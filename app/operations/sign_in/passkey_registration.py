@@ -362,7 +362,7 @@ def _registration_error(organization: OrganizationSnapshot, user_id: UUID) -> Co
         return Conflict("This organization doesn't allow passkeys.", code="passkeys_off")
     if count_passkeys_of_users(organization.id, [user_id]).get(user_id, 0) >= MAX_PASSKEYS_PER_USER:
         return Conflict(
-            f"You have {MAX_PASSKEYS_PER_USER} passkeys, and nobody may have more. Remove one first.",
+            f"You have {MAX_PASSKEYS_PER_USER} passkeys, which is the limit. Remove one first.",
             code="too_many_passkeys",
         )
     return None

@@ -212,7 +212,8 @@ def _too_many_wrong_passwords(attempt: sign_in_limits.PasswordAttempt) -> TooMan
     wait = attempt.result.retry_after
     if attempt.is_capped:
         words = lazy_gettext(
-            "Too many incorrect passwords from unrecognized browsers. Change your password in a browser you have used before, or reset it with a link."
+            "Too many incorrect passwords from unrecognized browsers. Change your password in a browser you have "
+            "used before, or reset it with a link."
         )
     else:
         words = lazy_gettext("Too many incorrect passwords. Try again in %(wait)s seconds.", wait=wait)

@@ -1,6 +1,6 @@
-"""What an authorization request may say, once client and redirect URI are known to be right.
+"""Validation of authorization requests, after client and redirect URI were validated.
 
-Each check is a function named in the standard's words; the first that fails decides the answer.
+The first check that fails determines the error.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ from app.rules.scopes import disallowed_scopes, parse_scope
 MAX_LOGIN_HINT_LENGTH = 320
 MAX_ID_TOKEN_HINT_LENGTH = 4 * 1024
 MAX_UI_LOCALES_LENGTH = 200
-_MOST_LOCALES = 10
-# The form of BCP 47 tags; whether a language is spoken here is asked later.
+_MAX_LOCALES = 10
+# The form of BCP 47 tags. Whether a language is available is checked later.
 _LOCALE = re.compile(r"[A-Za-z]{2,8}(?:-[A-Za-z0-9]{1,8}){0,6}")
 
 
 def login_hint(sent: Mapping[str, str]) -> str | None:
-    """Who will probably sign in, when it can be an e-mail address or name at all."""
+    """Return the login hint, or None if it cannot be an email or username."""
     hint = sent.get("login_hint", "")
     return hint if 1 <= len(hint) <= MAX_LOGIN_HINT_LENGTH and hint.isprintable() else None
 
 
 def id_token_hint(sent: Mapping[str, str]) -> str | None:
-    """The ID token that names whom the request is about; nobody has verified it yet. None when none was sent."""
+    """Return the ID token that names the requested user, unverified, or None."""
     hint = sent.get("id_token_hint")
-    # Cut short it verifies no more, and so names nobody, as it should.
+    # A truncated ID token fails the later verification, which is intended.
     return hint if hint is None else hint[:MAX_ID_TOKEN_HINT_LENGTH]
 
 
 def ui_locales(sent: Mapping[str, str]) -> tuple[str, ...]:
-    """The languages wished for, most wanted first; what is no language tag is left out."""
+    """Return the preferred languages, most preferred first, without invalid tags."""
     tags = [
         tag for tag in sent.get("ui_locales", "")[:MAX_UI_LOCALES_LENGTH].split() if _LOCALE.fullmatch(tag)
     ]
-    return tuple(dict.fromkeys(tags))[:_MOST_LOCALES]
+    return tuple(dict.fromkeys(tags))[:_MAX_LOCALES]
 
 
 METHOD = "S256"
@@ -61,17 +61,17 @@ _VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")
 
 
 def is_challenge(text: str) -> bool:
-    """Whether the text can be an S256 challenge: 43 base64url characters."""
+    """Return whether the text can be an S256 challenge: 43 base64url characters."""
     return _CHALLENGE.fullmatch(text) is not None
 
 
 def challenge_of(verifier: str) -> str:
-    """The S256 challenge of a verifier (RFC 7636 section 4.2)."""
+    """Return the S256 challenge of a verifier (RFC 7636 section 4.2)."""
     return urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).decode().rstrip("=")
 
 
 def is_verified(verifier: str | None, challenge: str) -> bool:
-    """Whether the verifier is the one that the challenge was made from (PK-4)."""
+    """Return whether the verifier matches the challenge (PK-4)."""
     if verifier is None or _VERIFIER.fullmatch(verifier) is None:
         return False
     return hmac.compare_digest(challenge_of(verifier), challenge)
@@ -79,27 +79,29 @@ def is_verified(verifier: str | None, challenge: str) -> bool:
 
 QUERY, FORM_POST = "query", "form_post"
 RESPONSE_MODES = (QUERY, FORM_POST)
-# A code in a fragment is left in the browser's history and read by every script of the page.
+# The mode fragment is not offered, because scripts of the page and the browser's history could read the code.
 
 
 def select_response_mode(sent: Mapping[str, str]) -> str:
-    """The mode in which any answer goes back, an error too: the one asked for, where it can be kept."""
-    asked = sent.get("response_mode")
-    return FORM_POST if asked == FORM_POST and _takes_forms(sent.get("redirect_uri", "")) else QUERY
+    """Return the mode of any response, also of errors: the requested one if it is possible, else ``query``."""
+    requested = sent.get("response_mode")
+    return FORM_POST if requested == FORM_POST and _takes_forms(sent.get("redirect_uri", "")) else QUERY
 
 
 def validate_response_mode(sent: Mapping[str, str]) -> str:
-    """The mode of a good request. Raises AuthorizationError for one that is not offered, or not to this address."""
-    asked = sent.get("response_mode", QUERY)
-    if asked not in RESPONSE_MODES:
+    """Return the requested mode. Raises AuthorizationError if it is not supported, or not for this redirect URI."""
+    requested = sent.get("response_mode", QUERY)
+    if requested not in RESPONSE_MODES:
         raise AuthorizationError("invalid_request", "The response_mode must be query or form_post.")
-    if asked != select_response_mode(sent):
-        raise AuthorizationError("invalid_request", "An app's own scheme takes no forms: use query.")
-    return asked
+    if requested != select_response_mode(sent):
+        raise AuthorizationError(
+            "invalid_request", "Redirect URIs with a private scheme require the response_mode query."
+        )
+    return requested
 
 
 def _takes_forms(redirect_uri: str) -> bool:
-    # A form can be posted to a web origin alone.
+    # A form can be posted only to a web origin.
     return get_web_origin(redirect_uri) is not None
 
 
@@ -108,7 +110,7 @@ MAX_STATE_BYTES = 2048
 MAX_NONCE_BYTES = 2048
 MAX_MAX_AGE_SECONDS = 10 * 365 * 86400
 MAX_ACR_VALUES = 20
-# All that is read of a request. Parameters that are not understood are ignored (RFC 6749 section 3.1).
+# Unknown parameters are ignored (RFC 6749 section 3.1).
 NAMES = (
     "response_type",
     "response_mode",
@@ -129,18 +131,18 @@ NAMES = (
     "dpop_jkt",
     "resource",
 )
-# Strangers can have requests stored: this is what one of theirs may cost, in bytes.
+# In bytes. Anybody can have requests stored, so this limits their size.
 MAX_REQUEST_BYTES = 12 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationParameters:
-    """A checked request. ``scopes`` are in the order asked for; ``max_age`` is in seconds, the client's own by default.
+    """A valid request. ``max_age`` is in seconds; its default is the client's.
 
-    ``resources`` are resource indicators (RFC 8707), ``bare_resources`` those of them that no scope asked for belongs
-    to, ``claims`` the claims parameter as understood (OIDC Core 5.5),
-    ``acr_values`` the context classes wished for by any of three ways, ``id_token_hint`` an ID token that nobody has
-    verified yet, ``dpop_jkt`` the thumbprint that the code will be bound to (RFC 9449 section 10).
+    ``resources`` are resource indicators (RFC 8707), ``bare_resources`` those without a requested scope, ``claims`` the
+    known part of the claims parameter (OIDC Core 5.5), ``acr_values`` the requested context classes,
+    ``id_token_hint`` an unverified ID token, ``dpop_jkt`` the thumbprint that the code is bound to (RFC 9449
+    section 10).
     """
 
     redirect_uri: str
@@ -162,16 +164,16 @@ class AuthorizationParameters:
 
     @property
     def consent_scopes(self) -> tuple[str, ...]:
-        """All that the user has to allow: the scopes, and those that release the claims asked for by name."""
+        """The scopes that need consent: the requested ones, and those that release the requested claims."""
         return tuple(dict.fromkeys((*self.scopes, *required_scopes(self.claims))))
 
 
 def parse_authorization_request(
     sent: Mapping[str, str], repeated: Collection[str], *, redirect_uri: str, client: Mapping[str, Any]
 ) -> AuthorizationParameters:
-    """The request, or AuthorizationError with the code that RFC 6749 4.1.2.1 or OpenID Connect 3.1.2.6 gives it.
+    """Validate a request. Raises AuthorizationError (RFC 6749 section 4.1.2.1, OIDC Core 3.1.2.6).
 
-    ``sent`` holds each parameter once, ``repeated`` the names that came twice; ``client`` is the client's document.
+    ``repeated`` are the names of parameters that were sent twice; ``client`` is the client's document.
     """
     _require_each_once(repeated)
     _require_code(sent)
@@ -199,23 +201,23 @@ def parse_authorization_request(
 
 
 def known_parameters(sent: Mapping[str, str]) -> dict[str, str]:
-    """What of the request is worth keeping: parameters that are read here, and a hint that can be one."""
-    kept = {name: sent[name] for name in NAMES if name in sent}
+    """Return the known parameters of a request, for storage, without an invalid login hint."""
+    known = {name: sent[name] for name in NAMES if name in sent}
     if login_hint(sent) is None:
-        kept.pop("login_hint", None)
-    for name, longest in (
+        known.pop("login_hint", None)
+    for name, max_bytes in (
         ("id_token_hint", MAX_ID_TOKEN_HINT_LENGTH),
         ("ui_locales", MAX_UI_LOCALES_LENGTH),
     ):
-        if name in kept:
-            kept[name] = kept[name][:longest]
-    return kept
+        if name in known:
+            known[name] = known[name][:max_bytes]
+    return known
 
 
 def _require_bounded(sent: Mapping[str, str]) -> None:
     if sum(len(value.encode()) for value in known_parameters(sent).values()) > MAX_REQUEST_BYTES:
         raise AuthorizationError(
-            "invalid_request", f"The parameters are longer than {MAX_REQUEST_BYTES} bytes together."
+            "invalid_request", f"All parameters together are longer than {MAX_REQUEST_BYTES} bytes."
         )
 
 
@@ -229,10 +231,10 @@ def _require_each_once(repeated: Collection[str]) -> None:
 def _require_code(sent: Mapping[str, str]) -> None:
     if "response_type" not in sent:
         raise AuthorizationError(
-            "invalid_request", "The parameter response_type is missing; it must be code."
+            "invalid_request", "The parameter response_type is missing. It must be code."
         ).with_cause("parameter_missing", expected="response_type=code")
     if sent["response_type"] != "code":
-        raise AuthorizationError("unsupported_response_type", "The only response_type is code.").with_cause(
+        raise AuthorizationError("unsupported_response_type", "The response_type must be code.").with_cause(
             "response_type_unsupported", received=sent["response_type"], expected="code"
         )
 
@@ -270,7 +272,7 @@ def _scopes(sent: Mapping[str, str], client_scopes: Collection[str]) -> tuple[st
     refused = disallowed_scopes(scopes, client_scopes)
     if refused:
         raise AuthorizationError(
-            "invalid_scope", "A scope was asked for that the client was not registered for."
+            "invalid_scope", "The client is not registered for a requested scope."
         ).with_cause("scope_not_allowed", received=" ".join(refused), expected=client_scopes)
     return scopes
 
@@ -284,11 +286,11 @@ def _resources(sent: Mapping[str, str]) -> tuple[str, ...]:
         ) from refused
 
 
-def _bounded(sent: Mapping[str, str], name: str, longest: int) -> str | None:
+def _bounded(sent: Mapping[str, str], name: str, max_bytes: int) -> str | None:
     value = sent.get(name)
-    if value is not None and len(value.encode()) > longest:
+    if value is not None and len(value.encode()) > max_bytes:
         raise AuthorizationError(
-            "invalid_request", f"The parameter {name} is longer than {longest} bytes."
+            "invalid_request", f"The parameter {name} is longer than {max_bytes} bytes."
         ).with_cause("parameter_malformed", received=f"{name} of {len(value.encode())} bytes")
     return value
 
@@ -297,12 +299,12 @@ def _prompts(sent: Mapping[str, str]) -> tuple[str, ...]:
     prompts = tuple(dict.fromkeys(sent.get("prompt", "").split()))
     if any(prompt not in PROMPTS for prompt in prompts):
         raise AuthorizationError(
-            "invalid_request", "The parameter prompt holds an unknown value."
+            "invalid_request", "The parameter prompt contains an unknown value."
         ).with_cause("parameter_malformed", received=sent["prompt"], expected=PROMPTS)
     if "none" in prompts and len(prompts) > 1:
-        raise AuthorizationError("invalid_request", "The prompt none stands alone.").with_cause(
-            "parameter_malformed", received=sent["prompt"], expected="none"
-        )
+        raise AuthorizationError(
+            "invalid_request", "The prompt none cannot be combined with others."
+        ).with_cause("parameter_malformed", received=sent["prompt"], expected="none")
     return prompts
 
 

@@ -1,7 +1,7 @@
-"""The ``claims`` parameter: single claims asked for by name, and for which place (OpenID Connect Core 5.5).
+"""The ``claims`` parameter: claims requested by name for the ID token or userinfo (OpenID Connect Core 5.5).
 
-What is understood is kept as JSON: ``{"id_token": {"acr": {"essential": true, "values": […]}}, "userinfo": {…}}``.
-A claim that is only wished for stands with null. Names that are no claims of ours are ignored, as section 5.5 asks.
+The known part is stored as JSON: ``{"id_token": {"acr": {"essential": true, "values": […]}}, "userinfo": {…}}``.
+A voluntary claim has the value null. Unknown claims are ignored, as section 5.5 requires.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from app.rules.tokens.claims import PROFILE_CLAIMS, SCOPE_OF_CLAIM
 
 USERINFO, ID_TOKEN = "userinfo", "id_token"
 PLACES = (USERINFO, ID_TOKEN)
-# Of the sign-in: the ID token holds them in any case; what is asked of them is who signs in, and how.
-_OF_SIGN_IN = ("sub", "acr", "auth_time", "amr")
+# Claims about the sign-in. They are always in the ID token; requesting them sets conditions for the sign-in.
+_SIGN_IN_CLAIMS = ("sub", "acr", "auth_time", "amr")
 MAX_BYTES = 8 * 1024
-_MOST_VALUES = 20
-_LONGEST_VALUE = 255
+_MAX_VALUES = 20
+_MAX_VALUE_LENGTH = 255
 
 
 def parse_claims(text: str) -> dict[str, Any] | None:
-    """What is understood of the parameter; None when that is nothing.
+    """Return the known claims of the parameter, or None if there are none.
 
-    Raises AuthorizationError (``invalid_request``) for what is no JSON object of the form of section 5.5.
+    Raises AuthorizationError (``invalid_request``) unless it is a JSON object as in section 5.5.
     """
     if len(text.encode()) > MAX_BYTES:
         raise _malformed(f"is longer than {MAX_BYTES} bytes")
@@ -34,17 +34,17 @@ def parse_claims(text: str) -> dict[str, Any] | None:
         sent = load_object(text.encode())
     except DomainError as error:
         raise _malformed("is not a JSON object") from error
-    understood = {place: _claims(sent[place]) for place in PLACES if sent.get(place) is not None}
-    return {place: claims for place, claims in understood.items() if claims} or None
+    known = {place: _claims(sent[place]) for place in PLACES if sent.get(place) is not None}
+    return {place: claims for place, claims in known.items() if claims} or None
 
 
 def requested_names(claims: Mapping[str, Any] | None, place: str) -> tuple[str, ...]:
-    """The claims asked for at the place: ``userinfo`` or ``id_token``."""
+    """Return the claims requested for ``userinfo`` or ``id_token``."""
     return tuple((claims or {}).get(place) or ())
 
 
 def required_scopes(claims: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """The scopes that release the claims too: whoever allows the claims allows what these scopes mean."""
+    """Return the scopes that release the requested claims, which the user must allow."""
     scopes = (
         SCOPE_OF_CLAIM[name]
         for place in PLACES
@@ -55,20 +55,20 @@ def required_scopes(claims: Mapping[str, Any] | None) -> tuple[str, ...]:
 
 
 def restrict_to_scopes(claims: Mapping[str, Any] | None, scopes: Collection[str]) -> dict[str, Any] | None:
-    """The claims without those that only other scopes release: no way round what a client was registered for."""
-    left = {
+    """Return the claims that the scopes release, so that a client cannot get others than it registered for."""
+    allowed = {
         place: {
-            name: wish
-            for name, wish in asked.items()
+            name: request
+            for name, request in requested.items()
             if SCOPE_OF_CLAIM.get(name, "openid") in {"openid", *scopes}
         }
-        for place, asked in (claims or {}).items()
+        for place, requested in (claims or {}).items()
     }
-    return {place: asked for place, asked in left.items() if asked} or None
+    return {place: requested for place, requested in allowed.items() if requested} or None
 
 
 def requested_subject(claims: Mapping[str, Any] | None) -> str | None:
-    """The one ``sub`` that the request is about (section 5.5.1), or None."""
+    """Return the requested ``sub`` (section 5.5.1), or None."""
     for place in (ID_TOKEN, USERINFO):
         values = _values(claims, place, "sub")
         if values:
@@ -77,50 +77,50 @@ def requested_subject(claims: Mapping[str, Any] | None) -> str | None:
 
 
 def requested_contexts(claims: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """The ``acr`` values that the ID token should hold one of, most wanted first; none when any will do."""
+    """Return the requested ``acr`` values, most preferred first; empty for any."""
     return _values(claims, ID_TOKEN, "acr")
 
 
 def are_contexts_essential(claims: Mapping[str, Any] | None) -> bool:
-    """Whether the request has to fail when the sign-in reaches none of them (section 5.5.1.1)."""
-    wish = ((claims or {}).get(ID_TOKEN) or {}).get("acr") or {}
-    return bool(wish.get("essential"))
+    """Return whether the request must fail if the sign-in reaches none of them (section 5.5.1.1)."""
+    request = ((claims or {}).get(ID_TOKEN) or {}).get("acr") or {}
+    return bool(request.get("essential"))
 
 
 def _values(claims: Mapping[str, Any] | None, place: str, name: str) -> tuple[str, ...]:
-    wish = ((claims or {}).get(place) or {}).get(name) or {}
-    return tuple(wish.get("values") or ())
+    request = ((claims or {}).get(place) or {}).get(name) or {}
+    return tuple(request.get("values") or ())
 
 
 def _claims(sent: Any) -> dict[str, Any]:
     if not isinstance(sent, dict):
-        raise _malformed("holds a member that is no object")
+        raise _malformed("contains a member that is not an object")
     return {
-        name: _wish(name, wish)
-        for name, wish in sent.items()
-        if name in PROFILE_CLAIMS or name in _OF_SIGN_IN
+        name: _claim_request(name, request)
+        for name, request in sent.items()
+        if name in PROFILE_CLAIMS or name in _SIGN_IN_CLAIMS
     }
 
 
-def _wish(name: str, sent: Any) -> dict[str, Any] | None:
+def _claim_request(name: str, sent: Any) -> dict[str, Any] | None:
     if sent is None:
         return None
     if not isinstance(sent, dict) or not isinstance(sent.get("essential", False), bool):
-        raise _malformed("asks for a claim by something else than null or an object")
+        raise _malformed("contains a claim that is neither null nor an object")
     values = sent.get("values", [])
     if not isinstance(values, list) or ("value" in sent and "values" in sent):
-        raise _malformed("holds values that are no array, or value beside values")
-    wish: dict[str, Any] = {"essential": True} if sent.get("essential") else {}
-    # Of other claims the user has one value: it is told, whatever value was hoped for.
+        raise _malformed("contains values that are not an array, or both value and values")
+    request: dict[str, Any] = {"essential": True} if sent.get("essential") else {}
+    # Other claims have one value, which is released whatever value was requested.
     if name in {"sub", "acr"}:
-        wish["values"] = _texts([sent["value"]] if "value" in sent else values)
-    return {key: value for key, value in wish.items() if value} or None
+        request["values"] = _texts([sent["value"]] if "value" in sent else values)
+    return {key: value for key, value in request.items() if value} or None
 
 
 def _texts(values: Iterable[Any]) -> list[str]:
-    texts = [value for value in values if isinstance(value, str) and 1 <= len(value) <= _LONGEST_VALUE]
-    if len(texts) != len(list(values)) or len(texts) > _MOST_VALUES:
-        raise _malformed("holds a sub or acr that is no short string, or too many of them")
+    texts = [value for value in values if isinstance(value, str) and 1 <= len(value) <= _MAX_VALUE_LENGTH]
+    if len(texts) != len(list(values)) or len(texts) > _MAX_VALUES:
+        raise _malformed("contains too many values of sub or acr, or one that is not a short string")
     return texts
 
 

@@ -1,4 +1,4 @@
-"""Requests of members that an administrator allow a client: what they may say, and how long they wait."""
+"""Consents: their expiry and validity after client changes. Requests of members for administrator approval."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from app.rules.shapes import Shape, Text, check_shape, described
 
 FIRST_PARTY = "first_party"
 TODAY, THIRTY_DAYS, UNTIL_REMOVED = "today", "30_days", "until_removed"
-# Whose day it is depends on where the person is, which nobody here knows: "today" is a day of 24 hours.
+# The user's time zone is unknown, so "today" means 24 hours.
 _SPANS = {TODAY: timedelta(hours=24), THIRTY_DAYS: timedelta(days=30)}
 
 
 @dataclass(frozen=True, slots=True)
 class ConsentExpiry:
-    """One end that may be chosen; ``at`` is None for a consent that lasts until it is removed."""
+    """An expiry that the user can choose; ``at`` is None for a consent that lasts until it is withdrawn."""
 
     name: str
     at: datetime | None
 
 
 def max_consent_seconds(settings: Mapping[str, Any]) -> int | None:
-    """For how many seconds an organization lets a consent stand at most; None: for ever."""
+    """Return the maximum lifetime of consents in seconds, or None if it is unlimited."""
     seconds: int | None = settings["oauth"]["consent"]["ttl_seconds"]
     return seconds
 
 
 def requires_user_consent(trust: str, settings: Mapping[str, Any]) -> bool:
-    """Whether a client of that trust gets its scopes from people's own consents, its organization's own as it says."""
+    """Return whether a client with this trust needs the user's consent. For first-party clients a setting decides."""
     return trust != FIRST_PARTY or bool(settings["oauth"]["consent"]["policy"] == "always")
 
 
 def offered_expiries(
     requested_at: datetime, now: datetime, ttl_seconds: int | None
 ) -> tuple[ConsentExpiry, ...]:
-    """The ends that a person may choose from, the last one the longest that the organization allows.
+    """Return the expiries that the user can choose from, ending with the longest that the organization allows.
 
-    Those of the person's choice count from when the app asked: so the page shows the very time that will hold.
-    ``ttl_seconds`` is the organization's bound, which counts from the decision; None is none.
+    They are calculated from the time of the request, so that the page shows the exact time. ``ttl_seconds`` is the
+    organization's maximum, from the time of the decision.
     """
     longest = None if ttl_seconds is None else now + timedelta(seconds=ttl_seconds)
     chosen = [ConsentExpiry(name, requested_at + span) for name, span in _SPANS.items()]
@@ -52,14 +52,14 @@ def offered_expiries(
     return (*shorter, ConsentExpiry(UNTIL_REMOVED, longest))
 
 
-def consent_expiry(given_at: datetime, written: datetime | None, ttl_seconds: int | None) -> datetime | None:
-    """When a consent ends: as was written down, or sooner where the organization's bound was shortened since."""
+def consent_expiry(given_at: datetime, stored: datetime | None, ttl_seconds: int | None) -> datetime | None:
+    """Return when a consent expires: the stored time, or earlier if the organization reduced its maximum."""
     longest = None if ttl_seconds is None else given_at + timedelta(seconds=ttl_seconds)
-    return min((end for end in (longest, written) if end is not None), default=None)
+    return min((end for end in (longest, stored) if end is not None), default=None)
 
 
 def find_offered_expiry(name: str, offered: tuple[ConsentExpiry, ...]) -> ConsentExpiry | None:
-    """The end of that name, or None when it was not offered."""
+    """Return the offered expiry with this name, or None."""
     return next((end for end in offered if end.name == name), None)
 
 
@@ -67,14 +67,14 @@ NAME, LOGO, REDIRECTS, POLICY, TERMS, REVIEWED = (
     "name", "logo_uri", "redirect_uris", "policy_uri", "tos_uri", "reviewed",
 )  # fmt: skip
 SCOPES = "scopes"
-_KEPT = 22
+_DIGEST_LENGTH = 22
 
 
 def consent_snapshot(name: str, trust: str, document: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a client a consent rests on: its name, and short digests of the rest.
+    """Return the properties of a client that a consent depends on: its name, and short digests of the others.
 
-    Its scopes are no reason to ask again: the consent names those it covers, and more is asked for anyway. Their
-    digest says until when what a person left out stays left out.
+    Changed scopes do not invalidate a consent, because it lists the scopes that it covers. Their digest shows whether
+    declined scopes should be requested again.
     """
     return {
         NAME: name,
@@ -88,9 +88,9 @@ def consent_snapshot(name: str, trust: str, document: Mapping[str, Any]) -> dict
 
 
 def changed_parts(shown: Mapping[str, Any] | None, now: Mapping[str, Any]) -> tuple[str, ...]:
-    """The parts that differ from what was shown; nothing for a consent that kept no account of it.
+    """Return the properties that have changed since the consent; none for a consent without a snapshot.
 
-    A mark of review counts when it was taken away: that it was given is no reason to doubt.
+    Losing the verified mark is a change, but receiving it is not.
     """
     if shown is None:
         return ()
@@ -101,15 +101,15 @@ def changed_parts(shown: Mapping[str, Any] | None, now: Mapping[str, Any]) -> tu
     )
 
 
-def page_digest(client_id: str, version: int, session_id: str, asked: Iterable[str]) -> bytes:
-    """The digest of all that a consent page says; the client's version covers its name, logo and redirects."""
-    return hashlib.sha256("|".join((client_id, str(version), session_id, *asked)).encode()).digest()
+def page_digest(client_id: str, version: int, session_id: str, requested: Iterable[str]) -> bytes:
+    """Return the digest of a consent page; the client's version covers its name, logo and redirect URIs."""
+    return hashlib.sha256("|".join((client_id, str(version), session_id, *requested)).encode()).digest()
 
 
 def _digest(value: Any) -> str | None:
     if not value:
         return None
-    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:_KEPT]
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:_DIGEST_LENGTH]
 
 
 MAX_REASON_LENGTH = 300
@@ -145,9 +145,9 @@ class ClientRefusal(Shape):
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """What an administrator says yes to: members may allow the client, and whether it gets the mark of review.
+    """An administrator's approval; ``verified`` also marks the client as verified.
 
-    ``client_version`` is the client's as the administrator saw it; None for whoever does not say.
+    ``client_version`` is the version that was reviewed, or None.
     """
 
     verified: bool
@@ -155,7 +155,7 @@ class Approval:
 
 
 def check_reason(text: str) -> str:
-    """The reason in one piece. Raises InvalidInput when it is missing, too long or holds what no text should."""
+    """Return the reason. Raises InvalidInput if it is missing, too long, or contains control characters."""
     reason = text.replace("\r\n", "\n").strip()
     errors = ValidationErrors()
     if not reason:
@@ -183,5 +183,5 @@ def check_refusal(fields: Mapping[str, Any]) -> str | None:
 
 
 def approval_after(before: str | None) -> str:
-    """What stands of the client once a request for it was approved; more than that stays as it is."""
+    """Return the approval of a client after a request for it was approved; a broader approval is kept."""
     return PRE_APPROVED if before == PRE_APPROVED else ALLOWED

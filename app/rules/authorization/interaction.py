@@ -1,4 +1,4 @@
-"""What an authorization request still needs from the person in front of the browser."""
+"""The next step of an authorization request: sign in, select an account, consent, or issue a code."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ SUPPORTED = (PASSWORD, MULTI_FACTOR)
 
 
 def contexts_reached(amr: Collection[str]) -> tuple[str, ...]:
-    """The classes that a sign-in by these methods (RFC 8176) reaches, the strongest first."""
+    """Return the context classes that a sign-in with these methods (RFC 8176) reaches, strongest first."""
     found = [MULTI_FACTOR] if used_second_factor(amr) else []
     return (*found, PASSWORD) if "pwd" in amr else tuple(found)
 
 
-def select_context(amr: Collection[str], wanted: Collection[str] = ()) -> str | None:
-    """What ``acr`` says of such a sign-in: the first class that is ``wanted`` and reached, else the strongest."""
+def select_context(amr: Collection[str], requested: Collection[str] = ()) -> str | None:
+    """Return the ``acr`` of a sign-in: the first class that is requested and reached, else the strongest."""
     reached = contexts_reached(amr)
-    return next((name for name in (*wanted, *reached) if name in reached), None)
+    return next((name for name in (*requested, *reached) if name in reached), None)
 
 
 class Step(Enum):
-    """What comes next."""
+    """The next step of an authorization request."""
 
     CREATE_ACCOUNT = "create an account"
     SIGN_IN = "sign in"
@@ -51,11 +51,11 @@ class Step(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SignIn:
-    """The facts of a sign-in that the decision rests on.
+    """A sign-in.
 
-    ``began_at`` is when the session began, and ``authenticated_at`` what ``auth_time`` says of it. ``selected``: the
-    person chose this account for this very request. ``contexts`` are the context classes that it reached, and
-    ``within_reach`` those that signing in anew would reach, since the person has a second factor.
+    ``began_at`` is when the session was created, ``authenticated_at`` its ``auth_time``. ``selected``: the user selected
+    this account for this request. ``contexts`` are the context classes that it reached, ``reachable_contexts`` those
+    that a new sign-in would reach with the user's second factor.
     """
 
     began_at: datetime
@@ -63,17 +63,16 @@ class SignIn:
     subject: str
     selected: bool = False
     contexts: tuple[str, ...] = ()
-    within_reach: tuple[str, ...] = ()
+    reachable_contexts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class InteractionContext:
-    """What else the next step depends on.
+    """Further inputs of the decision.
 
-    ``began_at`` is when the request arrived. ``subject`` is the one user whom the request is about, None when it may
-    be anybody; ``is_hint_unknown`` says that it named somebody whom we do not know. ``can_register``: the
-    organization lets people make accounts for themselves. ``may_allow``: the person who is signed in may allow this
-    client something without asking an administrator.
+    ``began_at`` is when the request arrived. ``subject`` is the requested user, or None for any;
+    ``is_hint_unknown`` means that the hint names an unknown user. ``can_register``: registration is open.
+    ``may_allow``: the signed-in user may allow this client without administrator approval.
     """
 
     began_at: datetime
@@ -88,24 +87,24 @@ class InteractionContext:
 def next_step(
     parameters: AuthorizationParameters, sign_in: SignIn | None, circumstances: InteractionContext
 ) -> Step:
-    """The next step.
+    """Return the next step.
 
-    Raises AuthorizationError when ``prompt=none`` forbids to take it (OIDC Core 3.1.2.6), when somebody else signed
-    in than the request is about, and when the sign-in reaches none of the context classes that it insists on.
+    Raises AuthorizationError if ``prompt=none`` forbids it (OIDC Core 3.1.2.6), if another user than the requested one
+    signed in, and if the sign-in reaches none of the essential context classes.
     """
     silent = "none" in parameters.prompts
     step = _step(parameters, sign_in, circumstances)
     if silent and step in _SILENT_ERRORS:
         raise AuthorizationError(*_SILENT_ERRORS[step])
     if silent and circumstances.is_hint_unknown:
-        raise AuthorizationError("login_required", "The id_token_hint names nobody who is known here.")
+        raise AuthorizationError("login_required", "The id_token_hint names an unknown user.")
     return step
 
 
 def _step(
     parameters: AuthorizationParameters, sign_in: SignIn | None, circumstances: InteractionContext
 ) -> Step:
-    # Whatever was made for this very request satisfies its demands, however slow the consent after it: no loop.
+    # A sign-in made for this request always satisfies it, however long the consent takes, so that there is no loop.
     is_fresh = sign_in is not None and sign_in.began_at >= circumstances.began_at
     if "create" in parameters.prompts and circumstances.can_register and not is_fresh:
         return Step.CREATE_ACCOUNT
@@ -115,7 +114,7 @@ def _step(
         return Step.SELECT_ACCOUNT
     if circumstances.subject not in {None, sign_in.subject}:
         if is_fresh:
-            raise AuthorizationError("login_required", "Somebody else signed in than the request is about.")
+            raise AuthorizationError("login_required", "Another user than the requested one signed in.")
         return Step.SIGN_IN
     if not is_fresh and _should_step_up(parameters, sign_in):
         return Step.SIGN_IN
@@ -126,14 +125,14 @@ def _step(
 
 
 _SILENT_ERRORS = {
-    Step.SIGN_IN: ("login_required", "The user is not signed in, or not as the request demands."),
-    Step.CONSENT: ("consent_required", "The user must be asked for consent."),
-    Step.ASK_ADMINISTRATOR: ("consent_required", "An administrator must allow this client first."),
+    Step.SIGN_IN: ("login_required", "The user is not signed in, or the sign-in does not meet the request."),
+    Step.CONSENT: ("consent_required", "The user must consent."),
+    Step.ASK_ADMINISTRATOR: ("consent_required", "An administrator must approve this client first."),
 }
 
 
 def _is_recent_enough(parameters: AuthorizationParameters, sign_in: SignIn, now: datetime) -> bool:
-    # An account that is to be created is not the one that is signed in.
+    # With prompt=create, the signed-in account is not the one to create.
     if "login" in parameters.prompts or "create" in parameters.prompts:
         return False
     if parameters.max_age is None:
@@ -142,13 +141,13 @@ def _is_recent_enough(parameters: AuthorizationParameters, sign_in: SignIn, now:
 
 
 def _should_step_up(parameters: AuthorizationParameters, sign_in: SignIn) -> bool:
-    """Whether a new sign-in would reach a class that is wanted, and this one reaches none of them.
+    """Return whether a new sign-in would reach a requested class while this one reaches none.
 
-    Without a page there is no new sign-in: a wish that is no demand is then left open (OIDC Core 5.5.1.1).
+    With ``prompt=none`` a new sign-in is impossible, so voluntary classes are ignored (OIDC Core 5.5.1.1).
     """
     if not parameters.acr_values or set(sign_in.contexts) & set(parameters.acr_values):
         return False
-    can = bool(set(sign_in.within_reach) & set(parameters.acr_values))
+    can = bool(set(sign_in.reachable_contexts) & set(parameters.acr_values))
     return can and ("none" not in parameters.prompts or are_contexts_essential(parameters.claims))
 
 
@@ -158,7 +157,7 @@ def _require_context(parameters: AuthorizationParameters, sign_in: SignIn) -> No
     ):
         # OpenID Connect Core Error Code unmet_authentication_requirements, section 2.
         raise AuthorizationError(
-            "unmet_authentication_requirements", "No sign-in here reaches a context class that is demanded."
+            "unmet_authentication_requirements", "The sign-in reaches none of the essential context classes."
         )
 
 
@@ -174,20 +173,19 @@ def needs_consent(
     approval: str | None = None,
     approved_scopes: Collection[str] = (),
 ) -> bool:
-    """Whether the consent page must be shown; ``allowed`` are the scopes of a consent that still stands.
+    """Return whether the consent page must be shown; ``allowed`` are the scopes of a valid consent.
 
-    ``declined`` are those that the person left out of it: they are no reason to ask, unless there is nothing else.
-    ``approval`` and ``approved_scopes`` are what administrators decided about the client for everybody.
+    ``declined`` scopes do not require the page, unless all requested scopes were declined. ``approval`` and
+    ``approved_scopes`` are the administrators' decision about the client for all users.
 
-    A client that cannot prove who it is is asked about each time, however often it was allowed before and whoever
-    vouches for it: any program could take its place (CO-2, RFC 8252 section 8.6). So is one that registered itself
-    and that nobody here reviewed (DC-1). An organization's own confidential clients are asked about only if it says
-    so.
+    A public client needs consent each time, because any program could impersonate it (CO-2, RFC 8252 section 8.6), and
+    so does a client that registered itself and was not reviewed (DC-1). First-party confidential clients need consent
+    only if the organization's settings require it.
     """
     if is_public or is_unreviewed or "consent" in parameters.prompts or is_local(parameters.redirect_uri):
         return True
     if parameters.bare_resources and trust != FIRST_PARTY:
-        # A consent remembers scopes: it says nothing of a resource that none of them belongs to.
+        # A consent stores scopes, so it does not cover a resource without any of them.
         return True
     if not depends_on_user_consent(
         parameters, trust=trust, settings=settings, approval=approval, approved_scopes=approved_scopes
@@ -206,7 +204,7 @@ def depends_on_user_consent(
     approval: str | None,
     approved_scopes: Collection[str],
 ) -> bool:
-    """Whether it is the person's own consent that gives the client its scopes, and nobody's decision for everybody."""
+    """Return whether the client needs the user's own consent, rather than an administrator's approval for all."""
     if is_pre_approved(
         parameters.consent_scopes, approval=approval, approved_scopes=approved_scopes, trust=trust
     ):
@@ -215,5 +213,5 @@ def depends_on_user_consent(
 
 
 def is_local(redirect_uri: str) -> bool:
-    """Whether the redirect ends at an app on the user's own device, which no name vouches for."""
+    """Return whether the redirect goes to an app on the user's device, which nothing authenticates."""
     return is_loopback(redirect_uri) or is_private_scheme(redirect_uri)

@@ -18,7 +18,7 @@ MAX_LENGTH = 24 * 1024
 MAX_LIFETIME = timedelta(minutes=60)
 _TYPES = (None, "jwt", "oauth-authz-req+jwt")
 # What the JWT says about itself; the rest are parameters.
-_OF_THE_JWT = frozenset({"iss", "aud", "exp", "nbf", "iat", "jti"})
+_JWT_CLAIMS = frozenset({"iss", "aud", "exp", "nbf", "iat", "jti"})
 _REFERENCES = ("request", "request_uri")
 
 
@@ -72,7 +72,7 @@ def validate_request_object(
     _require_time(claims, now, is_bounded=is_bounded)
     if any(name in claims for name in _REFERENCES):
         raise InvalidRequestObject("A request object must not hold another one (RFC 9101 section 4).")
-    parameters = {name: _parameter(name, value) for name, value in claims.items() if name not in _OF_THE_JWT}
+    parameters = {name: _parameter(name, value) for name, value in claims.items() if name not in _JWT_CLAIMS}
     return {name: value for name, value in parameters.items() if value}
 
 

@@ -9,9 +9,9 @@ import idna
 
 from app.rules.fields import FieldProblem
 
-LONGEST_ADDRESS = 254
+MAX_EMAIL_BYTES = 254
 """RFC 5321 section 4.5.3.1.3, less the angle brackets."""
-LONGEST_LOCAL_PART = 64
+MAX_LOCAL_PART_BYTES = 64
 
 # RFC 5321 `Dot-string` with the characters of RFC 6531; quoted local parts exist in standards alone.
 _LOCAL_PART = re.compile(r"[^\s.\"(),:;<>@\[\\\]]+(?:\.[^\s.\"(),:;<>@\[\\\]]+)*")
@@ -25,11 +25,11 @@ def canonical_email(text: str) -> str | None:
     with the UTS 46 mapping), because mail systems do not tell these apart. Accents and ``ß`` stay: to a mail
     system ``straße@…`` and ``strasse@…`` are two mailboxes, so they are two accounts (TK-4).
     """
-    if len(text) > 2 * LONGEST_ADDRESS:
+    if len(text) > 2 * MAX_EMAIL_BYTES:
         return None
     local_part, at, domain = text.strip().rpartition("@")
     local_part = _level(local_part)
-    if not at or len(local_part.encode(errors="replace")) > LONGEST_LOCAL_PART:
+    if not at or len(local_part.encode(errors="replace")) > MAX_LOCAL_PART_BYTES:
         return None
     if _LOCAL_PART.fullmatch(local_part) is None or _has_hidden_character(local_part):
         return None
@@ -37,7 +37,7 @@ def canonical_email(text: str) -> str | None:
     if ascii_domain is None:
         return None
     address = f"{local_part}@{ascii_domain}"
-    return address if len(address.encode()) <= LONGEST_ADDRESS else None
+    return address if len(address.encode()) <= MAX_EMAIL_BYTES else None
 
 
 def is_email(text: str) -> bool:

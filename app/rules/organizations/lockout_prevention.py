@@ -33,26 +33,26 @@ def require_no_lockout(
     after: Mapping[str, Any],
     caller: Caller | None,
     *,
-    somebody_has_passkey: bool = False,
+    any_user_has_passkey: bool = False,
 ) -> None:
     """Raise WouldLockOut if the effective settings ``after`` would lock out all users or the caller.
 
-    ``somebody_has_passkey``: a user of the organization has a passkey that signs in alone and works at this address.
+    ``any_user_has_passkey``: a user of the organization has a passkey that signs in alone and works at this address.
     """
-    existing = _problems(before, caller, somebody_has_passkey)
-    errors = [error for error in _problems(after, caller, somebody_has_passkey) if error not in existing]
+    existing = _problems(before, caller, any_user_has_passkey)
+    errors = [error for error in _problems(after, caller, any_user_has_passkey) if error not in existing]
     if errors:
         raise WouldLockOut(errors[0].message, errors=errors)
 
 
 def _problems(
-    settings: Mapping[str, Any], caller: Caller | None, somebody_has_passkey: bool
+    settings: Mapping[str, Any], caller: Caller | None, any_user_has_passkey: bool
 ) -> list[FieldError]:
     found: list[FieldError] = []
     authentication = settings["authentication"]
     password = authentication["password"]["enabled"]
     # Only signed-in users can register passkeys. Without an existing one, no user could sign in to create the first.
-    passkey = is_passwordless_enabled(settings) and somebody_has_passkey
+    passkey = is_passwordless_enabled(settings) and any_user_has_passkey
     mfa = authentication["mfa"]
     if not password and not passkey:
         _add(found, "authentication.password.enabled", "Users would have no way to sign in.")

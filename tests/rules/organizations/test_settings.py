@@ -285,10 +285,10 @@ def test_passwords_can_be_disabled_with_passkeys(
         ),
     )
     if passes:
-        require_no_lockout(before, after, caller, somebody_has_passkey=somebody)
+        require_no_lockout(before, after, caller, any_user_has_passkey=somebody)
         return
     with pytest.raises(WouldLockOut) as caught:
-        require_no_lockout(before, after, caller, somebody_has_passkey=somebody)
+        require_no_lockout(before, after, caller, any_user_has_passkey=somebody)
     assert caught.value.field == "authentication.password.enabled"
 
 
