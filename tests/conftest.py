@@ -30,6 +30,8 @@ ENGINES = ("mariadb", "sqlite")
 # Whole flows, state machines and tests that start processes.
 SLOW_FOLDERS = {"journeys", "security"}
 SLOW_FILES = {"test_schemathesis.py", "test_server_memory.py", "test_start.py"}
+# Pages and endpoints only translate what the operations do, and those are tested on both engines.
+EITHER_FOLDERS = {"account", "api", "portal"}
 _server = pytest.StashKey[MariaDB]()
 
 
@@ -51,12 +53,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         needed = set(getattr(item, "fixturenames", ()))
+        if "mariadb" in needed:
+            item.add_marker("mariadb")
         if "live_server" in needed:
             item.add_marker("live")
         if "browser" in needed:
             item.add_marker("browser")
         if SLOW_FOLDERS & set(item.path.parts) or item.path.name in SLOW_FILES:
             item.add_marker("slow")
+        if item.path.relative_to(config.rootpath).parts[1] in EITHER_FOLDERS:
+            item.add_marker("either")
         if isinstance(item, pytest.Function) and _has_module_fixtures(item.module):
             # One worker runs all tests of such a module, so that its fixtures are made once.
             item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))

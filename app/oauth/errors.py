@@ -89,7 +89,7 @@ def _unsupported_response(request: Any) -> DomainError:
         return AuthorizationError(
             "invalid_request", "The parameter response_type is missing; it must be code."
         ).with_cause("parameter_missing", expected="response_type=code")
-    return AuthorizationError("unsupported_response_type", "The only response_type is code.").with_cause(
+    return AuthorizationError("unsupported_response_type", "The response_type must be code.").with_cause(
         "response_type_unsupported", received=received, expected="code"
     )
 
@@ -128,7 +128,7 @@ _REFUSALS = {
     InvalidGrantError: lambda _: InvalidGrant("The token was not issued to this client.").with_cause(
         "token_not_own"
     ),
-    InvalidScopeError: lambda _: InvalidScope("The scope may only narrow what the user allowed."),
+    InvalidScopeError: lambda _: InvalidScope("The scope must not exceed what the user allowed."),
     InvalidRequestError: _missing_parameter,
     AccessDeniedError: _denied,
     ExpiredTokenError: _expired,
@@ -137,7 +137,7 @@ _REFUSALS = {
         "Nobody has entered the code yet.", code="authorization_pending"
     ),
     LoginRequiredError: lambda _: AuthorizationError(
-        "login_required", "The user is not signed in, or not as the request demands."
+        "login_required", "The user is not signed in, or the sign-in does not meet the request."
     ),
     InvalidTokenError: lambda _: Unauthenticated("The access token is invalid, expired or revoked."),
     MissingAuthorizationError: lambda _: Unauthenticated(MISSING_TOKEN),

@@ -24,7 +24,7 @@ from tests.support.databases import MariaDBDatabase, SQLiteDatabase
 A_DAY = datetime(2026, 11, 1, tzinfo=UTC)
 
 
-@pytest.fixture(params=["mariadb", "sqlite"])
+@pytest.fixture(params=[pytest.param("mariadb", marks=pytest.mark.mariadb), "sqlite"])
 def unmigrated(
     request: pytest.FixtureRequest, tmp_path: Path, instance: Path, worker: str
 ) -> Iterator[Flask]:

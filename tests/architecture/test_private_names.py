@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 # Public names of the standard library and of Werkzeug that begin with an underscore, as their documentation says.
 DOCUMENTED = {"_exit", "_make", "_asdict", "_replace", "_fields", "_get_current_object"}
 
 
-def _trees() -> Iterator[tuple[str, ast.Module]]:
+@functools.cache
+def _trees() -> tuple[tuple[str, ast.Module], ...]:
     folders = (ROOT / name for name in ("app", "script", "tests"))
-    for path in (ROOT / "wsgi.py", *(file for folder in folders for file in folder.rglob("*.py"))):
-        if "node_modules" not in path.parts:
-            yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())
+    files = (ROOT / "wsgi.py", *(file for folder in folders for file in folder.rglob("*.py")))
+    return tuple(
+        (path.relative_to(ROOT).as_posix(), ast.parse(path.read_text()))
+        for path in files
+        if "node_modules" not in path.parts
+    )
 
 
 def _defined(tree: ast.Module) -> Iterator[str]:
@@ -46,7 +53,7 @@ def _is_private(name: str) -> bool:
     return name.startswith("_") and not name.startswith("__") and name != "_typeshed"
 
 
-def _found(trees: list[tuple[str, ast.Module]]) -> list[str]:
+def _found(trees: Iterable[tuple[str, ast.Module]]) -> list[str]:
     own = {name for _, tree in trees for name in _defined(tree)} | DOCUMENTED
     return [
         f"{path}:{line} {name}"
@@ -56,13 +63,17 @@ def _found(trees: list[tuple[str, ast.Module]]) -> list[str]:
     ]
 
 
+@pytest.mark.slow
+@pytest.mark.xdist_group("syntax trees")
 def test_no_private_name_of_a_library_is_used() -> None:
-    assert _found(list(_trees())) == []
+    assert _found(_trees()) == []
 
 
+@pytest.mark.slow
+@pytest.mark.xdist_group("syntax trees")
 def test_no_private_method_of_a_library_is_overridden() -> None:
     """A private method of a class is either called by the repository or overrides the library's."""
-    trees = list(_trees())
+    trees = _trees()
     called = {name for _, tree in trees for _, name in _used(tree)} | {
         node.id for _, tree in trees for node in ast.walk(tree) if isinstance(node, ast.Name)
     }

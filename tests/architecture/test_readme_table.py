@@ -17,7 +17,8 @@ from app import api
 api.register(Flask("api"))
 from app.api.openapi.document import build_document
 schemas = build_document("http://127.0.0.1:8000")["components"]["schemas"]
-print(json.dumps([sorted(schemas[name]["properties"]) for name in ("Client", "NewClientInOrganization", "ClientChange")]))
+names = ("Client", "NewClientInOrganization", "ClientChange")
+print(json.dumps([sorted(schemas[name]["properties"]) for name in names]))
 """
 
 

@@ -1,4 +1,4 @@
-"""Tables keep organizations apart and can be swept: scale.md rules 4, 5, 10 and 12, TN-4, TK-4."""
+"""Tables keep organizations apart and can be swept: TN-4, TK-4."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def authorize(client: Any, redirect_uri: str, **more: str) -> str:
     return f"/oauth/authorize?{urlencode(parameters | more)}"
 
 
-# A function, which is read once: words would be read again at each look, and our pages let nobody read words as code.
+# A function, because a string would be evaluated with eval, which the CSP forbids.
 THE_APP = "() => document.title === 'the app'"
 
 

@@ -113,6 +113,6 @@ def test_pending_registration_appears_in_the_portal(
         sign_in(page, boss.email)
         page.wait_for_url("**/registrations")
         check(page)
-        page.get_by_role("button", name="Let in").click()
-        page.wait_for_url("**done=registration-admitted**")
+        page.get_by_role("button", name="Approve").click()
+        page.wait_for_url("**done=registration-approved**")
         check(page)

@@ -24,7 +24,7 @@ from tests.support.https_server import HttpsServer, Response, https_server, reac
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
 CALLBACK = "https://orchard.example/callback"
-# Whether the logo is a picture that came and was drawn, and how wide it is.
+# Whether the logo image was loaded and drawn, and its width.
 DRAWN = "(({complete, naturalWidth}) => [complete, naturalWidth])(document.querySelector('img#client-logo'))"
 
 

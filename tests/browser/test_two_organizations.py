@@ -47,7 +47,7 @@ def test_signing_out_of_one_organization_keeps_the_other_session(
             pages.open(f"/portal/{user.organization.slug}")
             pages.sign_in(user)
             page.wait_for_selector("h1:has-text('Overview')")
-        # Each shows its own person; neither lends the other's sign-in.
+        # Each shows its own user; neither session is valid for the other.
         for user, other in ((ada, bob), (bob, ada)):
             page.goto(f"{live_server.url}/portal/{user.organization.slug}")
             assert user.email in page.content() and other.email not in page.content()
@@ -65,7 +65,7 @@ def test_signing_out_of_one_organization_keeps_the_other_session(
         assert f"/organizations/{acme.slug}/login" in page.url
         assert not reaches("acme")
 
-        # Signing in anew there changes nothing here.
+        # A new sign-in there changes nothing here.
         at_acme.sign_in(ada)
         page.wait_for_selector("h1:has-text('Overview')")
         assert reaches("acme") and reaches("globex")

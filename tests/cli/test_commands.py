@@ -106,7 +106,7 @@ def test_keys_rotate_publishes_a_key_before_it_signs(app: Flask, make: Factory) 
         run(app, "keys", "rotate", "--organization", "acme", "--algorithm", "ES256", "--now").exit_code == 0
     )
     with app.app_context():
-        # --now is for a key that leaked: what it signed must verify nowhere from this moment, nor what lay beside it.
+        # --now is for a key that leaked: nothing that it or the keys beside it signed may verify any more.
         [standing] = list_public_keys(acme.id)
         assert get_active_key(get_organization_by_slug("acme"), "ES256").kid == standing["kid"]
         assert standing["kid"] not in {before, result.stdout.split()[-1]}

@@ -84,7 +84,7 @@ def test_a_change_is_seen_at_once(app: Flask, make: Factory, machine: MadeClient
 def test_another_machines_change_is_heard_by_following(
     app: Flask, make: Factory, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """scale.md rule 14: within a second, whatever the view's age."""
+    """Invalidation arrives within a second, whatever the age of the cached entry."""
     with app.app_context():
         cache_invalidation.poll()
         assert name_of(machine) == "Harvester"

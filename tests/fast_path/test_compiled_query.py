@@ -199,7 +199,7 @@ def test_a_naive_time_and_a_number_for_a_name_never_reach_the_database(
     + [(code, ErrorClass.FINAL) for code in (1062, 1452, 1406, 1264, 1064, 1146)],
 )
 def test_what_each_error_of_the_server_means(code: int, meaning: ErrorClass) -> None:
-    """scale.md, Retry, by class: as the driver raises it and as SQLAlchemy wraps it."""
+    """Classify database errors, as the driver raises them and as SQLAlchemy wraps them."""
     import MySQLdb
     from sqlalchemy.exc import OperationalError
 

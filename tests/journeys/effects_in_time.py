@@ -55,7 +55,7 @@ def _late_code(place: OrganizationProbe) -> Any:
     """Redeem a code that was issued half a minute ago."""
     code = place.code()
     _age(place, AuthorizationCode, timedelta(seconds=30), "issued_at", "expires_at", used_at=None)
-    # The person is no newer than the code.
+    # The user must not be newer than the code.
     _age(place, User, timedelta(days=1), "password_changed_at", id=place.ada.id)
     return place.redeem(code).status_code
 

@@ -36,7 +36,7 @@ EVERYTHING_ON = {
         "device_poll_interval_seconds": 1,
     },
 }
-# What a person presses who wants to get on, in the order in which pages ask it.
+# The buttons that continue, in the order of the pages.
 BUTTONS = ("consent-allow", "device-continue", "device-find", "logout-confirm")
 
 
@@ -79,7 +79,7 @@ _SIGNED_ASSERTIONS = frozenset(
     f"{endpoint}_endpoint_auth_signing_alg_values_supported"
     for endpoint in ("token", "introspection", "revocation")
 )
-# Which journey makes use of which field of the metadata: each run is held against it, and it against discovery.
+# The metadata fields that each journey uses, checked against every run and against discovery.
 EXERCISED: dict[str, frozenset[str]] = {
     "code": _EVERYWHERE
     | {
@@ -123,7 +123,7 @@ EXERCISED: dict[str, frozenset[str]] = {
     "logout": _EVERYWHERE
     | {"end_session_endpoint", "backchannel_logout_supported", "backchannel_logout_session_supported"},
     "registration": _EVERYWHERE | {"registration_endpoint"},
-    # It compares whole documents, and uses none.
+    # It compares whole documents and uses no field.
     "discovery": frozenset(),
 }
 
@@ -152,10 +152,10 @@ class NodeClient:
         """Run the script as the client and check that it used the metadata fields in ``EXERCISED``."""
         environment = os.environ | {
             "JOURNEY": json.dumps(self.given | {"email": self.email}),
-            # One for Node's own build, the other for those that believe what the machine believes.
+            # One for the official Node build, the other for builds that use the system certificates.
             "NODE_EXTRA_CA_CERTS": str(self.ca_path),
             "SSL_CERT_FILE": str(self.ca_path),
-            # The scripts themselves take warnings for faults.
+            # The scripts treat warnings as failures.
             "NODE_NO_WARNINGS": "1",
         }
         with subprocess.Popen(

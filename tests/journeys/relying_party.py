@@ -23,7 +23,7 @@ oauth.register(
     server_metadata_url=os.environ["RP_METADATA_URL"],
     client_kwargs={"scope": os.environ["RP_SCOPE"], "code_challenge_method": "S256"},
 )
-# One process, one visitor: what a real application keeps in its own database.
+# One process with one user; a real application would use its database.
 tokens: dict[str, Any] = {}
 
 

@@ -62,7 +62,7 @@ def server(mariadb: MariaDB, scratch: Path, worker: str, receiver: Receiver) -> 
     keys = scratch / "logout-instance"
     keys.mkdir(mode=0o700)
     database = MariaDBDatabase(mariadb, f"logout_{worker}")
-    # The receiver refuses what it is told to refuse.
+    # The receiver fails on purpose.
     settings = receiver.server.settings
     made = LiveServer(
         database, keys, scratch / "logout.log", settings=settings, expected=r"gatehouse\.outbox"

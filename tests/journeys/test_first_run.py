@@ -93,7 +93,7 @@ def set_up(page: Page, server: LiveServer) -> tuple[str, str]:
     page.click("#setup-submit")
     expect(page.locator("h1")).to_have_text("Gatehouse is set up")
     made = page.inner_text("#client-id").strip(), page.inner_text("#client-secret").strip()
-    # Once, and never again.
+    # The setup link works only once.
     assert page.request.get(f"{server.url}/setup?token={token}").status == 404
     page.click("#setup-sign-in")
     sign_in(page, "root@example.com")

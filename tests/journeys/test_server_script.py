@@ -69,7 +69,7 @@ def test_first_start_prints_a_setup_link_and_the_next_is_quick(copy: Path) -> No
         busy.append(processor_seconds() - before)
         if seconds[-1] < 2:
             break
-    # Other tests may hold the processors; then its own work, spread over two of them, is what counts.
+    # Other tests may use the CPUs, so its own CPU time, spread over two cores, counts instead.
     assert min(seconds) < 2 or min(busy) / 2 < 2, (seconds, busy)
     assert [(copy / "instance" / name).read_text() for name in ("secret.key", "master.key")] == keys
 

@@ -126,12 +126,12 @@ def _registers(**fields: Any) -> Callable[[OrganizationProbe], Any]:
 Effect = tuple[Callable[[OrganizationProbe], Any], list[tuple[Any, Any]], dict[str, Any]]
 DAY = 86_400
 ALWAYS = {"oauth.consent.policy": "always"}
-# An RSA key would be made anew for each organization, and takes its time.
+# RSA keys are slow to generate for each organization.
 JWT = {"oauth.access_token.format": "jwt", "oauth.signing.algorithm": "ES256"}
 CLIENT = "oauth.clients."
 GRANTS = SETTINGS["oauth.grant_types"].default
 METHODS = SETTINGS[f"{CLIENT}token_endpoint_auth_methods"].default
-# path: (what is asked, [(value, what comes)], what must be set beside it)
+# path: (request, [(value, expected result)], other settings that must be set)
 EFFECTS: dict[str, Effect] = effects_on_people.EFFECTS | effects_in_time.EFFECTS | {
     "authentication.password.min_length": (_account("password", "At least 17 "), [(17, True), (18, False)], {}),
     "authentication.registration.mode": (

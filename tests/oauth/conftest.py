@@ -29,7 +29,7 @@ from tests.support.publisher import Publisher
 REDIRECT_URI = "https://orchard.example/callback"
 VERIFIER = "v" * 43
 SCOPES = ["openid", "profile", "email", "offline_access"]
-# Making an RSA key takes longer than most of these tests; what is special to an algorithm says so.
+# RSA keys are slow to generate. Tests of an algorithm choose it themselves.
 FAST_KEYS = {"oauth": {"signing": {"algorithm": "ES256"}}}
 
 

@@ -27,7 +27,7 @@ from tests.support.registering import GOOD, own, register
 AUTHLIB = str(Path(authlib.__file__).parent)
 # A method whose docstring invites developers to write their own is an extension point, and so is an empty one.
 INVITATIONS = ("developer", "re-implement", "re-write", "rewrite", "framework", "must implement", "override")
-# Overridden although Authlib does not invite to it. The docstring of each override says more.
+# Overridden although Authlib does not document it. The docstring of each override says more.
 REASONS = {
     "AuthorizationServer.handle_error_response": "stock texts may quote input, and the log needs a cause",
     "AuthorizationCodeGrant.validate_authorization_redirect_uri": "stock quotes the URI: a 500 for some of them",

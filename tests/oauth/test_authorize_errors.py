@@ -13,7 +13,7 @@ from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, SCOPES, Flow, on_anoth
 
 pytestmark = pytest.mark.either
 
-# Every error that a request can have, with the code it is answered by (RFC 6749 4.1.2.1, OIDC Core 3.1.2.6).
+# Every request error and its code (RFC 6749 4.1.2.1, OIDC Core 3.1.2.6).
 ERRORS: dict[str, tuple[str, dict[str, str | None]]] = {
     "no response_type": ("invalid_request", {"response_type": None}),
     "token": ("unsupported_response_type", {"response_type": "token"}),
@@ -37,7 +37,7 @@ ERRORS: dict[str, tuple[str, dict[str, str | None]]] = {
     "a long nonce": ("invalid_request", {"nonce": "x" * 2049}),
     "nobody signed in, silently": ("login_required", {"prompt": "none"}),
 }
-# Everything that makes client or redirect URI wrong.
+# Every invalid client or redirect URI.
 WRONG: dict[str, dict[str, str | None]] = {
     "no client": {"client_id": None},
     "an unknown client": {"client_id": "cli_0abcd123_00000000000000000000000000"},

@@ -87,7 +87,7 @@ def test_every_selection_revokes_the_tokens_everywhere_despite_caches(flow: Flow
         "codes": 0,
     }
     caller = flow.make.bearer(flow.organization, "tokens:revoke", "users:write")
-    # Now it has views of all that is asked; making the caller's client was the last change that it heard of.
+    # This worker has now cached everything that is checked; creating the caller's client was its last invalidation.
     assert flow.is_alive(tokens["access_token"]) and flow.is_alive(tokens["refresh_token"])
     with on_another_worker():
         receipt = revoke(flow, token=caller, **selected)
@@ -213,7 +213,7 @@ def test_caller_can_revoke_its_own_token_and_is_told(flow: Flow) -> None:
     answer = post(flow, token=token, all=True)
     assert answer.status_code == 201
     [warning] = answer.get_json()["meta"]["warnings"]
-    assert "this very call" in warning
+    assert "access token of this request" in warning
     assert post(flow, token=token, all=True).status_code == 401
 
 

@@ -57,7 +57,7 @@ def test_requested_claims_are_returned_where_they_were_requested(known: Flow) ->
     said = claims_of(known, tokens["id_token"])
     assert (said["address"], said["phone_number"]) == (WHOLE["address"], WHOLE["phone_number"])
     assert {"email", "nickname", "name"}.isdisjoint(said)
-    # The grant keeps it: tokens of a refresh tell the same (Core 12.2).
+    # The grant stores the request, so refreshed tokens return the same claims (Core 12.2).
     renewed = known.refresh(tokens["refresh_token"]).get_json()
     assert userinfo(known, renewed) == told
     assert claims_of(known, renewed["id_token"])["address"] == WHOLE["address"]

@@ -51,9 +51,6 @@ def ask(flow: Flow, reason: str = "For the harvest report"):
     return flow.decide(asked(flow), "client-request-send", reason=reason)
 
 
-# Blocked
-
-
 def test_blocked_client_is_rejected_everywhere_immediately(asking: Flow, database: Database) -> None:
     """CO-3: tokens, refresh families, codes and new requests, also on a worker with an older cache."""
     tokens, code, page = asking.tokens(), asking.code(scope="openid"), asking.consent(prompt="consent")
@@ -108,9 +105,6 @@ def test_blocked_client_appears_in_the_failed_request_log(asking: Flow) -> None:
     assert only(asking).cause == "client_blocked"
 
 
-# Members ask
-
-
 def test_setting_requires_administrator_approval(asking: Flow, database: Database) -> None:
     """oauth.consent.members_may_allow: members need an administrator, and administrators can allow."""
     let_members_allow(asking, "verified")
@@ -156,7 +150,7 @@ def test_member_requests_approval_once_and_sees_it_pending(asking: Flow, databas
     again = asked(asking)
     assert "Waiting for administrator approval" in again.text
     token = dict(Page("", 200, again.text).form_with("consent-deny").values)
-    # Sent by hand once more: one is open already.
+    # Submitting the form again creates no second request.
     asking.http.post(
         f"/organizations/{asking.organization.slug}/oauth/authorize/decision",
         data=token | {"decision": "ask", "reason": "Please!"},
@@ -190,7 +184,7 @@ def test_approval_lets_members_consent_and_rejection_does_not(asking: Flow, data
         approve_client_request(actor, waiting.public_id, {"verified": True})
     page = asked(asking)
     assert 'id="consent-allow"' in page.text and "Reviewed by" in page.text
-    assert "code" in query_of(asking.decide(page)), "the person is asked all the same"
+    assert "code" in query_of(asking.decide(page)), "the user is asked nevertheless"
     assert audited(database, "client_request.approved") == audited(database, "client_request.declined") == 1
 
 
@@ -205,9 +199,6 @@ def test_device_flow_requires_approval_too(http, make, organization, database: D
     page = device.press(page, "client-request-send", reason="For the kitchen")
     assert "Waiting for administrator approval" in page.text and database.count("client_requests") == 1
     assert device.poll(codes["device_code"]).get_json()["error"] == "authorization_pending"
-
-
-# Approved for everybody
 
 
 def approve(flow: Flow, *scopes: str, **fields: Any) -> None:

@@ -264,8 +264,10 @@ def test_failed_authentication_is_limited_without_locking_the_client(
     """CA-5."""
     issuer, stranger = issuer_of(signing), Signer(key=new_key())
     wrong = stranger.fields(signing.client_id, issuer)
-    statuses = [post(http, "/oauth/token", wrong).status_code for _ in range(client_authentication.MOST + 1)]
-    assert statuses == [401] * client_authentication.MOST + [429]
+    statuses = [
+        post(http, "/oauth/token", wrong).status_code for _ in range(client_authentication.MAX_FAILURES + 1)
+    ]
+    assert statuses == [401] * client_authentication.MAX_FAILURES + [429]
     assert post(http, "/oauth/token", signer.fields(signing.client_id, issuer)).status_code == 200
 
 

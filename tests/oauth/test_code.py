@@ -68,7 +68,7 @@ def public(flow: Flow) -> Flow:
     return flow.other_client(type="spa", redirect_uris=[REDIRECT_URI])
 
 
-# CD-3: everything right but one thing.
+# CD-3: a valid redemption except for one parameter.
 FLIPPED: dict[str, Callable[[Flow, str], object]] = {
     "organization": lambda flow, code: foreign(flow).redeem(code),
     "client": lambda flow, code: secret_post(flow).redeem(code),

@@ -24,16 +24,16 @@ from tests.support.databases import Database
 
 def withdraw(actor: Actor, flow: Flow) -> None:
     """Withdraw the user's consent; a first-party client has one only if it was asked for."""
-    person = Actor("user", flow.organization.id, flow.organization.id, user_id=flow.user.id, label="ada")
-    [consent] = connected_apps.list_consents(person)
-    connected_apps.withdraw_consent(person, consent.id)
+    actor = Actor("user", flow.organization.id, flow.organization.id, user_id=flow.user.id, label="ada")
+    [consent] = connected_apps.list_consents(actor)
+    connected_apps.withdraw_consent(actor, consent.id)
 
 
 def change_password(actor: Actor, flow: Flow) -> None:
     from app.operations.sign_in.passwords import change_password as change
 
-    person = Actor("user", flow.organization.id, flow.organization.id, user_id=flow.user.id, label="ada")
-    change(person, flow.user.password, "nine slow otters under the pier")
+    actor = Actor("user", flow.organization.id, flow.organization.id, user_id=flow.user.id, label="ada")
+    change(actor, flow.user.password, "nine slow otters under the pier")
 
 
 def set_status(flow: Flow, status: str) -> None:

@@ -59,7 +59,7 @@ def test_consent_for_today_expires_with_everything_it_allowed(asking: Flow) -> N
     tomorrow = now_of(asking) + DAY
     assert is_about(ends_of(asking, Consent)[0], tomorrow)
     assert ends_of(asking, AuthorizationCode) == ends_of(asking, Consent) == ends_of(asking, Grant)
-    # The consent stands: a code without a page ends with it, too.
+    # The consent is still valid: a code issued without a page expires with it too.
     again = asking.redeem(query_of(asking.authorize(scope=EVERYTHING))["code"]).get_json()
     assert set(ends_of(asking, Grant)) == set(ends_of(asking, Consent))
     change_rows(asking, Grant, expires_at=now_of(asking) + timedelta(seconds=90))

@@ -19,7 +19,7 @@ from tests.factories import Factory
 from tests.oauth.conftest import FAST_KEYS, Flow
 
 KINDS = ("openid-configuration", "oauth-authorization-server")
-# IANA "OAuth Authorization Server Metadata", as far as it is used here.
+# IANA "OAuth Authorization Server Metadata" entries that are used here.
 REGISTERED = {
     *(
         "issuer",
@@ -102,7 +102,7 @@ def test_metadata_lists_the_supported_features(http: FlaskClient, make: Factory)
     """OI-3, PK-2: derived from ``server.py`` and the organization's settings."""
     organization = make.organization()
     document = http.get(addresses(organization.slug)[0]).get_json()
-    # An organization starts without token exchange, which is for clients that it trusts with it.
+    # Token exchange is disabled by default.
     assert {*document["grant_types_supported"], TOKEN_EXCHANGE} == set(server.GRANT_TYPES)
     assert TOKEN_EXCHANGE not in document["grant_types_supported"]
     assert document["response_types_supported"] == list(server.RESPONSE_TYPES) == ["code"]

@@ -129,7 +129,7 @@ def test_unchanged_document_is_serialized_once(
         made.append(arguments)
         return serialized(*arguments)
 
-    # The first look makes the first key, which is a change: the second sees it.
+    # The first request generates the first key, which changes the document.
     kids(http, acme.slug)
     monkeypatch.setattr(documents, "_serialized", counted)
     for _ in range(20):

@@ -121,13 +121,13 @@ def test_token_parameter_is_required(flow: Flow) -> None:
         assert (answer.status_code, answer.get_json()["error"]) == (400, "invalid_request")
 
 
-def person(flow: Flow) -> Actor:
+def actor(flow: Flow) -> Actor:
     return Actor("user", flow.organization.id, flow.organization.id, user_id=flow.user.id, label="ada")
 
 
 def withdraw(_: Actor, flow: Flow) -> None:
-    [consent] = connected_apps.list_consents(person(flow))
-    connected_apps.withdraw_consent(person(flow), consent.id)
+    [consent] = connected_apps.list_consents(actor(flow))
+    connected_apps.withdraw_consent(actor(flow), consent.id)
 
 
 def expire(actor: Actor, flow: Flow) -> None:

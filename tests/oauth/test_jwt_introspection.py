@@ -39,7 +39,7 @@ def test_response_is_signed_with_the_clients_algorithm(flow: Flow, algorithm: st
     assert answer.headers["Cache-Control"] == "no-store"
     made = opened(own, answer, algorithm)
     assert made.header["typ"] == "token-introspection+jwt"
-    # IT-1, IT-2: another client's token is inactive, and nothing more, in this form too.
+    # IT-1, IT-2: another client's token is inactive with no other claims, also as a JWT.
     assert made.claims["token_introspection"] == {"active": False}
 
 

@@ -144,7 +144,7 @@ CASES: dict[str, Callable[[Flow, Factory], Case]] = {
     "pushed request": pushed_request,
     "device code": device_code,
 }
-# Asking spends these: they are asked once, afterwards.
+# Checking consumes these, so they are checked only once, afterwards.
 SPENT = {"authorization code", "pushed request", "device code", "initial access token"}
 
 

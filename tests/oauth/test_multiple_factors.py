@@ -59,7 +59,7 @@ def test_used_factors_are_reported(flow: Flow) -> None:
     claims = claims_of(tokens["id_token"])
     assert claims["amr"] == ["pwd", "otp", "mfa"] and claims["acr"] == MULTI_FACTOR
     assert flow.introspect(tokens["access_token"])["acr"] == MULTI_FACTOR
-    # A client that asked for the weaker class is told that it was reached.
+    # A client that requested the weaker class receives that value.
     weaker = flow.redeem(query_of(flow.authorize(acr_values=PASSWORD))["code"]).get_json()
     assert claims_of(weaker["id_token"])["acr"] == PASSWORD
 

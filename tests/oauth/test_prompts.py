@@ -42,7 +42,7 @@ def test_fresh_sign_in_is_required_only_once(flow: Flow, demand: dict[str, str])
     before = claims_of(flow, flow.tokens(scope="openid")["id_token"])["auth_time"]
     answer = flow.authorize(**demand)
     assert is_sign_in(answer, flow)
-    # The old sign-in does not carry the request any further, however often it is shown.
+    # The existing session never satisfies the request.
     resume = location(answer).replace("/login?", "/oauth/authorize/resume?")
     assert is_sign_in(flow.http.get(resume), flow)
     back = flow.http.get(location(sign_in_on_page(flow, answer)))

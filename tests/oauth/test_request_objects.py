@@ -231,7 +231,7 @@ def test_fapi_client_must_limit_the_object_lifetime(flow: Flow, make: Factory, s
         return flow.http.post("/oauth/par", data=fields | {"request": object_of(client, key, **jwt)})
 
     assert pushed().status_code == 201, pushed().text
-    now = int(time.time())  # Not the moment of collection, which lies minutes back in a long run.
+    now = int(time.time())  # Use the current time; the collection of a long run is minutes old.
     wrong = ({"nbf": None}, {"exp": None}, {"nbf": now - 3700}, {"exp": now + 3700})
     for answer in (pushed(**changes) for changes in wrong):
         assert (answer.status_code, answer.get_json()["error"]) == (400, "invalid_request_object")

@@ -188,7 +188,7 @@ def test_administrators_are_warned_once_if_the_old_secret_is_still_used(
     rotating.steer(expires_in_seconds=1200)
     rotating.use(rotating.old)
     with flow.app.app_context():
-        # Another end is another reminder, once its time has come.
+        # A new expiry gets its own reminder when it is due.
         assert list(rotations.send_expiry_reminders(JANITOR)) == [1]
 
 
@@ -198,7 +198,7 @@ def test_secrets_that_are_not_due_do_not_hide_due_ones(flow: Flow) -> None:
     with flow.app.app_context():
         now = clock.now()
         ends = now + timedelta(minutes=30)
-        # Not used since they got their end, and they end first.
+        # Unused since the rotation began, and they expire first.
         db.session.execute(
             update(Credential).values(
                 created_at=now - timedelta(days=9),

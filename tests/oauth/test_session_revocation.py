@@ -17,7 +17,7 @@ from app.operations.users.user_status import disable_user, enable_user
 from tests.factories import PASSWORD
 from tests.oauth.conftest import Flow
 from tests.oauth.test_refresh import is_refused
-from tests.support.authenticator import person, with_app
+from tests.support.authenticator import signed_in_actor, with_app
 
 NEW = "a wholly different password"
 BOTH = ("pwd", "otp", "mfa")
@@ -36,12 +36,15 @@ def _reset_by_link(flow: Flow) -> None:
 
 
 CHANGES: dict[str, tuple[bool, Callable[[Flow], object]]] = {
-    "the password is changed": (False, lambda flow: change_password(person(flow.user), PASSWORD, NEW)),
+    "the password is changed": (
+        False,
+        lambda flow: change_password(signed_in_actor(flow.user), PASSWORD, NEW),
+    ),
     "the password is reset": (False, _reset_by_link),
     "a second factor is added": (False, lambda flow: with_app(flow.app, flow.user)),
     "the second factor is removed": (
         True,
-        lambda flow: remove_authenticator_app(person(flow.user, amr=BOTH)),
+        lambda flow: remove_authenticator_app(signed_in_actor(flow.user, amr=BOTH)),
     ),
     "an administrator resets the factors": (
         True,

@@ -14,7 +14,7 @@ from tests.oauth.conftest import Flow, audited, change_rows, clock_ago
 from tests.support.databases import Database
 
 
-def person(flow: Flow) -> Actor:
+def actor(flow: Flow) -> Actor:
     """The flow's user."""
     session = find_session(flow.make.sign_in(flow.user).token)
     assert session is not None
@@ -25,7 +25,7 @@ def test_first_party_grants_are_one_app_and_are_removed_together(flow: Flow, dat
     first, second = flow.tokens(scope="openid offline_access"), flow.tokens(scope="openid email")
     pending = flow.code()
     with flow.app.app_context():
-        user = person(flow)
+        user = actor(flow)
         [app] = list_consents(user)
         assert (app.client_id, app.trust) == (flow.client.client_id, "first_party")
         assert set(app.scopes) == {"openid", "offline_access", "email"}
@@ -43,7 +43,7 @@ def test_consented_client_is_listed_once(asking: Flow) -> None:
     asking.tokens()
     asking.tokens()
     with asking.app.app_context():
-        [app] = list_consents(person(asking))
+        [app] = list_consents(actor(asking))
         assert app.id != asking.client.registered.client.id
 
 
@@ -54,11 +54,11 @@ def test_last_use_of_an_app_is_its_latest_token_request(asking: Flow) -> None:
     change_rows(asking, Consent, last_used_at=long_ago)
     change_rows(asking, Grant, created_at=long_ago)
     with asking.app.app_context():
-        [app] = list_consents(person(asking))
+        [app] = list_consents(actor(asking))
         assert app.last_used_at == long_ago
     asking.refresh(tokens["refresh_token"])
     with asking.app.app_context():
-        [app] = list_consents(person(asking))
+        [app] = list_consents(actor(asking))
     assert app.last_used_at > clock_ago(asking, 60)
 
 
@@ -66,9 +66,9 @@ def test_grants_of_another_user_cannot_be_removed(flow: Flow) -> None:
     tokens = flow.tokens()
     other = Flow(flow.app, flow.app.test_client(), flow.make, flow.client, flow.make.user(flow.organization))
     with flow.app.app_context():
-        assert list_consents(person(other)) == []
+        assert list_consents(actor(other)) == []
         with pytest.raises(NotFound):
-            withdraw_consent(person(other), flow.client.registered.client.id)
+            withdraw_consent(actor(other), flow.client.registered.client.id)
     assert flow.is_alive(tokens["access_token"])
 
 
@@ -78,7 +78,7 @@ def test_account_page_lists_and_removes_the_app(flow: Flow) -> None:
     page = flow.http.get(apps)
     assert flow.client.registered.client.name in page.text
     with flow.app.app_context():
-        [app] = list_consents(person(flow))
+        [app] = list_consents(actor(flow))
     assert f"{apps}/{app.public_id}/remove" in page.text
     assert flow.http.get(f"{apps}/{app.public_id}/remove").status_code == 200
     assert flow.is_alive(tokens["access_token"])

@@ -68,7 +68,10 @@ def test_request_is_listed_and_approved(
     boss.get("/client-requests?status=approved")
     assert "grace@acme.example" in boss.text
     late = boss.send(f"{path}/decline")
-    assert late.status_code == 409 and "Somebody decided about this request already" in boss.text
+    assert (
+        late.status_code == 409
+        and "Another administrator has already decided about this request" in boss.text
+    )
 
 
 def test_approval_of_changed_client_is_rejected(
@@ -81,7 +84,7 @@ def test_approval_of_changed_client_is_rejected(
     with app.app_context():
         update_client(make.actor(acme), client.client_id, {"name": "Payroll"})
     assert boss.send(f"{path}/approve", version=seen[1]).status_code == 409
-    assert "Look again" in boss.text and "Payroll" in boss.text
+    assert "Review it again" in boss.text and "Payroll" in boss.text
     assert stored(app, make, client).approval is None
 
 

@@ -65,7 +65,7 @@ def test_dpop_proof_is_accepted_once_by_the_management_api(race: Race, machine: 
 
 
 def test_two_dpop_headers_are_rejected(race: Race, machine: MadeClient) -> None:
-    """protocol.md: two proofs, as the real server hands them on."""
+    """Two proofs in one request, as the real server joins them."""
     prover, url = Prover(), f"{race.server.url}/clients"
     token = send(race.server.url, asking(race, machine, prover)).json["access_token"]
     proofs = [("DPoP", prover.proof("GET", url, access_token=token)) for _ in range(2)]

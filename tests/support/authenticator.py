@@ -47,7 +47,7 @@ class Authenticator:
             return act()
 
 
-def person(user: MadeUser, *, amr: tuple[str, ...] = ("pwd",), ago_seconds: int = 1) -> Actor:
+def signed_in_actor(user: MadeUser, *, amr: tuple[str, ...] = ("pwd",), ago_seconds: int = 1) -> Actor:
     """Return the user as just signed in by these methods; needs an application context."""
     return Actor(
         "user",
@@ -70,7 +70,7 @@ def with_app(app: Flask, user: MadeUser, *, session_id: UUID | None = None) -> A
     """Set up an authenticator app for the user, within the session of ``session_id`` if one must survive."""
 
     def act() -> Authenticator:
-        who = replace(person(user), session_id=session_id)
+        who = replace(signed_in_actor(user), session_id=session_id)
         new = factor_enrollment.begin_authenticator_app(who)
         made = Authenticator(app, user, secret_in(new.otpauth_uri))
         made.codes = factor_enrollment.add_authenticator_app(who, new.sealed, made.shown()).codes

@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, BrowserContext, sync_playwright
 
 from tests.factories import PASSWORD
 
-# Null until the page that a navigation leads to has arrived; then what stands out of its screen on the right.
+# Return null until the page has loaded, then the elements that overflow on the right.
 _TOO_WIDE = """() => {
   const whole = document.documentElement
   if (!whole || document.readyState !== 'complete') return null
@@ -54,7 +54,7 @@ def watched(chromium: Browser, **options: Any) -> Iterator[BrowserContext]:
     """Return a new context; script errors and blocked resources on its pages fail the test at the end."""
     complaints: list[str] = []
     context = chromium.new_context(**options)
-    # A busy machine is no fault of the page.
+    # A busy machine is not a fault of the page.
     context.set_default_timeout(30_000)
 
     def watch(page: Any) -> None:
@@ -99,6 +99,6 @@ def sign_in(page: Any, email: str, password: str = PASSWORD) -> None:
 
 
 def _note(complaints: list[str], url: str, message: Any) -> None:
-    # A refused form answers 400 on purpose, and Chromium reports that as an error too.
+    # An invalid form returns 400 on purpose, which Chromium reports as an error.
     if message.type == "error" and "Failed to load resource" not in message.text:
         complaints.append(f"{url}: {message.text}")

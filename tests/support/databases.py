@@ -13,7 +13,7 @@ from tests.support.mariadb import MariaDB
 
 _KEPT = "alembic_version"
 
-# What lies in each table that is not empty.
+# The rows of each table that is not empty.
 Rows = dict[str, list[tuple[Any, ...]]]
 
 
@@ -121,5 +121,5 @@ class SQLiteDatabase(Database):
     def dump(self) -> bytes:
         files = [f"{self.file}{suffix}" for suffix in ("", "-wal") if Path(f"{self.file}{suffix}").exists()]
         # Read by another process: closing the file here would drop every lock that SQLite holds on it in this one, and
-        # whoever opens the database next, in a process of their own, would bring in a log that is still written to.
+        # the next process to open the database would replay a log that is still being written.
         return subprocess.run(["cat", *files], check=True, capture_output=True).stdout

@@ -37,7 +37,7 @@ class Prover:
         if access_token is not None:
             payload["ath"] = encode(hashlib.sha256(access_token.encode()).digest())
         good = {"typ": "dpop+jwt", "alg": self.algorithm, "jwk": self.key.as_dict(private=False)}
-        # The header may lie about the algorithm: the signature is the key's own all the same.
+        # The header may name another algorithm; the signature still uses that of the key.
         head = good | (header or {})
         return compact(head, payload | changes, key or self.key, algorithm=self.algorithm)
 

@@ -131,7 +131,7 @@ def http(app: Flask) -> FlaskClient:
 @pytest.fixture(scope="session")
 def _live_server(mariadb: MariaDB, instance: Path, scratch: Path, worker: str) -> Iterator[LiveServer]:
     database = MariaDBDatabase(mariadb, f"live_{worker}")
-    # Pages name webhooks and pictures at addresses where nobody answers.
+    # Pages contain URLs of webhooks and images that do not respond.
     server = LiveServer(database, instance, scratch / "live.log", expected=r"gatehouse\.outbox")
     server.start()
     yield server

@@ -61,7 +61,7 @@ class FormBrowser:
         self.home = home
         self.session = requests.Session()
         if ca_path is not None:
-            # What the machine's environment believes would count more.
+            # Environment variables for certificates would take precedence.
             self.session.trust_env = False
             self.session.verify = str(ca_path)
 

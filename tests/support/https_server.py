@@ -115,7 +115,7 @@ def https_server(handler: Handler, *, port: int = 0, name: str = "localhost") ->
     authority = _authority()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(authority.certificate_for(name))
-    # The handshake is each connection's own: a caller that stalls must not stop the accepting thread.
+    # Each connection does its own handshake, so that a stalled one does not block the accepting thread.
     server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()

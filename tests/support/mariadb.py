@@ -33,7 +33,7 @@ class MariaDB:
     def __init__(self, folder: Path, *options: str) -> None:
         self.folder = folder
         self.port = process.free_port()
-        # A socket path has at most 107 bytes, which the temporary folders of a test run easily pass.
+        # A socket path has at most 107 bytes, and the temporary folders of a test run are easily longer.
         self.socket = f"/tmp/gatehouse-{os.getpid()}-{secrets.token_hex(4)}.sock"  # noqa: S108 - 32 random bits
         self.password = secrets.token_hex(16)
         self._options = options
@@ -51,12 +51,12 @@ class MariaDB:
         init.chmod(0o600)
         install = [str(_program("mariadb-install-db")), "--no-defaults", f"--datadir={self.folder / 'data'}"]
         install += ["--skip-test-db", "--auth-root-authentication-method=normal"]
-        # Two servers that are made at the same moment would delete each other's temporary tables in /tmp.
+        # Two servers initialized at the same moment would delete each other's temporary tables in /tmp.
         install += ["--innodb-log-file-size=64M", f"--tmpdir={self.folder}"]
         as_root = ["--user=root"] if os.geteuid() == 0 else []
         install += as_root
         server = [*self._command(), *as_root]
-        # One child for both, so that tests are collected while it makes its data folder.
+        # One child process does both, so that tests are collected while the data folder is created.
         both = 'if [ ! -d "$1/data/mysql" ]; then "${@:3:$2}" || exit 1; fi; exec "${@:3+$2}"'
         command = ["bash", "-c", both, "mariadb", str(self.folder), str(len(install)), *install, *server]
         self._process = process.start(command, self.folder / "server.log")

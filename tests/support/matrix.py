@@ -14,7 +14,7 @@ from tests.support.openapi import Operation, operations
 from tests.support.pictures import PNG
 from tests.support.world import Corner, build, ended
 
-# A body that each operation takes: nothing but the id or the token is wrong in this file.
+# A valid body for each operation, so that only the id or the token is wrong.
 BODIES: dict[str, dict[str, Any] | list[dict[str, Any]] | bytes | None] = {
     "listClients": None,
     "registerClient": {"name": "New", "redirect_uris": ["https://new.example/cb"]},

@@ -20,10 +20,10 @@ KEEPER = {
     "permissions": ["organization:read", "resources:read", "resources:write", "users:read"],
 }
 SETTINGS = {"user_permissions": {"roles": {"keeper": KEEPER}}}
-# Afterwards people's sign-ins are made anew: what asks for a fresh one takes one of the last ten minutes.
+# Sessions are renewed after this time; operations that need a recent sign-in accept one of the last ten minutes.
 FRESH_SECONDS = 300.0
 ROLES = ("admin", "developer", "auditor", "keeper", "member")
-# By kind of thing: who may read and who may write; "own" is what the person made.
+# By kind of thing: who may read and who may write; "own" is what the user created.
 MAY: dict[str, dict[str, dict[str, str]]] = {
     "client": {
         "read": {"admin": "all", "auditor": "all", "developer": "own"},

@@ -30,13 +30,13 @@ class OrganizationProbe:
         self.organization = make.organization()
         self.slug = self.organization.slug
         self.headers = bearer_header(make.bearer(self.organization))
-        # What a setting forbids to register stands already: it is their use that is asked for.
+        # Clients are registered before a setting forbids it, because their use is tested.
         self.machine = make.machine(self.organization, "clients:read")
         self.worker = ""
 
     @cached_property
     def web(self) -> MadeClient:
-        # An RSA key would be made anew for each organization, and takes its time.
+        # RSA keys are slow to generate for each organization.
         fields = {"redirect_uris": [CALLBACK], "id_token_signed_response_alg": "ES256"}
         return self.make.client(self.organization, trust="first_party", **fields)
 

@@ -14,7 +14,7 @@ from app.rules.identifiers import new_id, public_id
 from tests.factories import Factory
 from tests.support.world import Corner, build
 
-# Whoever is not signed in may reach these, and why.
+# Public pages, and why they are public.
 PUBLIC = {
     "static": "style sheets, scripts and icons",
     "health.alive": "a probe",
@@ -47,11 +47,11 @@ PUBLIC = {
     "interaction.decide": "the stored request is bound to the browser",
     "interaction.confirm_logout": "ends this browser's own sign-in",
 }
-# What programs reach without a management token, by their own proof or because it is public.
+# Endpoints without a management token: they have other authentication or are public.
 WIRE = re.compile(
     r"(oauth|organization_oauth|discovery)\..+|(api|api_v1)\.get_openapi|api_v1_only\.revoke_token"
 )
-# What stands in the matrix of the management API.
+# Covered by the matrix of the management API.
 MANAGEMENT = re.compile(r"(api|api_v1)\..+")
 _TOKEN = re.compile(r'name="csrf_token" value="([^"]+)"')
 SLUG = "acme-corner"

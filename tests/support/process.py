@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-# Each answer of a live server says in it which of its processes gave it.
+# The header in which a live server names the worker process.
 WORKER_HEADER = "X-Test-Worker"
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -24,7 +24,7 @@ def start(
     """Run the command in its own process group; it writes to ``log`` and dies with this process."""
 
     def die_with_parent() -> None:
-        # Asked, not killed: a server must take its workers along.
+        # SIGTERM instead of SIGKILL, so that a server stops its workers too.
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
     with log.open("ab") as output:

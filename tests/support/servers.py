@@ -22,7 +22,7 @@ from tests.support.databases import MariaDBDatabase
 ROOT = Path(__file__).resolve().parents[2]
 WORKERS = 2
 THREADS = 8
-# A warning or worse of the service, and what Python itself says of a fault.
+# A log line of the service at warning level or above, or a Python traceback.
 _TROUBLE = re.compile(r'\{.*"level": ?"(warning|error|critical)"|Traceback|\S+Warning: ')
 
 

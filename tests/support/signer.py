@@ -28,7 +28,7 @@ def new_key(algorithm: str = "ES256") -> Key:
 
 @cache
 def _shared_key(algorithm: str) -> Key:
-    # Making an RSA key takes longer than most tests, and whose key it is decides nothing in them.
+    # RSA keys are slow to generate, and tests do not depend on whose key it is.
     return new_key(algorithm)
 
 

@@ -123,12 +123,12 @@ def ended(app: Flask, make: Factory, corner: Corner) -> dict[str, str]:
         "tokenId": dead,
         "consentId": withdrawn,
         "clientRequestId": unanswered,
-        # What retention removed, as the audit event below.
+        # Removed by retention, like the audit event below.
         "revocationId": public_id("rev", new_id()),
         "sessionId": public_id("ses", over),
         "webhookId": silent,
         "deliveryId": heard,
-        # What retention removed.
+        # Removed by retention.
         "auditEventId": public_id("evt", new_id()),
         "failedRequestId": lapsed,
         "importId": public_id("imp", new_id()),
@@ -164,7 +164,7 @@ def _corner(app: Flask, make: Factory, slug: str) -> Corner:
         consent = consented(client, make.user(organization))
         request = wanted(client, make.user(organization))
         _, session = sessions.start_session(organization, member.id)
-        # Of a time before anything here: it ends nothing.
+        # Older than everything here, so it revokes nothing.
         order = {"all": True, "issued_before": "2020-01-01T00:00:00Z"}
         receipt = bulk_revoke(make.actor(organization), slug, order).receipt.public_id
         assert receipt is not None

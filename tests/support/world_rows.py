@@ -149,7 +149,7 @@ def refused(client: MadeClient, at: datetime) -> str:
         method="POST",
         status=400,
         error="invalid_grant",
-        description="The code has ended.",
+        description="The code has expired or was revoked.",
         cause=Cause("code_expired"),
         parameters={},
         address=None,

@@ -1,4 +1,4 @@
-"""Client authentication (RFC 6749 section 2.3) at every endpoint that asks for it."""
+"""Client authentication (RFC 6749 section 2.3) with secrets, assertions, and for public clients."""
 
 from __future__ import annotations
 
@@ -27,49 +27,49 @@ from app.rules.oauth_errors import InvalidClient
 from app.rules.sign_in.lockout import networks_of
 from app.rules.token_values import CLIENT_SECRET, digest, parse_token
 
-MOST = 30
+MAX_FAILURES = 30
 WINDOW_SECONDS = 60.0
-_MOST_REMEMBERED = 20_000
+_MAX_CACHED = 20_000
 
-_NOBODYS = ""
-_failures: BoundedCache[tuple[float, int]] = BoundedCache(_MOST_REMEMBERED)
+_NO_ORGANIZATION = ""
+_failures: BoundedCache[tuple[float, int]] = BoundedCache(_MAX_CACHED)
 
 
-def require_room(organization_id: str | None, client_id: str, address: str | None) -> None:
-    """Nothing. Raises TooManyRequests after thirty failures in a minute for a client from one network.
+def check_failure_limit(organization_id: str | None, client_id: str, address: str | None) -> None:
+    """Raise TooManyRequests after thirty failures in a minute for a client from one network.
 
-    ``organization_id`` is that of the path; without one the client names its own.
+    ``organization_id`` is that of the path; by default it is taken from the ``client_id``.
     """
-    tick = time.monotonic()
+    now = time.monotonic()
     for network, times in networks_of(address):
-        began, count = _counted(organization_id or _named_by(client_id), client_id, network, tick)
-        if count >= MOST * times:
+        began, count = _current_count(organization_id or _organization_in(client_id), client_id, network, now)
+        if count >= MAX_FAILURES * times:
             raise TooManyRequests(
-                "Client authentication failed too often from here. Check the secret, then try again.",
-                retry_after=max(1, int(WINDOW_SECONDS - (tick - began))),
+                "Client authentication failed too often from your network. Check the secret, then try again.",
+                retry_after=max(1, int(WINDOW_SECONDS - (now - began))),
             )
 
 
 def note_failure(organization_id: str | None, client_id: str, address: str | None) -> None:
-    """One more failure is counted; the arguments are those of ``require_room``."""
-    organization_id = organization_id or _named_by(client_id)
+    """Count a failure; the arguments are those of ``check_failure_limit``."""
+    organization_id = organization_id or _organization_in(client_id)
     for network, _ in networks_of(address):
-        began, count = _counted(organization_id, client_id, network, time.monotonic())
+        began, count = _current_count(organization_id, client_id, network, time.monotonic())
         _failures.put(organization_id, client_id[:64], network, value=(began, count + 1))
 
 
-def _named_by(client_id: str) -> str:
+def _organization_in(client_id: str) -> str:
     parsed = parse_client_id(client_id)
-    return parsed[0] if parsed is not None else _NOBODYS
+    return parsed[0] if parsed is not None else _NO_ORGANIZATION
 
 
-def _counted(organization_id: str, client_id: str, network: str, tick: float) -> tuple[float, int]:
-    began, count = _failures.get(organization_id, client_id[:64], network) or (tick, 0)
-    return (tick, 0) if tick - began > WINDOW_SECONDS else (began, count)
+def _current_count(organization_id: str, client_id: str, network: str, now: float) -> tuple[float, int]:
+    began, count = _failures.get(organization_id, client_id[:64], network) or (now, 0)
+    return (now, 0) if now - began > WINDOW_SECONDS else (began, count)
 
 
 def forget_failures() -> None:
-    """Nothing is remembered."""
+    """Reset all counters."""
     _failures.clear()
 
 
@@ -79,31 +79,31 @@ _ROOT = "root"
 def find_wire_client(
     client_id: str, *, organization_id: str | None, address: str | None = None, fresh: bool = False
 ) -> ClientSnapshot | None:
-    """The client, whatever its state, if the organization of the path knows it, where there is one (MX-3).
+    """Return the client in any state if it belongs to the organization of the path (MX-3).
 
-    ``address`` is the caller's; ``fresh`` is as in ``directory.find_client``. Raises DocumentRefused when a client's
-    metadata cannot be read at its address, TooManyRequests. Called outside of a unit of work.
+    ``address`` is the caller's; ``fresh`` is as in ``lookups.find_client``. Raises DocumentRefused if a client's
+    metadata document cannot be read, and TooManyRequests. Call it outside of a transaction.
     """
     if client_id.startswith("https://"):
-        return _of_address(client_id, organization_id, address, fresh)
+        return _find_document_client(client_id, organization_id, address, fresh)
     client = lookups.find_client(client_id, fresh=fresh)
     if client is None or organization_id not in {None, client.organization.id}:
         return None
-    # A client has one name on the wire.
+    # A client with a metadata document is known only by the URL of the document.
     return client if client.metadata_document_uri is None else None
 
 
 def find_authenticating_client(
     client_id: str, *, organization_id: str | None, address: str | None = None, fresh: bool = False
 ) -> ClientSnapshot | None:
-    """As ``find_wire_client``, where a client whose metadata cannot be read is as unknown as any other (CA-3)."""
+    """As ``find_wire_client``, but return None if a client's metadata document cannot be read (CA-3)."""
     try:
         return find_wire_client(client_id, organization_id=organization_id, address=address, fresh=fresh)
     except metadata_documents.DocumentRefused:
         return None
 
 
-def _of_address(
+def _find_document_client(
     client_id: str, organization_id: str | None, address: str | None, fresh: bool
 ) -> ClientSnapshot | None:
     try:
@@ -114,7 +114,7 @@ def _of_address(
     client = None if row_id is None else lookups.find_client_by_id(organization.id, row_id, fresh=fresh)
     if row_id is None or client is not None:
         return client
-    # It ended since this process met it; who comes back after that is met anew.
+    # The client was deleted after this process cached it, and may register again.
     metadata_documents.clear_document_cache()
     row_id = metadata_documents.find_document_client(organization, client_id, address)
     return None if row_id is None else lookups.find_client_by_id(organization.id, row_id, fresh=True)
@@ -139,9 +139,9 @@ def authenticate_by_assertion(
     try:
         client, valid = _validated(jwt, client_id, organization_id, url, address, fresh=False)
     except InvalidClient:
-        require_room(organization_id, client_id, address)
+        check_failure_limit(organization_id, client_id, address)
         try:
-            # A key registered a moment ago on another worker is not in the view that is cached here.
+            # A key that another worker has just registered may be missing in the cached snapshot.
             client, valid = _validated(jwt, client_id, organization_id, url, address, fresh=True)
         except InvalidClient:
             note_failure(organization_id, client_id, address)
@@ -158,7 +158,7 @@ def _validated(
         client_id, organization_id=organization_id, address=address, fresh=fresh
     )
     if client is None or not client.is_active:
-        is_signed_by(jwt, ())  # The same work as for a client that is known.
+        is_signed_by(jwt, ())  # Takes the same time as for a known client.
         raise InvalidClient
     method = client.document["token_endpoint_auth_method"]
     if method != PRIVATE_KEY_JWT:
@@ -169,14 +169,14 @@ def _validated(
             "client_assertion_signature", received=f"kid {jwt.key_id or 'missing'}"[:200]
         )
     document, issuer = client.document, client.organization.issuer
-    demands = get_client_requirements(document, client.organization.settings)
+    requirements = get_client_requirements(document, client.organization.settings)
     chosen = document.get("token_endpoint_auth_signing_alg")
     return client, validate_assertion(
         jwt,
         client_id=client.client_id,
         issuer=issuer,
-        endpoints=() if demands.issuer_audience else (f"{issuer}/oauth/token", url),
-        algorithms=tuple(name for name in demands.algorithms if chosen in {None, name}),
+        endpoints=() if requirements.issuer_audience else (f"{issuer}/oauth/token", url),
+        algorithms=tuple(name for name in requirements.algorithms if chosen in {None, name}),
         now=clock.now(),
     )
 
@@ -188,16 +188,16 @@ def _is_first_use(client: ClientSnapshot, valid: ValidAssertion) -> bool:
 
 
 NONE = "none"
-# A secret at an endpoint that takes it in one way, whichever of the two ways the client registered for the wire.
+# A secret at an endpoint that does not distinguish client_secret_basic and client_secret_post.
 ANY_SECRET = "client_secret"
-_NOBODY = digest("nobody has this secret")
+_UNKNOWN_DIGEST = digest("no client has this secret")
 
 
 @dataclass(frozen=True, slots=True)
 class Presented:
-    """What a client showed: one method, its ``client_id``, and the secret or assertion where the method has one.
+    """The credentials in a request: the method, ``client_id``, and the secret or assertion.
 
-    ``url`` is the endpoint to which an assertion was sent. ``is_claimed``: this request has spent it already.
+    ``url`` is the endpoint that received an assertion. ``is_claimed``: this request has already used it up.
     """
 
     method: str
@@ -211,12 +211,11 @@ class Presented:
 def authenticate_client(
     presented: Presented, *, organization_id: str | None = None, address: str | None = None
 ) -> AuthenticatedClient:
-    """The client that is who it says. Raises InvalidClient, alike for every cause (CA-3), or TooManyRequests.
+    """Return the authenticated client. Raises InvalidClient, identical for every cause (CA-3), or TooManyRequests.
 
-    Raises KeysUnavailable too, for a client whose keys stand at an address of its own. Called outside of a unit.
+    Raises KeysUnavailable if the keys at a client's ``jwks_uri`` cannot be fetched. Call it outside of a transaction.
 
-    ``organization_id`` is the organization of the path where there is one: another's client is unknown there
-    (MX-3). The client may be one that must not act; whoever issues something looks at that.
+    ``organization_id`` is the organization of the path; clients of others are unknown there (MX-3).
     """
     if presented.assertion is not None:
         signer = authenticate_by_assertion(
@@ -228,20 +227,20 @@ def authenticate_client(
             is_claimed=presented.is_claimed,
         )
         return AuthenticatedClient(signer, None)
-    proven = _proven(presented, organization_id, address, fresh=False)
-    if proven is not None:
-        return proven
-    # Asked before the database is: a flood of wrong secrets costs a look at a dictionary each.
-    require_room(organization_id, presented.client_id, address)
-    # A secret made a moment ago on another worker is not in the view that is cached here.
-    proven = _proven(presented, organization_id, address, fresh=True)
-    if proven is None:
+    authenticated = _authenticate(presented, organization_id, address, fresh=False)
+    if authenticated is not None:
+        return authenticated
+    # Before reading the database, so that a flood of wrong secrets costs little.
+    check_failure_limit(organization_id, presented.client_id, address)
+    # A secret that another worker has just created may be missing in the cached snapshot.
+    authenticated = _authenticate(presented, organization_id, address, fresh=True)
+    if authenticated is None:
         note_failure(organization_id, presented.client_id, address)
         raise InvalidClient
-    return proven
+    return authenticated
 
 
-def _proven(
+def _authenticate(
     presented: Presented, organization_id: str | None, address: str | None, *, fresh: bool
 ) -> AuthenticatedClient | None:
     client = find_authenticating_client(
@@ -263,7 +262,7 @@ def _matching_secret(client: ClientSnapshot | None, secret: str) -> UUID | None:
     parsed = parse_token(secret)
     sent = digest(secret) if parsed is not None and parsed.kind == CLIENT_SECRET else b""
     if client is None or not client.secrets:
-        hmac.compare_digest(sent, _NOBODY)
+        hmac.compare_digest(sent, _UNKNOWN_DIGEST)
         return None
     found = None
     for known in client.secrets:

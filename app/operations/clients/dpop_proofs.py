@@ -17,7 +17,7 @@ from app.rules.clients.dpop import InvalidProof, NonceNeeded, Proof
 from app.rules.errors import Unauthenticated
 from app.rules.tokens.protected_resources import PresentedToken
 
-# A nonce is good in the slot that it was made in and in the next: two to four minutes.
+# A nonce is valid in the slot in which it was generated and in the next, for two to four minutes.
 NONCE_SLOT_SECONDS = 120
 
 
@@ -36,43 +36,45 @@ def fresh_nonce() -> str:
 
 def is_demanded(client: ClientSnapshot) -> bool:
     """Return whether every token of the client must be bound to a key."""
-    demanded: bool | None = client.derived.get("dpop")
-    if demanded is None:
-        demanded = client.derived["dpop"] = requires_dpop(client.document, client.organization.settings)
-    return demanded
+    required: bool | None = client.derived.get("dpop")
+    if required is None:
+        required = client.derived["dpop"] = requires_dpop(client.document, client.organization.settings)
+    return required
 
 
 def key_of_request(
     authenticated: AuthenticatedClient, proof: str | None, *, method: str, url: str
 ) -> str | None:
-    """The thumbprint of the key to which what is issued will be bound; None when the client sent no proof.
+    """Return the thumbprint of the key that the issued tokens are bound to, or None without a proof.
 
-    The proof is spent. Raises InvalidProof when it does not count or when client or organization demand one and
-    there is none, NonceNeeded when it must hold a nonce of ours.
+    The proof is used up. Raises InvalidProof if it is invalid, or missing although client or organization require one,
+    and NonceNeeded if it must contain a nonce of this service.
     """
     client = authenticated.client
     if proof is None:
         if is_demanded(client):
-            words = "Every token of this client is bound to a key: send a DPoP proof."
-            raise InvalidProof(words).with_cause("dpop_missing")
+            message = "Tokens of this client are bound to a key. Send a DPoP proof."
+            raise InvalidProof(message).with_cause("dpop_missing")
         return None
     validated = dpop.validate_proof(proof, method=method, url=url, now=clock.now())
-    _spend(client.organization.id, validated, needs_nonce=requires_dpop_nonce(client.document))
+    _use_proof(client.organization.id, validated, needs_nonce=requires_dpop_nonce(client.document))
     return validated.jkt
 
 
-def require_holder(view: TokenSnapshot, presented: PresentedToken) -> None:
-    """Raise unless whoever presents the token holds the key that it is bound to, if it is bound to one (DC-6).
+def require_holder(token_snapshot: TokenSnapshot, presented: PresentedToken) -> None:
+    """Raise unless the caller has the key that the token is bound to, if any (DC-6).
 
     Raises Unauthenticated for a bound token as Bearer and for an unbound one with a proof (RFC 9449 section 7.1),
-    ProofRefused when the proof does not count.
+    ProofRefused if the proof is invalid.
     """
     if not presented.by_dpop:
-        if view.dpop_jkt is not None:
-            raise Unauthenticated("The access token is bound to a key: present it by DPoP, with a proof.")
+        if token_snapshot.dpop_jkt is not None:
+            raise Unauthenticated(
+                "The access token is bound to a key. Send it with the scheme DPoP and a proof."
+            )
         return
-    if view.dpop_jkt is None:
-        raise Unauthenticated("The access token is not bound to a key: present it as Bearer.")
+    if token_snapshot.dpop_jkt is None:
+        raise Unauthenticated("The access token is not bound to a key. Send it with the scheme Bearer.")
     try:
         validated = dpop.validate_proof(
             presented.proof or "",
@@ -81,24 +83,30 @@ def require_holder(view: TokenSnapshot, presented: PresentedToken) -> None:
             now=clock.now(),
             access_token=presented.token,
         )
-        if not hmac.compare_digest(validated.jkt, view.dpop_jkt):
+        if not hmac.compare_digest(validated.jkt, token_snapshot.dpop_jkt):
             raise Unauthenticated("The access token is bound to another key than the one of the proof.")
-        _spend(view.client.organization.id, validated, needs_nonce=requires_dpop_nonce(view.client.document))
+        _use_proof(
+            token_snapshot.client.organization.id,
+            validated,
+            needs_nonce=requires_dpop_nonce(token_snapshot.client.document),
+        )
     except (InvalidProof, NonceNeeded) as refusal:
-        raise ProofRefused(refusal, view.client) from None
+        raise ProofRefused(refusal, token_snapshot.client) from None
 
 
-def _spend(organization_id: str, proof: Proof, *, needs_nonce: bool) -> None:
+def _use_proof(organization_id: str, proof: Proof, *, needs_nonce: bool) -> None:
     if proof.nonce is None:
         if needs_nonce:
             raise NonceNeeded
     else:
         slot = _slot()
-        good = [_nonce_of(at).encode() for at in (slot, slot - 1)]
-        if not any(hmac.compare_digest(proof.nonce.encode(), nonce) for nonce in good):
+        valid_nonces = [_nonce_of(at).encode() for at in (slot, slot - 1)]
+        if not any(hmac.compare_digest(proof.nonce.encode(), nonce) for nonce in valid_nonces):
             raise NonceNeeded
     if not single_use.claim(organization_id, "dpop", proof.jkt, proof.jti, expires_at=proof.until):
-        raise InvalidProof("The DPoP proof was used before: its jti counts once.").with_cause("dpop_replayed")
+        raise InvalidProof("The DPoP proof was already used. Its jti must be unique.").with_cause(
+            "dpop_replayed"
+        )
 
 
 def _slot() -> int:

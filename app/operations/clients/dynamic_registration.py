@@ -1,6 +1,6 @@
 """Dynamic client registration (RFC 7591) and its management (RFC 7592), on the operations of every other client.
 
-A registration access token is not renewed by a change: were the answer lost, the client could never change again.
+A change does not renew the registration access token, because a lost response would lock the client out.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from app.rules.token_values import REGISTRATION_ACCESS, digest, new_token, parse
 from app.tenant_fence import ACROSS
 
 OFF, BY_TOKEN = "off", "initial_access_token"
-# From one network where no token is asked for; one test run of a conformance suite registers dozens.
+# From one network where no token is required. One run of a conformance suite registers dozens of clients.
 NETWORK_LIMIT = Lockout(120, timedelta(hours=1), timedelta(minutes=1), timedelta(minutes=15))
 _LABEL = "the app itself"
-_BARRED = (
+_READ_ONLY = (
     "client_id_issued_at",
     "client_secret_expires_at",
     "registration_access_token",
@@ -92,7 +92,7 @@ def permit_registration(actor: Actor, sent: Mapping[str, Any], token: str | None
         # First, so that strangers cannot make this service fetch a sector document.
         require_usable_token(organization.id, token or "")
     else:
-        _require_patience(actor)
+        _check_registration_limit(actor)
     fetch_sector_document(actor, sent)
     return RegistrationPermit(organization, (token or "") if mode == BY_TOKEN else None)
 
@@ -112,7 +112,7 @@ def register_dynamic_client(
     Raises InvalidInput, NoRoom, Unauthenticated. Audit: ``client.registered``.
     """
     organization = permit.organization
-    spent = None if permit.token is None else spend_token(organization.id, permit.token)
+    used_token_id = None if permit.token is None else spend_token(organization.id, permit.token)
     registrar = registrar_actor(actor, _LABEL)
     registered = register_client(
         registrar, as_fields(sent, _offer(organization)), origin=ClientOrigin(DYNAMIC)
@@ -123,7 +123,7 @@ def register_dynamic_client(
             organization_id=organization.id,
             id=registered.client.id,
             access_digest=digest(access_token),
-            registration_token_id=spent,
+            registration_token_id=used_token_id,
             idle_check_at=clock.now() + FIRST_IDLE_CHECK,
         )
     )
@@ -151,14 +151,14 @@ def authenticate_registrar(actor: Actor, client_id: str, access_token: str | Non
 @read
 def get_registration(actor: Actor, client_id: str, access_token: str) -> Registration:
     """Return the client's own registration."""
-    return _told(actor, client_id, access_token)
+    return _build_registration(actor, client_id, access_token)
 
 
 def require_own_change(client_id: str, sent: Mapping[str, Any]) -> None:
     """Raise InvalidInput unless a change names its own client and nothing that the service sets."""
     if sent.get("client_id") != client_id:
         raise InvalidInput("Send the client_id of this client.", field="client_id", code="other_client")
-    for name in _BARRED:
+    for name in _READ_ONLY:
         if name in sent:
             raise InvalidInput("This is set by the service and cannot be sent.", field=name, code="read_only")
 
@@ -174,13 +174,13 @@ def replace_registration(
     organization = get_organization_by_id(actor.organization_id)
     fields = replacing(as_fields(sent, _offer(organization)))
     update_client(actor, client_id, fields)
-    told = _told(actor, client_id, access_token)
-    if told.client.uses_secret and not told.has_secret:
+    registration = _build_registration(actor, client_id, access_token)
+    if registration.client.uses_secret and not registration.has_secret:
         made = create_credential(replace(actor, permissions=_MAY_ADD_SECRET), client_id)
         return replace(
-            told, secret=made.secret, has_secret=True, secret_expires_at=made.credential.expires_at
+            registration, secret=made.secret, has_secret=True, secret_expires_at=made.credential.expires_at
         )
-    return told
+    return registration
 
 
 def delete_registration(actor: Actor, client_id: str) -> None:
@@ -189,14 +189,14 @@ def delete_registration(actor: Actor, client_id: str) -> None:
 
 
 def registrar_actor(actor: Actor, label: str) -> Actor:
-    """Who registers on a stranger's behalf: may write clients, and neither trust them nor add to the registry."""
+    """Return the actor for registrations, who may write clients, but not trust them or create scopes."""
     return replace(actor, permissions=frozenset({"clients:write", "clients:read"}), label=label)
 
 
 _MAY_ADD_SECRET = frozenset({"clients:read", "credentials:read", "credentials:write"})
 
 
-def _require_patience(actor: Actor) -> None:
+def _check_registration_limit(actor: Actor) -> None:
     limits = network_limits(NETWORK_LIMIT, actor.ip_address, "dynamic registration")
     rate_limits.require_attempt_allowed(
         actor.organization_id,
@@ -224,17 +224,17 @@ def _authenticated(actor: Actor, client_id: str, access_token: str | None) -> Ac
             .where(ClientRegistration.organization_id == here, ClientRegistration.id == named[1])
         ).first()
         if row is not None and hmac.compare_digest(row.access_digest or b"", digest(access_token or "")):
-            # Whoever is put to rest does not clear the traces, nor get ready for the day it is woken.
-            is_barred = row.status != ACTIVE or row.document.get("approval") == BLOCKED
-            if is_barred or not get_organization_by_id(here).is_active:
+            # A disabled client must not remove its traces or prepare for being enabled again.
+            is_disabled = row.status != ACTIVE or row.document.get("approval") == BLOCKED
+            if is_disabled or not get_organization_by_id(here).is_active:
                 raise Forbidden(
-                    "This client was disabled or blocked, or its organization was.", code="access_denied"
+                    "This client or its organization is disabled or blocked.", code="access_denied"
                 )
             return registrar_actor(actor, _LABEL)
-    raise Unauthenticated("This is not the registration access token of that client.")
+    raise Unauthenticated("This is not the registration access token of this client.")
 
 
-def _told(actor: Actor, client_id: str, access_token: str) -> Registration:
+def _build_registration(actor: Actor, client_id: str, access_token: str) -> Registration:
     client = get_client(registrar_actor(actor, _LABEL), client_id)
     secret = db.session.execute(
         select(Credential.id, Credential.expires_at)
@@ -260,7 +260,7 @@ def _offer(organization: OrganizationSnapshot) -> Offer:
 
 @read
 def find_clients_to_check(limit: int) -> list[tuple[str, UUID]]:
-    """(organization, client row) of those whose time has come, the longest due first."""
+    """Return (organization id, client row id) of the clients due for an idle check, longest due first."""
     due = (
         select(ClientRegistration.organization_id, ClientRegistration.id)
         .where(ClientRegistration.idle_check_at < clock.now())
@@ -273,15 +273,15 @@ def find_clients_to_check(limit: int) -> list[tuple[str, UUID]]:
 
 @transaction
 def delete_client_if_idle(actor: Actor, row_id: UUID) -> bool:
-    """Whether the client was idle for its organization's ``idle_ttl_seconds`` and is gone now.
+    """Delete the client if it was idle for its organization's ``idle_ttl_seconds``; return whether it was.
 
-    One that was disabled stays: whoever disabled it does not want it to come back. Audit: ``client.deleted``, by
-    ``actor``, the service itself in that organization.
+    Disabled clients are kept, so that they cannot register again. ``actor`` is the service itself in the organization.
+    Audit: ``client.deleted``.
     """
     here = actor.organization_id
     row = db.session.get(Client, (here, row_id), populate_existing=True)
     now = clock.now()
-    if row is not None and row.status == ACTIVE and _ends_at(row) <= now:
+    if row is not None and row.status == ACTIVE and _idle_deadline(row) <= now:
         delete_client(actor, format_client_id(here, row_id))
         return True
     count_changed(
@@ -292,11 +292,11 @@ def delete_client_if_idle(actor: Actor, row_id: UUID) -> bool:
     return False
 
 
-def _ends_at(row: Client) -> datetime:
+def _idle_deadline(row: Client) -> datetime:
     try:
         settings = get_organization_by_id(row.organization_id).settings
     except NotFound:
-        # A deleted organization ends as a whole, or comes back as it was.
+        # A deleted organization is purged or restored as a whole.
         return datetime.max.replace(tzinfo=row.created_at.tzinfo)
     seconds: int = settings["oauth"]["dynamic_registration"]["idle_ttl_seconds"]
     return (row.last_used_at or row.created_at) + timedelta(seconds=seconds)

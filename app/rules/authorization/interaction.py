@@ -53,8 +53,9 @@ class Step(Enum):
 class SignIn:
     """A sign-in.
 
-    ``began_at`` is when the session was created, ``authenticated_at`` its ``auth_time``. ``selected``: the user selected
-    this account for this request. ``contexts`` are the context classes that it reached, ``reachable_contexts`` those
+    ``began_at`` is when the session was created, ``authenticated_at`` its ``auth_time``. ``selected``: the user
+    selected this account for this request. ``contexts`` are the context classes that it reached,
+    ``reachable_contexts`` those
     that a new sign-in would reach with the user's second factor.
     """
 

@@ -13,11 +13,10 @@ from app.rules.clients.client_assertions import ClientJwt, MalformedJwt
 from app.rules.oauth_errors import AuthorizationError
 
 MAX_LENGTH = 24 * 1024
-# How long ago it may have begun and how far ahead it may end, where a profile demands both: FAPI 2.0 Message Signing
-# section 5.3.1.
+# The maximum age of nbf and distance of exp (FAPI 2.0 Message Signing section 5.3.1).
 MAX_LIFETIME = timedelta(minutes=60)
 _TYPES = (None, "jwt", "oauth-authz-req+jwt")
-# What the JWT says about itself; the rest are parameters.
+# Claims about the JWT itself. All others are parameters.
 _JWT_CLAIMS = frozenset({"iss", "aud", "exp", "nbf", "iat", "jti"})
 _REFERENCES = ("request", "request_uri")
 
@@ -30,10 +29,10 @@ class InvalidRequestObject(AuthorizationError):
 
 
 def read_request_object(text: str, *, must_be_signed: bool) -> ClientJwt:
-    """The parts of a request object, believed by nobody yet; ``must_be_signed`` when the client has promised it.
+    """Return the unverified parts of a request object; ``must_be_signed`` if the client registered that.
 
     Raises InvalidRequestObject, and AuthorizationError with ``request_not_supported`` (OpenID Connect Core section
-    3.1.2.6) for an encrypted one, and for an unsigned one of a client that promised nothing.
+    3.1.2.6) for an encrypted one, and for an unsigned one of a client that may send these.
     """
     if text.count(".") == 4:
         raise AuthorizationError("request_not_supported", "Encrypted request objects are not supported.")
@@ -44,7 +43,7 @@ def read_request_object(text: str, *, must_be_signed: bool) -> ClientJwt:
     except MalformedJwt as malformed:
         raise InvalidRequestObject(f"The request object cannot be read. {malformed}") from None
     if jwt.type not in _TYPES:
-        raise InvalidRequestObject("The typ of the request object is that of another kind of JWT.")
+        raise InvalidRequestObject("The typ of the request object must be oauth-authz-req+jwt.")
     return jwt
 
 
@@ -59,7 +58,7 @@ def validate_request_object(
 ) -> dict[str, str]:
     """Return the parameters in the object as strings; the caller verifies its signature.
 
-    ``is_bounded`` demands ``nbf`` and ``exp``, at most an hour from now. Raises InvalidRequestObject.
+    ``is_bounded`` requires ``nbf`` and ``exp``, at most an hour from now. Raises InvalidRequestObject.
     """
     claims = jwt.claims
     if jwt.algorithm not in algorithms:
@@ -71,7 +70,7 @@ def validate_request_object(
         raise InvalidRequestObject("The aud of the request object must be the issuer.")
     _require_time(claims, now, is_bounded=is_bounded)
     if any(name in claims for name in _REFERENCES):
-        raise InvalidRequestObject("A request object must not hold another one (RFC 9101 section 4).")
+        raise InvalidRequestObject("A request object must not contain another one (RFC 9101 section 4).")
     parameters = {name: _parameter(name, value) for name, value in claims.items() if name not in _JWT_CLAIMS}
     return {name: value for name, value in parameters.items() if value}
 
@@ -90,11 +89,11 @@ def _require_time(claims: Mapping[str, Any], now: datetime, *, is_bounded: bool)
         elif begins < now.timestamp() - MAX_LIFETIME.total_seconds():
             time_error = f"nbf was {now.timestamp() - begins:.0f} s ago"
     if time_error is not None:
-        raise InvalidRequestObject(f"The request object does not count at this time: {time_error}.")
+        raise InvalidRequestObject(f"The request object is not valid at this time: {time_error}.")
 
 
 def _parameter(name: str, value: Any) -> str:
-    """The value as a form would carry it: objects as JSON, several resources side by side (RFC 9101 section 4)."""
+    """Return the value as a form parameter: objects as JSON, resources separated by spaces (RFC 9101 section 4)."""
     if isinstance(value, str):
         return value
     if isinstance(value, int) and not isinstance(value, bool):
@@ -105,4 +104,4 @@ def _parameter(name: str, value: Any) -> str:
         return " ".join(value)
     if value is None or name not in NAMES:
         return ""
-    raise InvalidRequestObject(f"In the request object, {name} is no string.")
+    raise InvalidRequestObject(f"In the request object, {name} must be a string.")

@@ -1,4 +1,4 @@
-"""A JWT that a client signed (RFC 7515, RFC 7519): an assertion of who it is, or a request object.
+"""JWTs signed by clients (RFC 7515, RFC 7519): client assertions and request objects.
 
 What stands in the header beside ``alg``, ``kid`` and ``typ`` decides nothing: keys come from the client's registration
 alone, never from ``jku``, ``jwk``, ``x5c`` or ``x5u`` (KY-4).
@@ -21,12 +21,12 @@ from app.rules.clients.client_fields import SIGNING_ALGORITHMS
 from app.rules.oauth_errors import InvalidClient
 from app.rules.strict_json import InvalidJson, load_object
 
-# Ed25519 is RFC 9864's name of what EdDSA is here.
+# Ed25519 is the name of EdDSA in RFC 9864.
 ED25519 = "Ed25519"
 ALGORITHMS = (*SIGNING_ALGORITHMS, ED25519)
-# A caller's clock may be this far from ours (protocol.md: 10 to 30 s).
+# How far a caller's clock may differ.
 LEEWAY = timedelta(seconds=30)
-# 31 December 9999: no time of ours is later.
+# 31 December 9999, the latest time that datetime supports.
 LATEST = 253_402_300_799
 
 _COMPACT = re.compile(r"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)")
@@ -38,7 +38,7 @@ _FITTING = {
 }
 _KINDS: Mapping[str, type[ECKey] | type[OKPKey] | type[RSAKey]] = {"EC": ECKey, "OKP": OKPKey, "RSA": RSAKey}
 _MEMBERS = {"EC": ("crv", "x", "y"), "OKP": ("crv", "x"), "RSA": ("n", "e")}
-# Nobody's: a client that is unknown, or has no key, costs the work of one signature too (CA-3).
+# A key of no client: verifying with it takes the same time for unknown clients and those without keys (CA-3).
 _NOBODY = {
     "kty": "EC",
     "crv": "P-256",
@@ -48,12 +48,12 @@ _NOBODY = {
 
 
 class MalformedJwt(Exception):
-    """It is no signed JWT as this service takes it; the text says why, and quotes nothing of it."""
+    """This is not a supported signed JWT. The message contains no part of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientJwt:
-    """A JWT that was read and not believed yet. ``algorithm`` is one of SIGNING_ALGORITHMS."""
+    """A parsed JWT that is not verified yet. ``algorithm`` is one of SIGNING_ALGORITHMS."""
 
     algorithm: str
     key_id: str | None
@@ -64,7 +64,7 @@ class ClientJwt:
 
 
 def is_unsigned(text: str) -> bool:
-    """Whether it says of itself that nobody signed it (RFC 7519 section 6)."""
+    """Return whether the JWT claims to be unsigned (RFC 7519 section 6)."""
     try:
         return _object(text.partition(".")[0], "header").get("alg") == "none"
     except MalformedJwt:
@@ -72,7 +72,7 @@ def is_unsigned(text: str) -> bool:
 
 
 def read(text: str, *, longest: int) -> ClientJwt:
-    """The parts of a compact JWS of at most ``longest`` characters. Raises MalformedJwt.
+    """Return the parts of a compact JWS of at most ``longest`` characters. Raises MalformedJwt.
 
     Unsigned, encrypted and symmetrically signed ones are refused here, and so is every extension that the header
     calls critical.
@@ -99,7 +99,7 @@ def read(text: str, *, longest: int) -> ClientJwt:
 
 
 def is_signed_by(jwt: ClientJwt, keys: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether one of the client's public keys (JWKs) made the signature.
+    """Return whether one of the client's public keys (JWKs) made the signature.
 
     The ``kid`` picks the key; keys without one are tried when their kind fits the algorithm.
     """
@@ -110,7 +110,7 @@ def is_signed_by(jwt: ClientJwt, keys: Iterable[Mapping[str, Any]]) -> bool:
 
 
 def time_of(claims: Mapping[str, Any], name: str) -> float | None:
-    """A NumericDate (RFC 7519 section 2) in seconds, None without one. Raises MalformedJwt for anything else."""
+    """Return a NumericDate (RFC 7519 section 2) in seconds, or None. Raises MalformedJwt for other values."""
     value = claims.get(name)
     if value is None:
         return None
@@ -120,7 +120,7 @@ def time_of(claims: Mapping[str, Any], name: str) -> float | None:
 
 
 def time_claims_error(claims: Mapping[str, Any], now: datetime, *, longest: timedelta | None) -> str | None:
-    """What is wrong with ``exp``, ``nbf`` and ``iat`` by the clock here, in words; None when nothing is.
+    """Return an error message about ``exp``, ``nbf`` and ``iat``, or None if they are valid.
 
     ``longest`` is how far ahead ``exp`` may lie; with it, ``exp`` must be there. Raises MalformedJwt for a time that
     is no number.
@@ -165,11 +165,11 @@ def _is_made_by(jwt: ClientJwt, algorithm: str, key: Mapping[str, Any]) -> bool:
         public = _KINDS[kind].import_key(members)
         return bool(JWSRegistry.algorithms[algorithm].verify(jwt.signed, jwt.signature, public))
     except (JoseError, ValueError):
-        return False  # A point that is not on the curve, for one, is found only when the key is used.
+        return False  # Some errors, such as a point outside of the curve, appear only when the key is used.
 
 
 def _media_type(kind: str | None) -> str | None:
-    """``typ`` without the prefix that may be left out (RFC 7515 section 4.1.9), in small letters."""
+    """Return ``typ`` in lower case, without the optional prefix (RFC 7515 section 4.1.9)."""
     return None if kind is None else kind.lower().removeprefix("application/")
 
 
@@ -191,7 +191,7 @@ TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 MAX_LENGTH = 8192
 MAX_JTI_LENGTH = 256
 MAX_LIFETIME = timedelta(minutes=5)
-# A JWT that was made for something else says so in its typ.
+# A JWT for another purpose has another typ.
 _TYPES = (None, "jwt", "client-authentication+jwt")
 
 
@@ -204,7 +204,7 @@ class ValidAssertion:
 
 
 def read_assertion(text: str) -> ClientJwt:
-    """The parts of an assertion, believed by nobody yet. Raises InvalidClient."""
+    """Return the unverified parts of an assertion. Raises InvalidClient."""
     try:
         jwt = read(text, longest=MAX_LENGTH)
     except MalformedJwt as malformed:
@@ -215,7 +215,7 @@ def read_assertion(text: str) -> ClientJwt:
 
 
 def subject_of_assertion(text: str) -> str:
-    """The ``client_id`` that the assertion claims to be of. Raises InvalidClient."""
+    """Return the ``client_id`` that the assertion claims. Raises InvalidClient."""
     subject = read_assertion(text).claims.get("sub")
     if not isinstance(subject, str):
         raise InvalidClient().with_cause("client_assertion_malformed", received="sub is missing or no string")

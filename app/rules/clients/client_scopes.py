@@ -8,13 +8,13 @@ from app.rules.oauth_errors import InvalidScope
 from app.rules.scopes import IDENTITY_SCOPES, disallowed_scopes, parse_scope
 
 
-def scopes_for_itself(asked: str, registered: Collection[str]) -> tuple[str, ...]:
+def scopes_for_itself(requested: str, registered: Collection[str]) -> tuple[str, ...]:
     """Return the scopes of a client_credentials token: the requested ones, or all that the client may have.
 
-    Identity scopes are left out, because there is no user. Raises InvalidScope for scopes that are not registered.
+    Identity scopes are omitted, because there is no user. Raises InvalidScope for scopes that are not registered.
     """
     own = tuple(scope for scope in registered if scope not in IDENTITY_SCOPES)
-    scopes = parse_scope(asked)
+    scopes = parse_scope(requested)
     if scopes is None:
         raise InvalidScope("The parameter scope is malformed.").with_cause(
             "parameter_malformed", received="scope"
@@ -27,12 +27,12 @@ def scopes_for_itself(asked: str, registered: Collection[str]) -> tuple[str, ...
     return scopes or own
 
 
-def scopes_for_a_user(asked: str, registered: Collection[str]) -> tuple[str, ...]:
+def scopes_for_a_user(requested: str, registered: Collection[str]) -> tuple[str, ...]:
     """Return the scopes that a client requests from a user, at least one (RFC 8628 section 3.1).
 
     Raises InvalidScope for no scope, a malformed parameter, and scopes that are not registered.
     """
-    scopes = parse_scope(asked)
+    scopes = parse_scope(requested)
     if not scopes:
         raise InvalidScope("The parameter scope is missing, empty or malformed.").with_cause(
             "parameter_missing", expected="scope"

@@ -17,10 +17,10 @@ _FIRST_PARTY, _UNVERIFIED = "first_party", "unverified"
 
 
 def can_user_allow(*, approval: str | None, trust: str, setting: str, decides: bool) -> bool:
-    """Whether the person may let the client use the own account; otherwise an administrator is asked.
+    """Return whether the user may allow the client without administrator approval.
 
-    ``approval`` is what was decided about this client, None where nothing was and the organization's ``setting``
-    counts; ``decides`` says that the person is one of those who decide. An organization's own apps need no leave.
+    ``approval`` is the decision about this client; without one, the organization's ``setting`` applies. ``decides``:
+    the user may decide about clients. First-party apps need no approval.
     """
     if approval == BLOCKED:
         return False
@@ -32,16 +32,16 @@ def can_user_allow(*, approval: str | None, trust: str, setting: str, decides: b
 
 
 def is_pre_approved(
-    asked: Collection[str], *, approval: str | None, approved_scopes: Collection[str], trust: str
+    requested: Collection[str], *, approval: str | None, approved_scopes: Collection[str], trust: str
 ) -> bool:
-    """Whether administrators allowed all that is asked for, for everybody; asked after what no leave covers (CO-2)."""
-    return approval == PRE_APPROVED and trust != _UNVERIFIED and set(asked) <= set(approved_scopes)
+    """Return whether administrators approved all requested scopes for all users (CO-2)."""
+    return approval == PRE_APPROVED and trust != _UNVERIFIED and set(requested) <= set(approved_scopes)
 
 
 IMPERSONATION, DELEGATION = "impersonation", "delegation"
 
 
-# A client's policy: it gets tokens of the subject's that do not say who acts, or tokens that do.
+# Token exchange policies: tokens with the acting client in the act claim, or without it.
 POLICIES = (DELEGATION, IMPERSONATION)
 
 

@@ -1,4 +1,4 @@
-"""DPoP proofs (RFC 9449 section 4): what a proof must say to count, and whose key it shows."""
+"""Validation of DPoP proofs (RFC 9449 section 4)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from joserfc.jws import JWSRegistry
 from app.rules.oauth_errors import OAuthError
 from app.rules.strict_json import InvalidJson, load_object
 
-# RS256 is not among them, whoever asks (FAPI 2.0 Security Profile section 5.4.1). Ed25519 is RFC 9864's name of EdDSA.
+# RS256 is not supported (FAPI 2.0 Security Profile section 5.4.1). Ed25519 is RFC 9864's name of EdDSA.
 ALGORITHMS = ("ES256", "PS256", "EdDSA", "Ed25519")
 TYPE = "dpop+jwt"
 MAX_LENGTH = 4096
 MAX_JTI_LENGTH = 256
 OLDEST = timedelta(seconds=60)
-# A caller's clock may be this far ahead of ours.
+# How far a caller's clock may be ahead.
 AHEAD = timedelta(seconds=10)
 
 _COMPACT = re.compile(r"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)")
@@ -38,7 +38,7 @@ _DEFAULT_PORTS = {"https": 443, "http": 80}
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """A proof that was found good. ``jkt`` is its key's thumbprint (RFC 7638), ``until`` when its age ends it."""
+    """A valid proof. ``jkt`` is its key's thumbprint (RFC 7638), ``until`` its expiry."""
 
     jkt: str
     jti: str
@@ -47,13 +47,13 @@ class Proof:
 
 
 class InvalidProof(OAuthError):
-    """There is no proof where one is needed, or it does not count."""
+    """A required proof is missing, or the proof is invalid."""
 
     code = "invalid_dpop_proof"
 
 
 class NonceNeeded(OAuthError):
-    """The proof must hold the nonce that comes with this refusal (RFC 9449 section 8)."""
+    """The proof must contain the nonce of this error response (RFC 9449 section 8)."""
 
     code = "use_dpop_nonce"
 
@@ -85,7 +85,7 @@ def validate_proof(
 
 
 def is_thumbprint(text: str) -> bool:
-    """Whether the text can be a ``dpop_jkt`` (RFC 9449 section 10): 43 base64url characters."""
+    """Return whether the text can be a ``dpop_jkt`` (RFC 9449 section 10): 43 base64url characters."""
     return _THUMBPRINT.fullmatch(text) is not None
 
 
@@ -104,7 +104,7 @@ def _decoded(encoded: str) -> bytes:
 
 
 def _public_members(head: Mapping[str, Any]) -> dict[str, str]:
-    """The members of the header's key that make it what it is, and nothing else of it."""
+    """Return only the members of the header's key that define it."""
     if head.get("typ") != TYPE:
         raise InvalidProof(f"The DPoP proof's typ must be {TYPE}.")
     if head.get("alg") not in ALGORITHMS:
@@ -127,7 +127,7 @@ def _curve(kind: str, curve: str, *coordinates: str) -> Callable[[Mapping[str, A
         if jwk.get("kty") != kind or jwk.get("crv") != curve:
             return None
         found = {name: jwk.get(name) for name in coordinates}
-        # 32 bytes each; another length would be another thumbprint of the same key.
+        # 32 bytes each. Another length would give the same key another thumbprint.
         if not all(isinstance(value, str) and _THUMBPRINT.fullmatch(value) for value in found.values()):
             return None
         return {"kty": kind, "crv": curve, **{name: str(value) for name, value in found.items()}}
@@ -141,7 +141,7 @@ def _rsa(jwk: Mapping[str, Any]) -> dict[str, str] | None:
         return None
     if not _NUMBER.fullmatch(modulus) or not _NUMBER.fullmatch(exponent):
         return None
-    # 2048 to 4096 bits, and an exponent of at most four bytes: a large one makes us compute for a stranger.
+    # 2048 to 4096 bits, and an exponent of at most four bytes, because verifying large ones is expensive.
     if not 342 <= len(modulus) <= 683 or not 2 <= len(exponent) <= 6:
         return None
     return {"kty": "RSA", "n": modulus, "e": exponent}
@@ -162,7 +162,7 @@ def _is_signed(algorithm: str, members: dict[str, str], signed: bytes, signature
         key = _KINDS[members["kty"]].import_key(dict(members))
         return bool(JWSRegistry.algorithms[algorithm].verify(signed, signature, key))
     except (JoseError, ValueError):
-        return False  # A point that is not on the curve, for one, is found only when the key is used.
+        return False  # Some errors, such as a point outside of the curve, appear only when the key is used.
 
 
 def _require_this_request(payload: Mapping[str, Any], method: str, url: str) -> None:
@@ -176,7 +176,7 @@ def _require_this_request(payload: Mapping[str, Any], method: str, url: str) -> 
 
 
 def _normal(url: str) -> tuple[str, str, int | None, str] | None:
-    """Scheme, host, port and path; query and fragment do not count (RFC 9449 section 4.3, RFC 3986 section 6.2)."""
+    """Return scheme, host, port and path, without query and fragment (RFC 9449 section 4.3, RFC 3986 section 6.2)."""
     try:
         parts = urlsplit(url)
         scheme, host = parts.scheme.lower(), (parts.hostname or "").lower()
@@ -225,7 +225,7 @@ def _nonce(payload: Mapping[str, Any]) -> str | None:
 
 
 def _thumbprint(members: Mapping[str, str]) -> str:
-    """RFC 7638 section 3: the required members alone, in the order of their names."""
+    """Return the thumbprint of the required members, sorted by name (RFC 7638 section 3)."""
     return _hash(json.dumps(members, sort_keys=True, separators=(",", ":")).encode()).decode()
 
 

@@ -54,7 +54,7 @@ def test_request_is_listed_and_approved(place: Place) -> None:
     place.ask()
     [waiting] = place.call("GET", "/client-requests", status="open").get_json()["data"]
     stale = place.call("POST", f"/client-requests/{waiting['id']}/approve", {"client_version": 99})
-    assert stale.status_code == 409 and "Look again" in stale.get_json()["error_msg"]
+    assert stale.status_code == 409 and "Review it again" in stale.get_json()["error_msg"]
     assert (waiting["user_email"], waiting["client_trust"]) == (place.user.email, "unverified")
     path = f"/client-requests/{waiting['id']}"
     assert place.call("GET", path).get_json()["data"] == waiting

@@ -8,7 +8,7 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
-from app.operations.clients.client_authentication import MOST
+from app.operations.clients.client_authentication import MAX_FAILURES
 from app.operations.clients.credentials import revoke_credentials
 from tests.factories import Factory, MadeClient, basic_header, bearer_header
 from tests.oauth.conftest import on_another_worker
@@ -98,7 +98,7 @@ def test_failures_from_one_network_do_not_lock_out_others(http: FlaskClient, mak
         )
         return answer.status_code
 
-    assert {attempt(wrong, "192.0.2.1") for _ in range(MOST)} == {401}
+    assert {attempt(wrong, "192.0.2.1") for _ in range(MAX_FAILURES)} == {401}
     assert attempt(wrong, "192.0.2.1") == 429
     assert attempt(wrong, "198.51.100.1") == 401
     assert attempt(client.basic, "192.0.2.1") == 200

@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 from flask import Flask
 
-from app.operations.clients.client_authentication import MOST, forget_failures, note_failure, require_room
+from app.operations.clients.client_authentication import (
+    MAX_FAILURES,
+    check_failure_limit,
+    forget_failures,
+    note_failure,
+)
 from app.rules.errors import TooManyRequests
 from app.rules.identifiers import format_client_id, new_id
 from app.rules.sign_in.lockout import IPV6_SITE_FACTOR
@@ -17,26 +22,26 @@ def test_failures_at_one_organization_s_endpoint_keep_nobody_waiting_at_another_
     """TN-9: whoever names another organization's client at their own address does not use up its tries."""
     forget_failures()
     client_id = format_client_id("acme0001", new_id())
-    for _ in range(MOST):
+    for _ in range(MAX_FAILURES):
         note_failure("theirs01", client_id, ADDRESS)
     with pytest.raises(TooManyRequests):
-        require_room("theirs01", client_id, ADDRESS)
-    require_room(None, client_id, ADDRESS)
-    require_room("acme0001", client_id, ADDRESS)
-    for _ in range(MOST):
+        check_failure_limit("theirs01", client_id, ADDRESS)
+    check_failure_limit(None, client_id, ADDRESS)
+    check_failure_limit("acme0001", client_id, ADDRESS)
+    for _ in range(MAX_FAILURES):
         note_failure(None, client_id, ADDRESS)
     with pytest.raises(TooManyRequests):
-        require_room("acme0001", client_id, ADDRESS)
+        check_failure_limit("acme0001", client_id, ADDRESS)
     forget_failures()
 
 
 def test_a_customer_s_many_networks_wait_together(context: Flask) -> None:
     """LK-1: of an IPv6 address the /48 counts too, with more let through."""
     forget_failures()
-    for number in range(MOST * IPV6_SITE_FACTOR):
-        require_room("acme0001", "x", f"2001:db8:1:{number:x}::1")
+    for number in range(MAX_FAILURES * IPV6_SITE_FACTOR):
+        check_failure_limit("acme0001", "x", f"2001:db8:1:{number:x}::1")
         note_failure("acme0001", "x", f"2001:db8:1:{number:x}::1")
     with pytest.raises(TooManyRequests):
-        require_room("acme0001", "x", "2001:db8:1:ffff::1")
-    require_room("acme0001", "x", "2001:db8:2::1")
+        check_failure_limit("acme0001", "x", "2001:db8:1:ffff::1")
+    check_failure_limit("acme0001", "x", "2001:db8:2::1")
     forget_failures()

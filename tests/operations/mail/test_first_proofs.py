@@ -33,7 +33,7 @@ from app.operations.users.user_changes import update_user
 from app.rules.actor import Actor
 from tests.factories import PASSWORD, MadeUser
 from tests.oauth.conftest import audited
-from tests.support.authenticator import person, set_rows, with_app
+from tests.support.authenticator import set_rows, signed_in_actor, with_app
 from tests.support.databases import Database
 from tests.support.mail_server import Mailbox, plain
 from tests.support.security_key import Authenticator
@@ -67,7 +67,7 @@ def registered(organization: Any, email: str) -> MadeUser:
 
 
 def with_passkey(user: MadeUser, amr: tuple[str, ...] = ("pwd",)) -> Authenticator:
-    who, key = person(user, amr=amr), Authenticator()
+    who, key = signed_in_actor(user, amr=amr), Authenticator()
     finish_registration(who, key.create(begin_registration(who, THERE)), "Mine", THERE)
     return key
 
@@ -117,7 +117,7 @@ def test_verification_revokes_earlier_consents(
 
     @transaction
     def allow() -> None:
-        store_consent(person(squatted), client, squatted.id, ("openid", "email"))
+        store_consent(signed_in_actor(squatted), client, squatted.id, ("openid", "email"))
 
     allow()
     assert get_consent_state(client, squatted.id).scopes
@@ -192,8 +192,8 @@ def test_link_from_administrator_does_not_verify_the_email(
 
 
 def confirm(user: MadeUser, here: SignedIn, box: Mailbox, deliver: Deliver, amr: tuple[str, ...]) -> Any:
-    who = replace(person(user, amr=amr), session_id=here.session_id)
-    request_email_verification(person(user, amr=("pwd", "otp", "mfa")), user.email)
+    who = replace(signed_in_actor(user, amr=amr), session_id=here.session_id)
+    request_email_verification(signed_in_actor(user, amr=("pwd", "otp", "mfa")), user.email)
     deliver()
     found = re.search(r"/confirm-address/(\S+)", plain(box.mails[-1]))
     assert found is not None
@@ -240,7 +240,7 @@ def test_ended_session_cannot_add_a_factor(acme: Any, squatted: MadeUser) -> Non
     """RP-3: a request that read its session before a reset ended it stores nothing after the reset."""
     here = sign_in(acme.id, squatted.email, PASSWORD)
     assert isinstance(here, SignedIn)
-    who = replace(person(squatted), session_id=here.session_id)
+    who = replace(signed_in_actor(squatted), session_id=here.session_id)
     made = Authenticator().create(begin_registration(who, THERE))
     end_sessions_of_user(acme.id, squatted.id)
     with pytest.raises(FreshSignInRequired):
@@ -261,7 +261,7 @@ def test_role_from_administrator_makes_the_account_trusted(
 def test_ended_session_cannot_change_factors(app: Any, acme: Any, squatted: MadeUser) -> None:
     here = sign_in(acme.id, squatted.email, PASSWORD)
     with_app(app, squatted)
-    who = replace(person(squatted, amr=("pwd", "otp", "mfa")), session_id=here.session_id)
+    who = replace(signed_in_actor(squatted, amr=("pwd", "otp", "mfa")), session_id=here.session_id)
     left = count_recovery_codes(acme.id, squatted.id)
     for change in (regenerate_recovery_codes, remove_authenticator_app):
         with pytest.raises(FreshSignInRequired):
@@ -287,7 +287,7 @@ def test_verification_revokes_consents_without_other_state(
 ) -> None:
     """The first user has signed out; an app they allowed must lose access."""
     client = find_client((made := make.client(acme)).client_id)
-    transaction(store_consent)(person(squatted), client, squatted.id, ("openid",))
+    transaction(store_consent)(signed_in_actor(squatted), client, squatted.id, ("openid",))
     here = sign_in(acme.id, squatted.email, PASSWORD)
     granted(made, squatted)
     set_rows(Grant, session_id=here.session_id)

@@ -65,7 +65,7 @@ def test_invitation_email_names_the_inviter_only(
 def test_api_returns_the_link_only_without_mail(
     app: Flask, make: Any, acme: Any, request: pytest.FixtureRequest, mailed: bool
 ) -> None:
-    """The contract, section 4: ``POST /organizations/{id}/admins``."""
+    """``POST /organizations/{id}/admins``."""
     if mailed:
         request.getfixturevalue("box")
     root = make.root()

@@ -80,7 +80,9 @@ def test_notice_limit_is_per_kind(ada: Any, box: Mailbox, deliver: Deliver) -> N
         notify_user(as_herself(ada), ada.id, "new_browser", browser="Firefox")
     notify_user(as_herself(ada), ada.id, "email_changed", to="old@acme.example", new=ada.email)
     deliver()
-    assert [mail["To"] for mail in box.mails] == [ada.email] * notices.MAX_USER_NOTICES_PER_HOUR + ["old@acme.example"]
+    assert [mail["To"] for mail in box.mails] == [ada.email] * notices.MAX_USER_NOTICES_PER_HOUR + [
+        "old@acme.example"
+    ]
 
 
 def test_without_mail_server_notices_are_not_counted(ada: Any, database: Database) -> None:

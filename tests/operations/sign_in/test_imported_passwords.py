@@ -78,6 +78,7 @@ def test_listed_schemes_are_those_in_use(make: Any) -> None:
     assert len(list_password_schemes(acme.id)) == MAX_PASSWORD_SCHEMES
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("real_hashes")
 def test_wrong_password_takes_equally_long_for_every_account(make: Any) -> None:
     """EN-1: for no account, for one with a current hash, and for one that has not signed in since the import."""

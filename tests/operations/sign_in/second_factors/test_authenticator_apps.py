@@ -25,7 +25,7 @@ from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, InvalidInput
 from tests.factories import PASSWORD
 from tests.oauth.conftest import audited
-from tests.support.authenticator import Authenticator, person, secret_in, set_rows, with_app
+from tests.support.authenticator import Authenticator, secret_in, set_rows, signed_in_actor, with_app
 from tests.support.databases import Database
 
 pytestmark = pytest.mark.usefixtures("context")
@@ -62,11 +62,11 @@ def verify(user: Any, token: str, code: str, browser: Browser = BROWSER) -> Any:
 
 def test_adding_an_app_requires_fresh_sign_in_and_valid_code(app: Any, ada: Any) -> None:
     """MF-2: neither a stale sign-in nor a wrong code sets up a factor."""
-    who = person(ada)
+    who = signed_in_actor(ada)
     new = factor_enrollment.begin_authenticator_app(who)
     shown = Authenticator(app, ada, secret_in(new.otpauth_uri)).shown()
     with pytest.raises(FreshSignInRequired):
-        factor_enrollment.add_authenticator_app(person(ada, ago_seconds=3600), new.sealed, shown)
+        factor_enrollment.add_authenticator_app(signed_in_actor(ada, ago_seconds=3600), new.sealed, shown)
     wrong = f"{(int(shown) + 1) % 10**6:06}"
     with pytest.raises(InvalidInput) as refused:
         factor_enrollment.add_authenticator_app(who, new.sealed, wrong)
@@ -80,18 +80,18 @@ def test_setup_page_is_bound_to_user_organization_and_time(
     app: Any, make: Any, ada: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """MF-2, SE-6: the secret in the form is sealed for its owner for half an hour."""
-    new = factor_enrollment.begin_authenticator_app(person(ada))
+    new = factor_enrollment.begin_authenticator_app(signed_in_actor(ada))
     shown = Authenticator(app, ada, secret_in(new.otpauth_uri)).shown()
     for other in (make.user(ada.organization), make.user(make.organization())):
         with pytest.raises(InvalidInput):
-            factor_enrollment.add_authenticator_app(person(other), new.sealed, shown)
+            factor_enrollment.add_authenticator_app(signed_in_actor(other), new.sealed, shown)
     for broken in ("", "AAAA", new.sealed[:-4], "é" * 40):
         with pytest.raises(InvalidInput):
-            factor_enrollment.add_authenticator_app(person(ada), broken, shown)
+            factor_enrollment.add_authenticator_app(signed_in_actor(ada), broken, shown)
     monkeypatch.setattr(factor_enrollment, "SETUP_LIFETIME", -factor_enrollment.SETUP_LIFETIME)
-    old = factor_enrollment.begin_authenticator_app(person(ada))
+    old = factor_enrollment.begin_authenticator_app(signed_in_actor(ada))
     with pytest.raises(InvalidInput) as refused:
-        factor_enrollment.add_authenticator_app(person(ada), old.sealed, shown)
+        factor_enrollment.add_authenticator_app(signed_in_actor(ada), old.sealed, shown)
     assert refused.value.errors[0].code == "page_too_old"
 
 
@@ -217,14 +217,14 @@ def test_adding_a_factor_ends_other_sessions_and_pending_sign_ins(
     assert database.count("sessions") == 0
     begin_second_step(ada)
     assert database.count("pending_sign_ins") == 1
-    change_password(person(ada), PASSWORD, "a wholly different password")
+    change_password(signed_in_actor(ada), PASSWORD, "a wholly different password")
     assert database.count("pending_sign_ins") == 0
 
 
 def test_second_app_and_disallowed_method_are_rejected(
     make: Any, app: Any, ada: Any, phone: Authenticator
 ) -> None:
-    who = person(ada, amr=("pwd", "otp", "mfa"))
+    who = signed_in_actor(ada, amr=("pwd", "otp", "mfa"))
     new = factor_enrollment.begin_authenticator_app(who)
     with pytest.raises(Conflict):
         factor_enrollment.add_authenticator_app(
@@ -232,10 +232,10 @@ def test_second_app_and_disallowed_method_are_rejected(
         )
     off = make.organization(settings={"authentication": {"mfa": {"methods": ["passkey"]}}})
     eve = make.user(off)
-    other = factor_enrollment.begin_authenticator_app(person(eve))
+    other = factor_enrollment.begin_authenticator_app(signed_in_actor(eve))
     with pytest.raises(Conflict) as refused:
         factor_enrollment.add_authenticator_app(
-            person(eve), other.sealed, Authenticator(app, eve, secret_in(other.otpauth_uri)).shown()
+            signed_in_actor(eve), other.sealed, Authenticator(app, eve, secret_in(other.otpauth_uri)).shown()
         )
     assert refused.value.code == "method_not_allowed"
 

@@ -21,7 +21,7 @@ from app.operations.users import factor_resets
 from app.operations.users.password_resets import issue_reset_link, reset_password
 from app.rules.actor import Actor
 from tests.factories import PASSWORD
-from tests.support.authenticator import Authenticator, person, secret_in, set_rows, with_app
+from tests.support.authenticator import Authenticator, secret_in, set_rows, signed_in_actor, with_app
 
 pytestmark = pytest.mark.usefixtures("context")
 HERE, THERE = Browser("the owner's browser"), Browser("a guesser's browser")
@@ -139,10 +139,10 @@ def test_browser_known_before_the_factor_counts_as_unknown(app: Any, ada: Any) -
 def test_browser_that_enrolled_the_factor_has_its_own_counter(app: Any, ada: Any) -> None:
     here = sign_in(ada.organization.id, ada.email, PASSWORD, browser_id=HERE.id)
     assert isinstance(here, SignedIn)
-    new = factor_enrollment.begin_authenticator_app(person(ada))
+    new = factor_enrollment.begin_authenticator_app(signed_in_actor(ada))
     phone = Authenticator(app, ada, secret_in(new.otpauth_uri))
     factor_enrollment.add_authenticator_app(
-        person(ada), new.sealed, phone.shown(), known_cookie=here.known_cookie
+        signed_in_actor(ada), new.sealed, phone.shown(), known_cookie=here.known_cookie
     )
     guess_codes(ada)
     known_browser = replace(HERE, known_cookie=here.known_cookie)

@@ -25,7 +25,7 @@ from app.rules.organizations.lockout_prevention import WouldLockOut
 from app.rules.sign_in.second_factors import MfaRequirement
 from tests.factories import PASSWORD
 from tests.oauth.conftest import audited
-from tests.support.authenticator import person, set_rows, with_app
+from tests.support.authenticator import set_rows, signed_in_actor, with_app
 from tests.support.databases import Database
 
 pytestmark = pytest.mark.usefixtures("context")
@@ -114,30 +114,30 @@ def test_last_factor_cannot_be_removed_while_required(make: Any, app: Any, acme:
     ada = make.user(acme)
     with_app(app, ada)
     with pytest.raises(FreshSignInRequired) as refused:
-        factor_enrollment.remove_authenticator_app(person(ada))
+        factor_enrollment.remove_authenticator_app(signed_in_actor(ada))
     assert refused.value.acr_values == MULTI_FACTOR
     set_policy(make, acme, "required", grace_period_seconds=0)
     with pytest.raises(SecondFactorRequired):
-        factor_enrollment.remove_authenticator_app(person(ada, amr=BOTH))
+        factor_enrollment.remove_authenticator_app(signed_in_actor(ada, amr=BOTH))
     assert sign_in_step(ada) is MfaRequirement.VERIFY
     set_policy(make, acme, "optional")
-    factor_enrollment.remove_authenticator_app(person(ada, amr=BOTH))
+    factor_enrollment.remove_authenticator_app(signed_in_actor(ada, amr=BOTH))
     assert sign_in_step(ada) is SignedIn
 
 
 def test_sensitive_operation_requires_the_users_factor(make: Any, app: Any, acme: Any) -> None:
     """SE-3: a fresh password is enough only where second factors are off."""
     ada = make.user(acme)
-    require_fresh_sign_in(person(ada))
+    require_fresh_sign_in(signed_in_actor(ada))
     with_app(app, ada)
     with pytest.raises(FreshSignInRequired) as refused:
-        require_fresh_sign_in(person(ada))
+        require_fresh_sign_in(signed_in_actor(ada))
     assert refused.value.acr_values == MULTI_FACTOR
-    require_fresh_sign_in(person(ada, amr=BOTH))
+    require_fresh_sign_in(signed_in_actor(ada, amr=BOTH))
     with pytest.raises(FreshSignInRequired):
-        require_fresh_sign_in(person(ada, amr=BOTH, ago_seconds=DAY))
+        require_fresh_sign_in(signed_in_actor(ada, amr=BOTH, ago_seconds=DAY))
     set_policy(make, acme, "off")
-    require_fresh_sign_in(person(ada))
+    require_fresh_sign_in(signed_in_actor(ada))
 
 
 def test_administrator_resets_factors_and_ends_sessions_and_grants(

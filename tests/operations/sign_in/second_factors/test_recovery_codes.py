@@ -16,7 +16,7 @@ from app.rules.errors import Conflict
 from app.rules.sign_in.second_factors import recovery_code_digest
 from tests.factories import PASSWORD
 from tests.oauth.conftest import audited
-from tests.support.authenticator import person, with_app
+from tests.support.authenticator import signed_in_actor, with_app
 from tests.support.databases import Database
 from tests.support.mail_server import Mailbox
 
@@ -53,7 +53,7 @@ def test_code_replaces_the_app_once(app: Any, ada: Any, database: Database) -> N
     assert isinstance(sign_in_with_code(ada, codes[0].upper().replace("-", " ")), SignedIn)
     assert sign_in_with_code(ada, codes[0]) == InvalidCode(4)
     assert isinstance(sign_in_with_code(ada, codes[1]), SignedIn)
-    assert factor_enrollment.own_factors(person(ada)).codes_left == 4
+    assert factor_enrollment.own_factors(signed_in_actor(ada)).codes_left == 4
     assert audited(database, "recovery_code.used") == 2
 
 
@@ -62,7 +62,7 @@ def test_owner_is_notified_of_new_codes(app: Any, ada: Any, box: Mailbox, delive
     with_app(app, ada)
     deliver()
     box.mails.clear()
-    factor_enrollment.regenerate_recovery_codes(person(ada, amr=("pwd", "otp", "mfa")))
+    factor_enrollment.regenerate_recovery_codes(signed_in_actor(ada, amr=("pwd", "otp", "mfa")))
     deliver()
     assert [(mail["To"], mail["Subject"]) for mail in box.mails] == [
         (ada.email, "New recovery codes for your Acme account")
@@ -89,8 +89,8 @@ def test_new_codes_replace_the_old(app: Any, ada: Any, database: Database) -> No
     """MF-4: after a sign-in with the factor."""
     old = with_app(app, ada).codes
     with pytest.raises(FreshSignInRequired):
-        factor_enrollment.regenerate_recovery_codes(person(ada))
-    new = factor_enrollment.regenerate_recovery_codes(person(ada, amr=("pwd", "otp", "mfa")))
+        factor_enrollment.regenerate_recovery_codes(signed_in_actor(ada))
+    new = factor_enrollment.regenerate_recovery_codes(signed_in_actor(ada, amr=("pwd", "otp", "mfa")))
     assert not set(old) & set(new) and len(new) == 6
     assert sign_in_with_code(ada, old[0]) == InvalidCode(4)
     assert isinstance(sign_in_with_code(ada, new[0]), SignedIn)
@@ -99,10 +99,10 @@ def test_new_codes_replace_the_old(app: Any, ada: Any, database: Database) -> No
 
 def test_codes_need_a_factor_and_are_deleted_with_the_last(app: Any, ada: Any) -> None:
     with pytest.raises(Conflict) as refused:
-        factor_enrollment.regenerate_recovery_codes(person(ada))
+        factor_enrollment.regenerate_recovery_codes(signed_in_actor(ada))
     assert refused.value.code == "no_second_factor"
     with_app(app, ada)
-    factor_enrollment.remove_authenticator_app(person(ada, amr=("pwd", "otp", "mfa")))
+    factor_enrollment.remove_authenticator_app(signed_in_actor(ada, amr=("pwd", "otp", "mfa")))
     assert second_factors.count_recovery_codes(ada.organization.id, ada.id) == 0
     assert isinstance(sign_in(ada.organization.id, ada.email, PASSWORD), SignedIn)
 
@@ -110,7 +110,7 @@ def test_codes_need_a_factor_and_are_deleted_with_the_last(app: Any, ada: Any) -
 def test_owner_is_notified_of_each_use(app: Any, ada: Any, box: Mailbox, deliver: Any) -> None:
     codes = with_app(app, ada).codes
     sign_in_with_code(ada, codes[0])
-    factor_enrollment.remove_authenticator_app(person(ada, amr=("pwd", "otp", "mfa")))
+    factor_enrollment.remove_authenticator_app(signed_in_actor(ada, amr=("pwd", "otp", "mfa")))
     deliver()
     said = [mail["Subject"] for mail in box.mails if "browser" not in mail["Subject"]]
     assert said == [
