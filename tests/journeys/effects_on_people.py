@@ -91,7 +91,7 @@ def _may_put_off(place: OrganizationProbe) -> Any:
 def _tries_left(place: OrganizationProbe) -> Any:
     user = place.make.user(place.organization)
     text = _send(place, "login", email=user.email, password="nothing of the kind").text
-    found = re.search(r"(\d+) tries left", text)
+    found = re.search(r"(\d+) attempts? left", text)
     return found and int(found[1])
 
 

@@ -133,7 +133,7 @@ GRANTS = SETTINGS["oauth.grant_types"].default
 METHODS = SETTINGS[f"{CLIENT}token_endpoint_auth_methods"].default
 # path: (request, [(value, expected result)], other settings that must be set)
 EFFECTS: dict[str, Effect] = effects_on_people.EFFECTS | effects_in_time.EFFECTS | {
-    "authentication.password.min_length": (_account("password", "At least 17 "), [(17, True), (18, False)], {}),
+    "authentication.password.min_length": (_account("password", "at least 17 "), [(17, True), (18, False)], {}),
     "authentication.registration.mode": (
         lambda place: place.ask("GET", f"/organizations/{place.slug}/register").status_code == 200,
         [("open", True), ("invite", False)],

@@ -64,7 +64,7 @@ def test_revoking_everything_can_end_own_session(ada: Person) -> None:
     ada.get("/revocations/new")
     assert "Revoke all tokens of Acme?" in ada.text
     ada.send("/revocations/new", count="1", include_sessions="1")
-    assert "you will have to sign in again" in ada.text
+    assert "You would then have to sign in again" in ada.text
     assert ada.send("/revocations/new", revoke="1", include_sessions="1").status_code == 303
     assert "/login" in ada.get("/revocations").headers["Location"]
 
