@@ -23,7 +23,7 @@ _METADATA = ("openid-configuration", "oauth-authorization-server")
 
 
 class Response(Protocol):
-    """What a handler returns."""
+    """The response of a handler."""
 
     status: int
     body: bytes

@@ -22,7 +22,7 @@ from app.web.browser_session import session_for
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the user decided: the allowed scopes, until when, and whether to remember it as a consent."""
+    """The user's decision: the allowed scopes, until when, and whether to remember it as a consent."""
 
     actor: Actor
     scopes: tuple[str, ...]

@@ -66,7 +66,7 @@ class RegisteredClient:
 
     @property
     def client_info(self) -> dict[str, Any]:
-        """What the client is registered as."""
+        """The registered metadata of the client."""
         if self.registration is None:
             self.registration = dynamic_registration.get_registration(
                 self.registrar, self.client_id, self.access_token

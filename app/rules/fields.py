@@ -17,7 +17,7 @@ MAX_UNKNOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class FieldProblem:
-    """What is wrong with one value: a stable code, and a message that says how to fix it."""
+    """A problem with one value: a stable code, and a message that says how to fix it."""
 
     code: str
     message: str

@@ -1,4 +1,4 @@
-"""What a serving process does beside its requests: it hears of changes, delivers, seals, purges, rotates keys.
+"""Background work of a serving process: polling for changes, deliveries, audit sealing, purging, key rotation.
 
 Every worker of every host has these threads; for what only one may do, leases elect it.
 """

@@ -44,7 +44,7 @@ class AuditActor(Representation):
 
 
 class AuditTarget(Representation):
-    """What the action was done to."""
+    """The object that the action changed."""
 
     type: str | None
     id: str | None

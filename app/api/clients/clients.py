@@ -75,7 +75,7 @@ class RegisteredClient(Client):
 
 
 class RevokedWithClient(Representation):
-    """What was revoked with a client."""
+    """Counts of everything that was revoked with a client."""
 
     access_tokens: CappedCount
     grants: CappedCount

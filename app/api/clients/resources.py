@@ -62,7 +62,7 @@ class Resource(_ResourceFields):
 
 
 class RemovedWithResource(Representation):
-    """What was removed with a resource."""
+    """Counts of the scopes and clients that a deleted resource affected."""
 
     scopes: Count
     clients: Count

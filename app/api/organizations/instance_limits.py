@@ -24,7 +24,7 @@ endpoints = Endpoints("Instance")
 
 
 class InstanceLimitsImpact(Representation):
-    """What a change would cause."""
+    """The consequences of a change of the instance limits."""
 
     organizations_affected: Annotated[Count, described("Organizations whose settings would change.")]
     organizations_checked: Annotated[Count, described("Organizations that were checked.")]

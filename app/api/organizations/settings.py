@@ -39,7 +39,7 @@ class SettingLimit(Representation):
 
 
 class SettingsImpact(Representation):
-    """What a change would cause."""
+    """The consequences of a change of the settings."""
 
     users_without_second_factor: int
     sessions_terminated: int

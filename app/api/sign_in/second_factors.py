@@ -37,7 +37,7 @@ class SecondFactors(Representation):
 
 
 class RevokedWithFactors(Representation):
-    """What was revoked with the second factors."""
+    """Counts of the sessions and grants that a reset revoked."""
 
     sessions: Count
     grants: Count

@@ -45,7 +45,7 @@ _BoundedCount = Annotated[int, SchemaOnly(minimum=0, maximum=MAX_COUNT)]
 
 
 class Selection(Representation):
-    """What a bulk revocation selects."""
+    """The selection of a bulk revocation."""
 
     grant_id: Annotated[str, PublicId("grt", "grant")] = optional()
     client_id: ClientId = optional()

@@ -96,7 +96,7 @@ class UserConsent(Representation):
 
 
 class RevokedWithUser(Representation):
-    """What was revoked with a user."""
+    """Counts of everything that was revoked with a user."""
 
     sessions: Count
     grants: Count

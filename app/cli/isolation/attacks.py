@@ -1,4 +1,4 @@
-"""What an organization can try against another: each attack is one finding, good or bad."""
+"""Attacks of one organization on another. Each attack yields one finding, good or bad."""
 
 from __future__ import annotations
 

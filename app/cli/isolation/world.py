@@ -57,7 +57,7 @@ class Side:
 
     @property
     def cookies(self) -> dict[str, str]:
-        """What its signed-in administrator's browser sends."""
+        """The cookies of its signed-in administrator."""
         return {cookie_name(self.corner.organization.id): self.corner.session_token}
 
     def prepare(self, document: dict[str, Any]) -> None:

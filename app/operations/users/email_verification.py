@@ -32,7 +32,7 @@ REGISTRATION_MESSAGE = "registration"
 
 @dataclass(frozen=True, slots=True)
 class RevokedState:
-    """What was revoked at the first verification."""
+    """Counts of what the first verification revoked."""
 
     factors: FactorCount = NO_FACTORS
     consents: int = 0

@@ -31,7 +31,7 @@ _ALGORITHM_FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class ClientRequirements:
-    """What the client must do.
+    """The requirements that a client must meet.
 
     ``algorithms`` are the JWS algorithms for everything it signs (assertions, request objects, DPoP proofs)
     and everything signed for it. ``issuer_audience``: its assertions and request objects must have the issuer

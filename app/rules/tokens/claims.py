@@ -66,7 +66,7 @@ CLAIMS_OF_SCOPE: Mapping[str, tuple[str, ...]] = {
 """OpenID Connect Core 5.4, in the order of the standard."""
 
 PROFILE_CLAIMS: tuple[str, ...] = tuple(name for names in CLAIMS_OF_SCOPE.values() for name in names)
-"""What can be told of a user: by scope, or asked for by name."""
+"""Claims about a user, by scope or requested by name."""
 
 SCOPE_OF_CLAIM: Mapping[str, str] = {
     name: scope for scope, names in CLAIMS_OF_SCOPE.items() for name in names
@@ -81,7 +81,7 @@ _BOOLEANS = {"email_verified": "email", "phone_number_verified": "phone_number"}
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What is known of a user: the standard claims of OpenID Connect Core 5.1.
+    """The claims known about a user: the standard claims of OpenID Connect Core 5.1.
 
     ``picture``, ``profile`` and ``website`` are URLs, ``birthdate`` is ``YYYY-MM-DD``, ``address`` has the
     fields of section 5.1.1. ``sub`` is the public id of the user.
