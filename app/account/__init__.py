@@ -4,24 +4,10 @@ from __future__ import annotations
 
 from flask import Flask
 
-from app.account import (
-    apps,
-    invitation,
-    passkeys,
-    passwords,
-    profile,
-    second_step,
-    security,
-    sessions,
-    sign_in,
-    sign_up,
-)
-from app.account.blueprint import account
+from app.account import passwords, profile, second_step, security, sessions, sign_in, sign_up
+from app.account.context import account
 
 __all__ = [
-    "apps",
-    "invitation",
-    "passkeys",
     "passwords",
     "profile",
     "register",

@@ -6,19 +6,73 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlencode
 
-from flask import make_response, redirect, render_template, request
+from flask import Blueprint, Response, make_response, redirect, render_template, request
 from flask_login import current_user, login_required
-from werkzeug.wrappers import Response
+from werkzeug.wrappers import Response as BaseResponse
+from werkzeug.wrappers import Response as ResponseBase
 
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_slug
 from app.operations.directory.users import UserSnapshot, get_user
+from app.operations.sign_in.reauthentication import FreshSignInRequired
+from app.operations.users.email_change import EmailVerificationEnded
+from app.operations.users.password_resets import ResetEnded
 from app.rules.actor import Actor
-from app.rules.errors import DomainError, TooManyRequests
-from app.rules.languages.sentences import lazy_gettext
-from app.web.branding import branding_of
+from app.rules.errors import DomainError, NotFound, TooManyRequests
+from app.rules.languages.translation import lazy_gettext
+from app.web.branding import branding_of, branding_of_path
 from app.web.forms import PageForm
 from app.web.languages import translate
+from app.web.request_log import request_id
+
+account = Blueprint("account", __name__)
+
+
+@account.errorhandler(DomainError)
+def show_error(error: DomainError) -> BaseResponse:
+    """Show an error as a page, or ask for a fresh sign-in that leads back here."""
+    slug = (request.view_args or {}).get("organization")
+    if isinstance(error, FreshSignInRequired) and slug:
+        query = urlencode({"next": request.path, "reauthenticate": "1"})
+        return redirect(f"/organizations/{slug}/login?{query}", 303)
+    back_url, back_label = _way_back(error, slug)
+    title = (
+        lazy_gettext("Page not found")
+        if isinstance(error, NotFound)
+        else lazy_gettext("Something went wrong")
+    )
+    page = render_template(
+        "error.html",
+        title=title,
+        message=error.description,
+        hint=None,
+        error_code=error.code,
+        request_id=request_id(),
+        **(branding_of_path() if error.status < 500 else {}),
+        back_url=back_url,
+        back_label=back_label,
+    )
+    response: Response = make_response(page, error.status)
+    retry_after = getattr(error, "retry_after", None)
+    if retry_after is not None:
+        response.headers["Retry-After"] = str(retry_after)
+    return response
+
+
+def _way_back(error: DomainError, slug: str | None) -> tuple[str, str]:
+    """Return the URL and label of the error page's button; never the page that failed."""
+    home = f"/organizations/{slug}"
+    if slug and request.path.startswith(f"{home}/account/"):
+        return f"{home}/account", lazy_gettext("Back to my account")
+    if not slug or isinstance(error, NotFound) or request.path in {f"{home}/account", f"{home}/login"}:
+        return "/login", lazy_gettext("Choose an organization")
+    if isinstance(error, EmailVerificationEnded):
+        return f"{home}/account/email", lazy_gettext("Request a new link")
+    if isinstance(error, ResetEnded):
+        return f"{home}/forgot", lazy_gettext("Request a new link")
+    return f"{home}/login", lazy_gettext("Back to sign in")
+
 
 _PAGES = (
     (lazy_gettext("Profile"), "/profile", "person"),
@@ -81,7 +135,7 @@ class AccountContext:
 
     def render(
         self, template: str, *, form: PageForm | None = None, error: DomainError | None = None, **context: Any
-    ) -> Response:
+    ) -> ResponseBase:
         """Render a page in the account layout; show the error of an operation at the form's fields."""
         navigation = [
             {
@@ -118,17 +172,17 @@ class AccountContext:
             **context,
         )
 
-    def done(self, path: str, notice: str) -> Response:
+    def done(self, path: str, notice: str) -> ResponseBase:
         """Redirect to an account page that shows a notice."""
         return redirect(f"{self.url(path)}?done={notice}", 303)
 
 
-def account_page(view: Callable[..., Response]) -> Callable[..., Response]:
+def account_page(view: Callable[..., ResponseBase]) -> Callable[..., ResponseBase]:
     """Pass an AccountContext to the view in place of the organization's slug; require a sign-in."""
 
     @functools.wraps(view)
     @login_required
-    def run(organization: str, **values: Any) -> Response:
+    def run(organization: str, **values: Any) -> ResponseBase:
         return view(AccountContext(get_organization_by_slug(organization), current_user.actor), **values)
 
     return run
@@ -142,7 +196,7 @@ def organization_page(
     error: DomainError | None = None,
     code: int | None = None,
     **context: Any,
-) -> Response:
+) -> ResponseBase:
     """Render a page with the organization's branding, for users who are not signed in.
 
     ``code`` is the HTTP status; by default that of the error, or 400 for an invalid form.
@@ -161,12 +215,12 @@ def organization_page(
 
 def _response(
     template: str, form: PageForm | None, error: DomainError | None, code: int | None, /, **context: Any
-) -> Response:
+) -> ResponseBase:
     if form is not None and error is not None:
         form.add_errors(error)
     if code is None:
         code = error.status if error is not None else 400 if form is not None and form.errors else 200
-    response: Response = make_response(render_template(template, form=form, **context), code)
+    response: ResponseBase = make_response(render_template(template, form=form, **context), code)
     if isinstance(error, TooManyRequests):
         response.headers["Retry-After"] = str(error.retry_after)
     return response

@@ -5,8 +5,7 @@ from __future__ import annotations
 from flask import redirect, request
 from werkzeug.wrappers import Response
 
-from app.account.blueprint import account
-from app.account.context import AccountContext, account_page, organization_page
+from app.account.context import AccountContext, account, account_page, organization_page
 from app.account.forms import ChangePasswordForm, ForgotPasswordForm, ResetPasswordForm, password_help
 from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.sign_in.passwords import change_password

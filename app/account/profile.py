@@ -5,8 +5,7 @@ from __future__ import annotations
 from flask import redirect
 from werkzeug.wrappers import Response
 
-from app.account.blueprint import account
-from app.account.context import AccountContext, account_page, organization_page
+from app.account.context import AccountContext, account, account_page, organization_page
 from app.account.forms import ChangeEmailForm, DeleteAccountForm, ProfileForm
 from app.operations.users.deletion import can_delete_account, delete_own_account, preview_account_deletion
 from app.operations.users.email_change import (

@@ -10,8 +10,7 @@ from urllib.parse import urlencode
 from flask import jsonify, make_response, redirect, request
 from werkzeug.wrappers import Response
 
-from app.account.blueprint import account
-from app.account.context import organization_page
+from app.account.context import account, organization_page
 from app.account.forms import AuthenticatorAppForm, CodeForm, PasskeyForm, RecoveryCodeForm, SignInForm
 from app.account.sign_in import (
     anonymous_actor,

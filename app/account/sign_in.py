@@ -8,8 +8,7 @@ from urllib.parse import urlencode
 from flask import make_response, redirect, render_template, request
 from werkzeug.wrappers import Response
 
-from app.account.blueprint import account
-from app.account.context import organization_page
+from app.account.context import account, organization_page
 from app.account.forms import FindOrganizationForm, SignInForm
 from app.operations.authorization.authorization_requests import (
     AuthorizationRequestRecord,
@@ -29,7 +28,7 @@ from app.operations.users.sign_up import next_registration_step
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
 from app.rules.sign_in.second_factors import MfaRequirement
-from app.rules.users.sign_up import is_registration_open
+from app.rules.users.profile import is_registration_open
 from app.web.branding import logo_of
 from app.web.browser_session import (
     account_actor,
@@ -37,13 +36,13 @@ from app.web.browser_session import (
     clear_sign_in,
     current_sessions,
     known_browser,
+    own_path,
     session_for,
     set_sign_in,
     sign_in_token,
 )
 from app.web.headers import page_class
 from app.web.languages import apply_ui_locales, gettext
-from app.web.local_paths import own_path
 from app.web.request_log import request_id
 
 _STATUS = {

@@ -1,4 +1,4 @@
-"""Creating an account, and confirming it with the link that was sent to its email."""
+"""Accepting an invitation."""
 
 from __future__ import annotations
 
@@ -7,14 +7,43 @@ from urllib.parse import urlencode
 from flask import redirect, request
 from werkzeug.wrappers import Response
 
-from app.account.blueprint import account
-from app.account.context import organization_page
-from app.account.forms import ConfirmRegistrationForm, SignUpForm, password_help
-from app.account.sign_in import pending_request, return_parameters
-from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_slug
+from app.account.context import account, organization_page
+from app.account.forms import (
+    ConfirmRegistrationForm,
+    InvitationForm,
+    InvitationPasskeyForm,
+    SignUpForm,
+    password_help,
+)
+from app.account.sign_in import (
+    anonymous_actor,
+    continue_sign_in,
+    current_browser,
+    pending_request,
+    return_parameters,
+    sign_in_with_password,
+)
+from app.operations.directory.lookups import (
+    OrganizationSnapshot,
+    get_organization_by_id,
+    get_organization_by_slug,
+)
+from app.operations.sign_in.passkeys import InvalidChallenge, PasskeyNotVerified
+from app.operations.sign_in.passwords import hash_new_password
+from app.operations.sign_in.sign_in import SignInRefused
+from app.operations.users.invitations import (
+    InvitationEnded,
+    InvitationRecord,
+    accept_invitation,
+    accept_invitation_with_passkey,
+    begin_invited_passkey,
+    find_invitation,
+)
 from app.operations.users.registrations import RegistrationEnded, confirm_registration, find_registration
 from app.operations.users.sign_up import register_user, require_registration_open
-from app.rules.errors import DomainError, InvalidInput, TooManyRequests
+from app.rules.errors import Conflict, DomainError, InvalidInput, TooManyRequests
+from app.rules.sign_in.passkeys import InvalidPasskeyResponse
+from app.rules.users.profile import require_invitation_by_password
 from app.web.headers import page_class
 from app.web.request_log import request_id
 
@@ -79,3 +108,84 @@ def confirm_registration_page(organization: str, token: str) -> Response:
 def _sign_in_url(organization: OrganizationSnapshot, **more: str) -> str:
     query = urlencode({**return_parameters(), **more})
     return f"/organizations/{organization.slug}/login{'?' if query else ''}{query}"
+
+
+_SHOWN = (InvalidInput, Conflict, InvalidPasskeyResponse, PasskeyNotVerified, InvalidChallenge)
+
+
+@account.route("/organizations/<organization>/invite/<token>", methods=["GET", "POST"])
+@page_class("account")
+def invitation_page(organization: str, token: str) -> Response:
+    """Accept an invitation with a password.
+
+    An organization without passwords asks for a new passkey instead. The user is signed in afterwards, or asked for
+    two-step verification first.
+    """
+    invitation, org = _find(organization, token)
+    form: InvitationForm | InvitationPasskeyForm = InvitationPasskeyForm()
+    if not form.answer.raw_data:
+        form = InvitationForm()
+        form.password.description = password_help(org)
+    if not form.is_submitted():
+        form.name.data = invitation.name
+    error: DomainError | None = None
+    try:
+        if form.validate_on_submit():
+            if isinstance(form, InvitationPasskeyForm):
+                return _accept_with_passkey(org, invitation, token, form)
+            return _accept_with_password(org, invitation, token, form)
+    except InvitationEnded:
+        raise
+    except _SHOWN as refused:
+        error = refused
+    return organization_page(
+        "account/invitation.html",
+        org,
+        form=form,
+        error=error,
+        invitation=invitation,
+        passkey=begin_invited_passkey(anonymous_actor(org), invitation, current_browser(org)),
+    )
+
+
+def _find(slug: str, token: str) -> tuple[InvitationRecord, OrganizationSnapshot]:
+    invitation = find_invitation(token)
+    if invitation is None or invitation.organization_slug != slug:
+        raise InvitationEnded(
+            "This invitation was already used, withdrawn or has expired. Ask for a new one."
+        )
+    return invitation, get_organization_by_id(invitation.organization_id)
+
+
+def _accept_with_passkey(
+    organization: OrganizationSnapshot, invitation: InvitationRecord, token: str, form: InvitationPasskeyForm
+) -> Response:
+    outcome = accept_invitation_with_passkey(
+        anonymous_actor(organization),
+        invitation,
+        token,
+        form.answer.data or "",
+        form.name.data,
+        current_browser(organization),
+    )
+    return continue_sign_in(organization, outcome, None)
+
+
+def _accept_with_password(
+    organization: OrganizationSnapshot, invitation: InvitationRecord, token: str, form: InvitationForm
+) -> Response:
+    # Checked before the password, which would be of no use.
+    require_invitation_by_password(organization.settings)
+    name, password = form.name.data, form.password.data
+    password_hash = hash_new_password(
+        organization.settings,
+        password,
+        personal=(invitation.email, name, organization.name, organization.slug),
+        organization_id=organization.id,
+        ip_address=request.remote_addr,
+    )
+    accept_invitation(token, name=name, password_hash=password_hash)
+    outcome = sign_in_with_password(organization, invitation.email, password)
+    if isinstance(outcome, SignInRefused):
+        return redirect(f"/organizations/{organization.slug}/login", 303)
+    return continue_sign_in(organization, outcome, None)

@@ -13,11 +13,11 @@ from typing import Any
 
 from flask import Blueprint, Response
 
-from app.operations.store.pagination import Page
+from app.operations.store.transactions import Page
 from app.rules.shapes import Check, ClientId, PublicId, Shape
 from app.web.bearer import ApiContext, requires_management_token
 from app.web.json_api import blueprint, envelope
-from app.web.pagination import page_limit, page_meta, page_position
+from app.web.parameters import page_limit, page_meta, page_position
 
 api = blueprint("api")
 # The specification defines POST /api/v1/revoke under this prefix only.

@@ -5,15 +5,12 @@ from __future__ import annotations
 from flask import Flask
 
 from app.cli.audit import audit_commands
-from app.cli.demo import demo_command
-from app.cli.doctor import doctor_command
 from app.cli.isolation.check import isolation_check_command
 from app.cli.keys import keys_commands
+from app.cli.maintenance import demo_command, doctor_command, purge_command, setup_command
 from app.cli.organizations import organizations_commands
-from app.cli.purge import purge_command
 from app.cli.revoke import revoke_command
-from app.cli.setup import setup_command
-from app.cli.user_imports import users_commands
+from app.cli.users import users_commands
 
 
 def register(app: Flask) -> None:

@@ -14,7 +14,7 @@ from app.operations.audit.chain import matches_checkpoint, verify_audit_log
 from app.operations.directory.lookups import get_organization_by_slug, get_root_organization
 from app.operations.organizations.organizations import list_organizations
 from app.rules.actor import Actor
-from app.rules.audit.chain import CHECKPOINT_PATTERN
+from app.rules.audit.events import CHECKPOINT_PATTERN
 
 audit_commands = AppGroup("audit", help="The audit logs and their hash chains.")
 

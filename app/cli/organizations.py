@@ -13,7 +13,7 @@ from app.cli.errors import report_errors
 from app.operations.directory.lookups import get_root_organization
 from app.operations.maintenance.transfer import export_organization, import_organization
 from app.operations.organizations import organizations
-from app.operations.store.pagination import MAX_LIMIT
+from app.operations.store.transactions import MAX_LIMIT
 from app.rules.actor import Actor
 
 organizations_commands = AppGroup("organizations", help="Organizations, and their export and import.")

@@ -10,7 +10,7 @@ from flask.cli import with_appcontext
 from app.cli.errors import report_errors
 from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.tokens.bulk_revocation import bulk_revoke
-from app.operations.tokens.revocation_receipts import Receipt
+from app.operations.tokens.revocation import Receipt
 from app.operations.users.users import find_user_record
 from app.rules.actor import Actor
 from app.rules.errors import InvalidInput

@@ -17,12 +17,24 @@ from urllib.parse import urlsplit
 from flask import Flask
 from flask.globals import app_ctx
 
-from .base_url import check_base_url, check_surroundings, is_loopback_url
-from .keys import key, make_key, previous_key
-from .mail import MailServer, mail_server
-from .refusal import EXIT_CONFIGURATION, UnsafeConfiguration
-from .settings import SETTINGS, Setting
-from .values import choice, choices, database_url, file, hosts, integer, words
+from app.config.keys import key, make_key, previous_key
+from app.config.mail import MailServer, mail_server
+from app.config.settings import (
+    EXIT_CONFIGURATION,
+    SETTINGS,
+    Setting,
+    UnsafeConfiguration,
+    check_base_url,
+    check_surroundings,
+    choice,
+    choices,
+    database_url,
+    file,
+    hosts,
+    integer,
+    is_loopback_url,
+    words,
+)
 
 __all__ = [
     "EXIT_CONFIGURATION",
@@ -46,7 +58,7 @@ ROOT = Path(__file__).resolve().parents[2]
 class Config:
     """The validated settings."""
 
-    # Threads of a worker in addition to those that answer requests: see app/web/body_deadline.py.
+    # Threads of a worker in addition to those that answer requests: see app/web/request_bodies.py.
     LATE_THREADS: ClassVar[int] = 24
 
     database_url: str

@@ -30,8 +30,8 @@ from app.config import current
 from app.database import on_commit
 from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery
+from app.models.audit import CacheInvalidation
 from app.models.base import UtcDateTime
-from app.models.event import CacheInvalidation
 from app.rules.identifiers import new_id
 
 TRUSTED_SECONDS = 1.0

@@ -14,6 +14,7 @@ from app.models.base import (
     Digest,
     Identifier,
     Json,
+    Sealed,
     Tenant,
     UtcDateTime,
     Uuid,
@@ -145,3 +146,35 @@ class PushedRequest(Tenant, Base):
         UtcDateTime, index=True, comment="until when a browser may bring it"
     )
     used_at: Mapped[datetime | None] = mapped_column(UtcDateTime, comment="when the request was answered")
+
+
+NEXT, ACTIVE, RETIRED = "next", "active", "retired"
+
+
+class SigningKey(Tenant, Base):
+    """A key pair. ``slot`` makes (organization, algorithm, active) and (…, next) unique (KY-2)."""
+
+    __tablename__ = "signing_keys"
+    __table_args__ = (
+        UniqueConstraint("organization_id", "kid"),
+        UniqueConstraint("organization_id", "algorithm", "slot"),
+        owned_by_organization("signing_keys"),
+        Base.__table_args__,
+    )
+
+    kid: Mapped[str] = mapped_column(Identifier(64), comment="RFC 7638 thumbprint")
+    algorithm: Mapped[str] = mapped_column(Identifier(16), comment="RS256, PS256, ES256, EdDSA")
+    state: Mapped[str] = mapped_column(Identifier(16), comment="next, active, retired")
+    slot: Mapped[str | None] = mapped_column(
+        Identifier(16), comment="the state while only one may hold it; NULL once retired"
+    )
+    public_jwk: Mapped[dict[str, Any]] = mapped_column(Json)
+    sealed_private_key: Mapped[bytes] = mapped_column(
+        Sealed, comment="PKCS 8 under the organization's data key"
+    )
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    activated_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    retired_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    remove_at: Mapped[datetime | None] = mapped_column(
+        UtcDateTime, index=True, comment="when nothing it signed can still be valid"
+    )

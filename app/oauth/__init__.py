@@ -10,11 +10,9 @@ from flask import Blueprint, Flask, Response, g
 from app.extensions import csrf
 from app.oauth import (
     authorize,
-    device_authorization,
-    device_pages,
-    documents,
+    device,
+    discovery,
     introspection,
-    logos,
     logout,
     par,
     registration,
@@ -69,7 +67,7 @@ def _endpoints(name: str) -> Blueprint:
     blueprint.add_url_rule(
         "/device_authorization",
         "device_authorization",
-        _flask(device_authorization.authorize_device),
+        _flask(device.authorize_device),
         methods=["POST"],
     )
     own = "/register/<client_id>"
@@ -83,7 +81,7 @@ def _endpoints(name: str) -> Blueprint:
         blueprint.add_url_rule(path, name, view, methods=[method], provide_automatic_options=False)
     blueprint.add_url_rule("/register", "preflight_register", registration.preflight, methods=["OPTIONS"])
     blueprint.add_url_rule(own, "preflight_registration", registration.preflight, methods=["OPTIONS"])
-    blueprint.add_url_rule("/jwks", "jwks", _flask(documents.jwks))
+    blueprint.add_url_rule("/jwks", "jwks", _flask(discovery.jwks))
     blueprint.add_url_rule("/logout", "logout", logout.begin, methods=["GET", "POST"])
     # Flask's own response to OPTIONS would come first, without CORS headers.
     for path in ("/token", "/revoke", "/userinfo", "/par"):
@@ -115,17 +113,17 @@ def _device_pages() -> Blueprint:
     blueprint = Blueprint("device", __name__)
     blueprint.url_value_preprocessor(_take_organization)
     blueprint.before_request(_use_organization_of_path)
-    blueprint.add_url_rule("/device", "choose", device_pages.choose_organization)
-    blueprint.add_url_rule(f"{_ORGANIZATION}/device", "enter", device_pages.enter)
-    blueprint.add_url_rule(f"{_ORGANIZATION}/device", "decide", device_pages.decide, methods=["POST"])
+    blueprint.add_url_rule("/device", "choose", device.choose_organization)
+    blueprint.add_url_rule(f"{_ORGANIZATION}/device", "enter", device.enter)
+    blueprint.add_url_rule(f"{_ORGANIZATION}/device", "decide", device.decide, methods=["POST"])
     return blueprint
 
 
 def _pictures() -> Blueprint:
     blueprint = Blueprint("logos", __name__)
-    blueprint.add_url_rule("/logos/<client_id>/<digest>.png", "show", logos.show)
+    blueprint.add_url_rule("/logos/<client_id>/<digest>.png", "show", discovery.show)
     blueprint.add_url_rule(
-        "/logos/organizations/<organization_id>/<digest>.png", "organization", logos.show_of_organization
+        "/logos/organizations/<organization_id>/<digest>.png", "organization", discovery.show_of_organization
     )
     return blueprint
 
@@ -134,15 +132,15 @@ def _metadata() -> Blueprint:
     blueprint = Blueprint("discovery", __name__)
     blueprint.url_value_preprocessor(_take_organization)
     blueprint.add_url_rule(
-        f"{WELL_KNOWN}/management", "protected_resource", _flask(documents.protected_resource)
+        f"{WELL_KNOWN}/management", "protected_resource", _flask(discovery.protected_resource)
     )
     for kind in ("openid-configuration", "oauth-authorization-server"):
-        blueprint.add_url_rule(f"/.well-known/{kind}", f"root_{kind}", _flask(documents.metadata))
+        blueprint.add_url_rule(f"/.well-known/{kind}", f"root_{kind}", _flask(discovery.metadata))
         blueprint.add_url_rule(
-            f"/.well-known/{kind}{_ORGANIZATION}", f"inserted_{kind}", _flask(documents.metadata)
+            f"/.well-known/{kind}{_ORGANIZATION}", f"inserted_{kind}", _flask(discovery.metadata)
         )
         blueprint.add_url_rule(
-            f"{_ORGANIZATION}/.well-known/{kind}", f"appended_{kind}", _flask(documents.metadata)
+            f"{_ORGANIZATION}/.well-known/{kind}", f"appended_{kind}", _flask(discovery.metadata)
         )
     return blueprint
 

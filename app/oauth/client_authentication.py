@@ -10,21 +10,15 @@ from authlib.oauth2.rfc6749 import ClientMixin
 
 from app.oauth.protocol_request import ProtocolRequest
 from app.oauth.request_parsing import BASIC, POST, parse_credentials
-from app.operations.clients import authenticated_client_cache, client_authentication, dpop_proofs
+from app.operations.clients import client_authentication, dpop_proofs
+from app.operations.clients import client_authentication as authenticated_client_cache
 from app.operations.clients.client_authentication import NONE
 from app.operations.directory import lookups
 from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
-from app.rules.clients.client_types import PRIVATE_KEY_JWT
+from app.rules.clients.client_types import PRIVATE_KEY_JWT, can_use_grant
 from app.rules.clients.dpop import InvalidProof
-from app.rules.clients.grant_use import can_use_grant
 from app.rules.clients.redirect_uris import match_redirect_uri
-from app.rules.oauth_errors import (
-    InvalidClient,
-    InvalidGrant,
-    InvalidScope,
-    InvalidTarget,
-    UnauthorizedClient,
-)
+from app.rules.errors import InvalidClient, InvalidGrant, InvalidScope, InvalidTarget, UnauthorizedClient
 
 T = TypeVar("T")
 AUTH_METHODS = (BASIC, POST, PRIVATE_KEY_JWT, NONE)

@@ -22,13 +22,15 @@ from authlib.oauth2.rfc8628 import AuthorizationPendingError, SlowDownError
 from authlib.oauth2.rfc8628.errors import ExpiredTokenError
 from authlib.oidc.core.errors import LoginRequiredError
 
-from app.rules.errors import DomainError, Forbidden, Unauthenticated
-from app.rules.oauth_errors import (
+from app.rules.errors import (
     AuthorizationError,
+    DomainError,
+    Forbidden,
     InvalidClient,
     InvalidGrant,
     InvalidScope,
     OAuthError,
+    Unauthenticated,
     UnauthorizedClient,
 )
 

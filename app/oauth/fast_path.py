@@ -8,7 +8,7 @@ from flask import Flask
 
 from app.config import Config
 from app.fast_path.middleware import Endpoints, FastPathMiddleware
-from app.oauth import documents, introspection, token
+from app.oauth import discovery, introspection, token
 from app.oauth.protocol_request import MAX_BODY, ProtocolRequest, handle
 from app.oauth.protocol_response import STATUS_LINES, ProtocolResponse, json_response
 
@@ -44,7 +44,7 @@ def _failed(request: ProtocolRequest) -> ProtocolResponse:
 ENDPOINTS = Endpoints(
     make_request=ProtocolRequest,
     posts={"token": _issue, "introspect": _introspect, "revoke": _revoke},
-    documents={"jwks": documents.jwks, "metadata": documents.metadata},
+    documents={"jwks": discovery.jwks, "metadata": discovery.metadata},
     on_error=_failed,
     status_lines=STATUS_LINES,
     max_body_bytes=MAX_BODY,

@@ -21,9 +21,8 @@ from app.oauth.server import server
 from app.operations.sign_in.sessions import end_session
 from app.operations.tokens.logout import LogoutRequest, read_logout_request
 from app.rules.clients.redirect_uris import add_query_parameters
-from app.rules.errors import DomainError
-from app.rules.languages.sentences import lazy_gettext
-from app.rules.oauth_errors import OAuthError
+from app.rules.errors import DomainError, OAuthError
+from app.rules.languages.translation import lazy_gettext
 from app.web.branding import branding_of, branding_of_path
 from app.web.browser_session import account_actor, clear_sign_in, session_for, sign_in_token
 from app.web.headers import page_class

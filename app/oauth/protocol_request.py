@@ -22,7 +22,7 @@ from app.operations.directory import lookups
 from app.operations.directory.lookups import AuthenticatedClient
 from app.operations.grants import grants
 from app.rules.actor import Actor
-from app.rules.oauth_errors import OAuthError
+from app.rules.errors import OAuthError
 from app.web.request_log import FACTS, ID
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from app.oauth.protocol_request import ProtocolRequest
 from app.operations.clients import dpop_proofs
 from app.operations.directory.lookups import AuthenticatedClient
 from app.rules.clients.redirect_uris import get_web_origin
-from app.rules.errors import DomainError
-from app.rules.oauth_errors import InvalidClient
+from app.rules.errors import DomainError, InvalidClient
 from app.web.headers import program_headers
 
 REALM = "gatehouse"

@@ -23,8 +23,7 @@ from app.operations.directory import lookups
 from app.operations.store.transactions import read, transaction
 from app.rules.actor import Actor
 from app.rules.clients.dynamic_metadata import MAX_BYTES, NAMES, as_document, refusal_code, refusal_words
-from app.rules.errors import DomainError, Forbidden, InvalidInput, Unauthenticated
-from app.rules.oauth_errors import OAuthError
+from app.rules.errors import DomainError, Forbidden, InvalidInput, OAuthError, Unauthenticated
 from app.rules.strict_json import load_object
 
 _METHODS = "GET, POST, PUT, DELETE"

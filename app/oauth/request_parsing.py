@@ -22,7 +22,7 @@ from app.operations.clients.client_authentication import NONE, Presented
 from app.rules.clients.client_assertions import TYPE as ASSERTION_TYPE
 from app.rules.clients.client_assertions import subject_of_assertion
 from app.rules.clients.client_types import PRIVATE_KEY_JWT
-from app.rules.oauth_errors import InvalidClient, OAuthError
+from app.rules.errors import InvalidClient, OAuthError
 
 FORM = "application/x-www-form-urlencoded"
 BASIC, POST = "client_secret_basic", "client_secret_post"

@@ -14,12 +14,11 @@ from app.oauth.request_parsing import FORM, parse_form, require_https
 from app.oauth.server import checked_response, server
 from app.operations.clients.dpop_proofs import ProofRefused
 from app.operations.directory.lookups import AuthenticatedClient
-from app.operations.grants.token_snapshots import TokenSnapshot
+from app.operations.grants.grants import TokenSnapshot
 from app.operations.tokens import id_tokens as operation
-from app.rules.errors import DomainError, Forbidden, Unauthenticated
-from app.rules.oauth_errors import OAuthError
+from app.rules.errors import DomainError, Forbidden, OAuthError, Unauthenticated
 from app.rules.tokens.protected_resources import is_by_dpop
-from app.web.challenges import challenges
+from app.web.bearer import challenges
 from app.web.token_validators import protect
 
 

@@ -6,13 +6,13 @@ import importlib
 
 from flask import Flask
 
-from app.portal.blueprint import portal
+from app.portal.context import portal
 
 # Importing a module adds its views to the blueprint.
 _PAGES = (
     "overview", "setup", "clients", "client_secrets", "tokens", "client_requests", "registration_tokens", "apis",
-    "users", "user_imports", "administrators", "roles", "settings", "branding", "webhooks", "failed_requests",
-    "audit_log", "organizations", "instance_limits",
+    "users", "user_imports", "roles", "settings", "branding", "webhooks", "logs",
+    "organizations", "instance_limits",
 )  # fmt: skip
 
 

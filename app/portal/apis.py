@@ -21,9 +21,8 @@ from app.operations.clients.resources import (
 )
 from app.operations.clients.scopes import can_edit_scope, get_scope, search_scopes, update_scope
 from app.operations.tokens.introspection import metadata_for
-from app.portal.blueprint import portal
-from app.portal.context import PageResponse, PortalContext, portal_page, search_query
-from app.rules.clients.client_fields import TOKEN_FORMATS
+from app.portal.context import PageResponse, PortalContext, portal, portal_page, search_query
+from app.rules.clients.client_types import TOKEN_FORMATS
 from app.rules.errors import Conflict, InvalidInput, PreconditionFailed
 from app.web.forms import NumberField, PageForm, VersionField
 

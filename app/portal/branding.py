@@ -11,8 +11,7 @@ from flask_wtf.file import FileField, FileRequired
 from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.organizations import branding
 from app.operations.organizations.settings import UpdatedSettings, get_settings
-from app.portal.blueprint import portal
-from app.portal.context import PageResponse, PortalContext, portal_page
+from app.portal.context import PageResponse, PortalContext, portal, portal_page
 from app.rules.errors import Conflict, DomainError, InvalidInput, NotFound
 from app.rules.organizations.branding import readable_accent
 from app.web.browser_session import actor_for

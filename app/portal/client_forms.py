@@ -20,7 +20,7 @@ from app.portal.labels import (
     TRUST_LEVELS,
 )
 from app.rules.actor import Actor
-from app.rules.clients import client_fields
+from app.rules.clients import client_types
 from app.rules.clients.client_types import CLIENT_TYPES
 from app.rules.strict_json import InvalidJson, load_object
 from app.web.forms import CheckboxListField, PageForm, StringListField, VersionField
@@ -235,14 +235,14 @@ class AdvancedForm(PageForm):
     token_endpoint_auth_method = SelectField("Client authentication", validate_choice=False)
     access_token_format = SelectField(
         "Access token format",
-        choices={**_DEFAULT, **{name: name for name in client_fields.TOKEN_FORMATS}},
+        choices={**_DEFAULT, **{name: name for name in client_types.TOKEN_FORMATS}},
         validate_choice=False,
         description="Opaque tokens can be revoked instantly. APIs verify JWTs without asking Gatehouse, until they"
         " expire.",
     )
     id_token_signed_response_alg = SelectField(
         "ID token signing algorithm",
-        choices={**_DEFAULT, **{name: name for name in client_fields.SIGNING_ALGORITHMS}},
+        choices={**_DEFAULT, **{name: name for name in client_types.SIGNING_ALGORITHMS}},
         validate_choice=False,
     )
     jwks = JwksField(
@@ -256,7 +256,7 @@ class AdvancedForm(PageForm):
     )  # fmt: skip
     security_profile = SelectField(
         "Security profile",
-        choices={"": "None", **{name: SECURITY_PROFILES[name] for name in client_fields.SECURITY_PROFILES}},
+        choices={"": "None", **{name: SECURITY_PROFILES[name] for name in client_types.SECURITY_PROFILES}},
         validate_choice=False,
         description="FAPI 2.0 requires private_key_jwt, pushed authorization requests (PAR), DPoP with a nonce, a"
         " PS256, ES256 or EdDSA signature, and https redirect URIs. A client that doesn’t support all of this stops"

@@ -8,13 +8,13 @@ from wtforms.validators import Length
 
 from app.operations.authorization.approval_requests import (
     ClientRequestRecord,
+    approve_client_request,
+    decline_client_request,
     get_client_request,
     list_client_requests,
 )
-from app.operations.authorization.client_decisions import approve_client_request, decline_client_request
 from app.operations.clients.scopes import list_scopes
-from app.portal.blueprint import portal
-from app.portal.context import PageResponse, PortalContext, portal_page
+from app.portal.context import PageResponse, PortalContext, portal, portal_page
 from app.portal.labels import REQUEST_STATUSES, TRUST_LEVELS
 from app.rules.authorization.consents import MAX_REASON_LENGTH
 from app.rules.errors import Conflict, InvalidInput

@@ -9,6 +9,12 @@ from wtforms import BooleanField, HiddenField, RadioField, SelectChoice, SelectF
 from wtforms.validators import Length
 
 from app.operations.clients import rotations
+from app.operations.clients.client_usage import (
+    get_client_credentials,
+    preview_credential_creation,
+    preview_reveal,
+    preview_revocation,
+)
 from app.operations.clients.clients import ClientRecord
 from app.operations.clients.credentials import (
     CredentialRecord,
@@ -16,19 +22,12 @@ from app.operations.clients.credentials import (
     reveal_credential,
     revoke_credentials,
 )
-from app.operations.clients.previews import (
-    get_client_credentials,
-    preview_credential_creation,
-    preview_reveal,
-    preview_revocation,
-)
 from app.operations.clients.rotations import get_rotation
-from app.portal.blueprint import portal
 from app.portal.clients import client_page
-from app.portal.context import PageResponse, PortalContext, portal_page
+from app.portal.context import PageResponse, PortalContext, portal, portal_page
 from app.rules.errors import Conflict, InvalidInput
 from app.web.forms import PageForm
-from app.web.wording import duration
+from app.web.languages import duration
 
 _EXTENSIONS = (3_600, 86_400, 7 * 86_400, 30 * 86_400)
 _SECRET_METHODS = frozenset({"client_secret_basic", "client_secret_post"})

@@ -9,6 +9,7 @@ from werkzeug.wrappers import Response as BaseResponse
 from wtforms import SelectChoice
 
 from app.operations.authorization.approval_requests import count_open_requests
+from app.operations.clients.client_usage import preview_deletion
 from app.operations.clients.clients import (
     ClientRecord,
     delete_client,
@@ -17,10 +18,8 @@ from app.operations.clients.clients import (
     register_client,
     update_client,
 )
-from app.operations.clients.previews import preview_deletion
 from app.operations.clients.resources import list_selectable_resources
 from app.operations.clients.scopes import list_scopes
-from app.portal.blueprint import portal
 from app.portal.client_forms import (
     AccessForm,
     AdvancedForm,
@@ -30,7 +29,7 @@ from app.portal.client_forms import (
     RedirectsForm,
     RegistrationForm,
 )
-from app.portal.context import PageResponse, PortalContext, portal_page, search_query
+from app.portal.context import PageResponse, PortalContext, portal, portal_page, search_query
 from app.portal.labels import (
     AGENT_TYPE,
     API_TYPE,

@@ -13,10 +13,9 @@ from app.operations.organizations.instance_limits import (
     get_instance_limits,
     update_instance_limits,
 )
-from app.portal.blueprint import portal
-from app.portal.context import PageResponse, PortalContext, portal_page
-from app.portal.setting_fields import choice_label, describe_value
+from app.portal.context import PageResponse, PortalContext, portal, portal_page
 from app.portal.setting_texts import TOPICS
+from app.portal.settings import choice_label, describe_value
 from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
 from app.rules.organizations.instance_limits import BOUNDABLE, allowed_values
 from app.rules.organizations.organizations import ROOT_SLUG

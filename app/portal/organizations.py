@@ -17,8 +17,7 @@ from app.operations.organizations.organizations import (
     update_organization,
 )
 from app.operations.sign_in.reauthentication import require_fresh_sign_in
-from app.portal.blueprint import portal
-from app.portal.context import PageResponse, PortalContext, portal_page, search_query
+from app.portal.context import PageResponse, PortalContext, portal, portal_page, search_query
 from app.rules.errors import Conflict, InvalidInput, NotFound
 from app.rules.organizations.organizations import ROOT_SLUG
 from app.web.forms import PageForm

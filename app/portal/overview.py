@@ -7,8 +7,7 @@ from flask import redirect, render_template
 from app.operations.authorization.approval_requests import count_open_requests
 from app.operations.organizations.overview import MAX_COUNT, get_overview
 from app.operations.users.registrations import count_registrations
-from app.portal.blueprint import portal
-from app.portal.context import PageResponse, PortalContext, portal_page, search_query
+from app.portal.context import PageResponse, PortalContext, portal, portal_page, search_query
 from app.portal.labels import AUDIT_ACTIONS
 from app.web.browser_session import current_sessions
 

@@ -14,8 +14,7 @@ from app.operations.clients.initial_access_tokens import (
     list_registration_tokens,
     revoke_registration_token,
 )
-from app.portal.blueprint import portal
-from app.portal.context import PageResponse, PortalContext, portal_page
+from app.portal.context import PageResponse, PortalContext, portal, portal_page
 from app.rules.clients.credentials import DEFAULT_LIFETIME, MAX_INITIAL_ACCESS_LIFETIME
 from app.rules.errors import Conflict, InvalidInput
 from app.web.forms import NumberField, PageForm

@@ -12,7 +12,7 @@ from wtforms.validators import EqualTo, InputRequired, Length
 from app.config import Config
 from app.operations.maintenance.doctor import run_checks
 from app.operations.organizations import setup
-from app.portal.blueprint import portal
+from app.portal.context import portal
 from app.rules.errors import InvalidInput, NotFound
 from app.web.forms import PageForm
 from app.web.request_log import request_id

@@ -13,11 +13,10 @@ from app.operations.audit.audit_events import find_names
 from app.operations.clients.clients import get_client
 from app.operations.grants.grant_lists import list_grants, revoke_grant
 from app.operations.tokens.bulk_revocation import BulkRevocation, bulk_revoke
-from app.operations.tokens.revocation_receipts import get_receipt, list_receipts
+from app.operations.tokens.revocation import get_receipt, list_receipts
 from app.operations.tokens.token_lists import list_tokens, revoke_listed_token
-from app.portal.blueprint import portal
 from app.portal.clients import client_page
-from app.portal.context import PageResponse, PortalContext, portal_page
+from app.portal.context import PageResponse, PortalContext, portal, portal_page
 from app.rules.errors import InvalidInput
 from app.rules.tokens.revocation import ORGANIZATION, WITH_SESSIONS
 from app.web.forms import PageForm

@@ -16,8 +16,7 @@ from app.operations.users import import_records as records
 from app.operations.users import import_records as reports
 from app.operations.users import import_uploads as uploads
 from app.operations.users.import_records import ImportRecord
-from app.portal.blueprint import portal
-from app.portal.context import PageResponse, PortalContext, portal_page
+from app.portal.context import PageResponse, PortalContext, portal, portal_page
 from app.rules.errors import Conflict, DomainError, Forbidden, InvalidInput, NotFound
 from app.rules.users.user_import import CSV_FIELDS, MAX_FILE_BYTES, MAX_ROWS, format_of_name
 from app.web.browser_session import actor_for

@@ -25,8 +25,7 @@ from app.operations.users.user_changes import (
     update_user,
 )
 from app.operations.users.users import FILTERS, get_user_record, list_users
-from app.portal.blueprint import portal
-from app.portal.context import PageResponse, PortalContext, portal_page, search_query
+from app.portal.context import PageResponse, PortalContext, portal, portal_page, search_query
 from app.rules.directory.permissions import effective_roles
 from app.rules.errors import Conflict
 from app.rules.sign_in.browser_names import browser_name

@@ -21,8 +21,7 @@ from app.operations.audit.webhooks import (
     rotate_webhook_secret,
     update_webhook,
 )
-from app.portal.blueprint import portal
-from app.portal.context import PageResponse, PortalContext, portal_page
+from app.portal.context import PageResponse, PortalContext, portal, portal_page
 from app.portal.labels import EVENT_GROUPS, WEBHOOK_DISABLED_REASONS
 from app.rules.audit.events import ALL_EVENTS, EVENT_TYPES, GROUPS
 from app.rules.errors import Conflict, DomainError, InvalidInput, PreconditionFailed, TooManyRequests

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from app.rules.errors import FieldError, InvalidInput
-from app.rules.languages.sentences import lazy_gettext
+from app.rules.languages.translation import lazy_gettext
 
 # After this many unknown fields the rest is not reported: a body full of them would be expensive to answer.
 MAX_UNKNOWN = 20

@@ -7,15 +7,14 @@ from werkzeug.middleware.proxy_fix import ProxyFix
 
 from app.config import Config
 from app.web import (
-    body_deadline,
     browser_session,
     error_pages,
     failed_requests,
     headers,
     health,
     languages,
+    request_bodies,
     request_log,
-    wording,
 )
 
 
@@ -33,8 +32,7 @@ def register(app: Flask, config: Config) -> None:
         headers,
         health,
         error_pages,
-        wording,
-        body_deadline,
+        request_bodies,
         request_log,
         failed_requests,
     ):

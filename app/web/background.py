@@ -18,7 +18,7 @@ from app.fast_path import cache_invalidation
 from app.operations.audit import webhook_deliveries
 from app.operations.audit.chain import ChainHead, seal_pending_events
 from app.operations.clients import credential_revocation, logos
-from app.operations.grants.key_rotation import rotate_due_keys
+from app.operations.grants.signing_keys import rotate_due_keys
 from app.operations.mail import delivery
 from app.operations.maintenance.dispatcher import THREADS, Dispatcher
 from app.operations.maintenance.janitor import purge_expired
@@ -26,7 +26,7 @@ from app.operations.tokens import logout
 from app.operations.users import import_runner, password_resets, registrations
 from app.operations.users.import_uploads import import_ready
 from app.rules.actor import Actor
-from app.rules.audit.chain import format_checkpoint
+from app.rules.audit.events import format_checkpoint
 from app.web import failed_requests
 
 EVERY_SECONDS = 60.0

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote_plus
 
 from authlib.integrations.flask_oauth2 import ResourceProtector
 from authlib.oauth2 import OAuth2Error
@@ -17,6 +20,7 @@ from app.operations.sign_in.actor_access import enter_organization
 from app.operations.store.audit import actor_public_id
 from app.operations.tokens.introspection import actor_of_token, find_management_token
 from app.rules.actor import Actor
+from app.rules.clients.dpop import ALGORITHMS
 from app.rules.errors import InvalidInput, Unauthenticated
 from app.web.parameters import query_parameters
 from app.web.request_log import note, request_id
@@ -92,3 +96,31 @@ def authenticate_caller(*, is_proven: bool = False) -> tuple[Actor, Organization
     actor, organization = actor_of_token(token.view, address=request.remote_addr, request_id=request_id())
     note(organization=organization.slug, actor=actor_public_id(actor))
     return actor, organization
+
+
+def read_basic(header: str) -> tuple[str, str] | None:
+    """Return (name, secret) of an ``Authorization: Basic`` header, or None when it is malformed."""
+    scheme, _, encoded = header.partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        decoded = base64.b64decode(encoded.strip(), validate=True).decode()
+    except (binascii.Error, ValueError):
+        return None
+    name, colon, secret = decoded.partition(":")
+    return (unquote_plus(name), unquote_plus(secret)) if colon else None
+
+
+_ALGS = f'algs="{" ".join(ALGORITHMS)}"'
+
+
+def challenges(resource: str, why: Mapping[str, str], *, by_dpop: bool) -> list[str]:
+    """Return the values of the ``WWW-Authenticate`` headers.
+
+    ``resource`` holds the parameters that describe the resource (``realm="…"``), ``why`` those of the error, none of
+    them user input. ``by_dpop`` means that the token was presented by DPoP; other callers see both schemes.
+    """
+    error = "".join(f', {name}="{value}"' for name, value in why.items())
+    if by_dpop:
+        return [f"DPoP {resource}{error}, {_ALGS}"]
+    return [f"Bearer {resource}{error}", f"DPoP {resource}, {_ALGS}"]

@@ -7,10 +7,12 @@ pay for it.
 
 from __future__ import annotations
 
+import re
 from urllib.parse import urlencode
 
 from flask import Flask, current_app, g, redirect, request, session
 from flask_login import UserMixin
+from flask_wtf.csrf import CSRFError
 from werkzeug.wrappers import Response
 
 from app.config import Config
@@ -19,8 +21,8 @@ from app.operations.directory.lookups import (
     OrganizationSnapshot,
     get_organization_by_slug,
     get_root_organization,
+    get_user_permissions,
 )
-from app.operations.directory.permissions import get_user_permissions
 from app.operations.sign_in.known_browsers import KNOWN_BROWSER_LIFETIME
 from app.operations.sign_in.sessions import SessionRecord, find_session
 from app.rules.actor import Actor
@@ -28,7 +30,6 @@ from app.rules.errors import NotFound
 from app.rules.identifiers import is_routing_key, public_id
 from app.web.anonymous_cookie import AnonymousCookie, new_browser_id
 from app.web.request_log import note, request_id
-from app.web.same_site import refuse_other_sites
 
 MAX_SESSIONS = 50
 """How many session cookies of one browser are read."""
@@ -262,3 +263,53 @@ def _prefix(config: Config) -> str:
 def _config() -> Config:
     config: Config = current_app.config["GATEHOUSE"]
     return config
+
+
+MAX_LENGTH = 1000
+
+# One slash, then no second one; characters of RFC 3986 paths and queries. No backslash, tab, space or escape of
+# them: browsers turn ``/\\e``, ``/<tab>/e`` and the like into another host's address.
+_PATH = re.compile(
+    r"/(?:[A-Za-z0-9._~!$&'()*+,=:@-][A-Za-z0-9._~!$&'()*+,;=:@/-]*)?(?:\?[A-Za-z0-9._~!$&'()*+,;=:@/?%-]*)?"
+)
+_HIDDEN = re.compile(r"%(?:[01][0-9a-f]|7f|5c|2f(?:%2f|/))", re.IGNORECASE)
+
+
+def own_path(text: str | None, default: str = "/") -> str:
+    """Return the text if it is a path of this service, else ``default``.
+
+    A path begins with exactly one slash and has no ``//``, dot segment or fragment. A percent sign is allowed only in
+    the query.
+    """
+    if text is None or len(text) > MAX_LENGTH or _PATH.fullmatch(text) is None or _HIDDEN.search(text):
+        return default
+    path = text.partition("?")[0]
+    if "//" in path or any(segment in {".", ".."} for segment in path.split("/")):
+        return default
+    return text
+
+
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+_BLUEPRINTS = frozenset({"portal", "account", "interaction", "device"})
+
+
+def refuse_other_sites(app: Flask) -> None:
+    """Check unsafe requests to pages before their views. APIs use no cookies and are not checked."""
+
+    @app.before_request
+    def check() -> None:
+        if request.blueprint in _BLUEPRINTS and request.method not in _SAFE:
+            check_origin()
+
+
+def check_origin() -> None:
+    """Raise CSRFError if another site sent the request."""
+    site = request.headers.get("Sec-Fetch-Site")
+    if site is not None:
+        if site not in {"same-origin", "none"}:
+            raise CSRFError("The form was sent from another site.")
+        return
+    origin = request.headers.get("Origin")
+    config: Config = current_app.config["GATEHOUSE"]
+    if origin is not None and origin not in {config.base_url, request.host_url.rstrip("/")}:
+        raise CSRFError("The form was sent from another site.")

@@ -13,7 +13,7 @@ from flask_wtf.csrf import CSRFError
 from werkzeug.exceptions import HTTPException, SecurityError
 
 from app.rules.errors import DomainError
-from app.rules.languages.sentences import lazy_gettext
+from app.rules.languages.translation import lazy_gettext
 from app.web import json_api
 from app.web.branding import branding_of_path
 from app.web.languages import apply_browser_language

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from flask import Blueprint, Response, current_app, json, request
@@ -12,11 +13,13 @@ from app.config import Config
 from app.extensions import csrf
 from app.operations.clients.dpop_proofs import fresh_nonce
 from app.operations.sign_in.reauthentication import FreshSignInRequired
+from app.operations.store.idempotency import IdempotentResult, run_once
 from app.operations.tokens.introspection import management_metadata_url
-from app.rules.errors import DomainError, Forbidden, Unauthenticated
+from app.rules.actor import Actor
+from app.rules.errors import DomainError, Forbidden, InvalidInput, Unauthenticated
 from app.rules.strict_json import MAX_BODY_BYTES, load_object, load_value
 from app.rules.tokens.protected_resources import is_by_dpop
-from app.web.challenges import challenges
+from app.web.bearer import challenges
 from app.web.request_log import request_id
 
 _HTTP_ERRORS = {
@@ -184,3 +187,49 @@ def _json(body: Mapping[str, Any], status: int, headers: Mapping[str, str] | Non
     for name, value in (headers or {}).items():
         response.headers[name] = value
     return response
+
+
+_KEY = re.compile(r"[\x21-\x7e]{1,200}")
+_SECRETS = frozenset({"client_secret", "link", "invitation_link", "initial_access_token", "signing_secret"})
+
+
+def created(
+    data: Any,
+    location: str,
+    *,
+    meta: Mapping[str, Any] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> IdempotentResult:
+    """Return a 201 outcome with the Location of the new object, below the collection in the request's path."""
+    return IdempotentResult(
+        201, data, meta or {}, {"Location": f"{request.path.rstrip('/')}/{location}", **(headers or {})}
+    )
+
+
+def sent_key() -> str | None:
+    """Return the Idempotency-Key of the request, or None. Raises InvalidInput for an invalid key."""
+    key = request.headers.get("Idempotency-Key")
+    if key is not None and _KEY.fullmatch(key) is None:
+        message = "An Idempotency-Key must be 1 to 200 printable ASCII characters, without spaces."
+        raise InvalidInput(message, field="Idempotency-Key", code="invalid_key")
+    return key
+
+
+def run_idempotently(actor: Actor, body: Mapping[str, Any], work: Callable[[], IdempotentResult]) -> Response:
+    """Return the response of ``work``. With an Idempotency-Key, it runs once, and repeats have no secrets."""
+    key = sent_key()
+    if key is None:
+        outcome = work()
+    else:
+        path = request.path.removeprefix("/api/v1")
+        acting = request.args.get("organization_id", "")
+        outcome = run_once(
+            actor,
+            work,
+            key=key,
+            route=f"{request.method} {path} {acting}",
+            body=body,
+            secret_fields=_SECRETS,
+        )
+    meta = {**outcome.meta, **({"repeated": True} if outcome.is_repeated else {})}
+    return envelope(outcome.data, outcome.status, meta=meta, headers=outcome.headers)

@@ -8,10 +8,12 @@ is always in English.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import cast
 
 import flask_babel
 from flask import Flask, Response, g, has_request_context, request
+from markupsafe import Markup, escape
 
 from app.operations.directory.lookups import (
     OrganizationSnapshot,
@@ -20,8 +22,16 @@ from app.operations.directory.lookups import (
 )
 from app.rules.authorization import authorization_request
 from app.rules.errors import NotFound
-from app.rules.languages.choice import ENGLISH, direction_of, language_for
-from app.rules.languages.sentences import translate as translate_with
+from app.rules.languages.moments import (
+    coming_span,
+    count_of,
+    day_of,
+    exact_span,
+    moment_of,
+    past_span,
+)
+from app.rules.languages.translation import ENGLISH, direction_of, language_for
+from app.rules.languages.translation import translate as translate_with
 from app.web.browser_session import session_for
 
 gettext: Callable[..., str] = flask_babel.gettext
@@ -31,12 +41,13 @@ _ENGLISH_PAGES = ("/portal", "/setup")
 
 
 def register(app: Flask) -> None:
-    """Set up Flask-Babel, the ``translate`` filter and the ``Content-Language`` header."""
+    """Set up Flask-Babel, the template filters and the ``Content-Language`` header."""
     flask_babel.Babel(app, locale_selector=page_language)
     # A message of a template is one line, wherever the template breaks it.
     app.jinja_env.policies["ext.i18n.trimmed"] = True
     app.jinja_env.globals.update(page_language=page_language, page_direction=_direction)
-    app.add_template_filter(translate)
+    for function in (translate, initials, ago, until, day, moment, duration, counted):
+        app.add_template_filter(function)
     app.after_request(_add_language_headers)
 
 
@@ -116,3 +127,66 @@ def _add_language_headers(response: Response) -> Response:
         if not _is_english():
             response.vary.add("Accept-Language")
     return response
+
+
+_LONG = timedelta(days=60)
+
+
+def initials(name: str | None) -> str:
+    """Return the text of an avatar: ``Ac`` for Acme, ``CB`` for Calendar Bot."""
+    words = (name or "").split()
+    if not words:
+        return "?"
+    if len(words) == 1:
+        return words[0][:1].upper() + words[0][1:2].lower()
+    return (words[0][:1] + words[1][:1]).upper()
+
+
+def ago(value: datetime | None, never: str = "never") -> Markup:
+    """Format a past time as ``4 minutes ago`` with the exact time as its title; ``never`` for None."""
+    if value is None:
+        return escape(never)
+    passed = datetime.now(UTC) - value
+    if passed > _LONG:
+        return _time(value, day_of(value, page_language()))
+    is_now = passed < timedelta(seconds=5)
+    return _time(value, gettext("just now") if is_now else past_span(passed, page_language()))
+
+
+def until(value: datetime | None, never: str = "never") -> Markup:
+    """Format an expiry as ``in 22 hours``, or how long ago it was; ``never`` for None."""
+    if value is None:
+        return escape(never)
+    left = value - datetime.now(UTC)
+    if left <= timedelta(0):
+        return ago(value)
+    language = page_language()
+    return _time(value, day_of(value, language) if left > _LONG else coming_span(left, language))
+
+
+def day(value: datetime | None, never: str = "never") -> Markup:
+    """Format a date as ``21 Nov 2026``."""
+    return escape(never) if value is None else _time(value, day_of(value, page_language()))
+
+
+def moment(value: datetime | None, never: str = "never") -> Markup:
+    """Format a time as ``21 Nov 2026, 14:02 UTC``."""
+    return escape(never) if value is None else _time(value, moment_of(value, page_language()))
+
+
+def duration(seconds: int | None, never: str = "forever") -> str:
+    """Format seconds in the largest unit that divides them: ``1 day``, ``90 minutes``."""
+    return never if seconds is None else exact_span(seconds, page_language())
+
+
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """Format a count on pages that are only in English: ``1 client``, ``12 clients``, ``1,204 clients``."""
+    return count_of(number, noun, plural)
+
+
+def _time(value: datetime, text: str) -> Markup:
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(
+        value.astimezone(UTC).isoformat(timespec="seconds"),
+        moment_of(value, page_language(), seconds=True),
+        text,
+    )

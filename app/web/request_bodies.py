@@ -1,13 +1,31 @@
-"""Size limits of request bodies: a few routes accept files, which are larger than the limit of all others."""
+"""The deadline of every request body: a slow sender gets 408, and other requests are served meanwhile.
+
+A server's ``read`` blocks until the bytes have arrived and cannot be interrupted. So another thread waits for it, and
+the request's own thread answers 408 at the deadline. Under Granian a response must not end while its request is being
+read: Granian would wait for the read and hold the interpreter lock, and the whole process would stand still. So the
+thread of a late request stays with it, after its response was sent, until the connection is closed. The server has
+``Config.LATE_THREADS`` threads more than it needs, for those.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import io
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any
 
-from flask import request
+from flask import Flask, request
 
+from app.config import Config
 from app.rules.errors import DomainError
 from app.web.browser_session import forget_sign_ins
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+
 
 # What a form carries besides its file.
 _FORM_BYTES = 64 * 1024
@@ -46,3 +64,160 @@ def read_body(max_bytes: int) -> bytes:
     while len(content) <= max_bytes and (piece := read(max_bytes + 1 - len(content))):
         content += piece
     return bytes(content)
+
+
+MIN_BYTES_PER_SECOND = 8 * 1024
+MAX_BODY_SECONDS = 300.0
+_PIECE_BYTES = 64 * 1024
+
+
+class TooSlow(DomainError):
+    """The body did not arrive before its deadline."""
+
+    status = 408
+    code = "too_slow"
+
+    def __init__(self) -> None:
+        super().__init__("The request arrived too slowly. Try again on a faster connection.")
+
+
+class _Reader:
+    """A thread that executes one blocking read at a time."""
+
+    def __init__(self) -> None:
+        self._reads: SimpleQueue[tuple[Any, int]] = SimpleQueue()
+        self._results: SimpleQueue[bytes | Exception] = SimpleQueue()
+        threading.Thread(target=self._work, name="body reader", daemon=True).start()
+
+    def begin(self, stream: Any, size: int) -> None:
+        """Begin to read so many bytes; ``finish`` returns them."""
+        self._reads.put((stream, size))
+
+    def finish(self, seconds: float | None = None) -> bytes:
+        """Return what the stream's read returned. Raises TooSlow when that takes longer than so many seconds."""
+        try:
+            result = self._results.get(timeout=seconds)
+        except Empty:
+            raise TooSlow from None
+        _idle_readers.append(self)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def _work(self) -> None:
+        while True:
+            stream, size = self._reads.get()
+            try:
+                result: bytes | Exception = stream.read(size)
+            except Exception as error:  # noqa: BLE001 - raised again in the request's thread
+                result = error
+            del stream
+            self._results.put(result)
+
+
+# The server's own threads limit their number: each request that is being read has one.
+_idle_readers: list[_Reader] = []
+# Handing a read to another thread would cost the busiest endpoints a quarter of their time. So they read bodies
+# directly, as long as fewer than this many direct reads are unfinished. A slow one gets its 408 when it ends.
+MAX_DIRECT_READS = 2
+_DIRECT_PATHS = ("/oauth/token", "/oauth/introspect", "/oauth/revoke")
+_direct_slots = list(range(MAX_DIRECT_READS))
+
+
+class TimedBody(io.RawIOBase):
+    """A body that has ``grace_seconds``, and a second more for each MIN_BYTES_PER_SECOND; MAX_BODY_SECONDS in all."""
+
+    def __init__(
+        self, stream: Any, grace_seconds: float, length: int | None = None, *, is_direct: bool = False
+    ) -> None:
+        self._stream, self._grace, self._length, self._received = stream, grace_seconds, length, 0
+        self._is_direct = is_direct
+        self._reader: _Reader | None = None
+        self._started = time.monotonic()
+        self.is_late = False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if self.is_late:
+            raise TooSlow
+        size = min(len(buffer), _PIECE_BYTES)
+        if self._length is not None:
+            size = min(size, self._length - self._received)
+        if size == 0:
+            return 0
+        seconds = min(MAX_BODY_SECONDS, self._grace + (self._received + size) / MIN_BYTES_PER_SECOND)
+        piece = self._read(size, self._started + seconds)
+        self._received += len(piece)
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+    def wait(self) -> None:
+        """Return once the read that was too slow has ended."""
+        if self._reader is not None:
+            with suppress(Exception):
+                self._reader.finish()
+
+    def _read(self, size: int, deadline: float) -> bytes:
+        if self._is_direct:
+            try:
+                slot = _direct_slots.pop()
+            except IndexError:
+                pass
+            else:
+                try:
+                    piece: bytes = self._stream.read(size)
+                finally:
+                    _direct_slots.append(slot)
+                self.is_late = time.monotonic() > deadline
+                if self.is_late:
+                    raise TooSlow
+                return piece
+        try:
+            self._reader = _idle_readers.pop()
+        except IndexError:
+            self._reader = _Reader()
+        self._reader.begin(self._stream, size)
+        try:
+            return self._reader.finish(max(0.0, deadline - time.monotonic()))
+        except TooSlow:
+            self.is_late = True
+            raise
+
+
+class BodyDeadline:
+    """WSGI middleware that gives every body its deadline, and closes the connection whose body was late."""
+
+    def __init__(self, application: WSGIApplication, grace_seconds: float) -> None:
+        self._application, self._grace = application, grace_seconds
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        length = environ.get("CONTENT_LENGTH", "")
+        if length in {"", "0"} and "HTTP_TRANSFER_ENCODING" not in environ:
+            return self._application(environ, start_response)
+        known = int(length) if length.isascii() and length.isdigit() and len(length) < 20 else None
+        is_direct = environ["PATH_INFO"].endswith(_DIRECT_PATHS)
+        body = TimedBody(environ["wsgi.input"], self._grace, known, is_direct=is_direct)
+        environ["wsgi.input"] = body
+
+        def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
+            if body.is_late:
+                headers.append(("Connection", "close"))
+            return start_response(status, headers, exc_info) if exc_info else start_response(status, headers)
+
+        response = self._application(environ, start)
+        if body.is_late and environ.get("SERVER_SOFTWARE") == "Granian":
+            return _stay_with(response, body)
+        return response
+
+
+def _stay_with(response: Iterable[bytes], body: TimedBody) -> Iterator[bytes]:
+    yield from response
+    body.wait()
+
+
+def register(app: Flask) -> None:
+    """Give every request body its deadline."""
+    config: Config = app.config["GATEHOUSE"]
+    app.wsgi_app = BodyDeadline(app.wsgi_app, config.body_timeout)  # type: ignore[method-assign]

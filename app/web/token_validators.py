@@ -13,7 +13,7 @@ from flask import request as flask_request
 
 from app.config import current
 from app.operations.clients import dpop_proofs
-from app.operations.grants.token_snapshots import TokenSnapshot
+from app.operations.grants.grants import TokenSnapshot
 from app.rules.tokens.protected_resources import PresentedToken, read_credentials
 
 FindToken = Callable[[str], TokenSnapshot | None]

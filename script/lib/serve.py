@@ -124,7 +124,7 @@ def open_data_key(master_key: bytes, organization_id: str, wrapped: bytes) -> No
 def prepare(with_demo: bool) -> None:
     """Migrate the schema, and print the setup link or the demo's sign-ins."""
     from app import create_app
-    from app.cli.start import before_serving
+    from app.cli.maintenance import before_serving
 
     with create_app().app_context():
         before_serving(with_demo=with_demo)

@@ -17,7 +17,7 @@ from app.operations.clients.clients import delete_client
 from app.operations.maintenance.janitor import purge_expired
 from app.operations.store import audit, clock
 from app.operations.store.transactions import transaction
-from app.operations.users.user_status import disable_user, enable_user
+from app.operations.users.users import disable_user, enable_user
 from app.rules.actor import Actor
 from app.rules.errors import Forbidden
 from tests.account.conftest import Visitor

@@ -11,7 +11,7 @@ import pytest
 from flask import Flask
 
 from app.operations.sign_in import sign_in_limits
-from app.rules.sign_in.lockout import Lockout
+from app.rules.sign_in.passwords import Lockout
 from tests.account.conftest import Visitor
 from tests.factories import PASSWORD
 from tests.support.mail_server import Mailbox

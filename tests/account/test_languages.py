@@ -14,7 +14,7 @@ from app.extensions import db
 from app.models.user import User
 from app.operations.organizations.settings import update_settings
 from app.operations.store.transactions import transaction
-from app.rules.languages.catalogs import catalog_of
+from app.rules.languages.translation import catalog_of
 from tests.account.conftest import Visitor
 from tests.factories import PASSWORD
 from tests.support.authenticator import with_app

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.rules.languages.choice import ENGLISH, LANGUAGES
+from app.rules.languages.translation import ENGLISH, LANGUAGES
 
 ROOT = Path(__file__).parents[2]
 PARAMETER = re.compile(r"%\((\w+)\)s")

@@ -12,7 +12,7 @@ from app.models.audit import AuditEvent
 from app.operations.audit.chain import seal_pending_events
 from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
-from app.rules.audit.chain import format_checkpoint
+from app.rules.audit.events import format_checkpoint
 from tests.factories import Factory
 
 

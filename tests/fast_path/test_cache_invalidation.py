@@ -16,7 +16,7 @@ from sqlalchemy import delete, select
 from app.config import current
 from app.extensions import db
 from app.fast_path import cache_invalidation
-from app.models.event import CacheInvalidation
+from app.models.audit import CacheInvalidation
 from app.models.organization import Organization
 from app.operations.clients.client_authentication import AuthenticatedClient
 from app.operations.clients.clients import update_client

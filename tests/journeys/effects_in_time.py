@@ -15,13 +15,12 @@ from uuid import UUID
 from sqlalchemy import delete, insert, select
 
 from app.extensions import db
-from app.models.audit import AuditEvent, FailedRequest
+from app.models.audit import AuditEvent, FailedRequest, Lease, OutboxMessage
 from app.models.client import Client, ClientRegistration
-from app.models.event import Lease, OutboxMessage
 from app.models.grant import AuthorizationCode, Grant
-from app.models.signing_key import SigningKey
+from app.models.token import SigningKey
 from app.models.user import User
-from app.operations.grants.key_rotation import LEASE_NAME, rotate_due_keys
+from app.operations.grants.signing_keys import LEASE_NAME, rotate_due_keys
 from app.operations.maintenance.janitor import purge_expired
 from app.rules.actor import Actor
 from app.rules.identifiers import first_id_at, parse_client_id, public_id

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from app.rules.organizations.settings_effects import WITHOUT_EFFECT_YET
+from app.rules.organizations.settings import WITHOUT_EFFECT_YET
 from app.rules.organizations.settings_table import SETTINGS
 from tests.factories import Factory
 from tests.journeys import effects_in_time, effects_on_people

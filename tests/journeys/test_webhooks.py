@@ -16,7 +16,7 @@ import requests
 from sqlalchemy import update
 
 from app.extensions import db
-from app.models.event import OutboxMessage
+from app.models.audit import OutboxMessage
 from app.operations.store import clock
 from app.operations.store.transactions import transaction
 from tests.factories import Factory, bearer_header

@@ -13,7 +13,7 @@ from app.extensions import db
 from app.models.token import DeviceCode
 from app.operations.store import clock
 from app.operations.store.transactions import transaction
-from app.rules.authorization.device_codes import parse_user_code
+from app.rules.authorization.interaction import parse_user_code
 from tests.factories import Factory, MadeClient, MadeUser
 from tests.support.form_browser import Page
 

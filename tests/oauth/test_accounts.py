@@ -7,7 +7,7 @@ import json
 import pytest
 
 from app.models.session import Session
-from app.operations.grants import key_rotation
+from app.operations.grants import signing_keys
 from app.operations.grants.signing_keys import sign_jwt
 from app.operations.tokens.logout import read_hint
 from tests.factories import Factory
@@ -190,7 +190,7 @@ class TestHints:
         claims |= {"at_hash": "x", "auth_time": 1, "iat": 1, "exp": 2}
         with flow.app.app_context():
             hint = sign_jwt(flow.organization, "ES256", claims, token_type="JWT")
-            change_rows(flow, key_rotation.SigningKey, state="retired", slot=None)
+            change_rows(flow, signing_keys.SigningKey, state="retired", slot=None)
         assert "code" in query_of(flow.authorize(id_token_hint=hint, prompt="none"))
 
 

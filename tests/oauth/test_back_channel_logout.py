@@ -16,7 +16,7 @@ from app.operations.sign_in.passwords import change_password
 from app.operations.sign_in.sessions import end_other_sessions, find_session
 from app.operations.store import outbox
 from app.operations.tokens import logout
-from app.operations.users.user_status import disable_user
+from app.operations.users.users import disable_user
 from tests.factories import PASSWORD, Factory
 from tests.oauth.conftest import Flow, change_rows, clock_ago, query_of, sign_in_on_page
 from tests.support.back_channel import listen

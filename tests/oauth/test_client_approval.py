@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
-from app.operations.authorization.approval_requests import list_client_requests
-from app.operations.authorization.client_decisions import approve_client_request, decline_client_request
+from app.operations.authorization.approval_requests import (
+    approve_client_request,
+    decline_client_request,
+    list_client_requests,
+)
 from app.operations.clients.clients import update_client
 from app.operations.organizations.settings import update_settings
 from tests.oauth.conftest import (

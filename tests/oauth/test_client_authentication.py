@@ -12,7 +12,7 @@ from flask.testing import FlaskClient
 from sqlalchemy import select
 
 from app.extensions import db
-from app.models.credential import Credential
+from app.models.client import Credential
 from app.operations.clients import client_authentication
 from app.operations.clients.clients import delete_client, update_client
 from app.operations.clients.credentials import create_credential, revoke_credentials
@@ -169,7 +169,7 @@ def set_end(http: FlaskClient, secret: str) -> None:
     from sqlalchemy import update
 
     from app.extensions import db
-    from app.models.credential import Credential
+    from app.models.client import Credential
     from app.operations.store.transactions import transaction
     from app.rules.token_values import digest
 

@@ -17,7 +17,7 @@ from app.extensions import db
 from app.fast_path import cache_invalidation
 from app.models.client import Client
 from app.operations.audit.failed_requests import list_failed_requests
-from app.operations.clients import client_keys
+from app.operations.clients import client_authentication
 from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
 from app.web.failed_requests import FailedRequests
@@ -54,13 +54,13 @@ def signer() -> Signer:
 
 @pytest.fixture
 def publisher(app: Flask, signer: Signer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Publisher]:
-    client_keys.clear_client_key_cache()
+    client_authentication.clear_client_key_cache()
     made = Publisher(signer)
     with https_server(made.answer) as server:
         made.server = server
         monkeypatch.setitem(app.config, "GATEHOUSE", reaching(app.config["GATEHOUSE"], server))
         yield made
-    client_keys.clear_client_key_cache()
+    client_authentication.clear_client_key_cache()
 
 
 def publishes_at(app: Flask, client: MadeClient, uri: str) -> None:
@@ -105,7 +105,7 @@ def test_unknown_kid_refetches_the_keys(
     assert authenticate(app, publishing, signer).status_code == 200
     successor = Signer(key=new_key(), key_id="two")
     publisher.keys = [successor.jwk]
-    monkeypatch.setattr(client_keys, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(client_authentication, "RETRY_SECONDS", 0.0)
     assert authenticate(app, publishing, successor).status_code == 200
     assert authenticate(app, publishing, signer).status_code == 401
 
@@ -127,7 +127,7 @@ def test_keys_are_refetched_after_minutes(
     """A removed key stops working even if no new key is used."""
     assert authenticate(app, publishing, signer).status_code == 200
     publisher.keys = [Signer(key=new_key()).jwk]
-    monkeypatch.setattr(client_keys, "CACHE_SECONDS", 0.0)
+    monkeypatch.setattr(client_authentication, "CACHE_SECONDS", 0.0)
     assert authenticate(app, publishing, signer).status_code == 401
 
 
@@ -190,14 +190,14 @@ def test_cached_keys_are_used_during_an_outage(
     """F22: for an hour at most."""
     assert authenticate(app, publishing, signer).status_code == 200
     publisher.status = 500
-    monkeypatch.setattr(client_keys, "CACHE_SECONDS", 0.0)
+    monkeypatch.setattr(client_authentication, "CACHE_SECONDS", 0.0)
     assert authenticate(app, publishing, signer).status_code == 200
     assert publisher.times_read == 2
-    monkeypatch.setattr(client_keys, "MAX_CACHE_SECONDS", 0.0)
+    monkeypatch.setattr(client_authentication, "MAX_CACHE_SECONDS", 0.0)
     assert authenticate(app, publishing, signer).status_code == 503
     publisher.status = 200
-    monkeypatch.setattr(client_keys, "RETRY_SECONDS", 0.0)
-    monkeypatch.setattr(client_keys, "MAX_CACHE_SECONDS", 3600.0)
+    monkeypatch.setattr(client_authentication, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(client_authentication, "MAX_CACHE_SECONDS", 3600.0)
     assert authenticate(app, publishing, signer).status_code == 200
 
 
@@ -223,7 +223,7 @@ def test_request_objects_use_fetched_keys(app: Flask, flow: Flow, publisher, sig
         return flow.http.get("/oauth/authorize", query_string=own | beside)
 
     assert "code" in query_of(bring())
-    client_keys.clear_client_key_cache()
+    client_authentication.clear_client_key_cache()
     publisher.status = 500
     query = query_of(bring())
     assert (query["error"], query["state"]) == ("temporarily_unavailable", "outer")

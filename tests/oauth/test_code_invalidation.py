@@ -15,7 +15,7 @@ from app.operations.clients.credentials import revoke_credentials
 from app.operations.organizations.organizations import update_organization
 from app.operations.sign_in.sessions import end_sessions_of_user
 from app.operations.store.transactions import transaction
-from app.operations.users.user_status import disable_user
+from app.operations.users.users import disable_user
 from app.rules.actor import Actor
 from tests.oauth.conftest import Flow, on_another_worker
 from tests.oauth.test_code import is_refused

@@ -13,7 +13,7 @@ from app.models.organization import Organization
 from app.operations.authorization import device_codes
 from app.operations.store import clock
 from app.operations.store.transactions import transaction
-from app.rules.authorization.device_codes import ALPHABET
+from app.rules.authorization.interaction import ALPHABET
 from tests.factories import Factory, MadeUser
 from tests.oauth.conftest import FAST_KEYS
 from tests.oauth.device import GRANT, Device, plain

@@ -8,11 +8,10 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
-from app.oauth import documents
+from app.oauth import discovery
 from app.operations.clients.clients import update_client
 from app.operations.clients.scopes import add_scopes
-from app.operations.grants.key_rotation import advance_rotation, replace_key_immediately
-from app.operations.grants.signing_keys import get_active_key
+from app.operations.grants.signing_keys import advance_rotation, get_active_key, replace_key_immediately
 from app.operations.organizations.organizations import delete_organization
 from app.operations.organizations.settings import update_settings
 from tests.factories import Factory
@@ -123,7 +122,7 @@ def test_unchanged_document_is_serialized_once(
     app: Flask, http: FlaskClient, make: Factory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     acme = make.organization(settings=FAST)
-    serialized, made = documents._serialized, []
+    serialized, made = discovery._serialized, []
 
     def counted(*arguments: Any) -> Any:
         made.append(arguments)
@@ -131,7 +130,7 @@ def test_unchanged_document_is_serialized_once(
 
     # The first request generates the first key, which changes the document.
     kids(http, acme.slug)
-    monkeypatch.setattr(documents, "_serialized", counted)
+    monkeypatch.setattr(discovery, "_serialized", counted)
     for _ in range(20):
         kids(http, acme.slug)
     assert len(made) <= 1

@@ -19,7 +19,7 @@ from app.operations.organizations.organizations import delete_organization, upda
 from app.operations.sign_in.sessions import end_sessions_of_user
 from app.operations.store import clock
 from app.operations.store.transactions import transaction
-from app.operations.users.user_status import disable_user, enable_user
+from app.operations.users.users import disable_user, enable_user
 from app.rules.actor import Actor
 from app.rules.token_values import new_token
 from tests.factories import Factory

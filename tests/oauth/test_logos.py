@@ -11,8 +11,8 @@ from PIL import Image
 from sqlalchemy import select
 
 from app.extensions import db
+from app.models.audit import OutboxMessage
 from app.models.client import ClientLogo
-from app.models.event import OutboxMessage
 from app.operations.clients import logos
 from app.operations.clients.clients import delete_client, update_client
 from app.operations.store import outbox

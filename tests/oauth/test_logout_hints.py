@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import update
 
 from app.extensions import db
-from app.models.signing_key import SigningKey
+from app.models.token import SigningKey
 from app.operations.clients import clients
 from app.operations.grants import signing_keys
 from app.operations.store import clock

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from app.operations.clients.clients import update_client
-from app.operations.users.user_status import disable_user
+from app.operations.users.users import disable_user
 from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, SCOPES, Flow, audited, on_another_worker
 from tests.oauth.test_refresh import configure, grant_of, is_refused, move
 from tests.support.databases import Database

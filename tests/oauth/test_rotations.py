@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import select, update
 
 from app.extensions import db
-from app.models.credential import Credential
+from app.models.client import Credential
 from app.operations.clients import client_usage, rotations
 from app.operations.directory import lookups
 from app.operations.maintenance.janitor import purge_expired

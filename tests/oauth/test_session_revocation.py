@@ -13,7 +13,7 @@ from app.operations.sign_in.sessions import find_session, start_session
 from app.operations.users.factor_resets import reset_user_factors
 from app.operations.users.password_resets import issue_reset_link, reset_password
 from app.operations.users.user_changes import update_user
-from app.operations.users.user_status import disable_user, enable_user
+from app.operations.users.users import disable_user, enable_user
 from tests.factories import PASSWORD
 from tests.oauth.conftest import Flow
 from tests.oauth.test_refresh import is_refused

@@ -13,7 +13,7 @@ from flask import Flask
 from sqlalchemy import update
 
 from app.extensions import db
-from app.models.webhook import Webhook, WebhookDelivery
+from app.models.audit import Webhook, WebhookDelivery
 from app.portal.labels import EVENT_GROUPS
 from app.rules.audit.events import ALL_EVENTS, GROUPS
 from app.rules.audit.webhooks import sign_message

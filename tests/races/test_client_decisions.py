@@ -7,8 +7,12 @@ from collections.abc import Callable
 from flask import Flask
 
 from app.operations.authorization import authorization_requests
-from app.operations.authorization.approval_requests import create_client_request, list_client_requests
-from app.operations.authorization.client_decisions import approve_client_request, decline_client_request
+from app.operations.authorization.approval_requests import (
+    approve_client_request,
+    create_client_request,
+    decline_client_request,
+    list_client_requests,
+)
 from app.operations.authorization.codes import PresentedCode, generate_code, redeem_code
 from app.operations.clients.clients import update_client
 from app.operations.directory import lookups

@@ -8,7 +8,7 @@ from flask import Flask
 from app.operations.users import registrations, sign_up
 from app.operations.users.registrations import confirm_registration
 from app.operations.users.sign_up import register_user
-from app.rules.sign_in.lockout import Lockout
+from app.rules.sign_in.passwords import Lockout
 from app.rules.token_values import EMAIL_VERIFICATION, new_token
 from tests.factories import PASSWORD, Factory
 from tests.support.databases import Database

@@ -10,7 +10,7 @@ from flask import Flask
 from sqlalchemy import update
 
 from app.extensions import db
-from app.models.event import OutboxMessage
+from app.models.audit import OutboxMessage
 from app.operations.audit import webhook_deliveries, webhooks
 from app.operations.audit.leaked_secrets import report_leaks
 from app.operations.audit.webhook_deliveries import redeliver, send_test

@@ -9,8 +9,14 @@ from typing import Any
 import pytest
 
 from app.rules.languages import moments
-from app.rules.languages.choice import LANGUAGES, direction_of, language_for, spoken
-from app.rules.languages.sentences import lazy_gettext, translate
+from app.rules.languages.translation import (
+    LANGUAGES,
+    direction_of,
+    language_for,
+    lazy_gettext,
+    spoken,
+    translate,
+)
 
 GERMAN = {"Use at least %(least)s characters.": "Mindestens %(least)s Zeichen.", "Saved.": "Gespeichert."}
 

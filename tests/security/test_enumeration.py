@@ -26,7 +26,7 @@ from app.operations.users.invitations import create_invitation, find_invitation,
 from app.operations.users.password_resets import request_reset
 from app.operations.users.sign_up import register_user
 from app.rules.sign_in import passwords as rule
-from app.rules.sign_in.lockout import Lockout
+from app.rules.sign_in.passwords import Lockout
 from app.rules.token_values import INVITATION, new_token
 from tests.factories import PASSWORD
 from tests.support.mail_server import Mailbox

@@ -49,7 +49,7 @@ class MariaDB:
             f"\nGRANT ALL ON *.* TO {_USER}@'%' WITH GRANT OPTION;\n"
         )
         init.chmod(0o600)
-        install = [str(_program("mariadb-install-db")), "--no-defaults", f"--datadir={self.folder / 'data'}"]
+        install = [str(_program("mariadb-install-db")), "--no-defaults", "--force", f"--datadir={self.folder / 'data'}"]
         install += ["--skip-test-db", "--auth-root-authentication-method=normal"]
         # Two servers initialized at the same moment would delete each other's temporary tables in /tmp.
         install += ["--innodb-log-file-size=64M", f"--tmpdir={self.folder}"]

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from app.web import body_deadline
-from app.web.body_deadline import TimedBody, TooSlow
+from app.web import request_bodies
+from app.web.request_bodies import TimedBody, TooSlow
 from tests.support.databases import MariaDBDatabase
 from tests.support.mariadb import MariaDB
 from tests.support.request_bodies import StalledBody
@@ -33,7 +33,7 @@ def test_body_within_the_deadline_is_read_whole() -> None:
 
 
 def test_stalled_body_is_rejected_and_stays_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(body_deadline, "MAX_BODY_SECONDS", 0.1)
+    monkeypatch.setattr(request_bodies, "MAX_BODY_SECONDS", 0.1)
     stalled = StalledBody(b"abc", length=100)
     body = TimedBody(stalled, 10)
     assert body.read(3) == b"abc"
@@ -46,7 +46,7 @@ def test_stalled_body_is_rejected_and_stays_rejected(monkeypatch: pytest.MonkeyP
 
 def test_slow_body_has_time_for_each_byte_it_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the minimum rate a body may take longer than the grace period, but never longer than the maximum."""
-    monkeypatch.setattr(body_deadline, "MIN_BYTES_PER_SECOND", 10)
+    monkeypatch.setattr(request_bodies, "MIN_BYTES_PER_SECOND", 10)
 
     class Slow(io.BytesIO):
         def read(self, size: int | None = -1) -> bytes:
@@ -55,13 +55,13 @@ def test_slow_body_has_time_for_each_byte_it_sent(monkeypatch: pytest.MonkeyPatc
 
     assert TimedBody(Slow(b"x" * 8), 0.02).read(8) == b"xx"
     assert TimedBody(Slow(b"x" * 8), 0.02).read() == b"x" * 8
-    monkeypatch.setattr(body_deadline, "MAX_BODY_SECONDS", 0.07)
+    monkeypatch.setattr(request_bodies, "MAX_BODY_SECONDS", 0.07)
     with pytest.raises(TooSlow):
         TimedBody(Slow(b"x" * 8), 0.02).read()
 
 
 def test_direct_reads_are_few_and_late_ones_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(body_deadline, "MAX_BODY_SECONDS", 0.05)
+    monkeypatch.setattr(request_bodies, "MAX_BODY_SECONDS", 0.05)
 
     class Slow(io.BytesIO):
         def read(self, size: int | None = -1) -> bytes:
@@ -71,8 +71,8 @@ def test_direct_reads_are_few_and_late_ones_are_rejected(monkeypatch: pytest.Mon
     late = TimedBody(Slow(b"x"), 10, is_direct=True)
     with pytest.raises(TooSlow):
         late.read(1)
-    assert len(body_deadline._direct_slots) == body_deadline.MAX_DIRECT_READS
-    monkeypatch.setattr(body_deadline, "_direct_slots", [])
+    assert len(request_bodies._direct_slots) == request_bodies.MAX_DIRECT_READS
+    monkeypatch.setattr(request_bodies, "_direct_slots", [])
     stalled = StalledBody(b"", length=1)
     stalled.read(0)
     body = TimedBody(stalled, 10, is_direct=True)
@@ -124,7 +124,7 @@ def test_dripping_bodies_do_not_stop_other_requests_beyond_the_deadline(
 ) -> None:
     """Each of them would hold one of the server's threads: as many as there are."""
     length = 200
-    allowed = DEADLINE_SECONDS + length / body_deadline.MIN_BYTES_PER_SECOND
+    allowed = DEADLINE_SECONDS + length / request_bodies.MIN_BYTES_PER_SECOND
     with ExitStack() as connections:
         dripping = [
             connections.enter_context(_slow_request(server, path, length)) for _ in range(WORKERS * THREADS)
@@ -148,7 +148,7 @@ def test_dripping_bodies_do_not_stop_other_requests_beyond_the_deadline(
                 assert other.getresponse().status == 200
             assert time.monotonic() - started < allowed + 3
             answered = [connection for connection in dripping if _is_answered(connection)]
-            direct = WORKERS * body_deadline.MAX_DIRECT_READS if path.endswith("/token") else 0
+            direct = WORKERS * request_bodies.MAX_DIRECT_READS if path.endswith("/token") else 0
             assert len(answered) >= len(dripping) - direct
             statuses = {connection.recv(1000).split(b"\r\n")[0] for connection in answered}
             assert statuses == {b"HTTP/1.1 408 Request Timeout"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.web.local_paths import own_path
+from app.web.browser_session import own_path
 
 FOREIGN = [
     None,

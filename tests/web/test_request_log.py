@@ -13,8 +13,7 @@ import pytest
 from flask import Flask
 
 from app.rules import token_values
-from app.web.log_format import JsonFormatter, configure_logging
-from app.web.request_log import RequestLog, note, request_id
+from app.web.request_log import JsonFormatter, RequestLog, configure_logging, note, request_id
 
 TOKEN = token_values.new_token("at", "0123abcd")
 

@@ -6,7 +6,7 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
-from app.web import same_site
+from app.web import browser_session
 from tests.factories import Factory
 
 
@@ -18,7 +18,7 @@ def test_every_form_page_checks_the_origin(app: Flask) -> None:
         if "POST" in (rule.methods or ())
     }
     exempt = {"api", "api_v1", "api_v1_only", "oauth", "organization_oauth"}
-    assert with_forms - exempt == same_site._BLUEPRINTS
+    assert with_forms - exempt == browser_session._BLUEPRINTS
 
 
 @pytest.mark.parametrize(

@@ -9,15 +9,15 @@ from flask import Response
 
 from app.api.endpoints import CLIENT_QUERY, PAGE, Endpoints, choice_query, filters_of, list_response
 from app.api.representations import ClientId, Representation, Slug, Source, UserId
-from app.operations.authorization import approval_requests, client_decisions
+from app.operations.authorization import approval_requests
+from app.operations.authorization import approval_requests as client_decisions
 from app.operations.authorization.approval_requests import FILTERS, ClientRequestRecord
 from app.operations.store.idempotency import IdempotentResult
 from app.rules.authorization.consents import MAX_REASON_LENGTH, STATUSES, ClientApproval, ClientRefusal
-from app.rules.clients.client_fields import SOURCES, TRUST
+from app.rules.clients.client_types import SOURCES, TRUST
 from app.rules.shapes import OneOf, PublicId, SchemaOnly, described
 from app.web.bearer import ApiContext
-from app.web.idempotency import run_idempotently
-from app.web.json_api import envelope, read_object
+from app.web.json_api import envelope, read_object, run_idempotently
 
 endpoints = Endpoints("Client requests")
 

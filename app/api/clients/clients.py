@@ -22,15 +22,13 @@ from app.operations.clients import clients, sector_documents
 from app.operations.clients.client_records import FILTERS
 from app.operations.clients.clients import ClientRecord
 from app.operations.store.idempotency import IdempotentResult
-from app.rules.clients.client_fields import SOURCES, STATUS, TRUST, Metadata
 from app.rules.clients.client_metadata import ClientChange, ClientMetadata, NewClient
-from app.rules.clients.client_types import CLIENT_TYPES
+from app.rules.clients.client_types import CLIENT_TYPES, SOURCES, STATUS, TRUST, Metadata
 from app.rules.errors import InvalidInput
 from app.rules.shapes import OneOf, SchemaOnly, create_shape, described
 from app.web.bearer import ApiContext
-from app.web.etag import etag_of, expected_version
-from app.web.idempotency import created, run_idempotently
-from app.web.json_api import envelope, read_object
+from app.web.json_api import created, envelope, read_object, run_idempotently
+from app.web.parameters import etag_of, expected_version
 
 endpoints = Endpoints("Clients")
 _WARNINGS = "Possible problems. The request succeeded."

@@ -24,10 +24,8 @@ from app.rules.clients.resource_fields import (
 )
 from app.rules.shapes import PublicId, SchemaOnly, described
 from app.web.bearer import ApiContext
-from app.web.etag import etag_of, expected_version
-from app.web.idempotency import created, run_idempotently
-from app.web.json_api import envelope, read_object
-from app.web.parameters import boolean_parameter, is_descending
+from app.web.json_api import created, envelope, read_object, run_idempotently
+from app.web.parameters import boolean_parameter, etag_of, expected_version, is_descending
 
 endpoints = Endpoints("Resources")
 _WARNINGS = "Scopes without a title for the consent page. The request succeeded."

@@ -20,10 +20,8 @@ from app.operations.users.invitations import NewInvitation
 from app.rules.identifiers import public_id
 from app.rules.shapes import OneOf, SchemaOnly, described
 from app.web.bearer import ApiContext
-from app.web.etag import etag_of, expected_version
-from app.web.idempotency import created, run_idempotently
-from app.web.json_api import envelope, read_object
-from app.web.parameters import is_descending
+from app.web.json_api import created, envelope, read_object, run_idempotently
+from app.web.parameters import etag_of, expected_version, is_descending
 
 endpoints = Endpoints("Administrators")
 

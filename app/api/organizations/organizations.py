@@ -16,10 +16,8 @@ from app.operations.store.idempotency import IdempotentResult
 from app.rules.organizations.organizations import NewOrganization, OrganizationChange
 from app.rules.shapes import OneOf, described
 from app.web.bearer import ApiContext
-from app.web.etag import etag_of, expected_version
-from app.web.idempotency import created, run_idempotently
-from app.web.json_api import envelope, read_object
-from app.web.parameters import is_descending
+from app.web.json_api import created, envelope, read_object, run_idempotently
+from app.web.parameters import etag_of, expected_version, is_descending
 
 endpoints = Endpoints("Organizations")
 _STATUSES = ("active", "suspended", "deleted")

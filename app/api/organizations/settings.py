@@ -14,14 +14,12 @@ from app.api.organizations.roles import ROLE_KEY_PATTERN, role_fields_schema
 from app.api.representations import Representation, optional, rfc3339
 from app.operations.organizations import branding, settings
 from app.operations.organizations.settings import SettingsRecord, UpdatedSettings
-from app.rules.organizations.settings import MAX_ROLES, ROLES_PATH
-from app.rules.organizations.settings_effects import describe_setting
+from app.rules.organizations.settings import MAX_ROLES, ROLES_PATH, describe_setting
 from app.rules.organizations.settings_table import SETTINGS, Setting
 from app.rules.shapes import described
 from app.web.bearer import ApiContext, authenticate_again
-from app.web.etag import etag_of, expected_version
 from app.web.json_api import UnsupportedMediaType, envelope, read_object
-from app.web.parameters import boolean_parameter
+from app.web.parameters import boolean_parameter, etag_of, expected_version
 from app.web.request_bodies import read_body
 
 endpoints = Endpoints("Settings")

@@ -22,19 +22,15 @@ from app.operations.clients.client_authentication import ANY_SECRET, NONE, Prese
 from app.operations.directory.lookups import ClientSnapshot
 from app.operations.grants import grants
 from app.operations.store.idempotency import IdempotentResult
-from app.operations.tokens import revocation_receipts
+from app.operations.tokens import revocation
 from app.operations.tokens.bulk_revocation import bulk_revoke
-from app.operations.tokens.revocation import revoke_by_request
-from app.operations.tokens.revocation_receipts import Receipt
+from app.operations.tokens.revocation import Receipt, revoke_by_request
 from app.operations.tokens.revocation_subjects import MAX_COUNT
-from app.rules.errors import Unauthenticated
-from app.rules.oauth_errors import InvalidClient
+from app.rules.errors import InvalidClient, Unauthenticated
 from app.rules.shapes import PublicId, SchemaOnly, described
 from app.rules.tokens.revocation import MAX_REASON_LENGTH, ORGANIZATION, SELECTORS, NewRevocation, Revoke
-from app.web.basic import read_basic
-from app.web.bearer import ApiContext, authenticate_caller
-from app.web.idempotency import created, run_idempotently
-from app.web.json_api import envelope, read_object
+from app.web.bearer import ApiContext, authenticate_caller, read_basic
+from app.web.json_api import created, envelope, read_object, run_idempotently
 from app.web.parameters import query_parameters
 from app.web.request_log import request_id
 
@@ -94,15 +90,13 @@ def list_revocations(context: ApiContext, slug: str) -> Response:
 
     The newest first.
     """
-    return list_response(
-        context, f"revocations {slug}", revocation_receipts.list_receipts, slug, show=_to_json
-    )
+    return list_response(context, f"revocations {slug}", revocation.list_receipts, slug, show=_to_json)
 
 
 @endpoints.get("/organizations/<slug>/revocations/<revocation_id>", scope="tokens:read", returns=Revocation)
 def get_revocation(context: ApiContext, slug: str, revocation_id: str) -> Response:
     """Get a bulk revocation."""
-    return envelope(_to_json(revocation_receipts.get_receipt(context.actor, slug, revocation_id)))
+    return envelope(_to_json(revocation.get_receipt(context.actor, slug, revocation_id)))
 
 
 @endpoints.post(

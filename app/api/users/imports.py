@@ -16,8 +16,7 @@ from app.operations.users import import_uploads as uploads
 from app.rules.shapes import OneOf, PublicId, SchemaOnly, described
 from app.rules.users.user_import import FORMATS, MAX_FILE_BYTES, ON_EXISTING
 from app.web.bearer import ApiContext, authenticate_again
-from app.web.idempotency import created, run_idempotently, sent_key
-from app.web.json_api import UnsupportedMediaType, envelope
+from app.web.json_api import UnsupportedMediaType, created, envelope, run_idempotently, sent_key
 from app.web.parameters import boolean_parameter
 from app.web.request_bodies import body_reader
 

@@ -11,18 +11,14 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Select, false, or_, select
 
 from app.extensions import db
-from app.models.audit import AuditEvent
-from app.models.client import Client
-from app.models.credential import Credential
+from app.models.audit import AuditEvent, Webhook
+from app.models.client import Client, Credential, Resource
 from app.models.grant import Grant
-from app.models.resource import Resource
 from app.models.user import DELETED, User
-from app.models.webhook import Webhook
 from app.operations.directory import lookups
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.store import clock
-from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, paginate
-from app.operations.store.transactions import read
+from app.operations.store.transactions import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, paginate, read
 from app.rules.actor import Actor
 from app.rules.audit.events import ACCOUNT_EVENTS, FieldChange, diff_documents
 from app.rules.errors import NotFound

@@ -19,14 +19,13 @@ from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
-from app.models.audit import AuditChain, AuditEvent, AuditLink
-from app.models.event import InstanceFact
+from app.models.audit import AuditChain, AuditEvent, AuditLink, InstanceFact
 from app.models.organization import Organization
 from app.operations.audit.audit_events import PREFIX
 from app.operations.store import clock, keyring, leases
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
-from app.rules.audit.chain import GENESIS, PROBLEMS, head_mac, link_mac, serialize_event
+from app.rules.audit.events import GENESIS, PROBLEMS, head_mac, link_mac, serialize_event
 from app.rules.errors import Conflict, NotFound
 from app.rules.identifiers import first_id_at, public_id
 from app.tenant_fence import ACROSS

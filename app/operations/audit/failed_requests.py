@@ -17,13 +17,20 @@ from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
 from app.models.audit import FailedRequest
-from app.models.client import Client
-from app.models.credential import Credential
+from app.models.client import Client, Credential
 from app.operations.directory import lookups
 from app.operations.directory.lookups import ClientSnapshot, get_organization_by_id
 from app.operations.store import clock
-from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, paginate
-from app.operations.store.transactions import current_unit_of_work, read, transaction
+from app.operations.store.transactions import (
+    DEFAULT_LIMIT,
+    MAX_LIMIT,
+    CursorKey,
+    Page,
+    current_unit_of_work,
+    paginate,
+    read,
+    transaction,
+)
 from app.rules.actor import Actor
 from app.rules.audit.failed_requests import CAUSES, Explanation, default_cause, redact_and_truncate
 from app.rules.errors import Cause, FieldError, InvalidInput, NotFound, Unavailable

@@ -16,8 +16,7 @@ from uuid import UUID
 from sqlalchemy import delete, select, update
 
 from app.extensions import db
-from app.models.client import Client, ClientRegistration, RegistrationToken
-from app.models.credential import Credential
+from app.models.client import Client, ClientRegistration, Credential, RegistrationToken
 from app.models.grant import AuthorizationCode, AuthorizationRequest
 from app.models.second_factor import PendingSignIn
 from app.models.session import KnownBrowser, Session
@@ -47,8 +46,8 @@ from app.rules.actor import Actor
 from app.rules.audit.leaked_secrets import LeakReport, parse_leak_reports
 from app.rules.errors import NotFound
 from app.rules.identifiers import format_client_id, public_id
-from app.rules.languages.sentences import lazy_gettext
-from app.rules.sign_in.lockout import Lockout
+from app.rules.languages.translation import lazy_gettext
+from app.rules.sign_in.passwords import Lockout
 from app.rules.token_values import ACCESS_TOKEN, SETUP, digest, parse_token
 
 

@@ -12,9 +12,8 @@ from uuid import UUID
 from sqlalchemy import Select, and_, select, update
 
 from app.extensions import db
+from app.models.audit import DELIVERED, ENABLED, FAILED, PENDING, OutboxMessage, Webhook, WebhookDelivery
 from app.models.base import dump_json
-from app.models.event import OutboxMessage
-from app.models.webhook import DELIVERED, ENABLED, FAILED, PENDING, Webhook, WebhookDelivery
 from app.operations.audit.webhook_publishing import KIND, create_delivery, enqueue_delivery
 from app.operations.audit.webhooks import (
     disable_gone_webhook,
@@ -30,8 +29,16 @@ from app.operations.directory.lookups import get_organization_by_id
 from app.operations.store import clock, keyring, outbox, outgoing_http, rate_limits
 from app.operations.store.outbox import DeliveryDeferred, DeliveryRejected, Message
 from app.operations.store.outgoing_http import OutgoingRequestFailed
-from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, paginate
-from app.operations.store.transactions import count_changed, read, transaction
+from app.operations.store.transactions import (
+    DEFAULT_LIMIT,
+    MAX_LIMIT,
+    CursorKey,
+    Page,
+    count_changed,
+    paginate,
+    read,
+    transaction,
+)
 from app.rules.actor import Actor
 from app.rules.audit.events import TEST_EVENT
 from app.rules.audit.webhooks import (

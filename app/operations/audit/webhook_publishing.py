@@ -15,7 +15,7 @@ from app.fast_path import cache_invalidation
 from app.fast_path.cache import BoundedCache
 from app.fast_path.cache_invalidation import CacheStamp
 from app.fast_path.compiled_query import CompiledQuery
-from app.models.webhook import ENABLED, PENDING, Webhook, WebhookDelivery
+from app.models.audit import ENABLED, PENDING, Webhook, WebhookDelivery
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
 from app.operations.store import clock
 from app.operations.store.outbox import enqueue

@@ -16,15 +16,23 @@ from sqlalchemy import func, select, update
 
 from app.config import current
 from app.extensions import db
-from app.models.event import OutboxMessage
-from app.models.webhook import DISABLED, ENABLED, Webhook
+from app.models.audit import DISABLED, ENABLED, OutboxMessage, Webhook
 from app.operations.audit.webhook_publishing import invalidate_subscriptions
 from app.operations.directory.lookups import get_organization_by_id, touch_organization
 from app.operations.mail.notices import email_administrators
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import audit, clock, keyring
-from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, paginate
-from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
+from app.operations.store.transactions import (
+    DEFAULT_LIMIT,
+    MAX_LIMIT,
+    CursorKey,
+    Page,
+    count_changed,
+    current_unit_of_work,
+    paginate,
+    read,
+    transaction,
+)
 from app.rules.actor import Actor
 from app.rules.audit.webhooks import (
     DISABLE_AFTER,

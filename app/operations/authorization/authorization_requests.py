@@ -24,16 +24,18 @@ from app.operations.sign_in.sessions import SessionRecord
 from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.rules.actor import Actor
-from app.rules.authorization.authorization_request import AuthorizationParameters, known_parameters
-from app.rules.authorization.claims_parameter import restrict_to_scopes
+from app.rules.authorization.authorization_request import (
+    AuthorizationParameters,
+    known_parameters,
+    restrict_to_scopes,
+)
 from app.rules.authorization.consents import page_digest
 from app.rules.authorization.interaction import select_context
-from app.rules.clients.client_requirements import get_client_requirements
-from app.rules.errors import NotFound, TooManyRequests
+from app.rules.clients.client_coherence import get_client_requirements
+from app.rules.errors import AuthorizationError, NotFound, TooManyRequests
 from app.rules.identifiers import format_client_id, new_id
-from app.rules.oauth_errors import AuthorizationError
 from app.rules.scopes import restrict_scopes
-from app.rules.sign_in.lockout import network_of
+from app.rules.sign_in.passwords import network_of
 from app.rules.token_values import AUTHORIZATION_REQUEST, digest, new_token, parse_token
 
 MAX_OPEN_PER_BROWSER = 50

@@ -26,9 +26,9 @@ from app.rules.actor import Actor
 from app.rules.authorization import authorization_request
 from app.rules.authorization.authorization_request import AuthorizationParameters
 from app.rules.clients.redirect_uris import match_redirect_uri
+from app.rules.errors import InvalidGrant
 from app.rules.identifiers import format_client_id, new_id, public_id
-from app.rules.oauth_errors import InvalidGrant
-from app.rules.organizations.settings_effects import earliest_expiry
+from app.rules.organizations.settings import earliest_expiry
 from app.rules.scopes import restrict_scopes
 from app.rules.token_values import AUTHORIZATION_CODE, digest, new_token, parse_token
 

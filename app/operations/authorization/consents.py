@@ -22,7 +22,7 @@ from app.operations.grants.grants import grant_issued_after_cutoffs
 from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, transaction
 from app.rules.actor import Actor
-from app.rules.authorization.claims_parameter import required_scopes
+from app.rules.authorization.authorization_request import required_scopes
 from app.rules.authorization.consents import (
     SCOPES,
     ConsentExpiry,

@@ -12,8 +12,7 @@ from app.operations.sign_in.sessions import SessionRecord
 from app.operations.store import clock
 from app.operations.tokens import logout
 from app.operations.tokens.id_tokens import subject_of
-from app.rules.authorization.authorization_request import AuthorizationParameters
-from app.rules.authorization.claims_parameter import requested_subject
+from app.rules.authorization.authorization_request import AuthorizationParameters, requested_subject
 from app.rules.authorization.interaction import (
     MULTI_FACTOR,
     InteractionContext,
@@ -26,7 +25,7 @@ from app.rules.authorization.interaction import (
 )
 from app.rules.clients.client_types import can_user_allow
 from app.rules.sign_in.second_factors import is_mfa_offered, used_second_factor
-from app.rules.users.sign_up import is_registration_open
+from app.rules.users.profile import is_registration_open
 
 NATIVE = "native"
 DECIDE_PERMISSION = "clients:trust"

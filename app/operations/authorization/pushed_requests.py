@@ -12,8 +12,8 @@ from sqlalchemy import ColumnElement, bindparam, func, insert, select, update
 from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery
 from app.models.token import PushedRequest
-from app.operations.clients import client_keys
-from app.operations.clients.client_keys import KeysUnavailable
+from app.operations.clients import client_authentication
+from app.operations.clients.client_authentication import KeysUnavailable
 from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
 from app.operations.store import clock
 from app.operations.store.transactions import count_changed, current_unit_of_work, transaction
@@ -24,12 +24,11 @@ from app.rules.authorization.request_object import (
     read_request_object,
     validate_request_object,
 )
-from app.rules.clients.client_requirements import get_client_requirements
+from app.rules.clients.client_coherence import get_client_requirements
 from app.rules.clients.dpop import InvalidProof
-from app.rules.errors import TooManyRequests
+from app.rules.errors import AuthorizationError, TooManyRequests, UnredirectableError
 from app.rules.identifiers import new_id
-from app.rules.oauth_errors import AuthorizationError, UnredirectableError
-from app.rules.sign_in.lockout import network_of
+from app.rules.sign_in.passwords import network_of
 from app.rules.token_values import PUSHED_REQUEST, digest, new_token, parse_token
 
 
@@ -46,7 +45,7 @@ def read_request_object_parameters(client: ClientSnapshot, request_object: str) 
         must_be_signed=requirements.request_objects or requirements.fapi2 or chosen is not None,
     )
     try:
-        is_signed = client_keys.is_signed_by_client(client, jwt)
+        is_signed = client_authentication.is_signed_by_client(client, jwt)
     except KeysUnavailable as unavailable:
         raise AuthorizationError("temporarily_unavailable", unavailable.description).with_cause(
             "client_keys_unavailable"

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import hmac
+import threading
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
+from app.config import current
+from app.fast_path import cache
 from app.fast_path.cache import BoundedCache
-from app.operations.clients import client_keys, metadata_documents
+from app.operations.clients import metadata_documents
 from app.operations.directory import lookups
 from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot, OrganizationSnapshot
-from app.operations.store import clock, single_use
+from app.operations.store import clock, idempotency, outgoing_http
+from app.operations.store.outgoing_http import OutgoingRequestFailed
 from app.rules.clients.client_assertions import (
     ClientJwt,
     ValidAssertion,
@@ -19,12 +26,14 @@ from app.rules.clients.client_assertions import (
     read_assertion,
     validate_assertion,
 )
-from app.rules.clients.client_requirements import get_client_requirements
+from app.rules.clients.client_coherence import get_client_requirements
 from app.rules.clients.client_types import PRIVATE_KEY_JWT
-from app.rules.errors import NotFound, TooManyRequests
+from app.rules.clients.public_keys import usable_keys
+from app.rules.errors import InvalidClient, NotFound, TooManyRequests, Unavailable
 from app.rules.identifiers import parse_client_id
-from app.rules.oauth_errors import InvalidClient
-from app.rules.sign_in.lockout import networks_of
+from app.rules.sign_in.passwords import networks_of
+from app.rules.store.outgoing_http import OutgoingRequestBlocked
+from app.rules.strict_json import InvalidJson, load_object
 from app.rules.token_values import CLIENT_SECRET, digest, parse_token
 
 MAX_FAILURES = 30
@@ -164,7 +173,7 @@ def _validated(
     if method != PRIVATE_KEY_JWT:
         is_signed_by(jwt, ())
         raise InvalidClient().with_cause("auth_method_mismatch", received=PRIVATE_KEY_JWT, expected=method)
-    if not client_keys.is_signed_by_client(client, jwt):
+    if not is_signed_by_client(client, jwt):
         raise InvalidClient().with_cause(
             "client_assertion_signature", received=f"kid {jwt.key_id or 'missing'}"[:200]
         )
@@ -182,7 +191,7 @@ def _validated(
 
 
 def _is_first_use(client: ClientSnapshot, valid: ValidAssertion) -> bool:
-    return single_use.claim(
+    return idempotency.claim(
         client.organization.id, "client assertion", client.client_id, valid.jti, expires_at=valid.until
     )
 
@@ -271,3 +280,139 @@ def _matching_secret(client: ClientSnapshot | None, secret: str) -> UUID | None:
         ):
             found = known.id
     return found
+
+
+CACHE_SECONDS = 300.0
+MAX_CACHE_SECONDS = 3600.0
+RETRY_SECONDS = 30.0
+# How long to wait for another thread that is fetching the same keys.
+WAIT_SECONDS = 1.0
+_MAX_CACHED_KEY_SETS = 1_000
+
+_Key = tuple[str, UUID, str]
+
+
+class KeysUnavailable(Unavailable):
+    """The client's ``jwks_uri`` returned no keys, and none are cached."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The keys at the client's jwks_uri could not be read.", retry_after=int(RETRY_SECONDS)
+        )
+        self.with_cause("client_keys_unavailable")
+
+
+@dataclass(frozen=True, slots=True)
+class _Fetched:
+    """Keys fetched from a URL. ``read_at`` (None if never) and ``tried_at`` are monotonic seconds."""
+
+    keys: Sequence[Mapping[str, Any]]
+    read_at: float | None
+    tried_at: float
+
+    def is_due(self, tick: float, *, newer: bool) -> bool:
+        failed = self.read_at != self.tried_at
+        return tick - self.tried_at >= (RETRY_SECONDS if newer or failed else CACHE_SECONDS)
+
+
+_cache: BoundedCache[_Fetched] = BoundedCache(_MAX_CACHED_KEY_SETS)
+_fetching: set[_Key] = set()
+_change = threading.Condition()
+
+
+def is_signed_by_client(client: ClientSnapshot, jwt: ClientJwt) -> bool:
+    """Return whether a key of the client made the JWT's signature.
+
+    Call it outside transactions, because it may fetch keys. Raises KeysUnavailable if they cannot be fetched.
+    """
+    uri = client.document.get("jwks_uri")
+    registered = client.document.get("jwks")
+    if registered is not None or uri is None:
+        return is_signed_by(jwt, registered["keys"] if registered is not None else ())
+    key = (client.organization.id, client.id, uri)
+    return is_signed_by(jwt, _get_keys(key, newer=False)) or is_signed_by(jwt, _get_keys(key, newer=True))
+
+
+def clear_client_key_cache() -> None:
+    """Drop all cached keys."""
+    _cache.clear()
+
+
+def _get_keys(key: _Key, *, newer: bool) -> Sequence[Mapping[str, Any]]:
+    fetched = _cache.get(*key)
+    if fetched is None or fetched.is_due(time.monotonic(), newer=newer):
+        fetched = _fetch(key)
+    if fetched is None or fetched.read_at is None:
+        raise KeysUnavailable
+    if time.monotonic() - fetched.read_at > MAX_CACHE_SECONDS:
+        raise KeysUnavailable
+    return fetched.keys
+
+
+def _fetch(key: _Key) -> _Fetched | None:
+    """Fetch the keys, or return the cached ones. One thread fetches while the others wait a moment."""
+    with _change:
+        if key in _fetching:
+            _change.wait_for(lambda: key not in _fetching, WAIT_SECONDS)
+            return _cache.get(*key)
+        _fetching.add(key)
+    try:
+        tick = time.monotonic()
+        keys = _read(key[0], key[2])
+        before = _cache.get(*key)
+        if keys is not None:
+            fetched = _Fetched(keys, tick, tick)
+        else:
+            fetched = _Fetched(before.keys, before.read_at, tick) if before else _Fetched((), None, tick)
+        _cache.put(*key, value=fetched)
+        return fetched
+    finally:
+        with _change:
+            _fetching.discard(key)
+            _change.notify_all()
+
+
+def _read(organization_id: str, uri: str) -> list[dict[str, Any]] | None:
+    try:
+        reply = outgoing_http.get(
+            uri, organization_id=organization_id, accept="application/jwk-set+json, application/json"
+        )
+        if reply.status != 200 or "json" not in reply.headers.get("content-type", ""):
+            return None
+        return usable_keys(load_object(reply.body))
+    except (OutgoingRequestBlocked, OutgoingRequestFailed, InvalidJson):
+        return None
+
+
+_MAX_ENTRIES = 5_000
+_clients_by_header: dict[bytes, AuthenticatedClient] = {}
+
+
+def find(header: str, organization_id: str | None) -> AuthenticatedClient | None:
+    """Return the client that authenticated with exactly this header, if it still would.
+
+    ``organization_id`` is the organization in the path, if there is one (MX-3).
+    """
+    known = _clients_by_header.get(_digest(header))
+    if known is None:
+        return None
+    client = known.client
+    if organization_id not in {None, client.organization.id} or not client.is_active:
+        return None
+    if lookups.find_client(client.client_id) is not client:
+        return None
+    for secret in client.secrets:
+        if secret.id is known.credential_id:
+            return known if secret.expires_at is None or secret.expires_at > clock.now() else None
+    return None
+
+
+def put(header: str, authenticated: AuthenticatedClient) -> None:
+    """Remember a client that has just authenticated with this header, by one of its secrets."""
+    is_enabled = "authenticated-clients" not in current().disabled_fast_paths
+    if authenticated.credential_id is not None and is_enabled:
+        cache.put(_clients_by_header, _digest(header), authenticated, max_entries=_MAX_ENTRIES)
+
+
+def _digest(header: str) -> bytes:
+    return hashlib.sha256(header.encode("latin-1", "replace")).digest()

@@ -18,12 +18,18 @@ from app.extensions import db
 from app.fast_path import cache_invalidation
 from app.models.client import ACTIVE, DELETED, PERSON, Client, Scope
 from app.operations.clients.scopes import add_scopes, list_scopes
-from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, paginate
-from app.operations.store.transactions import count_changed, read
+from app.operations.store.transactions import (
+    DEFAULT_LIMIT,
+    MAX_LIMIT,
+    CursorKey,
+    Page,
+    count_changed,
+    paginate,
+    read,
+)
 from app.rules.actor import Actor
-from app.rules.clients.client_fields import SOURCES, STATUS, TRUST
 from app.rules.clients.client_metadata import ClientMetadata, changed_fields, from_document, to_document
-from app.rules.clients.client_types import ALLOWED, CLIENT_TYPES, PRE_APPROVED
+from app.rules.clients.client_types import ALLOWED, CLIENT_TYPES, PRE_APPROVED, SOURCES, STATUS, TRUST
 from app.rules.directory.permissions import ALL_PERMISSIONS, PERMISSIONS, ROOT_ONLY, missing_permissions
 from app.rules.errors import Conflict, FieldError, Forbidden, InvalidInput, NotFound, PreconditionFailed
 from app.rules.identifiers import encode_uuid, format_client_id, parse_client_id

@@ -13,8 +13,7 @@ from uuid import UUID
 from sqlalchemy import select, update
 
 from app.extensions import db
-from app.models.client import Client
-from app.models.credential import Credential
+from app.models.client import Client, Credential
 from app.models.grant import Grant
 from app.models.token import AccessToken
 from app.operations.clients.client_records import (

@@ -11,8 +11,7 @@ from uuid import UUID
 from sqlalchemy import Select, func, literal, or_, select, union_all, update
 
 from app.extensions import db
-from app.models.client import Client
-from app.models.credential import Credential, CredentialUse
+from app.models.client import Client, Credential, CredentialUse
 from app.models.grant import Grant
 from app.models.token import AccessToken
 from app.operations.directory.lookups import get_organization_by_id, touch_organization

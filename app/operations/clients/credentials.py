@@ -14,8 +14,7 @@ from uuid import UUID
 from sqlalchemy import func, select, update
 
 from app.extensions import db
-from app.models.client import ACTIVE, Client
-from app.models.credential import Credential
+from app.models.client import ACTIVE, Client, Credential
 from app.operations.clients.client_records import (
     client_busy_error,
     get_client_row,
@@ -46,7 +45,7 @@ from app.rules.clients.credentials import validate_secret_terms as check_terms
 from app.rules.errors import Conflict, DomainError, NotFound, TooManyRequests
 from app.rules.identifiers import format_client_id, parse_public_id, public_id
 from app.rules.sealing import UnsealError
-from app.rules.sign_in.lockout import Lockout
+from app.rules.sign_in.passwords import Lockout
 
 __all__ = [
     "CredentialRecord",

@@ -9,10 +9,10 @@ import hmac
 from base64 import urlsafe_b64encode
 
 from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
-from app.operations.grants.token_snapshots import TokenSnapshot
-from app.operations.store import clock, keyring, single_use
+from app.operations.grants.grants import TokenSnapshot
+from app.operations.store import clock, idempotency, keyring
 from app.rules.clients import dpop
-from app.rules.clients.client_requirements import requires_dpop, requires_dpop_nonce
+from app.rules.clients.client_coherence import requires_dpop, requires_dpop_nonce
 from app.rules.clients.dpop import InvalidProof, NonceNeeded, Proof
 from app.rules.errors import Unauthenticated
 from app.rules.tokens.protected_resources import PresentedToken
@@ -103,7 +103,7 @@ def _use_proof(organization_id: str, proof: Proof, *, needs_nonce: bool) -> None
         valid_nonces = [_nonce_of(at).encode() for at in (slot, slot - 1)]
         if not any(hmac.compare_digest(proof.nonce.encode(), nonce) for nonce in valid_nonces):
             raise NonceNeeded
-    if not single_use.claim(organization_id, "dpop", proof.jkt, proof.jti, expires_at=proof.until):
+    if not idempotency.claim(organization_id, "dpop", proof.jkt, proof.jti, expires_at=proof.until):
         raise InvalidProof("The DPoP proof was already used. Its jti must be unique.").with_cause(
             "dpop_replayed"
         )

@@ -15,8 +15,7 @@ from uuid import UUID
 from sqlalchemy import select, update
 
 from app.extensions import db
-from app.models.client import ACTIVE, DYNAMIC, Client, ClientRegistration
-from app.models.credential import Credential
+from app.models.client import ACTIVE, DYNAMIC, Client, ClientRegistration, Credential
 from app.operations.clients import scopes, sector_documents
 from app.operations.clients.clients import (
     FIRST_IDLE_CHECK,
@@ -38,7 +37,7 @@ from app.rules.clients.client_types import BLOCKED
 from app.rules.clients.dynamic_metadata import Offer, as_fields, replacing
 from app.rules.errors import Forbidden, InvalidInput, NotFound, Unauthenticated
 from app.rules.identifiers import format_client_id, parse_client_id
-from app.rules.sign_in.lockout import Lockout
+from app.rules.sign_in.passwords import Lockout
 from app.rules.token_values import REGISTRATION_ACCESS, digest, new_token, parse_token
 from app.tenant_fence import ACROSS
 

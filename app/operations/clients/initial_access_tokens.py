@@ -13,8 +13,17 @@ from sqlalchemy import func, select, update
 from app.extensions import db
 from app.models.client import RegistrationToken
 from app.operations.store import audit, clock
-from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, paginate
-from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
+from app.operations.store.transactions import (
+    DEFAULT_LIMIT,
+    MAX_LIMIT,
+    CursorKey,
+    Page,
+    count_changed,
+    current_unit_of_work,
+    paginate,
+    read,
+    transaction,
+)
 from app.rules.actor import Actor
 from app.rules.clients.credentials import validate_registration_terms as check_terms
 from app.rules.errors import Conflict, NotFound, PreconditionFailed, Unauthenticated

@@ -46,10 +46,9 @@ from app.rules.clients.metadata_documents import (
     get_document_host,
     is_document_url,
 )
-from app.rules.errors import DomainError, Forbidden, InvalidInput
+from app.rules.errors import DomainError, Forbidden, InvalidInput, UnredirectableError
 from app.rules.identifiers import format_client_id
-from app.rules.oauth_errors import UnredirectableError
-from app.rules.sign_in.lockout import Lockout
+from app.rules.sign_in.passwords import Lockout
 from app.rules.store.outgoing_http import OutgoingRequestBlocked
 from app.rules.strict_json import load_object
 

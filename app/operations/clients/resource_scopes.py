@@ -11,8 +11,7 @@ from sqlalchemy.exc import IntegrityError
 
 from app.database_errors import is_duplicate_key
 from app.extensions import db
-from app.models.client import DELETED, Client, Scope
-from app.models.resource import Resource
+from app.models.client import DELETED, Client, Resource, Scope
 from app.operations.clients.client_records import client_busy_error, update_client_row
 from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed

@@ -16,9 +16,8 @@ from app.database_errors import is_duplicate_key
 from app.extensions import db
 from app.fast_path.cache import ValidatedCache
 from app.fast_path.compiled_query import CompiledQuery
-from app.models import resource as resource_model
-from app.models.client import Scope
-from app.models.resource import Resource
+from app.models import client as resource_model
+from app.models.client import Resource, Scope
 from app.operations.clients.client_records import name_key
 from app.operations.clients.resource_scopes import (
     ScopeHolder,
@@ -29,8 +28,16 @@ from app.operations.clients.resource_scopes import (
 )
 from app.operations.directory.lookups import touch_organization
 from app.operations.store import audit, clock
-from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, paginate
-from app.operations.store.transactions import count_changed, read, transaction
+from app.operations.store.transactions import (
+    DEFAULT_LIMIT,
+    MAX_LIMIT,
+    CursorKey,
+    Page,
+    count_changed,
+    paginate,
+    read,
+    transaction,
+)
 from app.rules.actor import Actor
 from app.rules.clients.resource_fields import (
     FIELDS,

@@ -11,8 +11,7 @@ from uuid import UUID
 from sqlalchemy import literal, select, true, tuple_, update
 
 from app.extensions import db
-from app.models.client import ACTIVE, Client
-from app.models.credential import Credential
+from app.models.client import ACTIVE, Client, Credential
 from app.operations.clients.client_records import (
     client_busy_error,
     get_client_row,

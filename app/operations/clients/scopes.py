@@ -11,17 +11,23 @@ from sqlalchemy import Select, func, literal, select, update
 
 from app.extensions import db
 from app.fast_path import cache_invalidation
-from app.models.client import Scope
-from app.models.resource import Resource
+from app.models.client import Resource, Scope
 from app.operations.store import audit, clock
-from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page
-from app.operations.store.transactions import count_changed, read, transaction
+from app.operations.store.transactions import (
+    DEFAULT_LIMIT,
+    MAX_LIMIT,
+    CursorKey,
+    Page,
+    count_changed,
+    read,
+    transaction,
+)
 from app.rules.actor import Actor
 from app.rules.clients.resource_fields import ScopeText
 from app.rules.errors import Conflict, NotFound, PreconditionFailed
 from app.rules.fields import ValidationErrors
 from app.rules.identifiers import new_id, public_id
-from app.rules.languages.sentences import lazy_gettext
+from app.rules.languages.translation import lazy_gettext
 from app.rules.shapes import check_shape
 
 _TEXT_FIELDS = ("title", "description")

@@ -7,15 +7,23 @@ No outgoing request may happen inside a transaction. The caller therefore fetche
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import Any
 
+from sqlalchemy import select
+
 from app.database import in_transaction
+from app.extensions import db
 from app.fast_path.cache import BoundedCache
+from app.models.client import ACTIVE, Client
+from app.operations.directory.lookups import get_organization_by_id
 from app.operations.store import outgoing_http
+from app.operations.store.transactions import read
 from app.rules.actor import Actor
 from app.rules.clients.client_metadata import ClientMetadata
-from app.rules.clients.redirect_uris import sector_document_problem, web_url_problem
+from app.rules.clients.redirect_uris import add_query_parameters, sector_document_problem, web_url_problem
 from app.rules.errors import DomainError, InvalidInput
+from app.rules.identifiers import format_client_id, parse_client_id
 from app.rules.strict_json import load_object
 
 FIELD = "sector_identifier_uri"
@@ -74,3 +82,25 @@ def require_listed_redirect_uris(
     problem = sector_document_problem(listed, {"redirect_uris": after.redirect_uris})
     if problem is not None:
         raise InvalidInput(problem.message, field=FIELD, code=problem.code)
+
+
+@read
+def find_login_urls(actor: Actor, client_ids: Iterable[str]) -> dict[str, str]:
+    """Return, by ``client_id``, the URL that lets the client start a sign-in here.
+
+    Includes the organization's active clients with an ``initiate_login_uri``. The ``iss`` parameter tells the
+    client which issuer initiated the sign-in.
+    """
+    parsed = [parse_client_id(client_id) for client_id in client_ids]
+    row_ids = [found[1] for found in parsed if found is not None and found[0] == actor.organization_id]
+    rows = db.session.execute(
+        select(Client.id, Client.document).where(
+            Client.organization_id == actor.organization_id, Client.id.in_(row_ids), Client.status == ACTIVE
+        )
+    )
+    issuer = get_organization_by_id(actor.organization_id).issuer
+    return {
+        format_client_id(actor.organization_id, row.id): add_query_parameters(url, {"iss": issuer})
+        for row in rows
+        if (url := row.document.get("initiate_login_uri"))
+    }

@@ -23,9 +23,9 @@ from app.fast_path.cache import ValidatedCache, put
 from app.fast_path.compiled_query import CompiledQuery
 from app.models import client as client_model
 from app.models import organization as organization_model
-from app.models.client import Client
-from app.models.credential import Credential
+from app.models.client import Client, Credential
 from app.models.organization import InstanceLimits, Organization
+from app.models.user import RoleAssignment
 from app.operations.directory.snapshots import (
     AuthenticatedClient,
     ClientSnapshot,
@@ -35,6 +35,7 @@ from app.operations.directory.snapshots import (
 )
 from app.operations.store import clock
 from app.operations.store.transactions import read
+from app.rules.directory.permissions import ADMIN, permissions_of_roles
 from app.rules.errors import NotFound
 from app.rules.identifiers import format_client_id, is_routing_key, parse_client_id
 from app.rules.organizations import settings as settings_rule
@@ -282,3 +283,58 @@ def _organization_snapshot(row: Sequence[Any]) -> OrganizationSnapshot:
 def _effective_settings(overrides: str, limits: str) -> Mapping[str, Any]:
     # Most organizations override few settings, so thousands of them share one copy of the effective document.
     return settings_rule.effective_settings(json.loads(overrides), json.loads(limits))
+
+
+_SELECT_ROLES = CompiledQuery(
+    select(RoleAssignment.role)
+    .where(
+        RoleAssignment.organization_id == bindparam("organization_id"),
+        RoleAssignment.user_organization_id == bindparam("home"),
+        RoleAssignment.user_id == bindparam("user_id"),
+    )
+    .order_by(RoleAssignment.role)
+)
+
+
+_SELECT_ROLES_EVERYWHERE = CompiledQuery(
+    select(RoleAssignment.organization_id, RoleAssignment.role)
+    .where(
+        RoleAssignment.user_organization_id == bindparam("home"),
+        RoleAssignment.user_id == bindparam("user_id"),
+    )
+    .order_by(RoleAssignment.organization_id, RoleAssignment.role)
+)
+
+
+def get_user_roles(organization_id: str, home_organization_id: str, user_id: UUID) -> tuple[str, ...]:
+    """Return the names of the roles that a user of the home organization has in an organization, sorted."""
+    rows = _SELECT_ROLES.rows(organization_id=organization_id, home=home_organization_id, user_id=user_id)
+    return tuple(role for (role,) in rows)
+
+
+def get_user_roles_everywhere(home_organization_id: str, user_id: UUID) -> tuple[tuple[str, str], ...]:
+    """Return (organization id, role name) for every role of a user.
+
+    Users of the root organization can have roles in other organizations.
+    """
+    rows = _SELECT_ROLES_EVERYWHERE.rows(home=home_organization_id, user_id=user_id)
+    return tuple((organization_id, role) for organization_id, role in rows)
+
+
+@read
+def get_user_permissions(
+    organization: OrganizationSnapshot, home_organization_id: str, user_id: UUID
+) -> frozenset[str]:
+    """Return the permissions that a user has in an organization.
+
+    A user of the root organization has the roles assigned to them there by name, and root administrators are
+    administrators of every organization. Users of other organizations have no permissions.
+    """
+    roles = get_user_roles(organization.id, home_organization_id, user_id)
+    if home_organization_id == organization.id:
+        return permissions_of_roles(roles, organization.settings, is_root=organization.is_root)
+    if not get_organization_by_id(home_organization_id, fresh=False).is_root:
+        return frozenset()
+    if ADMIN in get_user_roles(home_organization_id, home_organization_id, user_id):
+        roles = (*roles, ADMIN)
+    return permissions_of_roles(roles, organization.settings) if roles else frozenset()

@@ -21,8 +21,15 @@ from app.operations.directory.lookups import get_organization_by_id
 from app.operations.grants import grants
 from app.operations.grants.grants import is_active_grant, is_consented
 from app.operations.store import audit, clock
-from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, paginate
-from app.operations.store.transactions import read, transaction
+from app.operations.store.transactions import (
+    DEFAULT_LIMIT,
+    MAX_LIMIT,
+    CursorKey,
+    Page,
+    paginate,
+    read,
+    transaction,
+)
 from app.rules.actor import Actor
 from app.rules.errors import InvalidInput, NotFound
 from app.rules.fields import ValidationErrors, find_unknown
@@ -33,7 +40,7 @@ from app.rules.identifiers import (
     parse_public_id,
     public_id,
 )
-from app.rules.organizations.settings_effects import refresh_token_expiry
+from app.rules.organizations.settings import refresh_token_expiry
 
 FILTERS = ("client_id", "user_id")
 # The id prefix and noun of each filter except client_id, which names its organization and is parsed differently.

@@ -5,7 +5,7 @@ Rotation and revocation are each one conditional UPDATE of the grant's row.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
@@ -15,10 +15,10 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Integer, and_, bindparam, exists, not_, or_, select, true, update
 from sqlalchemy.orm import aliased
 
+from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery, insert_into
-from app.models.client import Client
-from app.models.credential import Credential
-from app.models.event import Revocation
+from app.models.audit import Revocation
+from app.models.client import Client, Credential
 from app.models.grant import Consent, Grant
 from app.models.organization import Organization
 from app.models.token import AccessToken
@@ -26,6 +26,7 @@ from app.models.user import User
 from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
 from app.operations.grants import logout
 from app.operations.store import audit, clock, keyring
+from app.operations.store.transactions import count_changed
 from app.rules.actor import Actor
 from app.rules.authorization.consents import FIRST_PARTY, max_consent_seconds, requires_user_consent
 from app.rules.identifiers import new_id, public_id
@@ -338,3 +339,83 @@ def _revoke_oldest(actor: Actor, client: ClientSnapshot, user_id: UUID) -> None:
     )
     for (grant_id,) in surplus:
         revoke_grant_by_id(actor, grant_id, reason="too_many_grants")
+
+
+def on_sessions_ended(organization_id: str, session_ids: Collection[UUID]) -> None:
+    """Revoke the sessions' grants that have no refresh token, and notify listening clients.
+
+    Runs in the transaction that deleted the sessions. Grants with a refresh token remain: clients request
+    ``offline_access`` to keep access after the session.
+    """
+    if not session_ids:
+        return
+    _revoke_online_grants(organization_id, session_ids)
+    logout.notify_listeners(organization_id, session_ids)
+
+
+def on_session_replaced(organization_id: str, from_session: UUID, to_session: UUID) -> None:
+    """Move grants and listeners of a session to the one that replaced it when the same user signed in again."""
+    db.session.execute(
+        update(Grant)
+        .where(
+            Grant.organization_id == organization_id,
+            Grant.session_id == from_session,
+            Grant.refresh_digest.is_(None),
+        )
+        .values(session_id=to_session)
+        .execution_options(synchronize_session=False)
+    )
+    logout.transfer_listeners(organization_id, from_session, to_session)
+
+
+def _revoke_online_grants(organization_id: str, session_ids: Collection[UUID]) -> None:
+    now = clock.now()
+    active = (
+        (Grant.organization_id == organization_id)
+        & Grant.session_id.in_(session_ids)
+        & Grant.refresh_digest.is_(None)
+        & Grant.revoked_at.is_(None)
+        & (Grant.expires_at > now)
+    )
+    ids = db.session.scalars(select(Grant.id).where(active)).all()
+    if not ids:
+        return
+    count_changed(
+        update(Grant)
+        .where(Grant.organization_id == organization_id, Grant.id.in_(ids), Grant.revoked_at.is_(None))
+        .values(revoked_at=now, revoked_reason="signed_out")
+    )
+    for grant_id in ids:
+        log_revocation(organization_id, "grant", grant_id.bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSnapshot:
+    """An active access token with its client, user and grant."""
+
+    id: UUID
+    client: ClientSnapshot
+    grant_id: UUID | None
+    user_id: UUID | None
+    user_email: str | None
+    scopes: tuple[str, ...]
+    audience: tuple[str, ...]
+    issued_at: datetime
+    expires_at: datetime
+    authenticated_at: datetime | None
+    session_id: UUID | None
+    dpop_jkt: str | None
+    act: Mapping[str, Any] | None
+    acr: str | None
+    claims: Mapping[str, Any] | None
+    parent: TokenSnapshot | None = None
+
+    @property
+    def origin(self) -> ClientSnapshot:
+        """The client that the first token of a token exchange chain was issued to."""
+        return self.client if self.parent is None else self.parent.origin
+
+    @property
+    def depth(self) -> int:
+        """How many times the token was exchanged (RFC 8693)."""
+        return 0 if self.parent is None else self.parent.depth + 1

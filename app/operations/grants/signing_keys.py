@@ -1,25 +1,47 @@
-"""Sign JWTs with the active key, which is created at its first use, and list the keys that verifiers need."""
+"""Rotation of signing keys: a key is published as next, becomes active, is retired and then removed (KY-1).
+
+A compromised key can also be replaced immediately (KY-5).
+"""
 
 from __future__ import annotations
 
+import logging
+import secrets
+import threading
 import time
 from base64 import urlsafe_b64encode
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from joserfc.jwk import ECKey, OKPKey, RSAKey
 from joserfc.jws import JWSRegistry
-from sqlalchemy import select
+from sqlalchemy import and_, delete, insert, or_, select, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import aliased
 
 from app.extensions import db
+from app.fast_path import cache_invalidation
 from app.fast_path.cache import BoundedCache
-from app.models import signing_key as key_model
-from app.models.signing_key import SigningKey
-from app.operations.directory.lookups import OrganizationSnapshot
-from app.operations.grants import key_rotation
-from app.operations.store import clock, keyring
-from app.operations.store.transactions import on_commit_or_now, read
+from app.models import token as key_model
+from app.models.organization import ACTIVE, Organization
+from app.models.token import SigningKey
+from app.operations.directory import lookups
+from app.operations.directory.lookups import OrganizationSnapshot, current_limits
+from app.operations.store import audit, clock, keyring, leases
+from app.operations.store.transactions import count_changed, on_commit_or_now, read, transaction
 from app.rules.actor import Actor
+from app.rules.errors import Conflict, DomainError
+from app.rules.identifiers import new_id
+from app.rules.organizations.instance_limits import Bounds
+from app.rules.organizations.settings import effective_settings
+from app.rules.sealing import UnsealError
 from app.rules.tokens.claims import compact
+from app.tenant_fence import ACROSS
 
 ALGORITHMS = ("RS256", "PS256", "ES256", "EdDSA")
 _CACHED_SECONDS = 60.0
@@ -31,7 +53,7 @@ class SigningKeySnapshot:
 
     kid: str
     algorithm: str
-    key: key_rotation.AnyKey
+    key: AnyKey
 
 
 _cache: BoundedCache[tuple[float, SigningKeySnapshot]] = BoundedCache(5_000)
@@ -50,7 +72,7 @@ def get_active_key(organization: OrganizationSnapshot, algorithm: str) -> Signin
     if key is not None:
         _cache.put(organization.id, *cache_key, value=(time.monotonic(), key))
         return key
-    key_rotation.ensure_key(Actor.system(organization.id), algorithm, key_model.ACTIVE)
+    ensure_key(Actor.system(organization.id), algorithm, key_model.ACTIVE)
     key = _load(organization.id, algorithm)
     if key is None:
         raise RuntimeError("a signing key that was just stored is missing")
@@ -94,5 +116,342 @@ def list_public_keys(organization_id: str) -> list[dict[str, Any]]:
 
 @read
 def _load(organization_id: str, algorithm: str) -> SigningKeySnapshot | None:
-    row = key_rotation.find_key_in_slot(organization_id, algorithm, key_model.ACTIVE)
-    return None if row is None else SigningKeySnapshot(row.kid, algorithm, key_rotation.open_private_key(row))
+    row = find_key_in_slot(organization_id, algorithm, key_model.ACTIVE)
+    return None if row is None else SigningKeySnapshot(row.kid, algorithm, open_private_key(row))
+
+
+RSA_BITS = 3072
+AnyKey = RSAKey | ECKey | OKPKey
+_JWK_TYPES: dict[str, type[RSAKey] | type[ECKey] | type[OKPKey]] = {"RSA": RSAKey, "EC": ECKey, "OKP": OKPKey}
+_generation_locks = tuple(threading.Lock() for _ in range(64))
+# Verifiers cache key sets. This long after its publication every verifier knows a key.
+PUBLISHED_BEFORE_USE = timedelta(days=1)
+# The maximum lifetime of ID tokens and JWT access tokens, plus an hour for clock differences and for a worker that
+# signed with the old key in the second of its retirement.
+PUBLISHED_AFTER_RETIREMENT = timedelta(days=1, hours=1)
+LEASE_NAME = "key-rotation"
+CHECK_INTERVAL_SECONDS = 3600
+_PAGE_SIZE = 500
+_log = logging.getLogger("gatehouse.keys")
+
+
+@dataclass(frozen=True, slots=True)
+class NewKey:
+    """A generated key pair that is not stored yet."""
+
+    organization_id: str
+    algorithm: str
+    kid: str
+    public_jwk: dict[str, Any]
+    sealed_private_key: bytes = field(repr=False)
+
+
+class _LostRace(Exception):
+    """Another worker took the same step first."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    limits: Bounds
+    organization_id: str
+    id: UUID
+    algorithm: str
+    activated_at: datetime
+    settings: dict[str, Any]
+    successor_created_at: datetime | None
+
+    def is_due(self, now: datetime) -> bool:
+        """Return whether its successor must be published or activated now."""
+        if self.successor_created_at is not None:
+            return self.successor_created_at <= now - PUBLISHED_BEFORE_USE
+        seconds: int = effective_settings(self.settings, self.limits)["oauth"]["signing"]["rotation_seconds"]
+        return now >= self.activated_at + timedelta(seconds=seconds) - PUBLISHED_BEFORE_USE
+
+
+def advance_rotation(actor: Actor, algorithm: str) -> str:
+    """Publish a successor of the active key, or activate one published for a day. Return its ``kid``.
+
+    The retired key stays published until nothing it signed can still be valid. Calling this too early or
+    concurrently changes nothing. Audit: ``signing_key.created``, or ``.activated`` and ``.retired``.
+    """
+    ensure_key(actor, algorithm, key_model.NEXT)
+    try:
+        return _step(actor, algorithm)
+    except _LostRace:
+        return _active_kid(actor.organization_id, algorithm)
+
+
+def replace_key_immediately(actor: Actor, algorithm: str) -> str:
+    """Replace every key of the algorithm, the next one included, and return the new ``kid`` (KY-5).
+
+    Signatures of the removed keys no longer verify once verifiers fetch the key set again. Raises Conflict if
+    another caller replaced the keys at the same time. Audit: ``signing_key.removed`` for each,
+    ``signing_key.created``.
+    """
+    key = generate_key(actor.organization_id, algorithm)
+    try:
+        _replace(actor, key)
+    except IntegrityError as error:
+        raise Conflict(
+            "The keys were changed at the same time. Check the current keys, then try again."
+        ) from error
+    return key.kid
+
+
+def rotate_due_keys(actor: Actor) -> list[str]:
+    """Take the next rotation step for every key that is due. Return the ``kid`` of each successor.
+
+    Every worker calls this, and a lease lets one of them run it once an hour. A key that cannot be rotated is
+    logged and does not affect the others. Raises Forbidden. Audit: as ``advance_rotation``.
+    """
+    actor.require("instance:write")
+    if not leases.acquire(LEASE_NAME, secrets.token_hex(8), CHECK_INTERVAL_SECONDS):
+        return []
+    now = clock.now()
+    due = [key for key in _iterate_active_keys() if key.is_due(now)]
+    return [kid for kid in map(_advance, due) if kid is not None]
+
+
+def record_key_removals(actor: Actor, ids: Sequence[UUID]) -> None:
+    """Record that the janitor removes these retired keys, in its transaction.
+
+    Audit: ``signing_key.removed``.
+    """
+    organization_id = actor.organization_id
+    rows = db.session.execute(
+        select(SigningKey.kid, SigningKey.algorithm).where(
+            SigningKey.organization_id == organization_id, SigningKey.id.in_(ids)
+        )
+    ).all()
+    cache_invalidation.invalidate(organization_id)
+    for kid, algorithm in rows:
+        _record_event(actor, "removed", kid, algorithm)
+
+
+def ensure_key(actor: Actor, algorithm: str, state: str) -> None:
+    """Create a key of the algorithm in this state unless there is one.
+
+    Only one of several concurrent workers stores its key. Audit: ``signing_key.created``.
+    """
+    organization_id = actor.organization_id
+    # One thread generates while the others of this process wait, because an RSA key takes a second of CPU time.
+    with _generation_locks[hash((organization_id, algorithm)) % len(_generation_locks)]:
+        if _has_key(organization_id, algorithm, state):
+            return
+        try:
+            _store_in_transaction(actor, generate_key(organization_id, algorithm), state)
+        except IntegrityError:
+            if not _has_key(organization_id, algorithm, state):
+                raise
+
+
+def generate_key(organization_id: str, algorithm: str) -> NewKey:
+    """Generate a key pair with the private key sealed under the organization's data key (KY-3)."""
+    key, private = _generate_pair(algorithm)
+    kid = key.thumbprint()
+    public = {**key.as_dict(private=False), "kid": kid, "use": "sig", "alg": algorithm}
+    sealed = keyring.seal(organization_id, private, _sealing_context(kid))
+    return NewKey(organization_id, algorithm, kid, public, sealed)
+
+
+def store_key(actor: Actor, key: NewKey, state: str) -> None:
+    """Insert the key in the state's slot, in the current transaction. Audit: ``signing_key.created``."""
+    now = clock.now()
+    db.session.execute(
+        insert(SigningKey).values(
+            organization_id=key.organization_id,
+            id=new_id(),
+            kid=key.kid,
+            algorithm=key.algorithm,
+            state=state,
+            slot=state,
+            public_jwk=key.public_jwk,
+            sealed_private_key=key.sealed_private_key,
+            created_at=now,
+            activated_at=now if state == key_model.ACTIVE else None,
+        )
+    )
+    # Every worker must publish the public key as soon as this transaction commits.
+    cache_invalidation.invalidate(key.organization_id)
+    after = {"algorithm": key.algorithm, "state": state}
+    audit.record(actor, "signing_key.created", target_type="signing_key", target_id=key.kid, after=after)
+
+
+def open_private_key(row: SigningKey) -> AnyKey:
+    """Return the private key of a row. Raises sealing.UnsealError if the row was tampered with."""
+    private = keyring.unseal(row.organization_id, row.sealed_private_key, _sealing_context(row.kid))
+    return _JWK_TYPES[row.public_jwk["kty"]].import_key(private)
+
+
+def find_key_in_slot(organization_id: str, algorithm: str, slot: str) -> SigningKey | None:
+    """Return the algorithm's key in the slot (next or active), or None. Call it in a transaction."""
+    return db.session.scalar(
+        select(SigningKey).where(
+            SigningKey.organization_id == organization_id,
+            SigningKey.algorithm == algorithm,
+            SigningKey.slot == slot,
+        )
+    )
+
+
+@transaction
+def _store_in_transaction(actor: Actor, key: NewKey, state: str) -> None:
+    store_key(actor, key, state)
+
+
+@read
+def _has_key(organization_id: str, algorithm: str, state: str) -> bool:
+    return find_key_in_slot(organization_id, algorithm, state) is not None
+
+
+def _sealing_context(kid: str) -> str:
+    return f"signing-key|{kid}"
+
+
+def _generate_pair(algorithm: str) -> tuple[AnyKey, bytes]:
+    private_key: Any
+    jwk_type: type[RSAKey] | type[ECKey] | type[OKPKey]
+    if algorithm in {"RS256", "PS256"}:
+        private_key, jwk_type = rsa.generate_private_key(public_exponent=65537, key_size=RSA_BITS), RSAKey
+    elif algorithm == "ES256":
+        private_key, jwk_type = ec.generate_private_key(ec.SECP256R1()), ECKey
+    else:
+        private_key, jwk_type = ed25519.Ed25519PrivateKey.generate(), OKPKey
+    pem = private_key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return jwk_type.import_key(pem), pem
+
+
+@transaction
+def _step(actor: Actor, algorithm: str) -> str:
+    now = clock.now()
+    successor = find_key_in_slot(actor.organization_id, algorithm, key_model.NEXT)
+    if successor is None:
+        raise _LostRace
+    kid, row_id = successor.kid, successor.id
+    if successor.created_at > now - PUBLISHED_BEFORE_USE:
+        return kid
+    retired = find_key_in_slot(actor.organization_id, algorithm, key_model.ACTIVE)
+    if retired is not None:
+        _move(
+            retired.organization_id,
+            retired.id,
+            key_model.ACTIVE,
+            state=key_model.RETIRED,
+            slot=None,
+            retired_at=now,
+            remove_at=now + PUBLISHED_AFTER_RETIREMENT,
+        )
+    _move(
+        actor.organization_id,
+        row_id,
+        key_model.NEXT,
+        state=key_model.ACTIVE,
+        slot=key_model.ACTIVE,
+        activated_at=now,
+    )
+    lookups.touch_organization(actor.organization_id)
+    if retired is not None:
+        _record_event(actor, "retired", retired.kid, algorithm)
+    _record_event(actor, "activated", kid, algorithm)
+    return kid
+
+
+def _move(organization_id: str, row_id: UUID, from_slot: str, **values: Any) -> None:
+    # Concurrent callers read the same rows. The condition on the slot lets only the first one change them.
+    changed = count_changed(
+        update(SigningKey)
+        .where(
+            SigningKey.organization_id == organization_id,
+            SigningKey.id == row_id,
+            SigningKey.slot == from_slot,
+        )
+        .values(**values)
+    )
+    if changed != 1:
+        raise _LostRace
+
+
+@transaction
+def _active_kid(organization_id: str, algorithm: str) -> str:
+    active = find_key_in_slot(organization_id, algorithm, key_model.ACTIVE)
+    if active is None:
+        raise Conflict("The keys were changed at the same time. Check the current keys, then try again.")
+    return active.kid
+
+
+@transaction
+def _replace(actor: Actor, key: NewKey) -> None:
+    same_algorithm = (
+        SigningKey.organization_id == actor.organization_id,
+        SigningKey.algorithm == key.algorithm,
+    )
+    published = db.session.execute(
+        select(SigningKey.id, SigningKey.kid).where(*same_algorithm, _is_published(clock.now()))
+    ).all()
+    count_changed(delete(SigningKey).where(*same_algorithm))
+    store_key(actor, key, key_model.ACTIVE)
+    lookups.touch_organization(actor.organization_id)
+    for _, kid in published:
+        _record_event(actor, "removed", kid, key.algorithm, emergency=True)
+
+
+def _is_published(now: datetime) -> Any:
+    return or_(SigningKey.remove_at.is_(None), SigningKey.remove_at > now)
+
+
+def _record_event(actor: Actor, event: str, kid: str, algorithm: str, **details: Any) -> None:
+    after = {"algorithm": algorithm, **details}
+    audit.record(actor, f"signing_key.{event}", target_type="signing_key", target_id=kid, after=after)
+
+
+def _advance(key: _Key) -> str | None:
+    try:
+        return advance_rotation(Actor.system(key.organization_id, "key rotation"), key.algorithm)
+    except (DomainError, UnsealError):
+        # The organization was just deleted, or the row was sealed under another master key.
+        _log.warning("a signing key of %s was not rotated", key.organization_id, exc_info=True)
+        return None
+
+
+def _iterate_active_keys() -> Iterator[_Key]:
+    page: list[_Key] = []
+    while True:
+        page = _page_after(page[-1] if page else None)
+        yield from page
+        if len(page) < _PAGE_SIZE:
+            return
+
+
+@read
+def _page_after(last: _Key | None) -> list[_Key]:
+    successor = aliased(SigningKey)
+    statement = (
+        select(
+            SigningKey.organization_id,
+            SigningKey.id,
+            SigningKey.algorithm,
+            SigningKey.activated_at,
+            Organization.settings,
+            successor.created_at,
+        )
+        .join(Organization, Organization.id == SigningKey.organization_id)
+        .outerjoin(
+            successor,
+            and_(
+                successor.organization_id == SigningKey.organization_id,
+                successor.algorithm == SigningKey.algorithm,
+                successor.slot == key_model.NEXT,
+            ),
+        )
+        .where(SigningKey.slot == key_model.ACTIVE, Organization.status == ACTIVE)
+        .order_by(SigningKey.organization_id, SigningKey.id)
+        .limit(_PAGE_SIZE)
+        .execution_options(**ACROSS)
+    )
+    if last is not None:
+        same = and_(SigningKey.organization_id == last.organization_id, SigningKey.id > last.id)
+        statement = statement.where(or_(SigningKey.organization_id > last.organization_id, same))
+    limits = current_limits()
+    return [_Key(limits, *row) for row in db.session.execute(statement)]

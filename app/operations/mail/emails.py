@@ -23,10 +23,8 @@ from app.config import ROOT, current
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.directory.users import find_user_by_email
 from app.operations.store import keyring, outbox
-from app.rules.languages.catalogs import catalog_of
-from app.rules.languages.choice import ENGLISH, language_for
 from app.rules.languages.moments import written_moment
-from app.rules.languages.sentences import translate
+from app.rules.languages.translation import ENGLISH, catalog_of, language_for, translate
 from app.rules.mail.email_addresses import canonical_email
 
 KIND = "mail"

@@ -25,8 +25,7 @@ from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
 from app.rules.directory.permissions import ADMIN
 from app.rules.errors import NotFound
-from app.rules.languages.catalogs import catalog_of
-from app.rules.languages.sentences import translate
+from app.rules.languages.translation import catalog_of, translate
 
 MAX_USER_NOTICES_PER_HOUR = 10
 """Notices of one kind to one user: nobody can flood a mailbox, or suppress notices of another kind."""

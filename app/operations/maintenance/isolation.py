@@ -15,8 +15,8 @@ from uuid import UUID, uuid4
 from sqlalchemy import select, update
 
 from app.extensions import db
+from app.models.audit import OutboxMessage
 from app.models.base import Base
-from app.models.event import OutboxMessage
 from app.models.organization import DELETED, Organization
 from app.operations.audit import webhook_deliveries, webhooks
 from app.operations.authorization import approval_requests, connected_apps, consents

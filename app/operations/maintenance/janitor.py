@@ -22,24 +22,32 @@ from sqlalchemy import ColumnElement, Table, delete, exists, not_, or_, select, 
 from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
-from app.models.audit import FailedRequest
-from app.models.base import Base
-from app.models.client import Client, ClientLogo, ClientRegistration, ClientRequest, RegistrationToken
-from app.models.credential import Credential, CredentialUse
-from app.models.event import (
+from app.models.audit import (
     CacheInvalidation,
+    FailedRequest,
     IdempotencyKey,
     OutboxMessage,
     Revocation,
     RevocationReceipt,
     UsedIdentifier,
+    Webhook,
+    WebhookDelivery,
+)
+from app.models.base import Base
+from app.models.client import (
+    Client,
+    ClientLogo,
+    ClientRegistration,
+    ClientRequest,
+    Credential,
+    CredentialUse,
+    RegistrationToken,
 )
 from app.models.grant import AuthorizationCode, AuthorizationRequest, Consent, Grant
 from app.models.organization import DELETED, PURGED, Organization
 from app.models.second_factor import PendingSignIn, SecondFactorTry
 from app.models.session import Attempt, KnownBrowser, Session, SessionClient
-from app.models.signing_key import SigningKey
-from app.models.token import AccessToken, DeviceCode, PushedRequest
+from app.models.token import AccessToken, DeviceCode, PushedRequest, SigningKey
 from app.models.user import (
     AccountLink,
     Invitation,
@@ -48,12 +56,11 @@ from app.models.user import (
     UserImportPart,
     UserImportRefusal,
 )
-from app.models.webhook import Webhook, WebhookDelivery
 from app.operations.audit import chain
 from app.operations.clients import rotations
 from app.operations.clients.dynamic_registration import delete_client_if_idle, find_clients_to_check
 from app.operations.directory.lookups import current_limits, get_root_organization
-from app.operations.grants.key_rotation import record_key_removals
+from app.operations.grants.signing_keys import record_key_removals
 from app.operations.store import audit, clock, leases
 from app.operations.store.keyring import clear_cached_keys
 from app.operations.store.transactions import read, transaction

@@ -17,8 +17,7 @@ from app.operations.directory.users import UserSnapshot, find_user_by_email, get
 from app.operations.mail.notices import notify_administrators
 from app.operations.sign_in.actor_access import enter_organization, require_role_permissions
 from app.operations.store import audit
-from app.operations.store.pagination import DEFAULT_LIMIT, Page
-from app.operations.store.transactions import count_changed, read, transaction
+from app.operations.store.transactions import DEFAULT_LIMIT, Page, count_changed, read, transaction
 from app.operations.users.invitations import NewInvitation, create_invitation
 from app.operations.users.role_assignments import assign_role, require_grantable, require_other_administrator
 from app.rules.actor import Actor

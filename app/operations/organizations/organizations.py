@@ -20,8 +20,14 @@ from app.operations.grants.grants import log_revocation
 from app.operations.sign_in.actor_access import enter_organization
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import audit, clock, keyring
-from app.operations.store.pagination import DEFAULT_LIMIT, Page
-from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
+from app.operations.store.transactions import (
+    DEFAULT_LIMIT,
+    Page,
+    count_changed,
+    current_unit_of_work,
+    read,
+    transaction,
+)
 from app.operations.users.invitations import NewInvitation, create_invitation
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound, PreconditionFailed

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.operations.directory.lookups import get_organization_by_id
-from app.operations.organizations.role_holders import RoleHolders, find_role_holders
+from app.operations.organizations.overview import RoleHolders, find_role_holders
 from app.operations.organizations.settings import store_settings
 from app.operations.store.transactions import read, transaction
 from app.rules.actor import Actor

@@ -16,13 +16,12 @@ from sqlalchemy import delete, func, or_, select, update
 from app.extensions import db
 from app.fast_path import cache_invalidation
 from app.models import client as client_model
-from app.models.client import Client, OrganizationLogo
-from app.models.credential import Credential
+from app.models.client import Client, Credential, OrganizationLogo
 from app.models.organization import Organization
 from app.models.session import Session
 from app.operations.directory.lookups import OrganizationSnapshot, current_limits
 from app.operations.mail import emails
-from app.operations.organizations.role_holders import require_roles_unused
+from app.operations.organizations.overview import require_roles_unused
 from app.operations.sign_in.actor_access import (
     can_any_user_sign_in_with_passkey,
     enter_organization,
@@ -33,14 +32,13 @@ from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, read, transaction
 from app.operations.users.factor_resets import count_users_without_factor
 from app.rules.actor import Actor
-from app.rules.clients.client_requirements import get_client_requirements
+from app.rules.clients.client_coherence import get_client_requirements
 from app.rules.directory.permissions import MEMBER, effective_roles, missing_permissions, permissions_of_role
 from app.rules.errors import Conflict, Forbidden, PreconditionFailed
 from app.rules.organizations import instance_limits
 from app.rules.organizations import settings as rules
 from app.rules.organizations.lockout_prevention import require_no_lockout
-from app.rules.organizations.settings import value_at
-from app.rules.organizations.settings_effects import warnings_for
+from app.rules.organizations.settings import value_at, warnings_for
 
 SECRET_DISPLAY = "oauth.clients.secret_display"
 _SESSIONS = "authentication.sessions."

@@ -17,7 +17,7 @@ from sqlalchemy import delete
 from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
-from app.models.event import InstanceFact
+from app.models.audit import InstanceFact
 from app.operations.clients.clients import register_client
 from app.operations.directory.users import create_user
 from app.operations.organizations.administrators import add_administrator

@@ -8,8 +8,6 @@ from app.operations.directory.lookups import (
     OrganizationSnapshot,
     get_organization_by_id,
     get_organization_by_slug,
-)
-from app.operations.directory.permissions import (
     get_user_permissions,
     get_user_roles,
     get_user_roles_everywhere,

@@ -34,7 +34,7 @@ from app.rules import sealing
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, InvalidInput, NotFound
 from app.rules.identifiers import public_id
-from app.rules.languages.sentences import lazy_gettext
+from app.rules.languages.translation import lazy_gettext
 from app.rules.sign_in.second_factors import (
     TOTP,
     MfaRequirement,

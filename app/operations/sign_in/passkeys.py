@@ -19,7 +19,7 @@ from app.extensions import db
 from app.models.second_factor import Passkey, PasskeyHandle
 from app.models.user import ACTIVE, User
 from app.operations.directory.lookups import OrganizationSnapshot
-from app.operations.store import clock, keyring, single_use
+from app.operations.store import clock, idempotency, keyring
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.errors import Conflict, DomainError
 from app.rules.identifiers import public_id
@@ -308,7 +308,7 @@ def consume_challenge(organization: OrganizationSnapshot, challenge: str) -> Non
 
     Call it outside of a transaction, after the response was verified. Raises InvalidChallenge.
     """
-    if not single_use.claim(
+    if not idempotency.claim(
         organization.id, "passkey", "", challenge, expires_at=clock.now() + CHALLENGE_LIFETIME
     ):
         raise InvalidChallenge

@@ -31,10 +31,10 @@ from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound, TooManyRequests, Unavailable
 from app.rules.identifiers import public_id
-from app.rules.languages.sentences import lazy_gettext
+from app.rules.languages.translation import lazy_gettext
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.sign_in import imported_hashes, passwords
-from app.rules.sign_in.lockout import network_of
+from app.rules.sign_in.passwords import network_of
 
 MAX_WAIT_SECONDS = 2.0
 MAX_WAITING_THREADS = 4

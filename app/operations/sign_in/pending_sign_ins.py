@@ -25,7 +25,7 @@ from app.operations.store.transactions import count_changed, current_unit_of_wor
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
 from app.rules.identifiers import new_id
-from app.rules.sign_in.lockout import Lockout
+from app.rules.sign_in.passwords import Lockout
 from app.rules.sign_in.second_factors import MfaRequirement
 from app.rules.token_values import PENDING_SIGN_IN, digest, new_token, parse_token
 

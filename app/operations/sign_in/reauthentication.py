@@ -17,7 +17,7 @@ from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.authorization.interaction import MULTI_FACTOR
 from app.rules.errors import DomainError
-from app.rules.languages.sentences import lazy_gettext
+from app.rules.languages.translation import lazy_gettext
 from app.rules.sign_in.second_factors import is_mfa_offered, used_second_factor
 
 

@@ -16,9 +16,8 @@ from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery
 from app.models.session import Session
 from app.models.user import ACTIVE, User
-from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
-from app.operations.directory.permissions import get_user_roles
-from app.operations.grants.ended_sessions import on_session_replaced, on_sessions_ended
+from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id, get_user_roles
+from app.operations.grants.grants import on_session_replaced, on_sessions_ended
 from app.operations.sign_in.pending_sign_ins import delete_pending_sign_ins_of_user
 from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction

@@ -34,7 +34,7 @@ from app.rules.actor import Actor
 from app.rules.errors import Unavailable
 from app.rules.identifiers import public_id
 from app.rules.mail.email_addresses import canonical_email
-from app.rules.sign_in.lockout import Lockout
+from app.rules.sign_in.passwords import Lockout
 from app.rules.sign_in.second_factors import MfaRequirement, combine_amr, used_second_factor
 
 SignInRefusalReason = Literal["mismatch", "wait", "capped", "disabled", "suspended", "password_off"]

@@ -21,7 +21,7 @@ from app.operations.store import rate_limits
 from app.operations.store.rate_limits import AttemptResult, Limit, bucket_key, network_limits
 from app.operations.store.transactions import transaction
 from app.rules.mail.email_addresses import canonical_email
-from app.rules.sign_in.lockout import Lockout, networks_of
+from app.rules.sign_in.passwords import Lockout, networks_of
 
 MAX_FAILURES_PER_NETWORK = 100
 """From one network across all accounts, which stops one password from being tried on many of them."""

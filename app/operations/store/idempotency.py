@@ -10,20 +10,22 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import bindparam, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from app.database_errors import is_duplicate_key
 from app.extensions import db
-from app.models.event import IdempotencyKey
+from app.fast_path.compiled_query import CompiledQuery
+from app.models.audit import IdempotencyKey, UsedIdentifier
 from app.operations.store import clock, keyring
 from app.operations.store.audit import actor_public_id
 from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict
+from app.rules.identifiers import new_id
 
 RETENTION = timedelta(hours=24)
 
@@ -142,3 +144,37 @@ def _without(value: Any, secret_fields: frozenset[str]) -> Any:
 
 def _sealing_context(key_digest: bytes) -> str:
     return f"idempotency|{key_digest.hex()}"
+
+
+_CLAIM = CompiledQuery(
+    insert(UsedIdentifier).values(
+        organization_id=bindparam("organization_id"),
+        digest=bindparam("digest"),
+        attempt=bindparam("attempt"),
+        expires_at=bindparam("expires_at"),
+    )
+)
+_FIND_ATTEMPT = CompiledQuery(
+    select(UsedIdentifier.attempt).where(
+        UsedIdentifier.organization_id == bindparam("organization_id"),
+        UsedIdentifier.digest == bindparam("digest"),
+    )
+)
+
+
+def claim(organization_id: str, purpose: str, owner: str, value: str, *, expires_at: datetime) -> bool:
+    """Return whether this is the first use of the value. Committed immediately, even if the request is then refused.
+
+    ``purpose`` and ``owner`` (a ``client_id`` or a key's thumbprint) separate values that two callers may choose alike.
+    ``expires_at`` is when the value would be rejected because of its age. Call this outside a transaction.
+    """
+    attempt = new_id()
+    digest = hashlib.sha256("\0".join((purpose, owner, value)).encode()).digest()
+    written = _CLAIM.insert_if_new(
+        organization_id=organization_id, digest=digest, attempt=attempt, expires_at=expires_at
+    )
+    if written:
+        return True
+    # The reply to an earlier attempt of this call may have been lost.
+    row = _FIND_ATTEMPT.first(organization_id=organization_id, digest=digest)
+    return row is not None and row[0] == attempt

@@ -12,7 +12,7 @@ from sqlalchemy import or_, update
 from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
-from app.models.event import Lease
+from app.models.audit import Lease
 from app.operations.store import clock
 from app.operations.store.transactions import count_changed, transaction
 

@@ -22,7 +22,7 @@ from uuid import UUID
 from sqlalchemy import case, select, tuple_, update
 
 from app.extensions import db
-from app.models.event import OutboxMessage
+from app.models.audit import OutboxMessage
 from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, on_commit, read, transaction
 from app.rules.actor import Actor

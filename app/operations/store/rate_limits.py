@@ -20,7 +20,7 @@ from app.operations.store import clock
 from app.operations.store.transactions import current_unit_of_work, read, transaction
 from app.rules.errors import TooManyRequests
 from app.rules.identifiers import new_id
-from app.rules.sign_in.lockout import Lockout, networks_of
+from app.rules.sign_in.passwords import Lockout, networks_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def bucket_key(*parts: str) -> bytes:
 
 
 def network_limits(lockout: Lockout, ip_address: str | None, *parts: str) -> tuple[Limit, ...]:
-    """Return one limit for each network of the IP address, the narrowest first (``rules.sign_in.lockout``)."""
+    """Return one limit for each network of the IP address, the narrowest first (``rules.sign_in.passwords``)."""
     return tuple(
         Limit(bucket_key(*parts, network), lockout.with_max_failures(lockout.max_failures * times))
         for network, times in networks_of(ip_address)

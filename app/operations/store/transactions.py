@@ -13,20 +13,20 @@ from __future__ import annotations
 import functools
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, Generic, ParamSpec, TypeVar, cast
 from uuid import UUID
 
-from sqlalchemy import Connection, CursorResult, Delete, Select, Update
+from sqlalchemy import Connection, CursorResult, Delete, Select, Update, literal, tuple_
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from app.database import context, in_transaction, on_commit, open_transaction
 from app.database_errors import ErrorClass, classify_error
 from app.extensions import db
-from app.rules.errors import Unavailable
-from app.rules.identifiers import new_id
+from app.rules.errors import InvalidInput, Unavailable
+from app.rules.identifiers import decode_uuid, new_id
 
 __all__ = [
     "UnitOfWork",
@@ -226,3 +226,41 @@ def _pause_or_give_up(attempt: int, deadline: float, error: Exception) -> None:
     if attempt == MAX_ATTEMPTS or time.monotonic() + pause > deadline:
         raise Unavailable from error
     time.sleep(pause)
+
+
+T = TypeVar("T")
+CursorKey = tuple[str, ...]
+
+DEFAULT_LIMIT = 25
+MAX_LIMIT = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """One page. ``next_cursor_key`` is the sort key of its last item, or None; interfaces sign and encode it."""
+
+    items: tuple[T, ...]
+    next_cursor_key: CursorKey | None = None
+
+
+def paginate(
+    statement: Select[Any], columns: Sequence[Any], after: CursorKey | None, *, descending: bool = True
+) -> Select[Any]:
+    """Order the statement by the columns and continue after the row whose sort key is ``after``.
+
+    The last column is the id, which is encoded as text in the key (``encode_uuid``). Raises InvalidInput for a cursor
+    of another list.
+    """
+    ordered = statement.order_by(*(column.desc() if descending else column for column in columns))
+    if after is None:
+        return ordered
+    row_id = decode_uuid(after[-1]) if len(after) == len(columns) else None
+    if row_id is None:
+        raise InvalidInput("This cursor belongs to another list.", field="cursor", code="invalid_cursor")
+    values = [
+        literal(value, column.type) for value, column in zip((*after[:-1], row_id), columns, strict=True)
+    ]
+    if len(columns) == 1:
+        return ordered.where(columns[0] < values[0] if descending else columns[0] > values[0])
+    here, last = tuple_(*columns), tuple_(*values)
+    return ordered.where(here < last if descending else here > last)

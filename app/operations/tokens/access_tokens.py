@@ -15,10 +15,10 @@ from app.operations.directory.lookups import ClientSnapshot
 from app.operations.grants import signing_keys
 from app.rules.authorization.authorization_request import AuthorizationParameters
 from app.rules.clients import resource_indicators
-from app.rules.clients.client_requirements import signing_algorithm_for
+from app.rules.clients.client_coherence import signing_algorithm_for
 from app.rules.clients.resource_indicators import TokenRequester, TokenTarget
+from app.rules.errors import AuthorizationError, InvalidTarget
 from app.rules.identifiers import new_id, public_id
-from app.rules.oauth_errors import AuthorizationError, InvalidTarget
 from app.rules.token_values import ACCESS_TOKEN, digest, new_token
 
 JWT = "jwt"

@@ -14,7 +14,7 @@ from app.operations.store import audit, clock
 from app.operations.store.transactions import on_commit, transaction
 from app.operations.tokens import cutoffs
 from app.operations.tokens.cutoffs import revoke_issued_before
-from app.operations.tokens.revocation_receipts import Receipt, draft_receipt, write_receipt
+from app.operations.tokens.revocation import Receipt, draft_receipt, write_receipt
 from app.operations.tokens.revocation_subjects import Subject, count_affected, find_subject
 from app.rules.actor import Actor
 from app.rules.tokens.revocation import CLIENT, ORGANIZATION, SESSION, USER, RevocationOrder, revocation_order

@@ -15,9 +15,8 @@ from sqlalchemy import or_, select, update
 
 from app.extensions import db
 from app.fast_path import cache_invalidation
-from app.models.client import Client
-from app.models.credential import Credential
-from app.models.event import RevocationReceipt
+from app.models.audit import RevocationReceipt
+from app.models.client import Client, Credential
 from app.models.grant import Grant
 from app.models.organization import Organization
 from app.models.session import Session

@@ -13,11 +13,11 @@ from uuid import UUID
 from app.operations.directory.lookups import ClientSnapshot
 from app.operations.directory.users import get_user
 from app.operations.grants import signing_keys
-from app.operations.grants.token_snapshots import TokenSnapshot
+from app.operations.grants.grants import TokenSnapshot
 from app.operations.store import keyring
 from app.operations.tokens import tokens
-from app.rules.authorization.claims_parameter import USERINFO, requested_names
-from app.rules.clients.client_requirements import signing_algorithm_for
+from app.rules.authorization.authorization_request import USERINFO, requested_names
+from app.rules.clients.client_coherence import signing_algorithm_for
 from app.rules.clients.redirect_uris import PAIRWISE, find_sector
 from app.rules.errors import Unauthenticated
 from app.rules.identifiers import encode_uuid, public_id

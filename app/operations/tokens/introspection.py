@@ -16,12 +16,15 @@ from app.models import user as user_model
 from app.models.grant import Consent, Grant
 from app.models.user import User
 from app.operations.clients.resources import get_resource
-from app.operations.directory.lookups import ClientSnapshot, OrganizationSnapshot, get_organization_by_id
-from app.operations.directory.permissions import get_user_permissions
+from app.operations.directory.lookups import (
+    ClientSnapshot,
+    OrganizationSnapshot,
+    get_organization_by_id,
+    get_user_permissions,
+)
 from app.operations.directory.snapshots import is_before_cutoff
 from app.operations.grants import signing_keys
-from app.operations.grants.grants import CONSENT_OF_GRANT
-from app.operations.grants.token_snapshots import TokenSnapshot
+from app.operations.grants.grants import CONSENT_OF_GRANT, TokenSnapshot
 from app.operations.store import clock, keyring
 from app.operations.store.transactions import read
 from app.operations.tokens import tokens
@@ -31,10 +34,10 @@ from app.rules.actor import Actor
 from app.rules.authorization.consents import requires_user_consent
 from app.rules.authorization.interaction import MULTI_FACTOR
 from app.rules.clients import dpop
-from app.rules.clients.client_requirements import signing_algorithm_for
+from app.rules.clients.client_coherence import signing_algorithm_for
 from app.rules.directory.permissions import ALL_PERMISSIONS, PERMISSIONS, ROOT_ONLY, intersect_permissions
 from app.rules.identifiers import public_id
-from app.rules.organizations.settings_effects import refresh_token_expiry
+from app.rules.organizations.settings import refresh_token_expiry
 from app.rules.sign_in.second_factors import AMR_MFA
 from app.rules.token_values import REFRESH_TOKEN, ParsedToken, digest, has_valid_tag, parse_token
 from app.rules.tokens.protected_resources import build_challenge, build_metadata, metadata_url

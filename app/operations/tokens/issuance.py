@@ -17,8 +17,8 @@ from app.operations.tokens import access_tokens, id_tokens
 from app.operations.tokens.access_tokens import TokenResponse
 from app.operations.tokens.id_tokens import subject_of
 from app.rules.actor import Actor
-from app.rules.authorization.claims_parameter import ID_TOKEN, requested_names
-from app.rules.clients.client_requirements import signing_algorithm_for
+from app.rules.authorization.authorization_request import ID_TOKEN, requested_names
+from app.rules.clients.client_coherence import signing_algorithm_for
 from app.rules.tokens.claims import claims_for
 
 _INSERT_TOKEN = CompiledQuery(insert_into(AccessToken))

@@ -12,8 +12,7 @@ from sqlalchemy import ColumnElement, Select, func, or_, select, true
 
 from app.extensions import db
 from app.models.base import Base
-from app.models.client import DELETED, Client
-from app.models.credential import Credential
+from app.models.client import DELETED, Client, Credential
 from app.models.grant import AuthorizationCode, Grant
 from app.models.session import Session
 from app.models.token import AccessToken

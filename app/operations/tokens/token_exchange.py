@@ -15,16 +15,16 @@ from app.extensions import db
 from app.models.token import AccessToken
 from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
 from app.operations.grants import grants, signing_keys
-from app.operations.grants.token_snapshots import TokenSnapshot
+from app.operations.grants.grants import TokenSnapshot
 from app.operations.store import audit, clock
 from app.operations.store.transactions import current_unit_of_work, transaction
 from app.operations.tokens import access_tokens, tokens
 from app.operations.tokens.access_tokens import PreparedAccessToken, TokenResponse
 from app.operations.tokens.id_tokens import subject_of
-from app.rules.clients.client_requirements import signing_algorithm_for
+from app.rules.clients.client_coherence import signing_algorithm_for
 from app.rules.clients.client_types import IMPERSONATION
+from app.rules.errors import InvalidScope, InvalidTarget, OAuthError, UnauthorizedClient
 from app.rules.identifiers import public_id
-from app.rules.oauth_errors import InvalidScope, InvalidTarget, OAuthError, UnauthorizedClient
 from app.rules.scopes import is_subset, restrict_scopes
 from app.rules.tokens.token_exchange import (
     ACCESS_TOKEN_TYPE,

@@ -20,8 +20,15 @@ from app.models.user import User
 from app.operations.grants.grant_lists import filter_conditions, restrict_to_own_clients
 from app.operations.grants.grants import grant_issued_after_cutoffs, token_issued_after_cutoffs
 from app.operations.store import clock
-from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, paginate
-from app.operations.store.transactions import read, transaction
+from app.operations.store.transactions import (
+    DEFAULT_LIMIT,
+    MAX_LIMIT,
+    CursorKey,
+    Page,
+    paginate,
+    read,
+    transaction,
+)
 from app.operations.tokens import revocation
 from app.rules.actor import Actor
 from app.rules.errors import NotFound

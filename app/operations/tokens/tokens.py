@@ -22,7 +22,7 @@ from app.models.user import User
 from app.operations.directory import lookups
 from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot, find_client_by_id
 from app.operations.directory.snapshots import is_before_cutoff
-from app.operations.grants.token_snapshots import TokenSnapshot
+from app.operations.grants.grants import TokenSnapshot
 from app.operations.store import clock
 from app.operations.tokens import access_tokens
 from app.operations.tokens.access_tokens import PreparedAccessToken, TokenResponse

@@ -10,8 +10,7 @@ from app.extensions import db
 from app.models.grant import Consent
 from app.models.user import DELETED, Invitation, RoleAssignment, User
 from app.operations.authorization import approval_requests
-from app.operations.directory.lookups import get_organization_by_id
-from app.operations.directory.permissions import get_user_roles
+from app.operations.directory.lookups import get_organization_by_id, get_user_roles
 from app.operations.directory.users import UserSnapshot, get_user
 from app.operations.grants.revocation import revoke_grants_of_user
 from app.operations.mail.notices import notify_user
@@ -21,7 +20,7 @@ from app.operations.sign_in.reauthentication import require_fresh_sign_in, requi
 from app.operations.sign_in.sessions import end_sessions_of_user, list_sessions
 from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, read, transaction
-from app.operations.users import account_links
+from app.operations.users import sign_up
 from app.operations.users.factor_resets import remove_all_factors
 from app.operations.users.role_assignments import require_other_administrators_everywhere
 from app.operations.users.user_changes import require_version
@@ -88,7 +87,7 @@ def erase_user(actor: Actor, user: UserSnapshot) -> UserDeletion:
             .execution_options(**ACROSS)
         ),
     )
-    account_links.revoke_links(organization_id, user.id)
+    sign_up.revoke_links(organization_id, user.id)
     approval_requests.delete_requests_of_user(actor, user.id)
     remove_all_factors(organization_id, user.id)
     forget_browsers_of_user(organization_id, user.id)

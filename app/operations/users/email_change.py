@@ -27,17 +27,17 @@ from app.operations.sign_in.sessions import end_sessions_of_user
 from app.operations.store import audit, clock, rate_limits
 from app.operations.store.rate_limits import Limit, bucket_key
 from app.operations.store.transactions import count_changed, read, transaction
-from app.operations.users import account_links
-from app.operations.users.account_links import AccountLinkRecord
+from app.operations.users import sign_up
 from app.operations.users.email_verification import revoke_unverified_state_elsewhere
 from app.operations.users.own_profile import can_change_profile
+from app.operations.users.sign_up import AccountLinkRecord
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, InvalidInput
 from app.rules.identifiers import public_id
 from app.rules.mail.email_addresses import canonical_email
-from app.rules.sign_in.lockout import Lockout
+from app.rules.sign_in.passwords import Lockout
 from app.rules.token_values import EMAIL_VERIFICATION
-from app.rules.users.sign_up import is_domain_allowed
+from app.rules.users.profile import is_domain_allowed
 
 VERIFICATION_LINK_LIFETIME = timedelta(days=1)
 MAX_EMAILS_PER_HOUR = 3
@@ -99,7 +99,7 @@ def on_email_changed(
     Call it in the transaction that audits the change. Returns the counts for its event.
     """
     # The old mailbox may belong to someone else by now, and links sent there must not set the password.
-    account_links.revoke_links(actor.organization_id, user_id)
+    sign_up.revoke_links(actor.organization_id, user_id)
     ended = end_sessions_of_user(actor.organization_id, user_id, keep=keep)
     grants = revoke_grants_of_user(actor, user_id, reason="email_changed")
     by_themselves = actor.user_id == user_id
@@ -150,9 +150,7 @@ def find_email_verification(actor: Actor, token: str) -> EmailVerificationRecord
     """
     organization = get_organization_by_id(actor.organization_id)
     lifetime_seconds = int(VERIFICATION_LINK_LIFETIME.total_seconds())
-    link = account_links.find_link(
-        organization.id, token, EMAIL_VERIFICATION, lifetime_seconds=lifetime_seconds
-    )
+    link = sign_up.find_link(organization.id, token, EMAIL_VERIFICATION, lifetime_seconds=lifetime_seconds)
     if link is None or not organization.is_active:
         return None
     if link.user_id != actor.user_id:
@@ -193,7 +191,7 @@ def verify_email(actor: Actor, token: str, *, known_cookie: str = "") -> EmailVe
     Audit: ``user.email_changed`` or ``user.email_verified``, and as ``revoke_unverified_state_elsewhere``.
     """
     verification = find_email_verification(actor, token)
-    if verification is None or not account_links.consume_link(verification.link):
+    if verification is None or not sign_up.consume_link(verification.link):
         raise EmailVerificationEnded
     organization = get_organization_by_id(actor.organization_id)
     user_id = verification.link.user_id
@@ -264,9 +262,9 @@ def _send(
         emails.send(organization, email, "account_exists", values)
         # A new link would replace the previous one. If the previous link still worked, the requester would learn
         # that another account has the email (EN-1).
-        account_links.revoke_links(organization.id, user_id, EMAIL_VERIFICATION)
+        sign_up.revoke_links(organization.id, user_id, EMAIL_VERIFICATION)
     else:
-        token, expires_at = account_links.create_link(
+        token, expires_at = sign_up.create_link(
             organization.id,
             user_id,
             EMAIL_VERIFICATION,

@@ -30,8 +30,7 @@ from app.models.user import (
     UserImportPart,
     UserImportRefusal,
 )
-from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
-from app.operations.directory.permissions import get_user_roles
+from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id, get_user_roles
 from app.operations.sign_in.actor_access import require_manageable_user, require_role_permissions
 from app.operations.store import audit, clock, keyring
 from app.operations.store.transactions import count_changed, read, transaction

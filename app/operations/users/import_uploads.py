@@ -24,8 +24,7 @@ from app.models.user import (
     UserImport,
     UserImportPart,
 )
-from app.operations.directory.lookups import find_client_by_id, get_organization_by_id
-from app.operations.directory.permissions import get_user_permissions
+from app.operations.directory.lookups import find_client_by_id, get_organization_by_id, get_user_permissions
 from app.operations.directory.users import get_user
 from app.operations.sign_in import sessions
 from app.operations.store import audit, clock, keyring

@@ -2,35 +2,50 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, and_, func, select, update
+from sqlalchemy import ColumnElement, and_, func, insert, select, update
 
 from app.extensions import db
+from app.models.second_factor import PasskeyHandle
 from app.models.user import Invitation
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
 from app.operations.directory.users import create_user, find_user_by_email
 from app.operations.mail import emails
 from app.operations.sign_in.actor_access import enter_organization
-from app.operations.sign_in.passkeys import find_relying_party
-from app.operations.store import audit, clock
-from app.operations.store.pagination import DEFAULT_LIMIT, Page
-from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
+from app.operations.sign_in.passkey_registration import VerifiedPasskey, store_passkey, verify_new_passkey
+from app.operations.sign_in.passkeys import INVITATION as INVITATION_PASSKEY
+from app.operations.sign_in.passkeys import find_relying_party, get_relying_party, issue_challenge
+from app.operations.sign_in.sign_in import Browser, SecondStepRequired, SignedIn, complete_first_factor
+from app.operations.store import audit, clock, keyring
+from app.operations.store.transactions import (
+    DEFAULT_LIMIT,
+    Page,
+    count_changed,
+    current_unit_of_work,
+    read,
+    transaction,
+)
 from app.operations.users.role_assignments import assign_role, require_grantable
 from app.rules.actor import Actor
 from app.rules.directory.permissions import effective_roles
 from app.rules.errors import Conflict, NotFound, PreconditionFailed
 from app.rules.fields import ValidationErrors
 from app.rules.identifiers import decode_uuid, encode_uuid, new_id, parse_public_id, public_id
-from app.rules.languages.sentences import lazy_gettext
+from app.rules.languages.translation import lazy_gettext
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.organizations.organizations import parse_email_and_name
-from app.rules.organizations.settings_effects import earliest_expiry
-from app.rules.sign_in.passkeys import is_passwordless_enabled
+from app.rules.organizations.settings import earliest_expiry
+from app.rules.sign_in.passkeys import creation_options, is_passwordless_enabled, passkey_amr
 from app.rules.token_values import INVITATION, digest, new_token, parse_token
-from app.rules.users.sign_up import (
+from app.rules.users.profile import (
     are_passwords_enabled,
     require_invitation_by_password,
     require_invitations_possible,
@@ -359,3 +374,89 @@ def _count_open_invitations(organization: OrganizationSnapshot) -> int:
 def _is_open_row(row: Invitation, organization: OrganizationSnapshot) -> bool:
     is_pending = row.used_at is None and row.revoked_at is None
     return is_pending and invitation_record(row, organization).expires_at > clock.now()
+
+
+def begin_invited_passkey(
+    actor: Actor, invitation: InvitationRecord, browser: Browser
+) -> Mapping[str, Any] | None:
+    """Return the passkey creation options as JSON for an invitation, or None if users choose a password.
+
+    ``actor`` is the anonymous actor.
+    """
+    organization = get_organization_by_id(actor.organization_id)
+    if are_passwords_enabled(organization.settings) or not is_passkey_sign_in_available(organization):
+        return None
+    return creation_options(
+        get_relying_party(),
+        issue_challenge(organization, INVITATION_PASSKEY, browser.id, invitation.public_id),
+        title=organization.settings["branding"]["display_name"] or organization.name,
+        handle=_handle_of(organization, invitation),
+        email=invitation.email,
+        name=invitation.name,
+        existing=(),
+        passwordless=True,
+    )
+
+
+def accept_invitation_with_passkey(
+    actor: Actor, invitation: InvitationRecord, token: str, response_json: str, name: str, browser: Browser
+) -> SignedIn | SecondStepRequired:
+    """Create the invited user with the passkey of the browser's response, and sign them in.
+
+    ``actor`` is the anonymous actor. Raises InvalidPasskeyResponse, PasskeyNotVerified, InvalidChallenge,
+    Conflict if the passkey cannot sign in alone or users choose passwords, and as ``accept_invitation``.
+    Audit: as ``accept_invitation``, ``passkey.registered``, ``session.started``.
+    """
+    organization = get_organization_by_id(actor.organization_id)
+    if are_passwords_enabled(organization.settings) or not is_passkey_sign_in_available(organization):
+        raise Conflict("Choose a password to accept the invitation.", code="passwords_on")
+    verified = verify_new_passkey(
+        organization, INVITATION_PASSKEY, invitation.public_id, response_json, "", browser
+    )
+    if not (verified.created.was_verified and verified.response.is_discoverable):
+        raise Conflict(
+            "You can't sign in with only this passkey. It didn't verify you, or it isn't stored on the "
+            "device. Use another device.",
+            code="passkey_not_alone",
+        )
+    return _accept(actor, organization, invitation, token, name, verified, browser)
+
+
+@transaction
+def _accept(
+    actor: Actor,
+    organization: OrganizationSnapshot,
+    invitation: InvitationRecord,
+    token: str,
+    name: str,
+    verified: VerifiedPasskey,
+    browser: Browser,
+) -> SignedIn | SecondStepRequired:
+    user_id = accept_invitation(token, name=name, password_hash=None)
+    _store_handle(organization, invitation, user_id)
+    user_actor = Actor(
+        "user",
+        organization.id,
+        organization.id,
+        user_id=user_id,
+        label=invitation.email,
+        ip_address=actor.ip_address,
+        request_id=actor.request_id,
+    )
+    store_passkey(user_actor, organization, user_id, verified)
+    amr = passkey_amr(may_sync=verified.created.may_sync, passwordless=True)
+    return complete_first_factor(actor, organization, user_id, amr=amr, browser=browser)
+
+
+def _store_handle(organization: OrganizationSnapshot, invitation: InvitationRecord, user_id: UUID) -> None:
+    handle = _handle_of(organization, invitation)
+    db.session.execute(
+        insert(PasskeyHandle).values(organization_id=organization.id, user_id=user_id, handle=handle)
+    )
+
+
+def _handle_of(organization: OrganizationSnapshot, invitation: InvitationRecord) -> str:
+    """Return 256 bits that reveal nothing about the user (MF-5) and are constant for the invitation."""
+    key = keyring.derive_organization_key(organization.id, "passkey handles of invitations")
+    made = hmac.new(key, invitation.id.bytes, hashlib.sha256).digest()
+    return urlsafe_b64encode(made).rstrip(b"=").decode()

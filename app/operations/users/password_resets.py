@@ -25,14 +25,14 @@ from app.operations.store import audit, clock, outbox, rate_limits
 from app.operations.store.outbox import DeliveryRejected, Message
 from app.operations.store.rate_limits import Limit, bucket_key, network_limits
 from app.operations.store.transactions import count_changed, read, transaction
-from app.operations.users import account_links
-from app.operations.users.account_links import AccountLinkRecord
+from app.operations.users import sign_up
 from app.operations.users.email_verification import RevokedState, revoke_unverified_state
+from app.operations.users.sign_up import AccountLinkRecord
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound
 from app.rules.identifiers import public_id
 from app.rules.mail.email_addresses import canonical_email
-from app.rules.sign_in.lockout import Lockout
+from app.rules.sign_in.passwords import Lockout
 from app.rules.token_values import PASSWORD_RESET
 
 RECOVERY_MESSAGE = "password_recovery"
@@ -129,7 +129,7 @@ def create_reset_link(
         )
     ).one()
     lifetime = timedelta(seconds=organization.settings["authentication"]["recovery"]["reset_ttl_seconds"])
-    return account_links.create_link(
+    return sign_up.create_link(
         organization.id,
         user_id,
         PASSWORD_RESET,
@@ -154,7 +154,7 @@ def require_passwords_enabled(organization: OrganizationSnapshot) -> None:
 def find_reset(organization: OrganizationSnapshot, token: str) -> PasswordResetRecord | None:
     """Find the user of a reset link, or None if the link has ended or the password was changed."""
     lifetime = organization.settings["authentication"]["recovery"]["reset_ttl_seconds"]
-    link = account_links.find_link(organization.id, token, PASSWORD_RESET, lifetime_seconds=lifetime)
+    link = sign_up.find_link(organization.id, token, PASSWORD_RESET, lifetime_seconds=lifetime)
     if link is None or not organization.is_active:
         return None
     row = db.session.execute(
@@ -265,7 +265,7 @@ def _store_password(
     user_id = reset.link.user_id
     now = clock.now()
     values = {"email_verified": True} if reset.link.is_mailed else {}
-    if not account_links.consume_link(reset.link):
+    if not sign_up.consume_link(reset.link):
         raise _reset_ended()
     changed = count_changed(
         update(User)

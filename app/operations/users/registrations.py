@@ -23,19 +23,27 @@ from app.operations.mail.emails import open_payload
 from app.operations.sign_in.passwords import verify_password
 from app.operations.store import audit, clock, outbox, rate_limits
 from app.operations.store.outbox import DeliveryRejected, Message
-from app.operations.store.pagination import DEFAULT_LIMIT, CursorKey, Page, paginate
 from app.operations.store.rate_limits import Limit, bucket_key
-from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
+from app.operations.store.transactions import (
+    DEFAULT_LIMIT,
+    CursorKey,
+    Page,
+    count_changed,
+    current_unit_of_work,
+    paginate,
+    read,
+    transaction,
+)
 from app.operations.users.email_verification import REGISTRATION_MESSAGE
 from app.operations.users.sign_up import create_registered_user
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, InvalidInput, NotFound, TooManyRequests, Unavailable
 from app.rules.identifiers import encode_uuid, new_id, parse_public_id, public_id
-from app.rules.languages.sentences import lazy_gettext
+from app.rules.languages.translation import lazy_gettext
 from app.rules.mail.email_addresses import canonical_email
-from app.rules.sign_in.lockout import Lockout
+from app.rules.sign_in.passwords import Lockout
 from app.rules.token_values import EMAIL_VERIFICATION, digest, new_token, parse_token
-from app.rules.users.sign_up import is_registration_open
+from app.rules.users.profile import is_registration_open
 
 REGISTRATION_LIFETIME = timedelta(days=7)
 MAX_PENDING_PER_EMAIL = 5

@@ -29,8 +29,7 @@ from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, read, transaction
 from app.operations.users.email_change import on_email_changed
 from app.operations.users.password_resets import NewResetLink, issue_reset_link
-from app.operations.users.user_status import disable_user, enable_user
-from app.operations.users.users import UserRecord, load_user_record, parse_user_id
+from app.operations.users.users import UserRecord, disable_user, enable_user, load_user_record, parse_user_id
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, NotFound, PreconditionFailed
 from app.rules.identifiers import parse_public_id, public_id

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from typing import Any
 
-from app.rules.authorization.authorization_request import AuthorizationParameters
-from app.rules.authorization.claims_parameter import are_contexts_essential
+from app.rules.authorization.authorization_request import AuthorizationParameters, are_contexts_essential
 from app.rules.authorization.consents import FIRST_PARTY, requires_user_consent
 from app.rules.clients.client_types import is_pre_approved
 from app.rules.clients.redirect_uris import is_loopback, is_private_scheme
-from app.rules.oauth_errors import AuthorizationError
+from app.rules.errors import AuthorizationError
 from app.rules.scopes import is_subset
 from app.rules.sign_in.second_factors import used_second_factor
 
@@ -216,3 +216,28 @@ def depends_on_user_consent(
 def is_local(redirect_uri: str) -> bool:
     """Return whether the redirect goes to an app on the user's device, which nothing authenticates."""
     return is_loopback(redirect_uri) or is_private_scheme(redirect_uri)
+
+
+ALPHABET = "BCDFGHJKLMNPQRSTVWXZ"
+LENGTH = 8
+# Characters that are accepted between and around the letters.
+_SEPARATORS = dict.fromkeys(map(ord, " \t-\u2010\u2011\u2012\u2013\u2014_.·"))
+_MAX_TYPED_LENGTH = 64
+
+
+def generate_user_code() -> str:
+    """Return a random code of eight letters out of twenty, one of 2.56e10 (DV-1)."""
+    return "".join(secrets.choice(ALPHABET) for _ in range(LENGTH))
+
+
+def format_user_code(user_code: str) -> str:
+    """Return the code in two groups of four, for display."""
+    return f"{user_code[:4]}-{user_code[4:]}"
+
+
+def parse_user_code(typed: str) -> str | None:
+    """Return the typed code without case, dashes and spaces, or None if it is not a code."""
+    if len(typed) > _MAX_TYPED_LENGTH:
+        return None
+    letters = typed.translate(_SEPARATORS).upper()
+    return letters if len(letters) == LENGTH and all(letter in ALPHABET for letter in letters) else None

@@ -10,7 +10,7 @@ from typing import Any
 from app.rules.authorization.authorization_request import NAMES
 from app.rules.clients import client_assertions
 from app.rules.clients.client_assertions import ClientJwt, MalformedJwt
-from app.rules.oauth_errors import AuthorizationError
+from app.rules.errors import AuthorizationError
 
 MAX_LENGTH = 24 * 1024
 # The maximum age of nbf and distance of exp (FAPI 2.0 Message Signing section 5.3.1).

@@ -17,8 +17,8 @@ from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 from joserfc.jws import JWSRegistry
 
-from app.rules.clients.client_fields import SIGNING_ALGORITHMS
-from app.rules.oauth_errors import InvalidClient
+from app.rules.clients.client_types import SIGNING_ALGORITHMS
+from app.rules.errors import InvalidClient
 from app.rules.strict_json import InvalidJson, load_object
 
 # Ed25519 is the name of EdDSA in RFC 9864.

@@ -11,9 +11,17 @@ from dataclasses import dataclass
 from dataclasses import fields as fields_of
 from typing import Annotated, Any
 
-from app.rules.clients.client_coherence import check_coherence
-from app.rules.clients.client_fields import (
+from app.rules.clients.client_coherence import check_coherence, profile_allows_auth_method
+from app.rules.clients.client_types import (
+    APPROVALS,
+    AUTH_METHODS,
+    AUTHORIZATION_CODE,
+    CLIENT_TYPES,
+    GRANT_TYPES,
     MAX_AGE_SECONDS,
+    NONE,
+    POLICIES,
+    SECRET_METHODS,
     SECURITY_PROFILES,
     SIGNING_ALGORITHMS,
     STATUS,
@@ -28,17 +36,6 @@ from app.rules.clients.client_fields import (
     ResourceIdentifier,
     Scope,
     WebUrl,
-)
-from app.rules.clients.client_requirements import profile_allows_auth_method
-from app.rules.clients.client_types import (
-    APPROVALS,
-    AUTH_METHODS,
-    AUTHORIZATION_CODE,
-    CLIENT_TYPES,
-    GRANT_TYPES,
-    NONE,
-    POLICIES,
-    SECRET_METHODS,
     derive_type,
 )
 from app.rules.clients.redirect_uris import redirect_uri_problem

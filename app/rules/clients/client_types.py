@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from app.rules.clients.redirect_uris import is_private_scheme
-from app.rules.scopes import DEFAULT_SCOPES
+from app.rules.clients.public_keys import jwks_problem
+from app.rules.clients.redirect_uris import is_private_scheme, web_url_problem
+from app.rules.clients.resource_indicators import identifier_problem
+from app.rules.errors import InvalidScope
+from app.rules.fields import FieldProblem
+from app.rules.mail.email_addresses import is_email
+from app.rules.scopes import DEFAULT_SCOPES, IDENTITY_SCOPES, disallowed_scopes, is_scope, parse_scope
+from app.rules.scopes import MAX_SCOPE_LENGTH as MAX_SCOPE_LENGTH
+from app.rules.shapes import Check, Rule, Text
 
 REVIEW, ALLOWED, PRE_APPROVED, BLOCKED = "review", "allowed", "pre_approved", "blocked"
 APPROVALS = (REVIEW, ALLOWED, PRE_APPROVED, BLOCKED)
@@ -122,3 +130,127 @@ def derive_type(fields: Mapping[str, Any]) -> str:
 
 def _texts(value: Any) -> list[str]:
     return [item for item in value if isinstance(item, str)] if isinstance(value, (list, tuple)) else []
+
+
+TRUST = ("first_party", "verified", "unverified")
+STATUS = ("active", "disabled")
+SOURCES = ("person", "dynamic", "metadata_document")
+SIGNING_ALGORITHMS = ("RS256", "PS256", "ES256", "EdDSA")
+TOKEN_FORMATS = ("opaque", "jwt")
+SUBJECT_TYPES = ("public", "pairwise")
+SECURITY_PROFILES = ("fapi2",)
+MAX_AGE_SECONDS = 10 * 365 * 86_400
+MAX_METADATA_ENTRIES = 50
+
+_METADATA_KEY = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
+def scope_problem(value: str) -> FieldProblem | None:
+    """Return what is wrong with the name of a scope (RFC 6749 section 3.3), or None."""
+    if is_scope(value):
+        return None
+    return FieldProblem(
+        "invalid_scope",
+        f"Enter 1 to {MAX_SCOPE_LENGTH} printable ASCII characters, without spaces, quotes and backslashes.",
+    )
+
+
+def _contact_problem(value: str) -> FieldProblem | None:
+    if is_email(value) and len(value) <= 254:
+        return None
+    return FieldProblem("not_an_email", "Enter an email address, such as name@example.com.")
+
+
+def _context_class_problem(value: str) -> FieldProblem | None:
+    if 1 <= len(value) <= 128 and value.isascii() and value.isprintable() and " " not in value:
+        return None
+    return FieldProblem("not_allowed", "Enter 1 to 128 printable ASCII characters, without spaces.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Entries(Check):
+    """At most 50 entries of metadata: a short key and a text each."""
+
+    def problem(self, value: Mapping[str, str]) -> FieldProblem | None:
+        if len(value) <= MAX_METADATA_ENTRIES:
+            return None
+        return FieldProblem("too_many", f"At most {MAX_METADATA_ENTRIES} entries are allowed.")
+
+    def json_schema(self) -> dict[str, Any]:
+        return {
+            "maxProperties": MAX_METADATA_ENTRIES,
+            "propertyNames": {"pattern": f"^{_METADATA_KEY.pattern}$"},
+        }
+
+
+def _key_problem(key: str) -> FieldProblem | None:
+    if _METADATA_KEY.fullmatch(key):
+        return None
+    return FieldProblem(
+        "invalid_key", "Use 1 to 64 letters, digits, dots, hyphens and underscores as the key."
+    )
+
+
+_URL_LENGTH = (("minLength", 1), ("maxLength", 2000))
+WebUrl = Annotated[str, Rule(web_url_problem, _URL_LENGTH)]
+# What a redirect URI may be depends on the client's type and on the organization: client_metadata checks it.
+RedirectUri = Annotated[str, Rule(lambda value: None, _URL_LENGTH)]
+Scope = Annotated[str, Rule(scope_problem, (("minLength", 1), ("maxLength", MAX_SCOPE_LENGTH)))]
+Contact = Annotated[str, Rule(_contact_problem, (("minLength", 3), ("maxLength", 254)))]
+ContextClass = Annotated[str, Rule(_context_class_problem, (("minLength", 1), ("maxLength", 128)))]
+ResourceIdentifier = Annotated[str, Rule(identifier_problem, (("minLength", 1), ("maxLength", 255)))]
+Jwks = Annotated[Mapping[str, Any], Rule(jwks_problem)]
+Metadata = Annotated[
+    Mapping[Annotated[str, Rule(_key_problem)], Annotated[str, Text(500, min_length=0, multiline=True)]],
+    _Entries(),
+]
+
+
+def scopes_for_itself(requested: str, registered: Collection[str]) -> tuple[str, ...]:
+    """Return the scopes of a client_credentials token: the requested ones, or all that the client may have.
+
+    Identity scopes are omitted, because there is no user. Raises InvalidScope for scopes that are not registered.
+    """
+    own = tuple(scope for scope in registered if scope not in IDENTITY_SCOPES)
+    scopes = parse_scope(requested)
+    if scopes is None:
+        raise InvalidScope("The parameter scope is malformed.").with_cause(
+            "parameter_malformed", received="scope"
+        )
+    refused = disallowed_scopes(scopes, own)
+    if refused:
+        raise InvalidScope("The client may not request one of these scopes for itself.").with_cause(
+            "scope_not_allowed", received=" ".join(refused), expected=own
+        )
+    return scopes or own
+
+
+def scopes_for_a_user(requested: str, registered: Collection[str]) -> tuple[str, ...]:
+    """Return the scopes that a client requests from a user, at least one (RFC 8628 section 3.1).
+
+    Raises InvalidScope for no scope, a malformed parameter, and scopes that are not registered.
+    """
+    scopes = parse_scope(requested)
+    if not scopes:
+        raise InvalidScope("The parameter scope is missing, empty or malformed.").with_cause(
+            "parameter_missing", expected="scope"
+        )
+    refused = disallowed_scopes(scopes, registered)
+    if refused:
+        raise InvalidScope("The client is not registered for one of these scopes.").with_cause(
+            "scope_not_allowed", received=" ".join(refused), expected=tuple(registered)
+        )
+    return scopes
+
+
+# Grants that rely on the client's own identity, which a public client cannot authenticate (CC-1).
+_FOR_CONFIDENTIAL_CLIENTS = frozenset({"client_credentials", TOKEN_EXCHANGE})
+
+
+def can_use_grant(
+    grant_type: str, *, document: Mapping[str, Any], settings: Mapping[str, Any], is_public: bool
+) -> bool:
+    """Return whether client and organization allow the grant type and it suits the client."""
+    if is_public and grant_type in _FOR_CONFIDENTIAL_CLIENTS:
+        return False
+    return grant_type in document["grant_types"] and grant_type in settings["oauth"]["grant_types"]

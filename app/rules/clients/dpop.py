@@ -17,7 +17,7 @@ from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 from joserfc.jws import JWSRegistry
 
-from app.rules.oauth_errors import OAuthError
+from app.rules.errors import OAuthError
 from app.rules.strict_json import InvalidJson, load_object
 
 # RS256 is not supported (FAPI 2.0 Security Profile section 5.4.1). Ed25519 is RFC 9864's name of EdDSA.

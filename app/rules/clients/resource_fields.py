@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from dataclasses import fields as fields_of
 from typing import Annotated, Any
 
-from app.rules.clients.client_fields import TOKEN_FORMATS, scope_problem
+from app.rules.clients.client_types import TOKEN_FORMATS, scope_problem
 from app.rules.clients.resource_indicators import MAX_IDENTIFIER_LENGTH as MAX_IDENTIFIER_LENGTH
 from app.rules.clients.resource_indicators import identifier_problem, is_service_url
 from app.rules.directory.permissions import ALL_PERMISSIONS

@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from app.rules.directory.permissions import ALL_PERMISSIONS
+from app.rules.errors import InvalidTarget
 from app.rules.fields import FieldProblem, type_name
-from app.rules.oauth_errors import InvalidTarget
 from app.rules.scopes import IDENTITY_SCOPES
 
 MAX_IDENTIFIER_LENGTH = 255

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
-from app.rules.languages.choice import ENGLISH
+from app.rules.languages.translation import ENGLISH
 
 Unit = Literal["day", "hour", "minute", "second"]
 _UNITS: tuple[tuple[int, Unit], ...] = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))

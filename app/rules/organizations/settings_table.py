@@ -11,7 +11,7 @@ from typing import Any
 from app.rules.directory.permissions import ORGANIZATION_PERMISSIONS, ROOT_ONLY, is_permission_name
 from app.rules.errors import FieldError
 from app.rules.fields import suggestion, text_problem, type_name
-from app.rules.languages.choice import ENGLISH, LANGUAGES
+from app.rules.languages.translation import ENGLISH, LANGUAGES
 from app.rules.mail.email_addresses import is_email
 
 _DOMAIN = re.compile(

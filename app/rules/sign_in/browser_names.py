@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.rules.languages.sentences import lazy_gettext
+from app.rules.languages.translation import lazy_gettext
 
 # The first match is used, because Edge and Opera also mention Chrome, and Chrome also mentions Safari.
 _BROWSERS = (

@@ -16,7 +16,7 @@ from typing import Any, TypeGuard
 from urllib.parse import urlsplit
 
 from app.rules.errors import DomainError, InvalidInput
-from app.rules.languages.sentences import lazy_gettext
+from app.rules.languages.translation import lazy_gettext
 from app.rules.strict_json import InvalidJson, load_object
 
 MAX_RESPONSE_BYTES = 32 * 1024

@@ -8,7 +8,7 @@ from typing import Any
 
 from app.rules.clients.client_types import IMPERSONATION
 from app.rules.clients.resource_indicators import parse_resources
-from app.rules.oauth_errors import OAuthError
+from app.rules.errors import OAuthError
 from app.rules.scopes import parse_scope
 
 GRANT_TYPE = "urn:ietf:params:oauth:grant-type:token-exchange"

@@ -14,7 +14,7 @@ from app.operations.tokens.revocation import revoke_token
 from app.operations.users import import_runner
 from app.rules.actor import Actor
 from app.rules.users import user_import
-from app.web import body_deadline
+from app.web import request_bodies
 from tests.factories import Factory, bearer_header
 from tests.support.databases import Database
 from tests.support.importing import people
@@ -171,7 +171,7 @@ def test_js9_too_large_file_is_rejected_before_and_while_it_is_read(
 def test_import_that_stalls_is_rejected_with_408(
     context: Flask, http: FlaskClient, token: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(body_deadline, "MAX_BODY_SECONDS", 0.2)
+    monkeypatch.setattr(request_bodies, "MAX_BODY_SECONDS", 0.2)
     body = StalledBody(b"email,name\n", length=9000)
     answer = http.post(
         "/users/imports", headers=token, content_type="text/csv", environ_overrides=body.environment

@@ -13,15 +13,13 @@ from app.extensions import db
 from app.models.client import ClientRequest
 from app.operations.authorization import approval_requests
 from app.operations.authorization.approval_requests import (
-    create_client_request,
-    get_client_request,
-    list_client_requests,
-)
-from app.operations.authorization.client_decisions import (
     AlreadyDecided,
     ClientChanged,
     approve_client_request,
+    create_client_request,
     decline_client_request,
+    get_client_request,
+    list_client_requests,
 )
 from app.operations.clients.clients import get_client, update_client
 from app.operations.directory import lookups
@@ -149,7 +147,7 @@ def test_a_block_closes_what_waits_and_is_not_undone_by_a_late_approval(
         db.session.execute(update(ClientRequest).values(is_open=True, status="open"))
 
     reopen()
-    monkeypatch.setattr("app.operations.authorization.client_decisions.get_client", lambda *_: stale)
+    monkeypatch.setattr("app.operations.authorization.approval_requests.get_client", lambda *_: stale)
     with pytest.raises(PreconditionFailed):
         approve_client_request(boss, record.public_id)
     assert approval(make, made) == "blocked"

@@ -13,7 +13,7 @@ from app.operations.clients.client_authentication import (
 )
 from app.rules.errors import TooManyRequests
 from app.rules.identifiers import format_client_id, new_id
-from app.rules.sign_in.lockout import IPV6_SITE_FACTOR
+from app.rules.sign_in.passwords import IPV6_SITE_FACTOR
 
 ADDRESS = "192.0.2.7"
 

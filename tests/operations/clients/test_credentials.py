@@ -39,7 +39,7 @@ def first_of(client: MadeClient) -> str:
 
 def can_authenticate(client: MadeClient, secret: str, make: Factory) -> bool:
     from app.operations.clients.client_authentication import Presented, authenticate_client
-    from app.rules.oauth_errors import InvalidClient
+    from app.rules.errors import InvalidClient
 
     try:
         authenticate_client(Presented("client_secret_basic", client.client_id, secret))

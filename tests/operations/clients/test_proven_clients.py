@@ -8,7 +8,8 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
-from app.operations.clients import authenticated_client_cache, client_authentication
+from app.operations.clients import client_authentication
+from app.operations.clients import client_authentication as authenticated_client_cache
 from app.operations.clients.clients import update_client
 from app.operations.clients.credential_revocation import revoke_credentials
 from app.operations.clients.credentials import create_credential

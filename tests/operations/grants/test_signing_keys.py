@@ -13,9 +13,10 @@ from joserfc.jwk import KeySet
 from sqlalchemy import select, update
 
 from app.extensions import db
-from app.models.signing_key import SigningKey
+from app.models.token import SigningKey
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
-from app.operations.grants import key_rotation, signing_keys
+from app.operations.grants import signing_keys
+from app.operations.grants import signing_keys as key_rotation
 from app.operations.grants.signing_keys import get_active_key, list_public_keys, sign_jwt
 from app.operations.store.transactions import transaction
 from app.rules.errors import Conflict

@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 
 from app.operations.authorization import approval_requests
-from app.operations.authorization.approval_requests import create_client_request, list_client_requests
-from app.operations.authorization.client_decisions import approve_client_request, decline_client_request
+from app.operations.authorization.approval_requests import (
+    approve_client_request,
+    create_client_request,
+    decline_client_request,
+    list_client_requests,
+)
 from app.operations.directory import lookups
 from tests.support.mail_server import Mailbox, plain
 

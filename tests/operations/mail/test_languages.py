@@ -18,7 +18,7 @@ from app.operations.mail.emails import compose
 from app.operations.mail.notices import notify_user
 from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
-from app.rules.languages.sentences import lazy_gettext
+from app.rules.languages.translation import lazy_gettext
 from tests.support.mail_server import Mailbox, plain
 
 pytestmark = pytest.mark.usefixtures("context")

@@ -13,7 +13,7 @@ from flask import Flask
 from sqlalchemy import update
 
 from app.extensions import db
-from app.models.event import OutboxMessage
+from app.models.audit import OutboxMessage
 from app.operations.mail import delivery, emails
 from app.operations.store import clock, outbox
 from app.operations.store.transactions import transaction

@@ -12,7 +12,7 @@ from app.operations.organizations.settings import update_settings
 from app.operations.sign_in.sign_in import SignedIn, sign_in
 from app.operations.users import password_resets
 from app.operations.users.password_resets import request_reset, reset_password
-from app.operations.users.user_status import disable_user
+from app.operations.users.users import disable_user
 from app.rules.errors import Forbidden, InvalidInput, TooManyRequests
 from tests.oauth.conftest import audited
 from tests.support.databases import Database

@@ -15,9 +15,8 @@ from flask import Flask
 from sqlalchemy import insert, select, update
 
 from app.extensions import db
-from app.models.audit import AuditEvent
+from app.models.audit import AuditEvent, Lease, OutboxMessage
 from app.models.base import Base
-from app.models.event import Lease, OutboxMessage
 from app.models.session import Attempt
 from app.models.token import AccessToken
 from app.operations.audit.chain import seal_pending_events

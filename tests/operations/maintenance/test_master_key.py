@@ -11,7 +11,7 @@ import pytest
 from flask import Flask
 from sqlalchemy import select
 
-from app.cli.start import before_serving
+from app.cli.maintenance import before_serving
 from app.config import EXIT_CONFIGURATION, UnsafeConfiguration
 from app.extensions import db
 from app.models.organization import Organization

@@ -8,7 +8,7 @@ import pytest
 
 from app.operations.organizations import roles
 from app.operations.organizations.administrators import add_administrator
-from app.operations.organizations.role_holders import RoleInUse
+from app.operations.organizations.overview import RoleInUse
 from app.operations.organizations.settings import update_settings
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound, PreconditionFailed
 from app.rules.organizations.lockout_prevention import WouldLockOut

@@ -12,7 +12,7 @@ from flask import Flask
 from app.operations.clients import credentials
 from app.operations.directory import lookups
 from app.operations.organizations import settings as operations
-from app.operations.organizations.role_holders import RoleInUse
+from app.operations.organizations.overview import RoleInUse
 from app.operations.organizations.settings import SettingsImpact, calculate_impact
 from app.operations.users.invitations import (
     InvitationEnded,

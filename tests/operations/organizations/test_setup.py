@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 from flask import Flask
 
-from app.models.event import InstanceFact
+from app.models.audit import InstanceFact
 from app.operations.clients.clients import list_clients
-from app.operations.directory.lookups import get_organization_by_slug, get_root_organization
-from app.operations.directory.permissions import get_user_permissions
+from app.operations.directory.lookups import (
+    get_organization_by_slug,
+    get_root_organization,
+    get_user_permissions,
+)
 from app.operations.organizations import setup
 from app.operations.organizations.setup import complete_setup, is_set_up, is_setup_token, issue_setup_token
 from app.operations.sign_in.sign_in import SignedIn, sign_in

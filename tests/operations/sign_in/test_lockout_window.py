@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from app.operations.store import clock, rate_limits
-from app.rules.sign_in.lockout import Lockout
+from app.rules.sign_in.passwords import Lockout
 from tests.factories import Factory
 
 pytestmark = pytest.mark.usefixtures("context")

@@ -21,7 +21,7 @@ from app.operations.sign_in import passwords
 from app.operations.sign_in import sign_in as sign_in_module
 from app.operations.sign_in.sessions import find_session
 from app.operations.sign_in.sign_in import SignedIn, SignInRefused, sign_in
-from app.operations.users.user_status import disable_user, enable_user
+from app.operations.users.users import disable_user, enable_user
 from app.rules.sign_in import passwords as rule
 from app.rules.sign_in.passwords import needs_rehash
 from app.rules.token_values import digest

@@ -27,7 +27,7 @@ from app.operations.sign_in.sign_in_limits import (
 from app.operations.store import clock, rate_limits
 from app.operations.store.rate_limits import Limit, bucket_key
 from app.rules.identifiers import new_id
-from app.rules.sign_in.lockout import IPV6_SITE_FACTOR, Lockout
+from app.rules.sign_in.passwords import IPV6_SITE_FACTOR, Lockout
 from tests.factories import PASSWORD
 from tests.support.applications import BASE_URL, environment
 from tests.support.databases import Database

@@ -10,7 +10,7 @@ from flask import Flask
 from sqlalchemy import select, update
 
 from app.extensions import db
-from app.models.credential import Credential
+from app.models.client import Credential
 from app.models.organization import Organization
 from app.operations.clients.credentials import NotRevealable, list_credentials, reveal_credential
 from app.operations.directory.lookups import OrganizationSnapshot

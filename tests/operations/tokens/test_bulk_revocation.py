@@ -10,7 +10,7 @@ from flask import Flask
 from sqlalchemy import event, insert, select
 
 from app.extensions import db
-from app.models.event import RevocationReceipt
+from app.models.audit import RevocationReceipt
 from app.models.token import AccessToken
 from app.operations.maintenance.janitor import purge_expired
 from app.operations.sign_in import sessions
@@ -18,7 +18,7 @@ from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.store import clock
 from app.operations.tokens import cutoffs
 from app.operations.tokens.bulk_revocation import bulk_revoke
-from app.operations.tokens.revocation_receipts import list_receipts
+from app.operations.tokens.revocation import list_receipts
 from app.operations.tokens.revocation_subjects import MAX_COUNT
 from app.rules.errors import Forbidden, NotFound
 from app.rules.identifiers import new_id, public_id

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from flask import Flask
 
-from app.operations.directory import permissions
+from app.operations.directory import lookups
 from app.operations.directory.users import create_user, find_user_by_email, get_user
 from app.operations.organizations import administrators as operations
 from app.operations.store import clock
@@ -28,7 +28,7 @@ def test_new_administrator_has_permissions_immediately(context: Flask, make: Fac
     added = operations.add_administrator(make.actor(acme), acme.slug, user_id=ada.public_id)
     assert added.admin is not None and added.link is None
     assert (added.admin.role, added.admin.email, added.admin.status) == ("admin", ada.email, "active")
-    assert "settings:write" in permissions.get_user_permissions(acme, acme.id, ada.id)
+    assert "settings:write" in lookups.get_user_permissions(acme, acme.id, ada.id)
     assert [
         admin.public_id for admin in operations.list_administrators(make.actor(acme), acme.slug).items
     ] == [added.admin.public_id]
@@ -119,8 +119,8 @@ def test_user_of_another_organization_is_not_found_except_for_root(context: Flas
         make.actor(root, user=boss), acme.slug, user_id=helper.public_id, role="auditor"
     )
     assert added.admin is not None and added.admin.user_organization == "root"
-    assert "audit:read" in permissions.get_user_permissions(acme, root.id, helper.id)
-    assert permissions.get_user_permissions(globex, root.id, helper.id) == frozenset()
+    assert "audit:read" in lookups.get_user_permissions(acme, root.id, helper.id)
+    assert lookups.get_user_permissions(globex, root.id, helper.id) == frozenset()
 
 
 def test_removed_administrator_has_no_permissions(context: Flask, make: Factory) -> None:
@@ -131,7 +131,7 @@ def test_removed_administrator_has_no_permissions(context: Flask, make: Factory)
         a for a in operations.list_administrators(make.actor(acme), acme.slug).items if a.user_id == ada.id
     )
     operations.remove_administrator(make.actor(acme), acme.slug, admin.public_id)
-    assert permissions.get_user_permissions(acme, acme.id, ada.id) == frozenset()
+    assert lookups.get_user_permissions(acme, acme.id, ada.id) == frozenset()
     with pytest.raises(NotFound):
         operations.remove_administrator(make.actor(acme), acme.slug, admin.public_id)
 
@@ -202,7 +202,7 @@ def test_invitation_creates_user_with_role_once(context: Flask, make: Factory) -
     user = get_user(acme.id, user_id)
     assert user.name == "Bob Martin"
     assert not user.email_verified, "the inviter had the link too"
-    assert permissions.get_user_roles(acme.id, acme.id, user_id) == ("developer",)
+    assert lookups.get_user_roles(acme.id, acme.id, user_id) == ("developer",)
     assert invitations.find_invitation(token) is None
     with pytest.raises(InvitationEnded):
         invitations.accept_invitation(token, name="Bob", password_hash="$argon2id$test")

@@ -92,7 +92,7 @@ def test_root_user_who_is_last_administrator_elsewhere_cannot_be_removed(make: F
     """TN-11: a root user who is another organization's last administrator is neither disabled nor deleted."""
     from app.operations.organizations.administrators import add_administrator
     from app.operations.users.deletion import delete_user
-    from app.operations.users.user_status import disable_user
+    from app.operations.users.users import disable_user
 
     root, acme = make.root(), make.organization()
     visitor, second = make.user(root), make.user(root, role="admin")

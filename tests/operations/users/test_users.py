@@ -13,12 +13,12 @@ from sqlalchemy import func, select
 from app.extensions import db
 from app.models.user import User
 from app.operations.directory.users import create_user, find_user_by_email, get_user
-from app.operations.users import user_status
+from app.operations.users import users
 from app.operations.users.deletion import delete_user
 from app.operations.users.password_resets import issue_reset_link
 from app.operations.users.role_assignments import LastAdministrator, assign_role
 from app.operations.users.user_changes import update_user
-from app.operations.users.user_status import disable_user, enable_user
+from app.operations.users.users import disable_user, enable_user
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound
 from app.rules.identifiers import new_id
 from app.rules.tokens.claims import claims_for
@@ -140,7 +140,7 @@ def test_deleted_user_cannot_be_enabled(make: Any, monkeypatch: pytest.MonkeyPat
     user = make.user(acme)
     read_before = get_user(acme.id, user.id)
     delete_user(make.actor(acme), user.public_id)
-    monkeypatch.setattr(user_status, "require_manageable_user", lambda *_: read_before)
+    monkeypatch.setattr(users, "require_manageable_user", lambda *_: read_before)
     with pytest.raises(NotFound):
         enable_user(make.actor(acme), user.id)
     assert db.session.get_one(User, (acme.id, user.id)).status == "deleted"

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.rules.audit.failed_requests import CAUSES, CAUSES_BY_ERROR, default_cause
-from app.rules.errors import DomainError
-from app.rules.oauth_errors import InvalidGrant
+from app.rules.errors import DomainError, InvalidGrant
 
 APP = Path(__file__).resolve().parents[3] / "app"
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from app.rules.authorization.authorization_request import parse_authorization_request
-from app.rules.oauth_errors import AuthorizationError
+from app.rules.errors import AuthorizationError
 
 URI = "https://rp.example/cb"
 GOOD = {

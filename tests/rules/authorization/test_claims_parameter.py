@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.rules.authorization.claims_parameter import (
+from app.rules.authorization.authorization_request import (
     ID_TOKEN,
     USERINFO,
     are_contexts_essential,
@@ -18,7 +18,7 @@ from app.rules.authorization.claims_parameter import (
     required_scopes,
     restrict_to_scopes,
 )
-from app.rules.oauth_errors import AuthorizationError
+from app.rules.errors import AuthorizationError
 
 
 def parsed(document: Any) -> dict[str, Any] | None:

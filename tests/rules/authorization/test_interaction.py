@@ -17,7 +17,7 @@ from app.rules.authorization.interaction import (
     needs_consent,
     next_step,
 )
-from app.rules.oauth_errors import AuthorizationError
+from app.rules.errors import AuthorizationError
 from app.rules.organizations import settings
 
 NOW = datetime(2026, 11, 21, 6, 0, tzinfo=UTC)

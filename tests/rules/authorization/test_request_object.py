@@ -13,7 +13,7 @@ from app.rules.authorization.request_object import (
     read_request_object,
     validate_request_object,
 )
-from app.rules.oauth_errors import AuthorizationError
+from app.rules.errors import AuthorizationError
 from tests.support.signer import Signer
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -10,7 +10,7 @@ from app.rules.authorization.authorization_request import (
     select_response_mode,
     validate_response_mode,
 )
-from app.rules.oauth_errors import AuthorizationError
+from app.rules.errors import AuthorizationError
 
 WEB, LOOPBACK, APP = "https://rp.example/cb", "http://127.0.0.1:7/cb", "com.example.app:/cb"
 

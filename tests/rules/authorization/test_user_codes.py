@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.rules.authorization.device_codes import format_user_code, generate_user_code, parse_user_code
+from app.rules.authorization.interaction import format_user_code, generate_user_code, parse_user_code
 
 
 @pytest.mark.parametrize(

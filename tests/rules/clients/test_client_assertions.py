@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.rules.clients.client_assertions import read_assertion, subject_of_assertion, validate_assertion
-from app.rules.oauth_errors import InvalidClient
+from app.rules.errors import InvalidClient
 from tests.support.signer import Signer
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.rules.clients.client_requirements import (
+from app.rules.clients.client_coherence import (
     ClientRequirements,
     get_client_requirements,
     rotates_refresh_tokens,

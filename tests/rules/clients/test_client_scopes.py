@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.rules.clients.client_scopes import scopes_for_itself
-from app.rules.oauth_errors import InvalidScope
+from app.rules.clients.client_types import scopes_for_itself
+from app.rules.errors import InvalidScope
 
 HELD = ("openid", "profile", "offline_access", "reports:read", "reports:write")
 

@@ -17,7 +17,7 @@ from app.rules.clients.resource_indicators import (
     require_authorized_resources,
     resolve_target,
 )
-from app.rules.oauth_errors import InvalidTarget
+from app.rules.errors import InvalidTarget
 
 ISSUER, MANAGEMENT = "https://id.example/organizations/acme", "https://id.example/management"
 ORDERS, STOCK, OFF, OWN = (

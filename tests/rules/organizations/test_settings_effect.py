@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from app.rules.organizations import settings, settings_effects
-from app.rules.organizations.settings_effects import WITHOUT_EFFECT, WITHOUT_EFFECT_YET, warnings_for
+from app.rules.organizations import settings
+from app.rules.organizations import settings as settings_effects
+from app.rules.organizations.settings import WITHOUT_EFFECT, WITHOUT_EFFECT_YET, warnings_for
 from app.rules.organizations.settings_table import SETTINGS
 
 ROOT = Path(__file__).parents[3]

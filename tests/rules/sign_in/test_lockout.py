@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.rules.sign_in.lockout import Lockout
+from app.rules.sign_in.passwords import Lockout
 
 NOW = datetime(2026, 11, 21, 6, 0, tzinfo=UTC)
 LOCKOUT = Lockout(3, timedelta(minutes=15), timedelta(seconds=60), timedelta(seconds=300))

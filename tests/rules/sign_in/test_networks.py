@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.rules.sign_in.lockout import IPV6_SITE_FACTOR, network_of, networks_of
+from app.rules.sign_in.passwords import IPV6_SITE_FACTOR, network_of, networks_of
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from flask import Flask
 from sqlalchemy import update
 
 from app.extensions import db
-from app.models.event import OutboxMessage
+from app.models.audit import OutboxMessage
 from app.operations.audit import webhook_deliveries
 from app.operations.audit.webhook_publishing import clear_cached_subscriptions
 from app.operations.audit.webhooks import SignedWebhook, create_webhook

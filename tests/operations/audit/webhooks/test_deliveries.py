@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.models.event import OutboxMessage
+from app.models.audit import OutboxMessage
 from app.operations.audit import webhook_deliveries
 from app.operations.audit.webhook_deliveries import get_delivery, list_deliveries, redeliver, send_test
 from app.operations.audit.webhooks import SignedWebhook, create_webhook

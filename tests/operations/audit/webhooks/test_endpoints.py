@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.models.webhook import Webhook, WebhookDelivery
+from app.models.audit import Webhook, WebhookDelivery
 from app.operations.audit.audit_events import list_audit_events
 from app.operations.audit.webhook_deliveries import list_deliveries, send_test
 from app.operations.audit.webhooks import (

@@ -22,7 +22,7 @@ from app.operations.organizations.settings import update_settings
 from app.operations.sign_in.passwords import change_password
 from app.operations.store import audit
 from app.operations.store.transactions import transaction
-from app.operations.users.user_status import disable_user
+from app.operations.users.users import disable_user
 from app.rules.actor import Actor
 from app.rules.audit.events import EVENT_TYPES, SUBSCRIPTION_CHOICES, action_for_event_type, is_subscribed
 from app.rules.audit.webhooks import MAX_BODY_BYTES, build_body

@@ -12,8 +12,7 @@ import pytest
 from flask import Flask
 from standardwebhooks.webhooks import WebhookVerificationError
 
-from app.models.event import OutboxMessage
-from app.models.webhook import Webhook
+from app.models.audit import OutboxMessage, Webhook
 from app.operations.audit import webhooks
 from app.operations.audit.audit_events import list_audit_events
 from app.operations.audit.webhook_deliveries import get_delivery, list_deliveries, redeliver, send_test

@@ -15,10 +15,11 @@ from app.operations.sign_in.sign_in import SignedIn
 from app.operations.users.invitations import (
     InvitationEnded,
     accept_invitation,
+    accept_invitation_with_passkey,
+    begin_invited_passkey,
     create_invitation,
     find_invitation,
 )
-from app.operations.users.invited_passkeys import accept_invitation_with_passkey, begin_invited_passkey
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, InvalidInput
 from tests.account.conftest import Visitor

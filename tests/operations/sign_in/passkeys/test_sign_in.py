@@ -24,7 +24,7 @@ from app.operations.sign_in.sessions import find_session
 from app.operations.sign_in.sign_in import SecondStepRequired, SignedIn
 from app.operations.sign_in.sign_in import sign_in as sign_in_with_password
 from app.operations.store import clock
-from app.operations.users.user_status import disable_user
+from app.operations.users.users import disable_user
 from app.rules.actor import Actor
 from tests.factories import PASSWORD
 from tests.oauth.conftest import audited

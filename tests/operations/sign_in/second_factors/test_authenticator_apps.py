@@ -19,7 +19,7 @@ from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.sign_in.sign_in import Browser, SecondStepRequired, SignedIn, SignInRefused, sign_in
 from app.operations.store.transactions import transaction
 from app.operations.users.deletion import delete_user
-from app.operations.users.user_status import disable_user
+from app.operations.users.users import disable_user
 from app.rules import sealing
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, InvalidInput

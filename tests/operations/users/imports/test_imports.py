@@ -10,7 +10,7 @@ from sqlalchemy import select
 
 from app.extensions import db
 from app.models.user import RoleAssignment, User, UserImport, UserImportPart
-from app.operations.directory.permissions import get_user_roles
+from app.operations.directory.lookups import get_user_roles
 from app.operations.directory.users import create_user, find_user_by_email
 from app.operations.sign_in.sign_in import SignedIn, sign_in
 from app.operations.users import import_records, import_runner, import_uploads

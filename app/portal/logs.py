@@ -2,23 +2,158 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import shlex
+from collections.abc import Iterable, Iterator
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
-from flask import request
+from flask import Response, json, request, stream_with_context
 from werkzeug.wrappers import Response as BaseResponse
 
+from app.operations.audit.audit_events import (
+    AuditRecord,
+    export_audit_events,
+    find_target_names,
+    get_audit_event,
+    list_audit_events,
+)
 from app.operations.audit.failed_requests import FailedRequestRecord, get_failed_request, list_failed_requests
 from app.operations.clients.clients import get_client, update_client
 from app.operations.directory.lookups import OrganizationSnapshot
-from app.operations.store.pagination import Page
-from app.portal.blueprint import portal
+from app.operations.store.transactions import Page
 from app.portal.clients import client_page
-from app.portal.context import PageResponse, PortalContext, portal_page
+from app.portal.context import PageResponse, PortalContext, portal, portal_page
+from app.portal.labels import AUDIT_ACTIONS
 from app.rules.audit.failed_requests import CAUSES, closest_difference
-from app.rules.errors import Conflict, DomainError, InvalidInput
+from app.rules.errors import Conflict, DomainError, InvalidInput, NotFound
 
-_LISTING = "portal logs"
+_LISTING = "portal audit"
+_EXACT = ("action", "actor", "target", "request_id")
+_DAYS = ("since", "until")
+_COLUMNS = (
+    "id", "at", "action", "actor_type", "actor_id", "actor", "actor_organization", "target_type", "target_id",
+    "address", "request_id", "before", "after",
+)  # fmt: skip
+# A spreadsheet treats text that begins like this as a formula.
+_FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")
+
+
+@portal.get("/portal/<organization>/audit")
+@portal_page
+def audit_log(context: PortalContext) -> PageResponse:
+    """List the events, newest first; ``since`` and ``until`` are days, both inclusive."""
+    shown, filters = _filters()
+    page = list_audit_events(context.actor, after=context.position(_LISTING), filters=filters)
+    return context.render(
+        "portal/audit/list.html",
+        page=page,
+        names=find_target_names(context.actor, page.items),
+        filters=shown,
+        actions=AUDIT_ACTIONS,
+        pager=context.pager(page, _LISTING),
+    )
+
+
+@portal.get("/portal/<organization>/audit/<event_id>")
+@portal_page
+def audit_event(context: PortalContext, event_id: str) -> PageResponse:
+    """Show who did what, when and from where, and each changed field."""
+    event = get_audit_event(context.actor, event_id)
+    target = find_target_names(context.actor, [event]).get(event.id)
+    return context.render("portal/audit/event.html", event=event, target=target, actions=AUDIT_ACTIONS)
+
+
+@portal.get("/portal/<organization>/audit/export/<file_format>")
+@portal_page
+def audit_export(context: PortalContext, file_format: str) -> PageResponse:
+    """Download all pages of the list as ``csv`` or ``json``."""
+    if file_format not in _EXPORT_FORMATS:
+        raise NotFound("This export format does not exist.")
+    mimetype, lines = _EXPORT_FORMATS[file_format]
+    records = export_audit_events(context.actor, filters=_filters()[1])
+    response: BaseResponse = Response(stream_with_context(lines(records)), mimetype=mimetype)
+    response.headers["Cache-Control"] = "no-store"
+    name = f"{context.organization.slug}-audit.{file_format}"
+    response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
+    return response
+
+
+def _filters() -> tuple[dict[str, str], dict[str, str]]:
+    """Return the filters as the form shows them and as the operation takes them; invalid days are ignored."""
+    sent = {name: request.args.get(name, "").strip()[:64] for name in (*_EXACT, *_DAYS)}
+    shown = {name: sent[name] for name in _EXACT if sent[name]}
+    asked = dict(shown)
+    for name in _DAYS:
+        day = _day(sent[name])
+        if day is not None:
+            shown[name] = sent[name]
+            start = datetime.combine(day, time(), UTC) + timedelta(days=name == "until")
+            asked[name] = start.isoformat()
+    return shown, asked
+
+
+def _day(text: str) -> date | None:
+    try:
+        day = date.fromisoformat(text)
+    except ValueError:
+        return None
+    return day if 2000 <= day.year < 2199 else None
+
+
+def _csv(records: Iterable[AuditRecord]) -> Iterator[str]:
+    yield _csv_line(_COLUMNS)
+    for record in records:
+        yield _csv_line(_values(record).values())
+
+
+def _json(records: Iterable[AuditRecord]) -> Iterator[str]:
+    before = "[\n"
+    for record in records:
+        values = _values(record) | {"before": record.before, "after": record.after}
+        yield before + json.dumps(values)
+        before = ",\n"
+    yield "[]\n" if before == "[\n" else "\n]\n"
+
+
+def _values(record: AuditRecord) -> dict[str, str | None]:
+    return dict(
+        zip(
+            _COLUMNS,
+            (
+                record.public_id,
+                record.at.isoformat(),
+                record.action,
+                record.actor_kind,
+                record.actor_id,
+                record.actor_label,
+                record.actor_organization,
+                record.target_type,
+                record.target_id,
+                record.address,
+                record.request_id,
+                None if record.before is None else json.dumps(record.before),
+                None if record.after is None else json.dumps(record.after),
+            ),
+            strict=True,
+        )
+    )
+
+
+def _csv_line(values: Iterable[str | None]) -> str:
+    line = io.StringIO()
+    csv.writer(line).writerow(
+        f"'{value}" if value is not None and value.startswith(_FORMULA_PREFIXES) else value
+        for value in values
+    )
+    return line.getvalue()
+
+
+_EXPORT_FORMATS = {"csv": ("text/csv", _csv), "json": ("application/json", _json)}
+
+
+_FAILED_REQUESTS_LISTING = "portal logs"
 _UNREGISTERED = "redirect_uri_not_registered"
 # The page highlights the first different character for these causes.
 _URI_CAUSES = frozenset({_UNREGISTERED, "redirect_uri_mismatch"})
@@ -35,7 +170,7 @@ def logs(context: PortalContext) -> PageResponse:
         page=page,
         filters=filters,
         causes=CAUSES,
-        pager=context.pager(page, _LISTING),
+        pager=context.pager(page, _FAILED_REQUESTS_LISTING),
     )
 
 
@@ -53,7 +188,7 @@ def client_logs(context: PortalContext, client_id: str) -> PageResponse:
         page=page,
         filters=filters,
         causes=CAUSES,
-        pager=context.pager(page, f"{_LISTING} {client.client_id}"),
+        pager=context.pager(page, f"{_FAILED_REQUESTS_LISTING} {client.client_id}"),
     )
 
 
@@ -97,7 +232,7 @@ def _list(
     filters = {name: value for name, value in values.items() if value}
     if filters.get("cause") not in CAUSES:
         filters.pop("cause", None)
-    listing = _LISTING if client_id is None else f"{_LISTING} {client_id}"
+    listing = _FAILED_REQUESTS_LISTING if client_id is None else f"{_FAILED_REQUESTS_LISTING} {client_id}"
     all_filters = filters if client_id is None else filters | {"client_id": client_id}
     after = context.position(listing)
     return list_failed_requests(context.actor, after=after, filters=all_filters), filters

@@ -1,0 +1,86 @@
+"""Choosing the language of a page or an email."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from gettext import GNUTranslations, NullTranslations
+from pathlib import Path
+from typing import Any, Self
+
+FOLDER = Path(__file__).parents[2] / "translations"
+
+
+@functools.cache
+def catalog_of(language: str) -> NullTranslations:
+    """Return the catalog of one of ``LANGUAGES``; English has an empty one because message IDs are English."""
+    if language == ENGLISH:
+        return NullTranslations()
+    with (FOLDER / language / "LC_MESSAGES" / "messages.mo").open("rb") as file:
+        return GNUTranslations(file)
+
+
+ENGLISH = "en"
+LANGUAGES = (ENGLISH, "de")
+"""Languages of the pages and emails for users. The portal is always in English."""
+_RIGHT_TO_LEFT = frozenset({"ar", "fa", "he", "ur"})
+
+
+def spoken(tag: object) -> str | None:
+    """Return the supported language for a language tag (lookup by RFC 4647, section 3.4), or None."""
+    if not isinstance(tag, str):
+        return None
+    language = tag.replace("_", "-").partition("-")[0].lower()
+    return language if language in LANGUAGES else None
+
+
+def first_spoken(tags: Iterable[object]) -> str | None:
+    """Return the supported language of the first tag that has one; the most preferred tag comes first."""
+    return next(filter(None, map(spoken, tags)), None)
+
+
+def language_for(
+    *, wished: Iterable[str] = (), own: object = None, accepted: Iterable[str] = (), default: object = None
+) -> str:
+    """Return the language of a page or an email.
+
+    ``wished`` is ``ui_locales`` of the client's request, ``own`` the ``locale`` of the user's profile, ``accepted`` the
+    browser's ``Accept-Language`` with the most preferred first, and ``default`` the organization's language.
+    """
+    return first_spoken([*wished, own, *accepted, default]) or ENGLISH
+
+
+def direction_of(language: str) -> str:
+    """Return ``ltr`` or ``rtl`` for the ``dir`` attribute of a page."""
+    return "rtl" if language in _RIGHT_TO_LEFT else "ltr"
+
+
+class TranslatableString(str):
+    """An English message that remembers its message id and parameters.
+
+    It behaves like the English text. A message without parameters is an ordinary ``str``: its text is the message id.
+    """
+
+    __slots__ = ("msgid", "params")
+    msgid: str
+    params: dict[str, Any]
+
+    def __new__(cls, msgid: str, params: dict[str, Any]) -> Self:
+        made = super().__new__(cls, msgid % params)
+        made.msgid, made.params = msgid, params
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.msgid, self.params)
+
+
+def lazy_gettext(msgid: str, **params: Any) -> str:
+    """Mark a message for translation; its parameters are written ``%(name)s``."""
+    return TranslatableString(msgid, params) if params else msgid
+
+
+def translate(text: str, gettext: Callable[[str], str]) -> str:
+    """Translate the text with ``gettext``; a text that is in no catalog stays as it is."""
+    if isinstance(text, TranslatableString):
+        return gettext(text.msgid) % text.params
+    return gettext(text) if text else text
