@@ -1,6 +1,7 @@
 """Fixtures of all tests: a private MariaDB and SQLite, the application on either, servers, a browser.
 
-``--db mariadb`` or ``--db sqlite`` limits the tests that run on both. Tests marked ``mariadb`` or ``live`` always run
+``--db mariadb`` or ``--db sqlite`` limits the tests that run on both, and ``script/test mysql`` puts MySQL in the place
+of MariaDB. Tests marked ``mariadb`` or ``live`` always run
 on MariaDB, and tests marked ``either`` on one of the two. No test is skipped: when a program is missing, the test
 fails with the command to type.
 """
@@ -11,6 +12,7 @@ import functools
 import inspect
 import os
 import shutil
+import sqlite3
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -119,6 +121,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_configure_node(node: Any) -> None:
     if _server in node.config.stash:
         node.workerinput["mariadb"] = node.config.stash[_server].address()
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    if _server in config.stash:
+        version = config.stash[_server].version()
+        terminalreporter.write_line(f"database engines: {version}, SQLite {sqlite3.sqlite_version}")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

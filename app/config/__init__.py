@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 from flask import Flask
 from flask.globals import app_ctx
 
-from app.config.keys import key, make_key, previous_key
-from app.config.mail import MailServer, mail_server
-from app.config.settings import (
+from .keys import key, make_key, previous_key
+from .mail import MailServer, mail_server
+from .settings import (
     EXIT_CONFIGURATION,
     SETTINGS,
     Setting,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 
-from app.config.settings import UnsafeConfiguration
+from .settings import UnsafeConfiguration
 
 
 def make_key(path: Path) -> bytes:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
-from app.config.settings import UnsafeConfiguration, file, is_loopback_url
+from .settings import UnsafeConfiguration, file, is_loopback_url
 
 _URL, _FROM, _CA = "GATEHOUSE_SMTP_URL", "GATEHOUSE_MAIL_FROM", "GATEHOUSE_SMTP_CA_BUNDLE"
 _FORM = f"{_URL} must look like smtp://user:password@mail.example.com:587 or smtps://mail.example.com."

@@ -1,4 +1,8 @@
-"""A private MariaDB: its own data folder, socket and port, durable at each commit, removed after the run."""
+"""A private MariaDB or MySQL: its own data folder, socket and port, durable at each commit, removed after the run.
+
+``script/test mysql`` sets ``GATEHOUSE_TEST_MYSQL`` to a folder with the programs of MySQL. Without it the server is
+the MariaDB of this machine.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +22,15 @@ from tests.support import process
 
 _USER = "gatehouse"
 _NEEDED = ("mariadbd", "mariadb-install-db")
+_MYSQL = os.environ.get("GATEHOUSE_TEST_MYSQL")
 
 
 def require() -> None:
-    """Raise, with the installation command, unless the MariaDB server is installed."""
+    """Raise, with the installation command, unless the server is installed."""
+    if _MYSQL:
+        if not (Path(_MYSQL) / "usr/sbin/mysqld").exists():
+            raise RuntimeError(f"{_MYSQL} has no usr/sbin/mysqld. Type: script/test mysql")
+        return
     missing = [name for name in _NEEDED if _program(name) is None]
     if missing:
         raise RuntimeError(f"{', '.join(missing)} not found. Type: sudo apt-get install -y mariadb-server")
@@ -49,13 +58,9 @@ class MariaDB:
             f"\nGRANT ALL ON *.* TO {_USER}@'%' WITH GRANT OPTION;\n"
         )
         init.chmod(0o600)
-        install = [str(_program("mariadb-install-db")), "--no-defaults", "--force", f"--datadir={self.folder / 'data'}"]
-        install += ["--skip-test-db", "--auth-root-authentication-method=normal"]
-        # Two servers initialized at the same moment would delete each other's temporary tables in /tmp.
-        install += ["--innodb-log-file-size=64M", f"--tmpdir={self.folder}"]
+        install, server = self._mysql_commands() if _MYSQL else self._mariadb_commands()
         as_root = ["--user=root"] if os.geteuid() == 0 else []
-        install += as_root
-        server = [*self._command(), *as_root]
+        install, server = [*install, *as_root], [*server, *self._server_options(), *as_root, *self._options]
         # One child process does both, so that tests are collected while the data folder is created.
         both = 'if [ ! -d "$1/data/mysql" ]; then "${@:3:$2}" || exit 1; fi; exec "${@:3+$2}"'
         command = ["bash", "-c", both, "mariadb", str(self.folder), str(len(install)), *install, *server]
@@ -99,6 +104,13 @@ class MariaDB:
         """Execute and commit one statement."""
         with closing(self.connect()) as connection, connection.cursor() as cursor:
             cursor.execute(statement)
+
+    def version(self) -> str:
+        """Return the name and version of the server."""
+        with closing(self.connect()) as connection, connection.cursor() as cursor:
+            cursor.execute("SELECT VERSION()")
+            text = str(cursor.fetchone()[0])
+        return f"MariaDB {text}" if "mariadb" in text.lower() else f"MySQL {text}"
 
     def create_database(self, name: str) -> str:
         """Create an empty database and return its URL."""
@@ -159,10 +171,37 @@ class MariaDB:
             return False
         return True
 
-    def _command(self) -> list[str]:
+    def _mariadb_commands(self) -> tuple[list[str], list[str]]:
+        """Return the commands that create the data folder and that serve it."""
+        install = [
+            *(str(_program("mariadb-install-db")), "--no-defaults", f"--datadir={self.folder / 'data'}"),
+            # A machine without a hosts file cannot look up its own name.
+            *("--force", "--skip-test-db", "--auth-root-authentication-method=normal"),
+            # Two servers initialized at the same moment would delete each other's temporary tables in /tmp.
+            *("--innodb-log-file-size=64M", f"--tmpdir={self.folder}"),
+        ]
+        return install, [str(_program("mariadbd")), "--no-defaults", "--innodb-log-file-size=64M"]
+
+    def _mysql_commands(self) -> tuple[list[str], list[str]]:
+        """Return the same for MySQL, run with the libraries of its own folder."""
+        root = Path(str(_MYSQL))
+        machine = os.uname().machine
+        loader = next((root / "lib64").glob("ld-linux-*"), None) or next((root / "lib").glob("ld-linux-*"))
+        mysqld = [
+            *(str(loader), "--library-path", str(root / f"usr/lib/{machine}-linux-gnu")),
+            *(
+                str(root / "usr/sbin/mysqld"),
+                "--no-defaults",
+                f"--lc-messages-dir={root / 'usr/share/mysql'}",
+            ),
+            *(f"--character-sets-dir={root / 'usr/share/mysql/charsets'}", "--secure-file-priv=NULL"),
+            f"--plugin-dir={root / 'usr/lib/mysql/plugin'}",
+        ]
+        install = [*mysqld, "--initialize-insecure", f"--datadir={self.folder / 'data'}"]
+        return install, [*mysqld, "--mysqlx=OFF", "--innodb-redo-log-capacity=64M", "--skip-log-bin"]
+
+    def _server_options(self) -> list[str]:
         return [
-            str(_program("mariadbd")),
-            "--no-defaults",
             f"--datadir={self.folder / 'data'}",
             f"--tmpdir={self.folder}",
             f"--socket={self.socket}",
@@ -171,13 +210,11 @@ class MariaDB:
             f"--pid-file={self.folder / 'server.pid'}",
             f"--init-file={self.folder / 'init.sql'}",
             "--innodb-flush-log-at-trx-commit=1",
-            "--innodb-log-file-size=64M",
             "--innodb-buffer-pool-size=256M",
             "--max-connections=500",
             "--character-set-server=utf8mb4",
             "--performance-schema=OFF",
             "--skip-name-resolve",
-            *self._options,
         ]
 
 
