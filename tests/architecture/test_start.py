@@ -65,3 +65,16 @@ def test_start_objects_are_frozen_for_garbage_collection(start: dict[str, Any]) 
     """A full collection of a worker would stop one of its threads for a tenth of a second."""
     assert start["collects"]
     assert start["kept"] > 50_000
+
+
+def test_main_process_reads_the_configuration_without_the_application(tmp_path: Path) -> None:
+    """On SIGHUP it forks workers that import the code as it is then, so it must not hold an older one."""
+    code = (
+        "import sys; sys.path[:0] = ['script/lib', '.']; import serve; serve.read_configuration(); "
+        "print([name for name in sys.modules if name.partition('.')[0] == 'app'])"
+    )
+    environ = {"GATEHOUSE_INSTANCE": str(tmp_path), "PATH": os.environ["PATH"]}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environ, capture_output=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == b"[]"
