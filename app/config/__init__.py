@@ -75,6 +75,7 @@ class Config:
     database_timeout: int
     janitor: bool
     body_timeout: int
+    drain_seconds: int
     disabled_fast_paths: frozenset[str]
     outgoing_ca_bundle: Path | None
     outgoing_allowed_hosts: frozenset[str]
@@ -130,6 +131,7 @@ def load(environ: Mapping[str, str] | None = None) -> Config:
         database_timeout=integer(env, "GATEHOUSE_DATABASE_TIMEOUT", 3, 1, 60),
         janitor=choice(env, "GATEHOUSE_JANITOR", "on", ("on", "off")) == "on",
         body_timeout=integer(env, "GATEHOUSE_BODY_TIMEOUT", 10, 1, 300),
+        drain_seconds=integer(env, "GATEHOUSE_DRAIN_SECONDS", 0 if is_loopback_url(base_url) else 5, 0, 60),
         disabled_fast_paths=choices(env, "GATEHOUSE_DISABLE_FAST_PATH", FAST_PATHS),
         outgoing_ca_bundle=file(env, "GATEHOUSE_OUTGOING_CA_BUNDLE"),
         outgoing_allowed_hosts=hosts(env, "GATEHOUSE_OUTGOING_ALLOWED_HOSTS"),

@@ -217,6 +217,12 @@ SETTINGS = (
         "is rejected with 408.",
     ),
     Setting(
+        "GATEHOUSE_DRAIN_SECONDS",
+        "5; 0 on loopback",
+        "Seconds between SIGTERM, when /readyz begins to answer 503, and the close of the port; at most 60. Set it to "
+        "the time your load balancer needs to notice.",
+    ),
+    Setting(
         "GATEHOUSE_DISABLE_FAST_PATH",
         "none",
         "Comma-separated speed techniques to switch off: `middleware`, `compiled-queries`, `caches`, "

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
-from flask import Blueprint, Flask, Response, jsonify
+from flask import Blueprint, Flask, Response, current_app, jsonify
 
 from app.operations.maintenance.dispatcher import require_database_ready
 from app.rules.errors import Unavailable
@@ -22,8 +23,14 @@ def alive() -> Response:
 
 @blueprint.get("/readyz")
 def ready() -> Response:
-    """Respond 200 while requests can be served, otherwise 503 with Retry-After."""
+    """Respond 200 while requests can be served, otherwise 503 with Retry-After.
+
+    A process that is about to stop answers 503 first, and goes on to serve until its port closes.
+    """
+    is_draining: Callable[[], bool] | None = current_app.config.get("IS_DRAINING")
     try:
+        if is_draining is not None and is_draining():
+            raise Unavailable("This process is about to stop.", retry_after=1)
         require_database_ready()
     except Unavailable as refusal:
         _log.warning("not ready: %s", refusal.__cause__ or refusal)

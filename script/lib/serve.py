@@ -9,10 +9,12 @@ from __future__ import annotations
 import argparse
 import compileall
 import importlib.util
+import mmap
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -31,6 +33,8 @@ GRACE_SECONDS = 30
 RESPAWN_SECONDS = 3.5
 # New code must have loaded within this time, or it is not used.
 LOAD_SECONDS = 60.0
+# The pause before the workers start again after they ended in a row, and how long they must have run for the shortest.
+MIN_PAUSE_SECONDS, MAX_PAUSE_SECONDS, STEADY_SECONDS = 0.5, 30.0, 60.0
 
 
 def main() -> None:
@@ -49,6 +53,39 @@ def main() -> None:
         run_in_child(prepare, options.demo)
     say(f"Gatehouse is running at {config.base_url} (portal: {config.base_url}/portal)")
     stop_starting_workers_at_once()
+    serve_until_stopped(options, config)
+
+
+def serve_until_stopped(options: argparse.Namespace, config: Any) -> None:
+    """Serve until a signal stops the process.
+
+    Granian ends when a worker dies soon after it replaced another. Then it is started again, after a pause that grows
+    while that goes on: whatever kills the workers, such as a full machine, may pass.
+    """
+    stopping, pause = Stopping(config.drain_seconds), MIN_PAUSE_SECONDS
+    while True:
+        began = time.monotonic()
+        try:
+            new_server(options, config, stopping).serve(
+                target_loader=stopping.load_application, wrap_loader=False
+            )
+        except SystemExit as end:
+            if stopping.is_stopping or not end.code:
+                raise
+        if stopping.is_stopping:
+            return
+        pause = (
+            MIN_PAUSE_SECONDS
+            if time.monotonic() - began > STEADY_SECONDS
+            else min(2 * pause, MAX_PAUSE_SECONDS)
+        )
+        say(f"The workers ended again and again. Starting them again in {pause:g} seconds.")
+        if stopping.wait(pause):
+            return
+
+
+def new_server(options: argparse.Namespace, config: Any, stopping: Stopping) -> Server:
+    """Return a server that has not begun to serve."""
     server = Server(
         "wsgi:app",
         address=options.host,
@@ -64,8 +101,9 @@ def main() -> None:
         # Its only warning is that there are more threads than cores, which is intended: they wait for the database.
         log_level=LogLevels.error,
     )
-    server.on_startup(partial(check_code_before_reload, server))
-    server.serve(target_loader=load_application, wrap_loader=False)
+    server.on_startup(partial(check_code_before_reload, server, stopping))
+    server.on_startup(stopping.follow_signals)
+    return server
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -150,30 +188,72 @@ def run_in_child(work: Any, *arguments: Any) -> None:
         raise SystemExit(os.waitstatus_to_exitcode(status))
 
 
-def check_code_before_reload(server: Server) -> None:
+class Stopping:
+    """Whether and how this process stops, shared with its workers.
+
+    SIGTERM first makes /readyz answer 503 for ``drain_seconds``, so that a load balancer stops sending requests before
+    the port closes. A second signal, or SIGINT, closes it at once.
+    """
+
+    def __init__(self, drain_seconds: int) -> None:
+        self._drain_seconds = drain_seconds
+        self._is_draining = mmap.mmap(-1, 1)
+        self._signalled = threading.Event()
+        self._close: Any = None
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether a signal to stop has arrived."""
+        return self._signalled.is_set()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until a signal to stop arrives, at most so many seconds; return whether it has."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self._signalled.set())
+        return self._signalled.wait(seconds)
+
+    def follow_signals(self) -> None:
+        """Take the signals that stop the process; called once Granian's own handlers are installed."""
+        self._close = signal.getsignal(signal.SIGTERM)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop)
+
+    def load_application(self) -> Any:
+        """Return the WSGI application, in a new worker."""
+        from wsgi import app
+
+        app.config["IS_DRAINING"] = lambda: self._is_draining[0] != 0
+        return app
+
+    def _stop(self, number: int, frame: Any) -> None:
+        is_first = not self.is_stopping
+        self._signalled.set()
+        self._is_draining[0] = 1
+        if is_first and number == signal.SIGTERM and self._drain_seconds:
+            timer = threading.Timer(self._drain_seconds, self._close)
+            timer.daemon = True
+            timer.start()
+        else:
+            self._close(number, frame)
+
+
+def check_code_before_reload(server: Server, stopping: Stopping) -> None:
     """Pass SIGHUP on to Granian only when the new code starts; called once Granian's signal handlers are installed.
 
     Granian would start new workers and end the old ones a few seconds later, whether or not the new ones serve.
     """
-    reload, is_stopping = signal.getsignal(signal.SIGHUP), False
+    reload = signal.getsignal(signal.SIGHUP)
 
     def check_and_reload(number: int, frame: Any) -> None:
         started = time.monotonic()
-        if starts(lambda: is_stopping):
+        if starts(lambda: stopping.is_stopping):
             # On a busy machine a worker takes longer to start than usual.
             server.respawn_interval = max(RESPAWN_SECONDS, 2 * (time.monotonic() - started))
             reload(number, frame)  # type: ignore[operator, misc]
         else:
             say("Not reloaded: the new code does not start. The workers continue with the code they have.")
 
-    def stop(previous: Any, number: int, frame: Any) -> None:
-        nonlocal is_stopping
-        is_stopping = True
-        previous(number, frame)
-
     signal.signal(signal.SIGHUP, check_and_reload)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, partial(stop, signal.getsignal(number)))
 
 
 def starts(is_stopping: Any) -> bool:
@@ -211,13 +291,6 @@ def stop_starting_workers_at_once() -> None:
         after_in_parent=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, stopping),
         after_in_child=reset_handlers,
     )
-
-
-def load_application() -> Any:
-    """Return the WSGI application, in a new worker."""
-    from wsgi import app
-
-    return app
 
 
 def say(text: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import resource
 import signal
@@ -21,7 +23,7 @@ import pytest
 from tests.support import process
 from tests.support.databases import MariaDBDatabase
 from tests.support.mariadb import MariaDB
-from tests.support.server_script import ROOT, copy_to, started
+from tests.support.server_script import ROOT, Started, copy_to, started
 
 sys.path.insert(0, str(ROOT / "script" / "lib"))
 import serve
@@ -210,6 +212,52 @@ def test_stop_during_the_start_takes_effect_at_once(copy: Path, tmp_path: Path, 
         server.process.send_signal(signal.SIGTERM)
         server.process.wait(40)
         assert time.monotonic() - begun < 10
+
+
+def test_workers_that_die_again_and_again_are_started_again(copy: Path, tmp_path: Path) -> None:
+    """F10: Granian itself ends when a worker dies soon after it replaced another."""
+    with started(copy, GATEHOUSE_INSTANCE=str(tmp_path)) as server:
+        server.answers()
+        for _ in range(2):
+            seen: set[int] = set()
+            pauses = server.output().count("Starting them again")
+            while server.output().count("Starting them again") == pauses:
+                for pid in server.workers() - seen:
+                    seen.add(pid)
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                assert server.process.poll() is None
+                time.sleep(0.1)
+            process.wait_until(lambda: is_ready_now(server), "requests are answered again", seconds=30)
+        assert server.end() == 0
+
+
+def test_stop_is_announced_by_readiness_before_the_port_closes(copy: Path, tmp_path: Path) -> None:
+    """F11: a load balancer has time to stop sending requests."""
+    with started(copy, GATEHOUSE_INSTANCE=str(tmp_path), GATEHOUSE_DRAIN_SECONDS="3") as server:
+        server.answers()
+        server.process.send_signal(signal.SIGTERM)
+        begun = time.monotonic()
+        process.wait_until(lambda: not is_ready_now(server), "readiness says so")
+        assert time.monotonic() - begun < 2
+        while time.monotonic() - begun < 2.5:
+            assert '"alive"' in server.get("/healthz")
+        assert server.process.wait(40) == 0
+    with started(copy, GATEHOUSE_INSTANCE=str(tmp_path), GATEHOUSE_DRAIN_SECONDS="60") as server:
+        server.answers()
+        for number in (signal.SIGTERM, signal.SIGTERM):
+            server.process.send_signal(number)
+            time.sleep(0.5)
+        assert server.process.wait(20) == 0
+
+
+def is_ready_now(server: Started) -> bool:
+    """Return whether /readyz answers 200."""
+    try:
+        server.get("/readyz")
+    except OSError:
+        return False
+    return True
 
 
 def test_unsafe_setting_ends_the_start_with_the_command_to_type(copy: Path, tmp_path: Path) -> None:
