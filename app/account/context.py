@@ -19,7 +19,7 @@ from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.users.email_change import EmailVerificationEnded
 from app.operations.users.password_resets import ResetEnded
 from app.rules.actor import Actor
-from app.rules.errors import DomainError, NotFound, TooManyRequests
+from app.rules.errors import DomainError, NotFound, TooManyRequests, Unavailable
 from app.rules.languages.translation import lazy_gettext
 from app.web.branding import branding_of, branding_of_path
 from app.web.forms import PageForm
@@ -60,9 +60,19 @@ def show_error(error: DomainError) -> BaseResponse:
     return response
 
 
+def return_parameters() -> dict[str, str]:
+    """Return the parameters that say where the sign-in leads; every page of the sign-in passes them on."""
+    names = ("request", "next", "reauthenticate", "account")
+    return {name: request.values[name] for name in names if name in request.values}
+
+
 def _way_back(error: DomainError, slug: str | None) -> tuple[str, str]:
-    """Return the URL and label of the error page's button; never the page that failed."""
+    """Return the URL and label of the error page's button: the page that failed only if it can be tried again."""
     home = f"/organizations/{slug}"
+    if isinstance(error, Unavailable):
+        # With the authorization request, so that the user still comes to the app.
+        parameters = urlencode(return_parameters())
+        return f"{request.path}?{parameters}" if parameters else request.path, lazy_gettext("Try again")
     if slug and request.path.startswith(f"{home}/account/"):
         return f"{home}/account", lazy_gettext("Back to my account")
     if not slug or isinstance(error, NotFound) or request.path in {f"{home}/account", f"{home}/login"}:

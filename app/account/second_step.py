@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from flask import jsonify, make_response, redirect, request
 from werkzeug.wrappers import Response
 
-from app.account.context import account, organization_page
+from app.account.context import account, organization_page, return_parameters
 from app.account.forms import AuthenticatorAppForm, CodeForm, PasskeyForm, RecoveryCodeForm, SignInForm
 from app.account.sign_in import (
     anonymous_actor,
@@ -18,7 +18,6 @@ from app.account.sign_in import (
     current_browser,
     destination_of,
     pending_request,
-    return_parameters,
     sign_in_form,
 )
 from app.operations.authorization.authorization_requests import AuthorizationRequestRecord

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from flask import make_response, redirect, render_template, request
 from werkzeug.wrappers import Response
 
-from app.account.context import account, organization_page
+from app.account.context import account, organization_page, return_parameters
 from app.account.forms import FindOrganizationForm, SignInForm
 from app.operations.authorization.authorization_requests import (
     AuthorizationRequestRecord,
@@ -220,12 +220,6 @@ def pending_request(organization: OrganizationSnapshot) -> AuthorizationRequestR
         raise RequestEnded
     apply_ui_locales(pending.sent, pending.client.organization)
     return pending
-
-
-def return_parameters() -> dict[str, str]:
-    """Return the parameters that say where the sign-in leads; every page of the sign-in passes them on."""
-    names = ("request", "next", "reauthenticate", "account")
-    return {name: request.values[name] for name in names if name in request.values}
 
 
 def sign_in_form(

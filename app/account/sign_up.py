@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 from flask import redirect, request
 from werkzeug.wrappers import Response
 
-from app.account.context import account, organization_page
+from app.account.context import account, organization_page, return_parameters
 from app.account.forms import (
     ConfirmRegistrationForm,
     InvitationForm,
@@ -20,7 +20,6 @@ from app.account.sign_in import (
     continue_sign_in,
     current_browser,
     pending_request,
-    return_parameters,
     sign_in_with_password,
 )
 from app.operations.directory.lookups import (

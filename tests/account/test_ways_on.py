@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from app.rules.errors import Unavailable
+
 
 @pytest.mark.parametrize(
     ("path", "way", "label"),
@@ -56,3 +58,17 @@ def test_subpage_error_leads_back_to_the_account(visitor: Any, acme: Any, ada: A
 
 def test_unknown_organization_leads_to_the_chooser(visitor: Any, acme: Any) -> None:
     assert 'href="/login">Choose an organization</a>' in visitor.get("/organizations/none/login").text
+
+
+def test_refused_sign_in_can_be_tried_again_with_its_destination(
+    visitor: Any, acme: Any, ada: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_arguments: Any, **_options: Any) -> None:
+        raise Unavailable
+
+    monkeypatch.setattr("app.account.sign_in.sign_in", refuse)
+    path = f"/organizations/{acme.slug}/login"
+    visitor.get(path)
+    answer = visitor.post(f"{path}?next=/portal/{acme.slug}/clients", email=ada.email, password="x")
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2")
+    assert f'href="{path}?next=%2Fportal%2F{acme.slug}%2Fclients">Try again</a>' in answer.text

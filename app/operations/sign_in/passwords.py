@@ -37,8 +37,8 @@ from app.rules.sign_in import imported_hashes, passwords
 from app.rules.sign_in.passwords import network_of
 
 MAX_WAIT_SECONDS = 2.0
-MAX_WAITING_THREADS = 4
-"""Together with the hashing threads they stay below the eight threads of a process."""
+MAX_WAITING_THREADS = 14
+"""With the hashing threads, half of a worker's: an office that begins its day waits a moment and is not refused."""
 _hashing = threading.BoundedSemaphore(os.cpu_count() or 1)
 
 

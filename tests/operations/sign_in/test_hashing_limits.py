@@ -53,6 +53,28 @@ def test_sign_in_beyond_the_queue_is_rejected_at_once(
     assert isinstance(attempt_sign_in(acme), SignedIn)
 
 
+@pytest.mark.usefixtures("real_hashes")
+def test_office_of_eight_waits_and_is_not_refused(app: Any, make: Any, acme: Any) -> None:
+    """They begin their day in one network, and one worker process gets all of their sign-ins."""
+    users = [make.user(acme, email=f"user{number}@acme.example") for number in range(8)]
+    begin, outcomes = threading.Barrier(8), []
+
+    def sign_in_with_the_others(email: str) -> None:
+        with app.app_context():
+            begin.wait(20)
+            try:
+                outcomes.append(type(attempt_sign_in(acme, email)))
+            except Unavailable:
+                outcomes.append(Unavailable)
+
+    threads = [threading.Thread(target=sign_in_with_the_others, args=[user.email]) for user in users]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert outcomes == [SignedIn] * 8
+
+
 class Flood:
     """Threads that occupy every slot they get until the end."""
 
