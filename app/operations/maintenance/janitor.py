@@ -18,7 +18,7 @@ from itertools import groupby
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Table, delete, exists, not_, or_, select, update
+from sqlalchemy import ColumnElement, Table, and_, delete, exists, not_, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
@@ -383,14 +383,17 @@ def _delete(
         tuple(row) for row in db.session.execute(found if order is None else found.order_by(order))
     ]
     *leading, last = columns
-    # One statement per organization, because MariaDB executes (a, b) IN (…) as a full table scan.
+    conditions = []
     for shared, group in groupby(sorted(keys), key=lambda key: key[:-1]):
         ids = [key[-1] for key in group]
         if before is not None:
             before(Actor.system(shared[0], "janitor"), ids)
-        conditions = [column == value for column, value in zip(leading, shared, strict=True)]
+        own = (column == value for column, value in zip(leading, shared, strict=True))
+        conditions.append(and_(*own, last.in_(ids)))
+    if conditions:
+        # Alternatives, because MariaDB executes (a, b) IN (…) as a full table scan.
         db.session.execute(
-            delete(table).where(*conditions, last.in_(ids)), execution_options={"synchronize_session": False}
+            delete(table).where(or_(*conditions)), execution_options={"synchronize_session": False, **ACROSS}
         )
     return len(keys)
 

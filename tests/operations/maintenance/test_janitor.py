@@ -12,7 +12,7 @@ from uuid import UUID
 
 import pytest
 from flask import Flask
-from sqlalchemy import insert, select, update
+from sqlalchemy import event, insert, select, update
 
 from app.extensions import db
 from app.models.audit import AuditEvent, Lease, OutboxMessage
@@ -65,6 +65,20 @@ def attempts(organization_id: str, count: int) -> None:
     row = {"organization_id": organization_id, "bucket": b"b" * 32, "at": moment, "expires_at": moment}
     for begin in range(0, count, 500):
         write(insert(Attempt).values([{**row, "id": new_id()} for _ in range(min(500, count - begin))]))
+
+
+def test_rows_of_many_organizations_are_deleted_in_one_statement(context: Flask, make: Factory) -> None:
+    for _ in range(3):
+        attempts(make.organization().id, 2)
+    statements: list[str] = []
+    listener = (db.engine, "before_cursor_execute", lambda *arguments: statements.append(arguments[2]))
+    event.listen(*listener)
+    try:
+        deleted = purge_expired(SYSTEM, pause=0)
+    finally:
+        event.remove(*listener)
+    assert deleted is not None and deleted["attempts"] == 6
+    assert sum(statement.startswith("DELETE FROM attempts") for statement in statements) == 1
 
 
 def test_only_rows_expired_for_a_day_are_deleted(context: Flask, make: Factory, database: Database) -> None:
