@@ -67,8 +67,8 @@ class ApiForm(PageForm):
         "Access token format",
         choices={"": "Default of the client or organization", **{name: name for name in TOKEN_FORMATS}},
         validate_choice=False,
-        description="Opaque tokens can be revoked instantly. Your API checks them by introspection. Your API verifies"
-        " JWTs itself, and they stay valid until they expire.",
+        description="Opaque tokens can be revoked instantly. Your API checks them by introspection. JWTs stay valid"
+        " until they expire. Your API verifies them itself.",
     )
     access_token_ttl_seconds = NumberField(
         "Access token lifetime",
@@ -202,7 +202,7 @@ def delete_api(context: PortalContext, api_id: str) -> PageResponse:
         if form.name.data == api.name:
             delete_resource(context.actor, api_id, confirmed=True)
             return context.done("/apis", "api-deleted")
-        form.add_error("This doesn’t match the API’s name. Type it exactly as shown above.", "name")
+        form.add_error("This doesn’t match the API’s name. Type the name exactly as shown above.", "name")
     return context.render(
         "portal/apis/delete.html",
         form=form,

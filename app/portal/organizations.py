@@ -44,7 +44,7 @@ class OrganizationForm(PageForm):
     )
     email = EmailField(
         "Administrator’s email",
-        description="Optional. They receive an invitation.",
+        description="Optional. The administrator receives an invitation.",
         render_kw=_NO_AUTOCOMPLETE,
     )
     person = StringField(
@@ -81,7 +81,7 @@ class DeleteOrganizationForm(PageForm):
             return False
         if self.slug.data != slug:
             self.add_error(
-                "This doesn’t match the organization’s ID. Type it exactly as shown above.", "slug"
+                "This doesn’t match the organization’s ID. Type the ID exactly as shown above.", "slug"
             )
         return not self.errors
 

@@ -81,15 +81,15 @@ _TOPICS = (
     ),
     Topic(
         "mfa",
-        "Multi-factor authentication",
-        "Who needs a second factor, and which ones are accepted.",
+        "Two-step verification",
+        "Who needs two-step verification, and which methods are accepted.",
         "shield",
         (
             (
                 "Requirement",
                 _rows(
                     "authentication.mfa",
-                    policy="Who needs a second factor",
+                    policy="Who needs two-step verification",
                     grace_period_seconds="Grace period",
                 ),
             ),
@@ -122,14 +122,14 @@ _TOPICS = (
     Topic(
         "registration",
         "Users",
-        "How users get an account, and what they can do with it.",
+        "How users join, and what they can change in their account.",
         "people",
         (
             (
-                "Registration",
+                "Joining",
                 _rows(
                     "authentication.registration",
-                    mode="Who can register",
+                    mode="Who can join",
                     verify_email="Require email verification",
                     allowed_email_domains="Allowed email domains",
                     default_roles="Roles of new users",
@@ -140,7 +140,7 @@ _TOPICS = (
                 _rows("authentication.registration", invitation_ttl_seconds="Invitation lifetime"),
             ),
             (
-                "Own account",
+                "Members’ own accounts",
                 _rows(
                     "user_permissions",
                     members_can_edit_profile="Members can edit their profile",
@@ -279,7 +279,7 @@ _TOPICS = (
     Topic(
         "audit",
         "Audit",
-        "How long logs are stored, and notifications about root access.",
+        "How long logs are stored, and notifications about instance administrators.",
         "book",
         (
             (
@@ -292,8 +292,11 @@ _TOPICS = (
                 ),
             ),
             (
-                "Root access",
-                _rows("audit", notify_root_access="Notify administrators about root access"),
+                "Instance administrators",
+                _rows(
+                    "audit",
+                    notify_root_access="Email administrators when an instance administrator makes changes",
+                ),
             ),
         ),
     ),
@@ -308,7 +311,7 @@ CHOICE_TEXTS: dict[str, tuple[str, str]] = {
     "public_clients": ("Only for public clients", ""),
     "third_party": ("Third-party clients", "First-party clients skip the consent page."),
     "reveal": ("Can be revealed", "Requires a fresh sign-in and is recorded in the audit log."),
-    "once": ("Shown once", "Secrets are never stored. Choosing this erases the stored copies."),
+    "once": ("Shown once", "Secrets can’t be viewed again. Choosing this erases the stored copies."),
     "auto": ("Follow the user’s device", ""),
     "light": ("Light", ""),
     "dark": ("Dark", ""),
@@ -327,7 +330,7 @@ CHOICE_TEXTS: dict[str, tuple[str, str]] = {
 }
 # Values that mean different things in different settings.
 CHOICE_TEXTS_BY_PATH: dict[tuple[str, str], tuple[str, str]] = {
-    ("authentication.mfa.policy", "off"): ("Nobody", "Second factors are disabled."),
+    ("authentication.mfa.policy", "off"): ("Nobody", "Two-step verification is disabled."),
     ("authentication.mfa.policy", "optional"): ("Optional", "Users decide for themselves."),
     ("authentication.mfa.policy", "required_for_admins"): (
         "Administrators",

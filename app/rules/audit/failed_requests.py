@@ -41,7 +41,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     ("client_blocked", "An administrator of the organization blocked the client.", "An administrator can unblock it on the client's page under Access."),
     ("credentials_missing", "The client is confidential but did not authenticate.", "Authenticate with the registered method."),
     ("auth_method_mismatch", "The client used another authentication method than the registered one.", "Change the configuration of the client, or the registered method under Advanced."),
-    ("authenticated_twice", "The client used two authentication methods at once, or sent two client ids.", "Use only one method, either the header or the body."),
+    ("authenticated_twice", "The client used two authentication methods at once, or sent two client IDs.", "Use only one method, either the header or the body."),
     ("secret_unknown", "The client secret is incorrect.", "Copy the secret again. It begins with gth_cs_ and has no spaces. If it is lost, add a new one."),
     ("secret_revoked", "The client used a revoked secret.", "Deploy an active secret, or add one on the Credentials page."),
     ("secret_expired", "The client used an expired secret.", "Deploy an active secret, or add one on the Credentials page."),
