@@ -99,7 +99,7 @@ def _unsupported_response(request: Any) -> DomainError:
 def _unauthorized_client(request: Any) -> DomainError:
     if request.protocol.endpoint in _AUTHORIZATION:
         return AuthorizationError(
-            "unauthorized_client", "The client may not use the authorization code flow."
+            "unauthorized_client", "The client is not allowed to use the authorization code flow."
         )
     return UnauthorizedClient(request.payload.grant_type)
 

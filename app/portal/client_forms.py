@@ -27,7 +27,7 @@ from app.web.forms import CheckboxListField, PageForm, StringListField, VersionF
 
 _NO_AUTOCOMPLETE = {"autocomplete": "off"}
 _LINES = {"spellcheck": "false", "autocapitalize": "off"}
-_DEFAULT = {"": "Organization’s default"}
+_DEFAULT = {"": "Organization's default"}
 
 
 class JwksField(TextAreaField):
@@ -63,7 +63,7 @@ class ScopesForm(PageForm):
     )
     more_scopes = StringListField(
         "More scopes",
-        description="Scopes that aren’t listed above, one per line, such as orders:read. New scopes are added"
+        description="Scopes that aren't listed above, one per line, such as orders:read. New scopes are added"
         " to the organization.",
         render_kw={"rows": 2, "spellcheck": "false"},
     )
@@ -103,7 +103,7 @@ class RegistrationForm(ScopesForm):
         render_kw=_NO_AUTOCOMPLETE,
     )
     redirect_uris = StringListField("Redirect URIs", [InputRequired()], render_kw={**_LINES, "rows": 4})
-    resources = CheckboxListField("APIs", description="The client’s tokens are only valid for these APIs.")
+    resources = CheckboxListField("APIs", description="The client's tokens are only valid for these APIs.")
 
     def values(self, kind: str, *, is_agent: bool) -> dict[str, Any]:
         """Return the fields as the operation takes them."""
@@ -160,7 +160,7 @@ class AccessForm(ScopesForm):
     )
     approved_scopes = CheckboxListField(
         "Pre-approved scopes",
-        description="Users aren’t asked for consent to these scopes if the client is pre-approved.",
+        description="Users aren't asked for consent to these scopes if the client is pre-approved.",
     )
 
     def values(self) -> dict[str, Any]:
@@ -196,7 +196,7 @@ class DetailsForm(PageForm):
         "Trust",
         choices=TRUST_LEVELS,
         validate_choice=False,
-        description="First-party clients can skip the consent page if the organization’s settings allow it.",
+        description="First-party clients can skip the consent page if the organization's settings allow it.",
     )
     client_uri = URLField("Home page", description="Linked on the consent page.", render_kw=_NO_AUTOCOMPLETE)
     logo_uri = URLField(
@@ -259,24 +259,24 @@ class AdvancedForm(PageForm):
         choices={"": "None", **{name: SECURITY_PROFILES[name] for name in client_types.SECURITY_PROFILES}},
         validate_choice=False,
         description="FAPI 2.0 requires private_key_jwt, pushed authorization requests (PAR), DPoP with a nonce, a"
-        " PS256, ES256 or EdDSA signature, and https redirect URIs. A client that doesn’t support all of this stops"
+        " PS256, ES256 or EdDSA signature, and https redirect URIs. A client that doesn't support all of this stops"
         " working when you save.",
     )
     dpop_bound_access_tokens = BooleanField(
         "Require DPoP",
-        description="Tokens are bound to the client’s key, so stolen tokens are useless. A client without DPoP"
+        description="Tokens are bound to the client's key, so stolen tokens are useless. A client without DPoP"
         " support can no longer get tokens.",
     )
     require_pushed_authorization_requests = BooleanField(
         "Require pushed authorization requests (PAR)",
-        description="Authorization requests that weren’t pushed first are rejected.",
+        description="Authorization requests that weren't pushed first are rejected.",
     )
     token_exchange = SelectField(
         "Token exchange",
         choices={"": "None", **TOKEN_EXCHANGE},
         validate_choice=False,
-        description="Lets the client exchange a user’s token for a token of another API. Delegation names the client"
-        " in the new token, impersonation doesn’t.",
+        description="Lets the client exchange a user's token for a token of another API. Delegation names the client"
+        " in the new token, impersonation doesn't.",
     )
     resources = StringListField(
         "APIs",

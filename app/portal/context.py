@@ -28,7 +28,7 @@ portal = Blueprint("portal", __name__)
 # Kind of error, title of the page, what to do.
 _ERRORS: tuple[tuple[type[DomainError], str, str | None], ...] = (
     (NotFound, "Page not found", "The page may have been deleted, or it belongs to another organization."),
-    (Forbidden, "You don’t have access", "Ask an administrator of the organization for access."),
+    (Forbidden, "You don't have access", "Ask an administrator of the organization for access."),
     (TooManyRequests, "Too many attempts", None),
     (Unavailable, "Try again in a moment", None),
 )
@@ -248,7 +248,7 @@ _NOTICES = {
     "rotation-finished": "Rotation finished. The old secret is revoked.",
     "rotation-cancelled": "Rotation cancelled. The old secret keeps working.",
     "administrator-added": "Administrator added. The role is active now.",
-    "administrator-removed": "Administrator removed. The role’s permissions were revoked immediately.",
+    "administrator-removed": "Administrator removed. The role's permissions were revoked immediately.",
     "user-disabled": "User disabled. They are signed out everywhere, and clients can no longer access their account.",
     "user-enabled": "User enabled. They can sign in again.",
     "user-signed-out": "User signed out everywhere.",

@@ -25,6 +25,7 @@ from app.operations.organizations.roles import (
 )
 from app.operations.users.invitations import list_invitations, revoke_invitation
 from app.portal.context import PageResponse, PortalContext, portal, portal_page
+from app.portal.labels import PERMISSION_GROUPS
 from app.rules.directory.permissions import (
     ADMIN,
     BUILT_IN_ROLES,
@@ -46,7 +47,7 @@ class RoleForm(PageForm):
     key = StringField(
         "Key",
         [InputRequired(), Length(max=40)],
-        description="Used by the API: lowercase letters, digits, _ and -. It can’t be changed later.",
+        description="Used by the API: lowercase letters, digits, _ and -. It can't be changed later.",
         render_kw={**_NO_AUTOCOMPLETE, "spellcheck": "false", "autocapitalize": "off"},
     )
     name = StringField("Name", [InputRequired(), Length(max=60)], render_kw=_NO_AUTOCOMPLETE)
@@ -175,7 +176,8 @@ def _permission_groups(key: str | None) -> list[tuple[str, list[tuple[str, str, 
     )
     groups: dict[str, list[tuple[str, str, bool]]] = {}
     for name, title in PERMISSIONS.items():
-        noun = name.split(":")[0].capitalize()
+        noun = name.split(":")[0]
+        noun = PERMISSION_GROUPS.get(noun, noun.capitalize())
         for permission, is_own in ((name, False), (f"{name}:own", True)):
             if permission in offered:
                 groups.setdefault(noun, []).append((permission, title, is_own))

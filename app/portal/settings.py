@@ -440,6 +440,7 @@ def _field(setting: Setting, label: str, limit: Mapping[str, Any]) -> Any:
     if isinstance(kind, StringList):
         if isinstance(kind.item, Choice):
             return CheckboxListField(label, choices=_choices(setting, kind.item), description=description)
+        description = f"{description} One per line.".strip()
         return StringListField(label, description=description, render_kw={"rows": 3, "spellcheck": "false"})
     if isinstance(kind, Text) and kind.multiline:
         return TextAreaField(label, description=description, render_kw={"rows": 3})

@@ -55,7 +55,7 @@ class UserImportForm(PageForm):
                 "update",
                 "Update",
                 {
-                    "help": "Overwrite name, status, roles and profile. Password and email address don’t change."
+                    "help": "Overwrite name, status, roles and profile. Password and email address don't change."
                 },
             ),
         ],

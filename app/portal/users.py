@@ -135,7 +135,7 @@ def delete_user_page(context: PortalContext, user_id: str) -> PageResponse:
     if form.validate_on_submit():
         if form.email.data != record.user.email:
             form.add_error(
-                "This doesn’t match the user’s email address. Type the address exactly as shown above.",
+                "This doesn't match the user's email address. Type the address exactly as shown above.",
                 "email",
             )
         else:

@@ -44,7 +44,7 @@ def test_refused_change_shows_form_with_input(
     assert answer.status_code == 403
     assert "Name : You need the permission clients:trust." in grace.text
     assert 'value="Orchard, renamed"' in answer.text
-    assert "You don’t have access" not in grace.text
+    assert "You don't have access" not in grace.text
     with app.app_context():
         assert clients.get_client(make.actor(acme), reviewed.client_id).name == "Orchard"
 

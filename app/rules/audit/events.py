@@ -165,7 +165,7 @@ ACCOUNT_EVENTS: Mapping[str, str] = {
     "tokens.revoked": lazy_gettext("Access of all apps was revoked"),
     "consent.given": lazy_gettext("Access was granted to an app"),
     "consent.denied": lazy_gettext("Access was denied to an app"),
-    "consent.withdrawn": lazy_gettext("An app’s access was removed"),
+    "consent.withdrawn": lazy_gettext("An app's access was removed"),
 }
 # Events that the owner of the account should check.
 SUSPICIOUS_EVENTS = frozenset(
