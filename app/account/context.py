@@ -94,14 +94,14 @@ _PAGES = (
 _SUBPAGES = {"/profile": ("/email", "/delete"), "/security": ("/password",)}
 _NOTICES = {
     "saved": lazy_gettext("Saved."),
-    "removed": lazy_gettext("Access removed. The app's tokens no longer work."),
+    "removed": lazy_gettext("Access removed. The app was signed out."),
     "ended": lazy_gettext("The browser was signed out."),
     "forgotten": lazy_gettext("Browser removed. We'll email you the next time you sign in there."),
     "proof": lazy_gettext("We sent you a link. Open it to start using the new email address."),
     "address": lazy_gettext("Your email address is verified."),
     "address-first": lazy_gettext(
-        "Your email address is verified. For your security we ended other sessions and removed what "
-        "was set up before."
+        "Your email address is verified. For your security, we signed you out of other browsers and "
+        "removed verification methods that were set up before."
     ),
     "factor-added": lazy_gettext(
         "Two-step verification is on. You were signed out of other browsers, and apps will have to "
@@ -117,7 +117,7 @@ _NOTICES = {
         "access again."
     ),
     "passkey-removed": lazy_gettext(
-        "Passkey removed. Delete it from your device too, so that it is no longer offered."
+        "Passkey removed. Delete it from your device too, so that your browser no longer offers it."
     ),
     "password": lazy_gettext(
         "Password changed. You were signed out of other browsers, and apps will have to ask for access again."

@@ -57,7 +57,7 @@ def reset_password_page(organization: str, token: str) -> Response:
     reset = find_reset(org, token)
     if reset is None:
         raise ResetEnded(
-            "This link was already used, has expired or was replaced by a newer one. Request a new link."
+            "This link has expired, was already used, or was replaced by a newer one. Request a new link."
         )
     form, error = ResetPasswordForm(), None
     form.password.description = password_help(org)

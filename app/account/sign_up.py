@@ -151,7 +151,7 @@ def _find(slug: str, token: str) -> tuple[InvitationRecord, OrganizationSnapshot
     invitation = find_invitation(token)
     if invitation is None or invitation.organization_slug != slug:
         raise InvitationEnded(
-            "This invitation was already used, withdrawn or has expired. Ask for a new one."
+            "This invitation has expired, or was already used or revoked. Ask for a new one."
         )
     return invitation, get_organization_by_id(invitation.organization_id)
 

@@ -106,11 +106,11 @@ class RequestResolver:
                 client_id, organization_id=protocol.organization_id, address=protocol.ip_address
             )
         if {"client_id", "redirect_uri"} & set(request.repeated):
-            raise UnredirectableError("The app sent its client_id or redirect_uri twice.").with_cause(
-                "parameter_repeated", received=", ".join(sorted(request.repeated))
-            )
+            raise UnredirectableError(
+                "The app's request contains client_id or redirect_uri more than once."
+            ).with_cause("parameter_repeated", received=", ".join(sorted(request.repeated)))
         if client is None:
-            raise UnredirectableError("This app is not known here.")
+            raise UnredirectableError("This app isn't registered here.")
         if client.is_blocked:
             raise ClientBlocked(client.organization.name)
         request.client = protocol.client = ProtocolClient(client)

@@ -19,6 +19,7 @@ from werkzeug.wrappers import Response as BaseResponse
 from app.oauth.authorization_request import AuthorizationRequest, Decision, error_page, response_to_client
 from app.oauth.errors import refusal_of
 from app.oauth.failures import record_refusal
+from app.oauth.forms import ApprovalRequestForm
 from app.oauth.grants import AuthorizationCodeGrant
 from app.oauth.protocol_request import ProtocolRequest, handle
 from app.oauth.request_parsing import parse_authorization_request
@@ -31,7 +32,6 @@ from app.operations.directory.lookups import ClientSnapshot
 from app.operations.sign_in.sessions import SessionRecord
 from app.rules.actor import Actor
 from app.rules.authorization.consents import (
-    MAX_REASON_LENGTH,
     ConsentExpiry,
     find_offered_expiry,
     max_consent_seconds,
@@ -48,7 +48,6 @@ from app.rules.errors import (
 from app.rules.scopes import restrict_scopes
 from app.web.branding import branding_of, logo_of
 from app.web.browser_session import browser_id, session_for
-from app.web.forms import field_errors
 from app.web.headers import page_class
 from app.web.languages import apply_ui_locales, translate
 from app.web.request_log import request_id
@@ -198,7 +197,7 @@ def _take_step(
         )
         return redirect(_url_of(client, step, token), _SEE_OTHER)
     if step is Step.ASK_ADMINISTRATOR and session is not None:
-        return _ask_page(client, session, actor, token, parameters.consent_scopes, decision)
+        return approval_page(actor, client, session, parameters.consent_scopes, decision, request_token=token)
     if step is not Step.CONSENT or session is None:
         return redirect(_url_of(client, step, token), _SEE_OTHER)
     shown = authorization_requests.shown_digest(client, session, parameters)
@@ -239,21 +238,6 @@ def _consent_page(
         request_token=token,
     )
     return Response(page)
-
-
-def _ask_page(
-    client: ClientSnapshot,
-    session: SessionRecord,
-    actor: Actor,
-    token: str,
-    scopes: tuple[str, ...],
-    decision: str | None,
-) -> BaseResponse:
-    """Return the page on which a member requests administrator approval."""
-    error = send_request(actor, client, scopes) if decision == "ask" else None
-    words = asking_words(actor, client, session, sent=decision == "ask" and error is None, error=error)
-    page = render_template("oauth/ask.html", request_token=token, **words)
-    return Response(page, 200 if error is None else 400)
 
 
 def _url_of(client: ClientSnapshot, step: Step, token: str) -> str:
@@ -311,33 +295,37 @@ def consent_words(
     }
 
 
-def send_request(actor: Actor, client: ClientSnapshot, scopes: tuple[str, ...]) -> str | None:
-    """Send the member's request to the administrators; return an error message, or None on success."""
-    try:
-        approval_requests.create_client_request(actor, client, scopes, request.form.get("reason", ""))
-    except InvalidInput as refused:
-        return field_errors(refused).get("reason", refused.description)
-    except TooManyRequests as refused:
-        return refused.description
-    return None
+def approval_page(
+    actor: Actor,
+    client: ClientSnapshot,
+    session: SessionRecord,
+    scopes: tuple[str, ...],
+    decision: str | None,
+    **returning: str,
+) -> Response:
+    """Return the page on which a member asks for administrator approval, and send the request if it was submitted.
 
-
-def asking_words(
-    actor: Actor, client: ClientSnapshot, session: SessionRecord, *, sent: bool, error: str | None
-) -> dict[str, Any]:
-    """Return the variables of the page for requesting administrator approval, before and after it was sent."""
+    ``returning`` is what the page carries along: the ``request_token`` or the ``user_code``.
+    """
+    form = ApprovalRequestForm()
+    if decision == "ask":
+        try:
+            approval_requests.create_client_request(actor, client, scopes, form.reason.data or "")
+        except (InvalidInput, TooManyRequests) as error:
+            form.add_errors(error)
     organization = client.organization
-    return {
-        "client": client_words(client),
-        "organization": {"name": organization.name, "slug": organization.slug},
+    page = render_template(
+        "oauth/ask.html",
+        form=form,
+        client=client_words(client),
+        organization={"name": organization.name, "slug": organization.slug},
         **branding_of(organization),
-        "user": {"email": session.user_email},
-        "waiting": approval_requests.find_pending_request(actor, client),
-        "sent": sent,
-        "reason": request.form.get("reason", ""),
-        "errors": {"reason": error} if error else {},
-        "longest_reason": MAX_REASON_LENGTH,
-    }
+        user={"email": session.user_email},
+        waiting=approval_requests.find_pending_request(actor, client),
+        sent=decision == "ask" and not form.summary,
+        **returning,
+    )
+    return Response(page, 400 if form.summary else 200)
 
 
 def account_page(client: ClientSnapshot, session: SessionRecord, token: str) -> Response:

@@ -11,16 +11,11 @@ from urllib.parse import urlencode
 
 from authlib.oauth2.rfc8628 import DeviceAuthorizationEndpoint as AuthlibDeviceAuthorizationEndpoint
 from flask import g, make_response, redirect, render_template, request
+from flask_babel import gettext
+from werkzeug.datastructures import MultiDict
 from werkzeug.wrappers import Response
 
-from app.oauth.authorize import (
-    asking_words,
-    chosen_end,
-    chosen_scopes,
-    client_words,
-    consent_words,
-    send_request,
-)
+from app.oauth.authorize import approval_page, chosen_end, chosen_scopes, client_words, consent_words
 from app.oauth.client_authentication import (
     AUTH_METHODS,
     ProtocolClient,
@@ -28,6 +23,7 @@ from app.oauth.client_authentication import (
     retry_with_fresh_client,
 )
 from app.oauth.errors import DEVICE_CODE
+from app.oauth.forms import DeviceOrganizationForm, UserCodeForm
 from app.oauth.protocol_request import ProtocolRequest, current_request
 from app.oauth.protocol_response import ProtocolResponse, error_response
 from app.oauth.request_parsing import parse_form
@@ -50,8 +46,6 @@ from app.rules.authorization.interaction import format_user_code, generate_user_
 from app.rules.clients.client_types import scopes_for_a_user
 from app.rules.clients.resource_indicators import parse_resources
 from app.rules.errors import DomainError, NotFound, TooManyRequests, UnauthorizedClient
-from app.rules.languages.translation import lazy_gettext
-from app.web import forms
 from app.web.branding import branding_of
 from app.web.browser_session import current_sessions, session_for
 from app.web.headers import page_class
@@ -147,26 +141,30 @@ _SEE_OTHER = 303
 @page_class("account")
 def choose_organization() -> Response:
     """Ask for the organization, at the URL without one."""
-    named = request.args.get("organization", "").strip().lower()
+    form = DeviceOrganizationForm(request.args)
     typed = _readable(request.args.get("user_code", ""))
-    errors = {}
-    if named:
+    sessions = current_sessions()
+    if sessions:
+        form.organization.label.text = gettext("Another organization")
+    if form.organization.data:
         try:
-            organization = lookups.get_organization_by_slug(named)
+            organization = lookups.get_organization_by_slug(form.organization.data.lower())
         except NotFound:
-            errors["organization"] = lazy_gettext(
-                "There is no organization with this name. The name is in the URL shown on your device."
+            form.add_error(
+                gettext(
+                    "There is no organization with this name. The name is in the URL shown on your device."
+                ),
+                "organization",
             )
         else:
             return redirect(_address(organization.slug, typed), _SEE_OTHER)
     page = render_template(
         "oauth/device_organization.html",
-        sessions=[(session, _address(session.organization_slug, typed)) for session in current_sessions()],
-        named=named,
+        sessions=[(session, _address(session.organization_slug, typed)) for session in sessions],
+        form=form,
         user_code=typed,
-        errors=errors,
     )
-    return make_response(page, 404 if errors else 200)
+    return make_response(page, 404 if form.errors else 200)
 
 
 @page_class("account")
@@ -184,7 +182,7 @@ def enter() -> Response:
 def decide() -> Response:
     """The next page after a button: the device, what it asks for, and what has been decided."""
     organization = lookups.get_organization_by_id(g.organization_id)
-    typed = forms.text("user_code")
+    typed = UserCodeForm().user_code.data or ""
     session = session_for(organization.id)
     if session is None:
         return _sign_in(organization, _readable(typed))
@@ -207,7 +205,14 @@ def _step(actor: Actor, session: SessionRecord, found: DeviceRequest, decision: 
     if decision not in {"continue", "allow", "ask"}:
         return _page("oauth/device_confirm.html", found, user={"email": session.user_email})
     if not can_allow_client(found.client, session):
-        return _ask_page(actor, session, found, decision)
+        return approval_page(
+            actor,
+            found.client,
+            session,
+            found.scopes,
+            decision,
+            user_code=format_user_code(found.user_code),
+        )
     standing = get_consent_state(found.client, session.user_id)
     asked = _asked(found)
     if not requires_consent_page(found.client, asked, standing):
@@ -241,13 +246,6 @@ def _asked(found: DeviceRequest) -> AuthorizationParameters:
     return AuthorizationParameters(redirect_uri="", scopes=found.scopes, code_challenge="")
 
 
-def _ask_page(actor: Actor, session: SessionRecord, found: DeviceRequest, decision: str) -> Response:
-    error = send_request(actor, found.client, found.scopes) if decision == "ask" else None
-    words = asking_words(actor, found.client, session, sent=decision == "ask" and error is None, error=error)
-    page = render_template("oauth/ask.html", user_code=format_user_code(found.user_code), **words)
-    return make_response(page, 200 if error is None else 400)
-
-
 def _entry(
     organization: OrganizationSnapshot,
     session: SessionRecord,
@@ -256,13 +254,15 @@ def _entry(
     error: str | None = None,
     code: int = 200,
 ) -> Response:
+    form = UserCodeForm(MultiDict({"user_code": typed}))
+    if error:
+        form.add_error(translate(error), "user_code")
     page = render_template(
         "oauth/device.html",
         organization=organization,
         **branding_of(organization),
         user={"email": session.user_email},
-        user_code=typed,
-        errors={"user_code": error} if error else {},
+        form=form,
     )
     return make_response(page, code)
 

@@ -36,7 +36,7 @@ from app.rules.errors import (
 
 AUTHORIZATION_CODE, REFRESH_TOKEN = "authorization_code", "refresh_token"
 DEVICE_CODE = "urn:ietf:params:oauth:grant-type:device_code"
-MISSING_TOKEN = "An access token is needed."
+MISSING_TOKEN = "An access token is required."
 # The parameter without which Authlib rejects a request, by grant type; elsewhere it is the token.
 _REQUIRED = {AUTHORIZATION_CODE: "code", REFRESH_TOKEN: "refresh_token", DEVICE_CODE: "device_code"}
 
@@ -78,7 +78,7 @@ def _unsupported_grant(request: Any) -> DomainError:
         return OAuthError("The parameter grant_type is missing.").with_cause(
             "parameter_missing", expected="grant_type"
         )
-    return OAuthError("The grant_type is not supported here.", code="unsupported_grant_type").with_cause(
+    return OAuthError("The grant_type is not supported.", code="unsupported_grant_type").with_cause(
         "grant_type_unsupported", received=grant_type
     )
 
@@ -89,7 +89,7 @@ def _unsupported_response(request: Any) -> DomainError:
     received = request.protocol.parameters.get("response_type")
     if received is None:
         return AuthorizationError(
-            "invalid_request", "The parameter response_type is missing; it must be code."
+            "invalid_request", "The parameter response_type is missing. It must be code."
         ).with_cause("parameter_missing", expected="response_type=code")
     return AuthorizationError("unsupported_response_type", "The response_type must be code.").with_cause(
         "response_type_unsupported", received=received, expected="code"
@@ -99,15 +99,15 @@ def _unsupported_response(request: Any) -> DomainError:
 def _unauthorized_client(request: Any) -> DomainError:
     if request.protocol.endpoint in _AUTHORIZATION:
         return AuthorizationError(
-            "unauthorized_client", "The client may not use the authorization code flow."
+            "unauthorized_client", "The client is not allowed to use the authorization code flow."
         )
     return UnauthorizedClient(request.payload.grant_type)
 
 
 def _denied(request: Any) -> DomainError:
     if request.protocol.endpoint in _AUTHORIZATION:
-        return AuthorizationError("access_denied", "The user refused.")
-    return OAuthError("The user refused.", code="access_denied").with_cause("device_refused")
+        return AuthorizationError("access_denied", "The user denied the request.")
+    return OAuthError("The user denied the request.", code="access_denied").with_cause("device_refused")
 
 
 def _expired(request: Any) -> DomainError:
@@ -136,7 +136,7 @@ _REFUSALS = {
     ExpiredTokenError: _expired,
     SlowDownError: _slow_down,
     AuthorizationPendingError: lambda _: OAuthError(
-        "Nobody has entered the code yet.", code="authorization_pending"
+        "The user has not entered the code yet.", code="authorization_pending"
     ),
     LoginRequiredError: lambda _: AuthorizationError(
         "login_required", "The user is not signed in, or the sign-in does not meet the request."
@@ -144,5 +144,5 @@ _REFUSALS = {
     InvalidTokenError: lambda _: Unauthenticated("The access token is invalid, expired or revoked."),
     MissingAuthorizationError: lambda _: Unauthenticated(MISSING_TOKEN),
     UnsupportedTokenTypeError: lambda _: Unauthenticated(MISSING_TOKEN),
-    InsufficientScopeError: lambda _: Forbidden("This needs the scope openid.", permission="openid"),
+    InsufficientScopeError: lambda _: Forbidden("The scope openid is required.", permission="openid"),
 }

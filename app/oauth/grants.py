@@ -118,13 +118,13 @@ class AuthorizationCodeGrant(grants.AuthorizationCodeGrant):
         redirect_uri: str | None = request.payload.redirect_uri
         registered = client.view.document["redirect_uris"]
         if redirect_uri is None:
-            raise UnredirectableError(
-                "The app did not say where to go back to: redirect_uri is missing."
-            ).with_cause("redirect_uri_missing", expected=registered)
+            raise UnredirectableError("The app's request contains no redirect_uri.").with_cause(
+                "redirect_uri_missing", expected=registered
+            )
         if not client.check_redirect_uri(redirect_uri):
-            raise UnredirectableError(
-                "The app wants to go back to an address that is not registered for it."
-            ).with_cause("redirect_uri_not_registered", received=redirect_uri, expected=registered)
+            raise UnredirectableError("The app's redirect_uri isn't registered.").with_cause(
+                "redirect_uri_not_registered", received=redirect_uri, expected=registered
+            )
         return redirect_uri
 
     def create_authorization_response(self, redirect_uri: str, grant_user: Any) -> tuple[int, Any, Any]:

@@ -264,7 +264,7 @@ def _metadata(request: ProtocolRequest) -> dict[str, Any]:
         raise InvalidInput("The metadata is longer than 16 KiB.")
     metadata = load_object(body)
     if not metadata:
-        raise InvalidInput("The metadata is empty: send redirect_uris.", field="redirect_uris")
+        raise InvalidInput("The metadata is empty. Send redirect_uris.", field="redirect_uris")
     return metadata
 
 

@@ -96,7 +96,7 @@ def parse_form(request: ProtocolRequest) -> Mapping[str, str]:
     """Return the parameters of a form-encoded POST. Raises OAuthError for anything else (ST-2)."""
     require_https(request)
     if request.has_query:
-        raise OAuthError("Send parameters in the body; this URL takes no query.").with_cause(
+        raise OAuthError("Send the parameters in the body. This URL accepts no query.").with_cause(
             "parameters_in_address"
         )
     if request.content_type != FORM:
@@ -143,7 +143,7 @@ def parse_credentials(request: ProtocolRequest, parameters: Mapping[str, str]) -
         )
     presented = _basic(header)
     if parameters.get("client_id", presented.client_id) != presented.client_id:
-        raise OAuthError("The client_id of the body is not the one of the header.").with_cause(
+        raise OAuthError("The client_id in the body differs from the one in the header.").with_cause(
             "authenticated_twice", received=parameters["client_id"], expected=presented.client_id
         )
     return presented
@@ -153,7 +153,7 @@ def require_https(request: ProtocolRequest) -> None:
     """Raise OAuthError for plain http: it is rejected, not redirected, because secrets travel here (TR-1)."""
     if config.current().is_https and not request.is_secure:
         raise OAuthError(
-            "Use https. Behind a proxy, it must send X-Forwarded-Proto and be counted."
+            "Use https. A proxy must send X-Forwarded-Proto and be counted in GATEHOUSE_PROXY_HOPS."
         ).with_cause("http_behind_proxy", received="http", expected="https")
 
 
@@ -162,7 +162,7 @@ def _assertion(request: ProtocolRequest, parameters: Mapping[str, str]) -> Prese
         raise OAuthError("The client authenticated twice: use one method.").with_cause("authenticated_twice")
     assertion = parameters.get("client_assertion")
     if assertion is None or "client_assertion_type" not in parameters:
-        raise OAuthError("client_assertion and client_assertion_type belong together.").with_cause(
+        raise OAuthError("Send both client_assertion and client_assertion_type, or neither.").with_cause(
             "parameter_missing", expected=("client_assertion", "client_assertion_type")
         )
     if parameters["client_assertion_type"] != ASSERTION_TYPE:
@@ -214,7 +214,7 @@ def _parsed(encoded: bytes) -> Parameters:
     repeated: set[str] = set()
     for name, value in pairs:
         if "\0" in value or "\0" in name:
-            raise OAuthError("A parameter holds a NUL character.")
+            raise OAuthError("A parameter contains a NUL character.")
         if name in seen and name in REPEATABLE and value:
             sent[name] = f"{sent[name]} {value}" if name in sent else value
         elif name in seen and name not in REPEATABLE:

@@ -33,7 +33,7 @@ class UserInfoProtector(ResourceProtector):
         if protocol.authorization is None and token:
             return self.get_token_validator("bearer"), token
         if token:
-            raise OAuthError("The token was sent twice.")
+            raise OAuthError("The access token was sent twice.")
         return super().parse_request_authorization(request)
 
 

@@ -55,7 +55,7 @@ class ApiForm(PageForm):
         "Identifier",
         [InputRequired(), Length(max=255)],
         description="A URI such as https://api.example.com. Clients send it as the resource parameter and tokens"
-        " carry it as their audience. You can’t change it later.",
+        " carry it as their audience. You can't change it later.",
         render_kw=_CODE,
     )
     description = TextAreaField(
@@ -67,12 +67,12 @@ class ApiForm(PageForm):
         "Access token format",
         choices={"": "Default of the client or organization", **{name: name for name in TOKEN_FORMATS}},
         validate_choice=False,
-        description="Opaque tokens can be revoked instantly. Your API checks them by introspection. Your API verifies"
-        " JWTs itself, and they stay valid until they expire.",
+        description="Opaque tokens can be revoked instantly. Your API checks them by introspection. JWTs stay valid"
+        " until they expire. Your API verifies them itself.",
     )
     access_token_ttl_seconds = NumberField(
         "Access token lifetime",
-        description="In seconds, from 60 to 86400, or up to 3600 for JWTs. Leave empty for the organization’s default.",
+        description="In seconds, from 60 to 86400, or up to 3600 for JWTs. Leave empty for the organization's default.",
         render_kw={**_NO_AUTOCOMPLETE, "inputmode": "numeric", "maxlength": 6},
     )
     is_active = BooleanField(
@@ -109,13 +109,13 @@ class ScopeForm(PageForm):
     title = StringField(
         "Title",
         [Length(max=200)],
-        description="A verb and an object, such as “Read your calendar”. Without a title, users see the scope’s name.",
+        description="A verb and an object, such as “Read your calendar”. Without a title, users see the scope's name.",
         render_kw=_NO_AUTOCOMPLETE,
     )
     description = StringField(
         "Description",
         [Length(max=1000)],
-        description="What it means for the user, including any risk, such as “Deleted files can’t be restored”.",
+        description="What it means for the user, including any risk, such as “Deleted files can't be restored”.",
         render_kw=_NO_AUTOCOMPLETE,
     )
 
@@ -202,7 +202,7 @@ def delete_api(context: PortalContext, api_id: str) -> PageResponse:
         if form.name.data == api.name:
             delete_resource(context.actor, api_id, confirmed=True)
             return context.done("/apis", "api-deleted")
-        form.add_error("This doesn’t match the API’s name. Type it exactly as shown above.", "name")
+        form.add_error("This doesn't match the API's name. Type the name exactly as shown above.", "name")
     return context.render(
         "portal/apis/delete.html",
         form=form,

@@ -27,7 +27,7 @@ from app.web.forms import CheckboxListField, PageForm, StringListField, VersionF
 
 _NO_AUTOCOMPLETE = {"autocomplete": "off"}
 _LINES = {"spellcheck": "false", "autocapitalize": "off"}
-_DEFAULT = {"": "Organization’s default"}
+_DEFAULT = {"": "Organization's default"}
 
 
 class JwksField(TextAreaField):
@@ -63,8 +63,8 @@ class ScopesForm(PageForm):
     )
     more_scopes = StringListField(
         "More scopes",
-        description="Scopes that aren’t listed above, one per line, such as orders:read. They are added to the"
-        " organization.",
+        description="Scopes that aren't listed above, one per line, such as orders:read. New scopes are added"
+        " to the organization.",
         render_kw={"rows": 2, "spellcheck": "false"},
     )
 
@@ -103,7 +103,7 @@ class RegistrationForm(ScopesForm):
         render_kw=_NO_AUTOCOMPLETE,
     )
     redirect_uris = StringListField("Redirect URIs", [InputRequired()], render_kw={**_LINES, "rows": 4})
-    resources = CheckboxListField("APIs", description="The client’s tokens are only valid for these APIs.")
+    resources = CheckboxListField("APIs", description="The client's tokens are only valid for these APIs.")
 
     def values(self, kind: str, *, is_agent: bool) -> dict[str, Any]:
         """Return the fields as the operation takes them."""
@@ -121,7 +121,7 @@ class RedirectsForm(PageForm):
     version = VersionField()
     redirect_uris = StringListField(
         "Redirect URIs",
-        description="Where users return after signing in, one per line. They must match exactly, including slashes.",
+        description="Where users return after signing in, one per line. URIs are compared exactly, including slashes.",
         render_kw=_LINES,
     )
     post_logout_redirect_uris = StringListField(
@@ -149,18 +149,18 @@ class AccessForm(ScopesForm):
 
     version = VersionField()
     optional_scopes = CheckboxListField(
-        "Optional scopes", description="Users can decline these when they approve the client."
+        "Optional scopes", description="Scopes that users can decline on the consent page."
     )
     approval = SelectField(
         "Approval",
         choices=APPROVALS,
         validate_choice=False,
-        description="A blocked client is refused everywhere, and its tokens are revoked for good. Pre-approval requires"
+        description="All requests of a blocked client are rejected, and its tokens are revoked. Pre-approval requires"
         " a reviewed client with a secret.",
     )
     approved_scopes = CheckboxListField(
         "Pre-approved scopes",
-        description="Users aren’t asked about these if the client is approved for everyone.",
+        description="Users aren't asked for consent to these scopes if the client is pre-approved.",
     )
 
     def values(self) -> dict[str, Any]:
@@ -190,13 +190,13 @@ class DetailsForm(PageForm):
         "Description", [Length(max=1000)], description="For you and your colleagues.", render_kw={"rows": 3}
     )
     is_active = BooleanField(
-        "Active", description="All requests of an inactive client are refused. Its data stays as it is."
+        "Active", description="All requests of an inactive client are rejected. Its data stays as it is."
     )
     trust = SelectField(
         "Trust",
         choices=TRUST_LEVELS,
         validate_choice=False,
-        description="First-party clients can skip the consent page if the organization’s settings allow it.",
+        description="First-party clients can skip the consent page if the organization's settings allow it.",
     )
     client_uri = URLField("Home page", description="Linked on the consent page.", render_kw=_NO_AUTOCOMPLETE)
     logo_uri = URLField(
@@ -237,8 +237,8 @@ class AdvancedForm(PageForm):
         "Access token format",
         choices={**_DEFAULT, **{name: name for name in client_types.TOKEN_FORMATS}},
         validate_choice=False,
-        description="Opaque tokens can be revoked instantly. APIs verify JWTs without asking Gatehouse, until they"
-        " expire.",
+        description="Opaque tokens can be revoked instantly. APIs verify JWTs themselves and accept them until"
+        " they expire.",
     )
     id_token_signed_response_alg = SelectField(
         "ID token signing algorithm",
@@ -251,7 +251,7 @@ class AdvancedForm(PageForm):
         render_kw={"rows": 4, "spellcheck": "false", "autocomplete": "off"},
     )
     jwks_uri = URLField(
-        "JWKS URL", description="Where the client publishes its keys. Use it instead of the field above.",
+        "JWKS URL", description="Where the client publishes its keys. Enter either this URL or the keys above.",
         render_kw=_NO_AUTOCOMPLETE,
     )  # fmt: skip
     security_profile = SelectField(
@@ -259,26 +259,27 @@ class AdvancedForm(PageForm):
         choices={"": "None", **{name: SECURITY_PROFILES[name] for name in client_types.SECURITY_PROFILES}},
         validate_choice=False,
         description="FAPI 2.0 requires private_key_jwt, pushed authorization requests (PAR), DPoP with a nonce, a"
-        " PS256, ES256 or EdDSA signature, and https redirect URIs. A client that doesn’t support all of this stops"
+        " PS256, ES256 or EdDSA signature, and https redirect URIs. A client that doesn't support all of this stops"
         " working when you save.",
     )
     dpop_bound_access_tokens = BooleanField(
         "Require DPoP",
-        description="Stolen tokens can’t be used by others. A client without DPoP support stops getting tokens.",
+        description="Tokens are bound to the client's key, so stolen tokens are useless. A client without DPoP"
+        " support can no longer get tokens.",
     )
     require_pushed_authorization_requests = BooleanField(
         "Require pushed authorization requests (PAR)",
-        description="Authorization requests that weren’t pushed first are refused.",
+        description="Authorization requests that weren't pushed first are rejected.",
     )
     token_exchange = SelectField(
         "Token exchange",
         choices={"": "None", **TOKEN_EXCHANGE},
         validate_choice=False,
-        description="Lets the client exchange a user’s token for a token of another API. Delegation names the client"
-        " in the new token, impersonation doesn’t.",
+        description="Lets the client exchange a user's token for a token of another API. Delegation names the client"
+        " in the new token, impersonation doesn't.",
     )
     resources = StringListField(
-        "Resources",
+        "APIs",
         description="APIs that the client may request tokens for (RFC 8707), one URI per line.",
         render_kw={"rows": 2, "spellcheck": "false"},
     )

@@ -63,7 +63,8 @@ def approve_request(context: PortalContext, request_id: str) -> PageResponse:
     context.actor.require("clients:trust")
     form = ApproveRequestForm(version=record.client_version)
     form.verified.description = (
-        f"Users see “Reviewed by {context.organization.name}”. Only trust managers can change it later."
+        f"Users see “Reviewed by {context.organization.name}”. Changing this later requires the permission"
+        " clients:trust."
     )
     if form.validate_on_submit():
         try:

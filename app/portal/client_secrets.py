@@ -46,14 +46,14 @@ class NewSecretForm(PageForm):
     others = RadioField("Existing secrets", default="keep", validate_choice=False)
     revoke_tokens = BooleanField(
         "Revoke tokens issued with the old secrets when they expire",
-        description="Use this if a secret may have leaked. Otherwise tokens stay valid until they expire.",
+        description="Use this if a secret may have leaked. Otherwise, tokens stay valid until they expire.",
     )
 
 
 class RevokeSecretForm(PageForm):
     """Revokes a secret."""
 
-    revoke_tokens = BooleanField("Also revoke the tokens issued with it")
+    revoke_tokens = BooleanField("Also revoke the tokens issued with this secret")
 
 
 class RotationForm(PageForm):
@@ -64,7 +64,7 @@ class RotationForm(PageForm):
         choices={str(seconds): f"in {duration(seconds)}" for seconds in _EXTENSIONS},
         default="86400",
         validate_choice=False,
-        description="Counted from now.",
+        description="Counted from the time you save.",
     )
     revoke_tokens = BooleanField("Revoke tokens issued with the old secret when it expires")
 
@@ -83,7 +83,7 @@ class FinishRotationForm(PageForm):
     expires_in_seconds = HiddenField(default="0")
     revoke_tokens = BooleanField(
         "Also revoke tokens issued with the old secret",
-        description="Otherwise they stay valid until they expire.",
+        description="Otherwise, these tokens stay valid until they expire.",
     )
 
 
@@ -91,7 +91,7 @@ class CancelRotationForm(PageForm):
     """Cancels a rotation."""
 
     revoke_new = BooleanField(
-        "Also revoke the new secret", description="Otherwise both secrets keep working."
+        "Also revoke the new secret", description="Otherwise, both secrets keep working."
     )
 
 
@@ -123,14 +123,14 @@ def new_secret(context: PortalContext, client_id: str) -> PageResponse:
     overlap = context.organization.settings["oauth"]["clients"]["rotation_overlap_seconds"]
     form = NewSecretForm()
     form.others.choices = [
-        SelectChoice("keep", "Keep", {"help": "Both work until you revoke one."}),
+        SelectChoice("keep", "Keep", {"help": "All secrets work until you revoke them."}),
         SelectChoice(
             "retire",
             "Rotate",
             {
-                "help": f"They expire in {duration(overlap)}. You can cancel the rotation until then."
+                "help": f"The old secrets expire in {duration(overlap)}. You can cancel the rotation until then."
                 if overlap
-                else "They stop working immediately."
+                else "The old secrets stop working immediately."
             },
         ),
     ]
@@ -189,7 +189,7 @@ def revoke(context: PortalContext, client_id: str, credential_id: str) -> PageRe
     if not found.secret.is_live:
         return redirect(f"{_url(context, found.client)}/credentials", 303)
     tokens = f"{found.secret.live_tokens:,}{' or more' if found.secret.live_tokens >= 1000 else ''}"
-    form.revoke_tokens.description = f"Use this if the secret has leaked. Active tokens: {tokens}."
+    form.revoke_tokens.description = f"Use this if the secret may have leaked. Active tokens: {tokens}."
     return context.render(
         "portal/clients/revoke_secret.html",
         form=form,

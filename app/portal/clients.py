@@ -99,7 +99,7 @@ def new_client(context: PortalContext) -> PageResponse:
         scopes=CLIENT_TYPES[kind].scopes, redirect_uris=["http://127.0.0.1/callback"] if is_agent else []
     )
     form.redirect_uris.description = (
-        "Where users return after signing in, one per line. They must match exactly. "
+        "Where users return after signing in, one per line. URIs are compared exactly. "
         + (
             "A loopback URI such as http://127.0.0.1/callback matches any port."
             if kind == "native"
@@ -221,7 +221,7 @@ def client_delete(context: PortalContext, client_id: str) -> PageResponse:
         if form.name.data == found.name:
             delete_client(context.actor, client_id)
             return context.done("/clients", "client-deleted")
-        form.add_error("This doesn’t match the client’s name. Type it exactly as shown above.", "name")
+        form.add_error("This doesn't match the client's name. Type the name exactly as shown above.", "name")
     return context.render(
         "portal/clients/delete.html",
         form=form,
@@ -235,9 +235,7 @@ def _choose_type(context: PortalContext) -> PageResponse:
     form = ClientTypeForm(formdata=None)
     types = {**CLIENT_TYPE_LABELS, "api": API_TYPE, "agent": AGENT_TYPE}
     form.type.choices = [
-        SelectChoice(
-            name, label.title, {"help": f"{label.description} You get: {label.result}", "icon": label.icon}
-        )
+        SelectChoice(name, label.title, {"help": f"{label.description} {label.result}", "icon": label.icon})
         for name, label in types.items()
     ]
     return context.render("portal/clients/choose_type.html", form=form)

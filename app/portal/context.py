@@ -27,10 +27,10 @@ portal = Blueprint("portal", __name__)
 
 # Kind of error, title of the page, what to do.
 _ERRORS: tuple[tuple[type[DomainError], str, str | None], ...] = (
-    (NotFound, "Page not found", "It may have been deleted, or it belongs to another organization."),
-    (Forbidden, "You don’t have access", "Ask an administrator of the organization for access."),
+    (NotFound, "Page not found", "The page may have been deleted, or it belongs to another organization."),
+    (Forbidden, "You don't have access", "Ask an administrator of the organization for access."),
     (TooManyRequests, "Too many attempts", None),
-    (Unavailable, "Please try again in a moment", None),
+    (Unavailable, "Try again in a moment", None),
 )
 
 
@@ -243,17 +243,17 @@ _NOTICES = {
     "secret-revoked": "Secret revoked. It no longer works.",
     "secret-and-tokens-revoked": "Secret revoked, along with every token issued with it.",
     "registration-approved": "Account approved. The user can sign in with the password they chose.",
-    "registration-rejected": "Registration rejected. The link in the email no longer works.",
+    "registration-rejected": "Sign-up rejected. The link in the email no longer works.",
     "rotation-updated": "Rotation updated.",
     "rotation-finished": "Rotation finished. The old secret is revoked.",
     "rotation-cancelled": "Rotation cancelled. The old secret keeps working.",
     "administrator-added": "Administrator added. The role is active now.",
-    "administrator-removed": "Administrator removed. Their permissions were revoked immediately.",
-    "user-disabled": "User disabled. They are signed out everywhere, and apps lost access to their account.",
+    "administrator-removed": "Administrator removed. The role's permissions were revoked immediately.",
+    "user-disabled": "User disabled. They are signed out everywhere, and clients can no longer access their account.",
     "user-enabled": "User enabled. They can sign in again.",
     "user-signed-out": "User signed out everywhere.",
-    "user-factors-reset": "Second factors removed. The user is signed out everywhere.",
-    "user-deleted": "User deleted. Their sessions, app access and roles are gone.",
+    "user-factors-reset": "Two-step verification reset. The user is signed out everywhere.",
+    "user-deleted": "User deleted. Their sessions, roles and connected apps were removed.",
     "import-received": "File uploaded. Nothing is imported until you confirm it.",
     "import-started": "Import started. You can follow the progress below.",
     "import-cancelled": "Import cancelled. Users that were already imported stay.",
@@ -263,10 +263,11 @@ _NOTICES = {
     "keys-replaced": "Keys replaced. Tokens signed with the old keys no longer verify.",
     "registration-token-revoked": "Token revoked. It can no longer be used to register clients.",
     "webhook-sent": "The event is being delivered.",
-    "webhook-deleted": "Webhook deleted. It receives no more events.",
-    "role-removed": "Role removed.",
-    "organization-suspended": "Organization suspended. Sign-ins, tokens and API calls are refused from now on.",
-    "organization-resumed": "Organization resumed. It works again.",
+    "webhook-deleted": "Webhook deleted. No more events are sent to its URL.",
+    "role-removed": "Role deleted.",
+    "organization-suspended": "Organization suspended. Sign-ins, tokens and API calls are rejected until you"
+    " resume it.",
+    "organization-resumed": "Organization resumed. Users can sign in again.",
     "organization-deleted": "Organization deleted. You can restore it until its data is purged.",
     "organization-restored": "Organization restored.",
 }

@@ -15,7 +15,7 @@ from app.operations.organizations.instance_limits import (
 )
 from app.portal.context import PageResponse, PortalContext, portal, portal_page
 from app.portal.setting_texts import TOPICS
-from app.portal.settings import choice_label, describe_value
+from app.portal.settings import choice_label, describe_setting, describe_value
 from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
 from app.rules.organizations.instance_limits import BOUNDABLE, allowed_values
 from app.rules.organizations.organizations import ROOT_SLUG
@@ -39,7 +39,7 @@ class LimitForm(PageForm):
     max = NumberField("Maximum", render_kw=_NUMBER)
     allowed = CheckboxListField(
         "Values organizations can choose",
-        description="An organization that has chosen another value gets the first allowed one.",
+        description="Organizations that chose another value use the first allowed one.",
     )
     save = SubmitField("Save")
     preview = SubmitField("Preview changes")
@@ -111,7 +111,7 @@ def instance_limit(context: PortalContext, setting: str) -> PageResponse:
         path=setting,
         label=_LABELS.get(setting, setting),
         topic=_topic_of(setting),
-        why=SETTINGS[setting].description,
+        why=describe_setting(SETTINGS[setting]),
         default=describe_value(setting, SETTINGS[setting].default),
         current=_describe(setting, view.bounds.get(setting)),
         is_choice=bool(allowed_values(setting)),

@@ -19,31 +19,31 @@ CLIENT_TYPE_LABELS: dict[str, TypeLabel] = {
     "web": TypeLabel(
         "Web app",
         "Runs on a server that can store a secret, such as Flask, Django, Rails or Next.js.",
-        "Authorization code flow with PKCE, a client secret and refresh tokens.",
+        "Uses the authorization code flow with PKCE, a client secret and refresh tokens.",
         "server",
     ),
     "spa": TypeLabel(
         "Single-page app",
-        "Runs only in the browser and can’t store a secret, such as React, Vue or Svelte.",
-        "Authorization code flow with PKCE, no secret, rotating refresh tokens.",
+        "Runs only in the browser and can't store a secret, such as React, Vue or Svelte.",
+        "Uses the authorization code flow with PKCE and rotating refresh tokens, without a secret.",
         "browser",
     ),
     "native": TypeLabel(
         "Mobile, desktop or CLI app",
-        "Installed on the user’s device and redirects to a loopback or custom-scheme URI.",
-        "Authorization code flow with PKCE, no secret, loopback redirects on any port.",
+        "Installed on the user's device and redirects to a loopback or custom-scheme URI.",
+        "Uses the authorization code flow with PKCE, without a secret. Loopback redirects work on any port.",
         "phone",
     ),
     "machine": TypeLabel(
         "Service without users",
         "A job, daemon or API that calls another API on its own behalf.",
-        "Client credentials flow and a client secret.",
+        "Uses the client credentials flow and a client secret.",
         "machine",
     ),
     "device": TypeLabel(
         "TV or limited device",
         "Has no browser or keyboard. Users confirm a code on another device.",
-        "Device flow (RFC 8628).",
+        "Uses the device flow (RFC 8628).",
         "screen",
     ),
 }
@@ -51,16 +51,24 @@ CLIENT_TYPE_LABELS: dict[str, TypeLabel] = {
 API_TYPE = TypeLabel(
     "API or MCP server",
     "Accepts access tokens from apps and agents.",
-    "An API with an identifier and scopes, and metadata that helps clients find this organization.",
+    "Has an identifier, scopes, and metadata that helps clients find this organization.",
     "server",
 )
 AGENT_TYPE = TypeLabel(
     "AI agent or MCP client",
     "Acts for users from their device and redirects to a loopback URI.",
-    "Authorization code flow with PKCE, no secret, tokens for the APIs you choose.",
+    "Uses the authorization code flow with PKCE, without a secret. Tokens are valid for the APIs you choose.",
     "person",
 )
 
+# Permissions are grouped by their first word; these groups have another name on pages.
+PERMISSION_GROUPS: dict[str, str] = {
+    "admins": "Administrators",
+    "audit": "Audit log",
+    "credentials": "Client secrets",
+    "logs": "Failed requests",
+    "resources": "APIs",
+}
 GRANT_TYPES: dict[str, str] = {
     "authorization_code": "Authorization code (users sign in)",
     "refresh_token": "Refresh token (users stay signed in)",
@@ -71,7 +79,7 @@ GRANT_TYPES: dict[str, str] = {
 SECURITY_PROFILES: dict[str, str] = {"fapi2": "FAPI 2.0 (banking, health, government)"}
 TOKEN_EXCHANGE: dict[str, str] = {
     "delegation": "Delegation: tokens name the client",
-    "impersonation": "Impersonation: tokens don’t name the client",
+    "impersonation": "Impersonation: tokens don't name the client",
 }
 AUTH_METHODS: dict[str, str] = {
     "client_secret_basic": "Secret in the Authorization header (client_secret_basic)",
@@ -85,10 +93,10 @@ TRUST_LEVELS: dict[str, str] = {
     "unverified": "Not reviewed",
 }
 APPROVALS: dict[str, str] = {
-    "": "Organization’s default",
+    "": "Organization's default",
     "review": "Requires administrator approval",
     "allowed": "Members can allow it",
-    "pre_approved": "Approved for everyone, without asking",
+    "pre_approved": "Pre-approved for everyone",
     "blocked": "Blocked",
 }
 CLIENT_SOURCES: dict[str, str] = {
@@ -100,7 +108,7 @@ REQUEST_STATUSES: dict[str, str] = {"open": "Open", "approved": "Approved", "dec
 AUDIT_ACTIONS: dict[str, str] = {
     "administrator.added": "added an administrator",
     "administrator.removed": "removed an administrator",
-    "browser.forgotten": "removed a known browser",
+    "browser.forgotten": "removed a recognized browser",
     "client.deleted": "deleted a client",
     "client.registered": "registered a client",
     "client.updated": "updated a client",
@@ -111,7 +119,7 @@ AUDIT_ACTIONS: dict[str, str] = {
     "code.replayed": "used an authorization code twice",
     "consent.denied": "denied access to a client",
     "consent.given": "allowed access to a client",
-    "consent.withdrawn": "removed a client’s access",
+    "consent.withdrawn": "removed a client's access",
     "credential.created": "created a secret",
     "credential.kept": "kept a secret",
     "credential.retired": "scheduled a secret to expire",
@@ -122,13 +130,13 @@ AUDIT_ACTIONS: dict[str, str] = {
     "device_code.allowed": "allowed a device",
     "device_code.denied": "denied a device",
     "grant.created": "signed in to a client",
-    "grant.revoked": "revoked a user’s grant to a client",
+    "grant.revoked": "revoked a user's grant to a client",
     "instance.ceilings_updated": "updated the instance limits",
-    "instance.set_up": "set up this installation",
+    "instance.set_up": "set up this instance",
     "invitation.accepted": "accepted an invitation",
     "invitation.created": "invited a user",
     "invitation.revoked": "revoked an invitation",
-    "mail.refused": "failed to send an email",
+    "mail.refused": "failed to deliver an email",
     "tokens.revoked": "revoked tokens in bulk",
     "organization.created": "created the organization",
     "organization.deleted": "deleted the organization",
@@ -147,7 +155,7 @@ AUDIT_ACTIONS: dict[str, str] = {
     "recovery_codes.renewed": "generated new recovery codes",
     "refresh_token.reused": "reused a refresh token",
     "registration.asked": "requested an account",
-    "registration.refused": "rejected a registration",
+    "registration.refused": "rejected a sign-up",
     "registration_token.created": "created an initial access token",
     "registration_token.revoked": "revoked an initial access token",
     "resource.defined": "created an API",
@@ -155,11 +163,11 @@ AUDIT_ACTIONS: dict[str, str] = {
     "resource.updated": "updated an API",
     "scope.added": "added a scope",
     "scope.updated": "updated a scope",
-    "second_factor.added": "added a second factor",
-    "second_factor.failed": "failed the second factor",
-    "second_factor.removed": "removed a second factor",
-    "second_factors.ended": "verified an email, which removed earlier second factors",
-    "second_factors.reset": "reset a user’s second factors",
+    "second_factor.added": "added a verification method",
+    "second_factor.failed": "failed two-step verification",
+    "second_factor.removed": "removed a verification method",
+    "second_factors.ended": "verified an email address, which removed earlier verification methods",
+    "second_factors.reset": "reset a user's two-step verification",
     "secret.leak_reported": "reported a leaked secret, which was revoked",
     "session.ended": "signed out",
     "session.others_ended": "signed out everywhere else",
@@ -178,14 +186,14 @@ AUDIT_ACTIONS: dict[str, str] = {
     "user.deleted": "deleted a user",
     "user.disabled": "disabled a user",
     "user.enabled": "enabled a user",
-    "user.email_changed": "changed an email",
+    "user.email_changed": "changed an email address",
     "user.email_proof_requested": "requested an email verification link",
-    "user.email_verified": "verified an email",
+    "user.email_verified": "verified an email address",
     "user.password_changed": "changed the password",
     "user.password_reset": "reset the password",
     "user.password_reset_requested": "requested a password reset",
     "user.registered": "signed up",
-    "user.registration_refused": "tried to sign up with an existing email",
+    "user.registration_refused": "tried to sign up with an existing email address",
     "user.signed_out": "signed a user out everywhere",
     "user.updated": "updated a profile",
     "user_import.checked": "checked an import of users",
@@ -197,7 +205,7 @@ AUDIT_ACTIONS: dict[str, str] = {
     "webhook.deleted": "deleted a webhook",
     "webhook.disabled": "disabled a webhook",
     "webhook.redelivered": "resent an event to a webhook",
-    "webhook.secret_rotated": "rotated a webhook’s signing secret",
+    "webhook.secret_rotated": "rotated a webhook's signing secret",
     "webhook.tested": "tested a webhook",
     "webhook.updated": "updated a webhook",
 }
@@ -205,7 +213,7 @@ AUDIT_ACTIONS: dict[str, str] = {
 EVENT_GROUPS: dict[str, str] = {
     "*": "Everything",
     "administrator.*": "Administrators",
-    "browser.*": "Known browsers",
+    "browser.*": "Recognized browsers",
     "client.*": "Clients",
     "client_request.*": "Client requests",
     "code.*": "Authorization codes",
@@ -223,8 +231,8 @@ EVENT_GROUPS: dict[str, str] = {
     "registration_token.*": "Initial access tokens",
     "resource.*": "APIs",
     "scope.*": "Scopes",
-    "second_factor.*": "Second factors",
-    "second_factors.*": "All second factors of a user",
+    "second_factor.*": "Verification methods",
+    "second_factors.*": "Two-step verification resets",
     "session.*": "Sessions",
     "settings.*": "Settings",
     "sign_in.*": "Sign-in attempts",
@@ -237,7 +245,7 @@ EVENT_GROUPS: dict[str, str] = {
 }
 WEBHOOK_DISABLED_REASONS: dict[str, str] = {
     "person": "An administrator disabled it.",
-    "gone": "The receiver answered 410 Gone.",
+    "gone": "The receiver responded with 410 Gone.",
     "failing": "Deliveries failed for several days.",
     "backlog": "The receiver was too slow to keep up with the events.",
 }

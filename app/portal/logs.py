@@ -206,7 +206,7 @@ def add_redirect_uri(context: PortalContext, failed_request_id: str) -> PageResp
     entry = get_failed_request(context.actor, failed_request_id)
     context.actor.require("clients:write", owner_id=entry.client_created_by_user_id)
     if entry.cause != _UNREGISTERED or entry.received is None:
-        raise Conflict("This request didn’t fail because of an unregistered redirect URI.")
+        raise Conflict("This request didn't fail because of an unregistered redirect URI.")
     client = get_client(context.actor, entry.client_id)
     try:
         update_client(

@@ -39,16 +39,16 @@ class OrganizationForm(PageForm):
     id = StringField(
         "ID",
         [Length(max=40)],
-        description="Part of its URLs. It can’t be changed later. Leave empty to derive it from the name.",
+        description="Part of its URLs. It can't be changed later. Leave empty to derive it from the name.",
         render_kw={**_NO_AUTOCOMPLETE, "spellcheck": "false"},
     )
     email = EmailField(
-        "Administrator’s email",
-        description="Optional. They receive an invitation.",
+        "Administrator's email",
+        description="Optional. The administrator receives an invitation.",
         render_kw=_NO_AUTOCOMPLETE,
     )
     person = StringField(
-        "Administrator’s name", [Length(max=100)], description="Optional.", render_kw=_NO_AUTOCOMPLETE
+        "Administrator's name", [Length(max=100)], description="Optional.", render_kw=_NO_AUTOCOMPLETE
     )
 
     def values(self) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class DeleteOrganizationForm(PageForm):
             return False
         if self.slug.data != slug:
             self.add_error(
-                "This doesn’t match the organization’s ID. Type it exactly as shown above.", "slug"
+                "This doesn't match the organization's ID. Type the ID exactly as shown above.", "slug"
             )
         return not self.errors
 

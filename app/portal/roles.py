@@ -25,9 +25,11 @@ from app.operations.organizations.roles import (
 )
 from app.operations.users.invitations import list_invitations, revoke_invitation
 from app.portal.context import PageResponse, PortalContext, portal, portal_page
+from app.portal.labels import PERMISSION_GROUPS
 from app.rules.directory.permissions import (
     ADMIN,
     BUILT_IN_ROLES,
+    MEMBER,
     ORGANIZATION_PERMISSIONS,
     PERMISSIONS,
     effective_roles,
@@ -45,17 +47,18 @@ class RoleForm(PageForm):
     key = StringField(
         "Key",
         [InputRequired(), Length(max=40)],
-        description="Used by the API: lowercase letters, digits, _ and -. It can’t be changed later.",
+        description="Used by the API: lowercase letters, digits, _ and -. It can't be changed later.",
         render_kw={**_NO_AUTOCOMPLETE, "spellcheck": "false", "autocapitalize": "off"},
     )
     name = StringField("Name", [InputRequired(), Length(max=60)], render_kw=_NO_AUTOCOMPLETE)
     description = StringField("Description", [Length(max=300)], render_kw=_NO_AUTOCOMPLETE)
     permissions = CheckboxListField(
-        "Permissions", description="You can only grant permissions that you have."
+        "Permissions", description="You can only grant permissions that you have yourself."
     )
     more_permissions = StringListField(
-        "Permissions for your own apps",
-        description="Your own names, one per line, such as invoices:approve. They have no effect in Gatehouse.",
+        "Custom permissions",
+        description="Permissions of your own applications, one per line, such as invoices:approve. They have no"
+        " effect in Gatehouse.",
         render_kw={"rows": 2, "spellcheck": "false"},
     )
 
@@ -173,7 +176,8 @@ def _permission_groups(key: str | None) -> list[tuple[str, list[tuple[str, str, 
     )
     groups: dict[str, list[tuple[str, str, bool]]] = {}
     for name, title in PERMISSIONS.items():
-        noun = name.split(":")[0].capitalize()
+        noun = name.split(":")[0]
+        noun = PERMISSION_GROUPS.get(noun, noun.capitalize())
         for permission, is_own in ((name, False), (f"{name}:own", True)):
             if permission in offered:
                 groups.setdefault(noun, []).append((permission, title, is_own))
@@ -210,9 +214,8 @@ class AdministratorForm(PageForm):
     email = StringField(
         "Email",
         [InputRequired()],
-        description="Someone with an account here gets the role immediately. Anyone else receives an invitation"
-        " by email, or you get a link to share if no mail server is configured. You can also enter a user ID"
-        " (usr_…).",
+        description="Existing users get the role immediately. Anyone else receives an invitation by email. If no"
+        " mail server is configured, you get a link to share. You can also enter a user ID (usr_…).",
         render_kw={"autocomplete": "off"},
     )
     name = StringField(
@@ -269,7 +272,9 @@ def new_administrator(context: PortalContext) -> PageResponse:
                 link=added.link,
                 roles=roles,
             )
-    return context.render("portal/administrators/new.html", form=form)
+    return context.render(
+        "portal/administrators/new.html", form=form, invites_member=request.args.get("role") == MEMBER
+    )
 
 
 @portal.route("/portal/<organization>/administrators/<admin_id>/remove", methods=["GET", "POST"])

@@ -73,7 +73,10 @@ _TOPICS = (
             (
                 "Password reset",
                 (
-                    ("authentication.recovery.password_reset", "Users can reset their password by email"),
+                    (
+                        "authentication.recovery.password_reset",
+                        "Users can reset a forgotten password by email",
+                    ),
                     ("authentication.recovery.reset_ttl_seconds", "Reset link lifetime"),
                 ),
             ),
@@ -81,22 +84,24 @@ _TOPICS = (
     ),
     Topic(
         "mfa",
-        "Multi-factor authentication",
-        "Who needs a second factor, and which ones are accepted.",
+        "Two-step verification",
+        "Who needs two-step verification, and which methods are accepted.",
         "shield",
         (
             (
                 "Requirement",
                 _rows(
                     "authentication.mfa",
-                    policy="Who needs a second factor",
+                    policy="Who needs two-step verification",
                     grace_period_seconds="Grace period",
                 ),
             ),
             (
                 "Methods",
                 _rows(
-                    "authentication.mfa", methods="Accepted methods", recovery_codes="Recovery codes per user"
+                    "authentication.mfa",
+                    methods="Accepted verification methods",
+                    recovery_codes="Recovery codes per user",
                 ),
             ),
         ),
@@ -122,17 +127,17 @@ _TOPICS = (
     Topic(
         "registration",
         "Users",
-        "How users get an account, and what they can do with it.",
+        "How users join, and what they can change in their account.",
         "people",
         (
             (
-                "Registration",
+                "Joining",
                 _rows(
                     "authentication.registration",
-                    mode="Who can register",
+                    mode="Who can join",
                     verify_email="Require email verification",
                     allowed_email_domains="Allowed email domains",
-                    default_roles="Roles of new users",
+                    default_roles="Roles of users who sign up",
                 ),
             ),
             (
@@ -140,11 +145,11 @@ _TOPICS = (
                 _rows("authentication.registration", invitation_ttl_seconds="Invitation lifetime"),
             ),
             (
-                "Own account",
+                "Members' own accounts",
                 _rows(
                     "user_permissions",
-                    members_can_edit_profile="Members can edit their profile",
-                    members_can_delete_account="Members can delete their account",
+                    members_can_edit_profile="Members can edit their name and profile",
+                    members_can_delete_account="Members can delete their own account",
                 ),
             ),
         ),
@@ -279,7 +284,7 @@ _TOPICS = (
     Topic(
         "audit",
         "Audit",
-        "How long logs are stored, and notifications about root access.",
+        "How long logs are stored, and notifications about instance administrators.",
         "book",
         (
             (
@@ -292,8 +297,11 @@ _TOPICS = (
                 ),
             ),
             (
-                "Root access",
-                _rows("audit", notify_root_access="Notify administrators about root access"),
+                "Instance administrators",
+                _rows(
+                    "audit",
+                    notify_root_access="Email administrators when an instance administrator makes changes",
+                ),
             ),
         ),
     ),
@@ -308,8 +316,8 @@ CHOICE_TEXTS: dict[str, tuple[str, str]] = {
     "public_clients": ("Only for public clients", ""),
     "third_party": ("Third-party clients", "First-party clients skip the consent page."),
     "reveal": ("Can be revealed", "Requires a fresh sign-in and is recorded in the audit log."),
-    "once": ("Shown once", "Secrets are never stored. Choosing this erases the stored copies."),
-    "auto": ("Follow the user’s device", ""),
+    "once": ("Shown once", "Secrets can't be viewed again. Choosing this erases the stored copies."),
+    "auto": ("Follow the user's device", ""),
     "light": ("Light", ""),
     "dark": ("Dark", ""),
     "en": ("English", ""),
@@ -327,7 +335,7 @@ CHOICE_TEXTS: dict[str, tuple[str, str]] = {
 }
 # Values that mean different things in different settings.
 CHOICE_TEXTS_BY_PATH: dict[tuple[str, str], tuple[str, str]] = {
-    ("authentication.mfa.policy", "off"): ("Nobody", "Second factors are disabled."),
+    ("authentication.mfa.policy", "off"): ("Nobody", "Two-step verification is disabled."),
     ("authentication.mfa.policy", "optional"): ("Optional", "Users decide for themselves."),
     ("authentication.mfa.policy", "required_for_admins"): (
         "Administrators",
@@ -349,7 +357,7 @@ CHOICE_TEXTS_BY_PATH: dict[tuple[str, str], tuple[str, str]] = {
     ("oauth.dynamic_registration.mode", "off"): ("Nobody", ""),
     ("oauth.dynamic_registration.mode", "open"): (
         "Anyone",
-        "Agents that don’t support client ID metadata documents need this.",
+        "Agents that don't support client ID metadata documents need this.",
     ),
     ("authentication.registration.mode", "closed"): ("Nobody", ""),
     ("authentication.registration.mode", "invite"): ("Invited users", ""),
@@ -362,5 +370,5 @@ EMPTY_TEXTS: dict[str, str] = {
     "oauth.consent.ttl_seconds": "never expires",
     "oauth.clients.secret_ttl_seconds": "never expires",
     "oauth.redirect_uris.allowed_hosts": "any host",
-    "branding.display_name": "the organization’s name",
+    "branding.display_name": "the organization's name",
 }

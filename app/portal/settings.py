@@ -392,6 +392,11 @@ def describe_value(path: str, value: Any) -> str:
     return choice_label(path, value)
 
 
+def describe_setting(setting: Setting) -> str:
+    """Return the description of a setting without what it says about null, which only the API shows."""
+    return _API_HINT.sub("", setting.description)
+
+
 def choice_label(path: str, word: Any) -> str:
     """Return the short label of one value of a choice or a switch."""
     if isinstance(word, bool):
@@ -413,12 +418,12 @@ def _is_possible(path: str, value: Any) -> bool:
 
 def _field(setting: Setting, label: str, limit: Mapping[str, Any]) -> Any:
     path, kind = setting.path, setting.kind
-    description = _API_HINT.sub("", setting.description)
+    description = describe_setting(setting)
     if description.rstrip(".") == label:
         description = ""
     if "allowed" in limit:
         allowed = ", ".join(choice_label(path, word) for word in limit["allowed"])
-        description += f" This installation only allows: {allowed}."
+        description += f" This instance only allows: {allowed}."
     if isinstance(kind, Number):
         description = f"{description} {_range(path, kind, limit)}".strip()
     if isinstance(kind, Boolean):
@@ -435,6 +440,7 @@ def _field(setting: Setting, label: str, limit: Mapping[str, Any]) -> Any:
     if isinstance(kind, StringList):
         if isinstance(kind.item, Choice):
             return CheckboxListField(label, choices=_choices(setting, kind.item), description=description)
+        description = f"{description} One per line.".strip()
         return StringListField(label, description=description, render_kw={"rows": 3, "spellcheck": "false"})
     if isinstance(kind, Text) and kind.multiline:
         return TextAreaField(label, description=description, render_kw={"rows": 3})
@@ -446,7 +452,7 @@ def _field(setting: Setting, label: str, limit: Mapping[str, Any]) -> Any:
 def _range(path: str, kind: Number, limit: Mapping[str, Any]) -> str:
     minimum, maximum = describe_value(path, limit["min"]), describe_value(path, limit["max"])
     by_instance = (limit["min"], limit["max"]) != (kind.minimum, kind.maximum)
-    return f"From {minimum} to {maximum}{', as limited by this installation' if by_instance else ''}."
+    return f"From {minimum} to {maximum}{', as limited by this instance' if by_instance else ''}."
 
 
 def _choices(setting: Setting, kind: Choice) -> list[SelectChoice]:

@@ -32,7 +32,7 @@ class SetupForm(PageForm):
     )
     password_again = PasswordField(
         "Confirm password",
-        [InputRequired(), EqualTo("password", "The passwords don’t match.")],
+        [InputRequired(), EqualTo("password", "The passwords don't match.")],
         render_kw={"autocomplete": "new-password", "maxlength": 128},
     )
     organization_name = StringField(
@@ -101,7 +101,7 @@ def _page(form: SetupForm, code: int = 200) -> Response:
     token = form.token.data or ""
     is_valid = setup.is_setup_token(token)
     form.organization_id.description = (
-        f"Part of its URLs, such as {_config().base_url}/organizations/acme. It can’t be changed later."
+        f"Part of its URLs, such as {_config().base_url}/organizations/acme. It can't be changed later."
         " Leave empty to derive it from the name."
     )
     page = render_template(

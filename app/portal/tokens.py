@@ -34,7 +34,7 @@ class BulkRevocationForm(PageForm):
     issued_before = StringField(
         "Issued before (UTC)",
         widget=DateTimeLocalInput(),
-        description="Leave empty for now. A time in the past only revokes older tokens.",
+        description="Leave empty to use the current time. An earlier time revokes only tokens issued before it.",
         render_kw={"step": "1"},
     )
     include_sessions = BooleanField()

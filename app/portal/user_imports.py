@@ -50,11 +50,13 @@ class UserImportForm(PageForm):
     on_existing = RadioField(
         "Existing users",
         choices=[
-            SelectChoice("skip", "Skip", {"help": "Accounts with the same email stay as they are."}),
+            SelectChoice("skip", "Skip", {"help": "Accounts with the same email address stay as they are."}),
             SelectChoice(
                 "update",
                 "Update",
-                {"help": "Overwrite name, status, roles and profile. Password and email don’t change."},
+                {
+                    "help": "Overwrite name, status, roles and profile. Password and email address don't change."
+                },
             ),
         ],
         default="skip",

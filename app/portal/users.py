@@ -134,7 +134,10 @@ def delete_user_page(context: PortalContext, user_id: str) -> PageResponse:
     form, code = DeleteUserForm(), None
     if form.validate_on_submit():
         if form.email.data != record.user.email:
-            form.add_error("This doesn’t match the user’s email. Type it exactly as shown above.", "email")
+            form.add_error(
+                "This doesn't match the user's email address. Type the address exactly as shown above.",
+                "email",
+            )
         else:
             try:
                 delete_user(context.actor, user_id)

@@ -48,7 +48,7 @@ class WebhookForm(PageForm):
     )
     groups = CheckboxListField(
         "Events",
-        description="A group includes event types that are added to it later. You can name single ones below.",
+        description="A group also includes event types that are added later. You can add single event types below.",
     )
     event_types = StringListField(
         "Single event types",
@@ -76,7 +76,7 @@ class RotateSecretForm(PageForm):
 
     immediately = BooleanField(
         "Stop signing with the current secret immediately",
-        description="Use this if someone else knows the secret.",
+        description="Use this if the secret has leaked.",
     )
 
 

@@ -76,9 +76,9 @@ class Actor:
     def require(self, permission: str, *, owner_id: UUID | None = None) -> None:
         """Raise Forbidden, naming the permission, unless the actor has it."""
         if not self.has_permission(permission, owner_id=owner_id):
-            raise Forbidden(f"This needs the permission {permission}.", permission=permission)
+            raise Forbidden(f"You need the permission {permission}.", permission=permission)
 
     def require_for_own(self, permission: str) -> None:
         """Raise Forbidden unless the actor has the permission at least for objects it registered itself."""
         if not self.has_permission_for_own(permission):
-            raise Forbidden(f"This needs the permission {permission}.", permission=permission)
+            raise Forbidden(f"You need the permission {permission}.", permission=permission)

@@ -87,7 +87,7 @@ def authenticate_caller(*, is_proven: bool = False) -> tuple[Actor, Organization
         token = _protector.acquire_token(is_proven=is_proven)
     except InvalidTokenError:
         raise Unauthenticated(
-            "The access token is unknown, has ended, or is not meant for the management API."
+            "The access token is invalid, expired, revoked, or not valid for the management API."
         ) from None
     except OAuth2Error:
         raise Unauthenticated(

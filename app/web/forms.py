@@ -142,26 +142,3 @@ class VersionField(HiddenField):
         """Read a version number."""
         found = _VERSION.fullmatch(valuelist[0].strip()) if valuelist else None
         self.data: Any = int(found[0]) if found else None
-
-
-def text(name: str) -> str:
-    """Return the stripped text of a field, for a page without a PageForm."""
-    return request.form.get(name, "").strip()
-
-
-def field_errors(error: DomainError, form_fields: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the errors of an operation by field, for a page without a PageForm.
-
-    ``form_fields`` maps a field of the operation to one of the form where the names differ. An error of no field has
-    the empty name.
-    """
-    found: dict[str, str] = {}
-    for problem in error.errors:
-        index = _INDEX.search(problem.field)
-        name = _INDEX.sub("", problem.field)
-        name = (form_fields or {}).get(name, name)
-        message = translate(problem.message)
-        if index:
-            message = f"Line {int(index[1]) + 1}: {message}"
-        found[name] = f"{found[name]} {message}" if name in found else message
-    return found or {"": translate(error.description)}

@@ -25,7 +25,7 @@ from app.web.request_log import request_id
 _HTTP_ERRORS = {
     400: ("invalid_request", "The request is invalid."),
     403: ("forbidden", "You don't have permission to do this."),
-    404: ("not_found", "There is nothing at this path."),
+    404: ("not_found", "There is no resource at this path."),
     405: ("method_not_allowed", "This path does not support the method. See the header Allow."),
     413: ("too_large", "The request body is larger than 64 KiB."),
     415: ("unsupported_media_type", "Send the request body as application/json in UTF-8."),

@@ -34,7 +34,7 @@ def query_parameters(known: Collection[str]) -> dict[str, str]:
     find_unknown(errors, request.args, known, noun="parameter")
     for name, values in request.args.lists():
         if len(values) > 1:
-            errors.add(name[:100], "repeated", "Send this parameter once.")
+            errors.add(name[:100], "repeated", "Send this parameter only once.")
         elif not values[0]:
             errors.add(name[:100], "empty", "Enter a value, or omit the parameter.")
         elif len(values[0]) > MAX_LENGTH or any(char < " " for char in values[0]):

@@ -132,7 +132,7 @@ def test_two_step_verification_is_in_german(app: Flask, visitor: Visitor, acme: 
         ("profile", "Weitere Vornamen"),
         ("apps", "Keine verbundenen Apps"),
         ("sessions", "zuletzt aktiv"),
-        ("security", "Geben Sie nach dem Passwort einen Code von Ihrem Telefon ein"),
+        ("security", "Geben Sie nach dem Passwort einen Code aus einer App auf Ihrem Telefon ein"),
         ("security/passkeys", "Noch keine Passkeys"),
         ("activity", "Angemeldet"),
         ("password", "Jetziges Passwort"),

@@ -90,7 +90,7 @@ def test_changed_app_shows_what_is_different(
     change(make, acme, orchard, name="Your Bank", tos_uri="https://orchard.example/terms")
     page = pages.open(authorize(orchard, CALLBACK))
     words = page.inner_text("#client-changes")
-    assert "its name (was Orchard)" in words and "its terms" in words
+    assert "The name (was Orchard)" in words and "The terms of service" in words
     assert page.inner_text("h1") == "Your Bank wants to use your Acme account"
 
 

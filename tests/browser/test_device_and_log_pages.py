@@ -125,7 +125,7 @@ def test_developer_finds_and_fixes_a_failed_request(
         assert page.inner_text("#received mark") == "/"
         check(page, audited=False)
         assert is_dark(page)
-        page.click("button:has-text('Add this URI')")
+        page.click("button:has-text('Add redirect URI')")
         page.wait_for_selector("text=Redirect URI added")
     answer = requests.get(address, allow_redirects=False, timeout=10)
     assert answer.headers["Location"].startswith("https://orchard.example/callback/?error=")

@@ -127,7 +127,7 @@ def test_client_is_registered_rotated_and_deleted(page: Any, live_server: Any, a
     assert SECRET.fullmatch(secret) and secret not in page.url
 
     # Reveal the secret.
-    page.click("text=Go to client")
+    page.click("text=View client")
     assert secret not in page.content()
     page.click("button:has-text('Reveal')")
     assert page.inner_text("#client-secret") == secret
@@ -137,7 +137,7 @@ def test_client_is_registered_rotated_and_deleted(page: Any, live_server: Any, a
     page.click("text=Add a secret")
     page.fill("#name", "next")
     page.check("input[value=retire]")
-    page.click("button:has-text('Create secret')")
+    page.click("button:has-text('Add secret')")
     assert page.inner_text("#client-secret") != secret
     page.click("text=Done")
     assert "expires in" in page.inner_text("main")
@@ -150,7 +150,7 @@ def test_client_is_registered_rotated_and_deleted(page: Any, live_server: Any, a
 
     # Delete: the name has to be typed.
     page.click(".tabs >> text=Details")
-    page.click("text=Delete Acme Web")
+    page.click("text=Delete client")
     page.fill("#name", "Acme")
     page.click("button:has-text('Delete')")
     assert page.get_attribute("#name", "aria-invalid") == "true"

@@ -68,7 +68,7 @@ def test_webhook_is_added_tested_and_deleted(chromium: Any, live_server: Any, lo
         page.wait_for_selector("text=Customer list")
         check(page, audited=audited)
         page.click("th a")
-        page.click("text=Delete…")
+        page.click("text=Delete webhook")
         check(page, audited=audited)
         page.click("button:has-text('Delete')")
         page.wait_for_selector("text=Webhook deleted.")

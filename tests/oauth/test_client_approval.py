@@ -266,7 +266,7 @@ def test_self_registered_client_needs_approval(http, make, app, database: Databa
     page = asked(flow, client_id=registered["client_id"], scope="openid")
     assert (
         "Ask your administrator to approve Weather Bot" in page.text
-        and "It may not be what its name says" in page.text
+        and "Allow access only if you trust it" in page.text
     )
     with app.app_context():
         update_client(make.actor(organization), registered["client_id"], {"approval": "blocked"})

@@ -12,14 +12,14 @@ from app.operations.sign_in.sessions import find_session
 from tests.oauth.conftest import REDIRECT_URI, Flow, is_consent, location, query_of
 
 COUNTING = {
-    "name": ({"name": "Your Bank"}, "its name (was Orchard)"),
-    "logo": ({"logo_uri": "https://orchard.example/logo.png"}, "its logo"),
+    "name": ({"name": "Your Bank"}, "The name (was Orchard)"),
+    "logo": ({"logo_uri": "https://orchard.example/logo.png"}, "The logo"),
     "redirects": (
         {"redirect_uris": [REDIRECT_URI, "https://orchard.example/second"]},
-        "where it can send you",
+        "The sites that you can be sent to",
     ),
-    "policy": ({"policy_uri": "https://orchard.example/privacy"}, "its privacy policy"),
-    "terms": ({"tos_uri": "https://orchard.example/terms"}, "its terms"),
+    "policy": ({"policy_uri": "https://orchard.example/privacy"}, "The privacy policy"),
+    "terms": ({"tos_uri": "https://orchard.example/terms"}, "The terms of service"),
 }
 
 
@@ -68,7 +68,7 @@ def test_removing_the_reviewed_mark_asks_again(asking: Flow) -> None:
     asking.decide(page)
     change(asking, {"trust": "unverified"})
     page = asking.http.get(location(asking.authorize()))
-    assert "no longer marks it as reviewed" in page.text and "Not reviewed by" in page.text
+    assert "No longer reviewed by" in page.text and "Not reviewed by" in page.text
 
 
 def test_consent_for_the_old_app_is_replaced_by_the_new_one(asking: Flow) -> None:

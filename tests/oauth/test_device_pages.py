@@ -62,7 +62,7 @@ def test_device_is_shown_before_it_can_be_approved(device: Device) -> None:
     linked = device.http.get(f"{device.page_path}?user_code={codes['user_code']}")
     assert "Television" not in linked.text
     page = device.press(linked, "device-find")
-    assert "Television" in page.text and "Is the device in front of you?" in page.text
+    assert "Television" in page.text and "Continue only if the device is in front of you." in page.text
     assert 'id="device-address">127.0.0.1<' in page.text and "just now" in page.text
     assert "Not reviewed by Acme" in page.text
     assert device.poll(codes["device_code"]).get_json()["error"] == "authorization_pending"
@@ -72,7 +72,7 @@ def test_device_consent_shows_what_the_code_flow_shows(device: Device) -> None:
     """CO-1."""
     page = device.press(device.enter(device.code()["user_code"]), "device-continue")
     assert "Television wants to use your Acme account" in page.text and device.user.email in page.text
-    assert "It will be able to" in page.text and "Not reviewed by Acme" in page.text
+    assert "will be able to" in page.text and "Not reviewed by Acme" in page.text
 
 
 def test_public_device_is_asked_every_time(device: Device) -> None:
@@ -90,7 +90,7 @@ def test_first_party_confidential_device_needs_only_confirmation(
     device.sign_in()
     answer = http.post("/oauth/device_authorization", data={"scope": "openid"}, headers=device.client.basic)
     page = device.enter(answer.get_json()["user_code"])
-    assert "Is the device in front of you?" in page.text
+    assert "Continue only if the device is in front of you." in page.text
     assert 'id="device-allowed"' in device.press(page, "device-continue").text
 
 

@@ -66,7 +66,7 @@ def test_progress_reflects_real_use(flow: Flow) -> None:
     rotating = Rotating(flow)
     begun = rotating.ask()
     assert begun["in_progress"] and not begun["safe_to_finish"] and len(begun["old"]) == 1
-    assert begun["verdict"] == "Neither secret has been used yet. Deploy the new one first."
+    assert begun["verdict"] == "Neither secret has been used yet. Deploy the new secret first."
     rotating.use(rotating.old)
     assert "not been used yet" in rotating.ask()["verdict"]
     rotating.use(rotating.new)
@@ -183,7 +183,7 @@ def test_administrators_are_warned_once_if_the_old_secret_is_still_used(
         assert list(rotations.send_expiry_reminders(JANITOR)) == []
     deliver()
     [mail] = [mail for mail in box.mails if "secret" in mail["Subject"]]
-    assert mail["To"] == "admin@acme.example" and "is about to expire and still in use" in mail["Subject"]
+    assert mail["To"] == "admin@acme.example" and "is about to expire but is still in use" in mail["Subject"]
     assert f"/clients/{flow.client.client_id}/credentials" in plain(mail)
     rotating.steer(expires_in_seconds=1200)
     rotating.use(rotating.old)

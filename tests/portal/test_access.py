@@ -141,7 +141,7 @@ def test_root_administrator_opens_another_organization(make: Any, acme: Any, per
     answer = operator.get("/portal/acme")
 
     assert answer.status_code == 200
-    assert "as an administrator of this installation" in operator.text
+    assert "as an instance administrator" in operator.text
 
 
 def test_chooser_lists_sessions_of_browser(make: Any, ada: Any) -> None:

@@ -70,7 +70,7 @@ def test_request_is_listed_and_approved(
     late = boss.send(f"{path}/decline")
     assert (
         late.status_code == 409
-        and "Another administrator has already decided about this request" in boss.text
+        and "Another administrator has already approved or declined this request" in boss.text
     )
 
 
@@ -133,7 +133,7 @@ def test_pre_approval_of_unreviewed_client_is_rejected(
     version = boss.get(path).text.split('name="version" value="')[1].split('"')[0]
     sent = {"scopes": ["openid"], "approval": "pre_approved", "approved_scopes": ["openid"]}
     answer = boss.send(path, version=version, **sent)
-    assert answer.status_code == 400 and "Mark the client as verified before you pre-approve it" in boss.text
+    assert answer.status_code == 400 and "Mark the client as reviewed" in boss.text
     assert stored(app, make, client).approval is None
 
 

@@ -166,7 +166,7 @@ def test_auditor_sees_client_without_secrets(make: Any, acme: Any, person: Any, 
     answer = auditor.get(_path(orchard))
 
     assert answer.status_code == 200
-    assert "You don’t have access to this client’s secrets" in auditor.text
+    assert "You don't have access to this client's secrets" in auditor.text
     assert orchard.registered.credential.hint not in answer.text
     assert auditor.get(_path(orchard, "/new")).status_code == 403
 

@@ -31,7 +31,7 @@ def test_grant_is_listed_and_revoked(ada: Person, orchard: Any, allowed: str) ->
     ada.follow()
     assert "Grant revoked" in ada.text and "No active grants" in ada.text
     ada.get("/audit?action=grant.revoked")
-    assert "revoked a user’s grant to a client" in ada.text
+    assert "revoked a user's grant to a client" in ada.text
     assert allowed in ada.text and ada.user.email in ada.text
 
 

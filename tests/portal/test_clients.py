@@ -266,7 +266,7 @@ def test_security_profile_explains_requirements_and_rejects_other_clients(
     client = make.client(acme)
     path = f"/clients/{client.client_id}/advanced"
     ada.get(path)
-    assert "A client that doesn’t support all of this stops working when you save." in ada.text
+    assert "A client that doesn't support all of this stops working when you save." in ada.text
     fields = {"grant_types": ["authorization_code"], "token_endpoint_auth_method": "client_secret_basic"}
 
     answer = ada.send(path, version=ada.hidden("version"), security_profile="fapi2", **fields)

@@ -42,7 +42,7 @@ def test_limit_is_previewed_saved_and_removed(op: Any, make: Any, person: Any) -
     op.send(path, min="", max="900", save="1", version=op.hidden("version"))
     op.follow()
     assert "Saved. The change is live." in op.text and "at most 15 minutes" in op.text
-    assert "From 1 minute to 15 minutes, as limited by this installation" in ada.get("/settings/tokens").text
+    assert "From 1 minute to 15 minutes, as limited by this instance" in ada.get("/settings/tokens").text
     op.get(path)
     op.send(path, remove="1", version=op.hidden("version"))
     op.follow()

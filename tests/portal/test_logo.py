@@ -54,7 +54,7 @@ def test_large_image_is_uploaded_shown_and_removed(ada: Any, database: Database)
 )
 def test_invalid_image_shows_error_at_field(ada: Any, database: Database, content: bytes) -> None:
     assert upload(ada, content) == 400
-    assert "The logo wasn’t changed" in ada.text and "This image cannot be used" in ada.text
+    assert "The logo wasn't changed" in ada.text and "This image cannot be used" in ada.text
     assert database.count("organization_logos") == 0
 
 

@@ -20,7 +20,7 @@ def waiting(app: Flask, acme: Any) -> str:
 
 def test_registration_is_approved(ada: Any, acme: Any, app: Flask, waiting: str) -> None:
     ada.get("/users")
-    assert "1 registration" in ada.text
+    assert "1 pending sign-up" in ada.text
     ada.get("/registrations")
     assert "new@example.com" in ada.text and "No mail server is configured" in ada.text
     ada.send(f"/registrations/{waiting}/approve")
@@ -28,7 +28,7 @@ def test_registration_is_approved(ada: Any, acme: Any, app: Flask, waiting: str)
         user = find_user_by_email(acme.id, "new@example.com")
     assert user is not None and not user.email_verified
     ada.get("/registrations")
-    assert "No open registrations" in ada.text
+    assert "No pending sign-ups" in ada.text
 
 
 def test_registration_is_rejected(ada: Any, database: Database, waiting: str) -> None:

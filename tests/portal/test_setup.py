@@ -73,7 +73,7 @@ def test_setup_completes_and_shows_secret_once(app: Flask, http: FlaskClient, to
     [
         ({"email": "nobody"}, "address"),
         ({"password": "short", "password_again": "short"}, "at least 12"),
-        ({"password_again": "another"}, "passwords don’t match"),
+        ({"password_again": "another"}, "passwords don&#39;t match"),
         ({"organization_name": ""}, "This field is required."),
         ({"organization_id": "root"}, "reserved"),
         ({"token": "gth_su_wrong"}, "This link is no longer valid"),

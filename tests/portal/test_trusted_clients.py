@@ -42,9 +42,9 @@ def test_refused_change_shows_form_with_input(
         version=grace.hidden("version"),
     )
     assert answer.status_code == 403
-    assert "Name : This needs the permission clients:trust." in grace.text
+    assert "Name : You need the permission clients:trust." in grace.text
     assert 'value="Orchard, renamed"' in answer.text
-    assert "You don’t have access" not in grace.text
+    assert "You don't have access" not in grace.text
     with app.app_context():
         assert clients.get_client(make.actor(acme), reviewed.client_id).name == "Orchard"
 
@@ -70,7 +70,7 @@ def test_refused_redirect_uri_shows_error_at_field(grace: Any, reviewed: Any) ->
         version=grace.hidden("version"),
     )
     assert answer.status_code == 403
-    assert "This needs the permission clients:trust." in grace.text
+    assert "You need the permission clients:trust." in grace.text
     assert "https://elsewhere.example/callback" in grace.text
 
 
@@ -85,4 +85,4 @@ def test_trust_in_forged_form_is_refused(grace: Any, reviewed: Any) -> None:
         version=grace.hidden("version"),
     )
     assert answer.status_code == 403
-    assert "to change which clients are trusted" in grace.text
+    assert "to change the trust of a client" in grace.text

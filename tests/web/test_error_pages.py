@@ -41,7 +41,7 @@ def test_api_error_is_the_envelope(http: Any, app: Flask, path: str, headers: di
     assert answer.get_json() == {
         "success": False,
         "error_code": 404,
-        "error_msg": "There is nothing at this path.",
+        "error_msg": "There is no resource at this path.",
         "error": "not_found",
         "errors": [],
         "request_id": answer.headers["X-Request-Id"],

@@ -172,7 +172,7 @@ def _conditions(actor: Actor, filters: Mapping[str, str]) -> list[ColumnElement[
     if "client_id" in filters:
         parsed = parse_client_id(filters["client_id"])
         if parsed is None:
-            raise InvalidInput("This is not a client_id of this server.", field="client_id")
+            raise InvalidInput("There is no client with this ID.", field="client_id")
         own = parsed[0] == actor.organization_id
         found.append(FailedRequest.client_id == parsed[1] if own else false())
     if "cause" in filters:

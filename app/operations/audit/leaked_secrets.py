@@ -290,7 +290,7 @@ def _enforce_rate_limit(actor: Actor) -> None:
     limits = network_limits(NETWORK_LIMIT, actor.ip_address, "leak reports")
     rate_limits.require_attempt_allowed(
         root,
-        "Too many reports from your network. Wait, then send up to 100 reports in one request.",
+        "Too many reports from your network. Wait a few minutes, then send up to 100 reports in one request.",
         *limits,
     )
 

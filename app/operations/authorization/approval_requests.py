@@ -198,7 +198,7 @@ def create_client_request(actor: Actor, client: ClientSnapshot, scopes: tuple[st
     ones, Forbidden for anybody but a signed-in user. Audit: ``client_request.created``.
     """
     if actor.kind != "user" or actor.user_id is None:
-        raise Forbidden("Only members of the organization can ask for an app.")
+        raise Forbidden("Only members of the organization can ask for approval of an app.")
     checked_reason = check_reason(reason)
     if find_pending_request(actor, client) is not None:
         return
@@ -447,7 +447,7 @@ def _decide(actor: Actor, request: ClientRequestRecord, status: str, message: st
         .values(**_decision_columns(actor, status, now), message=message)
     )
     if changed != 1:
-        raise AlreadyDecided("Another administrator has already decided about this request.")
+        raise AlreadyDecided("Another administrator has already approved or declined this request.")
 
 
 def _close_others(actor: Actor, client: ClientRecord, status: str) -> list[UUID]:

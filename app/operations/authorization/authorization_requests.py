@@ -63,7 +63,8 @@ def enforce_open_limit(actor: Actor, client: ClientSnapshot, network: str) -> No
     )
     if db.session.scalar(select(func.count()).select_from(bounded)) == MAX_OPEN_PER_NETWORK:
         raise TooManyRequests(
-            "Too many sign-ins to this app were begun from your network and not finished. Wait, then try again.",
+            "Too many sign-ins to this app were started from your network and not completed. Wait a few"
+            " minutes, then try again.",
             retry_after=_PAUSE_SECONDS,
         ).with_cause("authorize_too_many", expected=f"at most {MAX_OPEN_PER_NETWORK} in half an hour")
 

@@ -254,7 +254,7 @@ def require_trust_permission(actor: Actor, before: str, after: str) -> None:
     """Raise Forbidden if ``trust`` changes and the actor cannot change it."""
     if before != after and not actor.has_permission("clients:trust"):
         raise Forbidden(
-            "You need the permission clients:trust to change which clients are trusted.",
+            "You need the permission clients:trust to change the trust of a client.",
             permission="clients:trust",
             field="trust",
         )
@@ -265,11 +265,10 @@ def require_approval_permission(actor: Actor, before: ClientMetadata, after: Cli
     changed = [name for name in changed_fields(before, after) if name in _APPROVAL_FIELDS]
     if changed and not actor.has_permission("clients:trust"):
         raise Forbidden(
-            "You need the permission clients:trust to change who can approve a client.",
+            "You need the permission clients:trust to change the approval of a client.",
             permission="clients:trust",
             errors=[
-                FieldError(name, "not_allowed", "This needs the permission clients:trust.")
-                for name in changed
+                FieldError(name, "not_allowed", "You need the permission clients:trust.") for name in changed
             ],
         )
 
@@ -289,7 +288,7 @@ def require_trusted_client_permission(actor: Actor, before: ClientMetadata, afte
             f"{', '.join(changed)}.",
             permission="clients:trust",
             errors=[
-                FieldError(name, "trusted", "This needs the permission clients:trust.") for name in changed
+                FieldError(name, "trusted", "You need the permission clients:trust.") for name in changed
             ],
         )
     if before.status != ACTIVE and after.status == ACTIVE and not actor.has_permission("clients:write"):
@@ -353,7 +352,7 @@ def require_client_within_permissions(actor: Actor, row: Client) -> None:
     missing = [] if actor.kind == "system" else missing_permissions(actor.permissions, scopes)
     if missing:
         raise Forbidden(
-            f"This client has permissions that you lack: {', '.join(missing)}.", permission=missing[0]
+            f"This client has permissions that you don't have: {', '.join(missing)}.", permission=missing[0]
         )
 
 
@@ -380,7 +379,7 @@ def _require_grant_permission(
     missing = [] if actor.kind == "system" else missing_permissions(actor.permissions, scopes)
     if missing:
         raise Forbidden(
-            f"You cannot grant permissions that you lack: {', '.join(missing)}.",
+            f"You can't grant permissions that you don't have: {', '.join(missing)}.",
             permission=missing[0],
             errors=[
                 _scope_error(metadata, missing[0], "not_allowed", "You do not have this permission yourself.")

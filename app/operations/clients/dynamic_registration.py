@@ -199,7 +199,7 @@ def _check_registration_limit(actor: Actor) -> None:
     limits = network_limits(NETWORK_LIMIT, actor.ip_address, "dynamic registration")
     rate_limits.require_attempt_allowed(
         actor.organization_id,
-        "Too many clients were registered from your network. Wait, then try again.",
+        "Too many clients were registered from your network. Wait a few minutes, then try again.",
         *limits,
     )
 
@@ -230,7 +230,7 @@ def _authenticated(actor: Actor, client_id: str, access_token: str | None) -> Ac
                     "This client or its organization is disabled or blocked.", code="access_denied"
                 )
             return registrar_actor(actor, _LABEL)
-    raise Unauthenticated("This is not the registration access token of this client.")
+    raise Unauthenticated("This is not the registration access token of the client.")
 
 
 def _build_registration(actor: Actor, client_id: str, access_token: str) -> Registration:

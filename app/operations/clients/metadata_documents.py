@@ -152,7 +152,7 @@ def _enforce_rate_limit(actor: Actor) -> None:
     limits = network_limits(NETWORK_LIMIT, actor.ip_address, "metadata documents")
     rate_limits.require_attempt_allowed(
         actor.organization_id,
-        "Too many apps were looked up from your network. Wait, then try again.",
+        "Too many apps were looked up from your network. Wait a few minutes, then try again.",
         *limits,
     )
 
@@ -204,7 +204,7 @@ def _register_or_find(actor: Actor, client_id: str, address_digest: bytes, docum
     # Another request registered the client first.
     known = _find_copy(actor.organization_id, address_digest)
     if known is None:
-        raise DocumentRefused("This app was just removed. Try again.")
+        raise DocumentRefused("This app was just deleted. Try again.")
     return known.row_id
 
 

@@ -32,7 +32,7 @@ from app.rules.shapes import check_shape
 
 _TEXT_FIELDS = ("title", "description")
 IDENTITY_SCOPES = {
-    "openid": (lazy_gettext("Sign you in"), lazy_gettext("Identify your account.")),
+    "openid": (lazy_gettext("Sign you in"), lazy_gettext("The app learns which account you use.")),
     "profile": (lazy_gettext("See your name"), lazy_gettext("Your name and other profile details.")),
     "email": (
         lazy_gettext("See your email address"),

@@ -190,7 +190,7 @@ def get_root_organization() -> OrganizationSnapshot:
     """Return the root organization. Raises NotFound before the installation is set up."""
     row = _SELECT_BY_SLUG.first(slug="root")
     if row is None:
-        raise NotFound("This installation hasn't been set up yet.")
+        raise NotFound("This instance hasn't been set up yet.")
     return _organization_snapshot(row)
 
 

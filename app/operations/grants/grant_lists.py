@@ -179,7 +179,7 @@ def filter_conditions(
         prefix, noun = _ID_PREFIXES[name]
         row_id = parse_public_id(prefix, value)
         if row_id is None:
-            raise InvalidInput(f"This is not the id of a {noun}.", field=name)
+            raise InvalidInput(f"This is not the ID of a {noun}.", field=name)
         yield columns[name] == row_id
 
 

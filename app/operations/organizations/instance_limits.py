@@ -156,7 +156,7 @@ def _require_root(actor: Actor, permission: str) -> None:
     actor.require(permission)
     if actor.kind != "system" and not (actor.is_root and actor.organization_id == actor.home_organization_id):
         raise Forbidden(
-            f"This requires the permission {permission} in the root organization.", permission=permission
+            f"You need the permission {permission} in the root organization.", permission=permission
         )
 
 

@@ -79,12 +79,12 @@ def create_role(actor: Actor, fields: Mapping[str, Any]) -> RoleRecord:
     find_unknown(found, fields, FIELDS)
     key = fields.get("id")
     if not isinstance(key, str) or not key:
-        found.add("id", "required", "Give the role an id of lower-case letters, digits, _ and -.")
+        found.add("id", "required", "Enter an ID for the role: lowercase letters, digits, _ and -.")
     if fields.get("permissions") is None:
         found.add("permissions", "required", "List the permissions of the role. The list may be empty.")
     found.raise_if_any()
     if any(record.key == key for record in _roles(actor)):
-        raise Conflict("A role with this id already exists.", field="id", code="role_exists")
+        raise Conflict("A role with this ID already exists.", field="id", code="role_exists")
     return _store(actor, str(key), {name: fields[name] for name in ROLE_FIELDS if name in fields})
 
 

@@ -343,7 +343,7 @@ def _require_grantable_to_all(actor: Actor, before: Mapping[str, Any], after: Ma
         if missing:
             raise Forbidden(
                 f"Everyone who signs up would get the permission {missing[0]} through the role {role}. "
-                "You can only grant permissions that you have.",
+                "You can only grant permissions that you have yourself.",
                 permission=missing[0],
                 field=DEFAULT_ROLES,
             )

@@ -193,7 +193,7 @@ def _check_fields(
     findings.add_problem("organization_name", text_problem(organization_name, max_length=100))
     slug = organization_id or slug_from_name(organization_name)
     if slug is None:
-        findings.add("organization_id", "required", "No id can be derived from this name. Enter one.")
+        findings.add("organization_id", "required", "No ID can be derived from this name. Enter one.")
     else:
         problem = slug_problem(slug)
         if problem is not None:

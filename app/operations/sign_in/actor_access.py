@@ -105,7 +105,7 @@ def require_role_permissions(actor: Actor, organization: OrganizationSnapshot, r
     )
     if missing:
         raise Forbidden(
-            f"You can't manage the role {role} because you lack its permission {missing[0]}.",
+            f"You can't manage the role {role} because you don't have its permission {missing[0]}.",
             permission=missing[0],
         )
 

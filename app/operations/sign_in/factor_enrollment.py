@@ -305,7 +305,7 @@ def regenerate_recovery_codes(actor: Actor) -> tuple[str, ...]:
     require_fresh_sign_in(actor)
     if not find_methods_of_user(organization.id, user_id):
         raise Conflict(
-            "Recovery codes back up two-step verification. Set it up first.", code="no_second_factor"
+            "Set up two-step verification before you create recovery codes.", code="no_second_factor"
         )
     codes = second_factors.create_recovery_codes(organization, user_id)
     audit.record(

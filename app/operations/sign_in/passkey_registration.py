@@ -290,9 +290,7 @@ def remove_passkey(actor: Actor, passkey_id: str) -> str | None:
     )
     has_passwords = organization.settings["authentication"]["password"]["enabled"]
     if not has_passwords and not has_passwordless_passkey(organization.id, user_id):
-        raise LastSignInMethod(
-            "Nobody signs in with a password here, so this is your only way in. Register another passkey first."
-        )
+        raise LastSignInMethod("This passkey is your only way to sign in. Add another passkey first.")
     audit.record(
         actor,
         "passkey.removed",

@@ -52,7 +52,7 @@ class EmailVerificationEnded(Conflict):
 
     def __init__(self) -> None:
         super().__init__(
-            "This link was already used, has expired or was replaced by a newer one. Request a new link."
+            "This link has expired, was already used, or was replaced by a newer one. Request a new link."
         )
 
 

@@ -320,7 +320,7 @@ def _bound_value(password_hash: str | None, email_canonical: str) -> str:
 
 def _reset_ended() -> ResetEnded:
     return ResetEnded(
-        "This link was already used, has expired or was replaced by a newer one. Request a new link."
+        "This link has expired, was already used, or was replaced by a newer one. Request a new link."
     )
 
 

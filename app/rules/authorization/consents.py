@@ -159,7 +159,7 @@ def check_reason(text: str) -> str:
     reason = text.replace("\r\n", "\n").strip()
     errors = ValidationErrors()
     if not reason:
-        errors.add("reason", "required", "Say in one sentence why you need the app.")
+        errors.add("reason", "required", "Explain in one sentence why you need the app.")
     else:
         errors.add_problem("reason", text_problem(reason, max_length=MAX_REASON_LENGTH, multiline=True))
     errors.raise_if_any()

@@ -85,7 +85,7 @@ def read(text: str, *, longest: int) -> ClientJwt:
     if algorithm not in ALGORITHMS:
         raise MalformedJwt(f"Its alg must be one of: {', '.join(ALGORITHMS)}.")
     if "crit" in header or "b64" in header:
-        raise MalformedJwt("It uses an extension that is not known here.")
+        raise MalformedJwt("It uses an unsupported extension.")
     if not all(value is None or isinstance(value, str) for value in (key_id, kind)):
         raise MalformedJwt("Its kid and typ must be strings.")
     return ClientJwt(
@@ -169,7 +169,7 @@ def _is_made_by(jwt: ClientJwt, algorithm: str, key: Mapping[str, Any]) -> bool:
 
 
 def _media_type(kind: str | None) -> str | None:
-    """Return ``typ`` in lower case, without the optional prefix (RFC 7515 section 4.1.9)."""
+    """Return ``typ`` in lowercase, without the optional prefix (RFC 7515 section 4.1.9)."""
     return None if kind is None else kind.lower().removeprefix("application/")
 
 
@@ -177,7 +177,7 @@ def _object(encoded: str, part: str) -> dict[str, Any]:
     try:
         return load_object(_decoded(encoded))
     except InvalidJson:
-        raise MalformedJwt(f"Its {part} is no JSON object.") from None
+        raise MalformedJwt(f"Its {part} is not a JSON object.") from None
 
 
 def _decoded(encoded: str) -> bytes:
@@ -218,7 +218,9 @@ def subject_of_assertion(text: str) -> str:
     """Return the ``client_id`` that the assertion claims. Raises InvalidClient."""
     subject = read_assertion(text).claims.get("sub")
     if not isinstance(subject, str):
-        raise InvalidClient().with_cause("client_assertion_malformed", received="sub is missing or no string")
+        raise InvalidClient().with_cause(
+            "client_assertion_malformed", received="sub is missing or not a string"
+        )
     return subject
 
 

@@ -309,7 +309,9 @@ def _approval_fits(client: Client) -> FieldProblem | None:
     if client["token_endpoint_auth_method"] == NONE or client["type"] == NATIVE:
         return FieldProblem("inconsistent", "Only a client that can authenticate can be pre-approved.")
     if client.get("trust", UNVERIFIED) == UNVERIFIED:
-        return FieldProblem("inconsistent", "Mark the client as verified before you pre-approve it.")
+        return FieldProblem(
+            "inconsistent", "Mark the client as reviewed (trust: verified) before you pre-approve it."
+        )
     if not client.get("approved_scopes"):
         return FieldProblem("inconsistent", "Enter approved_scopes, the scopes that need no consent.")
     return None

@@ -219,7 +219,7 @@ def scopes_for_itself(requested: str, registered: Collection[str]) -> tuple[str,
         )
     refused = disallowed_scopes(scopes, own)
     if refused:
-        raise InvalidScope("The client may not request one of these scopes for itself.").with_cause(
+        raise InvalidScope("The client is not allowed to request one of these scopes for itself.").with_cause(
             "scope_not_allowed", received=" ".join(refused), expected=own
         )
     return scopes or own

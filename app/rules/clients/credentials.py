@@ -210,26 +210,24 @@ def describe_credential_use(
     addresses: int,
     live_tokens: int,
 ) -> str:
-    """Describe whether the secret can be revoked, like ``used 3 minutes ago from 2 addresses: still needed``."""
+    """Describe whether the secret can be revoked, like ``Used 3 minutes ago. Still needed.``."""
     if status not in LIVE:
-        words = f"{status} {format_ago(now, ended_at)}" if ended_at is not None else status
-        return f"{words}, still active: {format_token_count(live_tokens)}" if live_tokens else words
+        words = status.capitalize() + (f" {format_ago(now, ended_at)}" if ended_at is not None else "")
+        return f"{words}. Still active: {format_token_count(live_tokens)}." if live_tokens else f"{words}."
     if last_used_at is None:
-        if now - created_at < RECENTLY_USED:
-            return "not used yet"
-        age = format_ago(now, created_at)
-        return f"never used since it was created {age}: " + (
-            "safe to revoke" if now - created_at >= UNUSED_AFTER else "wait"
-        )
+        age = now - created_at
+        if age < RECENTLY_USED:
+            return "Not used yet."
+        advice = "Safe to revoke." if age >= UNUSED_AFTER else "Check again later."
+        return f"Never used since it was created {format_ago(now, created_at)}. {advice}"
     unused = now - last_used_at
-    origin = f" from {format_count(addresses, 'address', 'addresses')}" if addresses else ""
     if unused < RECENTLY_USED:
-        return f"used {format_ago(now, last_used_at)}{origin}: still needed"
+        return f"Used {format_ago(now, last_used_at)}{_format_origin(addresses)}. Still needed."
     if unused < UNUSED_AFTER:
-        return f"last used {format_ago(now, last_used_at)}{origin}: probably still needed"
+        return f"Last used {format_ago(now, last_used_at)}{_format_origin(addresses)}. Probably still needed."
     if live_tokens:
-        return f"unused for {format_duration(unused)}, still active: {format_token_count(live_tokens)}"
-    return f"unused for {format_duration(unused)}: safe to revoke"
+        return f"Unused for {format_duration(unused)}. Still active: {format_token_count(live_tokens)}."
+    return f"Unused for {format_duration(unused)}. Safe to revoke."
 
 
 def assess_rotation(now: datetime, *, new: SecretUse | None, old: Sequence[SecretUse]) -> RotationVerdict:
@@ -239,22 +237,22 @@ def assess_rotation(now: datetime, *, new: SecretUse | None, old: Sequence[Secre
     used = [use for use in old if use.last_used_at is not None]
     if new.last_used_at is None:
         if not used:
-            return RotationVerdict(False, "Neither secret has been used yet. Deploy the new one first.")
-        return RotationVerdict(False, "The new secret has not been used yet. Deploy it first.")
+            return RotationVerdict(False, "Neither secret has been used yet. Deploy the new secret first.")
+        return RotationVerdict(False, "The new secret has not been used yet. Deploy the new secret first.")
     since = new.first_used_at or new.last_used_at
     if not used:
         return RotationVerdict(
             True,
-            f"The new secret was first used {format_ago(now, since)}, the old one never. It is safe to revoke now.",
+            f"The new secret was first used {format_ago(now, since)}. The old secret was never used. It is safe to"
+            " revoke.",
         )
     last = max(use.last_used_at for use in used if use.last_used_at is not None)
-    addresses = max(use.addresses for use in used)
-    origin = f" from {format_count(addresses, 'address', 'addresses')}" if addresses else ""
+    origin = _format_origin(max(use.addresses for use in used))
     unused_for = now - max(last, since)
     first, latest = format_ago(now, since), format_ago(now, last)
-    summary = f"The new secret was first used {first}, the old one last {latest}{origin}. "
+    summary = f"The new secret was first used {first}. The old secret was last used {latest}{origin}. "
     if unused_for >= MIN_QUIET_TIME:
-        return RotationVerdict(True, summary + "It is safe to revoke now.")
+        return RotationVerdict(True, summary + "It is safe to revoke.")
     if last > since:
         return RotationVerdict(False, summary + "It is still needed.")
     return RotationVerdict(
@@ -275,6 +273,10 @@ def is_reminder_due(
     if last_used_at is None or ends_at <= now or ends_at - now > ahead:
         return False
     return last_used_at > max(began_at, now - MAX_REMINDER_LEAD)
+
+
+def _format_origin(addresses: int) -> str:
+    return f" from {format_count(addresses, 'IP address', 'IP addresses')}" if addresses else ""
 
 
 def format_token_count(number: int) -> str:

@@ -58,7 +58,7 @@ class NonceNeeded(OAuthError):
     code = "use_dpop_nonce"
 
     def __init__(self) -> None:
-        super().__init__("The DPoP proof must hold the nonce of the header DPoP-Nonce.")
+        super().__init__("The DPoP proof must contain the nonce from the DPoP-Nonce header.")
 
 
 def validate_proof(
@@ -70,14 +70,14 @@ def validate_proof(
     ``jti`` is fresh and the ``nonce`` ours is for the caller to ask.
     """
     if "," in header:
-        raise InvalidProof("There must be one DPoP proof; more were sent.")
+        raise InvalidProof("The request contains more than one DPoP proof. Send exactly one.")
     match = _COMPACT.fullmatch(header) if len(header) <= MAX_LENGTH else None
     if match is None:
         raise InvalidProof(f"The DPoP proof must be a compact JWS of at most {MAX_LENGTH} characters.")
     head, payload = _object(match[1], "header"), _object(match[2], "payload")
     members = _public_members(head)
     if not _is_signed(head["alg"], members, f"{match[1]}.{match[2]}".encode(), _decoded(match[3])):
-        raise InvalidProof("The signature of the DPoP proof is wrong.")
+        raise InvalidProof("The signature of the DPoP proof is invalid.")
     _require_this_request(payload, method, url)
     issued_at = _issued_at(payload, now)
     _require_this_token(payload, access_token)
@@ -93,7 +93,7 @@ def _object(encoded: str, part: str) -> dict[str, Any]:
     try:
         return load_object(_decoded(encoded))
     except InvalidJson:
-        raise InvalidProof(f"The {part} of the DPoP proof is no JSON object.") from None
+        raise InvalidProof(f"The {part} of the DPoP proof is not a JSON object.") from None
 
 
 def _decoded(encoded: str) -> bytes:
@@ -110,15 +110,18 @@ def _public_members(head: Mapping[str, Any]) -> dict[str, str]:
     if head.get("alg") not in ALGORITHMS:
         raise InvalidProof(f"The DPoP proof's alg must be one of: {', '.join(ALGORITHMS)}.")
     if "crit" in head or "b64" in head:
-        raise InvalidProof("The DPoP proof uses an extension that is not known here.")
+        raise InvalidProof("The DPoP proof uses an unsupported extension.")
     jwk = head.get("jwk")
     if not isinstance(jwk, dict):
         raise InvalidProof("The DPoP proof's jwk is missing.")
     if any(member in jwk for member in _PRIVATE):
-        raise InvalidProof("The DPoP proof's jwk must be a public key. Renew the key: it was sent.")
+        raise InvalidProof(
+            "The DPoP proof contains a private key. Send the public key, and replace the key pair because it"
+            " was disclosed."
+        )
     members = _MEMBERS[head["alg"]](jwk)
     if members is None:
-        raise InvalidProof("The DPoP proof's jwk does not fit its alg.")
+        raise InvalidProof("The DPoP proof's jwk does not match its alg.")
     return members
 
 
@@ -167,10 +170,10 @@ def _is_signed(algorithm: str, members: dict[str, str], signed: bytes, signature
 
 def _require_this_request(payload: Mapping[str, Any], method: str, url: str) -> None:
     if payload.get("htm") != method:
-        raise InvalidProof("The DPoP proof's htm is missing or not the method of this request.")
+        raise InvalidProof("The DPoP proof's htm is missing or is not the method of this request.")
     claimed = payload.get("htu")
     if not isinstance(claimed, str) or _normal(claimed) != _normal(url):
-        raise InvalidProof("The DPoP proof's htu is missing or not the address of this request.").with_cause(
+        raise InvalidProof("The DPoP proof's htu is missing or is not the URL of this request.").with_cause(
             "dpop_invalid", received=str(claimed)[:200], expected=url
         )
 
@@ -191,7 +194,7 @@ def _normal(url: str) -> tuple[str, str, int | None, str] | None:
 def _issued_at(payload: Mapping[str, Any], now: datetime) -> datetime:
     value = payload.get("iat")
     if not isinstance(value, (int, float)):
-        raise InvalidProof("The DPoP proof's iat is missing or no number.")
+        raise InvalidProof("The DPoP proof's iat is missing or not a number.")
     seconds = value - now.timestamp()
     if seconds > AHEAD.total_seconds() or -seconds > OLDEST.total_seconds():
         raise InvalidProof("The DPoP proof's iat is too far from this server's time.").with_cause(
@@ -207,7 +210,7 @@ def _require_this_token(payload: Mapping[str, Any], access_token: str | None) ->
     if not isinstance(claimed, str) or not hmac.compare_digest(
         claimed.encode(), _hash(access_token.encode())
     ):
-        raise InvalidProof("The DPoP proof's ath is missing or not the hash of the access token.")
+        raise InvalidProof("The DPoP proof's ath is missing or is not the hash of the access token.")
 
 
 def _jti(payload: Mapping[str, Any]) -> str:

@@ -223,7 +223,7 @@ def _scheme_problem(scheme: str, authority: str | None, client_type: str) -> Fie
     if lowered in _DANGEROUS_SCHEMES:
         return FieldProblem("forbidden_scheme", f"The scheme {lowered} is not allowed.")
     if scheme != lowered:
-        return FieldProblem("upper_case", "Write scheme and host in lower case, as browsers send them.")
+        return FieldProblem("upper_case", "Write scheme and host in lowercase, as browsers send them.")
     if scheme in ("https", "http"):
         if not authority:
             return FieldProblem("no_host", f"A host must follow {scheme}://.")
@@ -246,7 +246,9 @@ def _authority_problem(scheme: str, authority: str, allowed_hosts: Sequence[str]
         return FieldProblem("bad_port", "The port must be a number from 1 to 65535.")
     if scheme not in ("https", "http"):
         return (
-            None if host == "" or _HOST.fullmatch(host) else FieldProblem("bad_host", "This is no host name.")
+            None
+            if host == "" or _HOST.fullmatch(host)
+            else FieldProblem("bad_host", "This is not a host name.")
         )
     if host in _LOOPBACK_HOSTS:
         return None
@@ -255,7 +257,7 @@ def _authority_problem(scheme: str, authority: str, allowed_hosts: Sequence[str]
             "ip_address", "Use a host name. The only IP addresses allowed are 127.0.0.1 and [::1]."
         )
     if host != host.lower():
-        return FieldProblem("upper_case", "Write scheme and host in lower case, as browsers send them.")
+        return FieldProblem("upper_case", "Write scheme and host in lowercase, as browsers send them.")
     if len(host) > 253 or _HOST.fullmatch(host) is None:
         return FieldProblem("bad_host", "This is not a valid host name.")
     if scheme == "http":

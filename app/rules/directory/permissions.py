@@ -14,40 +14,40 @@ from typing import Any
 
 # Permissions within one organization, with the descriptions that consent and role pages show.
 PERMISSIONS: Mapping[str, str] = {
-    "organization:read": "See the organization",
+    "organization:read": "View the organization",
     "organization:write": "Rename the organization",
     "organization:delete": "Delete the organization",
-    "settings:read": "See the settings",
+    "settings:read": "View the settings",
     "settings:write": "Change the settings",
-    "admins:read": "See who administers the organization",
+    "admins:read": "View administrators",
     "admins:write": "Add and remove administrators",
-    "users:read": "See users",
+    "users:read": "View users",
     "users:write": "Create, change and disable users",
-    "roles:read": "See roles",
-    "roles:write": "Define roles",
-    "resources:read": "See resources (APIs) and their scopes",
-    "resources:write": "Define resources (APIs) and their scopes",
-    "clients:read": "See clients",
+    "roles:read": "View roles",
+    "roles:write": "Create, change and delete roles",
+    "resources:read": "View APIs and their scopes",
+    "resources:write": "Create, change and delete APIs and their scopes",
+    "clients:read": "View clients",
     "clients:write": "Register, change and delete clients",
-    "clients:trust": "Mark clients as trusted and grant them management scopes",
-    "credentials:read": "See client secrets",
+    "clients:trust": "Review and approve clients, and grant them management scopes",
+    "credentials:read": "View client secrets",
     "credentials:write": "Create and revoke client secrets",
-    "tokens:read": "See active tokens",
+    "tokens:read": "View active tokens",
     "tokens:revoke": "Revoke tokens",
-    "consents:read": "See what users allowed",
-    "consents:write": "Withdraw what users allowed",
-    "audit:read": "Read the audit log",
-    "logs:read": "Read the log of failed requests",
-    "webhooks:read": "See webhooks",
-    "webhooks:write": "Define webhooks",
+    "consents:read": "View the consents of users",
+    "consents:write": "Withdraw the consents of users",
+    "audit:read": "View the audit log",
+    "logs:read": "View failed requests",
+    "webhooks:read": "View webhooks",
+    "webhooks:write": "Create, change and delete webhooks",
 }
 
 # Permissions across organizations, which only roles in the root organization can have.
 ROOT_ONLY: Mapping[str, str] = {
-    "organizations:read": "See every organization",
+    "organizations:read": "View all organizations",
     "organizations:write": "Create, suspend, delete and restore organizations",
-    "instance:read": "See the state of this installation",
-    "instance:write": "Change this installation",
+    "instance:read": "View the state and limits of this instance",
+    "instance:write": "Change the limits of this instance",
 }
 
 # Permissions on things that have an owner, which a role may have for the user's own things only.
@@ -87,7 +87,7 @@ BUILT_IN_ROLES: Mapping[str, Role] = {
     ADMIN: Role("Administrator", "Can do everything in the organization.", tuple(sorted(PERMISSIONS))),
     "developer": Role(
         "Developer",
-        "Registers clients and manages their own clients, secrets, tokens and logs.",
+        "Can register clients and manage their own clients, secrets, tokens and logs.",
         (
             "clients:read:own",
             "clients:write:own",
@@ -104,10 +104,10 @@ BUILT_IN_ROLES: Mapping[str, Role] = {
     ),
     "auditor": Role(
         "Auditor",
-        "Reads everything except secrets.",
+        "Can view everything except secrets.",
         tuple(sorted(name for name in PERMISSIONS if name.endswith(":read") and name != "credentials:read")),
     ),
-    MEMBER: Role("Member", "Manages their own account, consents and sessions.", ()),
+    MEMBER: Role("Member", "Can manage their own account, consents and sessions.", ()),
 }
 
 # What the same roles can do additionally in the root organization.

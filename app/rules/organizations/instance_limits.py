@@ -125,13 +125,13 @@ def bounds_problem(path: str, value: Any, bounds: Bounds) -> str | None:
     bound = bounds[path]
     if "allowed" in bound:
         words = ", ".join(str(word).lower() if isinstance(word, bool) else word for word in bound["allowed"])
-        return f"The administrators of this installation allow only: {words}."
+        return f"The administrators of this instance allow only: {words}."
     parts = [
         f"{relation} {bound[name]}"
         for name, relation in (("min", "at least"), ("max", "at most"))
         if name in bound
     ]
-    return f"The administrators of this installation allow {' and '.join(parts)}."
+    return f"The administrators of this instance allow {' and '.join(parts)}."
 
 
 def setting_limits(bounds: Bounds) -> dict[str, dict[str, Any]]:

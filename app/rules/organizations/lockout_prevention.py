@@ -55,32 +55,40 @@ def _problems(
     passkey = is_passwordless_enabled(settings) and any_user_has_passkey
     mfa = authentication["mfa"]
     if not password and not passkey:
-        _add(found, "authentication.password.enabled", "Users would have no way to sign in.")
+        _add(
+            found,
+            "authentication.password.enabled",
+            "Users would have no way to sign in. Allow passwords or passkeys.",
+        )
     elif (
         caller is not None
         and not caller.is_root
         and not (password and caller.has_password)
         and not (passkey and caller.has_passkey)
     ):
-        message = "You could not sign in again. First register a passkey that works without a password."
+        message = "You couldn't sign in again. Add a passkey that works without a password first."
         _add(found, "authentication.password.enabled", message)
     if mfa["policy"] in {"required", "required_for_admins"}:
         if not mfa["methods"]:
             _add(
                 found,
                 "authentication.mfa.methods",
-                "A second factor would be required, but no method would be allowed.",
+                "Two-step verification would be required, but no method would be allowed.",
             )
         elif caller is not None and not caller.has_second_factor and mfa["grace_period_seconds"] == 0:
             _add(
                 found,
                 "authentication.mfa.policy",
-                "You have no second factor yourself. Set one up first, or allow a grace period.",
+                "You use no two-step verification yourself. Set it up first, or allow a grace period.",
             )
     if caller is not None and not caller.is_root:
         held = permissions_of_roles(caller.roles, settings)
         if not has_permission(held, "settings:write"):
-            _add(found, "user_permissions.roles", "You would lose the permission settings:write yourself.")
+            _add(
+                found,
+                "user_permissions.roles",
+                "You would lose the permission settings:write yourself. Keep it in one of your roles.",
+            )
     return found
 
 

@@ -35,9 +35,9 @@ ROOT_SLUG = "root"
 def slug_problem(text: str) -> str | None:
     """Return why the text cannot be the id of a new organization, or None if it can."""
     if _SLUG.fullmatch(text) is None:
-        return "Use 3 to 40 lower-case letters, digits and hyphens. Begin and end with a letter or digit."
+        return "Use 3 to 40 lowercase letters, digits and hyphens. Begin and end with a letter or digit."
     if text in RESERVED:
-        return f'"{text}" is a reserved word. Choose another id.'
+        return f'"{text}" is a reserved word. Choose another ID.'
     return None
 
 

@@ -205,7 +205,9 @@ def _role_problems(roles: Any) -> Iterator[FieldError]:
         path = f"{ROLES_PATH}.{key}"[:200]
         if _ROLE_KEY.fullmatch(key) is None:
             yield FieldError(
-                path, "invalid_format", "Role ids have lower-case letters, digits, _ and -, at most 40."
+                path,
+                "invalid_format",
+                "Use at most 40 lowercase letters, digits, _ and - for the ID of a role.",
             )
         elif key == ADMIN:
             yield FieldError(

@@ -156,7 +156,7 @@ class ServerManaged(SettingKind):
 
 
 def _domain(value: str) -> str | None:
-    return None if _DOMAIN.fullmatch(value) else "Must be a domain name in lower case, such as example.com."
+    return None if _DOMAIN.fullmatch(value) else "Must be a domain name in lowercase, such as example.com."
 
 
 def _host(value: str) -> str | None:
@@ -184,7 +184,7 @@ def _role(value: str) -> str | None:
     return (
         None
         if re.fullmatch(r"[a-z][a-z0-9_-]{0,39}", value)
-        else "Must be a role id: lower-case letters, digits, _ and -."
+        else "Must be the ID of a role: lowercase letters, digits, _ and -."
     )
 
 
@@ -248,28 +248,28 @@ _ROWS: tuple[tuple[str, SettingKind, Any, str], ...] = (
     ("authentication.password.min_length", Number(8, 128), 12, "Minimum password length in characters. NIST SP 800-63B recommends 15."),
     ("authentication.password.block_common", Boolean(), True, "Reject passwords from lists of leaked passwords."),
     ("authentication.password.block_personal", Boolean(), True, "Reject passwords that contain the user's or organization's name."),
-    ("authentication.mfa.policy", _choice("off", "optional", "required_for_admins", "required"), "optional", "Who needs a second factor."),
-    ("authentication.mfa.methods", _choices("totp", "passkey"), ["totp", "passkey"], "Allowed second factors."),
-    ("authentication.mfa.grace_period_seconds", Number(0, 30 * DAY), 7 * DAY, "How long users may postpone the enrollment. 0 means they cannot."),
-    ("authentication.mfa.recovery_codes", Number(5, 20), 10, "Number of recovery codes for each user."),
-    ("authentication.passkeys.enabled", Boolean(), True, "Users can register passkeys."),
-    ("authentication.passkeys.passwordless", Boolean(), True, "Users can sign in with a passkey and no password."),
-    ("authentication.lockout.max_failures", Number(3, 100), 10, "Incorrect passwords within the window before further attempts are delayed."),
-    ("authentication.lockout.window_seconds", Number(MINUTE, DAY), 900, "How long an incorrect password counts."),
-    ("authentication.lockout.delay_seconds", Number(1, HOUR), 60, "The first delay. It doubles with each further failure."),
+    ("authentication.mfa.policy", _choice("off", "optional", "required_for_admins", "required"), "optional", "Who needs two-step verification."),
+    ("authentication.mfa.methods", _choices("totp", "passkey"), ["totp", "passkey"], "Accepted verification methods."),
+    ("authentication.mfa.grace_period_seconds", Number(0, 30 * DAY), 7 * DAY, "How long users can postpone setting up two-step verification. 0 means they cannot."),
+    ("authentication.mfa.recovery_codes", Number(5, 20), 10, "Recovery codes per user."),
+    ("authentication.passkeys.enabled", Boolean(), True, "Users can add passkeys."),
+    ("authentication.passkeys.passwordless", Boolean(), True, "Users can sign in with only a passkey."),
+    ("authentication.lockout.max_failures", Number(3, 100), 10, "How many incorrect passwords a user can enter before further attempts are delayed."),
+    ("authentication.lockout.window_seconds", Number(MINUTE, DAY), 900, "How long an incorrect password is counted."),
+    ("authentication.lockout.delay_seconds", Number(1, HOUR), 60, "The delay after too many failed attempts. It doubles with each further failure."),
     ("authentication.lockout.max_delay_seconds", Number(1, DAY), 900, "The maximum delay."),
-    ("authentication.sessions.idle_timeout_seconds", Number(5 * MINUTE, 30 * DAY), DAY, "Sessions expire when unused for this long."),
-    ("authentication.sessions.absolute_timeout_seconds", Number(5 * MINUTE, 30 * DAY), 30 * DAY, "Sessions expire after this long in any case."),
+    ("authentication.sessions.idle_timeout_seconds", Number(5 * MINUTE, 30 * DAY), DAY, "Sessions expire when they are unused for this time."),
+    ("authentication.sessions.absolute_timeout_seconds", Number(5 * MINUTE, 30 * DAY), 30 * DAY, "Sessions expire after this time, even if they are used."),
     ("authentication.sessions.reauthentication_seconds", Number(MINUTE, DAY), 600, "How recent a sign-in must be to view secrets."),
-    ("authentication.sessions.max_per_user", Number(1, 1000), None, "Maximum number of sessions per user. null means unlimited."),
-    ("authentication.registration.mode", _choice("closed", "invite", "open"), "invite", "How users join: nobody new, by invitation, or also by signing up."),
+    ("authentication.sessions.max_per_user", Number(1, 1000), None, "Maximum number of sessions per user. null means no limit."),
+    ("authentication.registration.mode", _choice("closed", "invite", "open"), "invite", "How users join: not at all, by invitation, or also by signing up."),
     ("authentication.registration.allowed_email_domains", StringList(Text(253, "domain"), 100), [], "Email domains that may sign up. Empty means any."),
     ("authentication.registration.verify_email", Boolean(), True, "Users must verify their email address before they can sign in."),
     ("authentication.registration.default_roles", StringList(Text(40, "role"), 10), ["member"], "Roles of users who sign up."),
     ("authentication.registration.invitation_ttl_seconds", Number(HOUR, 30 * DAY), 7 * DAY, "How long an invitation can be accepted."),
     ("authentication.recovery.password_reset", Boolean(), True, "Users can reset a forgotten password by email."),
     ("authentication.recovery.reset_ttl_seconds", Number(5 * MINUTE, DAY), 1800, "Lifetime of a password reset link."),
-    ("oauth.grant_types", _choices(*GRANT_TYPES, TOKEN_EXCHANGE, min_items=1), list(GRANT_TYPES), "Grant types that clients may use."),
+    ("oauth.grant_types", _choices(*GRANT_TYPES, TOKEN_EXCHANGE, min_items=1), list(GRANT_TYPES), "Grant types that clients can use."),
     ("oauth.access_token.format", _choice("opaque", "jwt"), "opaque", "Format of access tokens. A resource or client may override it."),
     ("oauth.access_token.ttl_seconds", Number(MINUTE, DAY), HOUR, "Lifetime of opaque access tokens."),
     ("oauth.access_token.jwt_ttl_seconds", Number(MINUTE, HOUR), 600, "Lifetime of JWT access tokens, which APIs verify without introspection."),
@@ -277,18 +277,18 @@ _ROWS: tuple[tuple[str, SettingKind, Any, str], ...] = (
     ("oauth.authorization_code_ttl_seconds", Number(10, 60), 60, "Lifetime of authorization codes."),
     ("oauth.device_code_ttl_seconds", Number(MINUTE, HOUR), 900, "Lifetime of device codes (RFC 8628)."),
     ("oauth.device_poll_interval_seconds", Number(1, 60), 5, "Polling interval for devices (RFC 8628 section 3.2)."),
-    ("oauth.refresh_token.ttl_seconds", Number(HOUR, 365 * DAY), 30 * DAY, "Refresh token families expire after this long in any case."),
-    ("oauth.refresh_token.idle_ttl_seconds", Number(5 * MINUTE, 365 * DAY), 14 * DAY, "Refresh tokens expire when unused for this long."),
+    ("oauth.refresh_token.ttl_seconds", Number(HOUR, 365 * DAY), 30 * DAY, "Refresh tokens of a grant expire after this time, even if they are used."),
+    ("oauth.refresh_token.idle_ttl_seconds", Number(5 * MINUTE, 365 * DAY), 14 * DAY, "Refresh tokens expire when they are unused for this time."),
     ("oauth.refresh_token.rotation", _choice("always", "public_clients"), "always", "Which clients get a new refresh token at each use (RFC 9700 section 4.14)."),
     ("oauth.refresh_token.reuse_grace_seconds", Number(0, 60), 30, "How long a used refresh token can be retried after a lost response. 0 means never."),
     ("oauth.consent.policy", _choice("always", "third_party"), "third_party", "Which clients ask users for consent."),
-    ("oauth.consent.members_may_allow", _choice("all", "verified", "none"), "all", "Which clients members may allow without administrator approval: all, verified ones, or none."),
+    ("oauth.consent.members_may_allow", _choice("all", "verified", "none"), "all", "Which clients members can allow without administrator approval."),
     ("oauth.consent.ttl_seconds", Number(HOUR, 3650 * DAY), None, "When users must consent again. null means never."),
     ("oauth.redirect_uris.allowed_hosts", StringList(Text(255, "host"), 100), [], "Allowed hosts of redirect URIs. Empty means any."),
     ("oauth.redirect_uris.max_per_client", Number(1, 100), 50, "Maximum number of redirect URIs per client."),
     ("oauth.clients.secret_display", _choice("reveal", "once"), "reveal", "Whether secrets can be viewed again, or are shown once and not stored."),
     ("oauth.clients.max_secrets", Number(2, 10), 5, "Maximum number of active secrets per client. Rotation needs two."),
-    ("oauth.clients.secret_ttl_seconds", Number(DAY, 730 * DAY), None, "Lifetime of new secrets. null means unlimited."),
+    ("oauth.clients.secret_ttl_seconds", Number(DAY, 730 * DAY), None, "Lifetime of new secrets. null means that secrets don't expire."),
     ("oauth.clients.rotation_overlap_seconds", Number(0, 30 * DAY), DAY, "How long the old secret works after a rotation. 0 means it stops immediately."),
     ("oauth.clients.token_endpoint_auth_methods", _choices(*AUTH_METHODS, min_items=1), list(AUTH_METHODS), "Allowed client authentication methods."),
     ("oauth.dynamic_registration.mode", _choice("off", "initial_access_token", "open"), "off", "Who may register clients dynamically (RFC 7591)."),
@@ -299,7 +299,7 @@ _ROWS: tuple[tuple[str, SettingKind, Any, str], ...] = (
     ("oauth.signing.algorithm", _choice("RS256", "PS256", "ES256", "EdDSA"), "RS256", "Signing algorithm of tokens unless a client requests another."),
     ("oauth.signing.rotation_seconds", Number(7 * DAY, 730 * DAY), 90 * DAY, "How often signing keys are rotated."),
     ("user_permissions.members_can_register_clients", Boolean(), False, "Members can register and manage their own clients."),
-    ("user_permissions.members_can_edit_profile", Boolean(), True, "Members can change their own name and profile."),
+    ("user_permissions.members_can_edit_profile", Boolean(), True, "Members can edit their name and profile."),
     ("user_permissions.members_can_delete_account", Boolean(), False, "Members can delete their own account."),
     ("branding.display_name", Text(100), None, "Name on the sign-in page. null means the organization's name."),
     ("branding.logo", ServerManaged(LOGO_PATH, "Images are not loaded from a URL. Upload the image with PUT /organizations/{id}/logo, or send null to remove it."), None, "Path of the logo on the sign-in page, which is uploaded and converted here."),
@@ -312,7 +312,7 @@ _ROWS: tuple[tuple[str, SettingKind, Any, str], ...] = (
     ("audit.retention_days", Number(30, 3650), 365, "How long audit events are stored."),
     ("audit.failed_requests", Boolean(), True, "Store rejected client requests without secrets, so that developers can see the cause."),
     ("audit.log_retention_days", Number(1, 90), 14, "How long failed requests are stored."),
-    ("audit.notify_root_access", Boolean(), True, "Notify administrators when root accesses the organization."),
+    ("audit.notify_root_access", Boolean(), True, "Email administrators when an instance administrator makes changes in the organization."),
 )
 # fmt: on
 

@@ -141,7 +141,7 @@ def check_challenge(
 def relying_party(base_url: str) -> RelyingParty | None:
     """Return the relying party of the base URL, or None if its host is an IP address.
 
-    The origin is written as browsers write it: in lower case, without the default port of its scheme.
+    The origin is written as browsers write it: in lowercase, without the default port of its scheme.
     """
     parts = urlsplit(base_url)
     host = (parts.hostname or "").rstrip(".")

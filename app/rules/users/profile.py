@@ -272,7 +272,7 @@ def require_invitations_possible(settings: Mapping[str, Any], *, by_passkey: boo
 def require_invitation_by_password(settings: Mapping[str, Any]) -> None:
     """Require that invited users may choose a password. Raises Conflict."""
     if not are_passwords_enabled(settings):
-        raise Conflict("This organization does not let people sign in with a password.", code="passwords_off")
+        raise Conflict("This organization does not allow signing in with a password.", code="passwords_off")
 
 
 def is_domain_allowed(email: str, settings: Mapping[str, Any]) -> bool:

@@ -71,7 +71,7 @@ def test_list_identifies_secrets_without_showing_them(admin: Actor, client: Made
     listed = entries(admin, client)
     assert set(listed) == {first_of(client), made.credential.public_id}
     entry = listed[made.credential.public_id]
-    assert (entry.status, entry.verdict, entry.live_tokens) == ("active", "not used yet", 0)
+    assert (entry.status, entry.verdict, entry.live_tokens) == ("active", "Not used yet.", 0)
     assert entry.created_by == admin.label
     assert made.secret not in repr(entry)
     names = [entry.name for entry in listed.values()]
@@ -92,8 +92,8 @@ def test_list_shows_use(admin: Actor, client: MadeClient, make: Factory, app: Fl
     assert entry.last_used_address == "192.0.2.2"
     assert {use.address for use in entry.addresses} == {"192.0.2.1", "192.0.2.2"}
     assert entry.live_tokens == 2
-    assert entry.verdict.startswith("used ")
-    assert entry.verdict.endswith("from 2 addresses: still needed")
+    assert entry.verdict.startswith("Used ")
+    assert entry.verdict.endswith("from 2 IP addresses. Still needed.")
 
 
 def test_number_of_active_secrets_is_limited(context: Flask, make: Factory, database: Database) -> None:

@@ -21,21 +21,21 @@ def use(first: float | None = None, last: float | None = None, addresses: int = 
     ("new", "old", "is_safe", "words"),
     [
         (None, [use(9, 1)], False, "There is no new secret. Cancel the rotation or rotate again."),
-        (use(), [use()], False, "Neither secret has been used yet. Deploy the new one first."),
-        (use(), [use(9, 1)], False, "The new secret has not been used yet. Deploy it first."),
+        (use(), [use()], False, "Neither secret has been used yet. Deploy the new secret first."),
+        (use(), [use(9, 1)], False, "The new secret has not been used yet. Deploy the new secret first."),
         (
             use(2, 0),
             [use()],
             True,
-            "The new secret was first used 2 hours ago, the old one never. It is safe to revoke now.",
+            "The new secret was first used 2 hours ago. The old secret was never used. It is safe to revoke.",
         ),
         (
             use(2, 0),
             [use(99, 0.05, 2)],
             False,
             (
-                "The new secret was first used 2 hours ago, the old one last 3 minutes ago from 2 addresses. "
-                "It is still needed."
+                "The new secret was first used 2 hours ago. "
+                "The old secret was last used 3 minutes ago from 2 IP addresses. It is still needed."
             ),
         ),
         (
@@ -43,7 +43,8 @@ def use(first: float | None = None, last: float | None = None, addresses: int = 
             [use(99, 0.6)],
             False,
             (
-                "The new secret was first used 30 minutes ago, the old one last 36 minutes ago from 1 address. "
+                "The new secret was first used 30 minutes ago. "
+                "The old secret was last used 36 minutes ago from 1 IP address. "
                 "Wait until it has been unused for 1 hour."
             ),
         ),
@@ -51,7 +52,10 @@ def use(first: float | None = None, last: float | None = None, addresses: int = 
             use(3, 0),
             [use(99, 4, 0), use(99, 2, 0)],
             True,
-            "The new secret was first used 3 hours ago, the old one last 2 hours ago. It is safe to revoke now.",
+            (
+                "The new secret was first used 3 hours ago. The old secret was last used 2 hours ago. "
+                "It is safe to revoke."
+            ),
         ),
     ],
 )
