@@ -85,6 +85,7 @@ def test_foreign_and_unique_keys_match_the_models(unmigrated: Flask) -> None:
         ], table.name
 
 
+@pytest.mark.slow
 def test_migrations_can_be_reversed_and_repeated(unmigrated: Flask) -> None:
     upgrade()
     first = tables()
@@ -94,6 +95,7 @@ def test_migrations_can_be_reversed_and_repeated(unmigrated: Flask) -> None:
     assert tables() == first
 
 
+@pytest.mark.slow
 def test_each_migration_can_be_reversed(unmigrated: Flask) -> None:
     upgrade()
     for step in ("-1", "-2", "-3"):

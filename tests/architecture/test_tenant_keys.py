@@ -34,6 +34,7 @@ def loose_keys(source: str) -> Iterator[str]:
                 yield f"{holder}.{node.func.attr}({first})"
 
 
+@pytest.mark.slow
 def test_tn9_caches_are_keyed_by_organization() -> None:
     assert {path.name: list(loose_keys(path.read_text())) for path in APP.rglob("*.py")} == {
         path.name: [] for path in APP.rglob("*.py")

@@ -229,6 +229,7 @@ def test_closed_networks_name_their_hosts_and_authorities(tmp_path: Path) -> Non
     assert load(production(tmp_path)).outgoing_allowed_hosts == frozenset()
 
 
+@pytest.mark.slow
 def test_the_process_exits_with_78_and_one_line(tmp_path: Path) -> None:
     """BS-2: what an operator sees."""
     environ = production(tmp_path, GATEHOUSE_SECRET_KEY=None) | {"PATH": os.environ["PATH"]}
