@@ -1,4 +1,4 @@
-"""TN-9: entries of caches are read and written under the id of their organization."""
+"""TN-9: cache entries are read and written under the id of their organization."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 APP = Path(__file__).resolve().parents[2] / "app"
 CACHES = {"BoundedCache", "ValidatedCache"}
 METHODS = {"get", "put", "remove", "load"}
-# What the first argument, the organization's id, is called where a cache is used.
+# Names of the first argument, the organization's id, where caches are used.
 ORGANIZATION_IDS = {"organization_id", "organization.id", "client.organization.id", "actor.organization_id"}
 ORGANIZATION_IDS |= {"parsed[0]", "*key"}
 
