@@ -17,9 +17,7 @@ from app.operations.directory.lookups import AuthenticatedClient
 from app.operations.grants.grants import TokenSnapshot
 from app.operations.tokens import id_tokens as operation
 from app.rules.errors import DomainError, Forbidden, OAuthError, Unauthenticated
-from app.rules.tokens.protected_resources import is_by_dpop
-from app.web.bearer import challenges
-from app.web.token_validators import protect
+from app.web.bearer import challenges, is_by_dpop, protect
 
 
 class UserInfoProtector(ResourceProtector):

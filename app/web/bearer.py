@@ -1,21 +1,31 @@
-"""Authentication for the management API: an access token by Bearer or DPoP, and nothing else (CF-3)."""
+"""Access tokens that callers present to this service, by Bearer (RFC 6750) or DPoP (RFC 9449), and nothing else (CF-3).
+
+Authlib's ResourceProtector guards the management API and userinfo with the validators of this module.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import functools
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import unquote_plus
 
 from authlib.integrations.flask_oauth2 import ResourceProtector
-from authlib.oauth2 import OAuth2Error
+from authlib.oauth2 import OAuth2Error, rfc6750
+from authlib.oauth2.rfc6749 import TokenMixin, UnsupportedTokenTypeError
 from authlib.oauth2.rfc6750 import InvalidTokenError
-from flask import Response, request
+from flask import Response
+from flask import request as flask_request
 
+from app.config import current
+from app.operations.clients import dpop_proofs
 from app.operations.directory.lookups import OrganizationSnapshot
+from app.operations.grants.grants import TokenSnapshot
 from app.operations.sign_in.actor_access import enter_organization
 from app.operations.store.audit import actor_public_id
 from app.operations.tokens.introspection import actor_of_token, find_management_token
@@ -24,9 +34,103 @@ from app.rules.clients.dpop import ALGORITHMS
 from app.rules.errors import InvalidInput, Unauthenticated
 from app.web.parameters import query_parameters
 from app.web.request_log import note, request_id
-from app.web.token_validators import protect
+
+FindToken = Callable[[str], TokenSnapshot | None]
 
 ACTING = "organization_id"
+# Schemes are case-insensitive (RFC 9110 section 11.1).
+_CREDENTIALS = re.compile(r"(?:bearer|dpop) +[A-Za-z0-9._~+/-]+=* *", re.IGNORECASE)
+_ALGS = f'algs="{" ".join(ALGORITHMS)}"'
+
+
+class AccessToken(TokenMixin):
+    """A valid access token as Authlib needs to see it; tokens that are not valid are not found."""
+
+    def __init__(self, value: str, view: TokenSnapshot) -> None:
+        self.value, self.view = value, view
+        self.scope = " ".join(view.scopes)
+
+    def get_scope(self) -> str:
+        """Return the scopes of the token."""
+        return self.scope
+
+    def is_expired(self) -> bool:
+        """Return False."""
+        return False
+
+    def is_revoked(self) -> bool:
+        """Return False."""
+        return False
+
+    def get_user(self) -> TokenSnapshot:
+        """Return the token, which carries what is known of its user."""
+        return self.view
+
+    def get_client(self) -> Any:
+        """Return the client without metadata: userinfo is signed by this service, with ``kid`` and ``typ``."""
+        return SimpleNamespace(client_id=self.view.client.client_id, client_metadata={})
+
+
+class BearerTokenValidator(rfc6750.BearerTokenValidator):
+    """Accepts tokens that are not bound to a key."""
+
+    def __init__(self, find_token: FindToken) -> None:
+        super().__init__()
+        self.find_token = find_token
+
+    def authenticate_token(self, token_string: str) -> AccessToken | None:
+        """Return the token if it is valid."""
+        view = self.find_token(token_string)
+        return None if view is None else AccessToken(token_string, view)
+
+    def validate_request(self, request: Any) -> None:
+        """Raise UnsupportedTokenTypeError unless the header has the syntax of RFC 6750 section 2.1."""
+        header = request.headers.get("Authorization")
+        if header is not None and _CREDENTIALS.fullmatch(header) is None:
+            raise UnsupportedTokenTypeError
+
+    def validate_token(
+        self, token: AccessToken | None, scopes: Any, request: Any, *, is_proven: bool = False
+    ) -> None:
+        """Require the key of a bound token, then do Authlib's checks.
+
+        ``is_proven`` skips a proof that was used up before. Raises Unauthenticated and ProofRefused (DC-6).
+        """
+        if token is not None and not is_proven:
+            self.require_key(token, request)
+        super().validate_token(token, scopes, request)
+
+    def require_key(self, token: AccessToken, request: Any) -> None:
+        """Raise Unauthenticated for a token that is bound to a key."""
+        if token.view.dpop_jkt is not None:
+            raise Unauthenticated(
+                "The access token is bound to a key. Send it with the scheme DPoP and a proof."
+            )
+
+
+class DPoPTokenValidator(BearerTokenValidator):
+    """Accepts tokens that are bound to the key of the DPoP proof."""
+
+    TOKEN_TYPE = "dpop"
+
+    def require_key(self, token: AccessToken, request: Any) -> None:
+        """Raise unless the request's proof is by the token's key; several proofs are joined by a comma, and invalid."""
+        dpop_proofs.require_holder(
+            token.view,
+            token=token.value,
+            proof=request.headers.get("DPoP"),
+            method=request.method,
+            url=current().base_url + flask_request.path,
+        )
+
+
+def protect(protector: ResourceProtector, find_token: FindToken) -> ResourceProtector:
+    """Register both validators with the protector; ``find_token`` returns the valid token of a string."""
+    protector.register_token_validator(BearerTokenValidator(find_token))
+    protector.register_token_validator(DPoPTokenValidator(find_token))
+    return protector
+
+
 _protector = protect(ResourceProtector(), find_management_token)
 
 
@@ -81,7 +185,7 @@ def authenticate_caller(*, is_proven: bool = False) -> tuple[Actor, Organization
 
     ``is_proven`` means that the DPoP proof of this request was verified before: a proof can be used only once.
     """
-    if len(request.headers.getlist("Authorization")) > 1:
+    if len(flask_request.headers.getlist("Authorization")) > 1:
         raise InvalidInput("The header Authorization was sent twice.", field="Authorization")
     try:
         token = _protector.acquire_token(is_proven=is_proven)
@@ -93,7 +197,9 @@ def authenticate_caller(*, is_proven: bool = False) -> tuple[Actor, Organization
         raise Unauthenticated(
             "Send an access token for the management API: Authorization: Bearer <token>."
         ) from None
-    actor, organization = actor_of_token(token.view, address=request.remote_addr, request_id=request_id())
+    actor, organization = actor_of_token(
+        token.view, address=flask_request.remote_addr, request_id=request_id()
+    )
     note(organization=organization.slug, actor=actor_public_id(actor))
     return actor, organization
 
@@ -111,9 +217,6 @@ def read_basic(header: str) -> tuple[str, str] | None:
     return (unquote_plus(name), unquote_plus(secret)) if colon else None
 
 
-_ALGS = f'algs="{" ".join(ALGORITHMS)}"'
-
-
 def challenges(resource: str, why: Mapping[str, str], *, by_dpop: bool) -> list[str]:
     """Return the values of the ``WWW-Authenticate`` headers.
 
@@ -124,3 +227,8 @@ def challenges(resource: str, why: Mapping[str, str], *, by_dpop: bool) -> list[
     if by_dpop:
         return [f"DPoP {resource}{error}, {_ALGS}"]
     return [f"Bearer {resource}{error}", f"DPoP {resource}, {_ALGS}"]
+
+
+def is_by_dpop(header: str | None) -> bool:
+    """Return whether the Authorization header has the scheme DPoP, well-formed or not."""
+    return (header or "").lower().startswith("dpop ")

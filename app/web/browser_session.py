@@ -1,4 +1,4 @@
-"""Sessions of browsers: a cookie for each organization, ``current_user``, and the anonymous cookie for forms.
+"""Sessions of browsers: a cookie for each organization, ``current_user``, the anonymous cookie and the same-site check.
 
 A session has no "current organization": the URL names it, and only that organization's cookie is read (TN-16). The
 anonymous cookie holds the browser's id and its CSRF token, signed. It is read lazily, so that token requests do not
@@ -7,12 +7,18 @@ pay for it.
 
 from __future__ import annotations
 
+import hashlib
 import re
+import secrets
+from collections.abc import Callable, Iterator
+from typing import Any
 from urllib.parse import urlencode
 
-from flask import Flask, current_app, g, redirect, request, session
+from flask import Flask, Request, current_app, g, redirect, request, session
+from flask.sessions import SessionInterface, SessionMixin
 from flask_login import UserMixin
 from flask_wtf.csrf import CSRFError
+from itsdangerous import BadSignature, URLSafeSerializer
 from werkzeug.wrappers import Response
 
 from app.config import Config
@@ -25,15 +31,25 @@ from app.operations.directory.lookups import (
 )
 from app.operations.sign_in.known_browsers import KNOWN_BROWSER_LIFETIME
 from app.operations.sign_in.sessions import SessionRecord, find_session
+from app.operations.store.keyring import derive_instance_key
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
 from app.rules.identifiers import is_routing_key, public_id
-from app.web.anonymous_cookie import AnonymousCookie, new_browser_id
 from app.web.request_log import note, request_id
 
 MAX_SESSIONS = 50
 """How many session cookies of one browser are read."""
 _CSRF_FIELD = "csrf_token"
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+_BLUEPRINTS = frozenset({"portal", "account", "interaction", "device"})
+MAX_PATH_LENGTH = 1000
+
+# One slash, then no second one; characters of RFC 3986 paths and queries. No backslash, tab, space or escape of
+# them: browsers turn ``/\\e``, ``/<tab>/e`` and the like into another host's address.
+_PATH = re.compile(
+    r"/(?:[A-Za-z0-9._~!$&'()*+,=:@-][A-Za-z0-9._~!$&'()*+,;=:@/-]*)?(?:\?[A-Za-z0-9._~!$&'()*+,;=:@/?%-]*)?"
+)
+_HIDDEN = re.compile(r"%(?:[01][0-9a-f]|7f|5c|2f(?:%2f|/))", re.IGNORECASE)
 
 
 class SignedInUser(UserMixin):
@@ -65,15 +81,13 @@ class SignedInUser(UserMixin):
 def register(app: Flask) -> None:
     """Set up cookies, CSRF protection and Flask-Login."""
     config: Config = app.config["GATEHOUSE"]
-    app.session_interface = AnonymousCookie(_prefix(config), is_secure=config.is_https)
-    # As long as the cookie: people leave forms open over lunch.
+    app.session_interface = _AnonymousCookie(_prefix(config), is_secure=config.is_https)
+    # A form is valid as long as the cookie: users leave forms open over lunch.
     app.config["WTF_CSRF_TIME_LIMIT"] = None
-    # The origin check of same_site.py needs no Referer header.
+    # ``check_origin`` needs no Referer header.
     app.config["WTF_CSRF_SSL_STRICT"] = False
     app.config["WTF_CSRF_FIELD_NAME"] = _CSRF_FIELD
-    # Flask-Login's remember cookie is not used (SS-1). No request can carry a cookie with a semicolon in its name.
-    app.config["REMEMBER_COOKIE_NAME"] = "remember;unused"
-    refuse_other_sites(app)
+    app.before_request(_refuse_other_sites)
     csrf.init_app(app)
     # Flask-Login's remember cookie is not used (SS-1). No request can carry a cookie with a semicolon in its name.
     app.config["REMEMBER_COOKIE_NAME"] = "remember;unused"
@@ -225,7 +239,7 @@ def browser_id() -> str:
     """Return this browser's anonymous ID, to which pending requests are bound before the user signs in."""
     value = session.get("browser")
     if not isinstance(value, str):
-        value = session["browser"] = new_browser_id()
+        value = session["browser"] = secrets.token_urlsafe(32)
     return value
 
 
@@ -233,6 +247,39 @@ def renew_form_token() -> None:
     """Invalidate the CSRF token of forms that were loaded before."""
     session.pop(_CSRF_FIELD, None)
     g.pop(_CSRF_FIELD, None)
+
+
+def own_path(text: str | None, default: str = "/") -> str:
+    """Return the text if it is a path of this service, else ``default``.
+
+    A path begins with exactly one slash and has no ``//``, dot segment or fragment. A percent sign is allowed only in
+    the query.
+    """
+    if text is None or len(text) > MAX_PATH_LENGTH or _PATH.fullmatch(text) is None or _HIDDEN.search(text):
+        return default
+    path = text.partition("?")[0]
+    if "//" in path or any(segment in {".", ".."} for segment in path.split("/")):
+        return default
+    return text
+
+
+def check_origin() -> None:
+    """Raise CSRFError if another site sent the request."""
+    site = request.headers.get("Sec-Fetch-Site")
+    if site is not None:
+        if site not in {"same-origin", "none"}:
+            raise CSRFError("The form was sent from another site.")
+        return
+    origin = request.headers.get("Origin")
+    config: Config = current_app.config["GATEHOUSE"]
+    if origin is not None and origin not in {config.base_url, request.host_url.rstrip("/")}:
+        raise CSRFError("The form was sent from another site.")
+
+
+def _refuse_other_sites() -> None:
+    # APIs use no cookies and are not checked.
+    if request.blueprint in _BLUEPRINTS and request.method not in _SAFE:
+        check_origin()
 
 
 def _actor_of(view: SessionRecord) -> Actor:
@@ -265,51 +312,72 @@ def _config() -> Config:
     return config
 
 
-MAX_LENGTH = 1000
+class _AnonymousSession(SessionMixin):
+    """A session that is loaded on first access."""
 
-# One slash, then no second one; characters of RFC 3986 paths and queries. No backslash, tab, space or escape of
-# them: browsers turn ``/\\e``, ``/<tab>/e`` and the like into another host's address.
-_PATH = re.compile(
-    r"/(?:[A-Za-z0-9._~!$&'()*+,=:@-][A-Za-z0-9._~!$&'()*+,;=:@/-]*)?(?:\?[A-Za-z0-9._~!$&'()*+,;=:@/?%-]*)?"
-)
-_HIDDEN = re.compile(r"%(?:[01][0-9a-f]|7f|5c|2f(?:%2f|/))", re.IGNORECASE)
+    def __init__(self, load: Callable[[], dict[str, Any]]) -> None:
+        self._load = load
+        self._values: dict[str, Any] | None = None
+        self.modified = False
+        self.accessed = False
+        self.new = False
+
+    @property
+    def loaded(self) -> dict[str, Any]:
+        """Return the content."""
+        if self._values is None:
+            self.accessed = True
+            self._values = self._load()
+        return self._values
+
+    def __getitem__(self, key: str) -> Any:
+        return self.loaded[key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self.loaded[key] = value
+        self.modified = True
+
+    def __delitem__(self, key: str) -> None:
+        del self.loaded[key]
+        self.modified = True
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.loaded)
+
+    def __len__(self) -> int:
+        return len(self.loaded)
 
 
-def own_path(text: str | None, default: str = "/") -> str:
-    """Return the text if it is a path of this service, else ``default``.
+class _AnonymousCookie(SessionInterface):
+    """A signed session cookie: HttpOnly, SameSite=Lax, deleted with the browser session. It holds no secret."""
 
-    A path begins with exactly one slash and has no ``//``, dot segment or fragment. A percent sign is allowed only in
-    the query.
-    """
-    if text is None or len(text) > MAX_LENGTH or _PATH.fullmatch(text) is None or _HIDDEN.search(text):
-        return default
-    path = text.partition("?")[0]
-    if "//" in path or any(segment in {".", ".."} for segment in path.split("/")):
-        return default
-    return text
+    def __init__(self, name: str, *, is_secure: bool) -> None:
+        self.name = name
+        self.is_secure = is_secure
 
+    def open_session(self, app: Flask, request: Request) -> _AnonymousSession:
+        return _AnonymousSession(lambda: self._read(request))
 
-_SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
-_BLUEPRINTS = frozenset({"portal", "account", "interaction", "device"})
+    def save_session(self, app: Flask, session: SessionMixin, response: Response) -> None:
+        if not session.modified:
+            return
+        value = self._signer().dumps(dict(session))
+        response.set_cookie(self.name, value, secure=self.is_secure, httponly=True, samesite="Lax", path="/")
 
+    def _read(self, request: Request) -> dict[str, Any]:
+        value = request.cookies.get(self.name)
+        if not value:
+            return {}
+        try:
+            values = self._signer().loads(value)
+        except BadSignature:
+            return {}
+        return values if isinstance(values, dict) else {}
 
-def refuse_other_sites(app: Flask) -> None:
-    """Check unsafe requests to pages before their views. APIs use no cookies and are not checked."""
-
-    @app.before_request
-    def check() -> None:
-        if request.blueprint in _BLUEPRINTS and request.method not in _SAFE:
-            check_origin()
-
-
-def check_origin() -> None:
-    """Raise CSRFError if another site sent the request."""
-    site = request.headers.get("Sec-Fetch-Site")
-    if site is not None:
-        if site not in {"same-origin", "none"}:
-            raise CSRFError("The form was sent from another site.")
-        return
-    origin = request.headers.get("Origin")
-    config: Config = current_app.config["GATEHOUSE"]
-    if origin is not None and origin not in {config.base_url, request.host_url.rstrip("/")}:
-        raise CSRFError("The form was sent from another site.")
+    @staticmethod
+    def _signer() -> URLSafeSerializer:
+        return URLSafeSerializer(
+            derive_instance_key("anonymous cookie"),
+            salt="gatehouse",
+            signer_kwargs={"digest_method": hashlib.sha256},
+        )

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar
 from flask import Flask, Response, request
 
 from app.config import Config
+from app.web.languages import add_language_headers
 
 PageClass = Literal["portal", "account", "flow"]
 View = TypeVar("View", bound=Callable[..., Any])
@@ -99,6 +100,7 @@ def _harden(app: Flask, config: Config, response: Response) -> Response:
     headers.setdefault("Referrer-Policy", "same-origin")
     headers["Cross-Origin-Opener-Policy"] = "unsafe-none" if kind == "flow" else "same-origin"
     response.vary.add("Cookie")
+    add_language_headers(response)
     return response
 
 

@@ -18,8 +18,7 @@ from app.operations.tokens.introspection import management_metadata_url
 from app.rules.actor import Actor
 from app.rules.errors import DomainError, Forbidden, InvalidInput, Unauthenticated
 from app.rules.strict_json import MAX_BODY_BYTES, load_object, load_value
-from app.rules.tokens.protected_resources import is_by_dpop
-from app.web.bearer import challenges
+from app.web.bearer import challenges, is_by_dpop
 from app.web.request_log import request_id
 
 _HTTP_ERRORS = {

@@ -38,17 +38,17 @@ gettext: Callable[..., str] = flask_babel.gettext
 ngettext: Callable[..., str] = flask_babel.ngettext
 
 _ENGLISH_PAGES = ("/portal", "/setup")
+_LONG = timedelta(days=60)
 
 
 def register(app: Flask) -> None:
-    """Set up Flask-Babel, the template filters and the ``Content-Language`` header."""
+    """Set up Flask-Babel and the template filters."""
     flask_babel.Babel(app, locale_selector=page_language)
     # A message of a template is one line, wherever the template breaks it.
     app.jinja_env.policies["ext.i18n.trimmed"] = True
     app.jinja_env.globals.update(page_language=page_language, page_direction=_direction)
     for function in (translate, initials, ago, until, day, moment, duration, counted):
         app.add_template_filter(function)
-    app.after_request(_add_language_headers)
 
 
 def page_language() -> str:
@@ -81,6 +81,14 @@ def apply_browser_language() -> None:
     """Use the browser's language without a query: the page reports a failure, perhaps of the database."""
     g.page_language = ENGLISH if _is_english() else language_for(accepted=_accepted())
     flask_babel.refresh()
+
+
+def add_language_headers(response: Response) -> None:
+    """Add ``Content-Language`` to a page, and ``Vary`` where the browser's language may have decided."""
+    if "page_language" in g:
+        response.headers["Content-Language"] = g.page_language
+        if not _is_english():
+            response.vary.add("Accept-Language")
 
 
 def _direction() -> str:
@@ -119,17 +127,6 @@ def _organization() -> OrganizationSnapshot | None:
         return get_organization_by_id(key, fresh=False) if key else None
     except NotFound:
         return None
-
-
-def _add_language_headers(response: Response) -> Response:
-    if "page_language" in g and response.mimetype == "text/html":
-        response.headers["Content-Language"] = g.page_language
-        if not _is_english():
-            response.vary.add("Accept-Language")
-    return response
-
-
-_LONG = timedelta(days=60)
 
 
 def initials(name: str | None) -> str:

@@ -161,6 +161,7 @@ NO_JSON = (
 )
 
 
+@pytest.mark.slow
 def test_js1_js2_js3_body_must_be_a_strict_json_object(api: Api) -> None:
     for operation in api.operations():
         if operation.body is None:
@@ -188,6 +189,7 @@ def test_js1_js2_js3_body_must_be_a_strict_json_object(api: Api) -> None:
             )
 
 
+@pytest.mark.slow
 def test_every_query_parameter_rejects_values_outside_its_schema(api: Api) -> None:
     for operation in api.operations():
         for parameter in operation.parameters:

@@ -68,6 +68,7 @@ def test_references_resolve_and_components_are_used(document: dict[str, Any]) ->
             assert f"#/components/{kind}/{name}" in used, f"{kind}/{name} is used nowhere"
 
 
+@pytest.mark.slow
 def test_schemas_are_valid_json_schema(document: dict[str, Any]) -> None:
     for name in document["components"]["schemas"]:
         schema = {"$ref": f"#/components/schemas/{name}", "components": document["components"]}

@@ -41,6 +41,7 @@ def test_po1_every_operation_is_in_the_table_of_rights(app: Flask, world: World)
 
 
 @pytest.mark.parametrize("role", ROLES)
+@pytest.mark.slow
 def test_tn1_each_role_has_exactly_the_rights_in_the_table(
     app: Flask, world: World, make: Factory, database: Database, role: str
 ) -> None:

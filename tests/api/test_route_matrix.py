@@ -56,6 +56,7 @@ def test_missing_scope_is_forbidden_and_named(world: World, make: Factory) -> No
         assert f'scope="{operation.scope}"' in answer.headers["WWW-Authenticate"], operation.id
 
 
+@pytest.mark.slow
 def test_tn2_foreign_deleted_absent_and_malformed_ids_are_not_found(world: World, database: Database) -> None:
     before = rows_of(database, world.globex)
     for operation in world.operations:

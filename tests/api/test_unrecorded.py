@@ -31,6 +31,7 @@ class _Broken:
         raise Unavailable("The audit log cannot be written.")
 
 
+@pytest.mark.slow
 def test_au1_operation_without_audit_event_changes_nothing(
     app: Flask, world: World, make: Factory, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,6 +32,7 @@ def test_every_language_has_a_catalog() -> None:
 
 
 @pytest.mark.parametrize("language", OTHERS)
+@pytest.mark.slow
 def test_catalog_is_complete(language: str) -> None:
     """Otherwise run script/translate, and write what it lists."""
     assert catalogs.left_to_do(language) == []

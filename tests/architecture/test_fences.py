@@ -26,7 +26,7 @@ FENCES = [
 
 
 def value_for(column: Column[Any]) -> Any:
-    """Some good value of the column's type."""
+    """Return a valid value of the column's type."""
     kind = column.type
     if isinstance(kind, Uuid):
         return new_id()
@@ -44,7 +44,7 @@ def value_for(column: Column[Any]) -> Any:
 
 
 def add(table: Table, organization: str, **given: Any) -> dict[str, Any]:
-    """A row of the organization, with whatever rows it has to rest on; returns its values."""
+    """Insert a row of the organization and all rows that it references; return its values."""
     values: dict[str, Any] = {"organization_id": organization} | given
     for key in table.foreign_key_constraints:
         column = key.column_keys[-1]
@@ -76,7 +76,7 @@ def test_row_cannot_refer_to_another_organization(
 
 
 def told_apart(table: Table) -> list[Column[Any]]:
-    """The identifiers of the table itself: wide enough for a word, and no reference to another row."""
+    """Return the columns of the table's own identifiers: wide enough for text, and no foreign keys."""
     return [
         column
         for column in table.columns
@@ -96,7 +96,7 @@ IDENTIFIERS = [
 
 
 def test_identifier_columns_are_found() -> None:
-    """An empty list would let the next test pass by itself."""
+    """An empty list would let the next test pass."""
     names = {str(parameter.values[1]) for parameter in IDENTIFIERS}
     assert {"users.email_canonical", "signing_keys.kid", "role_assignments.role"} <= names
 
@@ -105,7 +105,7 @@ def test_identifier_columns_are_found() -> None:
 def test_identifiers_are_compared_byte_for_byte(
     context: Flask, make: Factory, table: Table, column: Column[Any]
 ) -> None:
-    """Case, accents and trailing spaces make another identifier, on every engine (TK-3, TK-4)."""
+    """Case, accents and trailing spaces make different identifiers on every engine (TK-3, TK-4)."""
     organization = make.organization().id
     add(table, organization, **{column.name: "abc"})
     there = table.select().where(table.c.organization_id == organization)

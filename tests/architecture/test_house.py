@@ -30,7 +30,7 @@ def test_only_one_module_commits() -> None:
 
 
 def test_actor_is_the_first_parameter() -> None:
-    """Whoever acts is an argument, always in the same place and under the same name."""
+    """The actor is always an argument, with the same position and name."""
     misplaced = set()
     for name, function in functions_of_operations():
         parameters = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
@@ -46,12 +46,12 @@ def test_actor_is_the_first_parameter() -> None:
 
 
 def test_sf1_one_module_sends_http_requests() -> None:
-    """SF-1: import-linter sees packages of the standard library, not the modules within them."""
+    """SF-1: import-linter checks packages of the standard library, not their modules."""
     clients = re.compile(
         r"\b(urllib\.request|http\.client|from http import client|from urllib import request)\b"
     )
     callers = {path.parent.name for path in (ROOT / "app").rglob("*.py") if clients.search(path.read_text())}
-    # The isolation check of the command line sends requests to this very service.
+    # The isolation check of the command line sends requests to this service itself.
     assert callers == {"isolation", "store"}
 
 

@@ -1,4 +1,4 @@
-"""Migrations build what the models say, on both engines, and go down again."""
+"""Migrations produce the schema of the models on both engines, and can be reversed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_column_comments_are_in_the_database(unmigrated: Flask) -> None:
     upgrade()
     inspector = inspect(db.engine)
     if inspector.dialect.name == "sqlite":
-        return  # which keeps no comments
+        return  # SQLite does not store comments.
     differing = {
         f"{table.name}.{column.name}"
         for table in Base.metadata.sorted_tables
@@ -67,7 +67,7 @@ def test_column_comments_are_in_the_database(unmigrated: Flask) -> None:
 
 
 def test_foreign_and_unique_keys_match_the_models(unmigrated: Flask) -> None:
-    """Alembic compares neither on SQLite by name alone; a missing one lets organizations mix (TN-4)."""
+    """Alembic does not compare them on SQLite; a missing one would let organizations mix (TN-4)."""
     upgrade()
     inspector = inspect(db.engine)
     for table in Base.metadata.sorted_tables:
@@ -85,6 +85,7 @@ def test_foreign_and_unique_keys_match_the_models(unmigrated: Flask) -> None:
         ], table.name
 
 
+@pytest.mark.slow
 def test_migrations_can_be_reversed_and_repeated(unmigrated: Flask) -> None:
     upgrade()
     first = tables()
@@ -94,6 +95,7 @@ def test_migrations_can_be_reversed_and_repeated(unmigrated: Flask) -> None:
     assert tables() == first
 
 
+@pytest.mark.slow
 def test_each_migration_can_be_reversed(unmigrated: Flask) -> None:
     upgrade()
     for step in ("-1", "-2", "-3"):
@@ -103,7 +105,7 @@ def test_each_migration_can_be_reversed(unmigrated: Flask) -> None:
 
 
 def put(table: str, **values: Any) -> None:
-    """A row of the schema as it is now; columns that have to hold something and are not named hold nothing much."""
+    """Insert a row with the current schema; required columns that are not named get placeholders."""
     there = Table(table, MetaData(), autoload_with=db.engine, resolve_fks=False)
     empty: dict[type, Any] = {int: 0, bool: False, str: "", bytes: b"", datetime: A_DAY}
     blank = {column.name: empty[column.type.python_type] for column in there.columns if not column.nullable}
@@ -112,7 +114,7 @@ def put(table: str, **values: Any) -> None:
 
 
 def put_user(email: str, *, email_verified: bool = False) -> tuple[bytes, bytes]:
-    """The user's id, and what events call them."""
+    """Return the user's id, and the public id in audit events."""
     user_id = new_id()
     put(
         "users",
@@ -139,7 +141,7 @@ def put_event(action: bytes, target: bytes, actor: bytes | None, after: str | No
 
 
 def test_invited_accounts_are_migrated_as_verified(unmigrated: Flask) -> None:
-    """0023: else whoever reads such a person's mailbox takes their second factors away by a reset (RP-3, MF-6)."""
+    """0023: otherwise the owner of the mailbox could remove their second factors by a reset (RP-3, MF-6)."""
     upgrade(revision="0022")
     acme = b"acme0000"
     for organization in (acme, b"0ther000"):
@@ -157,7 +159,7 @@ def test_invited_accounts_are_migrated_as_verified(unmigrated: Flask) -> None:
     for number in range(8):
         _, made = put_user(f"made{number}@a.example")
         put_event(b"user.created", made, b"usr_chief" if number else None)
-    # Whom nobody vouched for: by themselves, with the roles that everybody gets, or imported.
+    # Accounts without verification: self-registered, with default roles, or imported.
     member, name = put_user("member@a.example")
     put_role(member, b"member", "chief@a.example")
     put_event(b"user.registered", name, None)

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 DESCRIBE = """
 import json
@@ -30,6 +32,7 @@ def test_paths_of_the_table_exist() -> None:
         assert (ROOT / "app" / path).exists() or (ROOT / path).exists(), path
 
 
+@pytest.mark.slow
 def test_client_field_needs_one_line(tmp_path: Path) -> None:
     """The line adds the field to requests, the JSON representation and the OpenAPI document."""
     shutil.copytree(ROOT / "app", tmp_path / "app", ignore=shutil.ignore_patterns("__pycache__"))

@@ -1,4 +1,4 @@
-"""A worker starts with what every request needs: each library that is rarely used costs all of them time and memory."""
+"""A worker loads at its start only what every request needs: other libraries cost time and memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-# Read when their first use comes: passkeys, pictures, QR codes, requests to strangers, migrations, the document.
+# Loaded at first use: passkeys, images, QR codes, outgoing requests, migrations, the OpenAPI document.
 RARE = (
     *("webauthn", "cbor2", "asn1crypto", "PIL", "segno", "urllib3", "alembic", "flask_migrate", "app.cli"),
 )
@@ -34,7 +34,7 @@ os._exit(0)
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What a worker of script/server has loaded when it is ready."""
+    """Return the modules that a worker of script/server has loaded when it is ready."""
     code = _SAY.format(root=str(ROOT))
     environ = {
         "GATEHOUSE_INSTANCE": str(tmp_path_factory.mktemp("instance")),
@@ -55,14 +55,14 @@ def test_rare_libraries_are_not_loaded_at_start(start: dict[str, Any], name: str
 
 
 def test_libraries_are_loaded_before_the_fork(start: dict[str, Any]) -> None:
-    """What a worker imports itself is the application: app/fast_path/preload.py lists everything else."""
+    """A worker itself imports only the application: app/fast_path/preload.py lists everything else."""
     own, shared = ({name.partition(".")[0] for name in start[whose]} for whose in ("own", "shared"))
     assert own - shared - sys.stdlib_module_names == {"app", "wsgi"}
     assert not shared & {"app", "wsgi"}
 
 
 def test_start_objects_are_frozen_for_garbage_collection(start: dict[str, Any]) -> None:
-    """A full collection of a worker would stop one of its threads for a tenth of a second."""
+    """A full garbage collection would stop a thread of the worker for a tenth of a second."""
     assert start["collects"]
     assert start["kept"] > 50_000
 

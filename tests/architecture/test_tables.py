@@ -9,9 +9,9 @@ from app.models import Base
 from app.models.base import Digest, Identifier, Json, Sealed, UtcDateTime, Uuid
 from app.operations.maintenance.janitor import DELETED_CLIENTS, PURGE_RULES, organization_tables
 
-# Of the instance itself, and the organizations.
+# Tables of the instance itself, and the organizations.
 OF_NO_ORGANIZATION = {"organizations", "leases", "instance_facts", "settings_ceilings"}
-# Ends that no sweep acts on by itself, with the reason.
+# Expiry columns without a sweep of their own, with the reason.
 ENDS_SWEPT_OTHERWISE = {
     "client_credentials.expires_at": "kept as the ledger of a client, goes with it",
     "consents.expires_at": "asked again at the next authorization, goes with its client or user",
@@ -65,7 +65,7 @@ def test_primary_keys_are_generated_by_the_application(table: Table) -> None:
 
 @pytest.mark.parametrize("table", TABLES, ids=names)
 def test_keys_have_binary_collations(table: Table) -> None:
-    """A text column would find another's row: collations fold case, accents and trailing spaces (TK-3)."""
+    """Case-insensitive collations ignore case, accents and trailing spaces, and would find another row (TK-3)."""
     indexed = {column for index in table.indexes for column in index.columns}
     for item in table.constraints:
         if isinstance(item, UniqueConstraint):

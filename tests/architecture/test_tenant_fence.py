@@ -1,4 +1,4 @@
-"""The fence at the last gate (TN-5): a statement that does not say whose rows it means never reaches the database."""
+"""The tenant fence (TN-5): a statement without an organization never reaches the database."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ GOOD = {
     "an update of its own": update(User).where(User.organization_id == "a").values(name="x"),
     "a delete of its own": delete(Client).where(Client.organization_id == "a"),
 }
-# Who may mean every organization: jobs of the instance, each looked at.
+# Queries across organizations: jobs of the instance, each reviewed.
 MEANT_FOR_ALL = {
     "app/operations/audit/chain.py",
     "app/operations/tokens/cutoffs.py",
@@ -59,13 +59,13 @@ MEANT_FOR_ALL = {
     "app/operations/users/deletion.py",
     "app/operations/users/import_runner.py",
     "app/fast_path/cache_invalidation.py",
-    "app/fast_path/compiled_query.py",  # the parameter itself
+    "app/fast_path/compiled_query.py",  # The parameter itself.
 }
 
 
 @pytest.fixture
 def strict(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fence as it stands in service: tests are no exception."""
+    """The fence as in production: tests are not exempt."""
     monkeypatch.setattr(FENCE, "refuse", Fence.refuse.__get__(FENCE))
 
 

@@ -1,4 +1,4 @@
-"""TN-9: entries of caches are read and written under the id of their organization."""
+"""TN-9: cache entries are read and written under the id of their organization."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 APP = Path(__file__).resolve().parents[2] / "app"
 CACHES = {"BoundedCache", "ValidatedCache"}
 METHODS = {"get", "put", "remove", "load"}
-# What the first argument, the organization's id, is called where a cache is used.
+# Names of the first argument, the organization's id, where caches are used.
 ORGANIZATION_IDS = {"organization_id", "organization.id", "client.organization.id", "actor.organization_id"}
 ORGANIZATION_IDS |= {"parsed[0]", "*key"}
 
@@ -34,6 +34,7 @@ def loose_keys(source: str) -> Iterator[str]:
                 yield f"{holder}.{node.func.attr}({first})"
 
 
+@pytest.mark.slow
 def test_tn9_caches_are_keyed_by_organization() -> None:
     assert {path.name: list(loose_keys(path.read_text())) for path in APP.rglob("*.py")} == {
         path.name: [] for path in APP.rglob("*.py")

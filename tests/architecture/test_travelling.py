@@ -1,4 +1,4 @@
-"""What goes into the file of an organization is decided for every table and column."""
+"""Exports of organizations: every table and column is either exported or excluded explicitly."""
 
 from __future__ import annotations
 

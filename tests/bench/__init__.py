@@ -1,1 +1,1 @@
-"""Measures Gatehouse against this machine's floor: ``python -m tests.bench``."""
+"""Compare Gatehouse with the fastest possible service on this machine: ``python -m tests.bench``."""

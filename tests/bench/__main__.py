@@ -1,7 +1,7 @@
-"""``python -m tests.bench``: operations a second, p50, p99 and ratios to this machine's floor, in one run.
+"""``python -m tests.bench``: operations per second, p50, p99 and ratios to the baseline, in one run.
 
-The database is a private MariaDB that is durable at each commit; floor, hello and Gatehouse run in the same server
-with the same workers and threads, one after another, under the same connections of the same load generator.
+The database is a private MariaDB that is durable at each commit. Baseline, bare Flask and Gatehouse run one after
+another in the same server with the same workers, threads, load generator and connections.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def parse() -> argparse.Namespace:
 
 
 class Bench:
-    """One run: servers come and go, the report grows."""
+    """One run: starts and stops servers and writes the report."""
 
     def __init__(self, options: argparse.Namespace, database: MariaDB, folder: Path) -> None:
         self.options, self.database, self.folder = options, database, folder
@@ -65,15 +65,15 @@ class Bench:
         *,
         warm_up: float = WARM_UP_SECONDS,
     ) -> None:
-        """One scenario, its median run, as a line of the report; a ``Prepare`` starts each repeat afresh."""
+        """Measure a scenario and report its median run; a ``Prepare`` starts each repeat with new tokens."""
         self.measure_in_turns(Scenario(name, port, self.server, make, floor, warm_up))
 
     def measure_in_turns(self, *scenarios: Scenario) -> None:
-        """Each as ``measure`` has it, a repeat of one after a repeat of the other: what changes meanwhile meets all."""
+        """Measure both as ``measure`` does, with alternating repeats, so that changes on the machine affect both."""
         wanted = [part for part in self.options.only.split(",") if part]
         if wanted and not scenarios[0].name.startswith((*wanted, "floor", "hello")):
             return
-        # Connections, caches and the buffer pool are made by the first requests, which are nobody's usual ones.
+        # The first requests open connections and fill caches and the buffer pool, so they are not typical.
         for one in scenarios:
             self._run(one, one.warm_up)
         results: dict[str, list[Result]] = {one.name: [] for one in scenarios}
@@ -116,7 +116,7 @@ class Bench:
         )
 
     def floors(self) -> None:
-        """What this machine can do at all."""
+        """Measure the baseline."""
         env = self._serve_floor()
         with serving("tests.bench.floor:app", env, probe="/select", **self._server("floor")) as (
             port,
@@ -135,7 +135,7 @@ class Bench:
             self.measure("hello: bare Flask", port, scenarios.get("/hello", b"world"))
 
     def gatehouse(self) -> None:
-        """Gatehouse itself, and what it costs to start and to stay."""
+        """Measure Gatehouse, its start-up and its memory."""
         instance = Instance(self.database, self.folder)
         server = serving(GATEHOUSE, instance.env, probe="/healthz", **self._server("gatehouse"))
         with server as (port, process, started):
@@ -184,7 +184,7 @@ class Bench:
             self.measure(f"introspection, {rows} rows", port, scenarios.introspection(machine, tokens))
         for count in sorted(self.options.organizations):
             clients = instance.organizations(count)
-            # What is compared is the steady state, so each worker has met each client before.
+            # The comparison is about the steady state, in which each worker has cached each client.
             warm_up = WARM_UP_SECONDS + count / 200
             name = f"client_credentials, {count} organizations"
             self.measure(name, port, scenarios.client_credentials(clients), warm_up=warm_up)
@@ -193,7 +193,7 @@ class Bench:
             self.measure(name, port, scenarios.introspection_by_each(clients, tokens), warm_up=warm_up)
 
     def _crowd(self, many: Instance, port: int) -> None:
-        """Two installations in one database server, measured in turns: one organization, and the crowd."""
+        """Measure two installations in one database server in turns: one organization, and many."""
         few = Instance(self.database, self.folder, "few")
         with serving(GATEHOUSE, few.env, probe="/healthz", **self._server("few")) as (few_port, process, _):
             crowds_of = (
@@ -219,7 +219,7 @@ class Bench:
 
             # It also brings every organization into the caches of both workers, as the steady state has them.
             compare("sign-in page", crowds.sign_in_pages)
-            # As many as may hash at a time: more would measure the queue.
+            # As many as may hash at the same time: more would measure the queue.
             compare("sign-in", lambda crowd: crowds.sign_ins(crowd.places), connections=2)
             compare(
                 "crowd token",
@@ -227,7 +227,7 @@ class Bench:
             )
             for title, path in (("overview page", ""), ("users page", "/users")):
                 compare(title, partial(crowds.pages, path=path))
-            # A list of one is shorter than a page of many: what is compared is a full page.
+            # The comparison is between full pages: a list of one would be shorter.
             crowds_of[0][0].grow(30)
             compare("list of organizations", crowds.organization_lists)
         self.report.compare_crowd()

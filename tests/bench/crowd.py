@@ -1,4 +1,4 @@
-"""Ten thousand organizations with a hundred people each: is everything as fast as with one?"""
+"""Ten thousand organizations with a hundred users each, compared with one organization."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _TABLES = (
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One of the organizations that requests go to: its administrator's cookie, a client, addresses of people."""
+    """An organization that receives requests: its administrator's cookie, a client, and emails of users."""
 
     slug: str
     cookie: str
@@ -45,7 +45,7 @@ class Place:
 
 @dataclass
 class Crowd:
-    """Organizations made in bulk, after the likeness of one that the real operations made."""
+    """Organizations created in bulk as copies of one that the real operations created."""
 
     instance: Instance
     each: int
@@ -54,7 +54,7 @@ class Crowd:
     _likeness: dict[str, list[Row]] = field(default_factory=dict)
 
     def grow(self, count: int) -> None:
-        """There are so many organizations; requests go to at most ``_SAMPLE`` of them, from all over."""
+        """Create this number of organizations; at most ``_SAMPLE`` of them, evenly spread, receive requests."""
         every = max(1, count // _SAMPLE)
         if not self._likeness:
             self._likeness = self._first()
@@ -69,7 +69,7 @@ class Crowd:
                 self.made = numbers.stop
 
     def root_cookie(self) -> str:
-        """The cookie header of an administrator of root."""
+        """Return the cookie header of an administrator of root."""
         make = self.instance.make
         return _cookie_of(make, make.user(make.root(), role="admin"))
 
@@ -115,7 +115,7 @@ class Crowd:
 
 
 def pages(crowd: Crowd, path: str) -> MakeVisitor:
-    """A portal page of each organization in turn, as its administrator sees it."""
+    """Show a portal page of each organization in turn to its administrator."""
     return cycle(
         [
             Ask(request("GET", f"/portal/{one.slug}{path}", headers={"Cookie": one.cookie}), 200, b"</main>")
@@ -125,20 +125,20 @@ def pages(crowd: Crowd, path: str) -> MakeVisitor:
 
 
 def organization_lists(crowd: Crowd) -> MakeVisitor:
-    """The list of all organizations, as an administrator of root sees it."""
+    """Show the list of all organizations to an administrator of root."""
     headers = {"Cookie": crowd.root_cookie()}
     return cycle([Ask(request("GET", "/portal/root/organizations", headers=headers), 200, b"</table>")])
 
 
 def sign_in_pages(crowd: Crowd) -> MakeVisitor:
-    """The sign-in page of each organization in turn."""
+    """Show the sign-in page of each organization in turn."""
     return cycle(
         [Ask(request("GET", f"/organizations/{one.slug}/login"), 200, b"csrf_token") for one in crowd.places]
     )
 
 
 def sign_ins(places: Sequence[Place]) -> MakeVisitor:
-    """Somebody of some organization signs in: the page, and the form with the password."""
+    """Sign in users of each organization in turn: the page, and the form with the password."""
 
     def visitor(number: int) -> Visitor:
         chance = random.Random(number)

@@ -1,4 +1,4 @@
-"""Bulk data, to see that a cost does not grow: many organizations, a million tokens."""
+"""Bulk data for measuring that costs do not grow: many organizations, a million tokens."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """A client that may authenticate: its id and its secret in clear."""
+    """A client's id and its secret in clear."""
 
     client_id: str
     secret: str
 
 
 def copies_of(connection: Any, client: MadeClient, count: int) -> list[Credentials]:
-    """That many further organizations, each with a copy of the client under a secret of its own."""
+    """Create this number of organizations, each with a copy of the client with its own secret."""
     key = client.organization.id.encode()
     [organization] = rows_of(connection, "organizations", "id", key)
     [template] = rows_of(connection, "clients", "organization_id", key)
@@ -53,7 +53,7 @@ def copies_of(connection: Any, client: MadeClient, count: int) -> list[Credentia
 
 
 def fill_tokens(connection: Any, client: MadeClient, until: int, *, kept: int = 5000) -> list[str]:
-    """The token table has ``until`` rows, of live access tokens of the client; returns some of them."""
+    """Fill the token table up to ``until`` rows with active access tokens of the client; return some of them."""
     parsed = parse_client_id(client.client_id)
     assert parsed is not None
     organization_id, client_row = parsed
@@ -97,18 +97,18 @@ def fill_tokens(connection: Any, client: MadeClient, until: int, *, kept: int = 
 
 
 def rows_of(connection: Any, table: str, column: str, value: bytes) -> list[Row]:
-    """The rows whose column has the value, as the driver has them."""
+    """Return the rows whose column has the value, as the driver returns them."""
     cursor = connection.cursor(MySQLdb.cursors.DictCursor)
     cursor.execute(f"SELECT * FROM {table} WHERE {column} = %s", (value,))
     return list(cursor.fetchall())
 
 
 def insert_rows(connection: Any, table: str, rows: list[Row]) -> None:
-    """The rows stand, in one transaction."""
+    """Insert the rows in one transaction."""
     if not rows:
         return
     columns = list(rows[0])
-    # The driver sends many rows in one statement only when VALUES holds nothing but its own marks.
+    # The driver sends many rows in one statement only if VALUES contains nothing but placeholders.
     marks = ", ".join(["%s"] * len(columns))
     quoted = ", ".join(f"`{column}`" for column in columns)
     cursor = connection.cursor()

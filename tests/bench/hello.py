@@ -1,4 +1,4 @@
-"""A bare Flask view: what the framework alone costs."""
+"""A bare Flask view: the cost of the framework alone."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ app = Flask(__name__)
 
 @app.get("/hello")
 def hello() -> dict[str, str]:
-    """The smallest JSON answer."""
+    """Return the smallest JSON response."""
     return {"hello": "world"}

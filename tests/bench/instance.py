@@ -1,4 +1,4 @@
-"""The Gatehouse that is measured: its organizations, clients, people and tokens, made by the real operations."""
+"""The measured installation: its organizations, clients, users and tokens, created by the real operations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BASE_URL = "http://127.0.0.1"
 
 
 class Instance:
-    """One organization with a machine client, one whose tokens are JWTs, and a web client with signed-in people."""
+    """One organization with a machine client, one with JWT access tokens, and a web client with signed-in users."""
 
     def __init__(self, server: MariaDB, folder: Path, name: str = "gatehouse") -> None:
         self.database = MariaDBDatabase(server, name)
@@ -35,7 +35,7 @@ class Instance:
         self.make.root()
         self.organization = self.make.organization("orchard")
         self.machine = self.make.machine(self.organization, "clients:read")
-        # By algorithm, one organization each: a machine client whose tokens are JWTs.
+        # One organization for each algorithm, with a machine client whose tokens are JWTs.
         self.jwt_machines = {
             algorithm: self.make.machine(
                 self.make.organization(
@@ -63,7 +63,7 @@ class Instance:
         self._sample: list[str] = []
 
     def cookies(self, count: int) -> list[str]:
-        """The cookie headers of that many signed-in people."""
+        """Return the cookie headers of this number of signed-in users."""
         name = self.make.cookie_name(self.people)
         while len(self._cookies) < count:
             user = self.make.user(self.people)
@@ -71,11 +71,11 @@ class Instance:
         return self._cookies[:count]
 
     def some_tokens(self, port: int, count: int) -> list[str]:
-        """That many live access tokens of the machine client."""
+        """Return this number of active access tokens of the machine client."""
         return self.tokens_of(port, [credentials_of(self.machine)] * count)
 
     def tokens_of(self, port: int, clients: list[Credentials]) -> list[str]:
-        """A live access token of each client."""
+        """Return an active access token of each client."""
         connection = http.client.HTTPConnection("127.0.0.1", port)
         tokens = []
         for client in clients:
@@ -86,7 +86,7 @@ class Instance:
         return tokens
 
     def refresh_tokens(self, port: int, count: int) -> list[str]:
-        """The refresh tokens of that many people, each from a code flow of its own."""
+        """Return a refresh token of each of this number of users, each from its own code flow."""
         connection = http.client.HTTPConnection("127.0.0.1", port)
         visit = code_flow(credentials_of(self.web), self.cookies(count))
         tokens = []
@@ -109,12 +109,12 @@ class Instance:
         return tokens
 
     def warm(self, port: int, path: str) -> None:
-        """The first answer, which may have to make a key, is given."""
+        """Send a first request, which may have to generate a key."""
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}") as answer:
             answer.read()
 
     def fill(self, port: int, rows: int) -> list[str]:
-        """So many token rows; returns tokens from all over them."""
+        """Create this number of token rows; return tokens from all over them."""
         if not self._sample:
             self._sample = self.some_tokens(port, 1000)
         with self.database.connect() as connection:
@@ -122,7 +122,7 @@ class Instance:
         return self._sample
 
     def organizations(self, count: int) -> list[Credentials]:
-        """A client in each of so many organizations."""
+        """Create a client in each of this number of organizations."""
         with self.database.connect() as connection:
             self._copies += fill.copies_of(connection, self.machine, count - 1 - len(self._copies))
         return [credentials_of(self.machine), *self._copies]

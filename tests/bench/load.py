@@ -1,7 +1,7 @@
-"""A load generator of sockets alone: several processes, each with its share of the connections in one epoll loop.
+"""A load generator: several processes, each with its share of the connections in one epoll loop.
 
-A visitor is a generator: it yields the bytes of a request with what it must find in the answer, gets the answer,
-and yields again; ``DONE`` ends one operation. So flows that carry a token from step to step run at full speed.
+A visitor is a generator: it yields the bytes of a request with the expected response, receives the response, and
+yields again; ``DONE`` ends an operation. So flows that pass a token from step to step run at full speed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One request, and the status and text without which its answer is an error."""
+    """A request with the status and text that its response must have."""
 
     request: bytes
     status: int = 200
@@ -27,14 +27,14 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back."""
+    """A response."""
 
     status: int
     head: bytes
     body: bytes
 
     def header(self, name: bytes) -> bytes:
-        """The value of a header, or nothing."""
+        """Return the value of a header, or an empty string."""
         for line in self.head.split(b"\r\n"):
             if line[: len(name) + 1].lower() == name.lower() + b":":
                 return line[len(name) + 1 :].strip()
@@ -48,7 +48,7 @@ MakeVisitor = Callable[[int], Visitor]
 
 @dataclass(slots=True)
 class Result:
-    """Operations of one run: how many, how long each, and what went wrong."""
+    """Operations of one run: their number, durations and errors."""
 
     seconds: float
     latencies: list[float] = field(default_factory=list)
@@ -57,11 +57,11 @@ class Result:
 
     @property
     def rate(self) -> float:
-        """Operations a second."""
+        """Return the operations per second."""
         return len(self.latencies) / self.seconds
 
     def percentile(self, part: float) -> float:
-        """The latency in milliseconds that this part of the operations stayed under."""
+        """Return this quantile of the latency in milliseconds."""
         ordered = sorted(self.latencies)
         return ordered[min(len(ordered) - 1, int(len(ordered) * part))] * 1000 if ordered else 0.0
 
@@ -74,7 +74,7 @@ def request(
     host: str = "127.0.0.1",
     headers: dict[str, str] | None = None,
 ) -> bytes:
-    """The bytes of an HTTP/1.1 request on a connection that stays open."""
+    """Return the bytes of an HTTP/1.1 request on a persistent connection."""
     lines = [f"{method} {path} HTTP/1.1", f"Host: {host}"]
     if body:
         lines += ["Content-Type: application/x-www-form-urlencoded", f"Content-Length: {len(body)}"]
@@ -83,7 +83,7 @@ def request(
 
 
 def cycle(asks: Sequence[Ask]) -> MakeVisitor:
-    """Visitors that send these requests one after another, each from another place in the list."""
+    """Return visitors that send these requests in turn, each beginning at another one."""
 
     def visitor(number: int) -> Visitor:
         at = random.Random(number).randrange(len(asks))
@@ -96,7 +96,7 @@ def cycle(asks: Sequence[Ask]) -> MakeVisitor:
 
 
 def run(port: int, make: MakeVisitor, *, connections: int, seconds: float, processes: int = 2) -> Result:
-    """The visitors' operations against the port for so long, after a second of warming up."""
+    """Run the visitors' operations against the port for this time, after a second of warming up."""
     context = multiprocessing.get_context("fork")
     queue: Any = context.Queue()
     shares = [range(start, connections, processes) for start in range(processes)]
@@ -107,7 +107,7 @@ def run(port: int, make: MakeVisitor, *, connections: int, seconds: float, proce
         child.start()
     total = Result(seconds)
     for _ in children:
-        # A visitor that cannot go on has ended its process with a traceback.
+        # A visitor that fails ends its process with a traceback.
         latencies, errors, sample = queue.get(timeout=seconds + 30)
         total.latencies += latencies
         total.errors += errors
@@ -130,7 +130,7 @@ class _Connection:
         self.socket.sendall(self.ask.request)
 
     def receive(self) -> Answer | None:
-        """The whole answer once it is there."""
+        """Return the whole response once it has arrived."""
         piece = self.socket.recv(65536)
         if not piece:
             raise ConnectionError("the server closed the connection")
@@ -148,7 +148,7 @@ class _Connection:
         return answer
 
     def go_on(self, answer: Answer, latencies: list[float]) -> None:
-        """The visitor has the answer, and its next request is sent."""
+        """Pass the response to the visitor and send its next request."""
         step = self.visitor.send(answer)
         if step is DONE:
             now = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What is measured of DPoP and of pushed requests: each operation needs something that was signed for it alone."""
+"""Scenarios of DPoP and pushed requests: each operation needs its own signature."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ProvingKey:
         self._header = _encoded_json({"typ": "dpop+jwt", "alg": "ES256", "jwk": jwk})
 
     def proof(self, method: str, url: str) -> str:
-        """A proof that nobody has seen yet."""
+        """Return a new proof."""
         claims = {"jti": secrets.token_urlsafe(16), "htm": method, "htu": url, "iat": int(time.time())}
         signed = f"{self._header}.{_encoded_json(claims)}"
         r, s = decode_dss_signature(self._key.sign(signed.encode(), ec.ECDSA(hashes.SHA256())))
@@ -40,7 +40,7 @@ class ProvingKey:
 
 
 def client_credentials_with_proof(client: Credentials, base_url: str) -> MakeVisitor:
-    """A token that is bound to the visitor's own key."""
+    """Request a token that is bound to the visitor's own key."""
     body = b"grant_type=client_credentials"
 
     def visitor(_number: int) -> Visitor:
@@ -54,7 +54,7 @@ def client_credentials_with_proof(client: Credentials, base_url: str) -> MakeVis
 
 
 def pushed_request(client: Credentials) -> MakeVisitor:
-    """An authorization request is pushed (RFC 9126)."""
+    """Push an authorization request (RFC 9126)."""
     parameters = {
         "response_type": "code",
         "client_id": client.client_id,

@@ -1,4 +1,4 @@
-"""The table that a run prints, line by line as it is measured."""
+"""The table that a run prints, line by line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Line:
 
 
 class Report:
-    """What was measured so far."""
+    """The results so far."""
 
     def __init__(self) -> None:
         self._lines: dict[str, Line] = {}
@@ -31,7 +31,7 @@ class Report:
         self._bars: list[tuple[bool, str]] = []
 
     def head(self, options: argparse.Namespace) -> None:
-        """What follows, and under which conditions."""
+        """Print a heading and the conditions."""
         print(
             f"{os.cpu_count()} cores, {options.workers} workers x {options.threads} threads, "
             f"{options.connections} connections, {options.repeats} x {options.seconds:g} s, "
@@ -43,7 +43,7 @@ class Report:
         )
 
     def add(self, line: Line) -> None:
-        """The line is printed, with its ratio to its floor."""
+        """Print the line with its ratio to the baseline."""
         self._lines[line.name] = line
         print(
             f"{line.name:<40}{line.rate:>9.0f}{line.p50:>9.2f}{line.p99:>9.2f}{line.errors:>8}"
@@ -54,24 +54,24 @@ class Report:
             print(f"    an error: {line.sample}", flush=True)
 
     def ratio(self, name: str, other: str) -> None:
-        """A further comparison of a line, among the notes."""
+        """Add a further comparison of a line to the notes."""
         if name in self._lines:
             self.note(f"{name}: {self._ratio(name, other)}")
 
     def note(self, text: str) -> None:
-        """A sentence for the end."""
+        """Add a sentence for the end."""
         self._notes.append(text)
 
     def bar(
         self, name: str, value: float, *, at_least: float | None = None, at_most: float | None = None
     ) -> None:
-        """A promise, and whether this run kept it."""
+        """Record a target and whether this run met it."""
         kept = (at_least is None or value >= at_least) and (at_most is None or value <= at_most)
         wanted = f"at least {at_least:g}" if at_least is not None else f"at most {at_most:g}"
         self._bars.append((kept, f"{'kept  ' if kept else 'MISSED'}  {name}: {value:.2f} ({wanted})"))
 
     def compare_crowd(self) -> None:
-        """Each scenario with many organizations beside the same with one: within 15 percent."""
+        """Compare each scenario with many organizations and with one: within 15 percent."""
         for name in (
             "sign-in page",
             "sign-in",
@@ -83,7 +83,7 @@ class Report:
             self._compare([line for line in self._lines.values() if _is(line.name, name, "organizations")])
 
     def close(self) -> bool:
-        """The notes, each first line of a comparison beside its others, and the bars; whether one was missed."""
+        """Print the notes and the targets; return whether one was missed."""
         print()
         for name in ("client_credentials", "introspection"):
             if name in self._lines and self._lines[name].floor in self._lines:

@@ -1,4 +1,4 @@
-"""One thing to measure: who is asked what, and compared with what."""
+"""A scenario: the requests, the server, and the baseline that it is compared with."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WARM_UP_SECONDS = 1.0
 
 
 class Prepare:
-    """Makes a scenario at the start of each repeat, where one leaves its tokens spent."""
+    """Creates a scenario at the start of each repeat, for scenarios that use up tokens."""
 
     def __init__(self, make: Callable[[], MakeVisitor]) -> None:
         self._make = make
@@ -22,7 +22,7 @@ class Prepare:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What is measured, and the server that it asks: its port and process id."""
+    """A scenario with the port and process id of its server."""
 
     name: str
     port: int
@@ -33,5 +33,5 @@ class Scenario:
     connections: int | None = None
 
     def started(self) -> MakeVisitor:
-        """The visitors of a repeat."""
+        """Return the visitors of a repeat."""
         return self.make() if isinstance(self.make, Prepare) else self.make

@@ -1,4 +1,4 @@
-"""What is measured: the requests of each scenario, and what their answers must hold."""
+"""The requests of each scenario, and their expected responses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHALLENGE = urlsafe_b64encode(hashlib.sha256(VERIFIER.encode()).digest()).rstrip
 
 
 def client_credentials(clients: Sequence[Credentials]) -> MakeVisitor:
-    """A token for a client, each time another of them."""
+    """Issue a token, to another client each time."""
     body = b"grant_type=client_credentials"
     return cycle(
         [
@@ -30,12 +30,12 @@ def client_credentials(clients: Sequence[Credentials]) -> MakeVisitor:
 
 
 def introspection(caller: Credentials, tokens: Sequence[str]) -> MakeVisitor:
-    """Whether a token is alive, each time another of them."""
+    """Introspect a token, another one each time."""
     return introspection_by_each([caller] * len(tokens), tokens)
 
 
 def introspection_by_each(callers: Sequence[Credentials], tokens: Sequence[str]) -> MakeVisitor:
-    """Each caller asks about the token of the same number."""
+    """Each client introspects its own token."""
     asks = []
     for caller, token in zip(callers, tokens, strict=True):
         body = urlencode({"token": token}).encode()
@@ -45,7 +45,7 @@ def introspection_by_each(callers: Sequence[Credentials], tokens: Sequence[str])
 
 
 def refresh(client: Credentials, tokens: Sequence[str]) -> MakeVisitor:
-    """Each visitor rotates its own refresh token, again and again."""
+    """Each visitor rotates its own refresh token repeatedly."""
 
     def visitor(number: int) -> Visitor:
         token = tokens[number]
@@ -61,7 +61,7 @@ def refresh(client: Credentials, tokens: Sequence[str]) -> MakeVisitor:
 
 
 def issue_and_revoke(client: Credentials) -> MakeVisitor:
-    """A token is issued, and revoked (RFC 7009): two requests an operation."""
+    """Issue and revoke a token (RFC 7009): two requests per operation."""
 
     def visitor(_number: int) -> Visitor:
         issue = Ask(
@@ -79,7 +79,7 @@ def issue_and_revoke(client: Credentials) -> MakeVisitor:
 
 
 def code_flow(client: Credentials, cookies: Sequence[str]) -> MakeVisitor:
-    """Signed in and consent remembered: authorize, and the code for tokens, PKCE and all."""
+    """A signed-in user who has consented: authorize, then redeem the code with PKCE."""
     query = urlencode(
         {
             "response_type": "code",
@@ -112,20 +112,20 @@ def code_flow(client: Credentials, cookies: Sequence[str]) -> MakeVisitor:
 
 
 def get(path: str, holds: bytes) -> MakeVisitor:
-    """The same document, again and again."""
+    """Fetch the same document repeatedly."""
     return cycle([Ask(request("GET", path), 200, holds)])
 
 
 def insert() -> MakeVisitor:
-    """The floor of issuing; it reads a form of the usual size first."""
+    """The baseline of issuing; it reads a form of the usual size first."""
     return cycle([Ask(request("POST", "/insert", b"grant_type=client_credentials"), 200, b'"access_token"')])
 
 
 def credentials_of(client: MadeClient) -> Credentials:
-    """What the client authenticates with."""
+    """Return the client authentication parameters."""
     return Credentials(client.client_id, client.secret)
 
 
 def basic(client: Credentials) -> dict[str, str]:
-    """The header of client_secret_basic."""
+    """Return the header of client_secret_basic."""
     return {"Authorization": "Basic " + b64encode(f"{client.client_id}:{client.secret}".encode()).decode()}

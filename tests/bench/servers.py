@@ -1,4 +1,4 @@
-"""The servers that are measured: the same Granian, workers and threads for each of them."""
+"""The measured servers: the same Granian, workers and threads for each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GATEHOUSE = "script/lib/serve.py"
 def serving(
     target: str, env: Mapping[str, str], *, probe: str, workers: int, threads: int, log: Path
 ) -> Iterator[tuple[int, subprocess.Popen[bytes], float]]:
-    """(port, process, seconds from its start to its first answer) of a WSGI application, or of ``GATEHOUSE``."""
+    """Start a WSGI application, or ``GATEHOUSE``; return (port, process, seconds until its first response)."""
     port = process.free_port()
     began = time.perf_counter()
     command = granian(target, port, workers=workers, threads=threads)
@@ -38,9 +38,9 @@ def serving(
 
 
 def resident(pid: int) -> tuple[str, float]:
-    """What the workers hold, and with their main process, in words; and the workers' RSS in megabytes.
+    """Return the memory of the workers, with and without their main process, as text; and their RSS in megabytes.
 
-    PSS counts pages that processes share once.
+    PSS counts shared pages once.
     """
     main, workers = _megabytes([pid]), _megabytes(_children(pid))
     words = (
@@ -51,7 +51,7 @@ def resident(pid: int) -> tuple[str, float]:
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of a process and its children so far: what stays true on a noisy machine."""
+    """Return user and system time of a process and its children, which is comparable on a busy machine."""
     ticks = 0
     for each in (pid, *_children(pid)):
         fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()

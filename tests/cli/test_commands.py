@@ -154,6 +154,7 @@ def test_purge_is_skipped_while_another_is_running(app: Flask) -> None:
     assert run(app, "purge").exit_code == 2
 
 
+@pytest.mark.slow
 def test_demo_prints_working_credentials(app: Flask, database: Database) -> None:
     result = run(app, "demo")
     assert result.exit_code == 0, result.output
@@ -170,6 +171,7 @@ def test_demo_prints_working_credentials(app: Flask, database: Database) -> None
 
 
 @pytest.mark.parametrize("times", [2])
+@pytest.mark.slow
 def test_second_demo_adds_a_user(app: Flask, times: int) -> None:
     first, second = (run(app, "demo") for _ in range(times))
     assert second.exit_code == 0, second.output
@@ -185,6 +187,7 @@ def test_help_lists_every_command(app: Flask) -> None:
         assert re.search(rf"^  {name} ", listed, re.MULTILINE), name
 
 
+@pytest.mark.slow
 def test_unsafe_setting_stops_every_command_with_a_fix(tmp_path: Path) -> None:
     result = subprocess.run(
         [sys.executable, "-m", "flask", "--app", "wsgi", "doctor"],
@@ -201,6 +204,7 @@ def test_unsafe_setting_stops_every_command_with_a_fix(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["--help", "doctor"])
+@pytest.mark.slow
 def test_command_prints_only_its_result(tmp_path: Path, command: str) -> None:
     result = subprocess.run(
         [sys.executable, "-m", "flask", "--app", "wsgi", command],

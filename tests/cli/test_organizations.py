@@ -5,6 +5,7 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
+import pytest
 from flask import Flask
 
 from tests.cli.test_commands import run
@@ -36,6 +37,7 @@ def test_organization_is_listed_suspended_and_deleted(app: Flask, make: Factory)
     assert refused.exit_code == 1 and "root organization cannot be deleted" in refused.output
 
 
+@pytest.mark.slow
 def test_organization_is_exported_to_a_private_file_and_imported(
     app: Flask, make: Factory, tmp_path: Path
 ) -> None:

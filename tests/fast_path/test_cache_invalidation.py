@@ -1,4 +1,4 @@
-"""Views that workers keep: stale here at once, on other machines within a second, and never by what was rolled back."""
+"""Caches of workers: entries become stale at once here, within a second elsewhere, and never after a rollback."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def machine(make: Factory) -> MadeClient:
 
 @pytest.fixture(autouse=True)
 def unheard() -> None:
-    """No test inherits what another has heard."""
+    """Clear the poll state, so that no test depends on another one."""
     cache_invalidation._known_changes.clear()
     for state in cache_invalidation._poll_states.values():
         state.polled_at = 0.0
@@ -44,7 +44,7 @@ def unheard() -> None:
 
 @contextmanager
 def on_another_machine(app: Flask) -> Iterator[None]:
-    """What is done inside reaches this process by the database alone: neither its views nor its stamps know."""
+    """Commit a change of another machine: the caches and stamps of this process don't learn of it directly."""
     board = cache_invalidation._stamps_of(current().instance)
     stamps = bytes(board)
     kept = [dict(views._entries._values) for views in (lookups._clients, lookups._organizations)]
@@ -65,7 +65,7 @@ def name_of(machine: MadeClient) -> str:
     return view.name
 
 
-def test_a_view_is_kept_while_nothing_changes(
+def test_entry_is_valid_without_changes(
     app: Flask, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with app.app_context():
@@ -74,14 +74,14 @@ def test_a_view_is_kept_while_nothing_changes(
         assert find_client(machine.client_id) is view
 
 
-def test_a_change_is_seen_at_once(app: Flask, make: Factory, machine: MadeClient) -> None:
+def test_change_is_visible_at_once(app: Flask, make: Factory, machine: MadeClient) -> None:
     with app.app_context():
         assert name_of(machine) == "Harvester"
         rename(app, make, machine, "Reaper")
         assert name_of(machine) == "Reaper"
 
 
-def test_another_machines_change_is_heard_by_following(
+def test_change_on_another_machine_is_found_by_polling(
     app: Flask, make: Factory, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Invalidation arrives within a second, whatever the age of the cached entry."""
@@ -95,9 +95,7 @@ def test_another_machines_change_is_heard_by_following(
         assert name_of(machine) == "Reaper"
 
 
-def test_what_was_heard_once_makes_no_view_stale_again(
-    app: Flask, make: Factory, machine: MadeClient
-) -> None:
+def test_change_invalidates_an_entry_only_once(app: Flask, make: Factory, machine: MadeClient) -> None:
     with app.app_context():
         rename(app, make, machine, "Reaper")
         cache_invalidation.poll()
@@ -106,7 +104,7 @@ def test_what_was_heard_once_makes_no_view_stale_again(
         assert find_client(machine.client_id) is view
 
 
-def test_who_has_not_heard_for_a_second_trusts_no_older_view(
+def test_old_entries_are_invalid_a_second_after_the_last_poll(
     app: Flask, make: Factory, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with app.app_context():
@@ -118,7 +116,7 @@ def test_who_has_not_heard_for_a_second_trusts_no_older_view(
         assert name_of(machine) == "Reaper"
 
 
-def test_following_keeps_old_views_trusted(
+def test_polling_keeps_old_entries_valid(
     app: Flask, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with app.app_context():
@@ -131,10 +129,10 @@ def test_following_keeps_old_views_trusted(
             assert find_client(machine.client_id) is view
 
 
-def test_what_went_by_in_a_silence_is_not_missed(
+def test_change_during_an_outage_is_not_missed(
     app: Flask, make: Factory, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The database was away for longer than changes are looked for: what is known from before counts no more."""
+    """The database was unreachable for longer than the poll interval, so no earlier entry is valid."""
 
     @transaction
     def nobody_finds_it_any_more() -> None:
@@ -152,10 +150,8 @@ def test_what_went_by_in_a_silence_is_not_missed(
         assert name_of(machine) == "Reaper"
 
 
-def test_a_unit_that_looks_at_the_past_keeps_no_view_of_it(
-    app: Flask, make: Factory, machine: MadeClient
-) -> None:
-    """On SQLite all that a unit reads is as it was at its first statement, whatever has been committed since."""
+def test_transaction_with_old_snapshot_caches_nothing(app: Flask, make: Factory, machine: MadeClient) -> None:
+    """A transaction on SQLite reads the state of its first statement, whatever was committed since."""
 
     def change() -> None:
         with app.app_context():
@@ -174,9 +170,7 @@ def test_a_unit_that_looks_at_the_past_keeps_no_view_of_it(
         assert name_of(machine) == "Reaper"
 
 
-def test_what_a_unit_has_not_committed_is_nobody_elses_view(
-    app: Flask, make: Factory, machine: MadeClient
-) -> None:
+def test_uncommitted_change_is_not_cached(app: Flask, make: Factory, machine: MadeClient) -> None:
     @transaction
     def changed_and_given_up() -> None:
         rename(app, make, machine, "Reaper")
@@ -191,7 +185,7 @@ def test_what_a_unit_has_not_committed_is_nobody_elses_view(
         assert name_of(machine) == "Harvester"
 
 
-def test_a_change_during_the_reading_makes_the_view_stale(
+def test_change_during_a_read_makes_the_entry_stale(
     app: Flask, make: Factory, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The stamp is taken before the database is read."""
@@ -209,10 +203,10 @@ def test_a_change_during_the_reading_makes_the_view_stale(
         assert name_of(machine) == "Reaper"
 
 
-def test_a_token_minted_after_its_secret_ended_is_dead_on_arrival(
+def test_token_issued_after_its_secret_was_revoked_is_inactive(
     app: Flask, make: Factory, machine: MadeClient
 ) -> None:
-    """IT-3: a machine that had not heard yet may mint one; nobody accepts it, while those from before live on."""
+    """IT-3: a machine that has not polled yet may issue one, but no worker accepts it. Earlier tokens stay active."""
     with app.app_context():
         view = find_client(machine.client_id)
         assert view is not None
@@ -224,7 +218,7 @@ def test_a_token_minted_after_its_secret_ended_is_dead_on_arrival(
         assert tokens.find_token(after.access_token) is None
 
 
-def test_without_the_file_a_process_has_stamps_of_its_own(
+def test_process_without_the_shared_file_uses_own_stamps(
     app: Flask, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with app.app_context():
@@ -234,6 +228,6 @@ def test_without_the_file_a_process_has_stamps_of_its_own(
     assert "not shared" in caplog.text
 
 
-def test_changes_are_swept_once_everybody_has_heard() -> None:
+def test_changes_are_deleted_after_every_machine_has_polled() -> None:
     sweep = next(each for each in PURGE_RULES if each.table.name == "view_changes")
     assert timedelta(seconds=cache_invalidation.WINDOW_SECONDS) < sweep.retention < timedelta(hours=1)

@@ -1,4 +1,4 @@
-"""Single statements: one round trip, values in Python's types, and again when a connection turns out to be dead."""
+"""Compiled queries: one round trip, Python types, and a retry on a dead connection."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ ECHO = CompiledQuery(
 )
 
 
-def test_what_goes_in_comes_out_in_the_same_types(context: Flask) -> None:
+def test_values_keep_their_types(context: Flask) -> None:
     assert INSERT.insert(**ROW) == 1
     found = FIND.first(key=ROW["name"])
     assert found is not None
@@ -71,7 +71,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("value", HOSTILE)
 def test_no_value_becomes_part_of_the_statement(context: Flask, value: str) -> None:
-    """As text, as an identifier, as bytes: each comes back as it was."""
+    """As text, identifier and bytes, each value is returned unchanged."""
     row = ECHO.first(text=value, identifier=value, raw=value.encode(), number=-7)
     assert row is not None
     texts = [part.encode() if isinstance(part, str) else bytes(part) for part in row[:3]]
@@ -82,14 +82,14 @@ def test_no_value_becomes_part_of_the_statement(context: Flask, value: str) -> N
     assert found is not None and found[1] == value
 
 
-def test_nothing_is_null_in_every_type(context: Flask) -> None:
+def test_none_is_null_for_every_type(context: Flask) -> None:
     row = ECHO.first(text=None, identifier=None, raw=None, number=None)
     assert row == (None,) * 4
 
 
 @pytest.mark.parametrize("name", sorted(Base.metadata.tables))
-def test_both_engines_give_what_the_orm_gives(context: Flask, make: Factory, name: str) -> None:
-    """Columns of every table are read past SQLAlchemy's processors: value and type are the same."""
+def test_results_equal_those_of_the_orm(context: Flask, make: Factory, name: str) -> None:
+    """Columns are read without SQLAlchemy's processors, with equal values of the same types."""
     make.user(make.client(make.root()).organization, role="admin")
     table = Base.metadata.tables[name]
     key = next(iter(table.primary_key.columns))
@@ -103,7 +103,7 @@ def test_both_engines_give_what_the_orm_gives(context: Flask, make: Factory, nam
 
 
 @pytest.mark.mariadb
-def test_a_reader_gives_what_the_type_s_own_processor_gives(context: Flask) -> None:
+def test_reader_returns_the_result_of_the_types_processor(context: Flask) -> None:
     dialect = engines()[1].dialect
     values = ((Uuid(), b"\1" * 16), (Digest(), b"\2" * 32), (Identifier(64), "clients:write ü".encode()))
     for kind, value in (*values, (UtcDateTime(), datetime(2026, 11, 21, 6, 0, 0, 123456))):  # noqa: DTZ001
@@ -113,19 +113,19 @@ def test_a_reader_gives_what_the_type_s_own_processor_gives(context: Flask) -> N
         assert read(None) is own(None) is None
 
 
-def test_a_statement_serves_both_engines(context: Flask) -> None:
-    """Compiled for each dialect at its first use there; the other test of this pair ran it on the other engine."""
+def test_query_works_on_both_engines(context: Flask) -> None:
+    """Compiled for each dialect at first use; the other case of this test ran it on the other engine."""
     assert CompiledQuery(select(literal_column("1"))).first() == (1,)
     assert INSERT.insert(**ROW) == 1 and FIND.first(key=ROW["name"]) is not None
 
 
-def test_it_is_its_own_transaction(context: Flask, database: Database) -> None:
+def test_query_is_its_own_transaction(context: Flask, database: Database) -> None:
     INSERT.insert(**ROW)
     assert database.count(Lease.__tablename__) == 1
 
 
-def test_a_row_that_stands_already_is_an_error_at_the_first_attempt(context: Flask) -> None:
-    """Only on a second attempt can it be the first one's own."""
+def test_duplicate_row_at_the_first_attempt_is_an_error(context: Flask) -> None:
+    """Only on a second attempt may the row be the first attempt's own."""
     INSERT.insert(**ROW)
     with pytest.raises(Exception) as refused:
         INSERT.insert(**ROW)
@@ -135,7 +135,7 @@ def test_a_row_that_stands_already_is_an_error_at_the_first_attempt(context: Fla
 
 @pytest.mark.mariadb
 def test_dead_connections_are_replaced(context: Flask, database: Database) -> None:
-    """The server closed them all, as at its restart; nobody notices. SQLite has none."""
+    """The server closed them, as at a restart, and no caller gets an error. SQLite has none."""
     INSERT.insert(**ROW)
     mine = "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()"
     engine = engines()[1]
@@ -148,9 +148,7 @@ def test_dead_connections_are_replaced(context: Flask, database: Database) -> No
 
 
 @pytest.mark.parametrize("method", ["first", "insert"])
-def test_a_database_that_stays_away_is_a_503(
-    context: Flask, monkeypatch: pytest.MonkeyPatch, method: str
-) -> None:
+def test_unreachable_database_is_a_503(context: Flask, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
     """P5."""
     engine = engines()[1]
     error = engine.dialect.loaded_dbapi.OperationalError
@@ -164,7 +162,7 @@ def test_a_database_that_stays_away_is_a_503(
         getattr(FIND if method == "first" else INSERT, method)(**({"key": "x"} if method == "first" else ROW))
 
 
-def test_a_defect_is_not_tried_again(context: Flask, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_errors_are_not_retried(context: Flask, monkeypatch: pytest.MonkeyPatch) -> None:
     attempts: list[int] = []
     real = compiled_query._execute
 
@@ -178,9 +176,7 @@ def test_a_defect_is_not_tried_again(context: Flask, monkeypatch: pytest.MonkeyP
     assert len(attempts) == 1
 
 
-def test_a_naive_time_and_a_number_for_a_name_never_reach_the_database(
-    context: Flask, database: Database
-) -> None:
+def test_naive_time_and_number_for_text_are_rejected(context: Flask, database: Database) -> None:
     """TK-3: MariaDB would compare a number with every row."""
     with pytest.raises((TypeError, AttributeError)):
         FIND.first(key=0)
@@ -197,7 +193,7 @@ def test_a_naive_time_and_a_number_for_a_name_never_reach_the_database(
     + [(code, ErrorClass.UNKNOWN) for code in (2006, 2013, 2055)]
     + [(code, ErrorClass.FINAL) for code in (1062, 1452, 1406, 1264, 1064, 1146)],
 )
-def test_what_each_error_of_the_server_means(code: int, meaning: ErrorClass) -> None:
+def test_database_errors_are_classified(code: int, meaning: ErrorClass) -> None:
     """Classify database errors, as the driver raises them and as SQLAlchemy wraps them."""
     import MySQLdb
     from sqlalchemy.exc import OperationalError

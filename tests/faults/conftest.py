@@ -1,4 +1,4 @@
-"""A server and a database of one's own, to be killed."""
+"""A server and a database that tests may kill."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def restarted(server: LiveServer) -> None:
-    """The server was stopped and has come back, with no worker of before."""
+    """Raise unless the server was stopped and has restarted with new workers."""
     before = set(server.worker_pids())
     server.stop()
     server.start()
@@ -29,7 +29,7 @@ def restarted(server: LiveServer) -> None:
 
 @pytest.fixture
 def mortal_database(tmp_path: Path) -> Iterator[MariaDB]:
-    """A MariaDB that may die."""
+    """A MariaDB that tests may kill."""
     server = MariaDB(tmp_path / "mariadb").start()
     yield server
     server.stop()
@@ -37,11 +37,11 @@ def mortal_database(tmp_path: Path) -> Iterator[MariaDB]:
 
 @pytest.fixture
 def mortal_server(mortal_database: MariaDB, tmp_path: Path) -> Iterator[LiveServer]:
-    """Two workers that may die, on the database that may."""
+    """Two workers that tests may kill, on a database that tests may kill."""
     keys = tmp_path / "instance"
     keys.mkdir(mode=0o700)
     database = MariaDBDatabase(mortal_database, "gatehouse")
-    # Whatever dies is told of.
+    # Killed processes log errors, all of which are expected.
     server = LiveServer(database, keys, tmp_path / "server.log", expected="")
     server.start()
     Factory(server.app).root()

@@ -1,4 +1,4 @@
-"""The database or a worker dies under traffic: what was acknowledged stands, the rest is told to come again."""
+"""The database or a worker is killed under traffic: acknowledged tokens stay valid, other requests get a 503."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.support.servers import LiveServer
 
 
 def stored(server: LiveServer) -> set[bytes]:
-    """The digests of all access tokens."""
+    """Return the digests of all access tokens."""
     return {bytes(row[0]) for row in server.database.query("SELECT digest FROM access_tokens")}
 
 
 def token_request(client: MadeClient) -> Post:
-    """The request for a token of the client's own."""
+    """Return a token request of the client itself."""
     return Post("/oauth/token", {"grant_type": "client_credentials"}, client.basic)
 
 
@@ -49,7 +49,7 @@ def test_killed_database_loses_no_token_and_recovers_in_seconds(
 
 
 def test_hanging_database_returns_503(mortal_server: LiveServer, mortal_database: MariaDB) -> None:
-    """F8: every request ends within five seconds, and what needs no database goes on."""
+    """F8: every request ends within five seconds, and requests without a query succeed."""
     make = Factory(mortal_server.app)
     request = token_request(make.machine(make.organization(), "clients:read"))
     assert send(mortal_server.url, request).status == 200
@@ -77,7 +77,7 @@ def test_killed_worker_is_replaced_without_losing_a_token(mortal_server: LiveSer
                 lambda before=before: len(set(mortal_server.worker_pids()) - set(before)) == 1,
                 "another worker",
             )
-            # A worker has a process id before it listens; the next may die once this one has answered.
+            # A worker has a process id before it accepts connections; kill the next one only once this one responds.
             replies = replies_of_every_worker(mortal_server.url, question, mortal_server.worker_pids())
             assert {reply.json["active"] for reply in replies} == {True}
     assert traffic.refused == []

@@ -1,4 +1,4 @@
-"""A restart forgets nothing: what was used, spent or revoked before it is so after it (RF-8)."""
+"""A restart changes no state: what was used, rotated or revoked before it stays so (RF-8)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.servers import LiveServer
 
 
 def race_on(server: LiveServer) -> Race:
-    """An organization with one web client and one user, on the server."""
+    """Create an organization with one web client and one user on the server."""
     make = Factory(server.app)
     organization = make.organization()
     client = make.client(organization, redirect_uris=[REDIRECT_URI], scopes=SCOPE.split())
@@ -24,7 +24,7 @@ def is_refused(reply: Reply) -> bool:
 
 
 def test_rotated_refresh_token_stays_rotated_after_a_restart(mortal_server: LiveServer) -> None:
-    """RF-8: Keycloak's CVE-2026-9802, where a restart revived what had been rotated away."""
+    """RF-8: Keycloak's CVE-2026-9802, where a restart restored rotated tokens."""
     race, url = race_on(mortal_server), mortal_server.url
     first = send(url, race.redemption(race.code())).json["refresh_token"]
     second = send(url, race.refresh(first)).json["refresh_token"]
@@ -37,7 +37,7 @@ def test_rotated_refresh_token_stays_rotated_after_a_restart(mortal_server: Live
 
 
 def test_response_lost_in_a_restart_is_repeated(mortal_server: LiveServer) -> None:
-    """RF-3, RF-8: the grace time is the database's, not the process's."""
+    """RF-3, RF-8: the grace period is stored in the database, not in the process."""
     race, url = race_on(mortal_server), mortal_server.url
     first = send(url, race.redemption(race.code())).json["refresh_token"]
     answer = send(url, race.refresh(first))
@@ -46,7 +46,7 @@ def test_response_lost_in_a_restart_is_repeated(mortal_server: LiveServer) -> No
 
 
 def test_single_use_values_stay_used_after_a_restart(mortal_server: LiveServer) -> None:
-    """RF-8's like for codes (CD-6), proofs (DC-6) and revocations (RV-5)."""
+    """RF-8 applied to codes (CD-6), proofs (DC-6) and revocations (RV-5)."""
     race, url = race_on(mortal_server), mortal_server.url
     code = race.code()
     tokens = send(url, race.redemption(code)).json

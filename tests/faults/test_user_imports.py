@@ -1,6 +1,6 @@
-"""An import that is killed in the middle goes on where it stopped: nobody is left out and nobody is there twice.
+"""A killed import continues where it stopped: no user is left out or imported twice.
 
-On the command line somebody begins it again; in the background the other worker does, once the lease has ended.
+On the command line it is started again; in the background the other worker continues it after the lease has expired.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FEWER = 2_500
 
 @pytest.fixture
 def command(database: Database, instance: Path, tmp_path: Path) -> Callable[..., subprocess.Popen[bytes]]:
-    """Starts ``users import`` of the file in a process of its own."""
+    """Start ``users import`` of the file in its own process."""
     file = tmp_path / "people.csv"
     rows = (f"p{number}@people.example,Person {number}\r\n" for number in range(ROWS))
     file.write_text("email,name\r\n" + "".join(rows), newline="")
@@ -66,7 +66,7 @@ def test_import_killed_three_times_imports_every_user_once(
         running.wait(10)
         seen = database.count("users")
         assert 0 < seen < ROWS, (tmp_path / "import.log").read_text()
-        # Whole parts, each with the events of its people.
+        # Complete parts, each with the audit events of its users.
         assert seen % 250 == 0 and audited(database, "user.imported") == seen
     refused = command()
     assert refused.wait(60) == 1
@@ -83,7 +83,7 @@ def test_import_killed_three_times_imports_every_user_once(
 
 
 def test_import_of_a_killed_worker_is_finished_by_the_other(mortal_server: LiveServer) -> None:
-    """P3: of two workers one is at it, so both of the beginning are killed, one after the other."""
+    """P3: one of two workers runs the import, so both are killed, one after the other."""
     server, make = mortal_server, Factory(mortal_server.app)
     acme = make.organization("acme")
     rows = (f"p{number}@people.example,Person {number}\n" for number in range(FEWER))
@@ -103,7 +103,7 @@ def test_import_of_a_killed_worker_is_finished_by_the_other(mortal_server: LiveS
         os.kill(worker, signal.SIGKILL)
         there = server.database.count("users") - before
         assert 0 < there < FEWER, "it was over before anybody died"
-        # The time that a lease lasts, gone by: nobody alive gives this one back.
+        # Let the lease expire: the killed worker cannot release it.
         server.database.query(
             "UPDATE leases SET expires_at = '2026-01-01' WHERE name = %s", import_runner.LEASE.encode()
         )

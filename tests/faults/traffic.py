@@ -15,7 +15,7 @@ PAUSE_SECONDS = 0.005
 
 
 class Traffic:
-    """Threads that ask for tokens until the ``with`` ends."""
+    """Threads that request tokens until the ``with`` block ends."""
 
     def __init__(self, server: str, client: MadeClient, threads: int = 8) -> None:
         self.server, self.request = (
@@ -43,7 +43,7 @@ class Traffic:
 
     @property
     def statuses(self) -> Counter[int]:
-        """How often each refusal was seen."""
+        """Return how often each error occurred."""
         return Counter(reply.status for reply in self.refused)
 
     def _ask(self) -> None:

@@ -100,7 +100,7 @@ def answered(url: str, agent: OAuthClientProvider) -> str:
 
 
 async def tool_answer(url: str, agent: OAuthClientProvider) -> str:
-    """What the tool says to an agent that knows the server's address and nothing else."""
+    """Return the tool's response to an agent that knows only the server's URL."""
     async with httpx2.AsyncClient(auth=agent, timeout=20, follow_redirects=True) as http:
         transport = streamable_http_client(url, http_client=http)
         async with Client(transport) as client:

@@ -30,6 +30,7 @@ def upload(person: Any, text: str, name: str = "people.csv", **fields: str) -> i
 
 
 @pytest.mark.either
+@pytest.mark.slow
 def test_large_file_is_previewed_and_imported(app: Flask, ada: Any, database: Database) -> None:
     text = people(10_000) + "nobody,<b>Wrong</b>\n"
     assert len(text) > 256 * 1024

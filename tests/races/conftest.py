@@ -20,33 +20,33 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class Race(Journey):
-    """A journey whose single-use things many threads want at once."""
+    """A journey whose single-use values many threads use at once."""
 
     def code(self, person: FormBrowser | None = None) -> str:
-        """A fresh authorization code."""
+        """Return a new authorization code."""
         page = self.authorize(self.session(), person or FormBrowser(self.server.url))
         return page.query["code"]
 
     def redemption(self, code: str) -> Post:
-        """The request that redeems the code."""
+        """Return the request that redeems the code."""
         form = {"grant_type": "authorization_code", "code": code, "code_verifier": VERIFIER}
         return Post("/oauth/token", form | {"redirect_uri": REDIRECT_URI}, self.client.basic)
 
     def refresh(self, token: str) -> Post:
-        """The request that rotates the refresh token."""
+        """Return the request that rotates the refresh token."""
         form = {"grant_type": "refresh_token", "refresh_token": token}
         return Post("/oauth/token", form, self.client.basic)
 
     def introspection(self, token: str) -> Post:
-        """The request that asks whether the token lives."""
+        """Return the request that introspects the token."""
         return Post("/oauth/introspect", {"token": token}, self.client.basic)
 
     def revocation(self, token: str) -> Post:
-        """The request that revokes the token (RFC 7009)."""
+        """Return the request that revokes the token (RFC 7009)."""
         return Post("/oauth/revoke", {"token": token}, self.client.basic)
 
     def audited(self, action: str) -> list[tuple[Any, ...]]:
-        """The audit events of this action in the organization."""
+        """Return the organization's audit events of this action."""
         return self.server.database.query(
             "SELECT target_id FROM audit_events WHERE organization_id = %s AND action = %s",
             self.client.organization.id.encode(),
@@ -56,7 +56,7 @@ class Race(Journey):
 
 @pytest.fixture
 def race(live_server: LiveServer, live_make: Factory) -> Race:
-    """A fresh organization with one web client and one user."""
+    """Create an organization with one web client and one user."""
     organization = live_make.organization()
     client: MadeClient = live_make.client(organization, redirect_uris=[REDIRECT_URI], scopes=SCOPE.split())
     user: MadeUser = live_make.user(organization)

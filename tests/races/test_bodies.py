@@ -1,4 +1,4 @@
-"""Bodies of the wire on a real server: as long as allowed, longer, and without a length."""
+"""Request bodies at the OAuth endpoints of a real server: at the limit, above it, and without a length."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ START = b"grant_type=client_credentials&token="
 
 
 def post(server: LiveServer, path: str, size: int, *, chunked: bool) -> tuple[int, dict[str, str]]:
-    """(status, document) of the answer to a form of so many bytes.
+    """Send a form of this size and return (status, document).
 
-    A server that refuses closes while the rest is still on its way: what was not sent by then is no failure.
+    The server may close the connection while the rest is being sent, so a failure to send the rest is ignored.
     """
     body = START + b"x" * (size - len(START))
     length = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {size}"
@@ -42,7 +42,7 @@ def post(server: LiveServer, path: str, size: int, *, chunked: bool) -> tuple[in
 def test_body_over_the_limit_is_rejected_with_and_without_a_length(
     live_server: LiveServer, path: str, chunked: bool
 ) -> None:
-    """JS-2: the refusal has the form of RFC 6749 section 5.2, in the lane's place and in Flask's."""
+    """JS-2: the error has the form of RFC 6749 section 5.2, on the fast path and in Flask."""
     status, document = post(live_server, path, MAX_BODY, chunked=chunked)
     assert (status, document["error"]) == (401, "invalid_client")
     for size in (MAX_BODY + 1, 200_000):

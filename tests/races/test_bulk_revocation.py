@@ -1,4 +1,4 @@
-"""Fifty threads that mint and one that revokes: whoever was answered before it holds nothing, on either worker."""
+"""Fifty threads get tokens while one revokes: tokens issued before the revocation are inactive on both workers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SECONDS = 0.7
 
 @dataclass(frozen=True, slots=True)
 class Minted:
-    """A token, and when it was asked for and answered."""
+    """A token with the times of its request and response."""
 
     token: str
     requested_at: float
@@ -52,7 +52,7 @@ def is_alive(race: Race, machine: MadeClient, token: str) -> bool:
 
 @pytest.mark.parametrize("selected", ["client_id", "credential_id", "all"])
 def test_tokens_issued_before_bulk_revocation_are_inactive(race: Race, selected: str) -> None:
-    """IT-3: and what was asked for after its answer lives."""
+    """IT-3: tokens requested after the response stay active."""
     machine = race.make.machine(race.client.organization, "clients:read")
     secret = machine.registered.credential
     assert secret is not None
@@ -83,7 +83,7 @@ def test_tokens_issued_before_bulk_revocation_are_inactive(race: Race, selected:
 
 
 def test_families_refreshed_during_bulk_revocation_are_inactive(race: Race) -> None:
-    """RV-6: no refresh that was under way brings a token over the moment."""
+    """RV-6: a refresh in progress returns no token that survives the cutoff."""
     codes = [race.code() for _ in range(FAMILIES)]
     held = [send(race.server.url, race.redemption(code)).json for code in codes]
     gate = threading.Barrier(FAMILIES + 1)
@@ -103,7 +103,7 @@ def test_families_refreshed_during_bulk_revocation_are_inactive(race: Race) -> N
     with ThreadPoolExecutor(FAMILIES) as pool:
         working = [pool.submit(keep_refreshing, tokens) for tokens in held]
         gate.wait()
-        # Each is in the middle of it when the moment comes.
+        # Each thread is refreshing when the revocation starts.
         while len(refreshed) < 2 * FAMILIES:
             assert not all(each.done() for each in working), "nobody refreshed"
         assert revoke(race, user_id=race.user.public_id).status == 201
@@ -116,7 +116,7 @@ def test_families_refreshed_during_bulk_revocation_are_inactive(race: Race) -> N
 
 
 def test_codes_redeemed_during_bulk_revocation_issue_no_active_token(race: Race) -> None:
-    """The grant goes by its code's moment, whichever of the two commits first."""
+    """A grant is as old as its code, whichever of the two transactions commits first."""
     codes = [race.code() for _ in range(FAMILIES)]
     gate = threading.Barrier(FAMILIES + 1)
     given: list[Reply] = []

@@ -1,4 +1,4 @@
-"""Decisions about a client that meet: one approval counts, and nothing outlives a block, whoever was faster."""
+"""Concurrent decisions about a client: one approval is accepted, and nothing stays active after a block."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ROUNDS, TABS = 6, 12
 
 
 def outcome(call: Callable[[], object]) -> Callable[[], object]:
-    """The call, whose refusal is a result like any other."""
+    """Call the function and return its error as a result."""
 
     def run() -> object:
         try:
@@ -65,7 +65,9 @@ def test_concurrent_decisions_have_one_winner(app: Flask, make: Factory, databas
 
 
 def test_blocking_a_client_revokes_concurrent_consents(app: Flask, make: Factory) -> None:
-    """People allow and apps redeem while an administrator blocks; after the block's end nothing of it lives."""
+    """Users consent and apps redeem codes while an administrator blocks the client. Nothing stays active
+    afterwards.
+    """
     organization = make.organization(settings=FAST_KEYS)
     for _ in range(ROUNDS):
         client = make.client(organization, scopes=SCOPES, redirect_uris=[REDIRECT_URI])
@@ -113,7 +115,7 @@ def test_blocking_a_client_revokes_concurrent_consents(app: Flask, make: Factory
 
 
 def find_living(app: Flask, make: Factory, organization):
-    """A fresh user's sign-in."""
+    """Start a session of a new user."""
     with app.app_context():
         session = find_session(make.sign_in(make.user(organization)).token)
         assert session is not None

@@ -1,4 +1,4 @@
-"""A thousand at once on one client assertion and on one pushed request: one winner, and nobody gets a 5xx."""
+"""A thousand requests with one client assertion or one pushed request: one succeeds, and none gets a 5xx."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def signer() -> Signer:
 
 @pytest.fixture
 def client(live_make: Factory, signer: Signer) -> MadeClient:
-    """A first-party client of private_key_jwt, whose users are not asked."""
+    """Register a first-party client of private_key_jwt, which needs no consent."""
     organization = live_make.organization()
     fields: dict[str, Any] = {
         "grant_types": ["authorization_code", "client_credentials"],
@@ -44,7 +44,7 @@ def client(live_make: Factory, signer: Signer) -> MadeClient:
 
 
 def pushed(server: LiveServer, client: MadeClient, signer: Signer) -> dict[str, str]:
-    """A pushed request, as a browser brings it."""
+    """Open a pushed request as a browser does."""
     form = {
         "response_type": "code",
         "redirect_uri": REDIRECT_URI,
@@ -89,7 +89,7 @@ def test_pushed_request_completes_once(
 def test_concurrent_pushed_requests_all_succeed(
     live_server: LiveServer, client: MadeClient, signer: Signer
 ) -> None:
-    """Each with an assertion of its own: none disturbs another."""
+    """Each request has its own assertion, so all of them succeed."""
     issuer, own = client.organization.issuer, client.client_id
     request = signer.request_object(
         {

@@ -1,4 +1,4 @@
-"""A thousand polls at once of one device code: one winner, everybody else is told so, nobody gets a 5xx (DV-1)."""
+"""A thousand concurrent polls with one device code: one succeeds, the others are rejected, none gets a 5xx (DV-1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One DPoP proof wanted by a thousand at once: it counts for one of them, and nobody gets a 5xx (DC-6)."""
+"""A thousand requests with one DPoP proof: one is accepted, and none gets a 5xx (DC-6)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def machine(race: Race) -> MadeClient:
 
 
 def asking(race: Race, machine: MadeClient, prover: Prover, **changes: str) -> Post:
-    """A token request with a proof."""
+    """Return a token request with a proof."""
     proof = prover.headers("POST", f"{race.server.url}/oauth/token", **changes)
     return Post("/oauth/token", FORM, machine.basic | proof)
 
@@ -42,7 +42,7 @@ def test_dpop_proof_issues_one_token(race: Race, machine: MadeClient) -> None:
 
 
 def test_jti_is_accepted_once_across_proofs(race: Race, machine: MadeClient) -> None:
-    """What counts once is the jti, not the bytes of a proof: these differ in their signatures alone."""
+    """The jti is single-use, not the bytes of the proof: these proofs differ only in their signatures."""
     prover = Prover()
     replies = send_concurrently(
         race.server.url, [asking(race, machine, prover, jti="one") for _ in range(200)]
@@ -65,7 +65,7 @@ def test_dpop_proof_is_accepted_once_by_the_management_api(race: Race, machine: 
 
 
 def test_two_dpop_headers_are_rejected(race: Race, machine: MadeClient) -> None:
-    """Two proofs in one request, as the real server joins them."""
+    """The real server joins the two proofs of one request."""
     prover, url = Prover(), f"{race.server.url}/clients"
     token = send(race.server.url, asking(race, machine, prover)).json["access_token"]
     proofs = [("DPoP", prover.proof("GET", url, access_token=token)) for _ in range(2)]

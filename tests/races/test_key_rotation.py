@@ -1,10 +1,10 @@
-"""Rotation under load (KY-1): relying parties verify by keys that they kept, and none ever fails.
+"""Key rotation under load (KY-1): relying parties verify with cached keys, and no verification fails.
 
-A relying party here is stricter than libraries are: it reads the key set when its copy has grown old, and never
-because it met a ``kid`` that it does not know. Its copy lives for a second where ``Cache-Control`` says five minutes,
-and the day for which the next key is published beforehand is made shorter in the same measure: three seconds.
+The relying party here is stricter than libraries are: it reads the key set when its copy expires, and never because
+of an unknown ``kid``. Its copy is valid for a second instead of the five minutes of ``Cache-Control``, and the day
+for which the next key is published beforehand is shortened in proportion, to three seconds.
 
-By itself, for a thousand verifications a second over a minute: ``python -m tests.races.test_key_rotation``.
+To run it alone, with a thousand verifications a second for a minute: ``python -m tests.races.test_key_rotation``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FAST = {"oauth": {"signing": {"algorithm": "ES256"}, "access_token": {"format": 
 
 
 class RelyingParty:
-    """An API that checks JWT access tokens by itself."""
+    """An API that verifies JWT access tokens itself."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -48,7 +48,7 @@ class RelyingParty:
         self._keys = KeySet([])
 
     def verify(self, token: str) -> None:
-        """Raises a JoseError when no kept key verifies it."""
+        """Verify the token. Raises JoseError if no cached key verifies it."""
         if time.monotonic() - self._read_at > KEPT_SECONDS:
             with urllib.request.urlopen(self.address, timeout=10) as answer:
                 self._keys = KeySet.import_key_set(json.load(answer))
@@ -57,7 +57,7 @@ class RelyingParty:
 
 
 class Traffic:
-    """One machine that fetches tokens and many relying parties that verify the newest and the oldest of them."""
+    """One client that requests tokens and many relying parties that verify the newest and the oldest of them."""
 
     def __init__(self, server: LiveServer, client: MadeClient, *, parties: int) -> None:
         self.server, self.client, self.parties = server, client, parties
@@ -91,7 +91,7 @@ class Traffic:
     def _check(self) -> None:
         party = RelyingParty(f"{self.server.url}/organizations/{self.client.organization.slug}/oauth/jwks")
         while not self._done.is_set():
-            # The one that was signed a moment ago, by whichever key and worker; or any since the beginning.
+            # The newest token, signed by any key and worker, or any token issued since the start.
             token = self.tokens[-1] if random.random() < 0.5 else random.choice(tuple(self.tokens))
             try:
                 party.verify(token)
@@ -106,7 +106,7 @@ def _header(token: str) -> bytes:
 
 
 def rotate_under_load(server: LiveServer, make: Factory, *, rounds: int, parties: int) -> Traffic:
-    """What the traffic has met while the keys were rotated so many times."""
+    """Results of the traffic during this number of rotations."""
     organization = make.organization(settings=FAST)
     client = make.machine(organization, "clients:read")
     kids = []
@@ -126,7 +126,7 @@ def rotate_under_load(server: LiveServer, make: Factory, *, rounds: int, parties
 
 
 def _grow_older(server: LiveServer, organization_id: str) -> None:
-    """The next key has been published for the day that it must be."""
+    """Wait until the next key has been published for as long as required."""
     microseconds = int((PUBLISHED_BEFORE_USE + timedelta(seconds=1)).total_seconds() * 1_000_000)
     server.database.query(
         "UPDATE signing_keys SET created_at = created_at - INTERVAL %s MICROSECOND "
@@ -137,7 +137,7 @@ def _grow_older(server: LiveServer, organization_id: str) -> None:
 
 
 def test_key_rotation_breaks_no_verification(live_server: LiveServer, live_make: Factory) -> None:
-    """KY-1: rotation drops no verification under load, whichever worker signed and whichever told the keys."""
+    """KY-1: no verification fails under load, whichever worker signed the token and served the keys."""
     traffic = rotate_under_load(live_server, live_make, rounds=2, parties=6)
     assert traffic.failures == []
     assert sum(traffic.verified.values()) > 2_000

@@ -1,4 +1,4 @@
-"""Signing out against everything else at once: nobody hears twice, and who was told of a sign-in hears of its end."""
+"""Concurrent sign-outs: each client is notified once, and a client that received an ID token is notified."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROUNDS = 15
 
 @pytest.fixture
 def listening(race: Race) -> Race:
-    """A race whose client hears of sign-outs; nothing answers there."""
+    """A race whose client has a back-channel logout URI that does not respond."""
     listen(race.server.app, race.client, "https://orchard.example/out")
     return race
 
@@ -40,7 +40,7 @@ def test_concurrent_sign_outs_notify_clients_once(listening: Race) -> None:
 
 
 def test_redemption_during_sign_out_is_rejected_or_notified(listening: Race) -> None:
-    """CD-8: the client has no ID token of the sign-in, or it hears of its end."""
+    """CD-8: either the client has no ID token of the session, or it is notified of the logout."""
     organization, user = listening.client.organization.id, listening.user.id
     told = heard = 0
     for _ in range(ROUNDS):

@@ -1,4 +1,4 @@
-"""Many management calls at the same moment: one effect where one is promised, and no 5xx."""
+"""Concurrent management calls: one effect where one is promised, and no 5xx."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CROWD = 60
 
 
 def test_idempotency_key_registers_one_client(live_server: LiveServer, live_make: Factory) -> None:
-    """JS-9: everybody gets the one client; the one who made it gets its secret."""
+    """JS-9: all callers get the same client; only the one who created it gets the secret."""
     organization = live_make.organization()
     headers = {**bearer_header(live_make.bearer(organization)), "Idempotency-Key": "order-17"}
     replies = send_concurrently(live_server.url, [Post("/clients", json=GOOD, headers=headers)] * CROWD)
@@ -83,7 +83,7 @@ def test_chunked_body_over_the_limit_is_rejected(live_server: LiveServer, live_m
 
 
 def test_concurrent_updates_of_different_fields_are_all_kept(app: Flask, make: Factory) -> None:
-    """A change reads the client, and writes only if nobody changed it in between."""
+    """An update reads the client, and writes only if it is unchanged since."""
     organization = make.organization()
     client_id = make.client(organization).client_id
     admin = make.actor(organization)

@@ -1,4 +1,4 @@
-"""Thirty at once with one answer of a passkey: one signs in, one is registered (MF-5)."""
+"""Thirty requests with one passkey response: one signs in, one registers (MF-5)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HERE = Browser("the browser here")
 
 
 def test_passkey_response_signs_in_once(app: Flask, make: Factory, database: Database) -> None:
-    """Of a key that never counts: its challenge alone tells the first from the others."""
+    """This authenticator has no counter, so only the challenge is single-use."""
     acme = make.organization()
     actor = make.actor(acme, user=make.user(acme))
     stranger = Actor.anonymous(acme.id)
@@ -39,7 +39,7 @@ def test_passkey_response_signs_in_once(app: Flask, make: Factory, database: Dat
 def test_signature_counter_is_accepted_once(
     app: Flask, make: Factory, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second lock behind the challenge: the row's own count."""
+    """The counter of the row is checked in addition to the challenge."""
     acme = make.organization()
     actor = make.actor(acme, user=make.user(acme))
     stranger = Actor.anonymous(acme.id)

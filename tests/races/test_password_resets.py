@@ -1,4 +1,4 @@
-"""Thirty at once with one reset link, or for one: one wins (F17, RP-1)."""
+"""Thirty requests with one reset link, or for one: one succeeds (F17, RP-1)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_reset_link_sets_one_password(
     app: Flask, make: Factory, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     numbers = itertools.count()
-    # What is raced for is the link: hashing in turns would keep the crowd apart.
+    # The race is for the link. Password hashing in turns would spread the requests.
     monkeypatch.setattr(password_resets, "hash_new_password", lambda *_, **__: f"hash {next(numbers)}")
     acme = make.organization()
     ada = make.user(acme)

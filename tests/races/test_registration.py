@@ -1,4 +1,4 @@
-"""Thirty at once who register one address: one account, and nobody is told which of them has it (EN-1)."""
+"""Thirty sign-ups with one email: one account is created, and no response reveals which (EN-1)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CROWD = 30
 def test_concurrent_sign_ups_create_one_account(
     app: Flask, make: Factory, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # What is raced for is the address: hashing in turns would keep the crowd apart.
+    # The race is for the email. Password hashing in turns would spread the requests.
     monkeypatch.setattr(sign_up, "hash_new_password", lambda *_, **__: "x")
     open_to_all = {"registration": {"mode": "open", "verify_email": False}}
     acme = make.organization(settings={"authentication": open_to_all})
@@ -45,9 +45,9 @@ def test_concurrent_sign_ups_create_one_account(
 def test_sign_up_is_confirmed_once(
     app: Flask, make: Factory, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """OI-5: two that wait for one address and a crowd that confirms both: one account, one password."""
+    """OI-5: two pending sign-ups for one email are confirmed concurrently: one account, one password."""
     monkeypatch.setattr(registrations, "verify_password", lambda *_, **__: (True, None))
-    # So many at once would be slowed down before they meet.
+    # Otherwise the rate limit would spread the requests.
     monkeypatch.setattr(Lockout, "seconds_to_wait", lambda *_: 0)
     acme = make.organization(settings={"authentication": {"registration": {"mode": "open"}}})
     tokens = [new_token(EMAIL_VERIFICATION, acme.id) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""Many define an API at the same moment: an identifier and a scope name one each, and no 5xx."""
+"""Concurrent definitions of APIs: identifiers and scopes stay unique, and there is no 5xx."""
 
 from __future__ import annotations
 

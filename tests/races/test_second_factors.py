@@ -1,4 +1,4 @@
-"""A hundred at once with one code: one signs in (MF-1, MF-3, MF-4)."""
+"""A hundred requests with one code: one signs in (MF-1, MF-3, MF-4)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CROWD = 100
 
 
 def waiting(app: Flask, user: object, number: int) -> list[str]:
-    """So many sign-ins of the user that wait, each in a browser of its own."""
+    """Return this number of pending sign-ins of the user, each in its own browser."""
     with app.app_context():
         found = [
             sign_in(user.organization.id, user.email, PASSWORD, browser_id=f"b{n}") for n in range(number)
@@ -30,7 +30,7 @@ def waiting(app: Flask, user: object, number: int) -> list[str]:
 
 
 def race(app: Flask, user: object, tokens: list[str], code: str) -> Counter[str]:
-    """The names of what the crowd got, each with the same code; the tokens go round."""
+    """Send the same code for the pending sign-ins in turn and return the names of the outcomes."""
 
     def attempt(place: int) -> object:
         where = place % len(tokens)
@@ -45,7 +45,7 @@ def race(app: Flask, user: object, tokens: list[str], code: str) -> Counter[str]
 
 @pytest.mark.parametrize("browsers", [1, 40])
 def test_totp_code_signs_in_once(app: Flask, make: Factory, database: Database, browsers: int) -> None:
-    """MF-1: in one browser as in many; and it does sign in."""
+    """MF-1: one request succeeds, whether sent by one browser or by many."""
     ada = make.user(make.organization())
     phone = with_app(app, ada)
     found = race(app, ada, waiting(app, ada, browsers), phone.code())
@@ -56,7 +56,7 @@ def test_totp_code_signs_in_once(app: Flask, make: Factory, database: Database, 
 def test_correct_totp_code_is_accepted_once(
     app: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """MF-1: without the count's lock too, the conditional UPDATE alone decides."""
+    """MF-1: the conditional UPDATE decides, even without the lock on the counter."""
     ada = make.user(make.organization())
     phone = with_app(app, ada)
     code = phone.code()
@@ -79,7 +79,7 @@ def test_recovery_code_signs_in_once(app: Flask, make: Factory, database: Databa
 
 
 def test_concurrent_guesses_share_five_attempts(app: Flask, make: Factory, database: Database) -> None:
-    """MF-3: counted for the user, atomically: a hundred guesses at a time are no more than five."""
+    """MF-3: guesses are counted atomically per user, so a hundred concurrent guesses are no more than five."""
     ada = make.user(make.organization())
     with_app(app, ada)
     race(app, ada, waiting(app, ada, 40), "000000")

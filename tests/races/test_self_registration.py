@@ -1,4 +1,4 @@
-"""Many clients at once: a token registers as many as it may, an address is met as one client."""
+"""Concurrent registrations: an initial access token respects its limit, and a metadata URL creates one client."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ METADATA = {"client_name": "Weather Bot", "redirect_uris": ["https://weather.exa
 
 
 def test_initial_access_token_respects_its_limit(app: Flask, make: Factory) -> None:
-    """DC-1: the use is counted by the row that changes, in the transaction that makes the client."""
+    """DC-1: the use is counted in the transaction that creates the client."""
     by_token = {"dynamic_registration": {"mode": "initial_access_token"}}
     organization = make.organization(settings={"oauth": by_token})
     with app.app_context():
@@ -58,7 +58,7 @@ def publisher(app: Flask, monkeypatch: pytest.MonkeyPatch) -> Iterator[Publisher
 
 
 def test_metadata_document_creates_one_client(app: Flask, make: Factory, publisher: Publisher) -> None:
-    """DC-3: few may ask one host at a time; the others are refused, and no second client comes of it."""
+    """DC-3: few requests to one host run at a time; the others are rejected, and no second client is created."""
     organization: OrganizationSnapshot = make.organization(settings=ON)
     met = []
 

@@ -1,4 +1,4 @@
-"""A thousand at once on one single-use thing: one winner, everybody else is told so, nobody gets a 5xx."""
+"""A thousand requests with one single-use value: one succeeds, the others are rejected, and none gets a 5xx."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_code_is_redeemed_once(race: Race) -> None:
 
 
 def test_concurrent_redemption_revokes_the_issued_tokens(race: Race) -> None:
-    """CD-6: the losers proved that somebody else holds the code, too."""
+    """CD-6: a second redemption shows that the code was copied."""
     replies = send_concurrently(race.server.url, [race.redemption(race.code())] * FEWER)
     [winner] = [reply.json for reply in replies if reply.status == 200]
     assert send(race.server.url, race.introspection(winner["access_token"])).json == {"active": False}
@@ -40,7 +40,7 @@ def test_concurrent_redemption_revokes_the_issued_tokens(race: Race) -> None:
 
 
 def test_refresh_token_has_one_successor(race: Race) -> None:
-    """RF-2 and RF-3: all who come within the grace period get the one answer, to the byte."""
+    """RF-2, RF-3: all requests within the grace period get the same response, byte for byte."""
     first = send(race.server.url, race.redemption(race.code())).json["refresh_token"]
     replies = send_concurrently(race.server.url, [race.refresh(first)] * CROWD)
     assert statuses(replies) == {200: CROWD}
@@ -65,7 +65,7 @@ def test_old_refresh_token_is_reuse_after_its_successor_was_used(race: Race) -> 
 
 
 def test_revoked_token_is_rejected_by_both_workers(race: Race) -> None:
-    """RV-5: both workers have seen it alive and hold what they cache of its client."""
+    """RV-5: both workers have used the token and cached its client."""
     for _ in range(5):
         token = send(race.server.url, race.redemption(race.code())).json["access_token"]
         question = race.introspection(token)
@@ -86,7 +86,7 @@ def test_concurrent_revocations_write_one_audit_event(race: Race) -> None:
 
 
 def test_rotation_during_revocation_leaves_no_active_token(race: Race) -> None:
-    """Whoever comes first: after the last answer no token of the family works."""
+    """After the last response no token of the family is active, whichever request was first."""
     for _ in range(5):
         tokens = send(race.server.url, race.redemption(race.code())).json
         posts = [race.refresh(tokens["refresh_token"])] * 20

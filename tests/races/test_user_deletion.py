@@ -1,4 +1,4 @@
-"""A user is deleted while they sign in: whoever comes first, nobody is signed in afterwards (SS-6)."""
+"""A user is deleted while they sign in: no session is left afterwards (SS-6)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CROWD = 15
 def test_sign_in_during_deletion_leaves_no_session(
     app: Flask, make: Factory, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # What is raced for is the user's row: hashing in turns would keep the crowd apart.
+    # The race is for the user's row. Password hashing in turns would spread the requests.
     monkeypatch.setattr(signing_in, "verify_password", lambda *_, **__: (True, None))
     acme = make.organization()
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""Several processes work on one import at the same moment: nobody comes in twice, nobody is left out."""
+"""Several processes run one import: no user is imported twice or left out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PARTS = 6
 
 
 def test_import_part_is_imported_once(app: Flask, make: Factory, database: Database) -> None:
-    """Law 8: the position moves by a conditional UPDATE in the transaction that brings the part in."""
+    """The position advances by a conditional UPDATE in the transaction that imports the part."""
     acme = make.organization()
     system = make.system(acme)
     people = "email\n" + "".join(f"p{number}@people.example\n" for number in range(PARTS * PART_ROWS))

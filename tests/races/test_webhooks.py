@@ -1,4 +1,4 @@
-"""Webhooks and leak reports asked for by many at once: an event is sent again once, a leak is noted once."""
+"""Concurrent requests about webhooks and leaks: an event is redelivered once, a leak is recorded once."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def deliver(app: Flask) -> None:
 
 
 def come_round(app: Flask) -> None:
-    """Whoever has a message has died: its lease is over."""
+    """Expire the lease of every message, as if its worker had died."""
 
     @transaction
     def act() -> None:

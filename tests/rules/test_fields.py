@@ -1,4 +1,4 @@
-"""What all bodies share: unknown names are told, with what was meant, and not without end."""
+"""Unknown fields: each gets a suggestion, and their number is limited."""
 
 from __future__ import annotations
 

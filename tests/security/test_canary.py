@@ -1,4 +1,4 @@
-"""A whole run at debug level, then everything that was kept: no secret that was handed out is in it (TK-2, LG-1)."""
+"""After a run of all flows at debug level, no secret is in the database or in the logs (TK-2, LG-1)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def post(url: str, **arguments: object) -> requests.Response:
 
 
 def canaries(journey: Journey) -> dict[str, str]:
-    """Everything secret that one run of all flows hands out or takes in, by what it is."""
+    """Return every secret that one run of all flows issues or accepts, by its kind."""
     person = FormBrowser(journey.server.url)
     wrong = "a-wrong-password-typed-by-a-person-4711"
     url, _ = journey.session(scope="openid email offline_access").create_authorization_url(
@@ -91,10 +91,10 @@ def canaries(journey: Journey) -> dict[str, str]:
 
 
 def refuse_all(journey: Journey, secrets: dict[str, str]) -> None:
-    """Each secret in a request that is refused: what the log of failed requests keeps holds none of them."""
+    """Send each secret in a request that is rejected: the log of failed requests stores none of them."""
     endpoint, client_id = f"{journey.server.url}/oauth", journey.client.client_id
     for secret in secrets.values():
-        # Ours and signed ones are known wherever they stand; others where they belong.
+        # Secrets of this service and signed ones are recognized anywhere, others by the name of their parameter.
         anywhere = secret if secret.startswith(("gth_", "eyJ")) else "nothing"
         forms = (
             {"grant_type": "authorization_code", "code": secret, "code_verifier": secret, "state": secret},
@@ -110,7 +110,7 @@ def refuse_all(journey: Journey, secrets: dict[str, str]) -> None:
 
 
 def wait_for_the_log(journey: Journey) -> None:
-    """The workers have written what they hold."""
+    """Wait until the workers have written what they buffer."""
     last = -1
     for _ in range(40):
         [(count,)] = journey.server.database.query("SELECT COUNT(*) FROM failed_requests")
@@ -122,7 +122,7 @@ def wait_for_the_log(journey: Journey) -> None:
 
 
 def forms(secret: str) -> list[bytes]:
-    """The ways in which a secret might have been written down."""
+    """Return the encodings in which a secret might be stored."""
     raw = secret.encode()
     return [raw, raw.hex().encode(), b64encode(raw).rstrip(b"="), raw[::-1]]
 
@@ -132,7 +132,7 @@ def test_no_secret_is_stored_or_logged_in_clear(journey: Journey) -> None:
     refuse_all(journey, secrets)
     wait_for_the_log(journey)
     dump, logs = journey.server.database.dump(), journey.server.logs().encode()
-    # The dump and the log are the right ones: what is no secret does stand in them.
+    # The dump and the log are the right ones: they contain values that are not secret.
     assert journey.user.email.encode() in dump
     assert b"/oauth/token" in logs
     kept = [

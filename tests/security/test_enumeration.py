@@ -1,9 +1,9 @@
-"""Nobody learns who has an account (EN-1, EN-2): 500 samples of each kind, taken in turns, are of one distribution.
+"""Responses do not reveal who has an account (EN-1, EN-2): their times have the same distribution.
 
-Mann–Whitney's U test, p > 0.01. Chance alone fails one round in a hundred and a neighbour on the machine some more, so
-a round that fails is taken again with fresh samples: three in a row are no chance. The hash is a cheap one here, so
-that what else differs is not hidden behind it. No neighbour disturbs what this thread's processor worked, so by that a
-hash that was left out is seen: the last test leaves it out.
+Each test compares 500 samples of both kinds, taken alternately, by the Mann-Whitney U test (p > 0.01). Chance alone
+fails one round in a hundred and other processes some more, so a failed round is repeated with new samples, and three
+failures in a row are no chance. Password hashing is cheap here, so that it does not hide other differences. Other
+processes do not change the CPU time of this thread, so it shows whether a hash was left out, as the last test does.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Call = Callable[[str], object]
 
 @pytest.fixture
 def cheap(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A hash of two milliseconds."""
+    """Use password hashing that takes two milliseconds."""
     hasher = PasswordHasher(time_cost=1, memory_cost=2048, parallelism=1)
     monkeypatch.setattr(rule, "_hasher", hasher)
     rule.dummy_hash.cache_clear()
@@ -51,13 +51,13 @@ def cheap(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def unlimited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody has to wait, and everything is counted as ever."""
+    """Disable the waits; failures are still counted."""
     monkeypatch.setattr(Lockout, "seconds_to_wait", lambda *args: 0)
 
 
 @pytest.fixture
 def acme(make: Any) -> Any:
-    """An organization that lets people make accounts, with one whose hash is of the cheap kind."""
+    """An organization with open registration and one account whose hash is cheap."""
     made = make.organization(settings={"authentication": {"registration": {"mode": "open"}}})
     make.user(made, email=KNOWN)
     with db.engine.begin() as connection:
@@ -66,7 +66,7 @@ def acme(make: Any) -> Any:
 
 
 def taken(call: Call, one: str, other: str, pairs: int = SAMPLES) -> tuple[Samples, Samples]:
-    """So many calls with each of the two, in pairs whose order turns round."""
+    """Call each of the two functions this number of times, in pairs of alternating order."""
     samples = {one: Samples(), other: Samples()}
     for number in range(pairs):
         for which in (one, other) if number % 2 else (other, one):
@@ -75,12 +75,12 @@ def taken(call: Call, one: str, other: str, pairs: int = SAMPLES) -> tuple[Sampl
 
 
 def do_the_same_work(one: Samples, other: Samples) -> bool:
-    """Whether the processor was busy for as long, within what a cheap hash is less than half of."""
+    """Return whether the CPU times differ by less than half of a cheap hash."""
     return abs(median(one.work) - median(other.work)) < 0.1 * median(one.work)
 
 
 def are_alike(call: Call, one: str = KNOWN, other: str = UNKNOWN) -> bool:
-    """Whether a round in three cannot tell them apart by the clock, and none by the work."""
+    """Return whether one round in three shows no difference in time, and no round a difference in CPU time."""
     for which in (one, other):
         call(which)
     for _ in range(ROUNDS):
@@ -102,7 +102,7 @@ def test_en1_wrong_password_is_uniform(acme: Any) -> None:
 
 
 def test_en1_wrong_password_with_a_second_factor_is_uniform(acme: Any, make: Any) -> None:
-    """Without the password nobody learns of the next step."""
+    """Without the correct password, the response does not reveal the second factor."""
     user = make.user(acme, email="careful@acme.example")
     with db.engine.begin() as connection:
         connection.execute(update(User).values(password_hash=rule.hash_password(PASSWORD)))
@@ -120,13 +120,13 @@ def test_en1_wrong_password_with_a_second_factor_is_uniform(acme: Any, make: Any
 
 
 def test_en1_forgotten_password_is_uniform(acme: Any, box: Mailbox) -> None:
-    """The mail is written later, by the dispatcher, whoever asked."""
+    """The email is sent later, by the dispatcher, in both cases."""
     assert password_resets.is_password_recovery_offered(acme)
     assert are_alike(lambda email: request_reset(acme, email, ip_address="203.0.113.9", request_id=None))
 
 
 def test_en1_sign_up_is_uniform(acme: Any, box: Mailbox) -> None:
-    """The mail is written later, by the dispatcher, to whoever has the address in either case."""
+    """The dispatcher sends an email later in both cases."""
     assert sign_up.next_registration_step(acme) == "mail"
 
     def ask(email: str) -> None:
@@ -147,7 +147,7 @@ def test_en1_expired_and_unknown_invitations_are_uniform(acme: Any, make: Any) -
 
 
 def test_en2_missing_dummy_hash_is_detected(acme: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The test of these tests: nobody's password costs nothing here, and that is seen."""
+    """This tests the test: hashing for an unknown account is left out here, and the test detects it."""
     real = rule.verify_password
     monkeypatch.setattr(
         rule,
@@ -160,7 +160,7 @@ def test_en2_missing_dummy_hash_is_detected(acme: Any, monkeypatch: pytest.Monke
 
 
 def test_en2_dummy_hash_has_the_current_parameters(acme: Any) -> None:
-    """By whatever hasher is in force: the dummy is made by the one that new passwords are hashed with."""
+    """The dummy hash has the parameters of new passwords."""
     dummy, real = rule.dummy_hash(), rule.hash_password(PASSWORD)
     assert dummy.rpartition("$")[0].rpartition("$")[0] == real.rpartition("$")[0].rpartition("$")[0]
     assert not rule.needs_rehash(dummy)

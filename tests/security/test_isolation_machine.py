@@ -1,7 +1,7 @@
-"""Three organizations, five roles, and whatever people do in them in any order: nobody ever reaches another's things.
+"""Random actions in three organizations with five roles never reach another organization.
 
-What each role may is written down in ``tests/support/organization_model.py``, apart from the code; what stands in each
-organization is kept here. The long form, about ten minutes of a core for each engine, is
+``tests/support/organization_model.py`` describes what each role may do, independently of the code; the contents of
+each organization are recorded here. The long form takes about ten minutes of a core for each engine:
 ``GATEHOUSE_STATEFUL_STEPS=100000 script/test tests/security/test_isolation_machine.py``.
 """
 
@@ -50,14 +50,14 @@ STEPS_EACH = min(200, STEPS)
 IS_LONG = STEPS > 600
 places = st.integers(min_value=0, max_value=2)
 further = st.integers(min_value=1, max_value=2)
-# Half of the calls go where the thing is, and many come from those who may: both ways are met often.
+# Half of the calls use an object's own organization and many have the permission, so that both outcomes are frequent.
 away = st.sampled_from((0, 0, 1, 2))
 people = st.sampled_from(("admin", "admin", "developer", *ROLES))
 kinds = st.sampled_from(sorted(PATHS))
 
 
 class Organizations(RuleBasedStateMachine):
-    """The model beside the service. ``app``, ``make``, ``database`` and ``beginning`` are set by the test."""
+    """The model beside the service. The test sets ``app``, ``make``, ``database`` and ``beginning``."""
 
     app: Flask
     make: Factory
@@ -174,7 +174,7 @@ class Organizations(RuleBasedStateMachine):
             assert answer.status_code == 200, answer.text
             person.roles.discard(role)
 
-    # One at a time, and not for long: where an organization is suspended, every answer is the same.
+    # One at a time and not for long: while an organization is suspended, every response is the same.
     @precondition(lambda self: not any(place.is_suspended for place in self.places))
     @rule(place=places)
     def suspend_one(self, place: int) -> None:
@@ -187,7 +187,7 @@ class Organizations(RuleBasedStateMachine):
 
     @invariant()
     def rows_are_where_the_model_says(self) -> None:
-        """What stands where, and under which name: a change that hits another's thing shows at once."""
+        """Compare the names of all objects with the model, to find changes in another organization."""
         if not hasattr(self, "places"):
             return
         type(self).steps += 1
@@ -211,7 +211,7 @@ class Organizations(RuleBasedStateMachine):
         )
 
     def _expect(self, answer: TestResponse, home: ModelOrganization, status: int) -> bool:
-        """Whether it was a success; anything but the status that the model says fails, 401 where it is suspended."""
+        """Return whether the call succeeded. Fail on any status but the model's, which is 401 while suspended."""
         wanted = 401 if home.is_suspended else status
         assert answer.status_code == wanted, (answer.request.method, answer.request.path, wanted, answer.text)
         return answer.status_code < 300
@@ -244,11 +244,11 @@ def test_random_actions_never_cross_organizations(app: Flask, make: Factory, dat
         deadline=None,
         suppress_health_check=list(HealthCheck),
         derandomize=not IS_LONG,
-        # What failed is told at once; to make it small takes minutes.
+        # Failures are reported immediately: shrinking them takes minutes.
         phases=(Phase.explicit, Phase.reuse, Phase.generate),
     )
     run_state_machine_as_test(Organizations, settings=once)
-    # Some runs of the machine end early, so the number is made full; the same seed would only repeat itself.
+    # Some runs end early, so further ones follow; the same seed would only repeat the same run.
     while IS_LONG and Organizations.steps < STEPS:
         again = max(1, (STEPS - Organizations.steps) // STEPS_EACH)
         run_state_machine_as_test(Organizations, settings=settings(once, max_examples=again))

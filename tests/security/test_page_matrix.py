@@ -1,7 +1,8 @@
-"""The matrix of pages (TN-1, TN-16): every page x stranger, sign-in elsewhere, no rights, other ids.
+"""The matrix of pages (TN-1, TN-16): every page for anonymous visitors, foreign sessions, missing rights and foreign
+ids.
 
-Each route of the application stands in one of three tables: the management API's is ``tests/api/test_route_matrix``,
-the rest are here. A route that is in none fails: whoever adds one says here who may reach it.
+Each route of the application is in one of three tables: ``tests/api/test_route_matrix`` for the management API, and
+the two here. A route that is in none of them fails, so every new route needs an entry.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def matrix(app: Flask, make: Factory) -> Matrix:
 
 
 def _contents(database: Database) -> dict[str, Any]:
-    """Every row of what people make; sign-ins and what they leave behind aside."""
+    """Return all rows except sessions and what sign-ins create."""
     moving = {"sessions", "attempts", "audit_events"}
     return {
         table: sorted(map(repr, database.query(f"SELECT * FROM {table}")))

@@ -1,6 +1,6 @@
-"""The matrix of rights on pages (TN-1, PO-1): every page and form x every role x own, and somebody else's.
+"""The matrix of rights on pages (TN-1, PO-1): every page and form for every role, with own and foreign objects.
 
-What each role may reach is written in ``tests/support/rights/pages.txt``; a page without a line there fails.
+``tests/support/rights/pages.txt`` lists what each role may use; a page without a line there fails.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.support.world import Corner
 from tests.support.world_rows import consented
 
 TABLE = written("pages")
-# What stands there only after more than a click, by the test that gets there.
+# Pages that need more than one click, with the test that covers them.
 ELSEWHERE = {
     "account.passkey_page": "tests/account/test_passkeys.py",
     "account.remove_passkey_action": "tests/account/test_passkeys.py",
@@ -30,7 +30,7 @@ ELSEWHERE = {
     "account.remove_browser": "tests/account/test_activity.py",
     "account.remove_app_factor_page": "tests/account/test_security_pages.py",
 }
-# Forms that are answered well and leave no trace in the audit log, and why.
+# Forms that succeed without an audit event, with the reason.
 UNTOLD = {
     "account.end_all_other_sessions": "there is no other sign-in",
     "portal.enable_user": "the user is enabled",
@@ -42,12 +42,12 @@ UNTOLD = {
     "portal.scope_page": "the form has what is so already",
     "portal.setting_topic": "the form has what is so already",
 }
-# What forms that change the client would end.
+# Forms that change the client and would revoke its tokens.
 _FIRST = {
     *("portal.revoke_client_token", "portal.revoke_client_grant", "portal.reveal"),
     "portal.end_one_user_session",
 }
-# What ends what others still need comes after them: in this order, behind all else.
+# Forms that delete what others need come last, in this order.
 _ENDINGS = (
     *("portal.update_rotation", "portal.cancel_rotation", "portal.revoke"),
     *("account.end_one_session", "account.remove_app"),
@@ -64,7 +64,7 @@ def matrix(app: Flask, make: Factory) -> Matrix:
 
 
 def test_po1_permission_table_matches_the_pages(matrix: Matrix) -> None:
-    """TN-1: deny by default; whoever adds a page writes down whose it is."""
+    """TN-1: deny by default. A new page needs a line in the table."""
     assert {f"{endpoint}/{method}" for endpoint, method, _ in matrix.pages()} == set(TABLE)
     assert all(set(row) == set(ROLES) - {ROOT} for row in TABLE.values())
 
@@ -73,7 +73,7 @@ def test_po1_permission_table_matches_the_pages(matrix: Matrix) -> None:
 def test_tn1_each_role_reaches_exactly_its_pages(
     app: Flask, matrix: Matrix, make: Factory, database: Database, role: str
 ) -> None:
-    """AU-1: a form that was refused leaves no audit event, and one that changed something leaves one."""
+    """AU-1: a rejected form leaves no audit event, a successful one leaves one."""
     person = user_with_role(app, make, matrix.acme, role)
     own = things_of(app, make, matrix.acme, person.user)
     others = things_of(app, make, matrix.acme, make.user(matrix.acme.organization))
@@ -93,7 +93,7 @@ def test_tn1_each_role_reaches_exactly_its_pages(
         path = path_of(pattern, Corner(matrix.acme.organization, matrix.acme.client, ids))
         query = f"?client_id={ids['clientId']}" if endpoint == "portal.new_revocation" else ""
         answer = matrix.send(http, method, path + query)
-        answer.get_data()  # An export is sent while it is read, and holds its connection until then.
+        answer.get_data()  # An export is streamed and holds its connection until it was read.
         done.append((endpoint, method, answer))
         return answer
 

@@ -1,4 +1,4 @@
-"""The same e-mail in two organizations is two people who know nothing of each other (TN-10)."""
+"""The same email in two organizations belongs to two independent users (TN-10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a browser's cookie holds, and what of it is kept: a random value, and its digest (SS-1)."""
+"""The session cookie is a random value, of which only the digest is stored (SS-1)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.factories import Factory
 from tests.support.databases import Database
 
 ROOT = Path(__file__).resolve().parents[2]
-# Of Flask-Login: what it writes by itself.
+# Cookies that Flask-Login sets by itself.
 UNUSED = {"login_user", "logout_user", "confirm_login", "login_fresh", "encode_cookie"}
 
 
@@ -29,13 +29,13 @@ def test_ss1_row_holds_only_the_digest_of_256_random_bits(
         assert parsed is not None and parsed.kind == SESSION
         assert digest(value) == hashlib.sha256(value.encode()).digest() and digest(value) in kept
         assert not [cell for row in rows for cell in row if value in str(cell)]
-    # 43 characters of randomness between the organization and the checksum: two values share the frame alone.
+    # 43 random characters between the routing key and the checksum: two values have only these parts in common.
     first, second = (value[-50:-7] for value in values)
     assert sum(a == b for a, b in zip(first, second, strict=True)) < 15
 
 
 def test_ss1_flask_login_sets_no_cookie() -> None:
-    """Its session cookie keeps who somebody is for a year; ours names a row that can be ended."""
+    """Flask-Login's cookie would identify the user for a year; our cookie names a session that can be ended."""
     used = {
         alias.name
         for path in (ROOT / "app").rglob("*.py")
@@ -47,7 +47,7 @@ def test_ss1_flask_login_sets_no_cookie() -> None:
 
 
 def test_ss1_flask_login_cookie_is_ignored(app: Flask, make: Factory) -> None:
-    """Whoever holds one, signed with our own key even, is a stranger."""
+    """A browser with such a cookie, even one signed with our own key, is anonymous."""
     acme = make.organization()
     ada = make.user(acme)
     http = app.test_client()

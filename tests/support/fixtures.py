@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 from app.database import FENCE
+from app.operations.grants import signing_keys
 from app.rules.sign_in import passwords
 from tests.support.applications import BASE_URL, application, forget
 from tests.support.databases import Database, MariaDBDatabase, SQLiteDatabase
@@ -20,6 +22,7 @@ from tests.support.mariadb import MariaDB
 from tests.support.servers import LiveServer
 
 _REAL_HASHER = passwords._hasher
+_generate_pair = signing_keys._generate_pair
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -60,6 +63,31 @@ def real_hashes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     forget_hashes()
     yield
     forget_hashes()
+
+
+@pytest.fixture(scope="session")
+def _rsa_pairs() -> list[Any]:
+    """RSA key pairs that this worker has generated."""
+    return []
+
+
+@pytest.fixture(autouse=True)
+def _reused_rsa_pairs(_rsa_pairs: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Generate each RSA key pair once per worker; within a test all are different.
+
+    A key of 3072 bits takes up to a second.
+    """
+    numbers = itertools.count()
+
+    def generate_pair(algorithm: str) -> Any:
+        if algorithm not in {"RS256", "PS256"}:
+            return _generate_pair(algorithm)
+        number = next(numbers)
+        while len(_rsa_pairs) <= number:
+            _rsa_pairs.append(_generate_pair(algorithm))
+        return _rsa_pairs[number]
+
+    monkeypatch.setattr(signing_keys, "_generate_pair", generate_pair)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Request bodies: a slow sender is rejected at the deadline and keeps nobody else waiting for longer."""
+"""Request bodies: a slow sender is rejected at the deadline and delays no other request beyond it."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_direct_reads_are_few_and_late_ones_are_rejected(monkeypatch: pytest.Mon
     assert TimedBody(io.BytesIO(b"x"), 10, is_direct=True).read(1) == b"x"
 
 
-def test_an_error_of_the_server_is_raised_in_the_request() -> None:
+def test_server_error_is_raised_in_the_request() -> None:
     class Broken:
         def read(self, size: int) -> bytes:
             raise ConnectionResetError
@@ -159,7 +159,7 @@ def test_dripping_bodies_do_not_stop_other_requests_beyond_the_deadline(
 
 @pytest.mark.live
 @pytest.mark.slow
-def test_an_upload_that_arrives_in_pieces_is_accepted(server: LiveServer) -> None:
+def test_upload_in_pieces_is_accepted(server: LiveServer) -> None:
     """It takes longer than the grace period, and each piece arrives in time."""
     body = b"grant_type=client_credentials&padding=" + b"x" * 60_000
     with _slow_request(server, "/oauth/token", len(body)) as connection:

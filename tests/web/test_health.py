@@ -21,6 +21,7 @@ def test_process_with_its_database_is_alive_and_ready(http: FlaskClient) -> None
 @pytest.mark.parametrize(
     "url", ["mysql://nobody:x@127.0.0.1:1/none", "sqlite:////nonexistent/folder/gatehouse.sqlite3"]
 )
+@pytest.mark.slow
 def test_process_without_a_database_is_alive_and_sends_retry_after(url: str, tmp_path: Path) -> None:
     app = create_app(config.load({"GATEHOUSE_INSTANCE": str(tmp_path), "DATABASE_URL": url}))
     client = app.test_client()

@@ -88,10 +88,11 @@ def publish_to_webhooks(_: Actor, event: Mapping[str, Any]) -> None:
     ``event`` has the columns of the audit log. Runs in the transaction that records it. Without a matching
     webhook, only memory is read.
     """
-    event_type = event_type_for_action(event["action"])
+    subscriptions = find_subscriptions(event["organization_id"])
+    event_type = event_type_for_action(event["action"]) if subscriptions else None
     if event_type is None:
         return
-    webhook_ids = [one.id for one in find_subscriptions(event["organization_id"]) if one.matches(event_type)]
+    webhook_ids = [one.id for one in subscriptions if one.matches(event_type)]
     if not webhook_ids:
         return
     try:

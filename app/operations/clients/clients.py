@@ -129,7 +129,8 @@ def register_client(
     naming every wrong field, Forbidden, TooManyClients. Audit: ``client.registered``.
     """
     actor.require_for_own("clients:write")
-    sector_documents.prefetch_sector_document(actor, fields.get(sector_documents.FIELD))
+    if fields.get(sector_documents.FIELD) is not None:
+        sector_documents.prefetch_sector_document(actor, fields[sector_documents.FIELD])
     # Validated before the transaction, which may be retried: a document full of URIs is then parsed only once.
     metadata = complete(fields, _client_policy(_acting_organization(actor)))
     return _register(actor, metadata, origin)
@@ -265,7 +266,8 @@ def _has_at_least(rows: Select[Any], most: int) -> bool:
 def _register(actor: Actor, metadata: ClientMetadata, origin: ClientOrigin) -> RegisteredClient:
     enforce_client_limit(actor.organization_id, origin)
     organization = _acting_organization(actor)
-    sector_documents.require_listed_redirect_uris(actor.organization_id, None, metadata)
+    if metadata.sector_identifier_uri is not None:
+        sector_documents.require_listed_redirect_uris(actor.organization_id, None, metadata)
     require_trust_permission(actor, _EMPTY_METADATA.trust, metadata.trust)
     require_token_exchange_permission(actor, None, metadata.token_exchange)
     require_approval_permission(actor, _EMPTY_METADATA, metadata)
@@ -286,7 +288,8 @@ def _register(actor: Actor, metadata: ClientMetadata, origin: ClientOrigin) -> R
     )
     db.session.add(row)
     db.session.flush()
-    logos.sync_logo(row, None, metadata.logo_uri)
+    if metadata.logo_uri is not None:
+        logos.sync_logo(row, None, metadata.logo_uri)
     credential, secret = None, None
     if metadata.uses_secret:
         credential, secret = add_credential(actor, row, organization.settings, name=None, expires_at=None)

@@ -15,7 +15,6 @@ from app.rules.clients import dpop
 from app.rules.clients.client_coherence import requires_dpop, requires_dpop_nonce
 from app.rules.clients.dpop import InvalidProof, NonceNeeded, Proof
 from app.rules.errors import Unauthenticated
-from app.rules.tokens.protected_resources import PresentedToken
 
 # A nonce is valid in the slot in which it was generated and in the next, for two to four minutes.
 NONCE_SLOT_SECONDS = 120
@@ -61,27 +60,19 @@ def key_of_request(
     return validated.jkt
 
 
-def require_holder(token_snapshot: TokenSnapshot, presented: PresentedToken) -> None:
-    """Raise unless the caller has the key that the token is bound to, if any (DC-6).
+def require_holder(
+    token_snapshot: TokenSnapshot, *, token: str, proof: str | None, method: str, url: str
+) -> None:
+    """Raise unless the proof shows that the caller has the key that the token is bound to (DC-6).
 
-    Raises Unauthenticated for a bound token as Bearer and for an unbound one with a proof (RFC 9449 section 7.1),
-    ProofRefused if the proof is invalid.
+    ``method`` and ``url`` are those of the request. The proof is used up. Raises Unauthenticated for a token that is
+    not bound to a key (RFC 9449 section 7.1) or to another one, ProofRefused if the proof is invalid.
     """
-    if not presented.by_dpop:
-        if token_snapshot.dpop_jkt is not None:
-            raise Unauthenticated(
-                "The access token is bound to a key. Send it with the scheme DPoP and a proof."
-            )
-        return
     if token_snapshot.dpop_jkt is None:
         raise Unauthenticated("The access token is not bound to a key. Send it with the scheme Bearer.")
     try:
         validated = dpop.validate_proof(
-            presented.proof or "",
-            method=presented.method,
-            url=presented.url,
-            now=clock.now(),
-            access_token=presented.token,
+            proof or "", method=method, url=url, now=clock.now(), access_token=token
         )
         if not hmac.compare_digest(validated.jkt, token_snapshot.dpop_jkt):
             raise Unauthenticated("The access token is bound to another key than the one of the proof.")

@@ -39,6 +39,7 @@ def work(app: Flask) -> None:
         import_runner.process_due_imports(Actor.system("", "tests"), holder="tests")
 
 
+@pytest.mark.slow
 def test_large_file_is_imported(
     app: Flask, http: FlaskClient, token: dict[str, str], database: Database
 ) -> None:

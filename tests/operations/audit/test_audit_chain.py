@@ -210,6 +210,7 @@ def test_verification_requires_audit_read(context: Flask, make: Factory) -> None
         verify_audit_log(make.actor(make.organization(), "clients:read"))
 
 
+@pytest.mark.slow
 def test_au4_each_of_a_thousand_mutations_is_detected(
     context: Flask, make: Factory, database: Database
 ) -> None:

@@ -1,4 +1,4 @@
-"""Requests for clients: who asks, who decides, what each change writes."""
+"""Approval requests for clients: creation, decisions, and the audit events of each."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Made = tuple[Any, MadeClient, MadeUser]
 
 @pytest.fixture
 def made(app: Flask, make: Factory) -> Made:
-    """An organization, a client that needs leave, and a member."""
+    """Create an organization, a client that requires approval, and a member."""
     organization = make.organization()
     client = make.client(organization)
     with app.app_context():
@@ -61,7 +61,7 @@ def approval(make: Factory, made: Made) -> str | None:
     return get_client(make.actor(made[0]), made[1].client_id).approval
 
 
-def test_a_request_says_who_what_and_why(make: Factory, made: Made, database: Database) -> None:
+def test_request_names_user_scopes_and_reason(make: Factory, made: Made, database: Database) -> None:
     ask(make, made)
     [record] = waiting(make, made)
     assert (record.client_id, record.user_id, record.reason) == (
@@ -73,9 +73,7 @@ def test_a_request_says_who_what_and_why(make: Factory, made: Made, database: Da
     assert audited(database, "client_request.created") == 1
 
 
-def test_an_approval_closes_every_request_for_the_client(
-    make: Factory, made: Made, database: Database
-) -> None:
+def test_approval_closes_all_requests_for_the_client(make: Factory, made: Made, database: Database) -> None:
     ask(make, made)
     for _ in range(3):
         ask(make, made, make.user(made[0]))
@@ -86,14 +84,14 @@ def test_an_approval_closes_every_request_for_the_client(
     assert audited(database, "client_request.approved") == 1
 
 
-def test_the_mark_of_review_is_given_along_where_that_was_said(make: Factory, made: Made) -> None:
+def test_approval_can_mark_the_client_as_reviewed(make: Factory, made: Made) -> None:
     ask(make, made)
     approve_client_request(make.actor(made[0]), waiting(make, made)[0].public_id, {"verified": True})
     assert get_client(make.actor(made[0]), made[1].client_id).trust == "verified"
 
 
-def test_another_client_than_the_one_that_was_looked_at_is_not_approved(make: Factory, made: Made) -> None:
-    """Whoever registered it would else have its addresses changed between the page and the button."""
+def test_client_that_changed_since_it_was_shown_is_not_approved(make: Factory, made: Made) -> None:
+    """Otherwise its developer could change the redirect URIs between the page and the button."""
     ask(make, made)
     [record] = waiting(make, made)
     update_client(
@@ -108,7 +106,7 @@ def test_another_client_than_the_one_that_was_looked_at_is_not_approved(make: Fa
     assert approval(make, made) == "allowed"
 
 
-def test_a_refusal_closes_one_request_alone(make: Factory, made: Made) -> None:
+def test_decline_closes_one_request(make: Factory, made: Made) -> None:
     ask(make, made)
     ask(make, made, make.user(made[0]))
     declined = decline_client_request(
@@ -118,7 +116,7 @@ def test_a_refusal_closes_one_request_alone(make: Factory, made: Made) -> None:
     assert len(waiting(make, made)) == 1 and approval(make, made) == "review"
 
 
-def test_nothing_is_decided_twice(make: Factory, made: Made, database: Database) -> None:
+def test_decided_request_cannot_be_decided_again(make: Factory, made: Made, database: Database) -> None:
     ask(make, made)
     [record] = waiting(make, made)
     decline_client_request(make.actor(made[0]), record.public_id)
@@ -129,13 +127,13 @@ def test_nothing_is_decided_twice(make: Factory, made: Made, database: Database)
     assert audited(database, "client_request.approved") == 0
 
 
-def test_a_block_closes_what_waits_and_is_not_undone_by_a_late_approval(
+def test_block_closes_requests_and_survives_a_late_approval(
     make: Factory, made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ask(make, made)
     [record] = waiting(make, made)
     boss = make.actor(made[0])
-    # The approver read the client before the block.
+    # The administrator read the client before the block.
     stale = get_client(boss, made[1].client_id)
     update_client(boss, made[1].client_id, {"approval": "blocked"})
     assert waiting(make, made) == []
@@ -154,7 +152,7 @@ def test_a_block_closes_what_waits_and_is_not_undone_by_a_late_approval(
 
 
 @pytest.mark.parametrize("permissions", [("clients:read",), ("clients:read", "clients:write", "users:write")])
-def test_deciding_needs_clients_trust(make: Factory, made: Made, permissions: tuple[str, ...]) -> None:
+def test_decision_requires_clients_trust(make: Factory, made: Made, permissions: tuple[str, ...]) -> None:
     ask(make, made)
     [record] = waiting(make, made)
     for decide in (approve_client_request, decline_client_request):
@@ -166,7 +164,7 @@ def test_deciding_needs_clients_trust(make: Factory, made: Made, permissions: tu
     approve_client_request(make.actor(made[0], "clients:trust"), record.public_id)
 
 
-def test_another_organization_s_requests_are_not_there(make: Factory, made: Made) -> None:
+def test_request_of_another_organization_is_not_found(make: Factory, made: Made) -> None:
     ask(make, made)
     [record] = waiting(make, made)
     stranger = make.actor(make.organization())
@@ -177,14 +175,14 @@ def test_another_organization_s_requests_are_not_there(make: Factory, made: Made
 
 
 @pytest.mark.parametrize("actor", ["system", "anonymous", "client"])
-def test_only_members_ask(make: Factory, made: Made, actor: str) -> None:
+def test_only_members_can_request_approval(make: Factory, made: Made, actor: str) -> None:
     view = lookups.find_client(made[1].client_id)
     assert view is not None
     with pytest.raises(Forbidden):
         create_client_request(Actor(actor, made[0].id, made[0].id), view, ("openid",), "For work")  # type: ignore[arg-type]
 
 
-def test_a_member_who_asks_for_everything_waits_for_tomorrow(make: Factory, made: Made) -> None:
+def test_requests_per_user_and_day_are_limited(make: Factory, made: Made) -> None:
     organization, _, member = made
     for number in range(approval_requests.MAX_PER_USER_PER_DAY):
         ask(make, (organization, make.client(organization, name=f"App {number}"), member))
@@ -192,16 +190,14 @@ def test_a_member_who_asks_for_everything_waits_for_tomorrow(make: Factory, made
         ask(make, made)
 
 
-def test_a_full_queue_takes_no_more(make: Factory, made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pending_requests_are_limited(make: Factory, made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(approval_requests, "MAX_PENDING", 1)
     ask(make, made)
     with pytest.raises(TooManyRequests):
         ask(make, made, make.user(made[0]))
 
 
-def test_a_request_that_nobody_answered_does_not_hold_the_place(
-    make: Factory, made: Made, database: Database
-) -> None:
+def test_expired_request_does_not_count_as_pending(make: Factory, made: Made, database: Database) -> None:
     ask(make, made)
 
     @transaction
@@ -215,19 +211,19 @@ def test_a_request_that_nobody_answered_does_not_hold_the_place(
 
 
 @pytest.mark.parametrize("fields", [{"verified": "yes"}, {"verify": True}, {"approval": "pre_approved"}])
-def test_an_approval_says_nothing_else(make: Factory, made: Made, fields: dict[str, Any]) -> None:
+def test_approval_accepts_no_other_fields(make: Factory, made: Made, fields: dict[str, Any]) -> None:
     ask(make, made)
     with pytest.raises(InvalidInput):
         approve_client_request(make.actor(made[0]), waiting(make, made)[0].public_id, fields)
 
 
-def test_a_deleted_user_s_words_are_gone(make: Factory, made: Made, database: Database) -> None:
+def test_reason_of_deleted_user_is_deleted(make: Factory, made: Made, database: Database) -> None:
     ask(make, made)
     delete_user(make.actor(made[0]), made[2].public_id)
     assert database.count("client_requests") == 0
 
 
-def test_who_lacks_clients_trust_sets_no_approval(make: Factory, made: Made) -> None:
+def test_setting_approval_requires_clients_trust(make: Factory, made: Made) -> None:
     writer = make.actor(made[0], "clients:read", "clients:write")
     for fields in ({"approval": None}, {"approval": "blocked"}, {"approved_scopes": ["openid"]}):
         with pytest.raises(Forbidden) as refused:
@@ -236,8 +232,8 @@ def test_who_lacks_clients_trust_sets_no_approval(make: Factory, made: Made) -> 
     update_client(writer, made[1].client_id, {"name": "Renamed"})
 
 
-def test_what_was_allowed_stays_what_it_was(make: Factory, made: Made) -> None:
-    """Leave was given to this name, these addresses and these scopes: others need it anew."""
+def test_approval_covers_only_what_was_approved(make: Factory, made: Made) -> None:
+    """The approval covers this name, these URLs and these scopes. Changes need a new one."""
     update_client(make.actor(made[0]), made[1].client_id, {"approval": "allowed"})
     writer = make.actor(made[0], "clients:read", "clients:write")
     with pytest.raises(Forbidden):

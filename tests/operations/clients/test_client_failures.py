@@ -18,8 +18,8 @@ from app.rules.sign_in.passwords import IPV6_SITE_FACTOR
 ADDRESS = "192.0.2.7"
 
 
-def test_failures_at_one_organization_s_endpoint_keep_nobody_waiting_at_another_s(context: Flask) -> None:
-    """TN-9: whoever names another organization's client at their own address does not use up its tries."""
+def test_failures_at_another_organization_do_not_delay_a_client(context: Flask) -> None:
+    """TN-9: failures at one organization's endpoint do not use up the attempts of a client of another one."""
     forget_failures()
     client_id = format_client_id("acme0001", new_id())
     for _ in range(MAX_FAILURES):
@@ -35,8 +35,8 @@ def test_failures_at_one_organization_s_endpoint_keep_nobody_waiting_at_another_
     forget_failures()
 
 
-def test_a_customer_s_many_networks_wait_together(context: Flask) -> None:
-    """LK-1: of an IPv6 address the /48 counts too, with more let through."""
+def test_networks_of_one_site_share_a_limit(context: Flask) -> None:
+    """LK-1: the /48 of an IPv6 address counts too, with a higher limit."""
     forget_failures()
     for number in range(MAX_FAILURES * IPV6_SITE_FACTOR):
         check_failure_limit("acme0001", "x", f"2001:db8:1:{number:x}::1")

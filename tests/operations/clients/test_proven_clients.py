@@ -1,4 +1,4 @@
-"""Clients that proved themselves a moment ago: remembered by the digest of their words, forgotten with any change."""
+"""Cached client authentication: found by the digest of the credentials, removed by any change."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def machine(make: Factory) -> MadeClient:
 
 
 def is_judged(http: FlaskClient, machine: MadeClient, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether the next request is judged by its secret, and not by what was remembered."""
+    """Return whether the next request verifies the secret instead of using the cache."""
     judged: list[object] = []
     real = client_authentication.authenticate_client
 
@@ -41,15 +41,15 @@ def is_judged(http: FlaskClient, machine: MadeClient, monkeypatch: pytest.Monkey
     return bool(judged)
 
 
-def test_the_same_words_are_judged_once(
+def test_repeated_credentials_are_verified_once(
     http: FlaskClient, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert is_judged(http, machine, monkeypatch)
     assert not is_judged(http, machine, monkeypatch)
 
 
-def test_the_words_themselves_are_not_kept(http: FlaskClient, machine: MadeClient) -> None:
-    """P1: a dump of the memory's tables holds digests."""
+def test_credentials_are_not_cached_in_clear(http: FlaskClient, machine: MadeClient) -> None:
+    """P1: a dump of the process's memory contains only digests."""
     http.post(TOKEN, data=FORM, headers=machine.basic)
     assert all(
         isinstance(key, bytes) and len(key) == 32 for key in authenticated_client_cache._clients_by_header
@@ -57,7 +57,7 @@ def test_the_words_themselves_are_not_kept(http: FlaskClient, machine: MadeClien
     assert machine.secret not in repr(authenticated_client_cache._clients_by_header)
 
 
-def test_any_change_makes_them_judged_again(
+def test_any_change_causes_a_new_verification(
     app: Flask, http: FlaskClient, make: Factory, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert is_judged(http, machine, monkeypatch)
@@ -66,7 +66,7 @@ def test_any_change_makes_them_judged_again(
     assert is_judged(http, machine, monkeypatch)
 
 
-def test_a_revoked_secret_proves_nothing_any_more(
+def test_revoked_secret_is_rejected(
     app: Flask, http: FlaskClient, make: Factory, machine: MadeClient
 ) -> None:
     assert http.post(TOKEN, data=FORM, headers=machine.basic).status_code == 200
@@ -75,7 +75,7 @@ def test_a_revoked_secret_proves_nothing_any_more(
     assert http.post(TOKEN, data=FORM, headers=machine.basic).status_code == 401
 
 
-def test_an_expired_secret_proves_nothing_though_nothing_changed(
+def test_expired_secret_is_rejected_without_a_change(
     app: Flask, http: FlaskClient, make: Factory, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with app.app_context():
@@ -88,7 +88,7 @@ def test_an_expired_secret_proves_nothing_though_nothing_changed(
     assert http.post(TOKEN, data=FORM, headers=header).status_code == 401
 
 
-def test_another_organizations_path_does_not_know_them(
+def test_cached_client_is_unknown_at_another_organization(
     http: FlaskClient, make: Factory, machine: MadeClient
 ) -> None:
     """MX-3"""
@@ -99,9 +99,9 @@ def test_another_organizations_path_does_not_know_them(
 
 
 @pytest.mark.parametrize("name", ["client_id", "client_secret"])
-def test_what_stands_beside_the_header_is_judged_too(
+def test_other_parameters_are_validated_despite_the_cache(
     http: FlaskClient, machine: MadeClient, name: str
 ) -> None:
-    """CA-1: a remembered header does not hide a second method."""
+    """CA-1: a cached header does not hide a second authentication method."""
     assert http.post(TOKEN, data=FORM, headers=machine.basic).status_code == 200
     assert http.post(TOKEN, data=FORM | {name: "another"}, headers=machine.basic).status_code == 400

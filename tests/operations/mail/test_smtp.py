@@ -98,6 +98,7 @@ def test_smtp_without_server_fails() -> None:
         send(server)
 
 
+@pytest.mark.slow
 def test_smtp_has_one_deadline_for_all_replies(box: Mailbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorter than the outbox's lease, so that no second worker sends the same email."""
     assert smtp.TOTAL_SECONDS + smtp.CONNECT_SECONDS < 30

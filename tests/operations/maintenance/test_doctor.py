@@ -211,6 +211,7 @@ def test_newer_schema_is_ok(context: Flask, database: Database) -> None:
         write(database, f"{move}'{ours}'")
 
 
+@pytest.mark.slow
 def test_old_schema_is_a_problem(tmp_path: Path) -> None:
     settings = config.load({"GATEHOUSE_INSTANCE": str(tmp_path)})
     with create_app(settings).app_context():

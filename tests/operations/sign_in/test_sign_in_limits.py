@@ -183,6 +183,7 @@ def test_known_browser_of_another_user_is_unknown(make: Any, acme: Any, ada: Any
 
 @pytest.mark.usefixtures("skip_hashing")
 @pytest.mark.either
+@pytest.mark.slow
 def test_owner_signs_in_during_ten_thousand_failures(
     acme: Any, ada: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,6 +228,7 @@ def test_attempts_of_many_networks_at_many_accounts_use_the_organization_limit(
     assert attempt_sign_in(acme, "stolen@acme.example", ip_address="192.0.2.1").reason == "mismatch"
 
 
+@pytest.mark.slow
 def test_counters_survive_a_restart(acme: Any, ada: Any, database: Database, instance: Path) -> None:
     """RL-2, LK-2: another process sees this one's failures, because the counters are not in memory."""
     for _ in range(3):

@@ -245,6 +245,7 @@ def test_deadlock_is_retried(counters: Counters, database: Database) -> None:
     assert followed == [1]
 
 
+@pytest.mark.slow
 def test_busy_database_is_a_503_in_time(counters: Counters, monkeypatch) -> None:
     """P5: within the deadline, and nothing was written."""
     monkeypatch.setattr(module, "DEADLINE_SECONDS", 0.3)

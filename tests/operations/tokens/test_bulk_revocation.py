@@ -145,6 +145,7 @@ def _write_statements(act: Any) -> list[str]:
     return statements
 
 
+@pytest.mark.slow
 def test_cost_does_not_depend_on_number_of_tokens(
     app: Flask, make: Factory, acme: Any, database: Database
 ) -> None:

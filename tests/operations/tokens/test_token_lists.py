@@ -1,4 +1,4 @@
-"""Living access tokens in a list: what each rests on, who sees them, and the end of one."""
+"""Lists of active access tokens: their fields, who sees them, and revocation of a single token."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.factories import Factory
 
 @pytest.fixture
 def place(context: Flask, make: Factory) -> Any:
-    """Acme, a machine client of its, and a token in clear that the client got."""
+    """Return an organization, a machine client, and a token of the client in clear."""
     acme = make.organization()
     machine = make.machine(acme, "clients:read")
     http = context.test_client()
@@ -28,7 +28,7 @@ def place(context: Flask, make: Factory) -> Any:
     return acme, machine, value
 
 
-def test_a_token_of_a_client_itself_is_listed_without_what_it_is_made_of(make: Factory, place: Any) -> None:
+def test_client_token_is_listed_without_its_value(make: Factory, place: Any) -> None:
     acme, machine, value = place
     (token,) = token_lists.list_tokens(make.actor(acme)).items
     assert (token.kind, token.client_id, token.user_id) == ("client", machine.client_id, None)
@@ -45,12 +45,12 @@ def test_a_token_of_a_client_itself_is_listed_without_what_it_is_made_of(make: F
 
 
 @pytest.mark.parametrize("name", ["client_id", "user_id", "credential_id", "digest"])
-def test_a_filter_that_is_none_is_refused(make: Factory, place: Any, name: str) -> None:
+def test_unknown_filter_is_rejected(make: Factory, place: Any, name: str) -> None:
     with pytest.raises(InvalidInput):
         token_lists.list_tokens(make.actor(place[0]), filters={name: "x"})
 
 
-def test_the_end_of_one_is_audited_and_dead_at_once(make: Factory, place: Any) -> None:
+def test_revoked_token_is_audited_and_inactive_at_once(make: Factory, place: Any) -> None:
     acme, _, value = place
     (token,) = token_lists.list_tokens(make.actor(acme)).items
     assert find_token(value) is not None
@@ -64,8 +64,8 @@ def test_the_end_of_one_is_audited_and_dead_at_once(make: Factory, place: Any) -
 
 
 @pytest.mark.parametrize("how", ["revoked", "all", "client disabled", "client deleted"])
-def test_what_nobody_accepts_is_not_listed(make: Factory, place: Any, how: str) -> None:
-    """IT-3: the list and whoever checks a token agree."""
+def test_inactive_token_is_not_listed(make: Factory, place: Any, how: str) -> None:
+    """IT-3: the list and token validation agree."""
     acme, machine, value = place
     actor = make.actor(acme)
     if how == "revoked":
@@ -80,7 +80,7 @@ def test_what_nobody_accepts_is_not_listed(make: Factory, place: Any, how: str) 
     assert token_lists.list_tokens(actor).items == ()
 
 
-def test_another_organizations_and_a_strangers_are_none(make: Factory, place: Any) -> None:
+def test_tokens_of_others_are_not_found(make: Factory, place: Any) -> None:
     """TN-2."""
     acme, _, _ = place
     (token,) = token_lists.list_tokens(make.actor(acme)).items
@@ -96,7 +96,7 @@ def test_another_organizations_and_a_strangers_are_none(make: Factory, place: An
         token_lists.list_tokens(make.actor(acme, "clients:read"))
 
 
-def test_pages_go_on_where_the_one_before_ended(make: Factory, place: Any, context: Flask) -> None:
+def test_next_page_continues_after_the_last(make: Factory, place: Any, context: Flask) -> None:
     acme, machine, _ = place
     for _ in range(4):
         asked = {"grant_type": "client_credentials"}

@@ -29,11 +29,13 @@ def named_by_code() -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_every_cause_in_the_code_is_explained() -> None:
     assert named_by_code() - set(CAUSES) == set()
     assert set(CAUSES_BY_ERROR.values()) - set(CAUSES) == set()
 
 
+@pytest.mark.slow
 def test_every_explained_cause_is_used() -> None:
     """By a call of ``with_cause``, by the error code, or determined afterwards."""
     named = set(CAUSES_BY_ERROR.values()) | {"refused"}

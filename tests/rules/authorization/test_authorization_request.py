@@ -1,4 +1,4 @@
-"""Authorization requests: one good one, and each wrong one with the code that the standards give it."""
+"""Authorization requests: a valid one, and each invalid one with its error code."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def check(repeated: tuple[str, ...] = (), **changes: str | None):
     return parse_authorization_request(sent, repeated, redirect_uri=URI, client={"scopes": SCOPES})
 
 
-def test_a_good_request_is_read_as_it_was_sent() -> None:
+def test_valid_request_is_parsed_unchanged() -> None:
     request = check(prompt="login consent", max_age="0", login_hint="ada@example.com")
     assert (request.redirect_uri, request.state, request.nonce) == (URI, "s", "n")
     assert request.scopes == ("openid", "profile")
@@ -60,7 +60,7 @@ def test_a_good_request_is_read_as_it_was_sent() -> None:
     ],
     ids=str,
 )
-def test_what_must_never_fail_does_not(harmless: dict[str, str | None]) -> None:
+def test_ignored_values_are_accepted(harmless: dict[str, str | None]) -> None:
     check(**harmless)
 
 
@@ -72,7 +72,7 @@ REFUSED = [
     ("unsupported_response_type", {"response_type": "CODE"}),
     ("unsupported_response_type", {"response_type": 'cödé"\\'}),
     ("invalid_request", {"response_mode": "fragment"}),
-    # PK-1: of every client; PK-2: S256 said in so many letters; PK-3: 43 characters.
+    # PK-1: required of every client; PK-2: S256 only; PK-3: 43 characters.
     ("invalid_request", {"code_challenge": None}),
     ("invalid_request", {"code_challenge": None, "code_challenge_method": None}),
     ("invalid_request", {"code_challenge_method": None}),
@@ -103,7 +103,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("code", "changes"), REFUSED, ids=str)
-def test_each_wrong_request_has_its_code_and_quotes_nothing(
+def test_invalid_request_has_its_error_code_and_quotes_nothing(
     code: str, changes: dict[str, str | None]
 ) -> None:
     with pytest.raises(AuthorizationError) as refused:
@@ -116,15 +116,15 @@ def test_each_wrong_request_has_its_code_and_quotes_nothing(
 
 
 @pytest.mark.parametrize("name", ["scope", "state", "nonce", "code_challenge", "prompt", "anything"])
-def test_a_parameter_that_came_twice_is_refused(name: str) -> None:
+def test_repeated_parameter_is_rejected(name: str) -> None:
     """ST-2."""
     with pytest.raises(AuthorizationError) as refused:
         check(repeated=(name,))
     assert refused.value.code == "invalid_request"
 
 
-def test_what_is_not_sent_is_taken_from_the_client() -> None:
-    """OIDC Registration: default_max_age and default_acr_values; a parameter of the request comes first."""
+def test_client_defaults_apply_to_missing_parameters() -> None:
+    """OIDC Registration: default_max_age and default_acr_values apply unless the request has its own."""
     defaults = {"scopes": SCOPES, "default_max_age": 90, "default_acr_values": ("urn:a",)}
 
     def request(**sent: str):
@@ -139,7 +139,7 @@ def test_what_is_not_sent_is_taken_from_the_client() -> None:
     assert request(acr_values="urn:b", claims=wish).acr_values == ("urn:d",)
 
 
-def test_hints_are_kept_as_far_as_they_can_be_one() -> None:
+def test_only_plausible_hints_are_parsed() -> None:
     request = check(ui_locales="de-CH zz! de de-CH", id_token_hint="a.b.c", login_hint="ada\nx")
     assert request.ui_locales == ("de-CH", "de")
     assert request.id_token_hint == "a.b.c"
@@ -147,8 +147,8 @@ def test_hints_are_kept_as_far_as_they_can_be_one() -> None:
     assert (check().id_token_hint, check().ui_locales) == (None, ())
 
 
-def test_claims_beyond_the_clients_scopes_are_not_asked_for() -> None:
-    """A client that may not have the scope address may not have the claim by its name."""
+def test_claims_beyond_the_clients_scopes_are_not_requested() -> None:
+    """A client that is not registered for the scope address does not get the claim by its name."""
     request = check(claims='{"userinfo": {"email": null, "address": null}}')
     assert request.claims == {"userinfo": {"email": None}}
     assert request.consent_scopes == ("openid", "profile", "email")

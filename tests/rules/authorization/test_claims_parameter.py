@@ -1,4 +1,4 @@
-"""The claims parameter of OpenID Connect Core 5.5: what is understood of it, and what is no claims parameter at all."""
+"""The claims parameter of OpenID Connect Core 5.5: what is parsed, and which values are invalid."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def parsed(document: Any) -> dict[str, Any] | None:
     return parse_claims(json.dumps(document))
 
 
-def test_the_example_of_the_standard_is_understood() -> None:
-    """Core 5.5; unknown and language-tagged claims, and claims of other makers, are ignored."""
+def test_example_of_the_standard_is_parsed() -> None:
+    """Core 5.5; unknown, language-tagged and custom claims are ignored."""
     claims = parsed(
         {
             "userinfo": {
@@ -53,7 +53,7 @@ def test_the_example_of_the_standard_is_understood() -> None:
     [{}, {"userinfo": None}, {"userinfo": {}}, {"other": {"x": 1}}, {"id_token": {"x": None}}],
     ids=str,
 )
-def test_what_asks_for_nothing_is_nothing(empty: dict[str, Any]) -> None:
+def test_parameter_without_requests_is_empty(empty: dict[str, Any]) -> None:
     assert parsed(empty) is None
     assert (requested_names(None, USERINFO), requested_subject(None), requested_contexts(None)) == (
         (),
@@ -88,7 +88,7 @@ def test_what_asks_for_nothing_is_nothing(empty: dict[str, Any]) -> None:
     ],
     ids=lambda text: text[:40],
 )
-def test_what_is_none_is_an_invalid_request(malformed: str) -> None:
+def test_malformed_parameter_is_an_invalid_request(malformed: str) -> None:
     with pytest.raises(AuthorizationError) as refused:
         parse_claims(malformed)
     assert refused.value.code == "invalid_request"
@@ -96,21 +96,21 @@ def test_what_is_none_is_an_invalid_request(malformed: str) -> None:
 
 @pytest.mark.parametrize("place", [USERINFO, ID_TOKEN])
 @pytest.mark.parametrize("wish", [{"value": "usr_ada"}, {"values": ["usr_ada"], "essential": True}], ids=str)
-def test_a_subject_can_be_named_at_either_place(place: str, wish: dict[str, Any]) -> None:
+def test_subject_can_be_requested_in_either_section(place: str, wish: dict[str, Any]) -> None:
     """Core 5.5.1."""
     assert requested_subject(parsed({place: {"sub": wish}})) == "usr_ada"
     assert requested_subject(parsed({place: {"sub": {"essential": True}}})) is None
 
 
-def test_only_an_essential_acr_must_be_met() -> None:
+def test_only_essential_acr_is_required() -> None:
     """Core 5.5.1.1."""
     essential = parsed({"id_token": {"acr": {"essential": True, "values": ["a", "b"]}}})
     assert are_contexts_essential(essential) and requested_contexts(essential) == ("a", "b")
     assert not are_contexts_essential(parsed({"userinfo": {"acr": {"essential": True, "value": "a"}}}))
 
 
-def test_claims_are_no_way_round_the_scopes() -> None:
-    """A claim asked for by name needs what its scope needs: the client's registration, and the user's consent."""
+def test_claims_do_not_bypass_scopes() -> None:
+    """A claim requested by name requires its scope: registered for the client, and consented to by the user."""
     claims = parsed(
         {"userinfo": {"email": None, "nickname": None}, "id_token": {"address": None, "sub": None}}
     )

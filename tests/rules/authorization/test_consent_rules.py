@@ -1,4 +1,4 @@
-"""Consent: its ends, what it was given to, and whose it is to give."""
+"""Consent rules: expiry, what a consent covers, and who may give it."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ DAY = 86_400
         (3600, ["until_removed"]),
     ],
 )
-def test_no_end_is_offered_that_the_organization_would_cut(ttl: int | None, names: list[str]) -> None:
+def test_offered_lifetimes_respect_the_organization_limit(ttl: int | None, names: list[str]) -> None:
     offered = offered_expiries(ASKED, NOW, ttl)
     assert [end.name for end in offered] == names
     assert offered[-1].at == (None if ttl is None else NOW + timedelta(seconds=ttl))
     assert all(end.at <= offered[-1].at for end in offered if end.at and offered[-1].at)
 
 
-def test_a_person_s_end_counts_from_when_the_app_asked() -> None:
-    """So the page, which may stand open for half an hour, shows the very time that holds."""
+def test_lifetime_chosen_by_user_starts_at_the_request() -> None:
+    """So the page, which may be open for half an hour, shows the exact expiry."""
     today, month, _ = offered_expiries(ASKED, NOW, None)
     assert (today.at, month.at) == (ASKED + timedelta(hours=24), ASKED + timedelta(days=30))
     assert (
@@ -66,12 +66,12 @@ def shown(trust: str = "unverified", name: str = "Orchard", **document: Any) -> 
         (shown(policy_uri="https://a.example/p"), ("policy_uri",)),
     ],
 )
-def test_what_differs_from_what_was_shown(now: dict[str, Any], parts: tuple[str, ...]) -> None:
+def test_changes_since_the_page_was_shown_are_found(now: dict[str, Any], parts: tuple[str, ...]) -> None:
     assert changed_parts(shown(), now) == parts
     assert changed_parts(None, now) == ()
 
 
-def test_a_mark_that_was_taken_away_is_a_change() -> None:
+def test_removed_review_is_a_change() -> None:
     assert changed_parts(shown(trust="verified"), shown()) == ("reviewed",)
     assert changed_parts(shown(trust="first_party"), shown(trust="verified")) == ()
 
@@ -94,13 +94,13 @@ ALLOWED = [
 
 
 @pytest.mark.parametrize(("approval", "trust", "setting", "decides", "allowed"), ALLOWED)
-def test_whose_it_is_to_allow(
+def test_who_may_consent(
     approval: str | None, trust: str, setting: str, decides: bool, allowed: bool
 ) -> None:
     assert can_user_allow(approval=approval, trust=trust, setting=setting, decides=decides) is allowed
 
 
-def test_approved_for_everybody_is_what_was_listed_and_for_reviewed_clients_alone() -> None:
+def test_approved_scopes_apply_to_reviewed_clients_only() -> None:
     """CO-2."""
     good = {"approval": "pre_approved", "approved_scopes": ("openid", "email"), "trust": "verified"}
     assert is_pre_approved(["openid"], **good)

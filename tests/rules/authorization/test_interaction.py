@@ -1,4 +1,4 @@
-"""What a request still needs from the person: sign-in, consent, or nothing; and what prompt=none makes of it."""
+"""The next step of an authorization request: sign-in, consent or none; and the effect of prompt=none."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ NONE, SELECT, CREATE = {"prompts": ("none",)}, ("select_account",), ("create",)
 
 
 def essential(*values: str) -> dict:
-    """A request that insists on one of the context classes."""
+    """Return a request that requires one of the authentication context classes."""
     wish = {"essential": True} | ({"values": list(values)} if values else {})
     return {"claims": {"id_token": {"acr": wish}}, "acr_values": values}
 
@@ -87,27 +87,27 @@ def essential(*values: str) -> dict:
         (Step.ISSUE, OLD, {"max_age": 0, "began_seconds_ago": 700}),
         (Step.CONSENT, OLD, {"max_age": 0, "began_seconds_ago": 700, "consent": True}),
         (Step.ISSUE, OLD, {"max_age": 10, "began_seconds_ago": 600}),
-        # The chooser is shown until somebody chose, or signed in for this request.
+        # The account chooser is shown until the user has chosen, or has signed in for this request.
         (Step.SELECT_ACCOUNT, FRESH, {"prompts": SELECT}),
         (Step.ISSUE, CHOSEN, {"prompts": SELECT}),
         (Step.ISSUE, OLD, {"prompts": SELECT, "began_seconds_ago": 700}),
         (Step.SIGN_IN, None, {"prompts": SELECT}),
         (Step.SIGN_IN, CHOSEN, {"prompts": (*SELECT, "login")}),
         (Step.CONSENT, CHOSEN, {"prompts": SELECT, "consent": True}),
-        # A new account, where the organization lets people make one; else somebody signs in, once.
+        # A new account, if the organization allows registration; otherwise one sign-in.
         (Step.CREATE_ACCOUNT, None, {"prompts": CREATE}),
         (Step.CREATE_ACCOUNT, FRESH, {"prompts": CREATE}),
         (Step.ISSUE, OLD, {"prompts": CREATE, "began_seconds_ago": 700}),
         (Step.SIGN_IN, None, {"prompts": CREATE, "can_register": False}),
         (Step.SIGN_IN, FRESH, {"prompts": CREATE, "can_register": False}),
-        # The user whom the request is about, or nobody.
+        # Only the user named by the request.
         (Step.ISSUE, OLD, {"about": "usr_ada"} | NONE),
         ("login_required", OLD, {"about": "usr_eve"} | NONE),
         (Step.SIGN_IN, OLD, {"about": "usr_eve"}),
         ("login_required", OLD, {"about": "usr_eve", "began_seconds_ago": 700}),
         (Step.ISSUE, OLD, {"unknown_hint": True}),
         ("login_required", OLD, {"unknown_hint": True} | NONE),
-        # A context class that is wished for never fails; one that is demanded does.
+        # A voluntary context class never fails; an essential one does.
         (Step.ISSUE, OLD, {"acr_values": ("urn:other",)}),
         (Step.ISSUE, OLD, essential()),
         (Step.ISSUE, OLD, essential("urn:other", PASSWORD)),
@@ -116,7 +116,7 @@ def essential(*values: str) -> dict:
         (Step.SIGN_IN, None, essential("urn:other")),
     ],
 )
-def test_the_next_step(expected: Step | str, sign_in: SignIn | None, facts: dict) -> None:
+def test_next_step(expected: Step | str, sign_in: SignIn | None, facts: dict) -> None:
     assert step(sign_in, **facts) == expected
 
 
@@ -143,7 +143,7 @@ def asks(
         (True, {"allowed": ("openid",)}),
         (False, {"allowed": ("openid", "email", "profile")}),
         (True, {"prompts": ("consent",)}),
-        # CO-2: whoever cannot prove who it is, is asked about each time, an organization's own apps too.
+        # CO-2: clients that cannot authenticate need consent each time, including the organization's own apps.
         (True, {"is_public": True}),
         (True, {"is_public": True, "trust": "verified"}),
         (True, {"is_public": True, "trust": "first_party"}),
@@ -152,7 +152,7 @@ def asks(
         (True, {"uri": "http://[::1]/cb", "trust": "first_party"}),
         (True, {"uri": "http://localhost/cb", "trust": "first_party"}),
         (True, {"uri": "com.example.app:/cb", "trust": "first_party"}),
-        # An organization's own confidential clients are asked about only if it says so.
+        # The organization's own confidential clients need consent only if its settings say so.
         (False, {"trust": "first_party", "allowed": ()}),
         (True, {"trust": "first_party", "allowed": (), "policy": "always"}),
         (False, {"trust": "first_party", "policy": "always"}),
@@ -160,7 +160,7 @@ def asks(
         (True, {"allowed": (), "policy": "always"}),
     ],
 )
-def test_who_is_asked(expected: bool, facts: dict) -> None:
+def test_when_consent_is_required(expected: bool, facts: dict) -> None:
     assert asks(**facts) is expected
 
 
@@ -174,12 +174,12 @@ def test_who_is_asked(expected: bool, facts: dict) -> None:
         ("com.example.app:/cb", True),
     ],
 )
-def test_what_is_local(uri: str, local: bool) -> None:
+def test_is_local_redirect_uri(uri: str, local: bool) -> None:
     assert is_local(uri) is local
 
 
-def test_an_unreviewed_client_is_asked_about_each_time() -> None:
-    """DC-1: a consent that stands changes nothing for a client that registered itself."""
+def test_unreviewed_client_needs_consent_each_time() -> None:
+    """DC-1: a stored consent has no effect for a self-registered client."""
     document = settings.effective_settings({})
     facts: dict = {
         "trust": "unverified",

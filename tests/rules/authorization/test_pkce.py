@@ -11,13 +11,13 @@ VERIFIER = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"
 CHALLENGE = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
 
 
-def test_the_example_of_the_standard() -> None:
+def test_example_of_the_standard_matches() -> None:
     assert challenge_of(VERIFIER) == CHALLENGE
     assert is_verified(VERIFIER, CHALLENGE)
 
 
 @pytest.mark.parametrize("verifier", ["a" * 43, "a" * 128, "A-._~0" * 10], ids=len)
-def test_a_verifier_has_43_to_128_unreserved_characters(verifier: str) -> None:
+def test_verifier_has_43_to_128_unreserved_characters(verifier: str) -> None:
     assert is_verified(verifier, challenge_of(verifier))
 
 
@@ -36,7 +36,7 @@ def test_a_verifier_has_43_to_128_unreserved_characters(verifier: str) -> None:
         "a" * 42 + "\0",
     ],
 )
-def test_what_has_another_form_never_matches(verifier: str | None) -> None:
+def test_malformed_verifier_never_matches(verifier: str | None) -> None:
     assert not is_verified(verifier, challenge_of(verifier or ""))
 
 
@@ -49,13 +49,13 @@ def test_another_verifier_does_not_match(wrong: str) -> None:
     assert not is_verified(wrong, CHALLENGE)
 
 
-def test_nothing_matches_an_empty_challenge() -> None:
+def test_no_verifier_matches_an_empty_challenge() -> None:
     assert not is_verified("", "")
     assert not is_verified(VERIFIER, "")
 
 
 @pytest.mark.parametrize("text", [CHALLENGE, "a" * 43, "-_" * 21 + "A"])
-def test_a_challenge_has_43_base64url_characters(text: str) -> None:
+def test_challenge_has_43_base64url_characters(text: str) -> None:
     assert is_challenge(text)
 
 
@@ -74,5 +74,5 @@ def test_a_challenge_has_43_base64url_characters(text: str) -> None:
         "a" * 42 + ".",
     ],
 )
-def test_what_has_another_form_is_no_challenge(text: str) -> None:
+def test_malformed_challenge_is_rejected(text: str) -> None:
     assert not is_challenge(text)

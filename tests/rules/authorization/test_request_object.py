@@ -1,4 +1,4 @@
-"""What a request object says, read as if its parameters had come one by one."""
+"""Request objects: their claims are parsed like separate parameters."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def refusal(*args: Any, **changes: Any) -> str:
     return refused.value.description
 
 
-def test_what_the_jwt_says_of_itself_is_no_parameter() -> None:
+def test_jwt_claims_are_not_parameters() -> None:
     assert validated({"scope": "openid", "state": "s"}, jti="j") == {
         "client_id": "cli_x",
         "scope": "openid",
@@ -70,31 +70,31 @@ def test_what_the_jwt_says_of_itself_is_no_parameter() -> None:
         ({"state": "ü"}, "ü"),
     ],
 )
-def test_values_are_read_as_a_form_would_carry_them(value: dict[str, Any], parameter: str) -> None:
+def test_values_are_parsed_like_form_fields(value: dict[str, Any], parameter: str) -> None:
     assert validated(value)[next(iter(value))] == parameter
 
 
 @pytest.mark.parametrize("value", [{"state": ""}, {"unknown": [1, 2]}, {"unknown": True}, {"unknown": 1.5}])
-def test_what_is_empty_or_unknown_is_left_out(value: dict[str, Any]) -> None:
+def test_empty_and_unknown_parameters_are_ignored(value: dict[str, Any]) -> None:
     assert next(iter(value)) not in validated(value)
 
 
 @pytest.mark.parametrize(
     "value", [{"state": True}, {"scope": ["openid"]}, {"max_age": 1.5}, {"resource": [1]}]
 )
-def test_a_parameter_of_another_type_is_refused(value: dict[str, Any]) -> None:
+def test_parameter_of_another_type_is_rejected(value: dict[str, Any]) -> None:
     assert "must be a string" in refusal(value)
 
 
 @pytest.mark.parametrize("audience", [ISSUER, [ISSUER], ["https://other.example", ISSUER]])
-def test_it_is_for_the_issuer(audience: Any) -> None:
+def test_issuer_is_the_audience(audience: Any) -> None:
     assert validated(audience=audience)
 
 
 @pytest.mark.parametrize(
     "audience", [None, "", ISSUER + "/", [], ["https://other.example"], {"x": ISSUER}, 7, [[ISSUER]]]
 )
-def test_it_is_for_nobody_else(audience: Any) -> None:
+def test_other_audiences_are_rejected(audience: Any) -> None:
     refusal(audience=audience)
 
 
@@ -114,11 +114,11 @@ def test_it_is_for_nobody_else(audience: Any) -> None:
         {"request_uri": ""},
     ],
 )
-def test_each_wrong_claim_is_refused(changes: dict[str, Any]) -> None:
+def test_invalid_claim_is_rejected(changes: dict[str, Any]) -> None:
     refusal(**changes)
 
 
-def test_no_end_is_demanded_of_most_clients() -> None:
+def test_expiry_is_optional_for_most_clients() -> None:
     assert validated(exp=None, nbf=None, iat=None)
 
 
@@ -126,13 +126,13 @@ def test_no_end_is_demanded_of_most_clients() -> None:
     "changes",
     [{"exp": None}, {"nbf": None}, {"exp": SECONDS + 3631}, {"nbf": SECONDS - 3601}, {"exp": SECONDS - 31}],
 )
-def test_a_bounded_one_lives_an_hour_at_most(changes: dict[str, Any]) -> None:
+def test_lifetime_is_at_most_an_hour_if_limited(changes: dict[str, Any]) -> None:
     """FAPI 2.0 Message Signing section 5.3.1."""
     assert validated(is_bounded=True)
     refusal(is_bounded=True, **changes)
 
 
-def test_what_cannot_be_read_is_told_apart() -> None:
+def test_unreadable_objects_have_different_errors() -> None:
     for text, code in (
         ("a.b.c.d.e", "request_not_supported"),
         ("a.b.c", "invalid_request_object"),

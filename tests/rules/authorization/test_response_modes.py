@@ -1,4 +1,4 @@
-"""Response modes: query everywhere, form_post to web origins, and nothing in a fragment."""
+"""Response modes: query for every redirect URI, form_post for web origins, never fragment."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WEB, LOOPBACK, APP = "https://rp.example/cb", "http://127.0.0.1:7/cb", "com.exam
         (QUERY, "query", APP),
     ],
 )
-def test_the_mode_of_a_good_request(mode: str, asked: str | None, uri: str) -> None:
+def test_valid_request_determines_the_mode(mode: str, asked: str | None, uri: str) -> None:
     sent = {"redirect_uri": uri} | ({"response_mode": asked} if asked else {})
     assert (validate_response_mode(sent), select_response_mode(sent)) == (mode, mode)
 
@@ -35,8 +35,8 @@ def test_the_mode_of_a_good_request(mode: str, asked: str | None, uri: str) -> N
     ("asked", "uri"),
     [("fragment", WEB), ("jwt", WEB), ("FORM_POST", WEB), ("query form_post", WEB), ("form_post", APP)],
 )
-def test_any_other_is_refused_by_query(asked: str, uri: str) -> None:
-    """OI-3; a form posted to an app's own scheme would reach nobody."""
+def test_other_modes_are_rejected_by_query(asked: str, uri: str) -> None:
+    """OI-3: a form cannot be posted to an app's own scheme."""
     sent = {"redirect_uri": uri, "response_mode": asked}
     with pytest.raises(AuthorizationError) as refused:
         validate_response_mode(sent)

@@ -1,4 +1,4 @@
-"""User codes: typed by people, with whatever they put between the letters (RFC 8628 section 6.1)."""
+"""User codes: users may type them with any separators (RFC 8628 section 6.1)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from app.rules.authorization.interaction import format_user_code, generate_user_
     "typed",
     ["BCDF-GHJK", "bcdfghjk", " bcdf ghjk ", "b-c-d-f-g-h-j-k", "BCDF\u2013GHJK", "BCDF.GHJK", "bCdF_gHjK"],
 )
-def test_dv1_dashes_spaces_and_case_make_no_difference(typed: str) -> None:
+def test_dv1_dashes_spaces_and_case_are_ignored(typed: str) -> None:
     assert parse_user_code(typed) == "BCDFGHJK"
 
 
@@ -28,10 +28,10 @@ def test_dv1_dashes_spaces_and_case_make_no_difference(typed: str) -> None:
         "ßCDFGHJK",
     ],
 )
-def test_what_is_no_code_is_none(typed: str) -> None:
+def test_malformed_code_is_none(typed: str) -> None:
     assert parse_user_code(typed) is None
 
 
-def test_a_fresh_code_reads_back_as_it_is_shown() -> None:
+def test_displayed_code_is_parsed_back() -> None:
     code = generate_user_code()
     assert parse_user_code(format_user_code(code)) == code and format_user_code(code)[4] == "-"

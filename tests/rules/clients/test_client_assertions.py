@@ -1,4 +1,4 @@
-"""What a client assertion must say: one good one, and every way to spoil it."""
+"""Client assertions: a valid one, and every reason to reject one."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def is_refused(*args: Any, **changes: Any) -> str:
     return refusal.value.cause.code
 
 
-def test_a_good_one_counts_until_its_age_ends_it() -> None:
+def test_valid_assertion_is_accepted_until_it_expires() -> None:
     good = validated(jti="j")
     assert good.jti == "j"
     assert good.until == NOW + timedelta(seconds=60 + 30)
@@ -55,19 +55,19 @@ def test_issuer_and_endpoints_are_audiences(audience: Any) -> None:
         *([], [ISSUER, TOKEN], [ISSUER, "https://other.example"], [[ISSUER]], [7]),
     ],
 )
-def test_nothing_else_is(audience: Any) -> None:
-    """CA-6: one audience; a second one could be who steals it."""
+def test_other_audiences_are_rejected(audience: Any) -> None:
+    """CA-6: one audience; a second one could be an attacker's server."""
     assert is_refused(audience=audience) == "client_assertion_audience"
 
 
 @pytest.mark.parametrize("audience", [TOKEN, CALLED, [ISSUER], [ISSUER, TOKEN]])
-def test_a_fapi_client_names_the_issuer_as_one_string(audience: Any) -> None:
+def test_fapi_client_must_name_the_issuer_as_one_string(audience: Any) -> None:
     """CA-6, rfc7523bis."""
     assert validated(audience=ISSUER, terms=FAPI2)
     assert is_refused(audience=audience, terms=FAPI2) == "client_assertion_audience"
 
 
-def test_a_fapi_client_does_not_sign_by_rs256() -> None:
+def test_fapi_client_cannot_sign_with_rs256() -> None:
     """CA-6."""
     assert is_refused(Signer("RS256"), terms=FAPI2) == "client_assertion_malformed"
     assert validated(Signer("PS256"), terms=FAPI2)
@@ -76,12 +76,12 @@ def test_a_fapi_client_does_not_sign_by_rs256() -> None:
 @pytest.mark.parametrize(
     "changes", [{"iss": "cli_y"}, {"sub": "cli_y"}, {"iss": None}, {"sub": 7}, {"iss": ISSUER}]
 )
-def test_issuer_and_subject_are_the_client(changes: dict[str, Any]) -> None:
+def test_issuer_and_subject_must_be_the_client(changes: dict[str, Any]) -> None:
     assert is_refused(**changes) == "client_assertion_malformed"
 
 
 @pytest.mark.parametrize("jti", [None, "", 7, "x" * 257, ["a"]])
-def test_it_has_an_identifier(jti: Any) -> None:
+def test_identifier_is_required(jti: Any) -> None:
     assert is_refused(jti=jti) == "client_assertion_malformed"
 
 
@@ -95,30 +95,30 @@ def test_it_has_an_identifier(jti: Any) -> None:
         {"nbf": SECONDS + 31},
     ],
 )
-def test_it_lives_five_minutes_at_most(changes: dict[str, Any]) -> None:
+def test_lifetime_is_at_most_five_minutes(changes: dict[str, Any]) -> None:
     """CA-6."""
     assert is_refused(**changes) == "client_assertion_clock_skew"
 
 
 @pytest.mark.parametrize("exp", ["soon", True, 1e300])
-def test_its_end_is_a_number(exp: Any) -> None:
+def test_expiry_must_be_a_number(exp: Any) -> None:
     assert is_refused(exp=exp) == "client_assertion_malformed"
 
 
 @pytest.mark.parametrize(
     "kind", ["JWT", "jwt", "client-authentication+jwt", "application/client-authentication+jwt"]
 )
-def test_it_may_say_what_it_is(kind: str) -> None:
+def test_type_header_is_accepted(kind: str) -> None:
     assert validated(header={"typ": kind})
 
 
 @pytest.mark.parametrize("kind", ["dpop+jwt", "oauth-authz-req+jwt", "at+jwt", "logout+jwt", ""])
-def test_a_jwt_made_for_something_else_does_not_count(kind: str) -> None:
+def test_jwt_of_another_type_is_rejected(kind: str) -> None:
     with pytest.raises(InvalidClient):
         read_assertion(Signer().assertion("cli_x", ISSUER, header={"typ": kind}))
 
 
-def test_who_it_claims_to_be_is_read_before_it_is_believed() -> None:
+def test_claimed_client_is_parsed_without_verification() -> None:
     assert subject_of_assertion(Signer().assertion("cli_x", ISSUER)) == "cli_x"
     for text in ("", "a.b.c", Signer().assertion("cli_x", ISSUER, sub=7), "x" * 100_000):
         with pytest.raises(InvalidClient):

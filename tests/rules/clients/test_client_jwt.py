@@ -1,4 +1,4 @@
-"""JWTs that clients sign: what is read of them, and which key may have made the signature."""
+"""JWTs that clients sign: parsing, and the choice of the key that verifies the signature."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SECONDS = int(NOW.timestamp())
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_each_algorithm_on_offer_is_verified(algorithm: str) -> None:
+def test_each_supported_algorithm_is_verified(algorithm: str) -> None:
     """CA-6: RS256, PS256, ES256 and EdDSA, which RFC 9864 calls Ed25519."""
     signer = Signer(algorithm)
     jwt = read(signer.sign(CLAIMS), longest=8192)
@@ -68,7 +68,7 @@ def unsigned(header: dict[str, Any]) -> str:
         unsigned({}),
     ],
 )
-def test_what_is_no_signed_jwt_is_refused_before_any_key_is_asked(text: str) -> None:
+def test_unsigned_jwt_is_rejected_before_a_key_is_chosen(text: str) -> None:
     """KY-4: no ``none``, no shared secret, no extension, no name twice."""
     with pytest.raises(MalformedJwt):
         read(text, longest=8192)
@@ -77,8 +77,8 @@ def test_what_is_no_signed_jwt_is_refused_before_any_key_is_asked(text: str) -> 
 @pytest.mark.parametrize(
     "header", [{"jwk": True}, {"jku": "https://evil.example/keys"}, {"x5u": "https://e.example"}]
 )
-def test_a_header_brings_no_key(header: dict[str, Any]) -> None:
-    """KY-4: jku, jwk and x5u are passed by."""
+def test_key_in_the_header_is_ignored(header: dict[str, Any]) -> None:
+    """KY-4: jku, jwk and x5u are ignored."""
     stranger = Signer(key=new_key())
     shown = {"jwk": stranger.jwk} if "jwk" in header else header
     jwt = read(stranger.sign(CLAIMS, **shown), longest=8192)
@@ -86,14 +86,14 @@ def test_a_header_brings_no_key(header: dict[str, Any]) -> None:
     assert is_signed_by(read(Signer().sign(CLAIMS, **shown), longest=8192), [Signer().jwk])
 
 
-def test_the_kid_picks_the_key() -> None:
+def test_kid_selects_the_key() -> None:
     signer = Signer(key_id="two")
     jwt = read(signer.sign(CLAIMS), longest=8192)
     assert is_signed_by(jwt, [Signer("RS256", key_id="one").jwk, signer.jwk])
     assert not is_signed_by(jwt, [signer.jwk | {"kid": "one"}])
 
 
-def test_a_key_without_kid_is_tried() -> None:
+def test_key_without_kid_is_tried() -> None:
     nameless = Signer(key_id=None).jwk
     assert is_signed_by(read(Signer().sign(CLAIMS), longest=8192), [Signer("RS256").jwk, nameless])
     assert is_signed_by(read(Signer(key_id=None).sign(CLAIMS), longest=8192), [Signer(key_id="any").jwk])
@@ -111,19 +111,19 @@ def test_a_key_without_kid_is_tried() -> None:
         {"y": None},
     ],
 )
-def test_a_key_for_something_else_verifies_nothing(change: dict[str, Any]) -> None:
+def test_key_for_another_use_verifies_nothing(change: dict[str, Any]) -> None:
     assert not is_signed_by(read(Signer().sign(CLAIMS), longest=8192), [Signer().jwk | change])
 
 
-def test_an_rsa_key_is_for_the_one_algorithm_that_it_names() -> None:
-    """CA-6: a key registered for PS256 makes no RS256 signature count."""
+def test_rsa_key_verifies_only_its_algorithm() -> None:
+    """CA-6: a key registered for PS256 verifies no RS256 signature."""
     key = Signer("RS256").jwk | {"alg": "PS256"}
     assert not is_signed_by(read(Signer("RS256").sign(CLAIMS), longest=8192), [key])
     assert is_signed_by(read(Signer("PS256", key=Signer("RS256").key).sign(CLAIMS), longest=8192), [key])
 
 
 @pytest.mark.parametrize("value", ["1", True, [1], -1, 1e300, {}])
-def test_a_time_is_a_number_of_seconds(value: Any) -> None:
+def test_time_must_be_a_number_of_seconds(value: Any) -> None:
     with pytest.raises(MalformedJwt):
         time_of({"exp": value}, "exp")
 
@@ -148,13 +148,13 @@ def test_clocks_may_differ_by_half_a_minute(claims: dict[str, Any], is_right: bo
     assert (time_claims_error(claims, NOW, longest=timedelta(minutes=5)) is None) is is_right
 
 
-def test_without_a_longest_life_no_end_is_needed() -> None:
+def test_expiry_is_optional_without_a_maximum_lifetime() -> None:
     assert time_claims_error({}, NOW, longest=None) is None
     assert time_claims_error({"exp": SECONDS - 31}, NOW, longest=None) is not None
 
 
-def test_of_a_fetched_set_the_keys_that_can_verify_count() -> None:
-    """Such a set may hold encryption keys and kinds that are unknown here; a private key is never used."""
+def test_only_verifying_keys_of_a_fetched_set_are_used() -> None:
+    """Such a set may contain encryption keys and unknown key types; a private key is never used."""
     good, private = Signer().jwk, Signer().key.as_dict(private=True)
     others: list[Any] = [good | {"use": "enc"}, {"kty": "oct", "k": "AAAA"}, {"kty": "AKP"}, private, 7]
     assert usable_keys({"keys": [*others, good], "more": True}) == [good]
@@ -162,15 +162,15 @@ def test_of_a_fetched_set_the_keys_that_can_verify_count() -> None:
     assert len(usable_keys({"keys": [good] * 50})) == 10
 
 
-def test_a_key_with_a_long_exponent_is_not_registered() -> None:
-    """It would make this service compute for a stranger."""
+def test_key_with_a_long_exponent_is_rejected() -> None:
+    """Verifying with such a key would take too long."""
     key = Signer("RS256").jwk
     assert jwks_problem({"keys": [key]}) is None
     assert jwks_problem({"keys": [key | {"e": "A" * 300}]}) is not None
 
 
-def test_no_bytes_make_it_fail() -> None:
-    """JS-6: of a spoilt JWT it is said that it is one, or that nobody signed it; nothing else is raised."""
+def test_no_modified_jwt_raises_another_error() -> None:
+    """JS-6: a modified JWT is either malformed or has an invalid signature; no other error is raised."""
     chance = random.Random(7523)
     good = Signer().sign(CLAIMS | {"exp": SECONDS})
     alphabet = "ABCabc019-_.=+/ \0ü{}[]\"'"
@@ -184,12 +184,12 @@ def test_no_bytes_make_it_fail() -> None:
         except MalformedJwt:
             continue
         signed += is_signed_by(jwt, [Signer().jwk, Signer("RS256").jwk])
-    # The last character of a signature carries bits that count for nothing.
+    # Some bits of the last character of a signature are not used.
     assert signed < 60
 
 
 @pytest.mark.parametrize("value", ["", "A", "AA", "=", "ü", "A" * 5000, 7, None, [], {}, ["A"]])
-def test_no_key_makes_it_fail(value: Any) -> None:
+def test_no_malformed_key_raises_another_error(value: Any) -> None:
     for algorithm, members in (("ES256", "xy"), ("EdDSA", "x"), ("RS256", "ne")):
         jwt = read(Signer(algorithm).sign(CLAIMS), longest=8192)
         for member in members:

@@ -1,4 +1,4 @@
-"""Client metadata: defaults by type, each field's bounds, and how fields fit together."""
+"""Client metadata: defaults by type, bounds of each field, and contradictions between fields."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def refusals(sent, policy=POLICY, current=None):
     return {error.field: error.code for error in refusal.value.errors}
 
 
-def test_the_three_fields_of_the_specification_are_enough():
+def test_three_required_fields_are_enough():
     client = complete(WEB, POLICY)
     assert client.type == "web"
     assert client.grant_types == ("authorization_code", "refresh_token")
@@ -122,7 +122,7 @@ def test_the_three_fields_of_the_specification_are_enough():
         ("colour", "red", "colour", "unknown_field"),
     ],
 )
-def test_each_wrong_value_is_named(field, value, where, code):
+def test_invalid_value_is_named(field, value, where, code):
     sent = {**WEB, field: value}
     if where is None:
         assert complete(sent, POLICY)
@@ -146,18 +146,18 @@ def test_each_wrong_value_is_named(field, value, where, code):
         ({"type": "spa", "redirect_uris": ["com.example.app:/cb"]}, "redirect_uris[0]"),
     ],
 )  # fmt: skip
-def test_fields_that_do_not_fit_together(sent, expected):
+def test_contradicting_fields_are_rejected(sent, expected):
     assert list(refusals({**WEB, **sent})) == [expected]
 
 
 @pytest.mark.parametrize("kind", ["website", 7, ["web"]])
-def test_under_a_wrong_type_the_rest_is_judged_too(kind):
-    """RU-1: the next try is not to be refused for what could have been said at once."""
+def test_other_fields_are_validated_despite_an_invalid_type(kind):
+    """RU-1: all errors are reported at once, so that the next attempt does not fail for another one."""
     found = refusals({**WEB, "type": kind, "redirect_uris": ["https://app.acme.example/#part", "http://x"]})
     assert set(found) == {"type", "redirect_uris[0]", "redirect_uris[1]"}
 
 
-def test_every_wrong_field_is_named_at_once():
+def test_all_invalid_fields_are_named():
     found = refusals({"nmae": "x", "redirect_uris": ["http://a.example/"], "scopes": "openid", "trust": 1})
     assert set(found) == {"nmae", "name", "redirect_uris[0]", "scopes", "trust"}
 
@@ -171,13 +171,13 @@ def test_every_wrong_field_is_named_at_once():
         ("grant_type", "grant_types"),
     ],
 )
-def test_an_unknown_field_says_which_was_meant(typed, meant):
+def test_unknown_field_gets_suggestion(typed, meant):
     with pytest.raises(InvalidInput) as refusal:
         complete({**WEB, typed: "x"}, POLICY)
     assert f'Did you mean "{meant}"?' in refusal.value.errors[0].message
 
 
-def test_all_that_is_allowed_is_kept():
+def test_all_allowed_values_are_stored():
     sent = {
         **WEB,
         "post_logout_redirect_uris": ["https://app.acme.example/bye"],
@@ -200,7 +200,7 @@ def test_all_that_is_allowed_is_kept():
         assert (list(stored) if isinstance(stored, tuple) else stored) == value
 
 
-def test_what_the_organization_forbids_is_refused():
+def test_values_forbidden_by_the_organization_are_rejected():
     strict = ClientPolicy(("client_credentials",), ("client_secret_post",), ("acme.example",), 1)
     assert refusals(WEB, strict) == {"grant_types": "not_allowed", "redirect_uris[0]": "host_not_allowed"}
     machine = {"name": "Job", "type": "machine"}
@@ -210,7 +210,7 @@ def test_what_the_organization_forbids_is_refused():
     }
 
 
-def test_a_change_replaces_what_is_sent_and_null_returns_to_the_default():
+def test_update_replaces_sent_fields_and_null_restores_the_default():
     before = complete({**WEB, "description": "x", "scopes": ["openid", "phone"]}, POLICY)
     after = change(before, {"name": "New", "description": None, "scopes": None}, POLICY)
     assert after.redirect_uris == before.redirect_uris
@@ -220,7 +220,7 @@ def test_a_change_replaces_what_is_sent_and_null_returns_to_the_default():
     assert changed_fields(before, change(before, {"name": before.name}, POLICY)) == []
 
 
-def test_a_change_may_disable_a_client():
+def test_client_can_be_disabled():
     before = complete(WEB, POLICY)
     assert change(before, {"status": "disabled"}, POLICY).status == "disabled"
     assert refusals({"status": "deleted"}, current=before) == {"status": "not_allowed"}
@@ -236,18 +236,18 @@ def test_a_change_may_disable_a_client():
         ({"client_secret": "x"}, {"client_secret": "read_only"}),
     ],
 )
-def test_a_change_that_breaks_the_client_is_refused(sent, expected):
+def test_update_that_contradicts_other_fields_is_rejected(sent, expected):
     assert refusals(sent, current=complete(WEB, POLICY)) == expected
 
 
-def test_a_tightened_setting_lets_a_client_be_renamed():
+def test_client_can_be_renamed_after_a_setting_was_tightened():
     before = complete(WEB, POLICY)
     strict = ClientPolicy(("client_credentials",), ("none",), ("other.example",), 1)
     assert change(before, {"name": "New"}, strict).name == "New"
     assert "redirect_uris[0]" in refusals({"redirect_uris": ["https://a.example/"]}, strict, before)
 
 
-def test_what_is_stored_comes_back():
+def test_stored_metadata_round_trips():
     client = complete({**WEB, "metadata": {"a": "b"}, "jwks": {"keys": [EC_KEY]}}, POLICY)
     columns = {"name": client.name, "type": client.type, "trust": client.trust, "status": client.status}
     assert from_document(to_document(client), **columns) == client

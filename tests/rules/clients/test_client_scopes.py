@@ -1,4 +1,4 @@
-"""What a client gets for itself: what it asked for and holds, never a user's scopes (CC-1)."""
+"""Scopes of client_credentials: the requested ones among the client's own, never a user's (CC-1)."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ HELD = ("openid", "profile", "offline_access", "reports:read", "reports:write")
         ("reports:read reports:read", ("reports:read",)),
     ],
 )
-def test_it_gets_what_it_asked_for_or_all_it_holds(asked: str, given: tuple[str, ...]) -> None:
+def test_client_gets_requested_or_all_registered_scopes(asked: str, given: tuple[str, ...]) -> None:
     assert scopes_for_itself(asked, HELD) == given
 
 
 @pytest.mark.parametrize("asked", ["openid", "profile", "offline_access", "reports:read openid"])
-def test_scopes_of_a_user_are_refused_although_registered(asked: str) -> None:
+def test_user_scopes_are_rejected_although_registered(asked: str) -> None:
     with pytest.raises(InvalidScope):
         scopes_for_itself(asked, HELD)
 
@@ -46,12 +46,12 @@ def test_scopes_of_a_user_are_refused_although_registered(asked: str) -> None:
         "x" * 200,
     ],
 )
-def test_more_than_it_holds_and_what_is_malformed_are_refused(asked: str) -> None:
+def test_unregistered_and_malformed_scopes_are_rejected(asked: str) -> None:
     with pytest.raises(InvalidScope) as refused:
         scopes_for_itself(asked, HELD)
     assert refused.value.code == "invalid_scope"
     assert refused.value.description.isascii() and '"' not in refused.value.description
 
 
-def test_who_holds_nothing_of_its_own_gets_nothing() -> None:
+def test_client_without_own_scopes_gets_none() -> None:
     assert scopes_for_itself("", ("openid", "email")) == ()

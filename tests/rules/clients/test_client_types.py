@@ -1,4 +1,4 @@
-"""Types of clients: the defaults they fix, and how the type is derived."""
+"""Types of clients: their defaults, and how the type is derived."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ POLICY = ClientPolicy(GRANT_TYPES, AUTH_METHODS)
         ("device", (DEVICE_CODE, "refresh_token"), "none", (), ("openid", "profile", "email")),
     ],
 )
-def test_the_type_fixes_the_defaults(kind, grants, method, responses, scopes):
+def test_type_determines_the_defaults(kind, grants, method, responses, scopes):
     sent = {"name": "App", "type": kind}
     if "authorization_code" in grants:
         sent["redirect_uris"] = ["https://app.acme.example/callback"]
@@ -55,5 +55,5 @@ def test_the_type_fixes_the_defaults(kind, grants, method, responses, scopes):
         ({"grant_types": [DEVICE_CODE], "token_endpoint_auth_method": "none"}, "device"),
     ],
 )
-def test_the_type_is_derived_when_left_out(fields, kind):
+def test_missing_type_is_derived(fields, kind):
     assert complete({"name": "App", **fields}, POLICY).type == kind

@@ -35,7 +35,7 @@ def refusal_of(header: str, *, access_token: str | None = None, method: str = "P
     return refused.value.description
 
 
-def test_the_example_of_the_standard() -> None:
+def test_example_of_the_standard_is_accepted() -> None:
     """RFC 9449 sections 4.1 and 6.1."""
     then = datetime.fromtimestamp(1562262616, UTC)
     proof = validate_proof(EXAMPLE, method="POST", url="https://server.example.com/token", now=then)
@@ -44,7 +44,7 @@ def test_the_example_of_the_standard() -> None:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_good_proof_shows_its_key(algorithm: str) -> None:
+def test_valid_proof_returns_its_key(algorithm: str) -> None:
     prover = Prover(algorithm)
     proof = validate_proof(prover.proof("POST", URL, nonce="n"), method="POST", url=URL, now=now())
     assert (proof.jkt, proof.nonce) == (prover.jkt, "n")
@@ -87,12 +87,12 @@ def test_a_good_proof_shows_its_key(algorithm: str) -> None:
     ],
     ids=lambda value: "" if isinstance(value, dict) else value,
 )
-def test_what_a_proof_is_refused_for(changes: dict[str, Any], words: str) -> None:
+def test_invalid_proof_is_rejected(changes: dict[str, Any], words: str) -> None:
     assert words in refusal_of(EC.proof("POST", URL, **changes))
 
 
-def test_an_rsa_key_is_bounded() -> None:
-    """Large moduli and exponents would have us compute for strangers."""
+def test_rsa_key_size_is_limited() -> None:
+    """Large moduli and exponents would make verification slow."""
     public = RSA.key.as_dict(private=False)
     for changed in ({"n": "A" * 341}, {"n": "A" * 684}, {"e": "A" * 7}, {"e": 65537}):
         assert "does not match" in refusal_of(RSA.proof("POST", URL, header={"jwk": public | changed}))
@@ -112,22 +112,22 @@ def test_an_rsa_key_is_bounded() -> None:
     ],
     ids=len,
 )
-def test_a_malformed_proof_is_refused(header: str) -> None:
+def test_malformed_proof_is_rejected(header: str) -> None:
     refusal_of(header)
 
 
-def test_two_proofs_are_refused() -> None:
-    """As a server joins two headers of one name."""
+def test_two_proofs_are_rejected() -> None:
+    """Servers join two headers of the same name."""
     assert "one DPoP proof" in refusal_of(f"{EC.proof('POST', URL)}, {EC.proof('POST', URL)}")
 
 
 @pytest.mark.parametrize("changes", [{"ath": None}, {"ath": "wrong"}, {"ath": "é"}, {"ath": 1}], ids=str)
-def test_a_wrong_ath_is_refused(changes: dict[str, Any]) -> None:
+def test_wrong_ath_is_rejected(changes: dict[str, Any]) -> None:
     proof = EC.proof("GET", URL, access_token=TOKEN, **changes)
     assert "ath" in refusal_of(proof, access_token=TOKEN, method="GET")
 
 
-def test_the_ath_of_another_token_is_refused() -> None:
+def test_ath_of_another_token_is_rejected() -> None:
     proof = EC.proof("GET", URL, access_token="another")
     assert "ath" in refusal_of(proof, access_token=TOKEN, method="GET")
 
@@ -144,22 +144,22 @@ def test_the_ath_of_another_token_is_refused() -> None:
     ],
     ids=str,
 )
-def test_what_a_proof_may_say_all_the_same(changes: dict[str, Any]) -> None:
+def test_unusual_proof_is_accepted(changes: dict[str, Any]) -> None:
     assert validate_proof(EC.proof("POST", URL, **changes), method="POST", url=URL, now=now()).jkt == EC.jkt
 
 
 @pytest.mark.parametrize("seconds", [8, -10, -50, 0.5])
-def test_clocks_may_differ_a_little(seconds: float) -> None:
+def test_small_clock_difference_is_accepted(seconds: float) -> None:
     proof = EC.proof("POST", URL, iat=now().timestamp() + seconds)
     assert validate_proof(proof, method="POST", url=URL, now=now()).jkt == EC.jkt
 
 
 @pytest.mark.parametrize("seconds", [15, -65, 3600, -3600, 1e300])
-def test_but_not_by_much(seconds: float) -> None:
+def test_large_clock_difference_is_rejected(seconds: float) -> None:
     assert "iat" in refusal_of(EC.proof("POST", URL, iat=now().timestamp() + seconds))
 
 
-def test_a_good_ath_counts_and_the_query_of_the_request_does_not() -> None:
+def test_matching_ath_is_accepted_and_the_query_ignored() -> None:
     proof = EC.proof("GET", URL, access_token=TOKEN)
     assert (
         validate_proof(proof, method="GET", url=f"{URL}?page=2", now=now(), access_token=TOKEN).jkt == EC.jkt

@@ -1,4 +1,4 @@
-"""Client metadata in the words of RFC 7591: what is offered, read, replaced and told back (DC-2)."""
+"""Client metadata with the names of RFC 7591: parsing, replacement, and the response (DC-2)."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ def fields(**sent: Any) -> dict[str, Any]:
     return as_fields({"redirect_uris": [URI], **sent}, OFFER)
 
 
-def test_no_management_scope_is_offered_even_if_the_registry_held_one() -> None:
+def test_management_scopes_are_never_offered() -> None:
     assert set(OFFER.scopes) == {*IDENTITY_SCOPES, "notes:read"}
     assert OFFER.default_scopes == IDENTITY_SCOPES
     documents = Offer.of(settings.default_settings(), REGISTRY, apis_by_default=True)
     assert set(documents.default_scopes) == {*IDENTITY_SCOPES, "notes:read"}
 
 
-def test_nothing_but_what_a_client_may_say_of_itself_is_read() -> None:
+def test_only_self_declared_fields_are_parsed() -> None:
     sent = dict.fromkeys(
         ("trust", "status", "resources", "security_profile", "token_exchange", "metadata"), "x"
     )
     assert set(fields(**sent)) <= set(FIELDS)
 
 
-def test_null_is_not_sent() -> None:
+def test_null_fields_are_omitted_from_the_response() -> None:
     assert fields(client_name=None, scope=None, jwks=None, contacts=None) == fields()
 
 
-def test_a_replacement_names_every_field_a_client_may_say() -> None:
+def test_replacement_sets_every_self_declared_field() -> None:
     replaced = replacing(fields(client_name="A"))
     assert set(replaced) == set(FIELDS) and replaced["tos_uri"] is None and replaced["name"] == "A"
 
@@ -55,7 +55,7 @@ def test_a_replacement_names_every_field_a_client_may_say() -> None:
         ({"redirect_uris": ["https://[bad"]}, "Unnamed app"),
     ],
 )
-def test_an_app_without_a_name_is_called_by_its_host(sent: dict[str, Any], name: str) -> None:
+def test_app_without_a_name_is_named_by_its_host(sent: dict[str, Any], name: str) -> None:
     assert fields(**sent)["name"] == name
 
 
@@ -75,7 +75,7 @@ def test_an_app_without_a_name_is_called_by_its_host(sent: dict[str, Any], name:
         ("cli_00000000_00000000000000000000000000", False),
     ],
 )
-def test_an_address_of_a_document(address: str, is_one: bool) -> None:
+def test_metadata_document_url_is_validated(address: str, is_one: bool) -> None:
     """DC-3."""
     assert is_document_url(address) is is_one
 
@@ -93,5 +93,5 @@ def test_an_address_of_a_document(address: str, is_one: bool) -> None:
         ("max-age=999999", timedelta(hours=24)),
     ],
 )
-def test_the_life_of_a_copy(control: str, life: timedelta) -> None:
+def test_cache_lifetime_is_limited(control: str, life: timedelta) -> None:
     assert get_cache_time({"cache-control": control}) == life

@@ -68,6 +68,6 @@ def test_accents_and_sharp_s_make_two_addresses(one, other):
         "ada@eve@acme.com",
     ],
 )
-def test_what_cannot_be_an_address_is_refused(text):
+def test_invalid_email_is_rejected(text):
     assert canonical_email(text) is None
     assert not is_email(text)

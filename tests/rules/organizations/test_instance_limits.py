@@ -94,7 +94,7 @@ def test_smaller_value_is_lowered_with_the_larger() -> None:
     whole = "authentication.sessions.absolute_timeout_seconds"
     document = effective_settings({}, {whole: {"max": 3600}})
     assert value_at(document, "authentication.sessions.idle_timeout_seconds") == 3600
-    # And nobody who changes something else is refused for what a ceiling did.
+    # An instance limit that contradicts a setting must not prevent other changes.
     assert settings.merge_settings({}, {"branding": {"theme": "dark"}}, {whole: {"max": 3600}}) == {
         "branding": {"theme": "dark"}
     }

@@ -227,7 +227,7 @@ ADMIN = Caller(("admin",), has_password=True)
             "authentication.password.enabled",
         ),
         ({"authentication": {"password": {"enabled": False}}}, ADMIN, "authentication.password.enabled"),
-        # A client changes settings too, and nobody has a passkey to come in by.
+        # Clients can change settings too; here no user has a passkey to sign in with.
         ({"authentication": {"password": {"enabled": False}}}, None, "authentication.password.enabled"),
         (
             {"authentication": {"mfa": {"policy": "required", "methods": []}}},

@@ -13,7 +13,7 @@ from app.rules.organizations.settings import WITHOUT_EFFECT, WITHOUT_EFFECT_YET,
 from app.rules.organizations.settings_table import SETTINGS
 
 ROOT = Path(__file__).parents[3]
-# They list, check or count settings; nothing follows from that.
+# These modules list, validate or count settings, which has no effect.
 TABLES = {
     "settings_table.py", "settings_effect.py", "setting_topics.py", "settings_impact.py", "lock_out.py",
 }  # fmt: skip

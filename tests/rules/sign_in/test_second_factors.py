@@ -53,7 +53,7 @@ def member(**since: datetime) -> MfaGraceStart:
             MfaRequirement.OFFER,
         ),
         ("required", ("totp",), ("pwd",), member(), MfaRequirement.VERIFY),
-        # An administrator who had to have a factor before all users had to.
+        # Second factors were required of administrators before they were required of all users.
         (
             "required",
             (),

@@ -12,7 +12,7 @@ from app.rules.tokens.revocation import revocation_request
 GOOD = {"organization_id": "acme", "token_type": "access_token", "token": "gth_at_x"}
 
 
-def test_a_good_body_is_taken() -> None:
+def test_valid_body_is_accepted() -> None:
     for token_type in ("access_token", "refresh_token"):
         assert revocation_request(GOOD | {"token_type": token_type}).token_type == token_type
 
@@ -29,19 +29,19 @@ def test_a_good_body_is_taken() -> None:
         ("", "too_short"),
     ],
 )
-def test_rv3_js4_each_field_is_a_string_that_is_not_empty(name: str, value: Any, code: str) -> None:
+def test_rv3_js4_each_field_must_be_a_nonempty_string(name: str, value: Any, code: str) -> None:
     with pytest.raises(InvalidInput) as refusal:
         revocation_request(GOOD | {name: value})
     assert [(error.field, error.code) for error in refusal.value.errors] == [(name, code)]
 
 
-def test_all_that_is_missing_is_named_at_once() -> None:
+def test_all_missing_fields_are_named() -> None:
     with pytest.raises(InvalidInput) as refusal:
         revocation_request({})
     assert {error.field: error.code for error in refusal.value.errors} == dict.fromkeys(GOOD, "required")
 
 
-def test_the_word_of_rfc_7009_is_told_apart_and_hints_at_ours() -> None:
+def test_parameter_name_of_rfc_7009_gets_a_suggestion() -> None:
     with pytest.raises(InvalidInput) as refusal:
         revocation_request(GOOD | {"token_type": "id_token", "token_type_hint": "access_token"})
     codes = {error.field: error.code for error in refusal.value.errors}

@@ -1,4 +1,4 @@
-"""Import files: rows are read as they are, and errors in a file name the place."""
+"""Import files: rows are parsed unchanged, and errors name their position."""
 
 from __future__ import annotations
 

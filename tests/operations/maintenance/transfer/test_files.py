@@ -26,6 +26,7 @@ from tests.support.databases import Database
 
 
 @pytest.mark.either
+@pytest.mark.slow
 def test_crafted_file_cannot_affect_other_organizations(
     moved: Moved, elsewhere: tuple[Flask, Database]
 ) -> None:
@@ -92,6 +93,7 @@ def test_crafted_file_cannot_affect_other_organizations(
         ({"oauth": {"access_token": {"ttl_seconds": 7200}}}, "settings.oauth.access_token.ttl_seconds"),
     ],
 )
+@pytest.mark.slow
 def test_invalid_settings_are_not_imported(
     moved: Moved, elsewhere: tuple[Flask, Database], settings: dict[str, Any], field: str
 ) -> None:
@@ -115,6 +117,7 @@ def test_invalid_settings_are_not_imported(
     assert database.count("organizations") == before
 
 
+@pytest.mark.slow
 def test_all_times_of_an_organization_are_exported(
     app: Flask, make: Factory, elsewhere: tuple[Flask, Database]
 ) -> None:

@@ -66,6 +66,7 @@ def guess_codes(
     return [verify(user, begin_second_step(user, browser, password), WRONG, browser) for _ in range(times)]
 
 
+@pytest.mark.slow
 def test_guesses_elsewhere_do_not_delay_a_known_browser(
     ada: Any, phone: Authenticator, known_browser: Browser
 ) -> None:

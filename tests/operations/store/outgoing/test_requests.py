@@ -162,6 +162,7 @@ def test_request_inside_a_transaction_raises(reached: HttpsServer) -> None:
     [b"", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"],
     ids=["silence", "headers", "body"],
 )
+@pytest.mark.slow
 def test_slow_response_is_aborted_at_the_deadline(
     context: Flask, monkeypatch: pytest.MonkeyPatch, start: bytes
 ) -> None:
