@@ -1,11 +1,22 @@
 """Cache invalidation: how every process learns that what it cached about an organization is out of date.
 
-Clients and settings are needed by each request and change seldom, so processes cache them. A cached value is valid
-while the stamp of its organization is the one it was read under. The stamps are in a small file that all processes of
-this machine map into their memory: a change renews the stamp after its COMMIT and before its response, and from then
-on every process of this machine reads again. Other machines learn of it from the table ``view_changes``, written in
-the same transaction, which each process polls. A process that has not polled for a second trusts no value older than
-that. So a revocation takes effect here at once and on every machine within a second.
+Clients and settings are needed by each request and change seldom, so processes cache them. A change does two things:
+
+- Its transaction inserts a row into ``view_changes``. Every process reads the whole table every 0.4 seconds; an id that
+  was not there the time before is a change that was committed since. Because rows are only added, nothing depends on
+  the order of ids or on a clock: a transaction may take as long as it likes between INSERT and COMMIT, and one that is
+  rolled back leaves nothing. Rows are deleted only together with the insertion of one that concerns every organization
+  (``prune``).
+- After its COMMIT and before its response it renews the organization's stamp in a small file that all processes of this
+  machine map into their memory, so that they read again at once.
+
+A cached value is trusted for a second after its own query was sent, and while the last query of the table was sent less
+than a second ago, unless one of the two has shown a change. The seconds are those of ``uptime``, which goes on while a
+process is stopped and which nobody sets. A process that cannot read the table reads every value from the database. So a
+committed change takes effect on this machine at once and on every machine within a second.
+
+A database that was failed over or restored may lack changes whose effect has been cached. When the connection or the
+server is another one, or an id has disappeared, a process trusts nothing that it read before.
 """
 
 from __future__ import annotations
@@ -14,159 +25,198 @@ import logging
 import mmap
 import os
 import threading
-import time
 import zlib
-from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import insert, select
+from sqlalchemy import String, delete, func, insert, select, true
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 from app.config import current
 from app.database import on_commit
 from app.extensions import db
-from app.fast_path.compiled_query import CompiledQuery
+from app.fast_path.compiled_query import CompiledQuery, connection_number
 from app.models.audit import CacheInvalidation
-from app.models.base import UtcDateTime
 from app.rules.identifiers import new_id
+from app.tenant_fence import ACROSS
+from app.uptime import uptime
 
 TRUSTED_SECONDS = 1.0
-# An upper limit on the age of a cached value, whatever the stamps say.
+# An upper limit on the age of a cached value, for what somebody changes in the database by hand.
 MAX_AGE_SECONDS = 600.0
 POLL_SECONDS = 0.4
-# Longer than a transaction may take, so that a change that was written early and committed late is not missed.
-WINDOW_SECONDS = 10
-# After at most this long without a poll, the window still holds every change that was committed in the meantime.
-MAX_SILENCE_SECONDS = 5.0
-_MAX_CHANGES = 5_000
+# Every process reads all rows at each poll. Pruning makes every process read its cached values again.
+MAX_ROWS = 200
 _SLOTS, _WIDTH = 4096, 8
 _log = logging.getLogger("gatehouse.changes")
 
 
-class _SecondsAgo(FunctionElement[datetime]):
-    """The database's own time some seconds ago: order between machines never comes from their clocks."""
+class _ServerIdentity(FunctionElement[str]):
+    """Text that differs between the servers of a cluster, for proxies that change the server behind a connection."""
 
-    type = UtcDateTime()
-    inherit_cache = False
-
-    def __init__(self, seconds: int) -> None:
-        super().__init__()
-        self.seconds = seconds
+    type = String()
+    inherit_cache = True
 
 
-@compiles(_SecondsAgo)
-def _mysql_seconds_ago(element: _SecondsAgo, _compiler: Any, **_options: Any) -> str:
-    return f"UTC_TIMESTAMP(6) - INTERVAL {element.seconds} SECOND"
+@compiles(_ServerIdentity)
+def _mysql_server_identity(_element: _ServerIdentity, _compiler: Any, **_options: Any) -> str:
+    return "CONCAT_WS(':', @@hostname, @@port, @@server_id)"
 
 
-@compiles(_SecondsAgo, "sqlite")
-def _sqlite_seconds_ago(element: _SecondsAgo, _compiler: Any, **_options: Any) -> str:
-    return f"strftime('%Y-%m-%d %H:%M:%f000', 'now', '-{element.seconds} seconds')"
+@compiles(_ServerIdentity, "sqlite")
+def _sqlite_server_identity(_element: _ServerIdentity, _compiler: Any, **_options: Any) -> str:
+    return "'sqlite'"
 
 
-_RECENT = CompiledQuery(
-    select(CacheInvalidation.organization_id, CacheInvalidation.id, CacheInvalidation.is_for_all)
-    .where(CacheInvalidation.at > _SecondsAgo(WINDOW_SECONDS))
-    .limit(_MAX_CHANGES),
+_SERVER = select(_ServerIdentity().label("identity")).subquery("server")
+# One statement, so that all of it comes from one server and one moment; one row also when there are no changes.
+_CHANGES = CompiledQuery(
+    select(
+        _SERVER.c.identity,
+        CacheInvalidation.organization_id,
+        CacheInvalidation.id,
+        CacheInvalidation.is_for_all,
+    ).select_from(_SERVER.outerjoin(CacheInvalidation, true())),
     across_organizations=True,
 )
 
 
-@dataclass(slots=True)
-class PollState:
-    """When this process last polled a database for changes, in monotonic seconds."""
+class Follower:
+    """What this process knows about the changes in one database.
 
-    polled_at: float = 0.0
+    ``sent_at`` is when it sent the query whose changes it applied last, in seconds of ``uptime``.
+    """
+
+    __slots__ = ("_ids", "_source", "sent_at", "stamps")
+
+    def __init__(self) -> None:
+        self.sent_at = float("-inf")
+        # One object for each slot of organizations; another object means that something has changed.
+        self.stamps = [object()] * _SLOTS
+        self._ids: frozenset[UUID] = frozenset()
+        self._source: tuple[object, ...] | None = None
+
+    def poll(self) -> None:
+        """Apply what has been committed since the last poll. Raises Unavailable or the database's error."""
+        sent_at = uptime()
+        rows = _CHANGES.rows()
+        source = (rows[0].identity, connection_number())
+        changes = [row for row in rows if row.id is not None]
+        new = [row for row in changes if row.id not in self._ids]
+        ids = frozenset(row.id for row in changes)
+        if source != self._source or not ids >= self._ids or any(row.is_for_all for row in new):
+            self.stamps = [object()] * _SLOTS
+        for row in new:
+            self.stamps[_slot_of(row.organization_id)] = object()
+        self._ids, self._source = ids, source
+        # Last: whoever reads it sees the stamps of this poll too.
+        self.sent_at = sent_at
 
 
 class CacheStamp:
-    """The state of an organization when a value was read; tells whether anything has changed since."""
+    """The state of an organization before a value was read; tells whether anything has changed since."""
 
-    __slots__ = ("_at", "_poll_state", "_slot", "_stamp", "_stamps")
+    __slots__ = ("_follower", "_from_poll", "_on_machine", "_read_at", "_slot", "_stamps")
 
     def __init__(self, organization_id: str) -> None:
         config = current()
-        self._stamps, self._slot = _stamps_of(config.instance), _slot_of(organization_id)
-        self._poll_state = _poll_states.setdefault(config.database_url, PollState())
-        self._stamp = self._stamps[self._slot : self._slot + _WIDTH]
-        self._at = time.monotonic()
+        self._slot = _slot_of(organization_id)
+        self._stamps = _stamps_of(config.instance)
+        self._on_machine = self._stamps[self._slot * _WIDTH : (self._slot + 1) * _WIDTH]
+        self._follower = _follower_of(config.database_url)
+        self._from_poll = self._follower.stamps[self._slot]
+        self._read_at = uptime()
 
     @property
     def is_current(self) -> bool:
-        """Whether a value that was read under this stamp is still valid."""
-        slot = self._slot
-        if self._stamps[slot : slot + _WIDTH] != self._stamp:
-            return False
-        tick = time.monotonic()
+        """Whether a value that was read under this stamp reflects every change that was committed a second ago."""
+        tick, follower, slot = uptime(), self._follower, self._slot
         oldest = tick - TRUSTED_SECONDS
+        # Before the stamps are compared, which a poll may change in this moment.
+        if self._read_at <= oldest and follower.sent_at <= oldest:
+            return False
         return (
-            self._at > oldest or self._poll_state.polled_at > oldest
-        ) and tick - self._at < MAX_AGE_SECONDS
+            follower.stamps[slot] is self._from_poll
+            and self._stamps[slot * _WIDTH : (slot + 1) * _WIDTH] == self._on_machine
+            and tick - self._read_at < MAX_AGE_SECONDS
+        )
 
 
 _mapped: dict[Path, mmap.mmap] = {}
 _mapping = threading.Lock()
-_poll_states: dict[str, PollState] = {}
-_known_changes: dict[UUID, float] = {}
+_followers: dict[str, Follower] = {}
 
 
 def invalidate(organization_id: str) -> None:
     """Make what is cached about the organization stale once the open transaction has committed."""
-    db.session.execute(
-        insert(CacheInvalidation).values(organization_id=organization_id, id=new_id(), at=_SecondsAgo(0))
-    )
+    _insert(organization_id, is_for_all=False)
     on_commit(lambda: _renew(organization_id))
 
 
-def invalidate_all(root_id: str) -> None:
+def invalidate_all(organization_id: str) -> None:
     """Make what is cached about every organization stale once the open transaction has committed.
 
-    The row is stored under the root organization's key.
+    The row is stored under the key of the given one.
     """
-    db.session.execute(
-        insert(CacheInvalidation).values(
-            organization_id=root_id, id=new_id(), at=_SecondsAgo(0), is_for_all=True
+    _insert(organization_id, is_for_all=True)
+    on_commit(_renew_all)
+
+
+def prune() -> int:
+    """Delete the rows once there are many, in the open transaction. Return how many were deleted.
+
+    Processes that have not read the deleted rows yet learn of them by a row that concerns every organization.
+    """
+    rows = db.session.execute(
+        select(CacheInvalidation.organization_id, CacheInvalidation.id).execution_options(**ACROSS)
+    ).all()
+    if len(rows) <= MAX_ROWS:
+        return 0
+    by_organization: dict[str, list[UUID]] = {}
+    for organization_id, change_id in rows:
+        by_organization.setdefault(organization_id, []).append(change_id)
+    # Exactly what was read: a change that is committed in the meantime stays.
+    for organization_id, ids in sorted(by_organization.items()):
+        db.session.execute(
+            delete(CacheInvalidation)
+            .where(CacheInvalidation.organization_id == organization_id, CacheInvalidation.id.in_(ids))
+            .execution_options(synchronize_session=False)
         )
-    )
-    on_commit(clear)
+    invalidate_all(rows[0].organization_id)
+    return len(rows)
 
 
 def poll() -> None:
-    """Apply the changes that other machines committed recently. Raises Unavailable or the database's error."""
-    started = time.monotonic()
-    changes = _RECENT.rows()
-    state = _poll_states.setdefault(current().database_url, PollState())
-    # After a long silence, and at the start, changes may have left the window before they were seen.
-    if len(changes) == _MAX_CHANGES or started - state.polled_at > MAX_SILENCE_SECONDS:
-        clear()
-    for organization_id, change_id, is_for_all in changes:
-        if change_id not in _known_changes and is_for_all:
-            clear()
-        elif change_id not in _known_changes:
-            _renew(organization_id)
-        _known_changes[change_id] = started
-    for change_id in [key for key, seen in _known_changes.items() if seen < started - 2 * WINDOW_SECONDS]:
-        del _known_changes[change_id]
-    state.polled_at = started
+    """Apply the changes that were committed since the last poll. Raises Unavailable or the database's error."""
+    _follower_of(current().database_url).poll()
 
 
-def clear() -> None:
-    """Make every cached value of this machine stale."""
-    _stamps_of(current().instance)[:] = os.urandom(_SLOTS * _WIDTH)
+def _insert(organization_id: str, *, is_for_all: bool) -> None:
+    db.session.execute(
+        insert(CacheInvalidation).values(
+            organization_id=organization_id, id=new_id(), at=func.current_timestamp(), is_for_all=is_for_all
+        )
+    )
 
 
 def _renew(organization_id: str) -> None:
     # The stamp is random, so that two processes that renew it at once cannot bring back an earlier one.
-    start = _slot_of(organization_id)
-    _stamps_of(current().instance)[start : start + _WIDTH] = os.urandom(_WIDTH)
+    slot = _slot_of(organization_id)
+    _stamps_of(current().instance)[slot * _WIDTH : (slot + 1) * _WIDTH] = os.urandom(_WIDTH)
+
+
+def _renew_all() -> None:
+    _stamps_of(current().instance)[:] = os.urandom(_SLOTS * _WIDTH)
 
 
 def _slot_of(organization_id: str) -> int:
-    return zlib.crc32(organization_id.encode()) % _SLOTS * _WIDTH
+    return zlib.crc32(organization_id.encode()) % _SLOTS
+
+
+def _follower_of(database_url: str) -> Follower:
+    return _followers.get(database_url) or _followers.setdefault(database_url, Follower())
 
 
 def _stamps_of(folder: Path) -> mmap.mmap:

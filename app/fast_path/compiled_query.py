@@ -255,9 +255,15 @@ class _ThreadConnections(threading.local):
 
     def __init__(self) -> None:
         self.by_engine: dict[Engine, tuple[PoolProxiedConnection, float]] = {}
+        self.opened = 0
 
 
 _thread_connections = _ThreadConnections()
+
+
+def connection_number() -> tuple[int, int]:
+    """Return a value that changes when the current thread opens another connection."""
+    return threading.get_ident(), _thread_connections.opened
 
 
 def _thread_connection(engine: Engine) -> Any:
@@ -267,6 +273,7 @@ def _thread_connection(engine: Engine) -> Any:
     if entry is None:
         connection = engine.raw_connection()
         connection.detach()
+        _thread_connections.opened += 1
     else:
         connection, used_at = entry
         # A firewall may have dropped an idle connection without telling either side.

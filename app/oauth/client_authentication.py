@@ -24,6 +24,7 @@ T = TypeVar("T")
 AUTH_METHODS = (BASIC, POST, PRIVATE_KEY_JWT, NONE)
 # If one of these parameters is in the body, the Authorization header alone does not identify the client.
 _IN_BODY = frozenset({"client_id", "client_secret", "client_assertion", "client_assertion_type"})
+_METHOD_AND_KEYS = ("token_endpoint_auth_method", "jwks", "jwks_uri")
 _PROVING_ENDPOINTS = frozenset({"token", "par"})
 
 
@@ -122,6 +123,25 @@ def retry_with_fresh_client(request: ProtocolRequest, decide: Callable[[], T]) -
             raise
     request.client = None
     return decide()
+
+
+def confirm_authentication(authenticated: AuthenticatedClient) -> None:
+    """Raise InvalidClient if the client could no longer authenticate as it did.
+
+    Call it after the commit and before the response. A process that was stopped while it issued tokens goes on with
+    what it knew before.
+    """
+    client = authenticated.client
+    if lookups.is_current(client):
+        return
+    fresh = lookups.reload_client(client)
+    if fresh is None or not fresh.is_active:
+        raise InvalidClient
+    if authenticated.credential_id is not None:
+        if all(secret.id != authenticated.credential_id for secret in fresh.secrets):
+            raise InvalidClient
+    elif any(fresh.document.get(name) != client.document.get(name) for name in _METHOD_AND_KEYS):
+        raise InvalidClient
 
 
 def _authenticate(request: ProtocolRequest) -> AuthenticatedClient:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from urllib.parse import urlencode
 from uuid import UUID
 
@@ -42,7 +41,7 @@ def record_refusal(
     queue.add(
         RejectedRequest(
             client=named,
-            at=datetime.now(UTC) + clock.offset(),
+            at=clock.now(),
             request_id=request.request_id or "",
             endpoint=request.endpoint,
             method=request.method,

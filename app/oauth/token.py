@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.oauth.client_authentication import authenticate, retry_with_fresh_client
+from app.oauth.client_authentication import authenticate, confirm_authentication, retry_with_fresh_client
 from app.oauth.errors import AUTHORIZATION_CODE, DEVICE_CODE, REFRESH_TOKEN
 from app.oauth.protocol_request import ProtocolRequest
 from app.oauth.protocol_response import ProtocolResponse, error_response, with_cors, with_dpop_nonce
@@ -24,6 +24,8 @@ def issue(request: ProtocolRequest) -> ProtocolResponse:
     try:
         parse_form(request)
         response = retry_with_fresh_client(request, lambda: _issue(request))
+        if request.authenticated is not None and response.status == 200:
+            confirm_authentication(request.authenticated)
     except DomainError as error:
         response = error_response(error, request)
     authenticated = request.authenticated

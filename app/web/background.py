@@ -5,6 +5,7 @@ Every worker of every host has these threads; for what only one may do, leases e
 
 from __future__ import annotations
 
+import itertools
 import logging
 import random
 import secrets
@@ -22,6 +23,7 @@ from app.operations.grants.signing_keys import rotate_due_keys
 from app.operations.mail import delivery
 from app.operations.maintenance.dispatcher import THREADS, Dispatcher
 from app.operations.maintenance.janitor import purge_expired
+from app.operations.store import clock
 from app.operations.tokens import logout
 from app.operations.users import import_runner, password_resets, registrations
 from app.operations.users.import_uploads import import_ready
@@ -32,6 +34,7 @@ from app.web import failed_requests
 EVERY_SECONDS = 60.0
 SEALS_EVERY_SECONDS = 6.0
 _AFTER_A_FAULT_SECONDS = 5.0
+_POLLS_PER_MEASUREMENT = 12
 _log = logging.getLogger("gatehouse.janitor")
 _audit_log = logging.getLogger("gatehouse.audit")
 
@@ -63,9 +66,11 @@ def start(app: Flask) -> None:
 def _follow(app: Flask) -> None:
     pause = threading.Event()
     with app.app_context():
-        while True:
+        for turn in itertools.count():
             try:
                 cache_invalidation.poll()
+                if turn % _POLLS_PER_MEASUREMENT == 0:
+                    clock.measure()
             except Exception:  # noqa: BLE001 - until it hears again, this process trusts no view for long
                 _log.debug("changes could not be read", exc_info=True)
             pause.wait(cache_invalidation.POLL_SECONDS)

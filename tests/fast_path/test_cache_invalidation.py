@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
+from uuid import UUID
 
 import pytest
 from flask import Flask
-from sqlalchemy import delete, select
+from sqlalchemy import delete, select, update
 
 from app.config import current
 from app.extensions import db
 from app.fast_path import cache_invalidation
+from app.fast_path.compiled_query import CompiledQuery
 from app.models.audit import CacheInvalidation
 from app.models.organization import Organization
 from app.operations.clients.client_authentication import AuthenticatedClient
@@ -23,10 +25,19 @@ from app.operations.clients.clients import update_client
 from app.operations.clients.credential_revocation import revoke_credentials
 from app.operations.directory import lookups
 from app.operations.directory.lookups import find_client, get_organization_by_id, touch_organization
-from app.operations.maintenance.janitor import PURGE_RULES
+from app.operations.maintenance.janitor import purge_expired
 from app.operations.store.transactions import read, transaction
 from app.operations.tokens import tokens
+from app.rules.actor import Actor
+from app.rules.identifiers import first_id_at
+from app.tenant_fence import ACROSS
+from app.uptime import uptime
 from tests.factories import Factory, MadeClient
+
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+CHANGES_LEFT = CompiledQuery(
+    select(CacheInvalidation.id, CacheInvalidation.is_for_all), across_organizations=True
+)
 
 
 @pytest.fixture
@@ -36,10 +47,8 @@ def machine(make: Factory) -> MadeClient:
 
 @pytest.fixture(autouse=True)
 def unheard() -> None:
-    """Clear the poll state, so that no test depends on another one."""
-    cache_invalidation._known_changes.clear()
-    for state in cache_invalidation._poll_states.values():
-        state.polled_at = 0.0
+    """Forget the changes seen, so that no test depends on another one."""
+    cache_invalidation._followers.clear()
 
 
 @contextmanager
@@ -57,6 +66,11 @@ def on_another_machine(app: Flask) -> Iterator[None]:
 
 def rename(app: Flask, make: Factory, machine: MadeClient, name: str) -> None:
     update_client(make.system(machine.organization), machine.client_id, {"name": name})
+
+
+@transaction
+def touch(machine: MadeClient) -> None:
+    cache_invalidation.invalidate(machine.organization.id)
 
 
 def name_of(machine: MadeClient) -> str:
@@ -111,8 +125,8 @@ def test_old_entries_are_invalid_a_second_after_the_last_poll(
         assert name_of(machine) == "Harvester"
         with on_another_machine(app):
             rename(app, make, machine, "Reaper")
-        later = time.monotonic() + cache_invalidation.TRUSTED_SECONDS + 0.01
-        monkeypatch.setattr(time, "monotonic", lambda: later)
+        later = uptime() + cache_invalidation.TRUSTED_SECONDS + 0.01
+        monkeypatch.setattr(cache_invalidation, "uptime", lambda: later)
         assert name_of(machine) == "Reaper"
 
 
@@ -122,32 +136,94 @@ def test_polling_keeps_old_entries_valid(
     with app.app_context():
         cache_invalidation.poll()
         view = find_client(machine.client_id)
-        began = time.monotonic()
+        began = uptime()
         for later in range(2, 60, 2):
-            monkeypatch.setattr(time, "monotonic", lambda later=later: began + later)
+            monkeypatch.setattr(cache_invalidation, "uptime", lambda later=later: began + later)
             cache_invalidation.poll()
             assert find_client(machine.client_id) is view
 
 
-def test_change_during_an_outage_is_not_missed(
+@transaction
+def delete_changes(*, keep: Sequence[UUID] = ()) -> None:
+    db.session.execute(
+        delete(CacheInvalidation).where(CacheInvalidation.id.not_in(keep)).execution_options(**ACROSS)
+    )
+
+
+def test_view_is_stale_after_its_changes_have_disappeared(
+    app: Flask, make: Factory, machine: MadeClient
+) -> None:
+    """A restored database has lost changes that this process knows."""
+    with app.app_context():
+        touch(machine)
+        cache_invalidation.poll()
+        assert name_of(machine) == "Harvester"
+        with on_another_machine(app):
+            rename(app, make, machine, "Reaper")
+            delete_changes()
+        cache_invalidation.poll()
+        assert name_of(machine) == "Reaper"
+
+
+def test_view_is_stale_after_the_connection_was_replaced(
     app: Flask, make: Factory, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The database was unreachable for longer than the poll interval, so no earlier entry is valid."""
+    """The database behind the new connection may be another one, whose changes this process cannot compare."""
+    with app.app_context():
+        cache_invalidation.poll()
+        assert name_of(machine) == "Harvester"
+        with on_another_machine(app):
+            before = [row.id for row in CHANGES_LEFT.rows()]
+            rename(app, make, machine, "Reaper")
+            delete_changes(keep=before)
+        cache_invalidation.poll()
+        assert name_of(machine) == "Harvester", "the stage is wrong: nothing tells of the change"
+        monkeypatch.setattr(cache_invalidation, "connection_number", lambda: (0, -1))
+        cache_invalidation.poll()
+        assert name_of(machine) == "Reaper"
 
-    @transaction
-    def nobody_finds_it_any_more() -> None:
-        db.session.execute(delete(CacheInvalidation))
 
+def test_change_that_was_committed_late_is_seen(
+    app: Flask, make: Factory, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its row has the id and time of its INSERT, before those of changes that were committed meanwhile."""
+    with app.app_context():
+        touch(machine)
+        touch(machine)
+        cache_invalidation.poll()
+        assert name_of(machine) == "Harvester"
+        with on_another_machine(app):
+            monkeypatch.setattr(cache_invalidation, "new_id", lambda: first_id_at(LONG_AGO))
+            rename(app, make, machine, "Reaper")
+            db.session.execute(update(CacheInvalidation).values(at=LONG_AGO).execution_options(**ACROSS))
+            db.session.commit()
+        cache_invalidation.poll()
+        assert name_of(machine) == "Reaper"
+
+
+def test_pruned_changes_are_not_missed(app: Flask, make: Factory, machine: MadeClient) -> None:
+    """Whoever has not read a change before it is deleted reads that there was one."""
     with app.app_context():
         cache_invalidation.poll()
         assert name_of(machine) == "Harvester"
         with on_another_machine(app):
             rename(app, make, machine, "Reaper")
-            nobody_finds_it_any_more()
-        later = time.monotonic() + cache_invalidation.MAX_SILENCE_SECONDS + 0.1
-        monkeypatch.setattr(time, "monotonic", lambda: later)
+            for _ in range(cache_invalidation.MAX_ROWS):
+                touch(machine)
+            assert purge_expired(Actor.system("", "janitor"), holder="me")["view_changes"] > 200
+        [row] = CHANGES_LEFT.rows()
+        assert row.is_for_all
         cache_invalidation.poll()
         assert name_of(machine) == "Reaper"
+
+
+def test_few_changes_are_not_pruned(app: Flask, make: Factory, machine: MadeClient) -> None:
+    """Pruning makes every cache read again, so it is not done for each change."""
+    with app.app_context():
+        touch(machine)
+        before = len(CHANGES_LEFT.rows())
+        assert "view_changes" not in purge_expired(Actor.system("", "janitor"), holder="me")
+        assert len(CHANGES_LEFT.rows()) == before
 
 
 def test_transaction_with_old_snapshot_caches_nothing(app: Flask, make: Factory, machine: MadeClient) -> None:
@@ -218,7 +294,29 @@ def test_token_issued_after_its_secret_was_revoked_is_inactive(
         assert tokens.find_token(after.access_token) is None
 
 
-def test_process_without_the_shared_file_uses_own_stamps(
+def test_token_issued_in_a_process_that_was_stopped_is_not_returned(
+    app: Flask, make: Factory, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The secret was verified, then the process stopped for 20 seconds, in which another machine revoked it."""
+    store = tokens.store_client_token
+    request = {"data": {"grant_type": "client_credentials"}, "headers": machine.basic}
+
+    def stop_and_store(*arguments: Any) -> None:
+        with on_another_machine(app):
+            revoke_credentials(make.system(machine.organization), machine.client_id)
+        later = uptime() + 20
+        monkeypatch.setattr(cache_invalidation, "uptime", lambda: later)
+        store(*arguments)
+
+    with app.app_context():
+        cache_invalidation.poll()
+    assert app.test_client().post("/oauth/token", **request).status_code == 200
+    monkeypatch.setattr(tokens, "store_client_token", stop_and_store)
+    answer = app.test_client().post("/oauth/token", **request)
+    assert (answer.status_code, answer.get_json()["error"]) == (401, "invalid_client")
+
+
+def test_without_the_file_a_process_has_stamps_of_its_own(
     app: Flask, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with app.app_context():
@@ -226,8 +324,3 @@ def test_process_without_the_shared_file_uses_own_stamps(
         board = cache_invalidation._map(tmp_path / "file" / "instance")
         assert len(board) == 4096 * 8
     assert "not shared" in caplog.text
-
-
-def test_changes_are_deleted_after_every_machine_has_polled() -> None:
-    sweep = next(each for each in PURGE_RULES if each.table.name == "view_changes")
-    assert timedelta(seconds=cache_invalidation.WINDOW_SECONDS) < sweep.retention < timedelta(hours=1)

@@ -26,6 +26,8 @@ class Traffic:
         self.refused: list[Reply] = []
         self.cut = 0
         self.last_refusal = 0.0
+        self.last_issued = 0.0
+        """When the last request that was answered with a token was sent, in monotonic seconds."""
         self._stopping = threading.Event()
         self._threads = [threading.Thread(target=self._ask) for _ in range(threads)]
 
@@ -48,6 +50,7 @@ class Traffic:
 
     def _ask(self) -> None:
         while not self._stopping.is_set():
+            sent_at = time.monotonic()
             try:
                 reply = send(self.server, self.request)
             except (http.client.HTTPException, OSError):
@@ -56,6 +59,7 @@ class Traffic:
                 continue
             if reply.status == 200:
                 self.tokens.append(reply.json["access_token"])
+                self.last_issued = max(self.last_issued, sent_at)
             else:
                 self.refused.append(reply)
                 self.last_refusal = time.monotonic()

@@ -55,6 +55,7 @@ __all__ = [
     "get_organization_by_slug",
     "get_root_organization",
     "get_unpurged_organization",
+    "is_current",
     "reload_client",
     "touch_organization",
 ]
@@ -136,6 +137,14 @@ def find_client(client_id: str, *, fresh: bool = False) -> ClientSnapshot | None
 def reload_client(client: ClientSnapshot) -> ClientSnapshot | None:
     """Read the client from the database again. Return None if it was deleted."""
     return find_client_by_id(client.organization.id, client.id, fresh=True)
+
+
+def is_current(client: ClientSnapshot) -> bool:
+    """Return whether the snapshot is cached and still trusted."""
+    organization_id = client.organization.id
+    is_document = client.metadata_document_uri is not None
+    key = format_client_id(organization_id, client.id) if is_document else client.client_id
+    return _clients.get(organization_id, key) is client
 
 
 def find_client_by_id(organization_id: str, row_id: UUID, *, fresh: bool = False) -> ClientSnapshot | None:

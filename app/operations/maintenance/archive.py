@@ -81,7 +81,7 @@ OMITTED_TABLES: Mapping[str, str] = {
     "user_imports": "a file is uploaded again at the new installation; imported users are exported",
     "user_import_parts": "belong to the import",
     "user_import_refusals": "belong to the import",
-    "view_changes": "expire within a minute",
+    "view_changes": "tell the caches of this installation what to read again",
 }
 
 

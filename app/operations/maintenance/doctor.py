@@ -382,8 +382,8 @@ def _check_clock(_config: Config) -> Iterator[Finding]:
     if offset > 2:
         yield warning(
             "clock",
-            f"This machine and the database differ by {offset:.1f} seconds. Stored times use the clock of the "
-            "database, JWTs that of this machine.",
+            f"This machine and the database differ by {offset:.1f} seconds. Stored times and tokens use the "
+            "clock of the database, log lines that of this machine.",
             "Run a time service on both: apt-get install systemd-timesyncd",
         )
     else:

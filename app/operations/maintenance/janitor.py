@@ -22,6 +22,7 @@ from sqlalchemy import ColumnElement, Table, and_, delete, exists, not_, or_, se
 from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
+from app.fast_path import cache_invalidation
 from app.models.audit import (
     CacheInvalidation,
     FailedRequest,
@@ -158,7 +159,6 @@ PURGE_RULES = (
     _rule(UserImport, "expires_at", timedelta(), unless=_import_has_rows),
     _rule(IdempotencyKey, "expires_at"),
     _rule(CredentialUse, "expires_at"),
-    _rule(CacheInvalidation, "at", timedelta(minutes=1)),
     _rule(UsedIdentifier, "expires_at", timedelta()),
     _rule(OutboxMessage, "expires_at", unless=_is_not_sent),
     _rule(WebhookDelivery, "expires_at", timedelta()),
@@ -189,8 +189,13 @@ DELETED_CLIENTS = _rule(Client, "deleted_at", DELETED_CLIENT_RETENTION)
 
 
 def organization_tables() -> list[Table]:
-    """List every table with rows of organizations, children first."""
-    return [table for table in reversed(Base.metadata.sorted_tables) if "organization_id" in table.c]
+    """List every table with rows of organizations, children first, except that of cache invalidations.
+
+    Those may only be pruned.
+    """
+    pruned = CacheInvalidation.__tablename__
+    tables = reversed(Base.metadata.sorted_tables)
+    return [table for table in tables if "organization_id" in table.c and table.name != pruned]
 
 
 BATCH = 500
@@ -242,6 +247,8 @@ def purge_expired(
 def _run_all(actor: Actor, holder_id: str, batch: int) -> Iterator[tuple[str, int]]:
     for rule in PURGE_RULES:
         yield from _repeat(partial(_purge_batch, rule, holder_id, batch), rule.table.name, batch)
+    if (pruned := _prune_cache_invalidations(holder_id)) > 0:
+        yield CacheInvalidation.__tablename__, pruned
     yield from _delete_revoked_sessions(holder_id)
     yield from _send_reminders(actor, holder_id)
     yield from _delete_idle_clients(holder_id, batch)
@@ -352,6 +359,13 @@ def _purge_batch(rule: PurgeRule, holder_id: str, batch: int) -> int:
     if rule.unless is not None:
         condition &= not_(rule.unless())
     return _delete(rule.table, condition, holder_id, batch, order=rule.ends, before=rule.before)
+
+
+@transaction
+def _prune_cache_invalidations(holder_id: str) -> int:
+    if not leases.renew(LEASE, holder_id, LEASE_SECONDS):
+        raise _LeaseLost
+    return cache_invalidation.prune()
 
 
 @transaction

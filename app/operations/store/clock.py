@@ -1,12 +1,17 @@
 """The database's clock, which decides whether stored rows have expired (CK-1).
 
-A worker whose own clock is wrong must not accept an expired code. The offset between the two clocks is measured every
-half minute and added to the process's clock, so that reading the time costs no query.
+A process reads the time from ``uptime``, which nobody sets, and adds how far the database's clock is ahead of it. So no
+step of this machine's clock is noticed, and reading the time costs no query: the difference is measured every few
+seconds by a thread of a serving process (``app/web/background.py``), in other processes every half minute.
+
+The time never goes backwards. If the database's clock does, the time goes on a little slower until it has caught up.
 """
 
 from __future__ import annotations
 
-import time
+import logging
+import threading
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import literal_column, select
@@ -15,45 +20,109 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from app.database import engines
 from app.models.base import UtcDateTime
+from app.uptime import uptime
 
 MEASURE_INTERVAL_SECONDS = 30.0
+# How much slower the time goes while it is ahead of the database's. A code of 60 seconds is then valid for 63 at most.
+SLOWDOWN = 0.05
+# How fast two undisturbed clocks may drift apart.
+_DRIFT = 0.0005
+_STEP_SECONDS = 1.0
+_log = logging.getLogger("gatehouse.clock")
 
-_offset = timedelta()
-_measured_at: float | None = None
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How far the database's clock is ahead of ``uptime``, in seconds, as measured at ``at`` within ``error``.
+
+    ``excess`` is how much further ahead the time of this process was then.
+    """
+
+    at: float
+    seconds: float
+    error: float
+    excess: float = 0.0
+
+    def seconds_at(self, tick: float) -> float:
+        """Return what to add to ``tick``. It falls more slowly than ``tick`` rises."""
+        if self.excess == 0.0:
+            return self.seconds
+        return self.seconds + max(0.0, self.excess - SLOWDOWN * (tick - self.at))
+
+    def adjusted_to(self, measured: Difference, tick: float) -> Difference:
+        """Return the difference to use from ``tick`` on, after another measurement."""
+        error = self.error + _DRIFT * (measured.at - self.at)
+        is_step = abs(measured.seconds - self.seconds) > error + measured.error
+        # A measurement that took long says less than an older one that did not.
+        seconds, error = (
+            (measured.seconds, measured.error)
+            if is_step or measured.error <= error
+            else (self.seconds, error)
+        )
+        return Difference(tick, seconds, error, max(0.0, self.seconds_at(tick) - seconds))
+
+
+_difference: Difference | None = None
+_measured_at = float("-inf")
+_measuring = threading.Lock()
 
 
 def now() -> datetime:
     """Return the database's time in UTC."""
-    global _measured_at
-    tick = time.monotonic()
-    if _measured_at is None:
-        # No caller gets a time before the first measurement, not even while another thread measures.
-        _measure()
-        _measured_at = tick
-    elif tick - _measured_at > MEASURE_INTERVAL_SECONDS:
-        _measured_at = tick
-        _measure()
-    return datetime.now(UTC) + _offset
+    tick = uptime()
+    if tick - _measured_at > MEASURE_INTERVAL_SECONDS:
+        measure()
+        tick = uptime()
+    difference = _difference or _machine_difference()
+    return datetime.fromtimestamp(tick + difference.seconds_at(tick), UTC)
 
 
 def offset() -> timedelta:
-    """Return how far the database's clock is ahead of this process's clock."""
-    now()
-    return _offset
+    """Return how far the database's clock is ahead of this machine's."""
+    return now() - datetime.now(UTC)
 
 
-def _measure() -> None:
-    global _offset
+def measure() -> None:
+    """Compare the database's clock with ``uptime``.
+
+    If the database does not answer, the last difference remains in use, at first that of this machine's clock: the
+    caller will meet the database's error itself.
+    """
+    global _difference, _measured_at
+    # While another thread measures, this one uses the last difference, and waits if there is none.
+    if not _measuring.acquire(blocking=_difference is None):
+        return
+    try:
+        measured = _ask()
+        if measured is not None:
+            before = _difference or measured
+            _difference = before.adjusted_to(measured, uptime())
+            if abs(measured.seconds - before.seconds) > _STEP_SECONDS:
+                _log.warning(
+                    "the database's clock was set by %+.1f seconds", measured.seconds - before.seconds
+                )
+    finally:
+        _measured_at = uptime()
+        _measuring.release()
+
+
+def _ask() -> Difference | None:
     engine = engines()[1]
     if engine.dialect.name == "sqlite":
-        _offset = timedelta()
-        return
+        return _machine_difference()
     statement = select(literal_column("UTC_TIMESTAMP(6)", UtcDateTime))
     try:
         with engine.connect() as connection:
-            before = datetime.now(UTC)
-            database_time = connection.execute(statement).scalar_one()
-            _offset = database_time - (before + (datetime.now(UTC) - before) / 2)
+            before = uptime()
+            database_time: datetime = connection.execute(statement).scalar_one()
+            after = uptime()
     except (DBAPIError, PoolTimeout):
-        # The previous offset is good enough, and the caller will meet the database error itself.
-        return
+        return None
+    error = (after - before) / 2
+    return Difference(after, database_time.timestamp() - (before + error), error)
+
+
+def _machine_difference() -> Difference:
+    """SQLite has no clock of its own."""
+    tick = uptime()
+    return Difference(tick, datetime.now(UTC).timestamp() - tick, 0.001)

@@ -11,13 +11,12 @@ from sqlalchemy import Table, func, select, update
 
 from app.extensions import db
 from app.models.audit import AuditEvent
-from app.models.base import Base
 from app.models.client import Client
 from app.models.organization import Organization
 from app.operations.clients.clients import delete_client
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.maintenance import janitor
-from app.operations.maintenance.janitor import purge_expired
+from app.operations.maintenance.janitor import organization_tables, purge_expired
 from app.operations.organizations.organizations import delete_organization
 from app.operations.store import clock
 from tests.factories import Factory
@@ -52,8 +51,7 @@ def test_purged_organization_leaves_a_tombstone(context: Flask, make: Factory, d
         table.name: db.session.scalar(
             select(func.count()).select_from(table).where(table.c.organization_id == doomed.id)
         )
-        for table in Base.metadata.sorted_tables
-        if "organization_id" in table.c
+        for table in organization_tables()
     }
     assert set(left.values()) == {0}
     (row,) = db.session.execute(select(Organization).where(Organization.slug == "doomed")).scalars()
