@@ -13,18 +13,20 @@ from __future__ import annotations
 import functools
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 from uuid import UUID
 
 from sqlalchemy import Connection, CursorResult, Delete, Select, Update, literal, tuple_
+from sqlalchemy.dialects import mysql, sqlite
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from app.database import context, in_transaction, on_commit, open_transaction
 from app.database_errors import ErrorClass, classify_error
 from app.extensions import db
+from app.models.base import Base
 from app.rules.errors import InvalidInput, Unavailable
 from app.rules.identifiers import decode_uuid, new_id
 
@@ -33,6 +35,7 @@ __all__ = [
     "count_changed",
     "current_unit_of_work",
     "in_transaction",
+    "insert_or_update",
     "on_commit",
     "on_commit_or_now",
     "read",
@@ -117,6 +120,23 @@ def count_changed(statement: Update | Delete) -> int:
         CursorResult[Any], db.session.execute(statement.execution_options(synchronize_session=False))
     )
     return result.rowcount
+
+
+def insert_or_update(
+    model: type[Base], key: Mapping[str, Any], values: Mapping[str, Any], **new: Any
+) -> None:
+    """Set the values of the row with this unique key, or insert it with them and ``new``.
+
+    An INSERT that fails on the key leaves a shared lock on the row, and of two transactions that go on to update it one
+    deadlocks. This statement locks it exclusively.
+    """
+    connection = db.session.connection()
+    rows = {**new, **key, **values}
+    if connection.dialect.name == "sqlite":
+        lite = sqlite.insert(model).values(rows)
+        db.session.execute(lite.on_conflict_do_update(index_elements=list(key), set_=dict(values)))
+    else:
+        db.session.execute(mysql.insert(model).values(rows).on_duplicate_key_update(dict(values)))
 
 
 def transaction(function: Callable[P, R]) -> Callable[P, R]:
