@@ -4,8 +4,9 @@ Decorate an operation that writes with ``@transaction`` and one that only reads 
 the session. A ``@transaction`` inside another one is a savepoint, so that the outer operation may catch an error of
 the inner one. Returning commits and raising rolls back.
 
-If the server rolls the transaction back (a deadlock, a lost connection), the whole function runs again. It must
-therefore have no side effects except SQL: no email, no HTTP, no password hashing, no changes to objects in memory.
+If the server rolls the transaction back (a deadlock, a lost connection), or the function raises ``OutdatedRead``
+because the row it read has changed, the whole function runs again. It must therefore have no side effects except SQL:
+no email, no HTTP, no password hashing, no changes to objects in memory.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from app.rules.errors import InvalidInput, Unavailable
 from app.rules.identifiers import decode_uuid, new_id
 
 __all__ = [
+    "OutdatedRead",
     "UnitOfWork",
     "count_changed",
     "current_unit_of_work",
@@ -50,6 +52,10 @@ MAX_ATTEMPTS = 8
 DEADLINE_SECONDS = 2.5
 _FIRST_PAUSE_SECONDS = 0.01
 _jitter = random.SystemRandom()
+
+
+class OutdatedRead(Exception):
+    """What the transaction has read was changed since: roll it back and run it again."""
 
 
 @dataclass(slots=True)
@@ -201,6 +207,10 @@ def _run_with_retries(work: Callable[[], R], unit_of_work: UnitOfWork) -> R:
                 db.session.connection(execution_options={"read_only": True})
             result = work()
             db.session.flush()
+        except OutdatedRead:
+            # No pause and no deadline: the database is well, and the other request has finished.
+            db.session.remove()
+            continue
         except (DBAPIError, PoolTimeout) as error:
             # Error 1205 rolls back a single statement. Committing after it would store half of the changes.
             db.session.remove()
