@@ -7,17 +7,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
-from tests.factories import Factory, bearer_header
+from tests.factories import PASSWORD, Factory, bearer_header
+from tests.journeys.conftest import REDIRECT_URI, SCOPE
+from tests.races.conftest import Race
 from tests.support.concurrent_requests import Post, Reply, send_concurrently
 from tests.support.databases import MariaDBDatabase
+from tests.support.form_browser import FormBrowser, Forms
 from tests.support.mariadb import MariaDB
 from tests.support.matrix import BODIES, World, world_of
 from tests.support.openapi import Operation
+from tests.support.pages import path_of
 from tests.support.servers import LiveServer
 from tests.support.world import Corner
 
@@ -43,9 +48,18 @@ class Crowd:
         """Send the requests at once; none may deadlock or find the service unavailable."""
         before = self.deadlocks()
         replies = send_concurrently(self.server.url, posts)
-        failed = Counter((reply.status, reply.body[:200]) for reply in replies if reply.status >= 500)
-        assert (self.deadlocks() - before, failed) == (0, Counter())
+        failed = Counter(reply.status for reply in replies if reply.status >= 500)
+        assert (self.deadlocks() - before, failed) == (0, Counter()), (posts[0], self.latest_deadlock())
         return replies
+
+    def latest_deadlock(self) -> list[str]:
+        """Return the statements of the latest deadlock and the locks that they wanted."""
+        report = str(self.server.database.query("SHOW ENGINE INNODB STATUS")[0][2])
+        _, _, latest = report.partition("LATEST DETECTED DEADLOCK")
+        latest = latest.partition("WE ROLL BACK")[0]
+        return [
+            line for line in latest.splitlines() if "RECORD LOCKS" in line or "`" in line or " SET " in line
+        ]
 
 
 @pytest.fixture(scope="module")
@@ -182,3 +196,101 @@ def test_mixed_management_writes_do_not_deadlock(crowd: Crowd, world: World) -> 
     ]
     for start in range(4):
         crowd.send(posts[start::4])
+
+
+# Hashing a password has to wait its turn, and tells so by 503 after a while.
+OTHERWISE_LIMITED = {"account.change_password_page"}
+
+
+class Pages:
+    """Forms of the portal and of the account pages, as a signed-in administrator would submit them."""
+
+    # Values that make an empty form valid, by field name; ``{}`` is the number of the request.
+    TYPED: ClassVar[dict[str, str]] = {
+        "name": "Orchard {}",
+        "email": "n{}@example.com",
+        "identifier": "https://api{}.example/",
+        "id": "role-{}",
+        "slug": "org-{}",
+        "url": "https://hooks.example/{}",
+        "password": PASSWORD,
+        "current_password": PASSWORD,
+        "new_password": "five small otters on a raft {}",
+        "redirect_uris": "https://orchard.example/callback",
+        "username": "ada@example.com",
+    }
+
+    def __init__(self, crowd: Crowd, corner: Corner) -> None:
+        self._crowd, self._corner = crowd, corner
+
+    def rules(self) -> list[tuple[str, str, bool]]:
+        """Return (endpoint, path pattern, whether it has a form) of every page that writes."""
+        rules = self._crowd.server.app.url_map.iter_rules()
+        found = [
+            (rule.endpoint, rule.rule, "GET" in (rule.methods or ()))
+            for rule in rules
+            if rule.endpoint.startswith(("portal.", "account.")) and "POST" in (rule.methods or ())
+        ]
+        # What deletes comes last.
+        return sorted(found, key=lambda each: ("delete" in each[0], "remove" in each[0], each[0]))
+
+    def posts(self, pattern: str, has_form: bool, count: int) -> list[Post]:
+        """Return so many submissions of the page's form by one new administrator in one browser."""
+        organization, make = self._corner.organization, self._crowd.make
+        user = make.user(organization, role="admin")
+        browser = FormBrowser(self._crowd.server.url)
+        browser.session.cookies.set(make.cookie_name(organization), make.sign_in(user).token)
+        path = path_of(pattern, self._corner, organization.slug)
+        page = browser.visit(path if has_form else f"/organizations/{organization.slug}/account/profile")
+        reader = Forms()
+        reader.feed(page.text)
+        forms = [form for form in reader.forms if "csrf_token" in dict(form.values)]
+        form = forms[-1] if forms else None
+        values = form.values if form is not None else []
+        headers = {"Origin": self._crowd.server.url, "Sec-Fetch-Site": "same-origin"}
+        headers["Cookie"] = "; ".join(f"{each.name}={each.value}" for each in browser.session.cookies)
+        return [
+            Post(path, [(name, value or self._typed(name, number)) for name, value in values], headers)
+            for number in range(count)
+        ]
+
+    def _typed(self, name: str, number: int) -> str:
+        return self.TYPED.get(name.rpartition("-")[2], "").format(number)
+
+
+def test_parallel_page_submissions_do_not_deadlock(crowd: Crowd, world: World) -> None:
+    pages = Pages(crowd, world.globex)
+    outcomes: Counter[int] = Counter()
+    for endpoint, pattern, has_form in pages.rules():
+        if endpoint not in OTHERWISE_LIMITED:
+            replies = crowd.send(pages.posts(pattern, has_form, EACH // 2))
+            outcomes.update(reply.status for reply in replies)
+    assert outcomes[302] + outcomes[303] > 20 * EACH // 2, outcomes
+
+
+def test_parallel_flows_do_not_deadlock(crowd: Crowd) -> None:
+    """Sign-ins, consents, codes, refresh tokens and revocations of one user at one client."""
+    make, url = crowd.make, crowd.server.url
+    organization = make.organization()
+    client = make.client(organization, redirect_uris=[REDIRECT_URI], scopes=SCOPE.split())
+    race = Race(crowd.server, make, client, make.user(organization))
+    token = make.sign_in(race.user).token
+
+    def code(_: int) -> str:
+        person = FormBrowser(url)
+        person.session.cookies.set(make.cookie_name(organization), token)
+        return race.code(person)
+
+    before = crowd.deadlocks()
+    with ThreadPoolExecutor(EACH) as pool:
+        codes = list(pool.map(code, range(EACH)))
+    assert crowd.deadlocks() == before, crowd.latest_deadlock()
+    issued = [reply.json for reply in crowd.send([race.redemption(code) for code in codes])]
+    rotated = [reply.json for reply in crowd.send([race.refresh(each["refresh_token"]) for each in issued])]
+    crowd.send(
+        [race.refresh(each["refresh_token"]) for each in rotated]
+        + [race.refresh(rotated[0]["refresh_token"])] * EACH
+    )
+    crowd.send([race.redemption(codes[0])] * EACH)
+    crowd.send([race.revocation(each["access_token"]) for each in rotated])
+    crowd.send([race.revocation(each["refresh_token"]) for each in rotated])

@@ -131,18 +131,17 @@ def count_changed(statement: Update | Delete) -> int:
 def insert_or_update(
     model: type[Base], key: Mapping[str, Any], values: Mapping[str, Any], **new: Any
 ) -> None:
-    """Set the values of the row with this unique key, or insert it with them and ``new``.
+    """Set the values of the row with this unique key, or insert it with them and ``new``. No values: insert or lock it.
 
     An INSERT that fails on the key leaves a shared lock on the row, and of two transactions that go on to update it one
     deadlocks. This statement locks it exclusively.
     """
-    connection = db.session.connection()
-    rows = {**new, **key, **values}
-    if connection.dialect.name == "sqlite":
-        lite = sqlite.insert(model).values(rows)
-        db.session.execute(lite.on_conflict_do_update(index_elements=list(key), set_=dict(values)))
+    row, changes = {**new, **key, **values}, dict(values or key)
+    if db.session.connection().dialect.name == "sqlite":
+        lite = sqlite.insert(model).values(row)
+        db.session.execute(lite.on_conflict_do_update(index_elements=list(key), set_=changes))
     else:
-        db.session.execute(mysql.insert(model).values(rows).on_duplicate_key_update(dict(values)))
+        db.session.execute(mysql.insert(model).values(row).on_duplicate_key_update(changes))
 
 
 def transaction(function: Callable[P, R]) -> Callable[P, R]:
