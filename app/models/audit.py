@@ -19,7 +19,6 @@ from app.models.base import (
     Tenant,
     UtcDateTime,
     Uuid,
-    owned_by_organization,
     within_organization,
 )
 from app.rules.identifiers import ROUTING_KEY_LENGTH
@@ -33,7 +32,6 @@ class AuditEvent(Tenant, Base):
         Index("ix_audit_events_target", "organization_id", "target_id", "id"),
         Index("ix_audit_events_actor", "organization_id", "actor_id", "id"),
         Index("ix_audit_events_action", "organization_id", "action", "id"),
-        owned_by_organization("audit_events"),
         Base.__table_args__,
     )
 
@@ -59,7 +57,6 @@ class AuditLink(Tenant, Base):
     __tablename__ = "audit_links"
     __table_args__ = (
         UniqueConstraint("organization_id", "position", name="uq_audit_links_position"),
-        owned_by_organization("audit_links"),
         Base.__table_args__,
     )
 
@@ -71,7 +68,6 @@ class AuditChain(Base):
     """Both ends of an organization's hash chain."""
 
     __tablename__ = "audit_chains"
-    __table_args__ = (owned_by_organization("audit_chains"), Base.__table_args__)
 
     organization_id: Mapped[str] = mapped_column(Identifier(ROUTING_KEY_LENGTH), primary_key=True)
     length: Mapped[int] = mapped_column(BigInteger, comment="position of the last link")
@@ -92,7 +88,6 @@ class FailedRequest(Tenant, Base):
         Index("ix_failed_requests_client", "organization_id", "client_id", "cause", "id"),
         Index("ix_failed_requests_cause", "organization_id", "cause", "id"),
         Index("ix_failed_requests_request", "organization_id", "request_id"),
-        owned_by_organization("failed_requests"),
         within_organization("failed_requests", "client_id", "clients"),
         Base.__table_args__,
     )
@@ -120,7 +115,6 @@ class OutboxMessage(Tenant, Base):
     __table_args__ = (
         Index("ix_outbox_due", "done_at", "available_at"),
         Index("ix_outbox_receiver", "organization_id", "receiver", "done_at"),
-        owned_by_organization("outbox"),
         Base.__table_args__,
     )
 
@@ -145,7 +139,6 @@ class Revocation(Tenant, Base):
     """One revocation, written in its transaction, for verifiers that have no access to the database tables."""
 
     __tablename__ = "revocation_log"
-    __table_args__ = (owned_by_organization("revocation_log"), Base.__table_args__)
 
     kind: Mapped[str] = mapped_column(
         Identifier(16), comment="token, grant, client, credential, user, organization"
@@ -164,7 +157,6 @@ class IdempotencyKey(Base):
     """The response to a POST with an Idempotency-Key, without secrets, for 24 hours."""
 
     __tablename__ = "idempotency_keys"
-    __table_args__ = (owned_by_organization("idempotency_keys"), Base.__table_args__)
 
     organization_id: Mapped[str] = mapped_column(Identifier(ROUTING_KEY_LENGTH), primary_key=True)
     key_digest: Mapped[bytes] = mapped_column(Digest, primary_key=True, comment="key, caller and route")
@@ -179,7 +171,6 @@ class CacheInvalidation(Tenant, Base):
     """A change that invalidates cached snapshots of every worker. All workers read it within seconds."""
 
     __tablename__ = "view_changes"
-    __table_args__ = (owned_by_organization("view_changes"), Base.__table_args__)
 
     at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
     is_for_all: Mapped[bool] = mapped_column(
@@ -193,7 +184,6 @@ class UsedIdentifier(Base):
     """
 
     __tablename__ = "used_identifiers"
-    __table_args__ = (owned_by_organization("used_identifiers"), Base.__table_args__)
 
     organization_id: Mapped[str] = mapped_column(Identifier(ROUTING_KEY_LENGTH), primary_key=True)
     digest: Mapped[bytes] = mapped_column(Digest, primary_key=True, comment="purpose, whose it is, and value")
@@ -229,7 +219,6 @@ class RevocationReceipt(Tenant, Base):
     __tablename__ = "revocation_receipts"
     __table_args__ = (
         Index("ix_revocation_receipts_unsettled", "settled_at", "created_at"),
-        owned_by_organization("revocation_receipts"),
         Base.__table_args__,
     )
 
@@ -260,7 +249,6 @@ class Webhook(Tenant, Base):
     """One endpoint (public id ``whk_…``)."""
 
     __tablename__ = "webhooks"
-    __table_args__ = (owned_by_organization("webhooks"), Base.__table_args__)
 
     url: Mapped[str] = mapped_column(String(2048))
     description: Mapped[str] = mapped_column(String(200))
@@ -292,7 +280,6 @@ class WebhookDelivery(Tenant, Base):
     __tablename__ = "webhook_deliveries"
     __table_args__ = (
         Index("ix_webhook_deliveries_webhook", "organization_id", "webhook_id", "id"),
-        owned_by_organization("webhook_deliveries"),
         within_organization("webhook_deliveries", "webhook_id", "webhooks"),
         Base.__table_args__,
     )

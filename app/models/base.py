@@ -156,17 +156,15 @@ class Json(TypeDecorator[Any]):
 
 
 class Tenant:
-    """A row of an organization. Its key leads the primary key, so that rows of one organization are stored together."""
+    """A row of an organization. Its key leads the primary key, so that rows of one organization are stored together.
+
+    No foreign key refers to the organization: each insert would lock its row. That row is never deleted.
+    """
 
     organization_id: Mapped[str] = mapped_column(
         Identifier(ROUTING_KEY_LENGTH), primary_key=True, comment="routing key of the organization"
     )
     id: Mapped[UUID] = mapped_column(Uuid, primary_key=True, comment="UUIDv7 made by the application")
-
-
-def owned_by_organization(table: str) -> ForeignKeyConstraint:
-    """Reference the organization. It never cascades, because the application deletes in batches."""
-    return ForeignKeyConstraint(["organization_id"], ["organizations.id"], name=f"fk_{table}_organization")
 
 
 def within_organization(table: str, column: str, target: str) -> ForeignKeyConstraint:

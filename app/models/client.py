@@ -19,7 +19,6 @@ from app.models.base import (
     Tenant,
     UtcDateTime,
     Uuid,
-    owned_by_organization,
     within_organization,
 )
 
@@ -34,7 +33,6 @@ class Client(Tenant, Base):
     __tablename__ = "clients"
     __table_args__ = (
         Index("ix_clients_name", "organization_id", "name_key", "id"),
-        owned_by_organization("clients"),
         Base.__table_args__,
     )
 
@@ -77,7 +75,6 @@ class Scope(Tenant, Base):
     __table_args__ = (
         UniqueConstraint("organization_id", "name"),
         Index("ix_scopes_resource", "organization_id", "resource_id"),
-        owned_by_organization("scopes"),
         within_organization("scopes", "resource_id", "resources"),
         Base.__table_args__,
     )
@@ -103,7 +100,6 @@ class ClientRequest(Tenant, Base):
         UniqueConstraint("organization_id", "client_id", "user_id", "is_open"),
         Index("ix_client_requests_status", "organization_id", "status", "id"),
         Index("ix_client_requests_user", "organization_id", "user_id"),
-        owned_by_organization("client_requests"),
         within_organization("client_requests", "client_id", "clients"),
         within_organization("client_requests", "user_id", "users"),
         Base.__table_args__,
@@ -128,7 +124,6 @@ class RegistrationToken(Tenant, Base):
     __tablename__ = "registration_tokens"
     __table_args__ = (
         UniqueConstraint("organization_id", "digest"),
-        owned_by_organization("registration_tokens"),
         Base.__table_args__,
     )
 
@@ -161,7 +156,6 @@ class ClientRegistration(Tenant, Base):
             ["clients.organization_id", "clients.id"],
             name="fk_client_registrations_client",
         ),
-        owned_by_organization("client_registrations"),
         Base.__table_args__,
     )
 
@@ -194,7 +188,6 @@ class ClientLogo(Tenant, Base):
             ["clients.organization_id", "clients.id"],
             name="fk_client_logos_client",
         ),
-        owned_by_organization("client_logos"),
         Base.__table_args__,
     )
 
@@ -213,7 +206,6 @@ class OrganizationLogo(Tenant, Base):
     __tablename__ = "organization_logos"
     __table_args__ = (
         UniqueConstraint("organization_id", "digest"),
-        owned_by_organization("organization_logos"),
         Base.__table_args__,
     )
 
@@ -229,7 +221,6 @@ class Resource(Tenant, Base):
     __table_args__ = (
         UniqueConstraint("organization_id", "identifier"),
         Index("ix_resources_name", "organization_id", "name_key", "id"),
-        owned_by_organization("resources"),
         Base.__table_args__,
     )
 
@@ -261,7 +252,6 @@ class Credential(Tenant, Base):
     __table_args__ = (
         UniqueConstraint("organization_id", "digest"),
         UniqueConstraint("organization_id", "client_id", "id"),
-        owned_by_organization("client_credentials"),
         within_organization("client_credentials", "client_id", "clients"),
         Base.__table_args__,
     )
@@ -310,7 +300,6 @@ class CredentialUse(Tenant, Base):
     __tablename__ = "credential_uses"
     __table_args__ = (
         UniqueConstraint("organization_id", "credential_id", "address"),
-        owned_by_organization("credential_uses"),
         within_organization("credential_uses", "credential_id", "client_credentials"),
         Base.__table_args__,
     )

@@ -18,7 +18,6 @@ from app.models.base import (
     Tenant,
     UtcDateTime,
     Uuid,
-    owned_by_organization,
     within_organization,
 )
 
@@ -30,7 +29,6 @@ class Consent(Tenant, Base):
     __table_args__ = (
         UniqueConstraint("organization_id", "user_id", "client_id"),
         Index("ix_consents_client", "organization_id", "client_id"),
-        owned_by_organization("consents"),
         within_organization("consents", "user_id", "users"),
         within_organization("consents", "client_id", "clients"),
         Base.__table_args__,
@@ -62,7 +60,6 @@ class AuthorizationRequest(Tenant, Base):
             *("organization_id", "client_id", "network", "completed_at", "expires_at"),
         ),
         Index("ix_authorization_requests_browser", "organization_id", "browser_digest"),
-        owned_by_organization("authorization_requests"),
         within_organization("authorization_requests", "client_id", "clients"),
         Base.__table_args__,
     )
@@ -94,7 +91,6 @@ class AuthorizationCode(Tenant, Base):
         UniqueConstraint("organization_id", "digest"),
         Index("ix_authorization_codes_client", "organization_id", "client_id"),
         Index("ix_authorization_codes_user", "organization_id", "user_id"),
-        owned_by_organization("authorization_codes"),
         within_organization("authorization_codes", "client_id", "clients"),
         within_organization("authorization_codes", "user_id", "users"),
         Base.__table_args__,
@@ -148,7 +144,6 @@ class Grant(Tenant, Base):
         Index("ix_grants_user", "organization_id", "user_id", "client_id"),
         Index("ix_grants_client", "organization_id", "client_id"),
         Index("ix_grants_session", "organization_id", "session_id"),
-        owned_by_organization("grants"),
         within_organization("grants", "client_id", "clients"),
         within_organization("grants", "user_id", "users"),
         Base.__table_args__,

@@ -17,7 +17,6 @@ from app.models.base import (
     Tenant,
     UtcDateTime,
     Uuid,
-    owned_by_organization,
     within_organization,
 )
 from app.rules.identifiers import ROUTING_KEY_LENGTH
@@ -28,7 +27,6 @@ class AuthenticatorApp(Base):
 
     __tablename__ = "authenticator_apps"
     __table_args__ = (
-        owned_by_organization("authenticator_apps"),
         within_organization("authenticator_apps", "user_id", "users"),
         Base.__table_args__,
     )
@@ -49,7 +47,6 @@ class RecoveryCode(Base):
     __tablename__ = "recovery_codes"
     __table_args__ = (
         Index("ix_recovery_codes_user", "organization_id", "user_id"),
-        owned_by_organization("recovery_codes"),
         within_organization("recovery_codes", "user_id", "users"),
         Base.__table_args__,
     )
@@ -68,7 +65,6 @@ class PendingSignIn(Tenant, Base):
     __table_args__ = (
         UniqueConstraint("organization_id", "digest"),
         Index("ix_pending_sign_ins_user", "organization_id", "user_id"),
-        owned_by_organization("pending_sign_ins"),
         within_organization("pending_sign_ins", "user_id", "users"),
         Base.__table_args__,
     )
@@ -91,7 +87,6 @@ class SecondFactorTry(Base):
 
     __tablename__ = "second_factor_tries"
     __table_args__ = (
-        owned_by_organization("second_factor_tries"),
         within_organization("second_factor_tries", "user_id", "users"),
         Base.__table_args__,
     )
@@ -113,7 +108,6 @@ class PasskeyHandle(Base):
     __tablename__ = "passkey_handles"
     __table_args__ = (
         UniqueConstraint("organization_id", "handle"),
-        owned_by_organization("passkey_handles"),
         within_organization("passkey_handles", "user_id", "users"),
         Base.__table_args__,
     )
@@ -130,7 +124,6 @@ class Passkey(Tenant, Base):
     __table_args__ = (
         UniqueConstraint("organization_id", "credential_id"),
         Index("ix_passkeys_user", "organization_id", "user_id"),
-        owned_by_organization("passkeys"),
         within_organization("passkeys", "user_id", "users"),
         Base.__table_args__,
     )

@@ -15,7 +15,6 @@ from app.models.base import (
     Tenant,
     UtcDateTime,
     Uuid,
-    owned_by_organization,
     within_organization,
 )
 from app.rules.identifiers import ROUTING_KEY_LENGTH
@@ -28,7 +27,6 @@ class Session(Tenant, Base):
     __table_args__ = (
         UniqueConstraint("organization_id", "digest"),
         Index("ix_sessions_user", "organization_id", "user_id"),
-        owned_by_organization("sessions"),
         within_organization("sessions", "user_id", "users"),
         Base.__table_args__,
     )
@@ -51,7 +49,6 @@ class SessionClient(Base):
     __tablename__ = "session_clients"
     __table_args__ = (
         Index("ix_session_clients_client", "organization_id", "client_id"),
-        owned_by_organization("session_clients"),
         within_organization("session_clients", "user_id", "users"),
         within_organization("session_clients", "client_id", "clients"),
         Base.__table_args__,
@@ -82,7 +79,6 @@ class KnownBrowser(Tenant, Base):
     __table_args__ = (
         UniqueConstraint("organization_id", "digest"),
         Index("ix_known_browsers_user", "organization_id", "user_id"),
-        owned_by_organization("known_browsers"),
         within_organization("known_browsers", "user_id", "users"),
         Base.__table_args__,
     )
@@ -110,7 +106,6 @@ class Attempt(Tenant, Base):
     __tablename__ = "attempts"
     __table_args__ = (
         Index("ix_attempts_bucket", "organization_id", "bucket", "at"),
-        owned_by_organization("attempts"),
         Base.__table_args__,
     )
 

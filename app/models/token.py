@@ -18,7 +18,6 @@ from app.models.base import (
     Tenant,
     UtcDateTime,
     Uuid,
-    owned_by_organization,
     within_organization,
 )
 
@@ -82,7 +81,6 @@ class DeviceCode(Tenant, Base):
         UniqueConstraint("organization_id", "user_code_digest"),
         Index("ix_device_codes_client", "organization_id", "client_id", "network", "expires_at"),
         Index("ix_device_codes_user", "organization_id", "user_id"),
-        owned_by_organization("device_codes"),
         within_organization("device_codes", "client_id", "clients"),
         within_organization("device_codes", "user_id", "users"),
         Base.__table_args__,
@@ -132,7 +130,6 @@ class PushedRequest(Tenant, Base):
     __table_args__ = (
         UniqueConstraint("organization_id", "digest"),
         Index("ix_pushed_requests_client", "organization_id", "client_id", "network", "expires_at"),
-        owned_by_organization("pushed_requests"),
         within_organization("pushed_requests", "client_id", "clients"),
         Base.__table_args__,
     )
@@ -158,7 +155,6 @@ class SigningKey(Tenant, Base):
     __table_args__ = (
         UniqueConstraint("organization_id", "kid"),
         UniqueConstraint("organization_id", "algorithm", "slot"),
-        owned_by_organization("signing_keys"),
         Base.__table_args__,
     )
 

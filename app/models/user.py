@@ -18,7 +18,6 @@ from app.models.base import (
     Tenant,
     UtcDateTime,
     Uuid,
-    owned_by_organization,
     within_organization,
 )
 from app.rules.identifiers import ROUTING_KEY_LENGTH
@@ -33,7 +32,6 @@ class User(Tenant, Base):
     __table_args__ = (
         UniqueConstraint("organization_id", "email_canonical"),
         Index("ix_users_password_scheme", "organization_id", "password_scheme"),
-        owned_by_organization("users"),
         Base.__table_args__,
     )
 
@@ -76,7 +74,6 @@ class RoleAssignment(Tenant, Base):
             "organization_id", "user_organization_id", "user_id", "role", name="uq_role_assignments_once"
         ),  # a name that MySQL's 64 characters can hold
         Index("ix_role_assignments_user", "user_organization_id", "user_id"),
-        owned_by_organization("role_assignments"),
         ForeignKeyConstraint(
             ["user_organization_id", "user_id"],
             ["users.organization_id", "users.id"],
@@ -103,7 +100,6 @@ class Invitation(Tenant, Base):
     __table_args__ = (
         UniqueConstraint("organization_id", "digest"),
         Index("ix_invitations_email", "organization_id", "email_canonical"),
-        owned_by_organization("invitations"),
         Base.__table_args__,
     )
 
@@ -131,7 +127,6 @@ class AccountLink(Base):
     __tablename__ = "account_links"
     __table_args__ = (
         UniqueConstraint("organization_id", "digest"),
-        owned_by_organization("account_links"),
         within_organization("account_links", "user_id", "users"),
         Base.__table_args__,
     )
@@ -165,7 +160,6 @@ class Registration(Tenant, Base):
     __table_args__ = (
         UniqueConstraint("organization_id", "digest"),
         Index("ix_registrations_email", "organization_id", "email_canonical"),
-        owned_by_organization("registrations"),
         Base.__table_args__,
     )
 
@@ -195,7 +189,6 @@ class UserImport(Tenant, Base):
     __tablename__ = "user_imports"
     __table_args__ = (
         Index("ix_user_imports_due", "status", "worked_at"),
-        owned_by_organization("user_imports"),
         Base.__table_args__,
     )
 
@@ -230,7 +223,6 @@ class UserImportPart(Base):
 
     __tablename__ = "user_import_parts"
     __table_args__ = (
-        owned_by_organization("user_import_parts"),
         within_organization("user_import_parts", "import_id", "user_imports"),
         Base.__table_args__,
     )
@@ -247,7 +239,6 @@ class UserImportRefusal(Base):
 
     __tablename__ = "user_import_refusals"
     __table_args__ = (
-        owned_by_organization("user_import_refusals"),
         within_organization("user_import_refusals", "import_id", "user_imports"),
         Base.__table_args__,
     )

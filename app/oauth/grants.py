@@ -288,7 +288,7 @@ class RefreshTokenGrant(grants.RefreshTokenGrant):
         self.prepared = token.prepared
 
     def revoke_old_credential(self, refresh_token: RefreshTokenOfGrant) -> None:
-        """Replace the old refresh token and store the new tokens. Raises RefreshedMeanwhile.
+        """Replace the old refresh token and store the new tokens. Raises OutdatedRead if another request was faster.
 
         In this order: a stored access token would lock the grant's row, which this updates (deadlocks).
         """

@@ -12,7 +12,6 @@ from app.oauth.request_parsing import parse_form
 from app.oauth.server import GRANT_TYPES, checked_response, server
 from app.operations.store.transactions import transaction
 from app.operations.tokens import issuance
-from app.operations.tokens.refresh_tokens import RefreshedMeanwhile
 from app.rules.errors import DomainError
 
 # What is read, claimed and stored for these is one transaction. The others commit a single statement or operation.
@@ -46,10 +45,7 @@ def _issue(request: ProtocolRequest) -> Any:
         return checked_response(server.create_token_response(request))
     # Before the transaction: generating an RSA key takes a second.
     issuance.ensure_signing_keys(client.view)
-    try:
-        return checked_response(_create_token_response(request))
-    except RefreshedMeanwhile:
-        return checked_response(_create_token_response(request))
+    return checked_response(_create_token_response(request))
 
 
 @transaction

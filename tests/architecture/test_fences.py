@@ -21,7 +21,7 @@ FENCES = [
     pytest.param(table, key, id=f"{table.name}.{key.column_keys[-1]}")
     for table in Base.metadata.sorted_tables
     for key in sorted(table.foreign_key_constraints, key=lambda key: list(key.column_keys))
-    if key.referred_table.name != "organizations" and key.column_keys[0] == "organization_id"
+    if key.column_keys[0] == "organization_id"
 ]
 
 
@@ -48,7 +48,7 @@ def add(table: Table, organization: str, **given: Any) -> dict[str, Any]:
     values: dict[str, Any] = {"organization_id": organization} | given
     for key in table.foreign_key_constraints:
         column = key.column_keys[-1]
-        if column in values or key.referred_table.name == "organizations":
+        if column in values:
             continue
         values[column] = None if table.c[column].nullable else add(key.referred_table, organization)["id"]
         if key.column_keys[0] != "organization_id":

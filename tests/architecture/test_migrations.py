@@ -113,6 +113,21 @@ def put(table: str, **values: Any) -> None:
         connection.execute(there.insert().values(blank | values))
 
 
+def test_dropped_references_to_organizations_keep_the_rows(unmigrated: Flask) -> None:
+    """0025: in place, and in both directions."""
+    upgrade(revision="0025")
+    put("organizations", id=b"acme0000", slug=b"acme0000", status=b"active")
+    user_id, _ = put_user("ada@a.example")
+    put_role(user_id, b"admin", "chief@a.example")
+    for move, expected in ((downgrade, {"organizations", "users"}), (upgrade, {"users"})):
+        move(revision="-1" if move is downgrade else "0025")
+        keys = inspect(db.engine).get_foreign_keys("role_assignments")
+        assert {key["referred_table"] for key in keys} == expected
+        roles = Table("role_assignments", MetaData(), autoload_with=db.engine, resolve_fks=False)
+        with db.engine.connect() as connection:
+            assert connection.scalars(select(roles.c.user_id)).all() == [user_id]
+
+
 def put_user(email: str, *, email_verified: bool = False) -> tuple[bytes, bytes]:
     """Return the user's id, and the public id in audit events."""
     user_id = new_id()

@@ -12,6 +12,7 @@ from flask import Flask
 from sqlalchemy import select, update
 
 from app.extensions import db
+from app.fast_path.compiled_query import CompiledQuery
 from app.models.grant import Grant
 from app.operations.organizations.settings import update_settings
 from app.operations.store import keyring
@@ -87,6 +88,34 @@ def test_using_the_successor_ends_the_grace_period(flow: Flow, database: Databas
         assert not flow.is_alive(document["access_token"])
         assert is_refused(flow.refresh(document["refresh_token"]))
     assert audited(database, "refresh_token.reused") == 1
+
+
+class LaggingNode:
+    """A database node that has not applied the last change: its first answers are from before."""
+
+    def __init__(self, query: CompiledQuery, *outdated: Any) -> None:
+        self._query, self._outdated = query, list(outdated)
+
+    def first(self, **values: Any) -> Any:
+        """Return an outdated row while there is one."""
+        return self._outdated.pop(0) if self._outdated else self._query.first(**values)
+
+
+def test_outdated_read_does_not_revoke_an_honest_family(
+    flow: Flow, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RF-4: what looks like reuse on a node that lags behind is decided by the row that the update meets."""
+    first = flow.tokens()
+    parsed = parse_token(first["refresh_token"])
+    assert parsed is not None
+    with flow.app.app_context():
+        before = refresh_tokens._FIND.first(organization_id=flow.organization.id, grant_id=parsed.grant_id)
+    second = flow.refresh(first["refresh_token"]).get_json()
+    monkeypatch.setattr(refresh_tokens, "_FIND", LaggingNode(refresh_tokens._FIND, before, before, before))
+    third = flow.refresh(second["refresh_token"])
+    assert third.status_code == 200, third.text
+    assert flow.is_alive(third.get_json()["access_token"])
+    assert audited(database, "refresh_token.reused") == 0
 
 
 def test_use_after_the_grace_period_is_reuse(flow: Flow) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from app.operations.clients.clients import update_client
 from app.operations.clients.credentials import revoke_credentials
+from app.operations.tokens import revocation
 from app.rules.token_values import new_token
 from tests.factories import Factory
 from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, SCOPES, Flow, audited, on_another_worker
@@ -68,6 +69,20 @@ def test_repeated_revocation_is_audited_once(flow: Flow, database: Database) -> 
     for token in (tokens["access_token"], tokens["refresh_token"]):
         assert {revoke(flow, token).status_code for _ in range(3)} == {200}
     assert audited(database, "token.revoked") == 2
+
+
+@pytest.mark.mariadb
+def test_token_that_an_outdated_read_misses_is_revoked(
+    flow: Flow, monkeypatch: pytest.MonkeyPatch, database: Database
+) -> None:
+    """RV-5: a node that lags behind finds nothing until it has committed a write of its own."""
+    tokens = flow.tokens()
+    find, misses = revocation._find_access_token, [None]
+    lagging = lambda *arguments: misses.pop() if misses else find(*arguments)  # noqa: E731
+    monkeypatch.setattr(revocation, "_find_access_token", lagging)
+    assert revoke(flow, tokens["access_token"]).status_code == 200
+    assert not flow.is_alive(tokens["access_token"])
+    assert audited(database, "token.revoked") == 1
 
 
 def test_revoking_a_foreign_token_returns_200(flow: Flow, make: Factory, database: Database) -> None:

@@ -65,9 +65,9 @@ def press(log: Log, page: Any, action: str) -> Any:
 
 
 def _forms(text: str) -> list[Any]:
-    from tests.support.form_browser import _Forms
+    from tests.support.form_browser import Forms
 
-    reader = _Forms()
+    reader = Forms()
     reader.feed(text)
     return reader.forms
 

@@ -19,12 +19,14 @@ TIMEOUT_SECONDS = 60
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """A request: form fields, or a JSON document if ``json`` is given."""
+    """A request: form fields, or a JSON document or an upload if ``json`` or ``upload`` is given."""
 
     path: str
-    form: dict[str, str] | None = None
+    form: dict[str, str] | Sequence[tuple[str, str]] | None = None
     headers: dict[str, str] | None = None
-    json: dict[str, Any] | None = None
+    json: Any = None
+    method: str = "POST"
+    upload: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +80,17 @@ def _connected(server: str) -> http.client.HTTPConnection:
 
 
 def _exchange(connection: http.client.HTTPConnection, request: Post) -> Reply:
-    if request.json is not None:
+    body: str | bytes
+    if request.upload is not None:
+        body, kind = request.upload, "image/png"
+    elif request.json is not None:
         body, kind = json.dumps(request.json), "application/json"
     else:
         body, kind = urlencode(request.form or {}), "application/x-www-form-urlencoded"
     try:
-        connection.request("POST", request.path, body, {"Content-Type": kind, **(request.headers or {})})
+        connection.request(
+            request.method, request.path, body, {"Content-Type": kind, **(request.headers or {})}
+        )
         answer = connection.getresponse()
         headers = {name.lower(): value for name, value in answer.getheaders()}
         return Reply(answer.status, answer.read(), int(headers[WORKER_HEADER.lower()]), headers)

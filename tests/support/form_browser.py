@@ -39,7 +39,7 @@ class Page:
 
     def form_with(self, element_id: str) -> Form:
         """Return the form that contains the element with this id."""
-        reader = _Forms()
+        reader = Forms()
         reader.feed(self.text)
         for form in reader.forms:
             if element_id in form.ids or element_id in form.buttons:
@@ -105,7 +105,9 @@ class FormBrowser:
         raise AssertionError(f"more than {MAX_REDIRECTS} redirects, now at {url}")
 
 
-class _Forms(HTMLParser):
+class Forms(HTMLParser):
+    """Reads the forms of a page into ``forms``."""
+
     def __init__(self) -> None:
         super().__init__()
         self.forms: list[Form] = []

@@ -251,6 +251,8 @@ def _claimed_before(
     if row.attempt == current_unit_of_work().nonce:
         # An earlier attempt of this very transaction claimed it, and the response to its COMMIT was lost.
         return grants.ClaimedGrant(_grant_of(client, row, resources), is_stored=True)
+    # A node that lags behind may show a used code as unused, which the claim then finds out, but never the reverse:
+    # no statement makes a code unused again.
     if grants.revoke_grant_by_id(actor, row.grant_id, reason="code_replayed"):
         audit.record(
             actor,

@@ -8,10 +8,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import bindparam, delete, insert, or_, select, update
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import bindparam, delete, or_, select, update
 
-from app.database_errors import is_duplicate_key
 from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery
 from app.models.grant import AuthorizationCode, Consent, Grant
@@ -20,7 +18,7 @@ from app.operations.directory.lookups import ClientSnapshot
 from app.operations.grants import grants
 from app.operations.grants.grants import grant_issued_after_cutoffs
 from app.operations.store import audit, clock
-from app.operations.store.transactions import count_changed, transaction
+from app.operations.store.transactions import count_changed, insert_or_update, transaction
 from app.rules.actor import Actor
 from app.rules.authorization.authorization_request import required_scopes
 from app.rules.authorization.consents import (
@@ -187,15 +185,9 @@ def store_consent(
     declined = tuple(scope for scope in requested if scope not in scopes)
     before = _add_scopes(client, user_id, scopes, declined, end)
     if before is None:
-        try:
-            with db.session.begin_nested():
-                _insert(client, user_id, scopes, declined, end)
-            before = ()
-        except IntegrityError as error:
-            if not is_duplicate_key(error):
-                raise
-            # Another tab was faster. This adds to what it allowed.
-            before = _add_scopes(client, user_id, scopes, declined, end) or ()
+        # Another tab may be faster. This adds to what it allowed.
+        _insert(client, user_id)
+        before = _add_scopes(client, user_id, scopes, declined, end) or ()
     ended = revoke_access_with_scopes(actor, user_id, client.id, declined) if declined else 0
     if end is not None:
         _limit_expiry(client, user_id, end)
@@ -271,29 +263,12 @@ def _add_scopes(
     return before
 
 
-def _insert(
-    client: ClientSnapshot,
-    user_id: UUID,
-    scopes: tuple[str, ...],
-    declined: tuple[str, ...],
-    end: datetime | None,
-) -> None:
+def _insert(client: ClientSnapshot, user_id: UUID) -> None:
+    """Add a consent that covers nothing yet, unless there is one."""
     now = clock.now()
-    db.session.execute(
-        insert(Consent).values(
-            organization_id=client.organization.id,
-            id=new_id(),
-            user_id=user_id,
-            client_id=client.id,
-            scope=" ".join(scopes),
-            declined=" ".join(declined) or None,
-            created_at=now,
-            updated_at=now,
-            expires_at=end,
-            last_used_at=now,
-            shown=_shown_of(client),
-        )
-    )
+    key = {"organization_id": client.organization.id, "user_id": user_id, "client_id": client.id}
+    new = {"id": new_id(), "scope": "", "created_at": now, "updated_at": now, "shown": _shown_of(client)}
+    insert_or_update(Consent, key, {}, **new)
 
 
 def _limit_expiry(client: ClientSnapshot, user_id: UUID, end: datetime) -> None:

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
-from sqlalchemy import func, insert, update
+from sqlalchemy import func, update
 from sqlalchemy.exc import IntegrityError
 
-from app.extensions import db
 from app.fast_path.cache import BoundedCache
 from app.models.client import Client, Credential, CredentialUse
 from app.operations.clients.client_records import (
@@ -27,7 +26,7 @@ from app.operations.clients.credentials import CredentialRecord, list_credential
 from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
 from app.operations.sign_in.reauthentication import require_fresh_sign_in, require_fresh_user_sign_in
 from app.operations.store import clock
-from app.operations.store.transactions import count_changed, read, transaction
+from app.operations.store.transactions import count_changed, insert_or_update, read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import NotFound, Unavailable
 from app.rules.identifiers import new_id
@@ -83,26 +82,8 @@ def _write(actor: Actor, client: ClientSnapshot, credential_id: UUID | None, ip_
     )
     if ip_address is None:
         return
-    changed = count_changed(
-        update(CredentialUse)
-        .where(
-            CredentialUse.organization_id == actor.organization_id,
-            CredentialUse.credential_id == credential_id,
-            CredentialUse.address == ip_address,
-        )
-        .values(last_used_at=now, expires_at=now + RETENTION)
-    )
-    if changed == 0:
-        db.session.execute(
-            insert(CredentialUse).values(
-                organization_id=actor.organization_id,
-                id=new_id(),
-                credential_id=credential_id,
-                address=ip_address,
-                last_used_at=now,
-                expires_at=now + RETENTION,
-            )
-        )
+    key = {"organization_id": actor.organization_id, "credential_id": credential_id, "address": ip_address}
+    insert_or_update(CredentialUse, key, {"last_used_at": now, "expires_at": now + RETENTION}, id=new_id())
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ from app.operations.clients.credential_rows import (
     add_credential,
     revoke_all_secrets,
 )
-from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
+from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id, hold_organization
 from app.operations.grants import signing_keys
 from app.operations.grants.revocation import revoke_grants_of_client
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
@@ -265,7 +265,7 @@ def _has_at_least(rows: Select[Any], most: int) -> bool:
 @transaction
 def _register(actor: Actor, metadata: ClientMetadata, origin: ClientOrigin) -> RegisteredClient:
     enforce_client_limit(actor.organization_id, origin)
-    organization = _acting_organization(actor)
+    organization = hold_organization(actor.organization_id)
     if metadata.sector_identifier_uri is not None:
         sector_documents.require_listed_redirect_uris(actor.organization_id, None, metadata)
     require_trust_permission(actor, _EMPTY_METADATA.trust, metadata.trust)

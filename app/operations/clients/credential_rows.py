@@ -14,7 +14,6 @@ from app.extensions import db
 from app.models.client import Client, Credential, CredentialUse
 from app.models.grant import Grant
 from app.models.token import AccessToken
-from app.operations.directory.lookups import get_organization_by_id, touch_organization
 from app.operations.grants import grants
 from app.operations.grants.grants import grant_issued_after_cutoffs, token_issued_after_cutoffs
 from app.operations.store import clock, keyring
@@ -94,7 +93,8 @@ def add_credential(
 ) -> tuple[CredentialRecord, str]:
     """Add a secret to the client. Return its record and its value in clear.
 
-    Only a digest is stored, and a sealed copy if the organization lets secrets be viewed again.
+    Only a digest is stored, and a sealed copy if the organization lets secrets be viewed again. ``settings`` are
+    those of ``hold_organization``: a change to ``once`` waits for this transaction and then deletes the copy (SE-7).
     """
     credential_id = new_id()
     secret = new_token(CLIENT_SECRET, client.organization_id)
@@ -113,19 +113,7 @@ def add_credential(
     )
     db.session.add(row)
     db.session.flush()
-    if row.sealed is not None and not _can_still_reveal(client.organization_id):
-        row.sealed = None
     return _record(row, now, (), 0, settings), secret
-
-
-def _can_still_reveal(organization_id: str) -> bool:
-    """Read the setting again after inserting the secret (SE-7).
-
-    A change to ``once`` that committed before is visible now. A later change waits for this transaction and
-    then deletes the sealed copy.
-    """
-    touch_organization(organization_id)
-    return can_reveal_secrets(get_organization_by_id(organization_id).settings)
 
 
 def _choose_name(client: Client, base_name: str) -> str:

@@ -33,7 +33,7 @@ from app.operations.clients.credential_rows import (
     to_credential_records,
     unseal_secret,
 )
-from app.operations.directory.lookups import get_organization_by_id
+from app.operations.directory.lookups import get_organization_by_id, hold_organization
 from app.operations.mail.notices import notify_administrators
 from app.operations.sign_in.reauthentication import require_fresh_sign_in, require_fresh_user_sign_in
 from app.operations.store import audit, clock
@@ -127,7 +127,7 @@ def create_credential(
         require_client_within_permissions(actor, client)
         # The new secret can replace all existing ones, so a recent sign-in of the user is required (PO-4).
         require_fresh_user_sign_in(actor)
-        settings = _settings(actor)
+        settings = hold_organization(actor.organization_id).settings
         rules = settings["oauth"]["clients"]
         now = clock.now()
         ends = check_terms(

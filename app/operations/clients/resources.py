@@ -168,6 +168,7 @@ def define_resource(actor: Actor, fields: Mapping[str, Any]) -> ResourceRecord:
     """
     actor.require_for_own("resources:write")
     wanted = complete(fields, current().base_url)
+    touch_organization(actor.organization_id)
     _enforce_resource_limit(actor)
     now = clock.now()
     row = Resource(
@@ -190,7 +191,6 @@ def define_resource(actor: Actor, fields: Mapping[str, Any]) -> ResourceRecord:
             "A resource with this identifier already exists.", code="taken", field="identifier"
         ) from error
     apply_scope_changes(actor, row, wanted.scopes, confirmed=False)
-    touch_organization(actor.organization_id)
     _record_change(actor, "resource.defined", row, after=_audit_values(wanted, list(FIELDS)))
     db.session.flush()
     return to_resource_records([row])[0]
@@ -219,10 +219,10 @@ def update_resource(
         changed = changed_fields(before, after)
         if not changed:
             return UpdatedResource(before, [])
+        touch_organization(actor.organization_id)
         if update_resource_row(row, {**to_resource_columns(after), "updated_at": clock.now()}):
             if "scopes" in changed:
                 apply_scope_changes(actor, row, after.scopes, confirmed=confirmed)
-            touch_organization(actor.organization_id)
             _record_change(
                 actor, "resource.updated", row, _audit_values(before, changed), _audit_values(after, changed)
             )
@@ -247,6 +247,7 @@ def delete_resource(
         _require_version(row, expected_version)
         record = to_resource_records([row])[0]
         names = [scope.name for scope in record.scopes]
+        touch_organization(actor.organization_id)
         if not update_resource_row(row, {"updated_at": clock.now()}):
             continue
         clients = remove_scopes_from_clients(actor, [*names, row.identifier], confirmed=confirmed)
@@ -254,7 +255,6 @@ def delete_resource(
         count_changed(
             delete(Resource).where(Resource.organization_id == row.organization_id, Resource.id == row.id)
         )
-        touch_organization(actor.organization_id)
         _record_change(
             actor, "resource.deleted", row, _audit_values(record, list(FIELDS)), {"clients": clients}
         )

@@ -55,6 +55,7 @@ __all__ = [
     "get_organization_by_slug",
     "get_root_organization",
     "get_unpurged_organization",
+    "hold_organization",
     "is_current",
     "reload_client",
     "touch_organization",
@@ -209,8 +210,24 @@ def current_limits() -> Bounds:
     return db.session.scalar(select(InstanceLimits.bounds)) or {}
 
 
+def hold_organization(organization_id: str) -> OrganizationSnapshot:
+    """Return the organization as it remains until the current transaction ends. Raises NotFound.
+
+    Who changes it waits, while other transactions may hold it too. Call this before the transaction writes anything,
+    because a change of the organization locks its row first as well.
+    """
+    db.session.execute(
+        select(Organization.id).where(Organization.id == organization_id).with_for_update(read=True)
+    )
+    return get_organization_by_id(organization_id)
+
+
 def touch_organization(organization_id: str) -> None:
-    """Raise the organization's version and invalidate its snapshots once the current transaction commits."""
+    """Raise the organization's version and invalidate its snapshots once the current transaction commits.
+
+    Of several transactions that do so, each waits for the one before. Call this before the transaction writes anything
+    else, so that none holds a row that one in front of it needs.
+    """
     db.session.execute(
         update(Organization)
         .where(Organization.id == organization_id)

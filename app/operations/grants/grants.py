@@ -26,7 +26,7 @@ from app.models.user import User
 from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
 from app.operations.grants import logout
 from app.operations.store import audit, clock, keyring
-from app.operations.store.transactions import count_changed
+from app.operations.store.transactions import OutdatedRead, count_changed
 from app.rules.actor import Actor
 from app.rules.authorization.consents import FIRST_PARTY, max_consent_seconds, requires_user_consent
 from app.rules.identifiers import new_id, public_id
@@ -57,7 +57,7 @@ _SURPLUS = CompiledQuery(
     .offset(bindparam("most", type_=Integer))
     .limit(bindparam("most", type_=Integer))
 )
-_REVOKE = CompiledQuery(
+_REVOKE_ACTIVE = (
     update(Grant)
     .where(
         Grant.organization_id == bindparam("of_organization"),
@@ -68,6 +68,8 @@ _REVOKE = CompiledQuery(
         revoked_at=bindparam("revoked_at"), revoked_reason=bindparam("revoked_reason"), sealed_answer=None
     )
 )
+_REVOKE = CompiledQuery(_REVOKE_ACTIVE)
+_REVOKE_UNROTATED = CompiledQuery(_REVOKE_ACTIVE.where(Grant.refresh_digest == bindparam("current_digest")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,14 +160,33 @@ def revoke_grant_by_id(actor: Actor, grant_id: UUID, *, reason: str) -> bool:
 
     Returns False if it was already revoked. Writes the revocation log. The caller records the audit event.
     """
-    now = clock.now()
-    changed = _REVOKE.write(
-        of_organization=actor.organization_id, of_grant=grant_id, revoked_at=now, revoked_reason=reason
+    revoked = _REVOKE.write(
+        of_organization=actor.organization_id,
+        of_grant=grant_id,
+        revoked_at=clock.now(),
+        revoked_reason=reason,
     )
-    if changed != 1:
-        return False
+    if revoked == 1:
+        log_revocation(actor.organization_id, "grant", grant_id.bytes)
+    return revoked == 1
+
+
+def revoke_unrotated_grant(actor: Actor, grant_id: UUID, refresh_digest: bytes, *, reason: str) -> None:
+    """Revoke the grant if its current refresh token still has this digest, in the current transaction.
+
+    Raises OutdatedRead if the grant was rotated or revoked since it was read, also on another node of a cluster: what
+    was read then proves nothing. Writes the revocation log. The caller records the audit event.
+    """
+    revoked = _REVOKE_UNROTATED.write(
+        of_organization=actor.organization_id,
+        of_grant=grant_id,
+        current_digest=refresh_digest,
+        revoked_at=clock.now(),
+        revoked_reason=reason,
+    )
+    if revoked != 1:
+        raise OutdatedRead
     log_revocation(actor.organization_id, "grant", grant_id.bytes)
-    return True
 
 
 def issues_refresh_token(client: ClientSnapshot, scopes: tuple[str, ...]) -> bool:

@@ -332,6 +332,7 @@ def _step(actor: Actor, algorithm: str) -> str:
     kid, row_id = successor.kid, successor.id
     if successor.created_at > now - PUBLISHED_BEFORE_USE:
         return kid
+    lookups.touch_organization(actor.organization_id)
     retired = find_key_in_slot(actor.organization_id, algorithm, key_model.ACTIVE)
     if retired is not None:
         _move(
@@ -351,7 +352,6 @@ def _step(actor: Actor, algorithm: str) -> str:
         slot=key_model.ACTIVE,
         activated_at=now,
     )
-    lookups.touch_organization(actor.organization_id)
     if retired is not None:
         _record_event(actor, "retired", retired.kid, algorithm)
     _record_event(actor, "activated", kid, algorithm)
@@ -383,6 +383,7 @@ def _active_kid(organization_id: str, algorithm: str) -> str:
 
 @transaction
 def _replace(actor: Actor, key: NewKey) -> None:
+    lookups.touch_organization(actor.organization_id)
     same_algorithm = (
         SigningKey.organization_id == actor.organization_id,
         SigningKey.algorithm == key.algorithm,
@@ -392,7 +393,6 @@ def _replace(actor: Actor, key: NewKey) -> None:
     ).all()
     count_changed(delete(SigningKey).where(*same_algorithm))
     store_key(actor, key, key_model.ACTIVE)
-    lookups.touch_organization(actor.organization_id)
     for _, kid in published:
         _record_event(actor, "removed", kid, key.algorithm, emergency=True)
 

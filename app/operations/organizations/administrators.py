@@ -202,7 +202,9 @@ def remove_administrator(
     require_role_permissions(inside, organization, record.role)
     if expected_version is not None and record.version != expected_version:
         raise PreconditionFailed("The administrator was changed since you read it. Read it again.")
-    assignment = db.session.get_one(RoleAssignment, (organization.id, record.id))
+    assignment = db.session.get(RoleAssignment, (organization.id, record.id))
+    if assignment is None:
+        raise _not_found()
     if record.role == ADMIN:
         require_other_administrator(organization.id, assignment.user_organization_id, record.user_id)
     removed = count_changed(

@@ -47,7 +47,13 @@ from app.operations.sign_in.passkeys import (
 from app.operations.sign_in.reauthentication import require_fresh_sign_in
 from app.operations.sign_in.sign_in import Browser
 from app.operations.store import audit, clock
-from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
+from app.operations.store.transactions import (
+    count_changed,
+    current_unit_of_work,
+    insert_or_update,
+    read,
+    transaction,
+)
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, NotFound
 from app.rules.identifiers import new_id, parse_public_id, public_id
@@ -378,15 +384,10 @@ def _get_or_create_handle(organization_id: str, user_id: UUID) -> str:
     created = current_unit_of_work().stable_value(
         "handle", lambda: urlsafe_b64encode(os.urandom(32)).rstrip(b"=").decode()
     )
-    try:
-        with db.session.begin_nested():
-            db.session.execute(
-                insert(PasskeyHandle).values(organization_id=organization_id, user_id=user_id, handle=created)
-            )
-    except IntegrityError:
-        # A concurrent request of the same user has created one.
-        return db.session.scalars(select_handle.with_for_update()).one()
-    return created
+    key = {"organization_id": organization_id, "user_id": user_id}
+    insert_or_update(PasskeyHandle, key, {}, handle=created)
+    # A concurrent request of the same user may have created another one.
+    return db.session.scalars(select_handle).one()
 
 
 def _parse_passkey_id(response_json: str) -> UUID:

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, delete, insert, select, update
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import ColumnElement, delete, select, update
 
 from app.extensions import db
 from app.models.second_factor import PendingSignIn, SecondFactorTry
@@ -21,7 +20,13 @@ from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.sign_in.known_browsers import find_browser_with_second_factor
 from app.operations.sign_in.second_factors import decide_mfa_of_user, find_methods_of_user
 from app.operations.store import clock
-from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
+from app.operations.store.transactions import (
+    count_changed,
+    current_unit_of_work,
+    insert_or_update,
+    read,
+    transaction,
+)
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
 from app.rules.identifiers import new_id
@@ -327,21 +332,8 @@ def _claim_in_unknown_browser(organization_id: str, user_id: UUID, lockout: Lock
     conditions = (SecondFactorTry.organization_id == organization_id, SecondFactorTry.user_id == user_id)
     end = now + _MONTH + _failure_window(lockout)
     # The first statement takes the row's lock, so that the next read sees the result of every earlier attempt.
-    if not count_changed(update(SecondFactorTry).where(*conditions).values(expires_at=end)):
-        try:
-            with db.session.begin_nested():
-                db.session.execute(
-                    insert(SecondFactorTry).values(
-                        organization_id=organization_id,
-                        user_id=user_id,
-                        failures=0,
-                        total=0,
-                        failed_at=now,
-                        expires_at=end,
-                    )
-                )
-        except IntegrityError:
-            count_changed(update(SecondFactorTry).where(*conditions).values(expires_at=end))
+    key = {"organization_id": organization_id, "user_id": user_id}
+    insert_or_update(SecondFactorTry, key, {"expires_at": end}, failures=0, total=0, failed_at=now)
     row = db.session.execute(
         select(SecondFactorTry.failures, SecondFactorTry.total, SecondFactorTry.failed_at)
         .where(*conditions)

@@ -4,8 +4,9 @@ Decorate an operation that writes with ``@transaction`` and one that only reads 
 the session. A ``@transaction`` inside another one is a savepoint, so that the outer operation may catch an error of
 the inner one. Returning commits and raising rolls back.
 
-If the server rolls the transaction back (a deadlock, a lost connection), the whole function runs again. It must
-therefore have no side effects except SQL: no email, no HTTP, no password hashing, no changes to objects in memory.
+If the server rolls the transaction back (a deadlock, a lost connection), or the function raises ``OutdatedRead``
+because the row it read has changed, the whole function runs again. It must therefore have no side effects except SQL:
+no email, no HTTP, no password hashing, no changes to objects in memory.
 """
 
 from __future__ import annotations
@@ -13,26 +14,30 @@ from __future__ import annotations
 import functools
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 from uuid import UUID
 
 from sqlalchemy import Connection, CursorResult, Delete, Select, Update, literal, tuple_
+from sqlalchemy.dialects import mysql, sqlite
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from app.database import context, in_transaction, on_commit, open_transaction
 from app.database_errors import ErrorClass, classify_error
 from app.extensions import db
+from app.models.base import Base
 from app.rules.errors import InvalidInput, Unavailable
 from app.rules.identifiers import decode_uuid, new_id
 
 __all__ = [
+    "OutdatedRead",
     "UnitOfWork",
     "count_changed",
     "current_unit_of_work",
     "in_transaction",
+    "insert_or_update",
     "on_commit",
     "on_commit_or_now",
     "read",
@@ -47,6 +52,10 @@ MAX_ATTEMPTS = 8
 DEADLINE_SECONDS = 2.5
 _FIRST_PAUSE_SECONDS = 0.01
 _jitter = random.SystemRandom()
+
+
+class OutdatedRead(Exception):
+    """What the transaction has read was changed since: roll it back and run it again."""
 
 
 @dataclass(slots=True)
@@ -119,6 +128,22 @@ def count_changed(statement: Update | Delete) -> int:
     return result.rowcount
 
 
+def insert_or_update(
+    model: type[Base], key: Mapping[str, Any], values: Mapping[str, Any], **new: Any
+) -> None:
+    """Set the values of the row with this unique key, or insert it with them and ``new``. No values: insert or lock it.
+
+    An INSERT that fails on the key leaves a shared lock on the row, and of two transactions that go on to update it one
+    deadlocks. This statement locks it exclusively.
+    """
+    row, changes = {**new, **key, **values}, dict(values or key)
+    if db.session.connection().dialect.name == "sqlite":
+        lite = sqlite.insert(model).values(row)
+        db.session.execute(lite.on_conflict_do_update(index_elements=list(key), set_=changes))
+    else:
+        db.session.execute(mysql.insert(model).values(row).on_duplicate_key_update(changes))
+
+
 def transaction(function: Callable[P, R]) -> Callable[P, R]:
     """Run the operation in a transaction. Raises Unavailable if the database cannot complete it."""
 
@@ -181,6 +206,10 @@ def _run_with_retries(work: Callable[[], R], unit_of_work: UnitOfWork) -> R:
                 db.session.connection(execution_options={"read_only": True})
             result = work()
             db.session.flush()
+        except OutdatedRead:
+            # No pause and no deadline: the database is well, and the other request has finished.
+            db.session.remove()
+            continue
         except (DBAPIError, PoolTimeout) as error:
             # Error 1205 rolls back a single statement. Committing after it would store half of the changes.
             db.session.remove()

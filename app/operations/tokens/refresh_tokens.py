@@ -21,7 +21,12 @@ from app.operations.grants import grants
 from app.operations.grants.grants import CONSENT_OF_GRANT
 from app.operations.mail.notices import notify_user
 from app.operations.store import audit, clock, keyring
-from app.operations.store.transactions import current_unit_of_work, transaction, verify_commit_with
+from app.operations.store.transactions import (
+    OutdatedRead,
+    current_unit_of_work,
+    transaction,
+    verify_commit_with,
+)
 from app.operations.tokens import issuance
 from app.operations.tokens.access_tokens import TokenResponse
 from app.rules import sealing
@@ -85,16 +90,12 @@ class RefreshCredential:
     earlier_answer: TokenResponse | None = None
 
 
-class RefreshedMeanwhile(Exception):
-    """A concurrent request refreshed the grant first: roll back and decide again by what it stored."""
-
-
 def refresh(
     authenticated: AuthenticatedClient, refresh_token: str, *, address: str | None, request_id: str | None
 ) -> TokenResponse | Reused:
     """Refresh a grant in one transaction without an HTTP request around it.
 
-    The token endpoint runs the same steps through its grant. Raises what they raise, also RefreshedMeanwhile.
+    The token endpoint runs the same steps through its grant. Raises what they raise.
     """
     issuance.ensure_signing_keys(authenticated.client)
     actor = grants.client_actor(authenticated.client, address, request_id)
@@ -123,7 +124,7 @@ def find_refresh_token(
     """Return the client's valid refresh token, or revoke its grant on reuse; commit the transaction in both cases.
 
     ``scopes`` are those that the client requests (none means all, RFC 6749 section 6), ``resources`` those of the
-    grant's that the access token is for (RFC 8707). Raises InvalidGrant, InvalidScope.
+    grant's that the access token is for (RFC 8707). Raises InvalidGrant, InvalidScope, OutdatedRead.
     Audit: ``refresh_token.reused``.
     """
     client = authenticated.client
@@ -175,7 +176,7 @@ def rotate(
 ) -> None:
     """Replace the refresh token by a compare-and-set of the grant's row, and store the new access token.
 
-    Raises RefreshedMeanwhile if another request was faster.
+    Raises OutdatedRead if another request was faster.
     """
     client, row = authenticated.client, credential.row
     settings = client.organization.settings["oauth"]["refresh_token"]
@@ -199,7 +200,7 @@ def rotate(
             sealed_answer=_seal(credential.presented, prepared.answer),
         )
     if changed != 1:
-        raise RefreshedMeanwhile
+        raise OutdatedRead
     # After the compare-and-set: a row that refers to the grant would lock the grant's row before its update.
     issuance.store_access_token(authenticated, credential.grant, prepared)
     # The grant's row may have been rotated again by then; the access token's row is stable.
@@ -292,15 +293,16 @@ def _earlier_answer(client: ClientSnapshot, row: Any, presented: str) -> TokenRe
 
 
 def _reuse(actor: Actor, row: Any) -> Reused:
-    if grants.revoke_grant_by_id(actor, row.id, reason="refresh_token_reused"):
-        audit.record(
-            actor,
-            "refresh_token.reused",
-            target_type="client",
-            target_id=format_client_id(actor.organization_id, row.client_id),
-            after={"user": public_id("usr", row.user_id), "revoked_grant": public_id("grt", row.id)},
-        )
-        notify_user(actor, row.user_id, "refresh_token_reused")
+    # A node that lags behind would take the successor for an unknown predecessor: the row that this changes decides.
+    grants.revoke_unrotated_grant(actor, row.id, row.refresh_digest, reason="refresh_token_reused")
+    audit.record(
+        actor,
+        "refresh_token.reused",
+        target_type="client",
+        target_id=format_client_id(actor.organization_id, row.client_id),
+        after={"user": public_id("usr", row.user_id), "revoked_grant": public_id("grt", row.id)},
+    )
+    notify_user(actor, row.user_id, "refresh_token_reused")
     return Reused()
 
 

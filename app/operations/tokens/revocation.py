@@ -14,6 +14,7 @@ from uuid import UUID
 
 from sqlalchemy import select, update
 
+from app.config import current
 from app.extensions import db
 from app.models.audit import RevocationReceipt
 from app.models.client import Client
@@ -22,12 +23,13 @@ from app.models.token import AccessToken
 from app.operations.directory.lookups import ClientSnapshot, OrganizationSnapshot
 from app.operations.grants import grants
 from app.operations.sign_in.actor_access import enter_organization
-from app.operations.store import audit, clock, keyring
+from app.operations.store import audit, clock, idempotency, keyring
 from app.operations.store.audit import actor_public_id
 from app.operations.store.transactions import (
     DEFAULT_LIMIT,
     MAX_LIMIT,
     CursorKey,
+    OutdatedRead,
     Page,
     count_changed,
     current_unit_of_work,
@@ -44,6 +46,7 @@ from app.rules.token_values import REFRESH_TOKEN, digest, has_valid_tag, parse_t
 from app.rules.tokens.revocation import ORGANIZATION, RevocationOrder, revocation_request
 
 ACCESS, REFRESH = "access_token", "refresh_token"
+_LOOKED = "token to revoke"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +84,34 @@ def revoke_token(actor: Actor, token: str) -> RevokedToken | None:
 
 
 def find_token(actor: Actor, token: str) -> RevocableToken | None:
-    """Return the stored token of the actor's organization. The string itself tells its kind (RV-3)."""
+    """Return the stored token of the actor's organization. The string itself tells its kind (RV-3).
+
+    A node of a cluster may not have applied yet that another one issued the token. So when nothing is found, a row is
+    committed first: it takes its place behind everything acknowledged before, and the transaction then looks again.
+    """
     parsed = parse_token(token)
     if parsed is not None and parsed.kind == REFRESH_TOKEN and parsed.grant_id is not None:
-        if parsed.organization_id == actor.organization_id:
-            return _find_family(actor, token, parsed.grant_id)
+        if parsed.organization_id != actor.organization_id:
+            return None
+        found = _find_family(actor, token, parsed.grant_id)
     elif tokens.owner_of(token) == actor.organization_id:
-        return _find_access_token(actor, token)
-    return None
+        found = _find_access_token(actor, token)
+    else:
+        return None
+    if found is None:
+        _look_again_behind_a_commit(actor.organization_id)
+    return found
+
+
+def _look_again_behind_a_commit(organization_id: str) -> None:
+    """Commit a row and raise OutdatedRead, once in a transaction. SQLite has one node and nothing to wait for."""
+    values = current_unit_of_work().values
+    if current().is_sqlite or _LOOKED in values:
+        return
+    values[_LOOKED] = True
+    expires_at = clock.now() + timedelta(minutes=1)
+    idempotency.claim(organization_id, _LOOKED, "", new_id().hex, expires_at=expires_at)
+    raise OutdatedRead
 
 
 def revoke_found(actor: Actor, found: RevocableToken) -> RevokedToken | None:

@@ -8,8 +8,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 from uuid import UUID
 
-from sqlalchemy import delete, insert, select, update
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import delete, select
 
 from app.extensions import db
 from app.models.user import AccountLink
@@ -19,7 +18,13 @@ from app.operations.mail import emails
 from app.operations.sign_in.passwords import hash_new_password
 from app.operations.store import audit, clock, rate_limits
 from app.operations.store.rate_limits import Limit, bucket_key, network_limits
-from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
+from app.operations.store.transactions import (
+    count_changed,
+    current_unit_of_work,
+    insert_or_update,
+    read,
+    transaction,
+)
 from app.operations.users.email_verification import enqueue_registration
 from app.operations.users.role_assignments import assign_role
 from app.rules.actor import Actor
@@ -218,13 +223,7 @@ def create_link(
         "created_at": now,
         "expires_at": now + lifetime,
     }
-    if not _replace(key, values):
-        try:
-            with db.session.begin_nested():
-                db.session.execute(insert(AccountLink).values(**key, **values))
-        except IntegrityError:
-            # A concurrent request has created the first link. This later one replaces it.
-            _replace(key, values)
+    insert_or_update(AccountLink, key, values)
     return token, now + lifetime
 
 
@@ -279,10 +278,6 @@ def revoke_links(organization_id: str, user_id: UUID, purpose: str | None = None
     if purpose is not None:
         statement = statement.where(AccountLink.purpose == purpose)
     count_changed(statement)
-
-
-def _replace(key: dict[str, object], values: dict[str, object]) -> bool:
-    return bool(count_changed(update(AccountLink).filter_by(**key).values(**values)))
 
 
 def _digest_of(value: str) -> bytes:

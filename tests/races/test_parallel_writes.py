@@ -1,0 +1,296 @@
+"""Every write many times at once in one organization: no deadlock and no 503.
+
+A deadlock is repeated by ``transaction`` and seldom reaches the caller, so the database's own count decides.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from tests.factories import PASSWORD, Factory, bearer_header
+from tests.journeys.conftest import REDIRECT_URI, SCOPE
+from tests.races.conftest import Race
+from tests.support.concurrent_requests import Post, Reply, send_concurrently
+from tests.support.databases import MariaDBDatabase
+from tests.support.form_browser import FormBrowser, Forms
+from tests.support.mariadb import MariaDB
+from tests.support.matrix import BODIES, World, world_of
+from tests.support.openapi import Operation
+from tests.support.pages import path_of
+from tests.support.servers import LiveServer
+from tests.support.world import Corner
+
+pytestmark = [pytest.mark.mariadb, pytest.mark.live, pytest.mark.race]
+CROWD = 32
+EACH = 16
+CLIENT = {"name": "Orchard", "redirect_uris": ["https://orchard.example/callback"], "scopes": ["openid"]}
+
+
+class Crowd:
+    """A server whose database counts deadlocks of nobody else."""
+
+    def __init__(self, server: LiveServer) -> None:
+        self.server = server
+        self.make = Factory(server.app)
+        self.make.root()
+
+    def deadlocks(self) -> int:
+        """Return how many deadlocks the database has resolved since it started."""
+        return int(self.server.database.query("SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'")[0][1])
+
+    def send(self, posts: Sequence[Post]) -> list[Reply]:
+        """Send the requests at once; none may deadlock or find the service unavailable."""
+        before = self.deadlocks()
+        replies = send_concurrently(self.server.url, posts)
+        failed = Counter(reply.status for reply in replies if reply.status >= 500)
+        assert (self.deadlocks() - before, failed) == (0, Counter()), (posts[0], self.latest_deadlock())
+        return replies
+
+    def latest_deadlock(self) -> list[str]:
+        """Return the statements of the latest deadlock and the locks that they wanted."""
+        report = str(self.server.database.query("SHOW ENGINE INNODB STATUS")[0][2])
+        _, _, latest = report.partition("LATEST DETECTED DEADLOCK")
+        latest = latest.partition("WE ROLL BACK")[0]
+        return [
+            line for line in latest.splitlines() if "RECORD LOCKS" in line or "`" in line or " SET " in line
+        ]
+
+
+@pytest.fixture(scope="module")
+def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crowd]:
+    """A server of two workers on a MariaDB of its own."""
+    folder: Path = tmp_path_factory.mktemp("parallel-writes")
+    mariadb = MariaDB(folder / "mariadb").start()
+    (folder / "instance").mkdir(mode=0o700)
+    database = MariaDBDatabase(mariadb, "gatehouse")
+    server = LiveServer(database, folder / "instance", folder / "server.log", expected="gatehouse.outbox")
+    server.start()
+    yield Crowd(server)
+    server.stop()
+    mariadb.stop()
+
+
+def test_parallel_registrations_in_one_organization_all_succeed(crowd: Crowd) -> None:
+    headers = bearer_header(crowd.make.bearer(crowd.make.organization()))
+    for _ in range(3):
+        replies = crowd.send([Post("/api/v1/clients", json=CLIENT, headers=headers)] * CROWD)
+        assert Counter(reply.status for reply in replies) == {201: CROWD}
+
+
+def test_parallel_self_registrations_in_one_organization_all_succeed(crowd: Crowd) -> None:
+    organization = crowd.make.organization(settings={"oauth": {"dynamic_registration": {"mode": "open"}}})
+    path = f"/organizations/{organization.slug}/oauth/register"
+    sent = {"client_name": "Orchard", "redirect_uris": ["https://orchard.example/callback"]}
+    replies = crowd.send([Post(path, json=sent)] * EACH)
+    assert Counter(reply.status for reply in replies) == {201: EACH}
+
+
+def test_switching_secrets_to_once_leaves_no_sealed_copy(crowd: Crowd) -> None:
+    """SE-7: a registration either sees the new setting or is complete before the copies are deleted."""
+    organization = crowd.make.organization()
+    headers = bearer_header(crowd.make.bearer(organization))
+    client = crowd.make.client(organization)
+    registering = Post("/api/v1/clients", json=CLIENT, headers=headers)
+    rotation = f"/api/v1/clients/{client.client_id}/credentials/rotation"
+    once = {"oauth": {"clients": {"secret_display": "once"}}}
+    change = Post(f"/organizations/{organization.slug}/settings", json=once, headers=headers, method="PUT")
+    crowd.send([*[registering] * 12, change, *[Post(rotation, json={}, headers=headers)] * 3])
+    sealed = "SELECT COUNT(*) FROM client_credentials WHERE organization_id = %s AND sealed IS NOT NULL"
+    assert crowd.server.database.query(sealed, organization.id.encode()) == [(0,)]
+
+
+# First what another operation ends, last what deletes the objects of the others.
+FIRST = ("rotateCredential", "updateRotation", "cancelRotation", "revokeUserSession")
+LAST = ("deleteClient", "deleteUser", "deleteResource", "deleteRole", "deleteWebhook", "deleteOrganization")
+OF_ROOT = {"createOrganization", "updateInstanceLimits"}
+# What another operation of the table has decided, filled or not prepared.
+WITHOUT_EFFECT = {
+    "cancelUserImport",
+    "createCredential",
+    "declineClientRequest",
+    "rejectRegistration",
+    "resetUserSecondFactors",
+}
+# Older than everything here, so that the token that sends them stays valid.
+OLD = {"all": True, "issued_before": "2020-01-01T00:00:00Z"}
+
+
+def distinct(body: Any, number: int) -> Any:
+    """Return the body with other values of its unique fields, so that each request creates something."""
+    if isinstance(body, list):
+        return [distinct(item, number) for item in body]
+    if not isinstance(body, dict):
+        return body
+    forms = {"identifier": "{}/{}", "id": "{}-{}", "name": "{} {}", "description": "{} {}", "title": "{} {}"}
+    forms["email"] = "{1}{0}"
+    return {
+        name: forms[name].format(value, number) if name in forms else value for name, value in body.items()
+    }
+
+
+def position(operation: Operation) -> tuple[int, int, bool]:
+    """Return the sort key that keeps operations from deleting what others need."""
+    first = FIRST.index(operation.id) if operation.id in FIRST else len(FIRST)
+    last = LAST.index(operation.id) if operation.id in LAST else -1
+    return first, last, operation.method == "delete"
+
+
+class Management:
+    """Requests of the management API in an organization that has one of everything."""
+
+    def __init__(self, crowd: Crowd, world: World) -> None:
+        self.operations = sorted((each for each in world.operations if each.method != "get"), key=position)
+        self._root = bearer_header(crowd.make.bearer(crowd.make.root()))
+
+    def posts(self, operation: Operation, corner: Corner, token: str, count: int) -> list[Post]:
+        """Return so many requests of the operation, on one object or each creating one."""
+        path = operation.path
+        for name, value in corner.ids.items():
+            path = path.replace(f"{{{name}}}", value)
+        body = OLD if operation.id == "revokeTokens" else BODIES[operation.id]
+        is_upload = isinstance(body, bytes)
+        return [
+            Post(
+                path,
+                json=None if is_upload else distinct(body, number),
+                upload=body if is_upload else None,
+                headers=self._root if operation.id in OF_ROOT else bearer_header(token),
+                method=operation.method.upper(),
+            )
+            for number in range(count)
+        ]
+
+
+@pytest.fixture(scope="module")
+def world(crowd: Crowd) -> World:
+    """Two organizations with one of everything on the server."""
+    return world_of(crowd.server.app, crowd.server.app.test_client(), crowd.make)
+
+
+def test_parallel_management_writes_do_not_deadlock(crowd: Crowd, world: World) -> None:
+    """Every writing operation of the API by itself."""
+    management = Management(crowd, world)
+    useless: dict[str, object] = {}
+    for operation in management.operations:
+        replies = crowd.send(management.posts(operation, world.acme, world.token, EACH))
+        if not any(reply.status < 300 for reply in replies) and operation.id not in WITHOUT_EFFECT:
+            useless[operation.id] = Counter((reply.status, reply.body[:150]) for reply in replies)
+    assert useless == {}, list(useless)
+
+
+def test_mixed_management_writes_do_not_deadlock(crowd: Crowd, world: World) -> None:
+    """Different operations of the API at once in one organization."""
+    management = Management(crowd, world)
+    token = crowd.make.bearer(world.globex.organization)
+    posts = [
+        post
+        for operation in management.operations
+        if operation.id not in LAST
+        for post in management.posts(operation, world.globex, token, 4)
+    ]
+    for start in range(4):
+        crowd.send(posts[start::4])
+
+
+# Hashing a password has to wait its turn, and tells so by 503 after a while.
+OTHERWISE_LIMITED = {"account.change_password_page"}
+
+
+class Pages:
+    """Forms of the portal and of the account pages, as a signed-in administrator would submit them."""
+
+    # Values that make an empty form valid, by field name; ``{}`` is the number of the request.
+    TYPED: ClassVar[dict[str, str]] = {
+        "name": "Orchard {}",
+        "email": "n{}@example.com",
+        "identifier": "https://api{}.example/",
+        "id": "role-{}",
+        "slug": "org-{}",
+        "url": "https://hooks.example/{}",
+        "password": PASSWORD,
+        "current_password": PASSWORD,
+        "new_password": "five small otters on a raft {}",
+        "redirect_uris": "https://orchard.example/callback",
+        "username": "ada@example.com",
+    }
+
+    def __init__(self, crowd: Crowd, corner: Corner) -> None:
+        self._crowd, self._corner = crowd, corner
+
+    def rules(self) -> list[tuple[str, str, bool]]:
+        """Return (endpoint, path pattern, whether it has a form) of every page that writes."""
+        rules = self._crowd.server.app.url_map.iter_rules()
+        found = [
+            (rule.endpoint, rule.rule, "GET" in (rule.methods or ()))
+            for rule in rules
+            if rule.endpoint.startswith(("portal.", "account.")) and "POST" in (rule.methods or ())
+        ]
+        # What deletes comes last.
+        return sorted(found, key=lambda each: ("delete" in each[0], "remove" in each[0], each[0]))
+
+    def posts(self, pattern: str, has_form: bool, count: int) -> list[Post]:
+        """Return so many submissions of the page's form by one new administrator in one browser."""
+        organization, make = self._corner.organization, self._crowd.make
+        user = make.user(organization, role="admin")
+        browser = FormBrowser(self._crowd.server.url)
+        browser.session.cookies.set(make.cookie_name(organization), make.sign_in(user).token)
+        path = path_of(pattern, self._corner, organization.slug)
+        page = browser.visit(path if has_form else f"/organizations/{organization.slug}/account/profile")
+        reader = Forms()
+        reader.feed(page.text)
+        forms = [form for form in reader.forms if "csrf_token" in dict(form.values)]
+        form = forms[-1] if forms else None
+        values = form.values if form is not None else []
+        headers = {"Origin": self._crowd.server.url, "Sec-Fetch-Site": "same-origin"}
+        headers["Cookie"] = "; ".join(f"{each.name}={each.value}" for each in browser.session.cookies)
+        return [
+            Post(path, [(name, value or self._typed(name, number)) for name, value in values], headers)
+            for number in range(count)
+        ]
+
+    def _typed(self, name: str, number: int) -> str:
+        return self.TYPED.get(name.rpartition("-")[2], "").format(number)
+
+
+def test_parallel_page_submissions_do_not_deadlock(crowd: Crowd, world: World) -> None:
+    pages = Pages(crowd, world.globex)
+    outcomes: Counter[int] = Counter()
+    for endpoint, pattern, has_form in pages.rules():
+        if endpoint not in OTHERWISE_LIMITED:
+            replies = crowd.send(pages.posts(pattern, has_form, EACH // 2))
+            outcomes.update(reply.status for reply in replies)
+    assert outcomes[302] + outcomes[303] > 20 * EACH // 2, outcomes
+
+
+def test_parallel_flows_do_not_deadlock(crowd: Crowd) -> None:
+    """Sign-ins, consents, codes, refresh tokens and revocations of one user at one client."""
+    make, url = crowd.make, crowd.server.url
+    organization = make.organization()
+    client = make.client(organization, redirect_uris=[REDIRECT_URI], scopes=SCOPE.split())
+    race = Race(crowd.server, make, client, make.user(organization))
+    token = make.sign_in(race.user).token
+
+    def code(_: int) -> str:
+        person = FormBrowser(url)
+        person.session.cookies.set(make.cookie_name(organization), token)
+        return race.code(person)
+
+    before = crowd.deadlocks()
+    with ThreadPoolExecutor(EACH) as pool:
+        codes = list(pool.map(code, range(EACH)))
+    assert crowd.deadlocks() == before, crowd.latest_deadlock()
+    issued = [reply.json for reply in crowd.send([race.redemption(code) for code in codes])]
+    rotated = [reply.json for reply in crowd.send([race.refresh(each["refresh_token"]) for each in issued])]
+    crowd.send(
+        [race.refresh(each["refresh_token"]) for each in rotated]
+        + [race.refresh(rotated[0]["refresh_token"])] * EACH
+    )
+    crowd.send([race.redemption(codes[0])] * EACH)
+    crowd.send([race.revocation(each["access_token"]) for each in rotated])
+    crowd.send([race.revocation(each["refresh_token"]) for each in rotated])
