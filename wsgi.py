@@ -21,6 +21,7 @@ def made() -> Flask:
     gc.disable()
     from app import create_app
     from app.config import UnsafeConfiguration
+    from app.operations.maintenance.checkpoints import require_current_database
     from app.operations.maintenance.master_key import require_master_key
     from app.web import background
 
@@ -31,6 +32,7 @@ def made() -> Flask:
         if not from_command_line:
             with application.app_context():
                 require_master_key()
+                require_current_database()
     except UnsafeConfiguration as refusal:
         sys.stderr.write(f"{refusal}\n")
         raise

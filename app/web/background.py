@@ -20,6 +20,7 @@ from app.operations.audit.chain import ChainHead, seal_pending_events
 from app.operations.clients import credential_revocation, logos
 from app.operations.grants.signing_keys import rotate_due_keys
 from app.operations.mail import delivery
+from app.operations.maintenance import checkpoints
 from app.operations.maintenance.dispatcher import THREADS, Dispatcher
 from app.operations.maintenance.janitor import purge_expired
 from app.operations.tokens import logout
@@ -30,6 +31,7 @@ from app.rules.audit.events import format_checkpoint
 from app.web import failed_requests
 
 EVERY_SECONDS = 60.0
+CHECKPOINT_EVERY_SECONDS = 10.0
 SEALS_EVERY_SECONDS = 6.0
 _AFTER_A_FAULT_SECONDS = 5.0
 _log = logging.getLogger("gatehouse.janitor")
@@ -54,6 +56,7 @@ def start(app: Flask) -> None:
     for number in range(THREADS):
         name = f"dispatcher-{number}"
         threading.Thread(target=_dispatch, args=(app, dispatcher), name=name, daemon=True).start()
+    threading.Thread(target=_checkpoint, args=(app,), name="checkpoints", daemon=True).start()
     threading.Thread(target=_seal, args=(app,), name="sealer", daemon=True).start()
     threading.Thread(target=_import, args=(app,), name="importer", daemon=True).start()
     if config.janitor:
@@ -81,6 +84,18 @@ def _dispatch(app: Flask, dispatcher: Dispatcher) -> None:
                 _log.warning("the outbox could not be read or written: %s", type(error).__name__)
                 _log.debug("the fault of the outbox", exc_info=True)
                 pause.wait(_AFTER_A_FAULT_SECONDS)
+
+
+def _checkpoint(app: Flask) -> None:
+    pause = threading.Event()
+    while True:
+        with app.app_context():
+            try:
+                checkpoints.advance()
+            except Exception as error:  # noqa: BLE001 - the database may be back at the next turn
+                _log.warning("the checkpoint could not be raised: %s", type(error).__name__)
+                _log.debug("the fault of the checkpoint", exc_info=True)
+        pause.wait(CHECKPOINT_EVERY_SECONDS * random.uniform(0.75, 1.25))  # noqa: S311 - jitter is no secret
 
 
 def _seal(app: Flask) -> None:

@@ -49,7 +49,12 @@ class MariaDB:
             f"\nGRANT ALL ON *.* TO {_USER}@'%' WITH GRANT OPTION;\n"
         )
         init.chmod(0o600)
-        install = [str(_program("mariadb-install-db")), "--no-defaults", "--force", f"--datadir={self.folder / 'data'}"]
+        install = [
+            str(_program("mariadb-install-db")),
+            "--no-defaults",
+            "--force",
+            f"--datadir={self.folder / 'data'}",
+        ]
         install += ["--skip-test-db", "--auth-root-authentication-method=normal"]
         # Two servers initialized at the same moment would delete each other's temporary tables in /tmp.
         install += ["--innodb-log-file-size=64M", f"--tmpdir={self.folder}"]
@@ -115,7 +120,7 @@ class MariaDB:
         """Return the URL of a database over the server's loopback port."""
         return f"mysql+mysqldb://{_USER}:{self.password}@127.0.0.1:{self.port}/{database}"
 
-    def dump(self, database: str) -> bytes:
+    def dump(self, database: str, *options: str) -> bytes:
         """Return the ``mariadb-dump`` of the database, binary columns unencoded."""
         command = [
             "mariadb-dump",
@@ -125,7 +130,13 @@ class MariaDB:
             f"--user={_USER}",
         ]
         env = {**os.environ, "MYSQL_PWD": self.password}
-        return subprocess.run([*command, database], env=env, check=True, capture_output=True).stdout
+        return subprocess.run([*command, *options, database], env=env, check=True, capture_output=True).stdout
+
+    def load(self, database: str, file: Path) -> None:
+        """Replace the database's tables by those of a dump."""
+        command = ["mariadb", "--no-defaults", f"--socket={self.socket}", f"--user={_USER}", database]
+        with file.open("rb") as dump:
+            subprocess.run(command, env={**os.environ, "MYSQL_PWD": self.password}, stdin=dump, check=True)
 
     @property
     def pid(self) -> int:
