@@ -21,7 +21,7 @@ def made() -> Flask:
     gc.disable()
     from app import create_app
     from app.config import UnsafeConfiguration
-    from app.operations.maintenance.checkpoints import require_current_database
+    from app.operations.store.checkpoints import require_current_database
     from app.operations.maintenance.master_key import require_master_key
     from app.web import background
 

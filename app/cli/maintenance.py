@@ -12,11 +12,11 @@ from flask_migrate import upgrade
 from app.cli.errors import report_errors
 from app.config import Config
 from app.operations.maintenance import demo, doctor
-from app.operations.maintenance.checkpoints import require_current_database
 from app.operations.maintenance.doctor import run_checks
 from app.operations.maintenance.janitor import purge_expired
 from app.operations.maintenance.master_key import require_master_key
 from app.operations.organizations import setup
+from app.operations.store.checkpoints import require_current_database
 from app.rules.actor import Actor
 
 

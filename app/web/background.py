@@ -16,13 +16,13 @@ from flask import Flask
 from app.config import Config
 from app.fast_path import cache_invalidation
 from app.operations.audit import webhook_deliveries
-from app.operations.audit.chain import ChainHead, seal_pending_events
+from app.operations.audit.chain import ChainHead, remember_heads, seal_pending_events
 from app.operations.clients import credential_revocation, logos
 from app.operations.grants.signing_keys import rotate_due_keys
 from app.operations.mail import delivery
-from app.operations.maintenance import checkpoints
 from app.operations.maintenance.dispatcher import THREADS, Dispatcher
 from app.operations.maintenance.janitor import purge_expired
+from app.operations.store import checkpoints
 from app.operations.tokens import logout
 from app.operations.users import import_runner, password_resets, registrations
 from app.operations.users.import_uploads import import_ready
@@ -108,7 +108,9 @@ def _seal(app: Flask) -> None:
         pause.wait(SEALS_EVERY_SECONDS * random.uniform(0.75, 1.25))  # noqa: S311 - jitter is no secret
         with app.app_context():
             try:
-                grown |= seal_pending_events(Actor.system("", "sealer"), holder=me) or {}
+                heads = seal_pending_events(Actor.system("", "sealer"), holder=me) or {}
+                remember_heads(heads.values())
+                grown |= heads
             except Exception as error:  # noqa: BLE001 - what waits is sealed by the next turn, here or elsewhere
                 _log.warning("audit events could not be sealed: %s", type(error).__name__)
                 _log.debug("the fault of the sealer", exc_info=True)

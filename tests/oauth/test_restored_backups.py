@@ -20,11 +20,11 @@ from app.operations.clients.initial_access_tokens import (
     revoke_registration_token,
 )
 from app.operations.directory.lookups import ClientSnapshot, find_client
-from app.operations.maintenance.checkpoints import advance, require_current_database
 from app.operations.organizations.administrators import list_administrators, remove_administrator
 from app.operations.sign_in.second_factors import create_recovery_codes, use_recovery_code
 from app.operations.sign_in.sessions import find_session
 from app.operations.sign_in.sign_in import SignedIn, sign_in
+from app.operations.store.checkpoints import advance, require_current_database
 from app.operations.store.transactions import transaction
 from app.operations.users.deletion import delete_user
 from app.operations.users.invitations import accept_invitation, create_invitation, find_invitation

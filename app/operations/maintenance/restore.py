@@ -31,10 +31,9 @@ from app.operations.directory.lookups import (
     get_root_organization,
     touch_organization,
 )
-from app.operations.maintenance import checkpoints
 from app.operations.organizations.administrators import list_administrators, remove_administrator
 from app.operations.organizations.organizations import delete_organization, update_organization
-from app.operations.store import audit, clock
+from app.operations.store import audit, checkpoints, clock
 from app.operations.store.transactions import count_changed, read, transaction
 from app.operations.tokens.signing_key_lists import rotate_signing_key
 from app.operations.users.deletion import delete_user

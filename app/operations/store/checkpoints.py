@@ -8,11 +8,14 @@ was revoked, used or deleted then is valid again. Nothing is served from it unti
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import hmac
 import json
 import logging
 import os
 import secrets
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -26,7 +29,7 @@ from app.database import engines
 from app.extensions import db
 from app.models.audit import InstanceFact
 from app.models.organization import Organization
-from app.operations.store import clock
+from app.operations.store import clock, keyring
 from app.operations.store.transactions import count_changed, on_commit, read, transaction
 from app.rules.organizations.organizations import ROOT_SLUG
 
@@ -59,7 +62,7 @@ class Checkpoint:
         return seen.epoch in self.epochs
 
     def to_json(self) -> dict[str, Any]:
-        """Return the checkpoint as the database and the file hold it."""
+        """Return the checkpoint as the file holds it."""
         return {"epochs": list(self.epochs), "sequence": self.sequence}
 
 
@@ -113,7 +116,7 @@ def advance() -> None:
         return
     # Otherwise another worker has just created it.
     with contextlib.suppress(IntegrityError):
-        _raise_if_due()
+        _raise_if_due(root_id)
     found, seen = find_checkpoint(), _read_file(root_id)
     if found is None:
         return
@@ -126,13 +129,24 @@ def advance() -> None:
         _write_file(root_id, found)
 
 
+@read
+def find_epoch(root_id: str) -> str | None:
+    """Return the current epoch, or None before the first one and if it was written without the instance's keys."""
+    fact = db.session.get(InstanceFact, _FACT, populate_existing=True)
+    if fact is None:
+        return None
+    found = _parse(fact.value)
+    is_own = hmac.compare_digest(str(fact.value.get("mac")), _mac(root_id, found.epochs))
+    return found.epoch if is_own else None
+
+
 @transaction
 def begin_epoch(root_id: str) -> Checkpoint:
     """Begin a new epoch: this database may be served, although later checkpoints of it were seen."""
     known = [each for each in (find_checkpoint(), _read_file(root_id)) if each is not None]
     epochs = list(dict.fromkeys(epoch for each in known for epoch in each.epochs))
     made = Checkpoint((*epochs[-_MAX_EPOCHS:], secrets.token_hex(8)), 1)
-    _store(made)
+    _store(root_id, made)
     on_commit(lambda: _write_file(root_id, made))
     return made
 
@@ -143,12 +157,11 @@ def _find_root_id() -> str | None:
 
 
 @transaction
-def _raise_if_due() -> None:
+def _raise_if_due(root_id: str) -> None:
     fact = db.session.get(InstanceFact, _FACT, populate_existing=True)
     now = clock.now()
     if fact is None:
-        first = Checkpoint((secrets.token_hex(8),), 1)
-        db.session.execute(insert(InstanceFact).values(name=_FACT, value=first.to_json(), updated_at=now))
+        _store(root_id, Checkpoint((secrets.token_hex(8),), 1))
     # A clock that stepped back must not stop the counting.
     elif not now - INTERVAL < fact.updated_at <= now:
         raised = {**fact.value, "sequence": fact.value["sequence"] + 1}
@@ -159,10 +172,16 @@ def _raise_if_due() -> None:
         )
 
 
-def _store(checkpoint: Checkpoint) -> None:
-    values = {"value": checkpoint.to_json(), "updated_at": clock.now()}
+def _store(root_id: str, checkpoint: Checkpoint) -> None:
+    value = {**checkpoint.to_json(), "mac": _mac(root_id, checkpoint.epochs)}
+    values = {"value": value, "updated_at": clock.now()}
     if not count_changed(update(InstanceFact).where(InstanceFact.name == _FACT).values(**values)):
         db.session.execute(insert(InstanceFact).values(name=_FACT, **values))
+
+
+def _mac(root_id: str, epochs: tuple[str, ...]) -> str:
+    key = keyring.derive_organization_key(root_id, "checkpoint")
+    return hmac.new(key, ",".join(epochs).encode(), hashlib.sha256).hexdigest()
 
 
 def _parse(value: Any) -> Checkpoint:
@@ -182,16 +201,24 @@ def _read_file(root_id: str) -> Checkpoint | None:
 
 
 def _write_file(root_id: str, checkpoint: Checkpoint) -> None:
-    path = _path(root_id)
+    write_private_file(_path(root_id), checkpoint.to_json())
+
+
+def write_private_file(path: Path, document: Mapping[str, Any], *, durable: bool = True) -> None:
+    """Replace the file by the document in one step, with mode 0600; ``durable`` waits for the disk.
+
+    A failure is logged.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as file:
-            json.dump(checkpoint.to_json(), file)
+            json.dump(document, file)
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        _log.warning("the checkpoint %s could not be written: %s", path, error)
+        _log.warning("%s could not be written: %s", path, error)
