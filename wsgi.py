@@ -22,6 +22,7 @@ def made() -> Flask:
     from app import create_app
     from app.config import UnsafeConfiguration
     from app.operations.maintenance.master_key import require_master_key
+    from app.operations.store.checkpoints import require_current_database
     from app.web import background
 
     # Flask's command line sets this.
@@ -31,6 +32,7 @@ def made() -> Flask:
         if not from_command_line:
             with application.app_context():
                 require_master_key()
+                require_current_database()
     except UnsafeConfiguration as refusal:
         sys.stderr.write(f"{refusal}\n")
         raise

@@ -8,6 +8,7 @@ INSERT … SELECT takes no lock on what it reads.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -52,6 +53,8 @@ def configure(app: Flask, config: Config) -> None:
     with app.app_context():
         app.extensions[_ENGINES] = (db.engine, db.engines[AUTOCOMMIT])
         for engine in app.extensions[_ENGINES]:
+            if config.is_sqlite:
+                event.listen(engine, "do_connect", _make_file_private)
             FENCE.listen(engine)
             event.listen(engine, "connect", _prepare_sqlite if config.is_sqlite else _prepare_mysql)
         if not config.is_sqlite:
@@ -161,6 +164,22 @@ def _ask_after_idling(connection: Any, record: Any, _proxy: Any) -> None:
         connection.ping()
     except MySQLdb.Error as error:
         raise DisconnectionError from error
+
+
+def _make_file_private(_dialect: Any, _record: Any, arguments: Any, _parameters: Any) -> None:
+    """Create the database with mode 0600, and take away what others may do with an older one.
+
+    SQLite gives the files beside it the mode of the database, and would create that with the process's umask.
+    """
+    for name in (arguments[0], f"{arguments[0]}-wal", f"{arguments[0]}-shm"):
+        try:
+            if name == arguments[0]:
+                os.close(os.open(name, os.O_WRONLY | os.O_CREAT, 0o600))
+            if os.stat(name).st_mode & 0o077:
+                os.chmod(name, 0o600)
+        except OSError:
+            # It does not exist, which connecting reports, or belongs to another user, who decides about it.
+            continue
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:

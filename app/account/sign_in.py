@@ -50,6 +50,7 @@ _STATUS = {
     "wait": 429,
     "capped": 429,
     "disabled": 403,
+    "reset": 403,
     "suspended": 403,
     "password_off": 403,
 }

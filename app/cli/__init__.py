@@ -9,6 +9,7 @@ from app.cli.isolation.check import isolation_check_command
 from app.cli.keys import keys_commands
 from app.cli.maintenance import demo_command, doctor_command, purge_command, setup_command
 from app.cli.organizations import organizations_commands
+from app.cli.restore import maintenance_commands
 from app.cli.revoke import revoke_command
 from app.cli.users import users_commands
 
@@ -17,6 +18,6 @@ def register(app: Flask) -> None:
     """Add the commands to Flask's own."""
     for command in (
         setup_command, doctor_command, keys_commands, audit_commands, organizations_commands, users_commands,
-        purge_command, revoke_command, demo_command, isolation_check_command,
+        maintenance_commands, purge_command, revoke_command, demo_command, isolation_check_command,
     ):  # fmt: skip
         app.cli.add_command(command)

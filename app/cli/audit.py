@@ -54,7 +54,8 @@ def _verify(organization_id: str, slug: str) -> int:
         after = found.next_position
     if not problems:
         click.echo(
-            f"ok      {slug}: {checked} events, {found.removed} removed by retention, {found.pending} not yet sealed"
+            f"ok      {slug}: {checked} events, {found.removed} removed by retention, {found.pending} not yet sealed; "
+            f"intact up to event {found.length}, compare it with your export or --checkpoints"
         )
     return problems
 

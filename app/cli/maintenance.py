@@ -16,6 +16,7 @@ from app.operations.maintenance.doctor import run_checks
 from app.operations.maintenance.janitor import purge_expired
 from app.operations.maintenance.master_key import require_master_key
 from app.operations.organizations import setup
+from app.operations.store.checkpoints import require_current_database
 from app.rules.actor import Actor
 
 
@@ -24,6 +25,7 @@ def before_serving(*, with_demo: bool = False) -> None:
     config: Config = current_app.config["GATEHOUSE"]
     # Before anything is written (KY-6).
     require_master_key()
+    require_current_database()
     if doctor.has_pending_migrations():
         _say("Updating the database schema.")
         upgrade()

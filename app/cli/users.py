@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 import time
 from pathlib import Path
@@ -149,7 +150,7 @@ def import_command(
     _print_result(ended)
     if ended.refused:
         path = report or file.with_name(f"{file.name}.refused.csv")
-        with path.open("w", encoding="utf-8", newline="") as out:
+        with open(path, "w", encoding="utf-8", newline="", opener=_open_private) as out:
             out.writelines(import_records.refusal_report(actor, ended.public_id))
         click.echo(f"Rejected rows, with the reasons: {path}")
     if ended.refused or ended.failure:
@@ -167,6 +168,11 @@ def _upload(actor: Actor, file: Path, file_format: str, on_existing: str, dry_ru
             is_foreground=True,
         )
     return uploads.confirm_upload(actor, upload, is_dry_run=dry_run)
+
+
+def _open_private(path: str, flags: int) -> int:
+    # The rows hold personal data and password hashes.
+    return os.open(path, flags, 0o600)
 
 
 def _digest(file: Path) -> str:

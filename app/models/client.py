@@ -286,6 +286,9 @@ class Credential(Tenant, Base):
     tokens_not_before: Mapped[datetime | None] = mapped_column(
         UtcDateTime, comment="what it minted before is dead: set by a revocation, never set back"
     )
+    confirmed_at: Mapped[datetime | None] = mapped_column(
+        UtcDateTime, comment="when a secret from before a restore was allowed again"
+    )
     first_used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     last_used_at: Mapped[datetime | None] = mapped_column(UtcDateTime, comment="sampled")
     last_used_address: Mapped[str | None] = mapped_column(Identifier(64))

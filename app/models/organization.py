@@ -68,6 +68,16 @@ class Organization(Base):
     sessions_not_before: Mapped[datetime | None] = mapped_column(
         UtcDateTime, comment="sign-ins from before are over: set by a revocation, never set back"
     )
+    restored_at: Mapped[datetime | None] = mapped_column(
+        UtcDateTime,
+        comment="when the database was restored from a backup: links, codes and requests from before are invalid",
+    )
+    secrets_not_before: Mapped[datetime | None] = mapped_column(
+        UtcDateTime, comment="client secrets created before are blocked until they are confirmed"
+    )
+    passwords_not_before: Mapped[datetime | None] = mapped_column(
+        UtcDateTime, comment="passwords set before are not accepted: their users reset them"
+    )
     factor_demanded_at: Mapped[datetime | None] = mapped_column(
         UtcDateTime, comment="since when the policy demands a second factor of everybody"
     )

@@ -21,6 +21,7 @@ from app.operations.authorization.authorization_requests import AuthorizationReq
 from app.operations.directory.lookups import ClientSnapshot
 from app.rules.actor import Actor
 from app.rules.authorization.authorization_request import FORM_POST, select_response_mode
+from app.rules.clients.client_types import ALLOWED, PRE_APPROVED
 from app.rules.clients.redirect_uris import add_query_parameters, get_display_host
 from app.rules.errors import ClientBlocked, DomainError, TooManyRequests, UnredirectableError
 from app.rules.languages.translation import lazy_gettext
@@ -132,6 +133,7 @@ _BLOCKED = (
     lazy_gettext("This app is blocked"),
     lazy_gettext("If you need this app, contact your administrator."),
 )
+_HTML = "text/html; charset=utf-8"
 _SEE_OTHER = 303  # After a form that carried a password or decision, never 307 (RU-7).
 
 
@@ -142,13 +144,46 @@ def response_to_client(
 
     ``state`` is returned byte for byte, and ``iss`` on errors too (RFC 9207, MX-1).
     """
-    parameters = {**answer, "iss": client.organization.issuer}
-    if "state" in sent:
-        parameters["state"] = sent["state"]
+    parameters = _response_parameters(client, sent, answer)
     if select_response_mode(sent) == FORM_POST:
         return 200, *_form(client, sent["redirect_uri"], parameters)
     location = add_query_parameters(sent["redirect_uri"], parameters)
     return _SEE_OTHER, "", {"Location": location, "Referrer-Policy": "no-referrer"}
+
+
+def _response_parameters(
+    client: ClientSnapshot, sent: Mapping[str, str], answer: Mapping[str, str]
+) -> dict[str, str]:
+    parameters = {**answer, "iss": client.organization.issuer}
+    return parameters | {"state": sent["state"]} if "state" in sent else parameters
+
+
+def refusal_to_client(
+    client: ClientSnapshot, sent: Mapping[str, str], error: DomainError, *, is_after_decision: bool
+) -> tuple[int, str, dict[str, str]]:
+    """Return status, body and headers that tell the client about the error, at its matched redirect URI.
+
+    Anyone may register a client where the organization allows it, and would get a link of ours that leads anywhere at
+    once. The user therefore continues from a page to a client that nobody reviewed, except ``is_after_decision``, which
+    the user took on a page that showed the client and its host (OR-2, RFC 9700 section 4.11.2).
+    """
+    answer = {"error": error.code, "error_description": error.description}
+    if is_after_decision or not client.is_unreviewed or client.approval in (ALLOWED, PRE_APPROVED):
+        return response_to_client(client, sent, answer)
+    is_form = select_response_mode(sent) == FORM_POST
+    parameters = _response_parameters(client, sent, answer)
+    page = render_template(
+        "oauth/return_error.html",
+        client_name=client.name,
+        host=get_display_host(sent["redirect_uri"]),
+        message=error.description,
+        error_code=error.code,
+        action=sent["redirect_uri"] if is_form else add_query_parameters(sent["redirect_uri"], parameters),
+        parameters=parameters if is_form else None,
+        organization={"name": client.organization.name},
+        **branding_of(client.organization),
+    )
+    return 400, page, _page_headers(sent["redirect_uri"]) if is_form else {"Content-Type": _HTML}
 
 
 def error_page(error: DomainError, request: ProtocolRequest | None = None) -> BaseResponse:
@@ -190,9 +225,12 @@ def _form(
         organization={"name": client.organization.name},
         **branding_of(client.organization),
     )
+    return page, _page_headers(redirect_uri)
+
+
+def _page_headers(redirect_uri: str) -> dict[str, str]:
     # Chromium applies form-action to every redirect that follows, and the client may redirect anywhere: so only the
     # scheme is restricted. The page itself contains nothing but the registered redirect URI.
     policy = page_policy("https:" if redirect_uri.startswith("https:") else "http: https:")
     # Clients may check who posts: they see our origin, but no path.
-    headers = {"Content-Security-Policy": policy, "Referrer-Policy": "origin"}
-    return page, {"Content-Type": "text/html; charset=utf-8", **headers}
+    return {"Content-Type": _HTML, "Content-Security-Policy": policy, "Referrer-Policy": "origin"}

@@ -16,7 +16,7 @@ from authlib.oauth2.rfc6749 import UnsupportedResponseTypeError
 from flask import Response, g, redirect, render_template, request
 from werkzeug.wrappers import Response as BaseResponse
 
-from app.oauth.authorization_request import AuthorizationRequest, Decision, error_page, response_to_client
+from app.oauth.authorization_request import AuthorizationRequest, Decision, error_page, refusal_to_client
 from app.oauth.errors import refusal_of
 from app.oauth.failures import record_refusal
 from app.oauth.forms import ApprovalRequestForm
@@ -154,8 +154,9 @@ def _answer(
         record_refusal(error, asked.protocol, client=(client.organization.id, client.id))
         if stored is not None and error.code != "access_denied":
             authorization_requests.complete_request(_actor(client, None), stored)
-        refused = {"error": error.code, "error_description": error.description}
-        status, body, headers = response_to_client(client, asked.payload.data, refused)
+        status, body, headers = refusal_to_client(
+            client, asked.payload.data, error, is_after_decision=decision is not None
+        )
         return Response(body, status, headers)
 
 

@@ -1,7 +1,7 @@
 """The end session endpoint (OpenID Connect RP-Initiated Logout 1.0).
 
-The session ends at once if an ID token proves that the client knows it, and after a confirmation otherwise. Whether
-the browser may return to the client is a separate question and prevents nothing.
+The session ends at once if an ID token proves that the client knows it and the browser may return where the client
+asks, and after a confirmation otherwise.
 """
 
 from __future__ import annotations
@@ -98,6 +98,7 @@ def begin() -> BaseResponse:
             **branding_of(wanted.organization),
             client=wanted.client,
             session=session,
+            returns=not wanted.has_unregistered_redirect,
             kept=sent,
         )
         return Response(page)

@@ -17,13 +17,13 @@ from flask import Flask
 from app.config import Config
 from app.fast_path import cache_invalidation
 from app.operations.audit import webhook_deliveries
-from app.operations.audit.chain import ChainHead, seal_pending_events
+from app.operations.audit.chain import ChainHead, remember_heads, seal_pending_events
 from app.operations.clients import credential_revocation, logos
 from app.operations.grants.signing_keys import rotate_due_keys
 from app.operations.mail import delivery
 from app.operations.maintenance.dispatcher import THREADS, Dispatcher
 from app.operations.maintenance.janitor import purge_expired
-from app.operations.store import clock
+from app.operations.store import checkpoints, clock
 from app.operations.tokens import logout
 from app.operations.users import import_runner, password_resets, registrations
 from app.operations.users.import_uploads import import_ready
@@ -32,6 +32,7 @@ from app.rules.audit.events import format_checkpoint
 from app.web import failed_requests
 
 EVERY_SECONDS = 60.0
+CHECKPOINT_EVERY_SECONDS = 10.0
 SEALS_EVERY_SECONDS = 6.0
 _AFTER_A_FAULT_SECONDS = 5.0
 _POLLS_PER_MEASUREMENT = 12
@@ -57,6 +58,7 @@ def start(app: Flask) -> None:
     for number in range(THREADS):
         name = f"dispatcher-{number}"
         threading.Thread(target=_dispatch, args=(app, dispatcher), name=name, daemon=True).start()
+    threading.Thread(target=_checkpoint, args=(app,), name="checkpoints", daemon=True).start()
     threading.Thread(target=_seal, args=(app,), name="sealer", daemon=True).start()
     threading.Thread(target=_import, args=(app,), name="importer", daemon=True).start()
     if config.janitor:
@@ -88,6 +90,18 @@ def _dispatch(app: Flask, dispatcher: Dispatcher) -> None:
                 pause.wait(_AFTER_A_FAULT_SECONDS)
 
 
+def _checkpoint(app: Flask) -> None:
+    pause = threading.Event()
+    while True:
+        with app.app_context():
+            try:
+                checkpoints.advance()
+            except Exception as error:  # noqa: BLE001 - the database may be back at the next turn
+                _log.warning("the checkpoint could not be raised: %s", type(error).__name__)
+                _log.debug("the fault of the checkpoint", exc_info=True)
+        pause.wait(CHECKPOINT_EVERY_SECONDS * random.uniform(0.75, 1.25))  # noqa: S311 - jitter is no secret
+
+
 def _seal(app: Flask) -> None:
     me = secrets.token_hex(8)
     pause = threading.Event()
@@ -98,7 +112,9 @@ def _seal(app: Flask) -> None:
         pause.wait(SEALS_EVERY_SECONDS * random.uniform(0.75, 1.25))  # noqa: S311 - jitter is no secret
         with app.app_context():
             try:
-                grown |= seal_pending_events(Actor.system("", "sealer"), holder=me) or {}
+                heads = seal_pending_events(Actor.system("", "sealer"), holder=me) or {}
+                remember_heads(heads.values())
+                grown |= heads
             except Exception as error:  # noqa: BLE001 - what waits is sealed by the next turn, here or elsewhere
                 _log.warning("audit events could not be sealed: %s", type(error).__name__)
                 _log.debug("the fault of the sealer", exc_info=True)

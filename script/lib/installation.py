@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 from collections.abc import Callable
@@ -13,8 +14,11 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 _REVISION = re.compile(r"^(down_)?revision(?:\s*:[^=]+)?\s*=\s*[\"']([^\"']+)[\"']", re.MULTILINE)
 
 
-def is_ready(database_url: str, migrations: Path, open_data_key: Callable[[str, bytes], object]) -> bool:
-    """Return whether the schema is current, setup was completed, and root's data key can be opened.
+def is_ready(
+    database_url: str, migrations: Path, open_data_key: Callable[[str, bytes], object], instance: Path
+) -> bool:
+    """Return whether the schema is current, setup was completed, root's data key can be opened, and no later
+    checkpoint of the database is known in the instance folder.
 
     ``open_data_key`` takes root's routing key and its wrapped data key, and raises when it cannot open it. Any error
     means no: the caller then prepares the installation, which reports what is wrong.
@@ -24,15 +28,28 @@ def is_ready(database_url: str, migrations: Path, open_data_key: Callable[[str, 
             cursor = connection.cursor()
             cursor.execute("SELECT version_num FROM alembic_version")
             revisions = {row[0] for row in cursor.fetchall()}
-            # Names are binary columns, and SQLite distinguishes blobs from text: these are "set-up" and "root".
+            # Names are binary columns, and SQLite distinguishes blobs from text: these are "set-up", "root" and, below,
+            # "checkpoint".
             cursor.execute("SELECT COUNT(*) FROM instance_facts WHERE name = X'7365742d7570'")
             is_set_up = cursor.fetchone()[0] == 1
             cursor.execute("SELECT id, data_key FROM organizations WHERE slug = X'726f6f74'")
             for organization_id, wrapped in cursor.fetchall():
-                open_data_key(bytes(organization_id).decode(), bytes(wrapped))
+                root_id = bytes(organization_id).decode()
+                open_data_key(root_id, bytes(wrapped))
+                cursor.execute("SELECT value FROM instance_facts WHERE name = X'636865636b706f696e74'")
+                if is_behind(instance / f"checkpoint-{root_id}.json", cursor.fetchone()):
+                    return False
     except Exception:  # noqa: BLE001 - unreachable, no tables, no driver: preparing the installation reports it
         return False
     return is_set_up and revisions == heads(migrations)
+
+
+def is_behind(file: Path, row: Any) -> bool:
+    """Return whether the database may have fallen behind the checkpoint in the file; ``row`` has the database's."""
+    if not file.exists():
+        return False
+    seen, found = json.loads(file.read_text()), json.loads(row[0])
+    return bool(seen["epochs"][-1] != found["epochs"][-1] or seen["sequence"] > found["sequence"])
 
 
 def connect(database_url: str) -> Any:

@@ -48,7 +48,10 @@ def main() -> None:
     if "preload" not in config.disabled_fast_paths:
         load_file("gatehouse_preload", ROOT / "app" / "fast_path" / "preload.py").load_libraries()
     if options.demo or not is_ready(
-        config.database_url, ROOT / "migrations" / "versions", partial(open_data_key, config.master_key)
+        config.database_url,
+        ROOT / "migrations" / "versions",
+        partial(open_data_key, config.master_key),
+        config.instance,
     ):
         run_in_child(prepare, options.demo)
     say(f"Gatehouse is running at {config.base_url} (portal: {config.base_url}/portal)")

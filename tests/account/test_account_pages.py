@@ -11,7 +11,6 @@ from app.operations.sign_in.sessions import find_session
 from app.operations.users.invitations import create_invitation
 from tests.account.conftest import Visitor
 from tests.factories import PASSWORD
-from tests.support.databases import Database
 
 NEW = "nine small otters in a kiln"
 PAGES = ("profile", "apps", "sessions", "password", "activity")
@@ -162,12 +161,3 @@ def test_invitation_at_another_organization_is_not_found(make: Any, app: Flask, 
 @pytest.mark.parametrize("token", ["x", "gth_iv_" + "0" * 59, "%00", "a" * 300])
 def test_invalid_invitation_token_shows_a_page(visitor: Visitor, acme: Any, token: str) -> None:
     assert visitor.get(f"/organizations/{acme.slug}/invite/{token}").status_code in (404, 409)
-
-
-@pytest.mark.parametrize("page", ["email", "password", "profile", "security/app", "security/recovery-codes"])
-def test_head_request_changes_nothing(at_home: Visitor, acme: Any, database: Database, page: str) -> None:
-    before = database.query("SELECT COUNT(*) AS n FROM audit_events")[0]
-    answer = at_home.http.head(f"/organizations/{acme.slug}/account/{page}")
-    assert answer.status_code == 200 and not answer.data
-    assert database.query("SELECT COUNT(*) AS n FROM audit_events")[0] == before
-    assert at_home.get(f"/organizations/{acme.slug}/account/profile").status_code == 200

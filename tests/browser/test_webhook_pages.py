@@ -50,7 +50,10 @@ def test_webhook_is_added_tested_and_deleted(chromium: Any, live_server: Any, lo
                 break
             page.wait_for_timeout(250)
             page.reload()
-        assert page.inner_text("#delivery-error") == "The server's host name could not be resolved."
+        assert (
+            page.inner_text("#delivery-error")
+            == "The server could not be reached, or sent no complete response in time."
+        )
         check(page, audited=audited)
         page.click("nav.crumbs a >> nth=-1")
         page.wait_for_selector("#deliveries")

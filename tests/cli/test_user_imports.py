@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,7 @@ def test_rejected_rows_can_be_fixed_in_the_report_and_imported(app: Flask, folde
     file.write_text('email,name\nada@people.example,Ada\nbob at people.example,"=Bob"\n')
     code, said, _ = bring_in(app, file)
     report = folder / "people.csv.refused.csv"
+    assert stat.S_IMODE(report.stat().st_mode) == 0o600
     assert code == 1 and str(report) in said
     assert "'=Bob" in report.read_text()
     report.write_text(report.read_text().replace("bob at", "bob@"))

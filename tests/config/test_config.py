@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -12,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from app import create_app
 from app.config import EXIT_CONFIGURATION, ROOT, UnsafeConfiguration, load, make_key
+from app.extensions import db
 
 GOOD_KEY = secrets.token_hex(32)
 
@@ -54,6 +57,25 @@ def test_keys_are_generated_once_in_development(tmp_path: Path) -> None:
         assert stat.S_IMODE((tmp_path / "instance" / name).stat().st_mode) == 0o600
     assert stat.S_IMODE((tmp_path / "instance").stat().st_mode) == 0o700
     assert sorted(path.name for path in (tmp_path / "instance").iterdir()) == ["master.key", "secret.key"]
+
+
+@pytest.mark.parametrize("before", [None, 0o644])
+def test_sqlite_files_are_private(tmp_path: Path, before: int | None) -> None:
+    """KY-7: the database and the files beside it, whatever the umask, also those of an earlier release."""
+    file = tmp_path / "gatehouse.sqlite3"
+    if before is not None:
+        sqlite3.connect(file).execute("PRAGMA journal_mode = WAL").connection.close()
+        file.chmod(before)
+    environ = {"GATEHOUSE_INSTANCE": str(tmp_path / "instance"), "DATABASE_URL": f"sqlite:///{file}"}
+    application = create_app(load(environ), commands=False)
+    umask = os.umask(0o022)
+    try:
+        with application.app_context(), db.engine.begin() as connection:
+            connection.exec_driver_sql("CREATE TABLE t (a)")
+            modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.glob("*sqlite3*")}
+    finally:
+        os.umask(umask)
+    assert modes == dict.fromkeys([file.name, f"{file.name}-shm", f"{file.name}-wal"], 0o600)
 
 
 def test_workers_starting_together_share_one_key(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import resource
+import shutil
 import signal
 import sqlite3
 import stat
@@ -15,6 +16,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -40,6 +42,14 @@ def processor_seconds() -> float:
     """Return the CPU time of the child processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
+
+
+def until(condition: Callable[[], object], seconds: float = 30) -> None:
+    """Wait until the condition is true."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 def test_first_start_prints_a_setup_link_and_the_next_is_quick(copy: Path) -> None:
@@ -102,8 +112,35 @@ def test_second_start_on_mariadb_prepares_nothing(copy: Path, tmp_path: Path, ma
         assert server.end() == 0
     opened: list[str] = []
     versions = copy / "migrations" / "versions"
-    assert is_ready(settings["DATABASE_URL"], versions, lambda key, _wrapped: opened.append(key))
+    assert is_ready(settings["DATABASE_URL"], versions, lambda key, _wrapped: opened.append(key), tmp_path)
     assert len(opened) == 1, "root's data key was tried"
+
+
+def test_start_with_an_older_database_is_rejected(copy: Path, tmp_path: Path) -> None:
+    """BK-1: until the command for restored backups has run; a backup of the file, put back after a later checkpoint."""
+    database, backup = tmp_path / "gatehouse.sqlite3", tmp_path / "backup"
+    with started(copy, "--demo", GATEHOUSE_INSTANCE=str(tmp_path)) as server:
+        server.answers()
+        until(lambda: list(tmp_path.glob("checkpoint-*.json")))
+        [checkpoint] = tmp_path.glob("checkpoint-*.json")
+        with closing(sqlite3.connect(database)) as old, closing(sqlite3.connect(backup)) as new:
+            old.backup(new)
+        first = checkpoint.read_text()
+        until(lambda: checkpoint.read_text() != first)
+        assert server.end() == 0
+    shutil.move(backup, database)
+    for name in ("gatehouse.sqlite3-wal", "gatehouse.sqlite3-shm"):
+        (tmp_path / name).unlink(missing_ok=True)
+    with started(copy, GATEHOUSE_INSTANCE=str(tmp_path)) as server:
+        assert server.process.wait(30) == 78
+        assert "flask --app wsgi maintenance restore" in server.output()
+    restore = [str(copy / ".venv/bin/python"), "-m", "flask", "--app", "wsgi", "maintenance", "restore"]
+    environ = os.environ | {"GATEHOUSE_INSTANCE": str(tmp_path)}
+    done = subprocess.run(restore, cwd=copy, env=environ, check=True, capture_output=True, text=True)
+    assert "New password of" in done.stdout and "Receipt: " in done.stdout
+    with started(copy, GATEHOUSE_INSTANCE=str(tmp_path)) as server:
+        server.answers()
+        assert server.end() == 0
 
 
 def test_start_with_another_master_key_is_rejected(copy: Path, tmp_path: Path) -> None:

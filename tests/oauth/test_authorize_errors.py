@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from flask.testing import FlaskClient
 
 from app.operations.clients.clients import delete_client, update_client
+from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.organizations.organizations import delete_organization, update_organization
+from app.rules.authorization.authorization_request import challenge_of
 from tests.factories import Factory
-from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, SCOPES, Flow, on_another_worker, query_of
+from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, SCOPES, VERIFIER, Flow, on_another_worker, query_of
+from tests.support.form_browser import Page
+from tests.support.registering import register
 
 pytestmark = pytest.mark.either
 
@@ -79,10 +84,7 @@ def test_errors_are_redirected_once_client_and_uri_are_valid(stranger: Flow, cod
 
 @pytest.mark.parametrize("trust", ["unverified", "verified", "first_party"])
 def test_errors_are_redirected_to_the_registered_uri_of_any_client(stranger: Flow, trust: str) -> None:
-    """Departs from OR-2: errors of unreviewed clients are redirected too, at once and by the response mode.
-
-    A malicious client learns only the error at its own URL: no code, nothing about the user, and no referrer.
-    """
+    """The client learns only the error at its own URL: no code, nothing about the user, and no referrer."""
     client = stranger.other_client(trust=trust, redirect_uris=[REDIRECT_URI])
     for changes in ({"scope": None}, {"prompt": "none"}):
         answer = client.authorize(**changes)
@@ -90,6 +92,63 @@ def test_errors_are_redirected_to_the_registered_uri_of_any_client(stranger: Flo
         assert answer.headers["Location"].startswith(REDIRECT_URI + "?error=")
         assert answer.headers["Referrer-Policy"] == "no-referrer"
         assert "Set-Cookie" not in answer.headers
+
+
+def register_itself(http: FlaskClient, make: Factory) -> tuple[OrganizationSnapshot, dict[str, str | None]]:
+    """Return an organization and the parameters of a request by a client that has just registered itself in it."""
+    organization = make.organization(settings={"oauth": {"dynamic_registration": {"mode": "open"}}})
+    client = register(http, organization).get_json()
+    return organization, {
+        "response_type": "code",
+        "client_id": client["client_id"],
+        "redirect_uri": client["redirect_uris"][0],
+        "scope": "openid",
+        "state": "s<>",
+        "code_challenge": challenge_of(VERIFIER),
+        "code_challenge_method": "S256",
+    }
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"response_type": "token"},
+        {"scope": "unknown"},
+        {"prompt": "none"},
+        {"response_mode": "form_post", "prompt": "none"},
+    ],
+)
+def test_error_of_a_self_registered_client_shows_a_page_first(
+    http: FlaskClient, make: Factory, changes: dict[str, str]
+) -> None:
+    """OR-2: anyone may register a client, so its redirect URI must not make this service an open redirector."""
+    _, sent = register_itself(http, make)
+    answer = http.get("/oauth/authorize", query_string=sent | changes)
+    assert is_page(answer)
+    assert 'id="error-return"' in answer.text and "weather.example" in answer.text
+    assert "form_post.js" not in answer.text
+    assert ("s&lt;&gt;" if "response_mode" in changes else "s%3C%3E") in answer.text
+
+
+@pytest.mark.parametrize("reviewed", [{"trust": "verified"}, {"approval": "allowed"}])
+def test_error_of_a_reviewed_self_registered_client_is_redirected(
+    http: FlaskClient, make: Factory, reviewed: dict[str, str]
+) -> None:
+    organization, sent = register_itself(http, make)
+    with http.application.app_context():
+        update_client(make.actor(organization), str(sent["client_id"]), reviewed)
+    answer = http.get("/oauth/authorize", query_string=sent | {"prompt": "none"})
+    assert query_of(answer)["error"] == "login_required"
+
+
+def test_denied_request_of_a_self_registered_client_is_redirected(http: FlaskClient, make: Factory) -> None:
+    """The consent page has named the client and its host."""
+    organization, sent = register_itself(http, make)
+    make.sign_in(make.user(organization), http)
+    page = http.get(http.get("/oauth/authorize", query_string=sent).headers["Location"])
+    form = Page("", page.status_code, page.text).form_with("consent-deny")
+    answer = http.post(form.action, data=dict(form.values) | {"decision": "deny"})
+    assert query_of(answer)["error"] == "access_denied"
 
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG.keys())

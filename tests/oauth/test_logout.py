@@ -1,4 +1,4 @@
-"""RP-initiated logout: the session always ends, and only registered redirects are followed."""
+"""RP-initiated logout: only registered redirects are followed, and any other is asked about."""
 
 from __future__ import annotations
 
@@ -92,7 +92,6 @@ def test_other_parameters_are_ignored(leaving: Flow) -> None:
 @pytest.mark.parametrize(
     "wanted",
     [
-        None,
         "https://orchard.example/out",
         "https://orchard.example/out?kept=1&",
         "https://orchard.example/OUT?kept=1",
@@ -102,15 +101,20 @@ def test_other_parameters_are_ignored(leaving: Flow) -> None:
         "//evil.example",
     ],
 )
-def test_unregistered_redirect_is_not_followed_but_the_session_ends(
-    leaving: Flow, wanted: str | None
-) -> None:
-    """OR-4."""
-    answer = logout(
-        leaving, id_token_hint=leaving.tokens()["id_token"], post_logout_redirect_uri=wanted, state="s"
-    )
+def test_unregistered_redirect_asks_and_is_not_followed(leaving: Flow, wanted: str) -> None:
+    """OR-4: a page before the session ends, also with a valid hint."""
+    hint = leaving.tokens()["id_token"]
+    page = logout(leaving, id_token_hint=hint, post_logout_redirect_uri=wanted, state="s")
+    assert is_question(page) and 'id="logout-stays"' in page.text
+    assert is_signed_in(leaving)
+    answer = say_yes(leaving, page)
     assert (answer.status_code, location(answer)) == (303, signed_out_page(leaving))
     assert 'id="logged-out"' in leaving.http.get(location(answer)).text
+
+
+def test_logout_without_redirect_shows_the_page_of_the_organization(leaving: Flow) -> None:
+    answer = logout(leaving, id_token_hint=leaving.tokens()["id_token"], state="s")
+    assert (answer.status_code, location(answer)) == (303, signed_out_page(leaving))
 
 
 def test_request_without_a_hint_asks_for_confirmation_and_does_not_redirect(

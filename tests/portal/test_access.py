@@ -99,30 +99,6 @@ def test_form_without_csrf_token_is_rejected(ada: Any, database: Any) -> None:
     assert database.count("clients") == 0
 
 
-def test_head_request_changes_nothing(make: Any, acme: Any, ada: Any, database: Any) -> None:
-    """A HEAD request runs the view of GET, which must not act."""
-    client = make.client(acme)
-    secret = client.registered.credential.public_id
-    before = database.count("audit_events")
-    for path in (
-        "/clients/new?type=web",
-        f"/clients/{client.client_id}/details",
-        f"/clients/{client.client_id}/delete",
-        f"/clients/{client.client_id}/credentials/new",
-        f"/clients/{client.client_id}/credentials/{secret}/reveal",
-        f"/clients/{client.client_id}/credentials/{secret}/revoke",
-        "/apis/new",
-        "/revocations/new",
-        "/settings/sessions",
-        "/settings/keys/RS256/replace",
-        "/settings/delete",
-        "/webhooks/new",
-    ):
-        answer = ada.http.head(ada.address(path))
-        assert answer.status_code in {200, 404} and answer.text == "", path
-    assert database.count("audit_events") == before
-
-
 def test_cross_site_form_is_rejected(ada: Any, database: Any) -> None:
     ada.get("/clients/new?type=machine")
     answer = ada.http.post(

@@ -35,6 +35,14 @@ class Database(ABC):
     def dump(self) -> bytes:
         """Return the contents of the database as bytes, binary columns unencoded."""
 
+    @abstractmethod
+    def back_up(self, file: Path) -> None:
+        """Write a backup as docs/deployment.md says."""
+
+    @abstractmethod
+    def restore(self, file: Path) -> None:
+        """Replace the contents by those of the backup."""
+
     def remember(self) -> None:
         """Record the rows that migrations inserted as the state that ``clean`` restores."""
         self._tables = [row[0] for row in self.query(self._list_tables) if row[0] != _KEPT]
@@ -101,6 +109,14 @@ class MariaDBDatabase(Database):
     def dump(self) -> bytes:
         return self.server.dump(self.name)
 
+    def back_up(self, file: Path) -> None:
+        file.write_bytes(
+            self.server.dump(self.name, "--single-transaction", "--routines=false", "--hex-blob")
+        )
+
+    def restore(self, file: Path) -> None:
+        self.server.load(self.name, file)
+
 
 class SQLiteDatabase(Database):
     """A SQLite file."""
@@ -123,3 +139,17 @@ class SQLiteDatabase(Database):
         # Read by another process: closing the file here would drop every lock that SQLite holds on it in this one, and
         # the next process to open the database would replay a log that is still being written.
         return subprocess.run(["cat", *files], check=True, capture_output=True).stdout
+
+    def back_up(self, file: Path) -> None:
+        _copy_sqlite(self.file, file)
+
+    def restore(self, file: Path) -> None:
+        _copy_sqlite(file, self.file)
+
+
+def _copy_sqlite(source: Path, target: Path) -> None:
+    with (
+        contextlib.closing(sqlite3.connect(source)) as old,
+        contextlib.closing(sqlite3.connect(target)) as new,
+    ):
+        old.backup(new)

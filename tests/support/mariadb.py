@@ -127,7 +127,7 @@ class MariaDB:
         """Return the URL of a database over the server's loopback port."""
         return f"mysql+mysqldb://{_USER}:{self.password}@127.0.0.1:{self.port}/{database}"
 
-    def dump(self, database: str) -> bytes:
+    def dump(self, database: str, *options: str) -> bytes:
         """Return the ``mariadb-dump`` of the database, binary columns unencoded."""
         command = [
             "mariadb-dump",
@@ -137,7 +137,13 @@ class MariaDB:
             f"--user={_USER}",
         ]
         env = {**os.environ, "MYSQL_PWD": self.password}
-        return subprocess.run([*command, database], env=env, check=True, capture_output=True).stdout
+        return subprocess.run([*command, *options, database], env=env, check=True, capture_output=True).stdout
+
+    def load(self, database: str, file: Path) -> None:
+        """Replace the database's tables by those of a dump."""
+        command = ["mariadb", "--no-defaults", f"--socket={self.socket}", f"--user={_USER}", database]
+        with file.open("rb") as dump:
+            subprocess.run(command, env={**os.environ, "MYSQL_PWD": self.password}, stdin=dump, check=True)
 
     @property
     def pid(self) -> int:

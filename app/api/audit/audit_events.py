@@ -77,9 +77,20 @@ class AuditProblem(Representation):
 class AuditVerification(Representation):
     """The result of a verification."""
 
-    intact: Annotated[bool, Source("is_intact"), described("Whether no problem was found.")]
+    intact: Annotated[
+        bool,
+        Source("is_intact"),
+        described("Whether no problem was found in the events that the chain has. See `head`."),
+    ]
     total: Annotated[Count, Source("length"), described("All events that were ever added to the chain.")]
     removed: Annotated[Count, described("The oldest of them, removed after the retention period.")]
+    head: Annotated[
+        str | None,
+        described(
+            "Identifies the chain up to event `total`. Keep both with your export: a later response with fewer events "
+            "means that the end of the log was removed, which this server may not have seen."
+        ),
+    ]
     checked: Count
     pending: Annotated[Count, described("Recent events that are not in the chain yet.")]
     problems: Annotated[list[AuditProblem], SchemaOnly(maxItems=100)]

@@ -7,27 +7,32 @@ the database afterwards breaks the chain. A change within the seconds before the
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
+from app.config import current
 from app.extensions import db
 from app.models.audit import AuditChain, AuditEvent, AuditLink, InstanceFact
 from app.models.organization import Organization
 from app.operations.audit.audit_events import PREFIX
 from app.operations.store import clock, keyring, leases
+from app.operations.store.checkpoints import find_epoch, write_private_file
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.audit.events import GENESIS, PROBLEMS, head_mac, link_mac, serialize_event
 from app.rules.errors import Conflict, NotFound
 from app.rules.identifiers import first_id_at, public_id
+from app.rules.organizations.organizations import ROOT_SLUG
 from app.tenant_fence import ACROSS
 
 LEASE = "audit-sealer"
@@ -275,11 +280,13 @@ class ChainVerification:
     """The result of a verification. ``removed`` of ``length`` links were deleted by retention, ``pending`` are not
     sealed yet.
 
-    ``next_position`` is where to continue, or None if the end of the chain was reached.
+    ``head`` is the MAC of the last link in hexadecimal digits. ``next_position`` is where to continue, or None if the
+    end of the chain was reached.
     """
 
     length: int = 0
     removed: int = 0
+    head: str | None = None
     checked: int = 0
     pending: int = 0
     problems: list[ChainProblem] = field(default_factory=list)
@@ -289,6 +296,44 @@ class ChainVerification:
     def is_intact(self) -> bool:
         """Whether no problem was found."""
         return not self.problems
+
+
+def remember_heads(heads: Collection[ChainHead]) -> None:
+    """Write each head into a file of the instance folder, so that this host recognizes a chain that was put back."""
+    epoch = _current_epoch() if heads else None
+    for head in heads:
+        document = {"epoch": epoch, "length": head.length, "mac": head.mac.hex()}
+        write_private_file(_head_file(head.organization_id), document, durable=False)
+
+
+def _find_rollback(organization_id: str, chain: Any) -> list[ChainProblem]:
+    """Return the problem that the chain does not contain the head that this host has seen last, if it does not.
+
+    A head from before a restore of a backup is ignored: ``maintenance restore`` begins a new epoch.
+    """
+    try:
+        seen = json.loads(_head_file(organization_id).read_text())
+        length, mac, epoch = int(seen["length"]), bytes.fromhex(seen["mac"]), seen["epoch"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+    current_epoch = _current_epoch()
+    if current_epoch is not None and epoch != current_epoch:
+        return []
+    if chain is not None and (
+        length < chain.removed or (length <= chain.length and _mac_at(chain, length) == mac)
+    ):
+        return []
+    return [] if chain is None and _is_purged(organization_id) else [ChainProblem("rolled_back", length)]
+
+
+def _head_file(organization_id: str) -> Path:
+    return current().instance / "chains" / f"{organization_id}.json"
+
+
+@read
+def _current_epoch() -> str | None:
+    root_id = db.session.scalar(select(Organization.id).where(Organization.slug == ROOT_SLUG))
+    return None if root_id is None else find_epoch(root_id)
 
 
 def verify_audit_log(actor: Actor, *, after: int = 0, limit: int = MAX_EVENTS_CHECKED) -> ChainVerification:
@@ -301,11 +346,12 @@ def verify_audit_log(actor: Actor, *, after: int = 0, limit: int = MAX_EVENTS_CH
     key, chain = chain_key(here), _find_chain(here)
     found = ChainVerification()
     if chain is None:
+        found.problems += _find_rollback(here, None)
         _check_unsealed_events(here, found)
         if not found.pending and _should_have_chain(here):
             found.problems.insert(0, ChainProblem("chain_missing"))
         return found
-    found.length, found.removed = chain.length, chain.removed
+    found.length, found.removed, found.head = chain.length, chain.removed, bytes(chain.head).hex()
     ends = {name: getattr(chain, name) for name in ("length", "head", "removed", "anchor")}
     if head_mac(key, **ends) != chain.mac:
         found.problems.append(ChainProblem("head_changed"))
@@ -314,6 +360,7 @@ def verify_audit_log(actor: Actor, *, after: int = 0, limit: int = MAX_EVENTS_CH
         return found
     if last < chain.length or (last == chain.length and mac != chain.head):
         found.problems.append(ChainProblem("truncated", last))
+    found.problems += _find_rollback(here, chain)
     _check_unsealed_events(here, found)
     del found.problems[MAX_PROBLEMS:]
     return found

@@ -251,7 +251,7 @@ def find_request(organization_id: str, token: str, browser_id: str) -> Authoriza
     if row.browser_digest != _browser_digest(browser_id):
         return None
     client = lookups.find_client(format_client_id(organization_id, row.client_id), fresh=True)
-    if client is None:
+    if client is None or client.organization.is_before_restore(row.created_at):
         return None
     return AuthorizationRequestRecord(
         row.id,

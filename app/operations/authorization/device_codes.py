@@ -278,7 +278,7 @@ def _find(actor: Actor, user_code: str) -> DeviceRequest | None:
     if row is None or row.state != PENDING:
         return None
     client = lookups.find_client(format_client_id(actor.organization_id, row.client_id), fresh=True)
-    if client is None or not client.is_active:
+    if client is None or not client.is_active or client.organization.is_before_restore(row.created_at):
         return None
     seconds = client.organization.settings["oauth"]["device_code_ttl_seconds"]
     if earliest_expiry(row.expires_at, row.created_at, seconds) <= clock.now():
@@ -351,7 +351,7 @@ def find_device_code(client: ClientSnapshot, device_code: str) -> DevicePoll:
     if row is None:
         raise unknown
     poll = DevicePoll(*row)
-    if poll.client_id != client.id:
+    if poll.client_id != client.id or client.organization.is_before_restore(poll.created_at):
         raise unknown
     return poll
 

@@ -74,6 +74,7 @@ _FIND = CompiledQuery(
         PushedRequest.parameters,
         PushedRequest.expires_at,
         PushedRequest.used_at,
+        PushedRequest.created_at,
     ).where(
         PushedRequest.organization_id == bindparam("organization_id"),
         PushedRequest.digest == bindparam("digest"),
@@ -148,7 +149,9 @@ def find_pushed_request(client: ClientSnapshot, request_uri: str) -> PushedReque
     row = _FIND.first(organization_id=own, digest=digest(token))
     if row is None:
         raise _unknown()
-    row_id, client_id, parameters, expires_at, used_at = row
+    row_id, client_id, parameters, expires_at, used_at, created_at = row
+    if client.organization.is_before_restore(created_at):
+        raise _unknown()
     if client_id != client.id or used_at is not None or expires_at <= clock.now():
         raise _unknown()
     return PushedRequestRecord(row_id, parameters)

@@ -214,7 +214,7 @@ def _authenticated(actor: Actor, client_id: str, access_token: str | None) -> Ac
         and parsed.organization_id == named[0] == here
     ):
         row = db.session.execute(
-            select(ClientRegistration.access_digest, Client.status, Client.document)
+            select(ClientRegistration.access_digest, Client.status, Client.document, Client.created_at)
             .join(
                 Client,
                 (Client.organization_id == ClientRegistration.organization_id)
@@ -222,10 +222,17 @@ def _authenticated(actor: Actor, client_id: str, access_token: str | None) -> Ac
             )
             .where(ClientRegistration.organization_id == here, ClientRegistration.id == named[1])
         ).first()
-        if row is not None and hmac.compare_digest(row.access_digest or b"", digest(access_token or "")):
+        organization = get_organization_by_id(here)
+        # After a restore the token is as old as its client. Nobody can confirm it, so such a client registers again.
+        is_blocked = row is not None and organization.blocks_secret(row.created_at, None)
+        if (
+            row is not None
+            and not is_blocked
+            and hmac.compare_digest(row.access_digest or b"", digest(access_token or ""))
+        ):
             # A disabled client must not remove its traces or prepare for being enabled again.
             is_disabled = row.status != ACTIVE or row.document.get("approval") == BLOCKED
-            if is_disabled or not get_organization_by_id(here).is_active:
+            if is_disabled or not organization.is_active:
                 raise Forbidden(
                     "This client or its organization is disabled or blocked.", code="access_denied"
                 )

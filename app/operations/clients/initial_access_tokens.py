@@ -12,6 +12,7 @@ from sqlalchemy import func, select, update
 
 from app.extensions import db
 from app.models.client import RegistrationToken
+from app.operations.directory.lookups import created_after_restore
 from app.operations.store import audit, clock
 from app.operations.store.transactions import (
     DEFAULT_LIMIT,
@@ -187,6 +188,7 @@ def require_usable_token(organization_id: str, token: str) -> None:
                 RegistrationToken.digest == digest(token),
                 RegistrationToken.revoked_at.is_(None),
                 RegistrationToken.expires_at > clock.now(),
+                created_after_restore(RegistrationToken.created_at, organization_id),
             )
         )
     if found is None:
@@ -210,6 +212,7 @@ def spend_token(organization_id: str, token: str) -> UUID:
                 *same_token,
                 RegistrationToken.revoked_at.is_(None),
                 RegistrationToken.expires_at > now,
+                created_after_restore(RegistrationToken.created_at, organization_id),
                 RegistrationToken.max_uses.is_(None) | (RegistrationToken.uses < RegistrationToken.max_uses),
             )
             .values(uses=RegistrationToken.uses + 1, last_used_at=now)

@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import bindparam, or_, select, update
+from sqlalchemy import ColumnElement, bindparam, or_, select, true, update
 
 from app.config import current
 from app.extensions import db
@@ -48,6 +48,7 @@ __all__ = [
     "SecretCutoffs",
     "SecretSnapshot",
     "clear_directory_cache",
+    "created_after_restore",
     "current_limits",
     "find_client",
     "find_client_by_id",
@@ -68,7 +69,8 @@ _MAX_CACHED_SLUGS = 20_000
 _ORGANIZATION_COLUMNS = (
     Organization.id, Organization.slug, Organization.name, Organization.status, Organization.is_root,
     Organization.version, Organization.settings, Organization.tokens_valid_from, Organization.tokens_not_before,
-    Organization.sessions_not_before,
+    Organization.sessions_not_before, Organization.restored_at, Organization.secrets_not_before,
+    Organization.passwords_not_before,
     # The table has one row at most. Effective settings depend on the instance limits, so both are read together.
     select(InstanceLimits.bounds).scalar_subquery().label("limits"),
 )  # fmt: skip
@@ -95,6 +97,8 @@ _SELECT_SECRETS = CompiledQuery(
         Credential.tokens_revoked_at,
         Credential.tokens_not_before,
         Credential.takes_tokens,
+        Credential.created_at,
+        Credential.confirmed_at,
     ).where(
         Credential.organization_id == bindparam("organization_id"),
         Credential.client_id == bindparam("client_id"),
@@ -222,6 +226,12 @@ def hold_organization(organization_id: str) -> OrganizationSnapshot:
     return get_organization_by_id(organization_id)
 
 
+def created_after_restore(created_at: Any, organization_id: str) -> ColumnElement[bool]:
+    """Return the SQL condition that a row was created after the last restore of a backup, which may have revived it."""
+    restored_at = get_organization_by_id(organization_id, fresh=False).restored_at
+    return true() if restored_at is None else created_at >= restored_at
+
+
 def touch_organization(organization_id: str) -> None:
     """Raise the organization's version and invalidate its snapshots once the current transaction commits.
 
@@ -271,14 +281,16 @@ def _read_client(organization_id: str, row_id: UUID) -> ClientSnapshot | None:
         document=document,
         secrets=tuple(
             SecretSnapshot(secret_id, digest, expires_at)
-            for secret_id, digest, expires_at, revoked_at, *_ in secrets
-            if revoked_at is None and (expires_at is None or expires_at > now)
+            for secret_id, digest, expires_at, revoked_at, *_, created, confirmed in secrets
+            if revoked_at is None
+            and (expires_at is None or expires_at > now)
+            and not organization.blocks_secret(created, confirmed)
         ),
         secret_cutoffs={
             secret_id: SecretCutoffs(
                 revoked_at, tokens_revoked_at is not None, not_before, expires_at if takes_tokens else None
             )
-            for secret_id, _, expires_at, revoked_at, tokens_revoked_at, not_before, takes_tokens in secrets
+            for secret_id, _, expires_at, revoked_at, tokens_revoked_at, not_before, takes_tokens, *_ in secrets
             if takes_tokens or any(time is not None for time in (revoked_at, tokens_revoked_at, not_before))
         },
         source=source,
@@ -289,7 +301,7 @@ def _read_client(organization_id: str, row_id: UUID) -> ClientSnapshot | None:
 
 def _organization_snapshot(row: Sequence[Any]) -> OrganizationSnapshot:
     organization_id, slug, name, status, is_root, version, settings, *cutoffs, limits = row
-    tokens_valid_from, tokens_not_before, sessions_not_before = cutoffs
+    tokens_valid_from, tokens_not_before, sessions_not_before, restored_at, secrets, passwords = cutoffs
     return OrganizationSnapshot(
         id=organization_id,
         slug=slug,
@@ -302,6 +314,9 @@ def _organization_snapshot(row: Sequence[Any]) -> OrganizationSnapshot:
         tokens_valid_from=tokens_valid_from,
         tokens_not_before=tokens_not_before,
         sessions_not_before=sessions_not_before,
+        restored_at=restored_at,
+        secrets_not_before=secrets,
+        passwords_not_before=passwords,
     )
 
 

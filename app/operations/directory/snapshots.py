@@ -34,6 +34,9 @@ class OrganizationSnapshot:
     tokens_valid_from: datetime | None = None
     tokens_not_before: datetime | None = None
     sessions_not_before: datetime | None = None
+    restored_at: datetime | None = None
+    secrets_not_before: datetime | None = None
+    passwords_not_before: datetime | None = None
 
     @property
     def issuer(self) -> str:
@@ -64,6 +67,18 @@ class OrganizationSnapshot:
         return is_before_cutoff(issued_at, self.tokens_valid_from) or is_before_cutoff(
             issued_at, self.sessions_not_before
         )
+
+    def is_before_restore(self, created_at: datetime) -> bool:
+        """Return whether a link, code or request is older than the restore of a backup, which may have revived it."""
+        return is_before_cutoff(created_at, self.restored_at)
+
+    def blocks_secret(self, created_at: datetime, confirmed_at: datetime | None) -> bool:
+        """Return whether a client secret has to be confirmed after a restore before it works again."""
+        return is_before_cutoff(confirmed_at or created_at, self.secrets_not_before)
+
+    def blocks_password(self, changed_at: datetime | None, created_at: datetime) -> bool:
+        """Return whether a user's password has to be reset after a restore."""
+        return is_before_cutoff(changed_at or created_at, self.passwords_not_before)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,8 @@ _BATCH = 500
 COLUMNS = (
     "id", "slug", "name", "status", "version", "settings", "settings_version", "settings_updated_at",
     "settings_updated_by", "created_at", "created_by", "tokens_valid_from",
-    "tokens_not_before", "sessions_not_before", "factor_demanded_at", "admins_factor_demanded_at",
+    "tokens_not_before", "sessions_not_before", "restored_at", "secrets_not_before", "passwords_not_before",
+    "factor_demanded_at", "admins_factor_demanded_at",
 )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from sqlalchemy import select, update
 
 from app.extensions import db
 from app.models.user import ACTIVE, User
-from app.operations.directory.lookups import get_organization_by_id
+from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
 from app.operations.directory.users import list_password_schemes
 from app.operations.grants.revocation import revoke_grants_of_user
 from app.operations.mail.notices import notify_user
@@ -142,7 +142,7 @@ def change_password(actor: Actor, current: str, new: str, *, known_cookie: str =
     if actor.user_id is None or actor.organization_id != actor.home_organization_id:
         raise Forbidden("Only users have a password.")
     organization = get_organization_by_id(actor.organization_id)
-    email, name, stored_hash = _find_credentials(actor)
+    email, name, stored_hash = _find_credentials(actor, organization)
     attempt = sign_in_limits.claim_password_attempt(
         organization, email, ip_address=actor.ip_address, known_cookie=known_cookie
     )
@@ -221,14 +221,18 @@ def _too_many_wrong_passwords(attempt: sign_in_limits.PasswordAttempt) -> TooMan
 
 
 @read
-def _find_credentials(actor: Actor) -> tuple[str, str, str | None]:
+def _find_credentials(actor: Actor, organization: OrganizationSnapshot) -> tuple[str, str, str | None]:
     row = db.session.execute(
-        select(User.email, User.name, User.password_hash).where(
+        select(User.email, User.name, User.password_hash, User.password_changed_at, User.created_at).where(
             User.organization_id == actor.organization_id, User.id == actor.user_id, User.status == ACTIVE
         )
     ).first()
     if row is None:
         raise NotFound("There is no such user.")
+    if organization.blocks_password(row.password_changed_at, row.created_at):
+        raise Conflict(
+            "Your password must be reset. Sign out and request a link.", code="password_reset_required"
+        )
     return row.email, row.name, row.password_hash
 
 

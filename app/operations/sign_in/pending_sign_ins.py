@@ -163,7 +163,7 @@ def find_pending_sign_in(
             User.status == ACTIVE,
         )
     ).first()
-    if row is None:
+    if row is None or organization.is_before_restore(row.created_at):
         return None
     return PendingSignInRecord(
         row.id,

@@ -15,7 +15,7 @@ from app.extensions import db
 from app.models.organization import InstanceLimits, Organization
 from app.models.second_factor import AuthenticatorApp, RecoveryCode
 from app.models.user import RoleAssignment, User
-from app.operations.directory.lookups import OrganizationSnapshot
+from app.operations.directory.lookups import OrganizationSnapshot, created_after_restore
 from app.operations.sign_in.passkeys import count_passkeys_of_users
 from app.operations.store import clock, keyring
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
@@ -146,6 +146,7 @@ def count_recovery_codes(organization_id: str, user_id: UUID) -> int:
                 RecoveryCode.organization_id == organization_id,
                 RecoveryCode.user_id == user_id,
                 RecoveryCode.used_at.is_(None),
+                created_after_restore(RecoveryCode.created_at, organization_id),
             )
         )
         or 0
@@ -200,6 +201,7 @@ def use_recovery_code(organization_id: str, user_id: UUID, typed: str) -> bool:
             RecoveryCode.digest == recovery_code_digest(code),
             RecoveryCode.user_id == user_id,
             RecoveryCode.used_at.is_(None),
+            created_after_restore(RecoveryCode.created_at, organization_id),
         )
         .values(used_at=clock.now())
     )
@@ -318,7 +320,11 @@ def _has_recovery_codes(organization_id: str, user_id: UUID) -> bool:
     return (
         db.session.scalar(
             select(RecoveryCode.digest)
-            .where(RecoveryCode.organization_id == organization_id, RecoveryCode.user_id == user_id)
+            .where(
+                RecoveryCode.organization_id == organization_id,
+                RecoveryCode.user_id == user_id,
+                created_after_restore(RecoveryCode.created_at, organization_id),
+            )
             .limit(1)
         )
         is not None

@@ -37,7 +37,7 @@ from app.rules.mail.email_addresses import canonical_email
 from app.rules.sign_in.passwords import Lockout
 from app.rules.sign_in.second_factors import MfaRequirement, combine_amr, used_second_factor
 
-SignInRefusalReason = Literal["mismatch", "wait", "capped", "disabled", "suspended", "password_off"]
+SignInRefusalReason = Literal["mismatch", "wait", "capped", "disabled", "reset", "suspended", "password_off"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +97,7 @@ class _Credentials:
     id: UUID
     password_hash: str | None
     is_active: bool
+    has_blocked_password: bool
 
 
 @transaction
@@ -194,7 +195,7 @@ def sign_in(
     result = attempt.result
     if result.retry_after:
         return SignInRefused("capped" if attempt.is_capped else "wait", retry_after=result.retry_after)
-    account = _find_credentials(organization.id, canonical or "")
+    account = _find_credentials(organization, canonical or "")
     try:
         is_right, renewed_hash = verify_password(
             account.password_hash if account else None,
@@ -206,7 +207,8 @@ def sign_in(
         rate_limits.withdraw_attempts(organization.id, result.attempts)
         raise
     actor = Actor.anonymous(organization.id, ip_address, request_id)
-    if account is not None and is_right and account.is_active:
+    has_access = account is not None and account.is_active and not account.has_blocked_password
+    if account is not None and is_right and has_access:
         accepted = _accept_password(
             actor,
             organization,
@@ -217,10 +219,10 @@ def sign_in(
         )
         if accepted is not None:
             return accepted
-    # Only someone who knows the password may learn that the account is disabled.
-    reason: SignInRefusalReason = (
-        "disabled" if account is not None and is_right and not account.is_active else "mismatch"
-    )
+    # Only someone who knows the password may learn that the account is disabled or has to reset it.
+    reason: SignInRefusalReason = "mismatch"
+    if account is not None and is_right and not has_access:
+        reason = "reset" if account.is_active else "disabled"
     # Record every failure up to the limit, then only the 1st, 2nd, 4th, 8th … beyond it, so that an attack cannot
     # fill the audit log.
     if result.excess_failures <= 0 or result.excess_failures.bit_count() == 1:
@@ -295,13 +297,16 @@ def _user_actor(actor: Actor, organization: OrganizationSnapshot, user_id: UUID)
 
 
 @read
-def _find_credentials(organization_id: str, canonical: str) -> _Credentials | None:
+def _find_credentials(organization: OrganizationSnapshot, canonical: str) -> _Credentials | None:
     row = db.session.execute(
-        select(User.id, User.password_hash, User.status).where(
-            User.organization_id == organization_id, User.email_canonical == canonical
+        select(User.id, User.password_hash, User.status, User.password_changed_at, User.created_at).where(
+            User.organization_id == organization.id, User.email_canonical == canonical
         )
     ).first()
-    return None if row is None else _Credentials(row.id, row.password_hash, row.status == ACTIVE)
+    if row is None:
+        return None
+    is_blocked = organization.blocks_password(row.password_changed_at, row.created_at)
+    return _Credentials(row.id, row.password_hash, row.status == ACTIVE, is_blocked)
 
 
 @transaction

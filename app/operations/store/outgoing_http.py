@@ -10,6 +10,7 @@ The HTTP library is loaded when the first request leaves: most workers never sen
 from __future__ import annotations
 
 import http.client
+import logging
 import queue
 import socket
 import ssl
@@ -25,16 +26,34 @@ from typing import TYPE_CHECKING
 from app.config import current
 from app.database import in_transaction
 from app.rules.errors import DomainError
-from app.rules.store.outgoing_http import Target, parse_target, require_public_addresses
+from app.rules.store.outgoing_http import (
+    OutgoingRequestBlocked,
+    Target,
+    is_ip_address,
+    parse_target,
+    require_public_addresses,
+)
 
 if TYPE_CHECKING:
     from urllib3.connection import HTTPSConnection
+
+_log = logging.getLogger("gatehouse.outgoing")
 
 
 class OutgoingRequestFailed(DomainError):
     """No complete response: it was late, too large, or without a trusted certificate. The cause is for the log."""
 
     code = "no_answer"
+
+
+class ServerUnreachable(OutgoingRequestFailed):
+    """The server cannot be reached: always with the same words, and with the cause in this server's log alone.
+
+    Whoever chose the URL could otherwise ask which names exist in the network of this server (SF-5).
+    """
+
+    def __init__(self) -> None:
+        super().__init__("The server could not be reached, or sent no complete response in time.")
 
 
 def count_certificate_authorities(ca_bundle: Path) -> int:
@@ -85,6 +104,10 @@ class ConcurrencyLimiter:
                 self._counts = +self._counts
 
 
+class HostNotFound(Exception):
+    """The host name has no address, or not in time."""
+
+
 # A lookup that timed out here keeps running until the system gives up on it.
 _MAX_LOOKUPS = 16
 _lookups = threading.BoundedSemaphore(_MAX_LOOKUPS)
@@ -93,7 +116,8 @@ _lookups = threading.BoundedSemaphore(_MAX_LOOKUPS)
 def resolve_host(host: str, port: int, deadline: float) -> list[str]:
     """Return every IPv4 and IPv6 address of the host once, in the order of the system.
 
-    ``deadline`` is a time of the monotonic clock in seconds. Raises OutgoingRequestFailed if none is found by then.
+    ``deadline`` is a time of the monotonic clock in seconds. Raises HostNotFound if none is found by then, and
+    OutgoingRequestFailed if too many threads are looking.
     """
     if not _lookups.acquire(blocking=False):
         raise OutgoingRequestFailed("Too many host names are being resolved.")
@@ -102,9 +126,9 @@ def resolve_host(host: str, port: int, deadline: float) -> list[str]:
     try:
         found = answer.get(timeout=max(0.0, deadline - time.monotonic()))
     except queue.Empty:
-        raise OutgoingRequestFailed("The server's host name could not be resolved in time.") from None
+        raise HostNotFound("the host name could not be resolved in time") from None
     if isinstance(found, Exception):
-        raise OutgoingRequestFailed("The server's host name could not be resolved.") from found
+        raise HostNotFound("the host name could not be resolved") from found
     return found
 
 
@@ -142,8 +166,8 @@ def get(
 ) -> HttpResponse:
     """Send a GET request on behalf of the organization and return a response of at most ``max_bytes``.
 
-    Set ``in_background`` if nobody waits for the response. Raises OutgoingRequestBlocked if the URL may not be called
-    and OutgoingRequestFailed if no complete response arrives in time.
+    Set ``in_background`` if nobody waits for the response. Raises OutgoingRequestBlocked if the URL as it is written
+    may not be called, and OutgoingRequestFailed if no complete response arrives in time.
     """
     limiter = _delivery_slots if in_background else _fetch_slots
     return _send(limiter, organization_id, "GET", url, None, {"Accept": accept}, max_bytes)
@@ -179,18 +203,22 @@ def _send(
     if in_transaction():
         raise RuntimeError("no request may leave the process inside a transaction")
     target = parse_target(url)
+    if is_ip_address(target.host):
+        # The URL itself says where it points to, so this reveals nothing.
+        require_public_addresses(target, [target.host], current().outgoing_allowed_hosts)
     with limiter.slot(organization_id, target.host):
         deadline = time.monotonic() + TOTAL_SECONDS
-        addresses = resolve_host(target.host, target.port, deadline)
-        require_public_addresses(target, addresses, current().outgoing_allowed_hosts)
         try:
+            addresses = resolve_host(target.host, target.port, deadline)
+            require_public_addresses(target, addresses, current().outgoing_allowed_hosts)
             connection = connect(target, addresses, deadline, current().outgoing_ca_bundle)
             try:
                 return _exchange(connection, method, target, body, headers, max_bytes)
             finally:
                 connection.close()
-        except (HTTPError, http.client.HTTPException, OSError) as error:
-            raise OutgoingRequestFailed("The server sent no complete response in time.") from error
+        except (HTTPError, http.client.HTTPException, OSError, HostNotFound, OutgoingRequestBlocked) as error:
+            _log.info("%s was not reached for %s: %s", target.authority, organization_id, error)
+            raise ServerUnreachable from error
 
 
 def _exchange(

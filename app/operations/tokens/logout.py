@@ -109,10 +109,24 @@ class LogoutRequest:
     organization: OrganizationSnapshot
     client: ClientSnapshot | None
     hint: HintedSignIn | None
+    redirect_uri: str | None = None
+
+    @property
+    def has_unregistered_redirect(self) -> bool:
+        """Whether it asks to return to a URI that the client has not registered for this (section 3)."""
+        if self.redirect_uri is None:
+            return False
+        return self.client is None or self.redirect_uri not in self.client.document.get(
+            "post_logout_redirect_uris", ()
+        )
 
     def skips_confirmation(self, user_id: UUID) -> bool:
-        """Return whether the user's session may end without confirmation: the client has its ID token (CF-4)."""
-        if self.client is None or self.hint is None:
+        """Return whether the user's session may end without confirmation: the client has its ID token (CF-4).
+
+        A request with an unregistered redirect URI is asked about: the user would be left on another page than
+        expected, and the client may not have made it.
+        """
+        if self.client is None or self.hint is None or self.has_unregistered_redirect:
             return False
         return self.hint.subject == subject_of(self.client, user_id)
 
@@ -135,7 +149,7 @@ def read_logout_request(
     client = _client(organization, hint.client_id if hint is not None else named)
     if client is None:
         hint = None
-    return LogoutRequest(organization, client, hint)
+    return LogoutRequest(organization, client, hint, sent.get("post_logout_redirect_uri"))
 
 
 def _organization(sent: Mapping[str, str], organization_id: str | None) -> OrganizationSnapshot | None:

@@ -109,12 +109,15 @@ def invitation_lifetime_seconds(organization: OrganizationSnapshot) -> int:
 def open_invitation_condition(organization: OrganizationSnapshot) -> ColumnElement[bool]:
     """Return the SQL condition that an invitation of the organization can be accepted now."""
     now = clock.now()
+    created_after = now - timedelta(seconds=invitation_lifetime_seconds(organization))
+    if organization.restored_at is not None:
+        created_after = max(created_after, organization.restored_at)
     return and_(
         Invitation.organization_id == organization.id,
         Invitation.used_at.is_(None),
         Invitation.revoked_at.is_(None),
         Invitation.expires_at > now,
-        Invitation.created_at > now - timedelta(seconds=invitation_lifetime_seconds(organization)),
+        Invitation.created_at > created_after,
     )
 
 
@@ -373,6 +376,7 @@ def _count_open_invitations(organization: OrganizationSnapshot) -> int:
 
 def _is_open_row(row: Invitation, organization: OrganizationSnapshot) -> bool:
     is_pending = row.used_at is None and row.revoked_at is None
+    is_pending = is_pending and not organization.is_before_restore(row.created_at)
     return is_pending and invitation_record(row, organization).expires_at > clock.now()
 
 

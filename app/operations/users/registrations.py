@@ -317,7 +317,9 @@ def _find_row(organization: OrganizationSnapshot, token: str) -> Registration | 
             Registration.organization_id == organization.id, Registration.digest == digest(token)
         )
     )
-    return None if row is None or row.expires_at <= clock.now() else row
+    if row is None or row.expires_at <= clock.now() or organization.is_before_restore(row.created_at):
+        return None
+    return row
 
 
 def _require_still_open(organization_id: str) -> OrganizationSnapshot:

@@ -12,7 +12,7 @@ from sqlalchemy import delete, select
 
 from app.extensions import db
 from app.models.user import AccountLink
-from app.operations.directory.lookups import OrganizationSnapshot
+from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
 from app.operations.directory.users import create_user
 from app.operations.mail import emails
 from app.operations.sign_in.passwords import hash_new_password
@@ -244,6 +244,8 @@ def find_link(
         )
     )
     if row is None or earliest_expiry(row.expires_at, row.created_at, lifetime_seconds) <= clock.now():
+        return None
+    if get_organization_by_id(organization_id, fresh=False).is_before_restore(row.created_at):
         return None
     return AccountLinkRecord(
         row.organization_id,

@@ -229,6 +229,7 @@ PROBLEMS: Mapping[str, str] = {
     "missing": "The sealed event is missing.",
     "link_missing": "A link of the chain is missing.",
     "truncated": "The end of the chain is missing.",
+    "rolled_back": "The chain lacks events that this server has sealed: the database was put back to an earlier state.",
     "head_changed": "The end of the chain was changed without the key.",
     "chain_missing": "The organization has no chain.",
     "inserted": "The event was added long after its stated time.",

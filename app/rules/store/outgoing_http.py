@@ -104,7 +104,7 @@ def parse_target(url: str) -> Target:
         raise OutgoingRequestBlocked("This must be an https URL without user name and fragment.")
     host = parts["host"].lower().strip("[]")
     last = host.rpartition(".")[2]
-    if (_NUMBER.fullmatch(last) or ":" in host) and not _is_plain_ip_address(host):
+    if (_NUMBER.fullmatch(last) or ":" in host) and not is_ip_address(host):
         raise OutgoingRequestBlocked("The URL contains an IP address in an unusual notation.")
     port = int(parts["port"] or 443)
     if not 1 <= port <= 65535 or len(host) > 253:
@@ -141,7 +141,8 @@ def require_public_addresses(
         raise OutgoingRequestBlocked("The URL must point to the public internet.")
 
 
-def _is_plain_ip_address(host: str) -> bool:
+def is_ip_address(host: str) -> bool:
+    """Return whether the host of a target is an IP address in its usual notation."""
     try:
         (IPv6Address if ":" in host else IPv4Address)(host)
     except ValueError:

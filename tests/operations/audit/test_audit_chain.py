@@ -9,21 +9,25 @@ from uuid import UUID
 
 import pytest
 from flask import Flask
-from sqlalchemy import delete, insert, update
+from sqlalchemy import delete, insert, select, update
 
-from app.models.audit import AuditEvent
+from app.extensions import db
+from app.models.audit import AuditEvent, InstanceFact
 from app.operations.audit import chain
 from app.operations.audit import chain as verification
 from app.operations.audit.chain import (
     ChainHead,
     ChainVerification,
     matches_checkpoint,
+    remember_heads,
     remove_events_before,
     seal_pending_events,
     verify_audit_log,
 )
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.store import clock
+from app.operations.store.checkpoints import advance, begin_epoch
+from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
 from app.rules.errors import Forbidden
 from app.rules.identifiers import first_id_at
@@ -203,6 +207,36 @@ def test_checkpoint_detects_a_restored_log(context: Flask, make: Factory) -> Non
     happen(acme, 3)
     seal()
     assert not matches_checkpoint(actor, head.length, head.mac)
+
+
+def test_rolled_back_end_is_detected_by_the_host_that_sealed_it(context: Flask, make: Factory) -> None:
+    """AU-5: the log is consistent in itself; a restore of a backup by the command is accepted."""
+    root = make.root()
+    advance()
+    acme = make.organization()
+    seal()
+    earlier = snapshot(acme)
+    happen(acme, 3)
+    heads = seal()
+    remember_heads(heads.values())
+    assert verified(acme).is_intact and verified(acme).head == heads[acme.id].mac.hex()
+    put_back(earlier)
+    assert kinds(acme) == ["rolled_back"]
+    happen(acme, 4)
+    seal()
+    assert kinds(acme) == ["rolled_back"], "other events in its place"
+    [fact] = db.session.scalars(select(InstanceFact.value).where(InstanceFact.name == "checkpoint"))
+    set_checkpoint({**fact, "epochs": [*fact["epochs"], "forged"]})
+    assert kinds(acme) == ["rolled_back"], "an epoch without the instance's keys"
+    set_checkpoint(fact)
+    begin_epoch(root.id)
+    assert kinds(acme) == []
+
+
+@transaction
+def set_checkpoint(value: dict[str, Any]) -> None:
+    """Write the checkpoint as someone with access to the database alone."""
+    db.session.execute(update(InstanceFact).where(InstanceFact.name == "checkpoint").values(value=value))
 
 
 def test_verification_requires_audit_read(context: Flask, make: Factory) -> None:

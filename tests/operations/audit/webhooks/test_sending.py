@@ -226,7 +226,7 @@ def test_private_address_is_never_called(
     send_test(ada, hook.record.public_id)
     assert deliver() == 1
     assert receiver.heard == []
-    assert told(ada, hook).failure == "The URL must point to the public internet."
+    assert told(ada, hook).failure == "The server could not be reached, or sent no complete response in time."
 
 
 def test_response_headers_are_stored_and_body_is_not(

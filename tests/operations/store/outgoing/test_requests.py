@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 from flask import Flask
 
+from app.operations.clients.sector_documents import fetch_sector_document
 from app.operations.store import outgoing_http
 from app.operations.store.outgoing_http import ConcurrencyLimiter, OutgoingRequestFailed
 from app.operations.store.transactions import transaction
+from app.rules.errors import InvalidInput
 from app.rules.store.outgoing_http import OutgoingRequestBlocked
 from tests.support.https_server import HttpsServer, Request, Response, https_server, reaching
 
@@ -95,14 +97,42 @@ def test_private_address_is_rejected_before_sending(
     """SF-2: localhost is allowed only on the configured port."""
     allowed = reaching(context.config["GATEHOUSE"], reached)
     monkeypatch.setitem(context.config, "GATEHOUSE", allowed)
-    for url in (
-        f"https://127.0.0.1:{reached.port}/",
-        "https://localhost:1/",
-        reached.base_url.replace("https", "http"),
-    ):
+    for url in (f"https://127.0.0.1:{reached.port}/", reached.base_url.replace("https", "http")):
         with pytest.raises(OutgoingRequestBlocked):
             outgoing_http.get(url, organization_id=OURS)
+    with pytest.raises(OutgoingRequestFailed):
+        outgoing_http.get("https://localhost:1/", organization_id=OURS)
     assert reached.requests == []
+
+
+def test_error_does_not_reveal_whether_a_name_resolves(
+    context: Flask, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """SF-5: a name of the internal network, one that does not exist, and a public server that does not respond."""
+
+    def resolve(host: str, port: int, **_: object) -> list[tuple[object, ...]]:
+        if host == "nobody.example":
+            raise socket.gaierror(socket.EAI_NONAME, "unknown")
+        address = "10.0.0.1" if host == "intranet.example" else "93.184.215.14"
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))]
+
+    def refuse(*_: object) -> None:
+        raise ConnectionRefusedError("refused")
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    monkeypatch.setattr("app.operations.store.outgoing_connections.connect", refuse)
+    caplog.set_level("INFO", "gatehouse.outgoing")
+    told = set()
+    for host in ("intranet.example", "nobody.example", "public.example"):
+        with pytest.raises(OutgoingRequestFailed) as refused:
+            outgoing_http.get(f"https://{host}/", organization_id=OURS)
+        told.add((type(refused.value), refused.value.code, refused.value.description))
+        with pytest.raises(InvalidInput) as invalid:
+            fetch_sector_document(OURS, f"https://{host}/")
+        told.add(("sector", str([(one.code, one.message) for one in invalid.value.errors])))
+    assert len(told) == 2
+    causes = [record.getMessage() for record in caplog.records]
+    assert "public internet" in causes[0] and "could not be resolved" in causes[2] and "refused" in causes[4]
 
 
 def test_checked_address_is_used_without_second_lookup(

@@ -1,0 +1,93 @@
+"""``flask --app wsgi maintenance``: what has to be done before a restored backup is served."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import ExitStack
+from pathlib import Path
+
+import click
+from flask.cli import AppGroup
+
+from app.cli.errors import report_errors
+from app.config import current
+from app.operations.directory.lookups import get_organization_by_slug
+from app.operations.maintenance.restore import RestoreReport, confirm_secrets, invalidate_restored_state
+from app.rules.actor import Actor
+
+maintenance_commands = AppGroup("maintenance", help="After a backup was restored.")
+
+
+@maintenance_commands.command("restore")
+@click.option(
+    "--audit-export",
+    "exports",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Audit events as JSON lines, exported after the backup; what ended since ends again. Can be repeated.",
+)
+@click.option(
+    "--secrets",
+    type=click.Choice(("block", "keep")),
+    default="block",
+    show_default=True,
+    help="Block client secrets until they are confirmed, or let those of the backup work.",
+)
+@click.option(
+    "--passwords",
+    type=click.Choice(("reset", "keep")),
+    default="reset",
+    show_default=True,
+    help="Let users choose new passwords, or accept those of the backup.",
+)
+@report_errors
+def restore_command(exports: tuple[Path, ...], secrets: str, passwords: str) -> None:
+    """Make a restored database safe to serve. Run it once, before the server starts.
+
+    Invalid in every organization: tokens, sessions, codes, pending requests, invitations, links, initial access tokens
+    and recovery codes from before. Keep secrets and passwords only if an audit export reaches to the end of the lost
+    database, or if none was revoked or changed since the backup.
+
+    Exit status 1: done, but something of an export could not be ended again.
+    """
+    with ExitStack() as stack:
+        files = [stack.enter_context(path.open(encoding="utf-8")) for path in exports]
+        report = invalidate_restored_state(
+            files, block_secrets=secrets == "block", reset_passwords=passwords == "reset"
+        )
+    for title, lines in (
+        ("Ended again", report.ended_again),
+        ("Not ended again", report.failed),
+        ("Changed since the backup, review it", report.to_review),
+    ):
+        for line in lines:
+            click.echo(f"{title}: {line}")
+    for email, link in report.links.items():
+        click.echo(f"New password of {email}: {link or 'the link was sent by email'}")
+    click.echo(f"Receipt: {_write_receipt(report)}")
+    click.echo(
+        f"Everything issued before {report.at:%Y-%m-%dT%H:%M:%SZ} is invalid in {report.organizations} organizations. "
+        "The server can start.",
+        err=True,
+    )
+    if report.failed:
+        raise SystemExit(1)
+
+
+@maintenance_commands.command("confirm-secrets")
+@click.option("--organization", required=True, help="ID of the organization.")
+@click.option("--client", help="Only the secrets of this client_id.")
+@report_errors
+def confirm_secrets_command(organization: str, client: str | None) -> None:
+    """Let client secrets that a restore blocked work again."""
+    actor = Actor.system(get_organization_by_slug(organization).id, "command line")
+    click.echo(f"{confirm_secrets(actor, client)} secrets confirmed.")
+
+
+def _write_receipt(report: RestoreReport) -> Path:
+    path = current().instance / f"restore-{report.epoch}.json"
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        json.dump(report.to_json(), file, indent=2)
+    return path

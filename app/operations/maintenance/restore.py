@@ -1,0 +1,411 @@
+"""After a backup was restored: invalidate what it may have revived, and end again what an audit export says (BK-2).
+
+Whatever was issued before is invalidated by cutoffs of the organizations, so that a million tokens cost as much as one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import delete, select, update
+
+from app.extensions import db
+from app.fast_path import cache_invalidation
+from app.models.audit import AuditEvent
+from app.models.client import DISABLED, Credential
+from app.models.grant import Consent
+from app.models.organization import Organization
+from app.models.second_factor import Passkey
+from app.models.user import User
+from app.operations.authorization.connected_apps import revoke_consent
+from app.operations.clients.clients import delete_client, update_client
+from app.operations.clients.credential_revocation import revoke_credentials
+from app.operations.directory.lookups import (
+    OrganizationSnapshot,
+    get_organization_by_slug,
+    get_root_organization,
+    touch_organization,
+)
+from app.operations.organizations.administrators import list_administrators, remove_administrator
+from app.operations.organizations.organizations import delete_organization, update_organization
+from app.operations.store import audit, checkpoints, clock
+from app.operations.store.transactions import count_changed, read, transaction
+from app.operations.tokens.signing_key_lists import rotate_signing_key
+from app.operations.users.deletion import delete_user
+from app.operations.users.factor_resets import reset_user_factors
+from app.operations.users.password_resets import issue_reset_link
+from app.operations.users.user_changes import update_user
+from app.rules.actor import Actor
+from app.rules.clients.client_types import BLOCKED, REVIEW
+from app.rules.directory.permissions import ADMIN
+from app.rules.errors import DomainError, InvalidInput, NotFound
+from app.rules.identifiers import parse_client_id, parse_public_id
+
+_LABEL = "restore"
+_ID_BATCH = 500
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedEvent:
+    """An event of an audit export: ``organization`` is the slug, ``before`` and ``after`` are the changed fields."""
+
+    id: str
+    organization: str
+    at: str
+    action: str
+    target: str
+    actor: str
+    before: Mapping[str, Any]
+    after: Mapping[str, Any]
+
+    @property
+    def words(self) -> str:
+        """The event in one line."""
+        return f"{self.organization} {self.at} {self.action} {self.target}"
+
+
+@dataclass(slots=True)
+class RestoreReport:
+    """What a restore did. Everything issued before ``at`` is invalid.
+
+    ``ended_again`` are the events of the audit export that were applied, ``failed`` those that could not be, with the
+    reason, and ``to_review`` changes since the backup that nobody can apply but an administrator. ``links`` are links
+    to new passwords for the administrators of root, by email; None was sent by email.
+    """
+
+    at: datetime
+    epoch: str = ""
+    organizations: int = 0
+    blocks_secrets: bool = True
+    resets_passwords: bool = True
+    ended_again: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    to_review: list[str] = field(default_factory=list)
+    links: dict[str, str | None] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the receipt, without the links."""
+        return {
+            "issued_before": self.at.isoformat(),
+            "epoch": self.epoch,
+            "organizations": self.organizations,
+            "secrets": "blocked" if self.blocks_secrets else "kept",
+            "passwords": "reset" if self.resets_passwords else "kept",
+            "ended_again": self.ended_again,
+            "failed": self.failed,
+            "to_review": self.to_review,
+        }
+
+
+def invalidate_restored_state(
+    exports: Iterable[Iterable[str]] = (), *, block_secrets: bool = True, reset_passwords: bool = True
+) -> RestoreReport:
+    """Invalidate everything that was issued before now in every organization, and begin a new epoch.
+
+    Tokens, sessions, codes, device codes, pending requests, invitations, links, initial access tokens and recovery
+    codes are invalid. With ``block_secrets``, client secrets do not work until they are confirmed, and with
+    ``reset_passwords``, users choose new passwords. ``exports`` are audit exports, one JSON object per line: what
+    ended after the backup ends again. Running it again is harmless. Raises InvalidInput, before anything was changed,
+    if an export cannot be read. Audit: ``instance.restored`` in root, and of each operation.
+    """
+    events = [event for lines in exports for event in _read_export(lines)]
+    root = get_root_organization()
+    report = RestoreReport(clock.now(), blocks_secrets=block_secrets, resets_passwords=reset_passwords)
+    report.organizations = _set_cutoffs(root, report)
+    _apply(events, report)
+    _finish(root, report)
+    if reset_passwords:
+        _invite_root_administrators(root, report)
+    return report
+
+
+@transaction
+def confirm_secrets(actor: Actor, client_id: str | None = None) -> int:
+    """Let the blocked secrets of a client, or of all clients of the actor's organization, work again.
+
+    Return how many. Audit: ``credentials.confirmed``. Raises NotFound for a malformed ``client_id``.
+    """
+    actor.require("credentials:write")
+    condition = (
+        (Credential.organization_id == actor.organization_id)
+        & Credential.revoked_at.is_(None)
+        & (Credential.created_at < _secrets_cutoff(actor.organization_id))
+        & (
+            Credential.confirmed_at.is_(None)
+            | (Credential.confirmed_at < _secrets_cutoff(actor.organization_id))
+        )
+    )
+    if client_id is not None:
+        condition = condition & (Credential.client_id == _client_row_id(client_id))
+    confirmed = count_changed(update(Credential).where(condition).values(confirmed_at=clock.now()))
+    if confirmed:
+        audit.record(
+            actor,
+            "credentials.confirmed",
+            target_type=None if client_id is None else "client",
+            target_id=client_id,
+            after={"secrets": confirmed},
+        )
+        touch_organization(actor.organization_id)
+    return confirmed
+
+
+def _secrets_cutoff(organization_id: str) -> Any:
+    return select(Organization.secrets_not_before).where(Organization.id == organization_id).scalar_subquery()
+
+
+@transaction
+def _set_cutoffs(root: OrganizationSnapshot, report: RestoreReport) -> int:
+    values: dict[str, Any] = {"restored_at": report.at, "tokens_valid_from": report.at}
+    if report.blocks_secrets:
+        values["secrets_not_before"] = report.at
+    if report.resets_passwords:
+        values["passwords_not_before"] = report.at
+    changed = count_changed(update(Organization).values(version=Organization.version + 1, **values))
+    cache_invalidation.invalidate_all(root.id)
+    return changed
+
+
+@transaction
+def _finish(root: OrganizationSnapshot, report: RestoreReport) -> None:
+    report.epoch = checkpoints.begin_epoch(root.id).epoch
+    after = report.to_json() | {
+        name: len(getattr(report, name)) for name in ("ended_again", "failed", "to_review")
+    }
+    audit.record(Actor.system(root.id, _LABEL), "instance.restored", after=after)
+
+
+def _invite_root_administrators(root: OrganizationSnapshot, report: RestoreReport) -> None:
+    system = Actor.system(root.id, _LABEL)
+    for record in list_administrators(system, root.slug, role=ADMIN).items:
+        try:
+            report.links[record.email] = issue_reset_link(system, record.user_id).link
+        except DomainError as error:
+            report.failed.append(f"{root.slug} no link for {record.email}: {error.description}")
+
+
+def _read_export(lines: Iterable[str]) -> Iterable[ExportedEvent]:
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            event = json.loads(line)
+            if event["action"] not in _RELEVANT:
+                continue
+            yield ExportedEvent(
+                id=event["id"],
+                organization=event["organization_id"],
+                at=event["occurred_at"],
+                action=event["action"],
+                target=event["target"]["id"] or "",
+                actor=event["actor"]["id"] or "",
+                before=event["before"] or {},
+                after=event["after"] or {},
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise InvalidInput(
+                f"Line {number} of the audit export is not an event. Export it with GET /audit-events/export."
+            ) from error
+
+
+def _apply(events: list[ExportedEvent], report: RestoreReport) -> None:
+    """End again what ended after the backup and was not undone later."""
+    ended: dict[tuple[str, str, str], ExportedEvent] = {}
+    for event in sorted(_without_known(events), key=lambda event: event.at):
+        # Withdrawals by two users have the same client as their target.
+        subject = event.target if event.action != "consent.withdrawn" else f"{event.target} {event.actor}"
+        key = (event.organization, event.action, subject)
+        if event.action in _CANCELS:
+            ended.pop((event.organization, _CANCELS[event.action], event.target), None)
+        elif event.action in _TO_REVIEW or (event.action == "client.updated" and not _access_of(event)):
+            report.to_review.append(event.words)
+        elif key in ended:
+            ended[key] = replace(event, after={**ended[key].after, **event.after})
+        else:
+            ended[key] = event
+    for event in ended.values():
+        try:
+            organization = get_organization_by_slug(event.organization)
+            if _HANDLERS[event.action](Actor.system(organization.id, _LABEL), event):
+                report.ended_again.append(event.words)
+        except NotFound:
+            report.failed.append(f"{event.words}: not in this backup")
+        except DomainError as error:
+            report.failed.append(f"{event.words}: {error.description}")
+
+
+@read
+def _without_known(events: list[ExportedEvent]) -> list[ExportedEvent]:
+    """Leave out the events that the backup has."""
+    known: set[UUID] = set()
+    ids = {event.id: parse_public_id("evt", event.id) for event in events}
+    for slug in {event.organization for event in events}:
+        try:
+            organization_id = get_organization_by_slug(slug).id
+        except NotFound:
+            continue
+        own = [row_id for event in events if event.organization == slug and (row_id := ids[event.id])]
+        for start in range(0, len(own), _ID_BATCH):
+            known.update(
+                db.session.scalars(
+                    select(AuditEvent.id).where(
+                        AuditEvent.organization_id == organization_id,
+                        AuditEvent.id.in_(own[start : start + _ID_BATCH]),
+                    )
+                )
+            )
+    return [event for event in events if ids[event.id] not in known]
+
+
+def _client_row_id(client_id: str) -> UUID:
+    parsed = parse_client_id(client_id)
+    if parsed is None:
+        raise NotFound("There is no such client.")
+    return parsed[1]
+
+
+def _revoke_secret(actor: Actor, event: ExportedEvent) -> bool:
+    client_id, revokes_tokens = event.after["client_id"], bool(event.after.get("tokens_revoked"))
+    revoke_credentials(actor, client_id, credential_id=event.target, revoke_tokens=revokes_tokens)
+    return True
+
+
+def _access_of(event: ExportedEvent) -> dict[str, Any]:
+    """Return the changed fields of a client that may have taken its access away."""
+    return {name: event.after[name] for name in ("status", "approval") if name in event.after}
+
+
+def _block_client(actor: Actor, event: ExportedEvent) -> bool:
+    """Disable or block the client, unless that was undone later."""
+    ended = {name: value for name, value in _access_of(event).items() if value in {DISABLED, BLOCKED, REVIEW}}
+    return bool(ended and update_client(actor, event.target, ended).changed)
+
+
+def _delete_client(actor: Actor, event: ExportedEvent) -> bool:
+    delete_client(actor, event.target)
+    return True
+
+
+def _disable_user(actor: Actor, event: ExportedEvent) -> bool:
+    update_user(actor, event.target, {"status": "disabled"})
+    return True
+
+
+def _delete_user(actor: Actor, event: ExportedEvent) -> bool:
+    delete_user(actor, event.target)
+    return True
+
+
+@transaction
+def _clear_password(actor: Actor, event: ExportedEvent) -> bool:
+    """Delete the password that the user has changed since: they choose a new one with a link."""
+    changed = count_changed(
+        update(User)
+        .where(User.organization_id == actor.organization_id, User.id == parse_public_id("usr", event.target))
+        .values(password_hash=None, password_scheme=None, password_changed_at=clock.now())
+    )
+    if changed != 1:
+        raise NotFound("There is no such user.")
+    audit.record(actor, "user.password_cleared", target_type="user", target_id=event.target)
+    return True
+
+
+@transaction
+def _withdraw_consent(actor: Actor, event: ExportedEvent) -> bool:
+    user = event.before.get("user") or event.actor
+    consent = db.session.scalar(
+        select(Consent).where(
+            Consent.organization_id == actor.organization_id,
+            Consent.user_id == parse_public_id("usr", user),
+            Consent.client_id == _client_row_id(event.target),
+        )
+    )
+    if consent is None:
+        raise NotFound("There is no such consent.")
+    revoke_consent(actor, consent)
+    return True
+
+
+def _remove_administrator(actor: Actor, event: ExportedEvent) -> bool:
+    remove_administrator(actor, event.organization, event.target)
+    return True
+
+
+@transaction
+def _remove_passkey(actor: Actor, event: ExportedEvent) -> bool:
+    passkey = str(event.before["passkey"])
+    removed = count_changed(
+        delete(Passkey).where(
+            Passkey.organization_id == actor.organization_id, Passkey.id == parse_public_id("pky", passkey)
+        )
+    )
+    if removed != 1:
+        raise NotFound("There is no such passkey.")
+    audit.record(
+        actor,
+        "passkey.removed",
+        target_type="user",
+        target_id=event.target,
+        before={"passkey": passkey, "name": event.before.get("name")},
+    )
+    return True
+
+
+def _reset_factors(actor: Actor, event: ExportedEvent) -> bool:
+    reset_user_factors(actor, event.target)
+    return True
+
+
+def _replace_keys(actor: Actor, event: ExportedEvent) -> bool:
+    """Replace a signing key that was withdrawn because it may have leaked; a regular rotation is repeated in time."""
+    if not event.after.get("emergency"):
+        return False
+    rotate_signing_key(actor, event.organization, algorithm=event.after["algorithm"], emergency=True)
+    return True
+
+
+def _suspend_organization(_: Actor, event: ExportedEvent) -> bool:
+    root = Actor.system(get_root_organization().id, _LABEL)
+    return bool(update_organization(root, event.organization, {"status": "suspended"}).changed)
+
+
+def _delete_organization(_: Actor, event: ExportedEvent) -> bool:
+    delete_organization(Actor.system(get_root_organization().id, _LABEL), event.organization)
+    return True
+
+
+_HANDLERS: Mapping[str, Callable[[Actor, ExportedEvent], bool]] = {
+    "credential.revoked": _revoke_secret,
+    "credential.tokens_revoked": _revoke_secret,
+    "client.updated": _block_client,
+    "client.deleted": _delete_client,
+    "user.disabled": _disable_user,
+    "user.deleted": _delete_user,
+    "user.password_changed": _clear_password,
+    "user.password_reset": _clear_password,
+    "consent.withdrawn": _withdraw_consent,
+    "administrator.removed": _remove_administrator,
+    "passkey.removed": _remove_passkey,
+    "second_factors.reset": _reset_factors,
+    "signing_key.removed": _replace_keys,
+    "organization.suspended": _suspend_organization,
+    "organization.deleted": _delete_organization,
+}
+_CANCELS = {
+    "user.enabled": "user.disabled",
+    "organization.resumed": "organization.suspended",
+    "organization.restored": "organization.deleted",
+}
+# Changes that give nothing back by themselves, but whose old values apply again.
+_TO_REVIEW = frozenset(
+    (
+        "settings.updated", "resource.updated", "resource.deleted", "scope.updated", "user.email_changed",
+        "second_factor.removed", "webhook.updated", "webhook.deleted", "webhook.secret_rotated", "secret.leak_reported",
+    )
+)  # fmt: skip
+_RELEVANT = _HANDLERS.keys() | _CANCELS.keys() | _TO_REVIEW
