@@ -14,6 +14,7 @@ from app.extensions import db
 from app.models.client import DELETED, PERSON, Client, ClientRegistration, ClientRequest
 from app.models.grant import Consent, Grant
 from app.operations.clients import logos, sector_documents
+from app.operations.clients.client_access import grant_managed_access
 from app.operations.clients.client_records import (
     ClientRecord,
     client_busy_error,
@@ -286,6 +287,7 @@ def _register(actor: Actor, metadata: ClientMetadata, origin: ClientOrigin) -> R
     )
     db.session.add(row)
     db.session.flush()
+    grant_managed_access(actor, row, metadata.scopes, metadata.resources)
     logos.sync_logo(row, None, metadata.logo_uri)
     credential, secret = None, None
     if metadata.uses_secret:
@@ -325,6 +327,12 @@ def _update(
         cutoff = _block_cutoff(before, after)
         if update_client_row(row, {**to_client_columns(after), **cutoff, "updated_at": clock.now()}):
             _on_client_blocked(actor, row, before, after)
+            grant_managed_access(
+                actor,
+                row,
+                frozenset(after.scopes) - frozenset(before.scopes),
+                frozenset(after.resources) - frozenset(before.resources),
+            )
             logos.sync_logo(row, before.logo_uri, after.logo_uri)
             if before.uses_secret and not after.uses_secret:
                 revoke_all_secrets(actor, row)

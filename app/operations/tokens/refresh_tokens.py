@@ -22,7 +22,7 @@ from app.operations.grants.grants import CONSENT_OF_GRANT
 from app.operations.mail.notices import notify_user
 from app.operations.store import audit, clock, keyring
 from app.operations.store.transactions import current_unit_of_work, transaction, verify_commit_with
-from app.operations.tokens import issuance
+from app.operations.tokens import access_tokens, issuance
 from app.operations.tokens.access_tokens import TokenResponse
 from app.rules import sealing
 from app.rules.actor import Actor
@@ -128,7 +128,8 @@ def find_refresh_token(
     """
     client = authenticated.client
     row = _find(authenticated, refresh_token)
-    allowed = restrict_scopes(row.scope.split(), client.document["scopes"])
+    registered = restrict_scopes(row.scope.split(), client.document["scopes"])
+    allowed = access_tokens.accessible_scopes(client, registered, is_consented=True)
     if not hmac.compare_digest(digest(refresh_token), row.refresh_digest):
         answer = _earlier_answer(client, row, refresh_token)
         if answer is None:
