@@ -27,9 +27,6 @@ ACTIVE, DISABLED, DELETED = "active", "disabled", "deleted"
 # How a client was registered: by a user, by itself (RFC 7591), or from its metadata document.
 PERSON, DYNAMIC, METADATA_DOCUMENT = "person", "dynamic", "metadata_document"
 
-# A client's access to an API.
-REQUESTED, GRANTED, DECLINED, WITHDRAWN = "requested", "granted", "declined", "withdrawn"
-
 
 class Client(Tenant, Base):
     """A client application. Its public ``client_id`` contains the organization's key and the row id."""

@@ -13,12 +13,14 @@ from uuid import UUID
 from sqlalchemy import delete, insert, or_, select, update
 
 from app.extensions import db
-from app.models.client import GRANTED, REQUESTED, Client, ClientAccess, Resource, Scope
+from app.models.client import Client, ClientAccess, Resource, Scope
 from app.operations.clients.client_records import client_busy_error, update_client_row
 from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, current_unit_of_work
 from app.rules.actor import Actor
+from app.rules.clients.client_access import DECLINED, GRANTED, REQUESTED
 from app.rules.clients.client_types import uses_grants_without_consent
+from app.rules.clients.resource_indicators import OPEN
 from app.rules.identifiers import format_client_id, new_id, public_id
 
 PREFIX = "acc"
@@ -33,7 +35,9 @@ def grant_access(
     The caller has just created the client's row or raised its version, so that two changes of the access of one client
     cannot overlap and every cached copy is read again. Audit: ``client_access.granted``.
     """
-    row = find_access(client, resource, GRANTED)
+    row, declined = find_access(client, resource, GRANTED), find_access(client, resource, DECLINED)
+    if declined is not None:
+        delete_access(declined)
     before = [] if row is None else row.scopes
     values = {"scopes": sorted({*before, *scopes}), "message": message, **_decision(actor)}
     if row is None:
@@ -137,6 +141,37 @@ def find_access(client: Client, resource: Resource, status: str) -> ClientAccess
     return row
 
 
+def find_granted_scopes(client: Client) -> frozenset[str]:
+    """Return the scopes of all APIs that the client has access to."""
+    rows = db.session.scalars(
+        select(ClientAccess.scopes).where(
+            ClientAccess.organization_id == client.organization_id,
+            ClientAccess.client_id == client.id,
+            ClientAccess.status == GRANTED,
+        )
+    )
+    return frozenset(scope for scopes in rows for scope in scopes)
+
+
+def find_inaccessible_scopes(client: Client, scopes: Collection[str]) -> dict[str, list[str]]:
+    """Return those of the scopes that the client has no access to without a user's consent, by name of the API."""
+    granted = find_granted_scopes(client)
+    rows = db.session.execute(
+        select(Resource.name, Scope.name)
+        .join(Scope, (Scope.organization_id == Resource.organization_id) & (Scope.resource_id == Resource.id))
+        .where(
+            Resource.organization_id == client.organization_id,
+            Resource.access_policy != OPEN,
+            Scope.name.in_([scope for scope in scopes if scope not in granted]),
+        )
+        .order_by(Resource.name, Scope.name)
+    )
+    found: dict[str, list[str]] = {}
+    for api, scope in rows:
+        found.setdefault(api, []).append(scope)
+    return found
+
+
 def close_access(actor: Actor, row: ClientAccess, status: str, *, message: str | None = None) -> bool:
     """Change a request or an access to declined or withdrawn. Return False if it was changed before.
 
@@ -155,7 +190,7 @@ def close_access(actor: Actor, row: ClientAccess, status: str, *, message: str |
 
 
 def delete_access(row: ClientAccess) -> bool:
-    """Delete a request. Return False if it was decided before."""
+    """Delete a request or a rejection. Return False if it was changed before."""
     return (
         count_changed(
             delete(ClientAccess).where(

@@ -35,6 +35,7 @@ from app.operations.directory.snapshots import (
 )
 from app.operations.store import clock
 from app.operations.store.transactions import read
+from app.rules.clients.client_access import GRANTED, WITHDRAWN
 from app.rules.clients.resource_indicators import ResourceAccess
 from app.rules.directory.permissions import ADMIN, permissions_of_roles
 from app.rules.errors import NotFound
@@ -118,7 +119,7 @@ _SELECT_ACCESS = CompiledQuery(
     .where(
         ClientAccess.organization_id == bindparam("organization_id"),
         ClientAccess.client_id == bindparam("client_id"),
-        or_(ClientAccess.status == client_model.GRANTED, ClientAccess.status == client_model.WITHDRAWN),
+        or_(ClientAccess.status == GRANTED, ClientAccess.status == WITHDRAWN),
     )
 )
 
@@ -283,7 +284,7 @@ def _read_access(organization_id: str, client_id: UUID) -> Mapping[str, Resource
         organization_id=organization_id, client_id=client_id
     ):
         known = access.get(identifier, ResourceAccess(None))
-        if status == client_model.GRANTED:
+        if status == GRANTED:
             access[identifier] = ResourceAccess(frozenset(scopes), known.not_before)
         else:
             access[identifier] = ResourceAccess(known.scopes, decided_at)
