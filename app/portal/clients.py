@@ -46,6 +46,7 @@ _TABS = (
     ("credentials", "Credentials"),
     ("redirects", "Redirects"),
     ("access", "Access"),
+    ("apis", "API access"),
     ("details", "Details"),
     ("tokens", "Tokens"),
     ("logs", "Logs"),

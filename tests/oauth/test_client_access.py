@@ -12,7 +12,7 @@ from app.operations.clients import access_requests, clients, resources
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.rules.actor import Actor
 from app.rules.directory.permissions import BUILT_IN_ROLES
-from app.rules.errors import Forbidden, InvalidInput
+from app.rules.errors import Forbidden, InvalidInput, NotFound
 from app.rules.organizations.settings_table import GRANT_TYPES
 from app.rules.tokens.token_exchange import ACCESS_TOKEN_TYPE, GRANT_TYPE
 from tests.factories import Factory, MadeClient
@@ -73,9 +73,9 @@ def change_policy(app: Flask, admin: Actor, payroll: str, policy: str) -> None:
 
 
 def give(app: Flask, admin: Actor, payroll: str, client: MadeClient, *scopes: str) -> str:
-    fields = {"client_id": client.client_id, "resource_id": payroll, "scopes": list(scopes)}
     with app.app_context():
-        return access_requests.give_access(admin, fields).public_id
+        given = access_requests.give_access(admin, payroll, client.client_id, {"scopes": list(scopes)})
+        return given.public_id
 
 
 def withdraw(app: Flask, admin: Actor, access_id: str) -> None:
@@ -265,9 +265,8 @@ def test_api_for_listed_clients_does_not_exist_for_others(
     own = make.client(organization, by=ada, **MACHINE, scopes=[])
     with app.app_context():
         assert access_requests.list_requestable_resources(ada, own.client_id) == []
-        asked = {"resource_id": payroll, "scopes": [], "reason": "To see it."}
-        with pytest.raises(InvalidInput, match="no such API"):
-            access_requests.request_access(ada, own.client_id, asked)
+        with pytest.raises(NotFound):
+            access_requests.request_access(ada, own.client_id, payroll, {"scopes": [], "reason": "Spying"})
     assert READ not in http.get(f"/organizations/{organization.slug}/oauth/authorize").text
     metadata = http.get(f"{organization.issuer}/.well-known/openid-configuration").get_json()
     assert READ not in metadata["scopes_supported"]

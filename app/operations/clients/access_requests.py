@@ -56,7 +56,6 @@ from app.rules.clients.client_access import (
     check_grant,
     check_request,
     require_scopes_of_resource,
-    unknown_resource,
 )
 from app.rules.clients.resource_indicators import LISTED, OPEN
 from app.rules.directory.permissions import has_permission
@@ -194,21 +193,21 @@ def list_requestable_resources(actor: Actor, client_id: str) -> list[ResourceRec
 
 
 @transaction
-def request_access(actor: Actor, client_id: str, fields: Mapping[str, Any]) -> AccessRecord:
+def request_access(actor: Actor, client_id: str, resource_id: str, fields: Mapping[str, Any]) -> AccessRecord:
     """Request access to an API for a client, and notify the API's owner; replace the client's pending request.
 
-    ``fields``: ``resource_id``, ``scopes``, ``reason``. An actor who may manage the API decides at once: access is
-    given. Raises InvalidInput naming every wrong field, also for an API that the client cannot request, NotFound,
-    Forbidden, Conflict for an API that is open to all clients, TooManyRequests. Audit: ``client_access.requested``.
+    ``fields``: ``scopes``, ``reason``. An actor who may manage the API decides at once: access is given. Raises
+    InvalidInput naming every wrong field, NotFound, also for an API that the client cannot request, Forbidden,
+    Conflict for an API that is open to all clients, TooManyRequests. Audit: ``client_access.requested``.
     """
     client = get_client_row(actor, client_id, "clients:write")
     require_client_within_permissions(actor, client)
-    wanted = check_request(fields)
-    resource = _find_requestable(actor, client, wanted.resource_id)
-    require_scopes_of_resource(wanted.scopes, _scope_names(resource))
+    resource = _get_requestable(actor, client, resource_id)
+    scopes, reason = check_request(fields)
+    require_scopes_of_resource(scopes, _scope_names(resource))
     raise_client_version(client)
     if actor.has_permission("resources:write", owner_id=resource.created_by_user_id):
-        return _read(actor, grant_access(actor, client, resource, wanted.scopes))
+        return _read(actor, grant_access(actor, client, resource, scopes))
     if resource.access_policy == OPEN:
         raise Conflict("This API is open to all clients. No request is needed.", code="not_needed")
     pending = find_access(client, resource, REQUESTED)
@@ -224,40 +223,40 @@ def request_access(actor: Actor, client_id: str, fields: Mapping[str, Any]) -> A
             client_id=client.id,
             resource_id=resource.id,
             status=REQUESTED,
-            scopes=sorted(wanted.scopes),
-            reason=wanted.reason,
+            scopes=sorted(scopes),
+            reason=reason,
             created_at=clock.now(),
             created_by=actor.label[:200] or None,
             created_by_user_id=actor.user_id,
         )
     )
-    after = {"scopes": sorted(wanted.scopes), "reason": wanted.reason}
+    after = {"scopes": sorted(scopes), "reason": reason}
     record_change(actor, "client_access.requested", client, resource, row_id, after=after)
     if pending is None:
-        _notify_owner(actor, client, resource, wanted.reason)
+        _notify_owner(actor, client, resource, reason)
     return _read(actor, row_id)
 
 
 @transaction
-def give_access(actor: Actor, fields: Mapping[str, Any]) -> AccessRecord:
+def give_access(actor: Actor, resource_id: str, client_id: str, fields: Mapping[str, Any]) -> AccessRecord:
     """Give a client access to an API that the actor may manage, without a request; a pending one stays.
 
-    ``fields``: ``client_id``, ``resource_id``, ``scopes``. Raises InvalidInput naming every wrong field, Forbidden.
+    ``fields``: ``scopes``. Raises InvalidInput naming every wrong field, NotFound, Forbidden.
     Audit: ``client_access.granted``.
     """
-    actor.require_for_own("resources:write")
-    client_id, resource_id, scopes = check_grant(fields)
-    try:
-        resource = get_resource_row(actor, resource_id, "resources:write")
-    except NotFound as missing:
-        raise unknown_resource() from missing
-    try:
-        client = load_client_row(actor, client_id)
-    except NotFound as missing:
-        raise InvalidInput("There is no such client.", field="client_id", code="unknown_client") from missing
+    resource = get_resource_row(actor, resource_id, "resources:write")
+    client = load_client_row(actor, client_id)
+    scopes = check_grant(fields)
     require_scopes_of_resource(scopes, _scope_names(resource))
     raise_client_version(client)
     return _read(actor, grant_access(actor, client, resource, scopes))
+
+
+@read
+def get_requestable_resource(actor: Actor, client_id: str, resource_id: str) -> ResourceRecord:
+    """Return an API to which access can be requested for the client. Raises NotFound, Forbidden."""
+    client = get_client_row(actor, client_id, "clients:write")
+    return to_resource_records([_get_requestable(actor, client, resource_id)])[0]
 
 
 @transaction
@@ -271,11 +270,11 @@ def approve_access(actor: Actor, access_id: str, fields: Mapping[str, Any] | Non
     row, client, resource = _load(actor, access_id, REQUESTED)
     existing = _scope_names(resource)
     scopes = [scope for scope in row.scopes if scope in existing]
-    if not delete_access(row):
-        raise _already_decided()
-    granted = grant_access(actor, client, resource, scopes, message=message)
-    _notify(actor, row.created_by_user_id, "access_granted", client, resource, message)
-    return _read(actor, granted)
+    requested_by = row.created_by_user_id
+    granted = grant_access(actor, client, resource, scopes, request=row, message=message)
+    record = _read(actor, granted)
+    _notify(actor, requested_by, "access_granted", client, resource, message)
+    return record
 
 
 @transaction
@@ -334,25 +333,6 @@ def withdraw_access(actor: Actor, access_id: str, fields: Mapping[str, Any] | No
     record_change(actor, "client_access.withdrawn", client, resource, row.id, after=after)
     _notify(actor, client.created_by_user_id, "access_withdrawn", client, resource, message)
     return _read(actor, row.id)
-
-
-@transaction
-def cancel_access_request(actor: Actor, client_id: str, access_id: str) -> None:
-    """Delete a pending request of a client that the actor may change.
-
-    Raises NotFound, Forbidden, AlreadyDecided. Audit: ``client_access.cancelled``.
-    """
-    client = get_client_row(actor, client_id, "clients:write")
-    row_id = parse_public_id(PREFIX, access_id)
-    row = None if row_id is None else db.session.get(ClientAccess, (actor.organization_id, row_id))
-    resource = None if row is None else db.session.get(Resource, (actor.organization_id, row.resource_id))
-    if row is None or resource is None or row.client_id != client.id:
-        raise NotFound("There is no such request.")
-    raise_client_version(client)
-    if row.status != REQUESTED or not delete_access(row):
-        raise _already_decided()
-    after = {"scopes": row.scopes}
-    record_change(actor, "client_access.cancelled", client, resource, row.id, after=after)
 
 
 _RESOURCE_OF = and_(
@@ -433,7 +413,9 @@ def _find(actor: Actor, access_id: str, *conditions: ColumnElement[bool]) -> Acc
     return _record(row)
 
 
-def _read(actor: Actor, row_id: UUID) -> AccessRecord:
+def _read(actor: Actor, row_id: UUID | None) -> AccessRecord:
+    if row_id is None:
+        raise _already_decided()
     return _find(actor, public_id(PREFIX, row_id))
 
 
@@ -481,7 +463,7 @@ def _already_decided() -> AlreadyDecided:
     return AlreadyDecided("Someone else has already decided about this access.")
 
 
-def _find_requestable(actor: Actor, client: Client, resource_id: str) -> Resource:
+def _get_requestable(actor: Actor, client: Client, resource_id: str) -> Resource:
     row_id = parse_public_id("res", resource_id)
     resource: Resource | None = db.session.scalar(
         select(Resource).where(
@@ -492,7 +474,7 @@ def _find_requestable(actor: Actor, client: Client, resource_id: str) -> Resourc
         )
     )
     if resource is None:
-        raise unknown_resource()
+        raise NotFound("There is no such API.")
     return resource
 
 

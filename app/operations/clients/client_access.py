@@ -28,9 +28,18 @@ _MAX_ATTEMPTS = 10
 
 
 def grant_access(
-    actor: Actor, client: Client, resource: Resource, scopes: Iterable[str], *, message: str | None = None
-) -> UUID:
+    actor: Actor,
+    client: Client,
+    resource: Resource,
+    scopes: Iterable[str],
+    *,
+    request: ClientAccess | None = None,
+    message: str | None = None,
+) -> UUID | None:
     """Add the scopes to the client's access to the resource, in the current transaction. Return the row's id.
+
+    An approved ``request`` becomes the access, or is deleted if there already is one. Returns None if it was decided
+    before.
 
     The caller has just created the client's row or raised its version, so that two changes of the access of one client
     cannot overlap and every cached copy is read again. Audit: ``client_access.granted``.
@@ -40,8 +49,18 @@ def grant_access(
         delete_access(declined)
     before = [] if row is None else row.scopes
     values = {"scopes": sorted({*before, *scopes}), "message": message, **_decision(actor)}
-    if row is None:
-        row_id: UUID = current_unit_of_work().stable_value(f"access {client.id} {resource.id}", new_id)
+    if request is not None:
+        is_pending = (
+            count_changed(_update(request).values(status=GRANTED, **values)) == 1
+            if row is None
+            else delete_access(request)
+        )
+        if not is_pending:
+            return None
+    if row is None and request is not None:
+        row_id = request.id
+    elif row is None:
+        row_id = current_unit_of_work().stable_value(f"access {client.id} {resource.id}", new_id)
         db.session.execute(
             insert(ClientAccess).values(
                 organization_id=client.organization_id,

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from app.rules.clients.client_types import Scope
-from app.rules.errors import InvalidInput
 from app.rules.fields import ValidationErrors
-from app.rules.shapes import ClientId, Items, PublicId, Shape, Text, check_shape, described
+from app.rules.shapes import Items, Shape, Text, check_shape, described
 
 REQUESTED, GRANTED, DECLINED, WITHDRAWN = "requested", "granted", "declined", "withdrawn"
 STATUSES = (REQUESTED, GRANTED, DECLINED, WITHDRAWN)
@@ -29,7 +27,6 @@ _Message = (
 class AccessRequest(Shape):
     """A request for access to an API."""
 
-    resource_id: Annotated[str, PublicId("res", "resource")]
     scopes: Annotated[_Scopes, described("Scopes of the resource.")]
     reason: Annotated[
         str, Text(MAX_TEXT_LENGTH, multiline=True), described("Why the client needs the access.")
@@ -39,11 +36,7 @@ class AccessRequest(Shape):
 class AccessGrant(Shape):
     """Access that is given without a request."""
 
-    client_id: Annotated[str, ClientId()]
-    resource_id: Annotated[str, PublicId("res", "resource")]
-    scopes: Annotated[
-        _Scopes, described("Scopes of the resource. They are added to those of the client's access.")
-    ]
+    scopes: Annotated[_Scopes, described("Scopes of the resource, added to those of the client's access.")]
 
 
 class AccessDecision(Shape):
@@ -52,38 +45,29 @@ class AccessDecision(Shape):
     message: _Message = None
 
 
-@dataclass(frozen=True, slots=True)
-class WantedAccess:
-    """A valid request."""
-
-    resource_id: str
-    scopes: tuple[str, ...]
-    reason: str
-
-
 _REQUIRED = {
     "reason": "Say in one sentence why the client needs the access.",
-    "resource_id": "Choose an API.",
+    "scopes": "Enter the scopes that the client needs. An empty list is access without scopes.",
 }
 
 
-def check_request(fields: Mapping[str, Any]) -> WantedAccess:
-    """Return the request. Raises InvalidInput with every invalid field."""
+def check_request(fields: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
+    """Return the scopes and the reason. Raises InvalidInput with every invalid field."""
     sent = dict(fields)
     if isinstance(sent.get("reason"), str):
         sent["reason"] = sent["reason"].replace("\r\n", "\n").strip() or None
     errors = ValidationErrors()
     check_shape(errors, AccessRequest, sent, required=_REQUIRED)
     errors.raise_if_any()
-    return WantedAccess(sent["resource_id"], tuple(sent["scopes"]), sent["reason"])
+    return tuple(sent["scopes"]), sent["reason"]
 
 
-def check_grant(fields: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...]]:
-    """Return client id, resource id and scopes. Raises InvalidInput with every invalid field."""
+def check_grant(fields: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the scopes. Raises InvalidInput with every invalid field."""
     errors = ValidationErrors()
     check_shape(errors, AccessGrant, fields, required=_REQUIRED)
     errors.raise_if_any()
-    return fields["client_id"], fields["resource_id"], tuple(fields["scopes"])
+    return tuple(fields["scopes"])
 
 
 def check_decision(fields: Mapping[str, Any]) -> str | None:
@@ -101,8 +85,3 @@ def require_scopes_of_resource(wanted: Collection[str], existing: Collection[str
         if name not in existing:
             errors.add(f"scopes[{position}]", "unknown_scope", "This API has no such scope.")
     errors.raise_if_any()
-
-
-def unknown_resource() -> InvalidInput:
-    """Return the error for a resource that does not exist, or that the client cannot request."""
-    return InvalidInput("There is no such API.", field="resource_id", code="unknown_resource")

@@ -21,10 +21,19 @@ from tests.support.importing import begin
 from tests.support.rights import ROOT, SUPPORT, SUPPORT_PERMISSIONS
 from tests.support.user_tokens import user_token
 from tests.support.world import Corner
-from tests.support.world_rows import consented, granted, issued, refused, registered, wanted
+from tests.support.world_rows import access_requested, consented, granted, issued, refused, registered, wanted
 
 # With ``:own``, users can access only those that they registered.
-OWNED = ("clientId", "credentialId", "resourceId", "failedRequestId", "grantId", "tokenId", "consentId")
+OWNED = (
+    "clientId",
+    "credentialId",
+    "resourceId",
+    "clientAccessId",
+    "failedRequestId",
+    "grantId",
+    "tokenId",
+    "consentId",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +77,10 @@ def things_of(app: Flask, make: Factory, corner: Corner, owner: MadeUser) -> dic
             "clientId": client.client_id,
             "credentialId": secret.public_id,
             "resourceId": resource.public_id,
+            "clientAccessId": access_requested(client, resource.public_id),
+            "declineClientAccess.clientAccessId": access_requested(
+                make.client(corner.organization), resource.public_id
+            ),
             "failedRequestId": refused(client, datetime.now(UTC)),
             "grantId": granted(client, make.user(corner.organization)),
             "tokenId": issued(client),
