@@ -138,8 +138,8 @@ def wanted(client: MadeClient, user: MadeUser, *, ended: bool = False) -> str:
     return public_id("crq", row_id)
 
 
-def access_requested(client: MadeClient, resource_id: str) -> str:
-    """Add a pending request for access of the client to the resource and return its id."""
+def access_requested(client: MadeClient, resource_id: str, *, status: str = "requested") -> str:
+    """Add a pending request, or another access, of the client to the resource and return its id."""
     row_id, parsed = new_id(), parse_public_id("res", resource_id)
     db.session.execute(
         insert(ClientAccess).values(
@@ -147,7 +147,7 @@ def access_requested(client: MadeClient, resource_id: str) -> str:
             id=row_id,
             client_id=client.registered.client.id,
             resource_id=parsed,
-            status="requested",
+            status=status,
             scopes=[],
             reason="For the harvest.",
             created_at=clock.now(),

@@ -69,6 +69,11 @@ def things_of(app: Flask, make: Factory, corner: Corner, owner: MadeUser) -> dic
         secret = credentials.create_credential(actor, client.client_id).credential
         fields = {"identifier": f"urn:{owner.public_id}", "name": "Own", "scopes": []}
         resource = resources.define_resource(actor, fields)
+
+        def requested_by_another(status: str = "requested") -> str:
+            other = make.client(corner.organization)
+            return access_requested(other, resource.public_id, status=status)
+
         somebody = make.user(corner.organization)
         _with_app(somebody)
         _, session = sessions.start_session(corner.organization, somebody.id)
@@ -78,9 +83,10 @@ def things_of(app: Flask, make: Factory, corner: Corner, owner: MadeUser) -> dic
             "credentialId": secret.public_id,
             "resourceId": resource.public_id,
             "clientAccessId": access_requested(client, resource.public_id),
-            "declineClientAccess.clientAccessId": access_requested(
-                make.client(corner.organization), resource.public_id
-            ),
+            "declineClientAccess.clientAccessId": requested_by_another(),
+            "withdrawClientAccess.clientAccessId": requested_by_another(status="granted"),
+            "portal.decline_access_request.clientAccessId": requested_by_another(),
+            "portal.withdraw_client_access.clientAccessId": requested_by_another(status="granted"),
             "failedRequestId": refused(client, datetime.now(UTC)),
             "grantId": granted(client, make.user(corner.organization)),
             "tokenId": issued(client),
