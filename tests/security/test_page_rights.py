@@ -46,7 +46,7 @@ UNTOLD = {
 # What forms that change the client or the API would end.
 _FIRST = {
     *("portal.revoke_client_token", "portal.revoke_client_grant", "portal.reveal"),
-    *("portal.end_one_user_session", "portal.request_api_access"),
+    *("portal.end_one_user_session", "portal.request_api_access", "portal.withdraw_client_access"),
 }
 # What ends what others still need comes after them: in this order, behind all else.
 _ENDINGS = (

@@ -212,7 +212,7 @@ def request_access(actor: Actor, client_id: str, resource_id: str, fields: Mappi
         raise Conflict("This API is open to all clients. No request is needed.", code="not_needed")
     pending = find_access(client, resource, REQUESTED)
     if pending is not None:
-        delete_access(pending)
+        delete_access(pending, REQUESTED)
     else:
         _enforce_limits(actor)
     row_id: UUID = current_unit_of_work().stable_value("access request", new_id)
@@ -286,7 +286,7 @@ def decline_access(actor: Actor, access_id: str, fields: Mapping[str, Any] | Non
     """
     message = check_decision(fields or {})
     row, client, resource = _load(actor, access_id, REQUESTED)
-    if not close_access(actor, row, DECLINED, message=message):
+    if not close_access(actor, row, REQUESTED, DECLINED, message=message):
         raise _already_decided()
     after = {"scopes": row.scopes, "message": message}
     record_change(actor, "client_access.declined", client, resource, row.id, after=after)
@@ -327,7 +327,7 @@ def withdraw_access(actor: Actor, access_id: str, fields: Mapping[str, Any] | No
     """
     message = check_decision(fields or {})
     row, client, resource = _load(actor, access_id, GRANTED)
-    if not close_access(actor, row, WITHDRAWN, message=message):
+    if not close_access(actor, row, GRANTED, WITHDRAWN, message=message):
         raise _already_decided()
     after = {"scopes": row.scopes, "message": message}
     record_change(actor, "client_access.withdrawn", client, resource, row.id, after=after)

@@ -46,14 +46,14 @@ def grant_access(
     """
     row, declined = find_access(client, resource, GRANTED), find_access(client, resource, DECLINED)
     if declined is not None:
-        delete_access(declined)
+        delete_access(declined, DECLINED)
     before = [] if row is None else row.scopes
     values = {"scopes": sorted({*before, *scopes}), "message": message, **_decision(actor)}
     if request is not None:
         is_pending = (
-            count_changed(_update(request).values(status=GRANTED, **values)) == 1
+            count_changed(_update(request, REQUESTED).values(status=GRANTED, **values)) == 1
             if row is None
-            else delete_access(request)
+            else delete_access(request, REQUESTED)
         )
         if not is_pending:
             return None
@@ -76,7 +76,7 @@ def grant_access(
         )
     else:
         row_id = row.id
-        count_changed(_update(row).values(**values))
+        count_changed(_update(row, GRANTED).values(**values))
     record_change(
         actor,
         "client_access.granted",
@@ -191,8 +191,10 @@ def find_inaccessible_scopes(client: Client, scopes: Collection[str]) -> dict[st
     return found
 
 
-def close_access(actor: Actor, row: ClientAccess, status: str, *, message: str | None = None) -> bool:
-    """Change a request or an access to declined or withdrawn. Return False if it was changed before.
+def close_access(
+    actor: Actor, row: ClientAccess, before: str, status: str, *, message: str | None = None
+) -> bool:
+    """Change a request to declined, or an access to withdrawn. Return False if it no longer has the status ``before``.
 
     It replaces the last rejection or withdrawal.
     """
@@ -205,17 +207,17 @@ def close_access(actor: Actor, row: ClientAccess, status: str, *, message: str |
         )
     )
     changes = {"status": status, "message": message, **_decision(actor)}
-    return count_changed(_update(row).values(**changes)) == 1
+    return count_changed(_update(row, before).values(**changes)) == 1
 
 
-def delete_access(row: ClientAccess) -> bool:
+def delete_access(row: ClientAccess, status: str) -> bool:
     """Delete a request or a rejection. Return False if it was changed before."""
     return (
         count_changed(
             delete(ClientAccess).where(
                 ClientAccess.organization_id == row.organization_id,
                 ClientAccess.id == row.id,
-                ClientAccess.status == row.status,
+                ClientAccess.status == status,
             )
         )
         == 1
@@ -235,7 +237,7 @@ def remove_scopes_from_access(resource: Resource, names: Collection[str]) -> Non
     for row in rows:
         remaining = [scope for scope in row.scopes if scope not in names]
         if len(remaining) < len(row.scopes):
-            count_changed(_update(row).values(scopes=remaining))
+            count_changed(_update(row, row.status).values(scopes=remaining))
 
 
 def delete_access_to_resource(resource: Resource) -> None:
@@ -273,11 +275,12 @@ def record_change(
     )
 
 
-def _update(row: ClientAccess) -> Any:
+def _update(row: ClientAccess, status: str) -> Any:
+    # The status that the caller expects, not that of the object, which another query may have read again.
     return update(ClientAccess).where(
         ClientAccess.organization_id == row.organization_id,
         ClientAccess.id == row.id,
-        ClientAccess.status == row.status,
+        ClientAccess.status == status,
     )
 
 
