@@ -167,6 +167,7 @@ def _id_query(name: str, check: Check, description: str) -> Query:
 
 
 CLIENT_QUERY = _id_query("client_id", ClientId(), "Of this client.")
+RESOURCE_QUERY = _id_query("resource_id", PublicId("res", "resource"), "For this resource.")
 USER_QUERY = _id_query("user_id", PublicId("usr", "user"), "Of this user.")
 CREDENTIAL_QUERY = _id_query(
     "credential_id", PublicId("sec", "credential"), "Issued with this client secret."

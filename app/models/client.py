@@ -236,6 +236,11 @@ class Resource(Tenant, Base):
     )
     access_token_ttl_seconds: Mapped[int | None] = mapped_column(comment="NULL: the organization's")
     status: Mapped[str] = mapped_column(Identifier(16), default=ACTIVE, comment="active, disabled")
+    access_policy: Mapped[str] = mapped_column(
+        Identifier(16),
+        default="approval",
+        comment="open, approval, listed: which clients get tokens",
+    )
     version: Mapped[int] = mapped_column(default=1, comment="raised by each change of it or its scopes")
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     created_by: Mapped[str | None] = mapped_column(String(200))
@@ -243,6 +248,40 @@ class Resource(Tenant, Base):
         Uuid, comment="may be a root user, hence no foreign key"
     )
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+
+class ClientAccess(Tenant, Base):
+    """A client's access to an API, or a request for it (public id ``acc_…``).
+
+    A client and an API have at most one row of each status: the access, the pending request, the last rejection and
+    the last withdrawal.
+    """
+
+    __tablename__ = "client_access"
+    __table_args__ = (
+        UniqueConstraint("organization_id", "client_id", "resource_id", "status"),
+        Index("ix_client_access_resource", "organization_id", "resource_id", "id"),
+        Index("ix_client_access_status", "organization_id", "status", "id"),
+        within_organization("client_access", "client_id", "clients"),
+        within_organization("client_access", "resource_id", "resources"),
+        Base.__table_args__,
+    )
+
+    client_id: Mapped[UUID] = mapped_column(Uuid)
+    resource_id: Mapped[UUID] = mapped_column(Uuid)
+    status: Mapped[str] = mapped_column(Identifier(16), comment="requested, granted, declined, withdrawn")
+    scopes: Mapped[list[str]] = mapped_column(Json, comment="names of the API's scopes, possibly none")
+    reason: Mapped[str | None] = mapped_column(String(300), comment="why the developer requests it")
+    message: Mapped[str | None] = mapped_column(String(300), comment="the decider's words for the developer")
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    created_by: Mapped[str | None] = mapped_column(String(200))
+    created_by_user_id: Mapped[UUID | None] = mapped_column(
+        Uuid, comment="may be a root user, hence no foreign key"
+    )
+    decided_at: Mapped[datetime | None] = mapped_column(
+        UtcDateTime, comment="of a withdrawal: tokens issued before are revoked"
+    )
+    decided_by: Mapped[str | None] = mapped_column(String(200))
 
 
 class Credential(Tenant, Base):

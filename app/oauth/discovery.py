@@ -54,7 +54,9 @@ def document_of(organization: OrganizationSnapshot) -> dict[str, Any]:
         "backchannel_logout_supported": True,
         "backchannel_logout_session_supported": True,
         "device_authorization_endpoint": f"{issuer}/oauth/device_authorization",
-        "scopes_supported": [scope.name for scope in scopes.list_scopes(Actor.system(organization.id))],
+        "scopes_supported": [
+            scope.name for scope in scopes.list_offered_scopes(Actor.anonymous(organization.id))
+        ],
         "response_types_supported": list(RESPONSE_TYPES),
         "response_modes_supported": list(RESPONSE_MODES),
         "grant_types_supported": grant_types,

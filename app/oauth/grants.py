@@ -49,8 +49,11 @@ class IssuedToken(dict[str, Any]):
 
 def generate_client_token(*, client: ProtocolClient, scope: str | None, **_: Any) -> IssuedToken:
     """Generate an access token for the client itself: no user, no refresh token, no identity scopes (CC-1)."""
+    resources = _requested_resources()
     scopes = scopes_for_itself(scope or "", client.view.document["scopes"])
-    made = tokens.prepare_client_token(client.authenticated, scopes, _requested_resources())
+    if not scope:
+        scopes = access_tokens.default_client_scopes(client.view, scopes, resources)
+    made = tokens.prepare_client_token(client.authenticated, scopes, resources)
     return IssuedToken(TokenResponse.of(made), made)
 
 

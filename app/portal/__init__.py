@@ -11,6 +11,7 @@ from app.portal.context import portal
 # Importing a module adds its views to the blueprint.
 _PAGES = (
     "overview", "setup", "clients", "client_secrets", "tokens", "client_requests", "registration_tokens", "apis",
+    "access_requests",
     "users", "user_imports", "roles", "settings", "branding", "webhooks", "logs",
     "organizations", "instance_limits",
 )  # fmt: skip

@@ -6,9 +6,20 @@ import json
 from typing import Any
 
 from werkzeug.wrappers import Response as BaseResponse
-from wtforms import BooleanField, FieldList, Form, FormField, SelectField, StringField, TextAreaField
+from wtforms import (
+    BooleanField,
+    FieldList,
+    Form,
+    FormField,
+    RadioField,
+    SelectChoice,
+    SelectField,
+    StringField,
+    TextAreaField,
+)
 from wtforms.validators import InputRequired, Length
 
+from app.operations.clients.access_requests import count_pending_requests
 from app.operations.clients.resource_scopes import MAX_HOLDERS, ScopesInUse
 from app.operations.clients.resources import (
     ResourceRecord,
@@ -22,6 +33,7 @@ from app.operations.clients.resources import (
 from app.operations.clients.scopes import can_edit_scope, get_scope, search_scopes, update_scope
 from app.operations.tokens.introspection import metadata_for
 from app.portal.context import PageResponse, PortalContext, portal, portal_page, search_query
+from app.portal.labels import ACCESS_POLICIES
 from app.rules.clients.client_types import TOKEN_FORMATS
 from app.rules.errors import Conflict, InvalidInput, PreconditionFailed
 from app.web.forms import NumberField, PageForm, VersionField
@@ -75,6 +87,13 @@ class ApiForm(PageForm):
         description="In seconds, from 60 to 86400, or up to 3600 for JWTs. Leave empty for the organization's default.",
         render_kw={**_NO_AUTOCOMPLETE, "inputmode": "numeric", "maxlength": 6},
     )
+    access_policy = RadioField(
+        "Client access",
+        choices=[
+            SelectChoice(name, label.title, {"help": label.help}) for name, label in ACCESS_POLICIES.items()
+        ],
+        default="approval",
+    )
     is_active = BooleanField(
         "Active", description="No tokens are issued for an inactive API. Its data stays as it is."
     )
@@ -90,6 +109,7 @@ class ApiForm(PageForm):
             "access_token_format": self.access_token_format.data or None,
             "access_token_ttl_seconds": self.access_token_ttl_seconds.data,
             "scopes": [row for row in rows if row["name"]],
+            "access_policy": self.access_policy.data,
         }
         if "identifier" in self:
             return {"identifier": self.identifier.data, **fields}
@@ -126,7 +146,13 @@ def apis(context: PortalContext) -> PageResponse:
     """List the APIs by name; ``q`` searches."""
     query = search_query()
     page = list_resources(context.actor, after=context.position(_APIS), query=query or None)
-    return context.render("portal/apis/list.html", page=page, query=query, pager=context.pager(page, _APIS))
+    return context.render(
+        "portal/apis/list.html",
+        page=page,
+        query=query,
+        waiting=count_pending_requests(context.actor),
+        pager=context.pager(page, _APIS),
+    )
 
 
 @portal.route("/portal/<organization>/apis/new", methods=["GET", "POST"])
@@ -160,6 +186,7 @@ def api_page(context: PortalContext, api_id: str) -> PageResponse:
         access_token_format=api.access_token_format,
         access_token_ttl_seconds=api.access_token_ttl_seconds,
         scopes=[*rows, *[{}] * _EMPTY_ROWS],
+        access_policy=api.access_policy,
         is_active=api.status == "active",
         version=api.version,
     )

@@ -19,7 +19,7 @@ from app.operations.clients.clients import (
     update_client,
 )
 from app.operations.clients.resources import list_selectable_resources
-from app.operations.clients.scopes import list_scopes
+from app.operations.clients.scopes import list_offered_scopes
 from app.portal.client_forms import (
     AccessForm,
     AdvancedForm,
@@ -46,6 +46,7 @@ _TABS = (
     ("credentials", "Credentials"),
     ("redirects", "Redirects"),
     ("access", "Access"),
+    ("apis", "API access"),
     ("details", "Details"),
     ("tokens", "Tokens"),
     ("logs", "Logs"),
@@ -113,7 +114,7 @@ def new_client(context: PortalContext) -> PageResponse:
     if "authorization_code" not in CLIENT_TYPES[kind].grant_types:
         del form.redirect_uris
     scope_variables = form.set_scope_choices(
-        context.actor, list_scopes(context.actor), for_users=kind != "machine"
+        context.actor, list_offered_scopes(context.actor), for_users=kind != "machine"
     )
     type_label = AGENT_TYPE if is_agent else CLIENT_TYPE_LABELS[kind]
     if form.validate_on_submit():
@@ -179,7 +180,9 @@ def client_access(context: PortalContext, client_id: str) -> PageResponse:
     """Show and change the scopes of the client, and who may use it."""
     found = get_client(context.actor, client_id)
     form = AccessForm(obj=found)
-    scope_variables = form.set_scope_choices(context.actor, list_scopes(context.actor))
+    scope_variables = form.set_scope_choices(
+        context.actor, list_offered_scopes(context.actor, also=found.scopes)
+    )
     management = {name for name, _ in scope_variables["management_choices"]}
     listed = management | {choice.value for choice in form.scopes.choices}
     if not form.is_submitted():

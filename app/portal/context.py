@@ -218,7 +218,7 @@ _PAGES = (
 _RELATED_PATHS = {
     "/clients": ("/client-requests", "/registration-tokens"),
     "/users": ("/registrations",),
-    "/apis": ("/scopes",),
+    "/apis": ("/scopes", "/access-requests"),
     "/settings": ("/revocations",),
 }
 _ROOT_PAGES = (
@@ -231,6 +231,10 @@ _NOTICES = {
     "unchanged": "No changes to save.",
     "reset": "Reset to the default. The change is live.",
     "api-defined": "API created. Clients can request its scopes now.",
+    "access-requested": "Access requested. We notified the owner of the API.",
+    "access-given": "Access given. The client can get tokens now.",
+    "access-declined": "Request declined. We notified the developer.",
+    "access-withdrawn": "Access withdrawn. The client’s tokens for this API no longer work.",
     "api-deleted": "API deleted. Its scopes were removed from every client.",
     "redirect-added": "Redirect URI added. The change is live.",
     "client-request-approved": "Client approved. Members can now allow it. We notified everyone who asked.",

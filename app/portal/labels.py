@@ -112,6 +112,10 @@ AUDIT_ACTIONS: dict[str, str] = {
     "client.deleted": "deleted a client",
     "client.registered": "registered a client",
     "client.updated": "updated a client",
+    "client_access.declined": "declined a request for access to an API",
+    "client_access.granted": "gave a client access to an API",
+    "client_access.requested": "requested access to an API",
+    "client_access.withdrawn": "withdrew a client’s access to an API",
     "client_request.approved": "approved a request for a client",
     "client_request.created": "requested approval of a client",
     "client_request.declined": "declined a request for a client",
@@ -209,12 +213,39 @@ AUDIT_ACTIONS: dict[str, str] = {
     "webhook.tested": "tested a webhook",
     "webhook.updated": "updated a webhook",
 }
+ACCESS_STATUSES: dict[str, str] = {
+    "requested": "Requested",
+    "granted": "Has access",
+    "declined": "Declined",
+    "withdrawn": "Withdrawn",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AccessPolicyLabel:
+    """Which clients get tokens for an API: the choice, and what it means."""
+
+    title: str
+    help: str
+
+
+ACCESS_POLICIES: dict[str, AccessPolicyLabel] = {
+    "open": AccessPolicyLabel("Open to all clients", "Every client of the organization can get tokens."),
+    "approval": AccessPolicyLabel(
+        "On approval",
+        "Clients can request the scopes from users. Without a user’s consent, only clients with access get tokens.",
+    ),
+    "listed": AccessPolicyLabel(
+        "Listed clients", "Only clients with access get tokens. Other developers don’t see the API."
+    ),
+}
 # Groups of events that a webhook can receive.
 EVENT_GROUPS: dict[str, str] = {
     "*": "Everything",
     "administrator.*": "Administrators",
     "browser.*": "Recognized browsers",
     "client.*": "Clients",
+    "client_access.*": "Client access to APIs",
     "client_request.*": "Client requests",
     "code.*": "Authorization codes",
     "consent.*": "Consents",

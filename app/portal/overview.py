@@ -5,6 +5,7 @@ from __future__ import annotations
 from flask import redirect, render_template
 
 from app.operations.authorization.approval_requests import count_open_requests
+from app.operations.clients.access_requests import count_pending_requests
 from app.operations.organizations.overview import MAX_COUNT, get_overview
 from app.operations.users.registrations import count_registrations
 from app.portal.context import PageResponse, PortalContext, portal, portal_page, search_query
@@ -48,6 +49,7 @@ def overview(context: PortalContext) -> PageResponse:
         figures=figures,
         max_count=MAX_COUNT,
         requests=count_open_requests(context.actor),
+        access_requests=count_pending_requests(context.actor),
         registrations=count_registrations(context.actor),
         actions=AUDIT_ACTIONS,
         has_colleague=has_colleague,

@@ -10,7 +10,7 @@ from werkzeug.test import TestResponse
 
 from tests.factories import Factory, bearer_header
 from tests.support.openapi import Operation, operations, places, refused_values, with_value
-from tests.support.world_rows import wanted
+from tests.support.world_rows import access_requested, wanted
 
 pytestmark = pytest.mark.either
 
@@ -40,6 +40,11 @@ GOOD: dict[str, dict[str, Any]] = {
     "updateRole": {},
     "approveClientRequest": {},
     "declineClientRequest": {},
+    "giveClientAccess": {"scopes": []},
+    "requestClientAccess": {"scopes": [], "reason": "For the harvest."},
+    "approveClientAccess": {},
+    "declineClientAccess": {},
+    "withdrawClientAccess": {},
     "updateInstanceLimits": {},
     "addAdministrator": {"email": "somebody@example.com"},
     "revokeToken": {"organization_id": SLUG, "token_type": "access_token", "token": "unknown"},
@@ -63,6 +68,7 @@ def api(http: FlaskClient, make: Factory) -> Api:
     role = {"id": "keeper", "permissions": ["clients:read"]}
     assert http.post("/roles", json=role, headers=bearer_header(token)).status_code == 201
     with http.application.app_context():
+        ids["clientAccessId"] = access_requested(client, resource)
         ids |= {"webhookId": webhook, "roleId": "keeper", "clientRequestId": wanted(client, make.user(acme))}
     return Api(http, document, make.bearer(root), token, ids)
 

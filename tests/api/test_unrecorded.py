@@ -15,7 +15,7 @@ from tests.factories import Factory
 from tests.support.databases import Database
 from tests.support.matrix import BODIES, World
 from tests.support.rights import ROOT
-from tests.support.rights.calls import call
+from tests.support.rights.calls import call, ids_for
 from tests.support.rights.role_users import spare_of, things_of, user_with_role
 
 # Rate limits count failed attempts, too.
@@ -51,7 +51,9 @@ def test_au1_operation_without_audit_event_changes_nothing(
         if operation.method == "get" or operation.id in NOTHING_TO_DO:
             continue
         body = revoked if operation.id == "revokeToken" else None
-        answer = call(world, person, operation, {**ids, **spare.get(operation.id, {})}, body)
+        answer = call(
+            world, person, operation, {**ids_for(operation.id, ids), **spare.get(operation.id, {})}, body
+        )
         assert answer.status_code == 503, (operation.id, "was done unrecorded, or not at all", answer.text)
         after = _rows(database)
         assert [table for table in after if after[table] != before[table]] == [], operation.id

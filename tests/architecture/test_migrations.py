@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -192,3 +193,62 @@ def test_invited_accounts_are_migrated_as_verified(unmigrated: Flask) -> None:
         marked = set(connection.scalars(select(users.c.email).where(users.c.made_unproven == 1)))
     unvouched = ("member", "developer", "waiting", "elsewhere")
     assert marked == {f"{who}@a.example" for who in unvouched}
+
+
+def test_clients_keep_the_access_that_they_had(unmigrated: Flask) -> None:
+    """0026: nothing stops working; a client that only acts for users gets no access by itself."""
+    upgrade(revision="0023")
+    acme, exchange = b"acme0000", "urn:ietf:params:oauth:grant-type:token-exchange"
+    put("organizations", id=acme, slug=acme, status=b"active")
+    orders, stock = new_id().bytes, new_id().bytes
+    for resource_id, identifier in ((orders, b"https://orders.example"), (stock, b"urn:stock")):
+        put("resources", organization_id=acme, id=resource_id, identifier=identifier, status=b"active")
+    for name, owner in (
+        (b"orders:read", orders),
+        (b"stock:read", stock),
+        (b"plain", None),
+        (b"openid", None),
+    ):
+        scope = {"name": name, "resource_id": owner, "is_identity": name == b"openid"}
+        put("scopes", organization_id=acme, id=new_id().bytes, **scope)
+    clients: dict[bytes, str] = {}
+
+    def put_client(name: str, grant: str, scopes: list[str], resources: tuple[str, ...] = ()) -> None:
+        document = {"grant_types": [grant], "scopes": scopes, "resources": list(resources)}
+        row_id = new_id().bytes
+        clients[row_id] = name
+        status = b"deleted" if name == "deleted" else b"active"
+        put("clients", organization_id=acme, id=row_id, status=status, document=json.dumps(document))
+
+    put_client("job", "client_credentials", ["orders:read", "clients:read"])
+    put_client("gateway", exchange, ["openid", "orders:read", "stock:read"])
+    put_client("server", "client_credentials", [], ("urn:stock", "urn:elsewhere"))
+    put_client("flexible", "client_credentials", ["plain", "orders:read"])
+    put_client("web", "authorization_code", ["openid", "orders:read", "plain"])
+    put_client("deleted", "client_credentials", ["orders:read"])
+    upgrade(revision="0026")
+    access = Table("client_access", MetaData(), autoload_with=db.engine, resolve_fks=False)
+    resources = Table("resources", MetaData(), autoload_with=db.engine, resolve_fks=False)
+    with db.engine.connect() as connection:
+        policies = {bytes(policy) for policy in connection.scalars(select(resources.c.access_policy))}
+        rows = {
+            (
+                clients[bytes(row.client_id)],
+                "orders" if bytes(row.resource_id) == orders else "stock",
+                bytes(row.status).decode(),
+                row.scopes,
+            )
+            for row in connection.execute(select(access))
+        }
+    assert policies == {b"approval"}
+    assert rows == {
+        ("job", "orders", "granted", '["orders:read"]'),
+        ("gateway", "orders", "granted", '["orders:read"]'),
+        ("gateway", "stock", "granted", '["stock:read"]'),
+        ("server", "stock", "granted", "[]"),
+        ("flexible", "orders", "granted", '["orders:read"]'),
+        ("flexible", "stock", "granted", "[]"),
+    }
+    downgrade(revision="0023")
+    assert "client_access" not in tables()
+    upgrade(revision="0026")

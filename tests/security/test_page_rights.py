@@ -17,6 +17,7 @@ from tests.factories import Factory
 from tests.support.databases import Database
 from tests.support.pages import Matrix, path_of
 from tests.support.rights import NONE, OWN, ROLES, ROOT, written
+from tests.support.rights.calls import ids_for
 from tests.support.rights.role_users import spare_of, things_of, user_with_role
 from tests.support.world import Corner
 from tests.support.world_rows import consented
@@ -42,10 +43,10 @@ UNTOLD = {
     "portal.scope_page": "the form has what is so already",
     "portal.setting_topic": "the form has what is so already",
 }
-# Forms that change the client and would revoke its tokens.
+# Forms that change the client or the API and would revoke tokens.
 _FIRST = {
     *("portal.revoke_client_token", "portal.revoke_client_grant", "portal.reveal"),
-    "portal.end_one_user_session",
+    *("portal.end_one_user_session", "portal.request_api_access", "portal.withdraw_client_access"),
 }
 # Forms that delete what others need come last, in this order.
 _ENDINGS = (
@@ -102,9 +103,9 @@ def test_tn1_each_role_reaches_exactly_its_pages(
         may = TABLE[f"{endpoint}/{method}"][role]
         chosen = mine if endpoint.startswith("account.") else {"session_id": own["sessionId"]}
         if may == OWN:
-            status = visit(entry, others, session_id=others["sessionId"]).status_code
+            status = visit(entry, ids_for(endpoint, others), session_id=others["sessionId"]).status_code
             assert status == 404, (endpoint, method, role, "somebody else's", status)
-        answer = visit(entry, {**own, **spare.get(endpoint, {})}, **chosen)
+        answer = visit(entry, {**ids_for(endpoint, own), **spare.get(endpoint, {})}, **chosen)
         if may == NONE:
             assert answer.status_code in {403, 404}, (endpoint, method, role, answer.status_code)
         elif endpoint not in ELSEWHERE:

@@ -111,6 +111,7 @@ def path_of(pattern: str, corner: Corner, slug: str = SLUG) -> str:
         "session_id": public_id("ses", new_id()),
         "passkey_id": public_id("pky", new_id()),
         "browser_id": public_id("kbr", new_id()),
+        "access_id": corner.ids["clientAccessId"],
         "request_id": corner.ids["clientRequestId"],
         "registration_id": corner.ids["registrationId"],
         "token_id": corner.ids["registrationTokenId"],

@@ -22,7 +22,16 @@ from app.rules.actor import Actor
 from app.rules.identifiers import format_client_id, new_id, public_id
 from tests.factories import Factory, MadeClient
 from tests.support.importing import begin
-from tests.support.world_rows import consented, granted, issued, refused, registered, told, wanted
+from tests.support.world_rows import (
+    access_requested,
+    consented,
+    granted,
+    issued,
+    refused,
+    registered,
+    told,
+    wanted,
+)
 
 RARE, COMMON = "clients:trust", "audit:read"
 """Two permissions, either of which opens no route that asks for another."""
@@ -67,6 +76,7 @@ def absent(corner: Corner) -> dict[str, str]:
         "userId": public_id("usr", new_id()),
         "roleId": "never-was",
         "resourceId": public_id("res", new_id()),
+        "clientAccessId": public_id("acc", new_id()),
         "scopeName": "never:was",
     }
 
@@ -98,6 +108,7 @@ def ended(app: Flask, make: Factory, corner: Corner) -> dict[str, str]:
         fields = {"identifier": "urn:gone", "name": "Gone", "scopes": [{"name": "gone:read"}]}
         lapsed = refused(corner.client, datetime(2020, 1, 1, tzinfo=UTC))
         resource = resources.define_resource(actor, fields).public_id
+        access = access_requested(corner.client, resource)
         resources.delete_resource(actor, resource)
         silent, heard = told(actor)
         webhooks.delete_webhook(actor, silent)
@@ -135,6 +146,7 @@ def ended(app: Flask, make: Factory, corner: Corner) -> dict[str, str]:
         "userId": departed,
         "roleId": "gone",
         "resourceId": resource,
+        "clientAccessId": access,
         "scopeName": "gone:read",
     }
 
@@ -159,6 +171,7 @@ def _corner(app: Flask, make: Factory, slug: str) -> Corner:
         initial = initial_access_tokens.create_registration_token(make.actor(organization), {"name": "CI"})
         imported = begin(make.actor(organization), "email\nwaiting@example.com\n", dry=True).public_id
         happened = audit_events.list_audit_events(make.actor(organization)).items[0].public_id
+        access = access_requested(client, resource.public_id)
         allowed = granted(client, make.user(organization))
         token = issued(client)
         consent = consented(client, make.user(organization))
@@ -195,6 +208,7 @@ def _corner(app: Flask, make: Factory, slug: str) -> Corner:
         "userId": member.public_id,
         "roleId": slug,
         "resourceId": resource.public_id,
+        "clientAccessId": access,
         "scopeName": f"{slug}/plain",
     }
     return Corner(organization, client, ids)

@@ -9,7 +9,7 @@ from sqlalchemy import insert, select
 
 from app.extensions import db
 from app.models.audit import FailedRequest
-from app.models.client import ClientRequest
+from app.models.client import ClientAccess, ClientRequest
 from app.models.grant import Consent, Grant
 from app.models.token import AccessToken
 from app.models.user import Registration
@@ -19,7 +19,7 @@ from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.store import clock
 from app.rules.actor import Actor
 from app.rules.errors import Cause
-from app.rules.identifiers import new_id, public_id
+from app.rules.identifiers import new_id, parse_public_id, public_id
 from app.rules.token_values import digest
 from tests.factories import MadeClient, MadeUser
 
@@ -136,6 +136,25 @@ def wanted(client: MadeClient, user: MadeUser, *, ended: bool = False) -> str:
     )
     db.session.commit()
     return public_id("crq", row_id)
+
+
+def access_requested(client: MadeClient, resource_id: str, *, status: str = "requested") -> str:
+    """Add a pending request, or another access, of the client to the resource and return its id."""
+    row_id, parsed = new_id(), parse_public_id("res", resource_id)
+    db.session.execute(
+        insert(ClientAccess).values(
+            organization_id=client.organization.id,
+            id=row_id,
+            client_id=client.registered.client.id,
+            resource_id=parsed,
+            status=status,
+            scopes=[],
+            reason="For the harvest.",
+            created_at=clock.now(),
+        )
+    )
+    db.session.commit()
+    return public_id("acc", row_id)
 
 
 def refused(client: MadeClient, at: datetime) -> str:

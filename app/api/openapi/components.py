@@ -123,6 +123,7 @@ PATH_ARGUMENTS: dict[str, JsonSchema] = {
     "session_id": _id(PublicId("ses", ""), "The session."),
     "consent_id": _id(PublicId("con", ""), "The consent."),
     "client_request_id": _id(PublicId("crq", ""), "The request of a member."),
+    "client_access_id": _id(PublicId("acc", ""), "The access of a client, or a request for it."),
     "grant_id": _id(PublicId("grt", ""), "The grant."),
     "token_id": _id(PublicId("tok", ""), "The access token."),
     "audit_event_id": _id(PublicId("evt", ""), "The event."),

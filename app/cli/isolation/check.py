@@ -32,6 +32,7 @@ _ALIASES = {
     "token_id": "registrationTokenId",
     "slug": "id",
     "request_id": "clientRequestId",
+    "access_id": "clientAccessId",
     "access_token_id": "tokenId",
 }
 _WORDS = {"role": "developer", "topic": "sessions", "algorithm": "ES256", "form": "csv"}

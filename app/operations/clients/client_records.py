@@ -6,7 +6,7 @@ Users cannot give a client scopes or trust that they do not have themselves (TN-
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -17,7 +17,7 @@ from sqlalchemy import Select, false, func, literal, select, update
 from app.extensions import db
 from app.fast_path import cache_invalidation
 from app.models.client import ACTIVE, DELETED, PERSON, Client, Scope
-from app.operations.clients.scopes import add_scopes, list_scopes
+from app.operations.clients.scopes import add_scopes, list_offered_scopes
 from app.operations.store.transactions import (
     DEFAULT_LIMIT,
     MAX_LIMIT,
@@ -29,7 +29,15 @@ from app.operations.store.transactions import (
 )
 from app.rules.actor import Actor
 from app.rules.clients.client_metadata import ClientMetadata, changed_fields, from_document, to_document
-from app.rules.clients.client_types import ALLOWED, CLIENT_TYPES, PRE_APPROVED, SOURCES, STATUS, TRUST
+from app.rules.clients.client_types import (
+    ALLOWED,
+    CLIENT_TYPES,
+    PRE_APPROVED,
+    SOURCES,
+    STATUS,
+    TRUST,
+    uses_grants_without_consent,
+)
 from app.rules.directory.permissions import ALL_PERMISSIONS, PERMISSIONS, ROOT_ONLY, missing_permissions
 from app.rules.errors import Conflict, FieldError, Forbidden, InvalidInput, NotFound, PreconditionFailed
 from app.rules.identifiers import encode_uuid, format_client_id, parse_client_id
@@ -222,19 +230,25 @@ def name_key(name: str) -> str:
 
 
 def resolve_client_scopes(
-    actor: Actor, metadata: ClientMetadata, *, before: Iterable[str], is_root: bool
+    actor: Actor,
+    metadata: ClientMetadata,
+    *,
+    before: Iterable[str],
+    is_root: bool,
+    granted: Collection[str] = (),
 ) -> list[str]:
     """Check that the organization knows the client's scopes and the actor can grant them.
 
     Returns warnings for the caller. Management scopes need ``clients:trust``, and the actor must have them.
     For a caller with ``resources:write`` unknown scopes are added to the organization. Otherwise InvalidInput
-    lists the existing ones. Scopes that the client had ``before`` are not checked again.
+    lists the existing ones. Scopes that the client had ``before`` are not checked again. ``granted`` are
+    scopes that it has access to: those of an API for listed clients are unknown to other clients.
     """
     new = [scope for scope in metadata.scopes if scope not in frozenset(before)]
     management = [scope for scope in new if scope in ALL_PERMISSIONS]
     _require_grant_permission(actor, metadata, management, is_root=is_root)
     named = [scope for scope in new if scope not in ALL_PERMISSIONS and scope not in IDENTITY_SCOPES]
-    unknown = _find_unknown(actor, named)
+    unknown = _find_unknown(actor, named, granted)
     if not unknown:
         return []
     if not actor.has_permission("resources:write"):
@@ -343,6 +357,38 @@ def require_resources_permission(actor: Actor, before: Iterable[str], after: Ite
         )
 
 
+def require_shared_scope_permission(actor: Actor, before: ClientMetadata, after: ClientMetadata) -> None:
+    """Raise Forbidden if the actor lets the client use scopes of no API for itself, but may not decide about them.
+
+    Such a scope fits every API, so only those who manage all APIs or trust clients may give it to a client that gets
+    tokens without a user's consent.
+    """
+    if not uses_grants_without_consent(after.grant_types):
+        return
+    if actor.has_permission("resources:write") or actor.has_permission("clients:trust"):
+        return
+    known = before.scopes if uses_grants_without_consent(before.grant_types) else ()
+    new = [scope for scope in after.scopes if scope not in known]
+    shared = set(
+        db.session.scalars(
+            select(Scope.name).where(
+                Scope.organization_id == actor.organization_id,
+                Scope.name.in_(new),
+                Scope.resource_id.is_(None),
+                Scope.is_identity.is_(False),
+            )
+        )
+    )
+    if shared:
+        message = "This scope belongs to no API. It needs the permission resources:write or clients:trust."
+        raise Forbidden(
+            "Only those who manage all APIs can give a client that acts without users scopes of no API. "
+            "Ask an administrator to add them.",
+            permission="resources:write",
+            errors=[_scope_error(after, name, "not_allowed", message) for name in new if name in shared],
+        )
+
+
 def require_client_within_permissions(actor: Actor, row: Client) -> None:
     """Raise Forbidden if the client has management scopes that the actor lacks.
 
@@ -387,18 +433,15 @@ def _require_grant_permission(
         )
 
 
-def _find_unknown(actor: Actor, names: list[str]) -> list[str]:
+def _find_unknown(actor: Actor, names: list[str], granted: Collection[str]) -> list[str]:
     if not names:
         return []
-    known = db.session.scalars(
-        select(Scope.name).where(Scope.organization_id == actor.organization_id, Scope.name.in_(names))
-    )
-    found = set(known)
+    found = {scope.name for scope in list_offered_scopes(actor, also=granted)}
     return [name for name in names if name not in found]
 
 
 def _unknown_scope_errors(actor: Actor, metadata: ClientMetadata, unknown: list[str]) -> list[FieldError]:
-    listed = [scope.name for scope in list_scopes(actor)]
+    listed = [scope.name for scope in list_offered_scopes(actor)]
     names = ", ".join(listed[:_MAX_LISTED_SCOPES]) + (", …" if len(listed) > _MAX_LISTED_SCOPES else "")
     message = f"This scope does not exist in the organization. Existing scopes: {names}."
     return [_scope_error(metadata, name, "unknown_scope", message) for name in unknown]

@@ -14,6 +14,11 @@ from app.extensions import db
 from app.models.client import DELETED, PERSON, Client, ClientRegistration, ClientRequest
 from app.models.grant import Consent, Grant
 from app.operations.clients import logos, sector_documents
+from app.operations.clients.client_access import (
+    find_granted_scopes,
+    find_inaccessible_scopes,
+    grant_managed_access,
+)
 from app.operations.clients.client_records import (
     ClientRecord,
     client_busy_error,
@@ -25,6 +30,7 @@ from app.operations.clients.client_records import (
     require_client_within_permissions,
     require_not_in_metadata_document,
     require_resources_permission,
+    require_shared_scope_permission,
     require_token_exchange_permission,
     require_trust_permission,
     require_trusted_client_permission,
@@ -49,7 +55,7 @@ from app.operations.store.transactions import count_changed, on_commit, read, tr
 from app.rules.actor import Actor
 from app.rules.authorization.consents import DECIDED_RETENTION, DECLINED
 from app.rules.clients.client_metadata import ClientMetadata, ClientPolicy, change, changed_fields, complete
-from app.rules.clients.client_types import BLOCKED
+from app.rules.clients.client_types import BLOCKED, uses_grants_without_consent
 from app.rules.errors import Conflict
 from app.rules.identifiers import format_client_id, new_id
 
@@ -273,6 +279,7 @@ def _register(actor: Actor, metadata: ClientMetadata, origin: ClientOrigin) -> R
     require_approval_permission(actor, _EMPTY_METADATA, metadata)
     require_resources_permission(actor, _EMPTY_METADATA.resources, metadata.resources)
     warnings = resolve_client_scopes(actor, metadata, before=(), is_root=organization.is_root)
+    require_shared_scope_permission(actor, _EMPTY_METADATA, metadata)
     now = clock.now()
     row = Client(
         organization_id=actor.organization_id,
@@ -288,6 +295,7 @@ def _register(actor: Actor, metadata: ClientMetadata, origin: ClientOrigin) -> R
     )
     db.session.add(row)
     db.session.flush()
+    grant_managed_access(actor, row, metadata.scopes, metadata.resources)
     if metadata.logo_uri is not None:
         logos.sync_logo(row, None, metadata.logo_uri)
     credential, secret = None, None
@@ -300,6 +308,7 @@ def _register(actor: Actor, metadata: ClientMetadata, origin: ClientOrigin) -> R
         row,
         after=_audit_values(metadata, changed_fields(_EMPTY_METADATA, metadata)),
     )
+    warnings += _access_warnings(row, metadata)
     return RegisteredClient(to_client_record(row), credential, secret, warnings)
 
 
@@ -324,10 +333,23 @@ def _update(
         require_approval_permission(actor, before, after)
         require_not_in_metadata_document(actor, row, changed)
         require_resources_permission(actor, before.resources, after.resources)
-        warnings = resolve_client_scopes(actor, after, before=before.scopes, is_root=organization.is_root)
+        warnings = resolve_client_scopes(
+            actor,
+            after,
+            before=before.scopes,
+            is_root=organization.is_root,
+            granted=find_granted_scopes(row),
+        )
+        require_shared_scope_permission(actor, before, after)
         cutoff = _block_cutoff(before, after)
         if update_client_row(row, {**to_client_columns(after), **cutoff, "updated_at": clock.now()}):
             _on_client_blocked(actor, row, before, after)
+            grant_managed_access(
+                actor,
+                row,
+                frozenset(after.scopes) - frozenset(before.scopes),
+                frozenset(after.resources) - frozenset(before.resources),
+            )
             logos.sync_logo(row, before.logo_uri, after.logo_uri)
             if before.uses_secret and not after.uses_secret:
                 revoke_all_secrets(actor, row)
@@ -335,6 +357,8 @@ def _update(
             _record_event(
                 actor, "client.updated", row, _audit_values(before, changed), _audit_values(after, changed)
             )
+            if "scopes" in changed or "grant_types" in changed:
+                warnings += _access_warnings(row, after)
             return UpdatedClient(to_client_record(load_client_row(actor, client_id)), changed, warnings)
     raise client_busy_error()
 
@@ -342,6 +366,16 @@ def _update(
 @read
 def _sector_identifier_uri(actor: Actor, client_id: str) -> str | None:
     return to_client_metadata(get_client_row(actor, client_id, "clients:write")).sector_identifier_uri
+
+
+def _access_warnings(row: Client, metadata: ClientMetadata) -> list[str]:
+    """Warn about scopes that the client does not get without a user's consent until access is approved."""
+    if not uses_grants_without_consent(metadata.grant_types):
+        return []
+    return [
+        f"The client has no access to {', '.join(names)} yet. Request access to {api}."
+        for api, names in find_inaccessible_scopes(row, metadata.scopes).items()
+    ]
 
 
 def _acting_organization(actor: Actor) -> OrganizationSnapshot:

@@ -260,8 +260,8 @@ def _build_registration(actor: Actor, client_id: str, access_token: str) -> Regi
 
 
 def _offer(organization: OrganizationSnapshot) -> Offer:
-    known = scopes.list_scopes(Actor.system(organization.id))
-    return Offer.of(organization.settings, tuple(scope.name for scope in known))
+    offered = scopes.list_offered_scopes(Actor.anonymous(organization.id))
+    return Offer.of(organization.settings, tuple(scope.name for scope in offered))
 
 
 @read

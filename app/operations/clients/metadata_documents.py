@@ -191,8 +191,9 @@ def _document_error(error: DomainError) -> DocumentRefused:
 
 
 def _offered_features(organization: OrganizationSnapshot) -> Offer:
-    known = scopes.list_scopes(Actor.system(organization.id))
-    return Offer.of(organization.settings, tuple(scope.name for scope in known), apis_by_default=True)
+    offered = scopes.list_offered_scopes(Actor.anonymous(organization.id))
+    names = tuple(scope.name for scope in offered)
+    return Offer.of(organization.settings, names, apis_by_default=True)
 
 
 def _register_or_find(actor: Actor, client_id: str, address_digest: bytes, document: _Document) -> UUID:

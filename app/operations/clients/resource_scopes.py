@@ -12,6 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from app.database_errors import is_duplicate_key
 from app.extensions import db
 from app.models.client import DELETED, Client, Resource, Scope
+from app.operations.clients.client_access import grant_adopted_access, remove_scopes_from_access
 from app.operations.clients.client_records import client_busy_error, update_client_row
 from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed
@@ -55,9 +56,9 @@ def apply_scope_changes(
     """Make these the scopes of the resource, in the current transaction.
 
     An existing scope without a resource is assigned to this one if the actor can manage all resources.
-    Clients that have it then get tokens for this resource. Raises InvalidInput for a scope of another
-    resource, ScopesInUse if clients have a removed one and it is not ``confirmed``, Conflict past 1,000
-    scopes. Audit: ``scope.added``.
+    Clients that have it then get tokens for this resource, and keep it for tokens without a user's consent. Raises
+    InvalidInput for a scope of another resource, ScopesInUse if clients have a removed one and it is not
+    ``confirmed``, Conflict past 1,000 scopes. Audit: ``scope.added``, ``client_access.granted``.
     """
     existing = _scope_names(row)
     known = _find_scopes(actor, [words.name for words in wanted])
@@ -67,6 +68,9 @@ def apply_scope_changes(
     new = [words for words in wanted if words.name not in known]
     _enforce_scope_limit(actor, len(new))
     _add_all(actor, row, new)
+    adopted = [name for name, scope in known.items() if scope.resource_id is None]
+    if adopted:
+        grant_adopted_access(actor, row, _find_holder_rows(actor, adopted), adopted)
     for words in wanted:
         scope = known.get(words.name)
         if scope is not None and not _is_unchanged(scope, row, words):
@@ -86,6 +90,7 @@ def remove_scopes(actor: Actor, row: Resource, names: Sequence[str], *, confirme
 def delete_scopes(row: Resource, names: Sequence[str]) -> None:
     """Delete the resource's scopes with these names."""
     db.session.flush()
+    remove_scopes_from_access(row, names)
     count_changed(
         delete(Scope).where(
             Scope.organization_id == row.organization_id,
@@ -101,6 +106,11 @@ def find_scope_holders(actor: Actor, removed: Collection[str]) -> list[ScopeHold
         ScopeHolder(format_client_id(row.organization_id, row.id), row.name)
         for row in _find_holder_rows(actor, removed)
     ]
+
+
+def keep_access_of_holders(actor: Actor, row: Resource) -> None:
+    """Give clients that already have the new resource among their own the access to it."""
+    grant_adopted_access(actor, row, _find_holder_rows(actor, [row.identifier]), ())
 
 
 def remove_scopes_from_clients(actor: Actor, removed: Collection[str], *, confirmed: bool) -> int:

@@ -18,12 +18,14 @@ from app.fast_path.cache import ValidatedCache
 from app.fast_path.compiled_query import CompiledQuery
 from app.models import client as resource_model
 from app.models.client import Resource, Scope
+from app.operations.clients.client_access import delete_access_to_resource
 from app.operations.clients.client_records import name_key
 from app.operations.clients.resource_scopes import (
     ScopeHolder,
     apply_scope_changes,
     delete_scopes,
     find_scope_holders,
+    keep_access_of_holders,
     remove_scopes_from_clients,
 )
 from app.operations.directory.lookups import touch_organization
@@ -69,6 +71,7 @@ _CATALOG = CompiledQuery(
         Resource.status,
         Resource.access_token_format,
         Resource.access_token_ttl_seconds,
+        Resource.access_policy,
         Scope.name,
     )
     .outerjoin(
@@ -191,6 +194,7 @@ def define_resource(actor: Actor, fields: Mapping[str, Any]) -> ResourceRecord:
             "A resource with this identifier already exists.", code="taken", field="identifier"
         ) from error
     apply_scope_changes(actor, row, wanted.scopes, confirmed=False)
+    keep_access_of_holders(actor, row)
     _record_change(actor, "resource.defined", row, after=_audit_values(wanted, list(FIELDS)))
     db.session.flush()
     return to_resource_records([row])[0]
@@ -252,6 +256,7 @@ def delete_resource(
             continue
         clients = remove_scopes_from_clients(actor, [*names, row.identifier], confirmed=confirmed)
         delete_scopes(row, names)
+        delete_access_to_resource(row)
         count_changed(
             delete(Resource).where(Resource.organization_id == row.organization_id, Resource.id == row.id)
         )
@@ -356,8 +361,10 @@ def to_resource_records(rows: Sequence[Resource]) -> list[ResourceRecord]:
 def _build_catalog(rows: Sequence[Sequence[Any]]) -> Catalog:
     resources: dict[str, KnownResource] = {}
     owners: dict[str, str] = {}
-    for identifier, status, chosen, seconds, scope in rows:
-        resources[identifier] = KnownResource(identifier, status == resource_model.ACTIVE, chosen, seconds)
+    for identifier, status, chosen, seconds, policy, scope in rows:
+        resources[identifier] = KnownResource(
+            identifier, status == resource_model.ACTIVE, chosen, seconds, policy
+        )
         if scope is not None:
             owners[scope] = identifier
     return Catalog(resources, owners)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Select, func, literal, select, update
+from sqlalchemy import ColumnElement, Select, func, literal, or_, select, true, update
 
 from app.extensions import db
 from app.fast_path import cache_invalidation
@@ -24,6 +24,7 @@ from app.operations.store.transactions import (
 )
 from app.rules.actor import Actor
 from app.rules.clients.resource_fields import ScopeText
+from app.rules.clients.resource_indicators import LISTED
 from app.rules.errors import Conflict, NotFound, PreconditionFailed
 from app.rules.fields import ValidationErrors
 from app.rules.identifiers import new_id, public_id
@@ -76,6 +77,17 @@ def list_scopes(actor: Actor) -> list[ScopeRecord]:
 
 
 @read
+def list_offered_scopes(actor: Actor, *, also: Collection[str] = ()) -> list[ScopeRecord]:
+    """List the scopes that the actor can choose for a client, by name.
+
+    Those of APIs for listed clients are left out, unless the actor can see the API or they are among ``also``.
+    """
+    offered = or_(_is_visible(actor), Scope.name.in_(list(also)))
+    rows = db.session.execute(_select_scopes(actor).where(offered).order_by(Scope.name).limit(1000))
+    return [_record(scope, resource_name) for scope, resource_name in rows]
+
+
+@read
 def search_scopes(
     actor: Actor,
     *,
@@ -85,7 +97,7 @@ def search_scopes(
 ) -> Page[ScopeRecord]:
     """List a page of scopes by name. ``query`` is a part of a name. Raises Forbidden."""
     actor.require_for_own("resources:read")
-    statement = _select_scopes(actor)
+    statement = _select_scopes(actor).where(_is_visible(actor))
     if query:
         statement = statement.where(func.instr(Scope.name, literal(query, Scope.name.type)) > 0)
     if after is not None:
@@ -100,7 +112,7 @@ def search_scopes(
 def get_scope(actor: Actor, name: str) -> ScopeRecord:
     """Return the scope with this name. Raises NotFound, Forbidden."""
     actor.require_for_own("resources:read")
-    return _get(actor, name)
+    return _get(actor, name, _is_visible(actor))
 
 
 def can_edit_scope(actor: Actor, scope: ScopeRecord) -> bool:
@@ -201,9 +213,19 @@ def _select_scopes(actor: Actor) -> Select[Scope, str]:
     )
 
 
-def _get(actor: Actor, name: str) -> ScopeRecord:
+def _is_visible(actor: Actor) -> ColumnElement[bool]:
+    """Scopes of APIs for listed clients exist only for those who can see the API."""
+    if actor.has_permission("resources:read"):
+        return true()
+    visible = or_(Resource.id.is_(None), Resource.access_policy != LISTED)
+    if actor.user_id is None or not actor.has_permission_for_own("resources:read"):
+        return visible
+    return or_(visible, Resource.created_by_user_id == actor.user_id)
+
+
+def _get(actor: Actor, name: str, *conditions: ColumnElement[bool]) -> ScopeRecord:
     row = db.session.execute(
-        _select_scopes(actor).where(Scope.name == name).execution_options(populate_existing=True)
+        _select_scopes(actor).where(Scope.name == name, *conditions).execution_options(populate_existing=True)
     ).first()
     if row is None:
         raise NotFound("There is no such scope.")

@@ -23,7 +23,7 @@ from app.fast_path.cache import ValidatedCache, put
 from app.fast_path.compiled_query import CompiledQuery
 from app.models import client as client_model
 from app.models import organization as organization_model
-from app.models.client import Client, Credential
+from app.models.client import Client, ClientAccess, Credential, Resource
 from app.models.organization import InstanceLimits, Organization
 from app.models.user import RoleAssignment
 from app.operations.directory.snapshots import (
@@ -35,6 +35,8 @@ from app.operations.directory.snapshots import (
 )
 from app.operations.store import clock
 from app.operations.store.transactions import read
+from app.rules.clients.client_access import GRANTED, WITHDRAWN
+from app.rules.clients.resource_indicators import ResourceAccess
 from app.rules.directory.permissions import ADMIN, permissions_of_roles
 from app.rules.errors import NotFound
 from app.rules.identifiers import format_client_id, is_routing_key, parse_client_id
@@ -110,6 +112,20 @@ _SELECT_SECRETS = CompiledQuery(
             Credential.tokens_not_before.is_not(None),
             Credential.takes_tokens.is_(True),
         ),
+    )
+)
+
+_SELECT_ACCESS = CompiledQuery(
+    select(Resource.identifier, ClientAccess.status, ClientAccess.scopes, ClientAccess.decided_at)
+    .join(
+        Resource,
+        (Resource.organization_id == ClientAccess.organization_id)
+        & (Resource.id == ClientAccess.resource_id),
+    )
+    .where(
+        ClientAccess.organization_id == bindparam("organization_id"),
+        ClientAccess.client_id == bindparam("client_id"),
+        or_(ClientAccess.status == GRANTED, ClientAccess.status == WITHDRAWN),
     )
 )
 
@@ -296,7 +312,21 @@ def _read_client(organization_id: str, row_id: UUID) -> ClientSnapshot | None:
         source=source,
         metadata_document_uri=uri,
         tokens_not_before=not_before,
+        access=_read_access(organization_id, row_id),
     )
+
+
+def _read_access(organization_id: str, client_id: UUID) -> Mapping[str, ResourceAccess]:
+    access: dict[str, ResourceAccess] = {}
+    for identifier, status, scopes, decided_at in _SELECT_ACCESS.rows(
+        organization_id=organization_id, client_id=client_id
+    ):
+        known = access.get(identifier, ResourceAccess(None))
+        if status == GRANTED:
+            access[identifier] = ResourceAccess(frozenset(scopes), known.not_before)
+        else:
+            access[identifier] = ResourceAccess(known.scopes, decided_at)
+    return access
 
 
 def _organization_snapshot(row: Sequence[Any]) -> OrganizationSnapshot:

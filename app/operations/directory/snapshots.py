@@ -12,6 +12,7 @@ from app.models import client as client_model
 from app.models import organization as organization_model
 from app.operations.store import clock
 from app.rules.clients.client_types import BLOCKED
+from app.rules.clients.resource_indicators import ResourceAccess
 
 
 def is_before_cutoff(issued_at: datetime, not_before: datetime | None) -> bool:
@@ -138,6 +139,8 @@ class ClientSnapshot:
     source: str = client_model.PERSON
     metadata_document_uri: str | None = None
     tokens_not_before: datetime | None = None
+    # By the identifier of the API.
+    access: Mapping[str, ResourceAccess] = field(repr=False, default_factory=dict)
     # Values derived from this snapshot, discarded together with it.
     derived: dict[Hashable, Any] = field(repr=False, compare=False, default_factory=dict)
 

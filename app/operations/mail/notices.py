@@ -31,6 +31,10 @@ MAX_USER_NOTICES_PER_HOUR = 10
 """Notices of one kind to one user: nobody can flood a mailbox, or suppress notices of another kind."""
 
 Notice = Literal[
+    "access_declined",
+    "access_granted",
+    "access_requested",
+    "access_withdrawn",
     "account_deleted",
     "address_confirmed",
     "client_request_approved",

@@ -40,6 +40,7 @@ EXPORTED_TABLES = frozenset(
         "scopes",
         "clients",
         "client_credentials",
+        "client_access",
         "client_registrations",
         "client_logos",
         "organization_logos",

@@ -37,6 +37,7 @@ from app.models.audit import (
 from app.models.base import Base
 from app.models.client import (
     Client,
+    ClientAccess,
     ClientLogo,
     ClientRegistration,
     ClientRequest,
@@ -178,6 +179,7 @@ CLIENT_ROWS = (
     (DeviceCode, "client_id"),
     (FailedRequest, "client_id"),
     (ClientRequest, "client_id"),
+    (ClientAccess, "client_id"),
     (Consent, "client_id"),
     (SessionClient, "client_id"),
     (Grant, "client_id"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import urlsafe_b64decode
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -17,7 +17,7 @@ from app.rules.authorization.authorization_request import AuthorizationParameter
 from app.rules.clients import resource_indicators
 from app.rules.clients.client_coherence import signing_algorithm_for
 from app.rules.clients.resource_indicators import TokenRequester, TokenTarget
-from app.rules.errors import AuthorizationError, InvalidTarget
+from app.rules.errors import AuthorizationError, InvalidScope, InvalidTarget
 from app.rules.identifiers import new_id, public_id
 from app.rules.token_values import ACCESS_TOKEN, digest, new_token
 
@@ -31,16 +31,73 @@ def management_audience() -> str:
     return f"{config.base_url}/management"
 
 
-def resolve_target(client: ClientSnapshot, scopes: Sequence[str], requested: Sequence[str]) -> TokenTarget:
-    """Return the scopes and audience of a token for these scopes and resources. Raises InvalidTarget."""
-    requester = TokenRequester(
+def resolve_target(
+    client: ClientSnapshot, scopes: Sequence[str], requested: Sequence[str], *, is_consented: bool = True
+) -> TokenTarget:
+    """Return the scopes and audience of a token for these scopes and resources.
+
+    ``is_consented`` is False if no user allowed the client this access. Raises InvalidTarget, InvalidScope.
+    """
+    requester = _requester(client, is_consented=is_consented)
+    return resource_indicators.resolve_target(
+        scopes, requested, requester, get_catalog(client.organization.id)
+    )
+
+
+def accessible_scopes(
+    client: ClientSnapshot, scopes: tuple[str, ...], *, is_consented: bool
+) -> tuple[str, ...]:
+    """Return the scopes that the client has access to, in their order."""
+    key = ("accessible scopes", scopes, is_consented)
+    found: tuple[str, ...] | None = client.derived.get(key)
+    if found is None:
+        requester = _requester(client, is_consented=is_consented)
+        found = resource_indicators.accessible_scopes(scopes, requester, get_catalog(client.organization.id))
+        _keep(client, key, found)
+    return found
+
+
+def default_client_scopes(
+    client: ClientSnapshot, scopes: tuple[str, ...], resources: Sequence[str]
+) -> tuple[str, ...]:
+    """Return those of the client's scopes that it gets for itself if it requests none.
+
+    Raises InvalidScope if it has access to none of them, unless it requests resources.
+    """
+    found = accessible_scopes(client, scopes, is_consented=False)
+    if not found and not resources:
+        requester = _requester(client, is_consented=False)
+        resource_indicators.require_some_access(scopes, found, requester, get_catalog(client.organization.id))
+    return found
+
+
+def has_token_access(
+    client: ClientSnapshot, scope: str, audience: str, issued_at: datetime, *, is_consented: bool
+) -> bool:
+    """Return whether the client still has the access that its token was issued with.
+
+    ``scope`` and ``audience`` are the token's, separated by spaces.
+    """
+    key = ("access of token", scope, audience, is_consented)
+    found: tuple[bool, datetime | None] | None = client.derived.get(key)
+    if found is None:
+        requester = _requester(client, is_consented=is_consented)
+        found = resource_indicators.access_of_token(
+            scope.split(), audience.split(), requester, get_catalog(client.organization.id)
+        )
+        _keep(client, key, found)
+    has_access, not_before = found
+    return has_access and (not_before is None or issued_at >= not_before)
+
+
+def _requester(client: ClientSnapshot, *, is_consented: bool) -> TokenRequester:
+    return TokenRequester(
         client.organization.issuer,
         management_audience(),
         client.document.get("resources") or (),
         client.document["scopes"],
-    )
-    return resource_indicators.resolve_target(
-        scopes, requested, requester, get_catalog(client.organization.id)
+        client.access,
+        is_consented,
     )
 
 
@@ -50,7 +107,7 @@ def restrict_to_resources(
     """Return the request with only the scopes of its resources (RFC 8707 section 2). Raises AuthorizationError."""
     try:
         target = resolve_target(client, parameters.scopes, parameters.resources)
-    except InvalidTarget as refused:
+    except (InvalidScope, InvalidTarget) as refused:
         raise AuthorizationError(refused.code, refused.description) from refused
     if not target.scopes:
         raise AuthorizationError("invalid_scope", "None of the scopes belongs to an available resource.")
@@ -70,7 +127,11 @@ def select_resources(
     """
     if requested:
         resource_indicators.require_authorized_resources(
-            requested, granted or resolve_target(client, scopes, ()).audience
+            requested,
+            granted
+            or resolve_target(
+                client, accessible_scopes(client, tuple(scopes), is_consented=True), ()
+            ).audience,
         )
     return tuple(requested or granted)
 
@@ -135,13 +196,15 @@ def prepare_access_token(
     dpop_jkt: str | None = None,
     act: Mapping[str, Any] | None = None,
     latest_expiry: datetime | None = None,
+    is_consented: bool = True,
 ) -> PreparedAccessToken:
     """Generate an access token of the client for ``subject`` without storing it.
 
     ``resources`` are the requested ones (RFC 8707) and may reduce the scopes. ``dpop_jkt`` is the key that the token
-    is bound to, ``act`` the actor claim, ``latest_expiry`` the latest expiry. Raises InvalidTarget.
+    is bound to, ``act`` the actor claim, ``latest_expiry`` the latest expiry. ``is_consented`` is False if no user
+    allowed the client this access. Raises InvalidTarget, InvalidScope.
     """
-    plan = _plan_of(client, tuple(scopes), tuple(resources))
+    plan = _plan_of(client, tuple(scopes), tuple(resources), is_consented=is_consented)
     audience, scope, expires_in = plan.audience, plan.scope, plan.expires_in
     if latest_expiry is not None:
         expires_in = min(expires_in, int((latest_expiry - now).total_seconds()))
@@ -178,18 +241,24 @@ class _Plan:
     expires_in: int
 
 
-def _plan_of(client: ClientSnapshot, scopes: tuple[str, ...], resources: tuple[str, ...]) -> _Plan:
-    key = ("access token", scopes, resources)
+def _plan_of(
+    client: ClientSnapshot, scopes: tuple[str, ...], resources: tuple[str, ...], *, is_consented: bool
+) -> _Plan:
+    key = ("access token", scopes, resources, is_consented)
     plan: _Plan | None = client.derived.get(key)
     if plan is None:
-        target = resolve_target(client, scopes, resources)
+        target = resolve_target(client, scopes, resources, is_consented=is_consented)
         as_jwt = is_jwt(client, target.audience)
         expires_in = token_lifetime(client, target.audience, as_jwt=as_jwt)
         plan = _Plan(" ".join(target.scopes), target.audience, as_jwt, expires_in)
-        # A caller may request many combinations, but few clients use more than a handful.
-        if len(client.derived) < _MAX_DERIVED:
-            client.derived[key] = plan
+        _keep(client, key, plan)
     return plan
+
+
+def _keep(client: ClientSnapshot, key: Hashable, value: Any) -> None:
+    # A caller may request many combinations, but few clients use more than a handful.
+    if len(client.derived) < _MAX_DERIVED:
+        client.derived[key] = value
 
 
 def unverified_client_and_organization(token: str) -> tuple[str, str]:

@@ -27,7 +27,7 @@ from app.operations.store.transactions import (
     transaction,
     verify_commit_with,
 )
-from app.operations.tokens import issuance
+from app.operations.tokens import access_tokens, issuance
 from app.operations.tokens.access_tokens import TokenResponse
 from app.rules import sealing
 from app.rules.actor import Actor
@@ -129,7 +129,8 @@ def find_refresh_token(
     """
     client = authenticated.client
     row = _find(authenticated, refresh_token)
-    allowed = restrict_scopes(row.scope.split(), client.document["scopes"])
+    registered = restrict_scopes(row.scope.split(), client.document["scopes"])
+    allowed = access_tokens.accessible_scopes(client, registered, is_consented=True)
     if not hmac.compare_digest(digest(refresh_token), row.refresh_digest):
         answer = _earlier_answer(client, row, refresh_token)
         if answer is None:

@@ -115,6 +115,7 @@ def _issue(
             dpop_jkt=authenticated.dpop_jkt,
             act=act,
             latest_expiry=subject.expires_at,
+            is_consented=False,
         )
 
     made = current_unit_of_work().stable_value("token", make)
@@ -180,4 +181,4 @@ def _granted_scopes(
         raise InvalidScope(
             "A requested scope is not among those of the subject token and the client."
         ).with_cause("scope_not_allowed", received=" ".join(requested), expected=allowed)
-    return requested or allowed
+    return requested or access_tokens.accessible_scopes(client, allowed, is_consented=False)

@@ -93,9 +93,9 @@ def issue_to_client(
 def prepare_client_token(
     authenticated: AuthenticatedClient, scopes: tuple[str, ...], resources: tuple[str, ...] = ()
 ) -> PreparedAccessToken:
-    """Generate an access token for the client itself without storing it; ``scopes`` are ones the client may have.
+    """Generate an access token for the client itself without storing it; ``scopes`` are registered for the client.
 
-    Raises InvalidTarget.
+    Raises InvalidTarget, InvalidScope for a scope that the client has no access to.
     """
     client = authenticated.client
     return access_tokens.prepare_access_token(
@@ -105,6 +105,7 @@ def prepare_client_token(
         subject=client.client_id,
         resources=resources,
         dpop_jkt=authenticated.dpop_jkt,
+        is_consented=False,
     )
 
 
@@ -204,6 +205,10 @@ def _validate_row(client: ClientSnapshot, row: Sequence[Any]) -> TokenSnapshot |
             allowed_at, auth_time, redeemed_with
         ):
             return None
+    # A user allowed the client the tokens of a grant, but not those that it exchanged.
+    is_consented = grant_id is not None and parent_id is None
+    if not access_tokens.has_token_access(client, scope, audience, issued_at, is_consented=is_consented):
+        return None
     parent = None if parent_id is None else _parent(client.organization.id, parent_id)
     if parent_id is not None and parent is None:
         return None  # The token that it was exchanged for is no longer valid (RFC 8693).

@@ -247,6 +247,11 @@ def scopes_for_a_user(requested: str, registered: Collection[str]) -> tuple[str,
 _FOR_CONFIDENTIAL_CLIENTS = frozenset({"client_credentials", TOKEN_EXCHANGE})
 
 
+def uses_grants_without_consent(grant_types: Collection[str]) -> bool:
+    """Return whether a client with these grant types can get tokens that no user allowed it."""
+    return not _FOR_CONFIDENTIAL_CLIENTS.isdisjoint(grant_types)
+
+
 def can_use_grant(
     grant_type: str, *, document: Mapping[str, Any], settings: Mapping[str, Any], is_public: bool
 ) -> bool:

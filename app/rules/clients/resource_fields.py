@@ -8,8 +8,13 @@ from dataclasses import fields as fields_of
 from typing import Annotated, Any
 
 from app.rules.clients.client_types import TOKEN_FORMATS, scope_problem
+from app.rules.clients.resource_indicators import (
+    ACCESS_POLICIES,
+    APPROVAL,
+    identifier_problem,
+    is_service_url,
+)
 from app.rules.clients.resource_indicators import MAX_IDENTIFIER_LENGTH as MAX_IDENTIFIER_LENGTH
-from app.rules.clients.resource_indicators import identifier_problem, is_service_url
 from app.rules.directory.permissions import ALL_PERMISSIONS
 from app.rules.fields import FieldProblem, ValidationErrors
 from app.rules.scopes import IDENTITY_SCOPES
@@ -112,6 +117,15 @@ class ResourceFields:
     status: Annotated[str, OneOf(STATUS), described("No tokens are issued for a disabled resource.")] = (
         "active"
     )
+    access_policy: Annotated[
+        str,
+        OneOf(ACCESS_POLICIES),
+        described(
+            "Which clients can get tokens: with `open` all of them, with `approval` all of them with a user's "
+            "consent, but only those with access by client credentials and token exchange, with `listed` only "
+            "those with access. Others can't see a resource for listed clients."
+        ),
+    ] = APPROVAL
 
     @property
     def warnings(self) -> list[str]:

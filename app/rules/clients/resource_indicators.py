@@ -10,14 +10,19 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from app.rules.directory.permissions import ALL_PERMISSIONS
-from app.rules.errors import InvalidTarget
+from app.rules.errors import InvalidScope, InvalidTarget, OAuthError
 from app.rules.fields import FieldProblem, type_name
 from app.rules.scopes import IDENTITY_SCOPES
 
 MAX_IDENTIFIER_LENGTH = 255
 MAX_RESOURCES = 10
+# Who may get tokens for a resource: every client, clients with access for tokens without a user's consent, or only
+# clients with access.
+OPEN, APPROVAL, LISTED = "open", "approval", "listed"
+ACCESS_POLICIES = (OPEN, APPROVAL, LISTED)
 _IDENTIFIER = re.compile(r"[a-z][a-z0-9+.-]*:[\x21\x24-\x5b\x5d-\x7e]+")
 
 
@@ -32,6 +37,18 @@ class KnownResource:
     is_active: bool = True
     access_token_format: str | None = None
     access_token_ttl_seconds: int | None = None
+    access_policy: str = APPROVAL
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceAccess:
+    """A client's access to a resource.
+
+    ``scopes`` is None once access was withdrawn. Tokens issued before ``not_before`` ended with an earlier withdrawal.
+    """
+
+    scopes: frozenset[str] | None
+    not_before: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +68,13 @@ class Catalog:
         known = self.resources.get(identifier)
         return known is not None and known.is_active
 
+    def requires_access(self, identifier: str, *, is_consented: bool) -> bool:
+        """Return whether only clients with access get tokens for the resource."""
+        known = self.resources.get(identifier)
+        if known is None:
+            return False
+        return known.access_policy == LISTED or (known.access_policy == APPROVAL and not is_consented)
+
     @property
     def has_jwt(self) -> bool:
         """Whether a resource uses JWT access tokens."""
@@ -59,12 +83,31 @@ class Catalog:
 
 @dataclass(frozen=True, slots=True)
 class TokenRequester:
-    """The requesting client's resources and scopes, with the issuer and the management API."""
+    """The requesting client's resources, scopes and access, with the issuer and the management API.
+
+    ``is_consented`` is False for tokens that no user allowed the client: client credentials and token exchange.
+    """
 
     issuer: str
     management: str
     defaults: Sequence[str] = ()
     client_scopes: Collection[str] = ()
+    access: Mapping[str, ResourceAccess] = field(default_factory=dict)
+    is_consented: bool = True
+
+    def has_access(self, resource: str, catalog: Catalog) -> bool:
+        """Return whether the client can get tokens for the resource, with whatever scopes."""
+        if not catalog.requires_access(resource, is_consented=self.is_consented):
+            return True
+        access = self.access.get(resource)
+        return access is not None and access.scopes is not None
+
+    def has_scope_access(self, scope: str, owner: str | None, catalog: Catalog) -> bool:
+        """Return whether the client can get tokens with the scope of the resource ``owner``."""
+        if owner is None or not catalog.requires_access(owner, is_consented=self.is_consented):
+            return True
+        access = self.access.get(owner)
+        return access is not None and access.scopes is not None and scope in access.scopes
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +151,18 @@ def parse_resources(text: str) -> tuple[str, ...]:
 def require_available_resources(asked: Iterable[str], requester: TokenRequester, catalog: Catalog) -> None:
     """Raise InvalidTarget unless the client can request every one of the resources (DC-5).
 
-    It can request the active resources of its organization, its own, and the management API if it has a scope
-    of it.
+    It can request the active resources of its organization that it has access to, its own, and the management
+    API if it has a scope of it.
     """
     for resource in asked:
+        if not requester.has_access(resource, catalog):
+            raise _without_access(
+                InvalidTarget("This client cannot get tokens for a requested resource."),
+                resource,
+                "resource_not_allowed",
+                catalog,
+                received=resource,
+            )
         if catalog.is_offered(resource):
             continue
         if resource in requester.defaults and not catalog.is_disabled(resource):
@@ -126,7 +177,7 @@ def require_available_resources(asked: Iterable[str], requester: TokenRequester,
 def resolve_target(
     scopes: Iterable[str], asked: Sequence[str], requester: TokenRequester, catalog: Catalog
 ) -> TokenTarget:
-    """Return the scopes that fit the requested resources, and the audience. Raises InvalidTarget.
+    """Return the scopes that fit the requested resources, and the audience. Raises InvalidTarget, InvalidScope.
 
     Without requested resources, the audience consists of the resources of the requested scopes, and the
     client's default ones for scopes without a resource. For ``openid`` the issuer is always in the audience,
@@ -142,6 +193,15 @@ def resolve_target(
             (scope, owner) for scope, owner in owned if owner is None or not catalog.is_disabled(owner)
         ]
         audience = _implied([owner for _, owner in granted], requester, catalog)
+    for scope, owner in granted:
+        if owner is not None and not requester.has_scope_access(scope, owner, catalog):
+            raise _without_access(
+                InvalidScope("The client does not have access to one of these scopes."),
+                owner,
+                "scope_not_allowed",
+                catalog,
+                received=scope,
+            )
     if any(scope == "openid" for scope, _ in granted):
         audience.append(requester.issuer)
     audience = list(dict.fromkeys(audience))
@@ -150,6 +210,58 @@ def resolve_target(
             "These scopes belong to too many resources for one token. Request a specific resource."
         )
     return TokenTarget(tuple(scope for scope, _ in granted), tuple(audience))
+
+
+def accessible_scopes(scopes: Iterable[str], requester: TokenRequester, catalog: Catalog) -> tuple[str, ...]:
+    """Return the scopes that the client has access to, in their order."""
+    return tuple(
+        scope
+        for scope in scopes
+        if requester.has_scope_access(scope, find_scope_owner(scope, requester, catalog), catalog)
+    )
+
+
+def access_of_token(
+    scopes: Collection[str], audience: Iterable[str], requester: TokenRequester, catalog: Catalog
+) -> tuple[bool, datetime | None]:
+    """Return whether the client still has the access that a token was issued with, and since when.
+
+    A token that was issued before that time is revoked. None means that the time does not matter.
+    """
+    cutoffs = []
+    for resource in audience:
+        if not catalog.requires_access(resource, is_consented=requester.is_consented):
+            continue
+        access = requester.access.get(resource)
+        owned = {scope for scope in scopes if catalog.owners.get(scope) == resource}
+        if access is None or access.scopes is None or not owned <= access.scopes:
+            return False, None
+        if access.not_before is not None:
+            cutoffs.append(access.not_before)
+    return True, max(cutoffs, default=None)
+
+
+def require_some_access(
+    scopes: Sequence[str], accessible: Sequence[str], requester: TokenRequester, catalog: Catalog
+) -> None:
+    """Raise InvalidScope if the client has scopes, but access to none of them."""
+    if scopes and not accessible:
+        raise _without_access(
+            InvalidScope("The client does not have access to any of its scopes."),
+            find_scope_owner(scopes[0], requester, catalog) or "",
+            "scope_not_allowed",
+            catalog,
+            received=" ".join(scopes),
+        )
+
+
+def _without_access(
+    error: OAuthError, resource: str, otherwise: str, catalog: Catalog, *, received: str
+) -> OAuthError:
+    """Return the error with its cause. A resource for listed clients is unknown to all others."""
+    known = catalog.resources.get(resource)
+    cause = otherwise if known is None or known.access_policy == LISTED else "access_not_granted"
+    return error.with_cause(cause, received=received)
 
 
 def find_scope_owner(scope: str, requester: TokenRequester, catalog: Catalog) -> str | None:
@@ -197,7 +309,11 @@ def _implied(owners: list[str | None], requester: TokenRequester, catalog: Catal
     is_for_others = any(owner != requester.management for owner in named)
     # A default resource is added only for scopes that may be meant for it, not for scopes of another resource.
     if None in owners or not is_for_others:
-        defaults = [resource for resource in requester.defaults if not catalog.is_disabled(resource)]
+        defaults = [
+            resource
+            for resource in requester.defaults
+            if not catalog.is_disabled(resource) and requester.has_access(resource, catalog)
+        ]
         named += defaults or ([] if is_for_others else [requester.issuer])
     return named
 

@@ -30,6 +30,12 @@ def in_order(operations: Iterable[Operation]) -> list[Operation]:
     return sorted(operations, key=place)
 
 
+def ids_for(name: str, ids: dict[str, str]) -> dict[str, str]:
+    """Return the ids with those of which this operation or page needs one of its own, ``<name>.<id>``."""
+    own = {key.removeprefix(f"{name}."): value for key, value in ids.items() if key.startswith(f"{name}.")}
+    return ids | own
+
+
 def call(
     world: World,
     user: RoleUser,

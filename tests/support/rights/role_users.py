@@ -21,10 +21,19 @@ from tests.support.importing import begin
 from tests.support.rights import ROOT, SUPPORT, SUPPORT_PERMISSIONS
 from tests.support.user_tokens import user_token
 from tests.support.world import Corner
-from tests.support.world_rows import consented, granted, issued, refused, registered, wanted
+from tests.support.world_rows import access_requested, consented, granted, issued, refused, registered, wanted
 
 # With ``:own``, users can access only those that they registered.
-OWNED = ("clientId", "credentialId", "resourceId", "failedRequestId", "grantId", "tokenId", "consentId")
+OWNED = (
+    "clientId",
+    "credentialId",
+    "resourceId",
+    "clientAccessId",
+    "failedRequestId",
+    "grantId",
+    "tokenId",
+    "consentId",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +69,11 @@ def things_of(app: Flask, make: Factory, corner: Corner, owner: MadeUser) -> dic
         secret = credentials.create_credential(actor, client.client_id).credential
         fields = {"identifier": f"urn:{owner.public_id}", "name": "Own", "scopes": []}
         resource = resources.define_resource(actor, fields)
+
+        def requested_by_another(status: str = "requested") -> str:
+            other = make.client(corner.organization)
+            return access_requested(other, resource.public_id, status=status)
+
         somebody = make.user(corner.organization)
         _with_app(somebody)
         _, session = sessions.start_session(corner.organization, somebody.id)
@@ -68,6 +82,11 @@ def things_of(app: Flask, make: Factory, corner: Corner, owner: MadeUser) -> dic
             "clientId": client.client_id,
             "credentialId": secret.public_id,
             "resourceId": resource.public_id,
+            "clientAccessId": access_requested(client, resource.public_id),
+            "declineClientAccess.clientAccessId": requested_by_another(),
+            "withdrawClientAccess.clientAccessId": requested_by_another(status="granted"),
+            "portal.decline_access_request.clientAccessId": requested_by_another(),
+            "portal.withdraw_client_access.clientAccessId": requested_by_another(status="granted"),
             "failedRequestId": refused(client, datetime.now(UTC)),
             "grantId": granted(client, make.user(corner.organization)),
             "tokenId": issued(client),

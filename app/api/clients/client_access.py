@@ -1,0 +1,231 @@
+"""Access of clients to APIs: list, give, request, approve, decline, withdraw."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Annotated, Any
+
+from flask import Response
+
+from app.api.endpoints import (
+    CLIENT_QUERY,
+    PAGE,
+    RESOURCE_QUERY,
+    Endpoints,
+    choice_query,
+    filters_of,
+    list_response,
+)
+from app.api.representations import ClientId, Representation, Slug, Source
+from app.operations.clients import access_requests
+from app.operations.clients.access_requests import FILTERS, AccessRecord
+from app.operations.store.idempotency import IdempotentResult
+from app.rules.clients.client_access import (
+    MAX_TEXT_LENGTH,
+    STATUSES,
+    AccessDecision,
+    AccessGrant,
+    AccessRequest,
+)
+from app.rules.clients.resource_indicators import ACCESS_POLICIES
+from app.rules.shapes import OneOf, PublicId, SchemaOnly, described
+from app.web.bearer import ApiContext
+from app.web.json_api import envelope, read_object, run_idempotently
+
+endpoints = Endpoints("Client access")
+_Message = Annotated[str, SchemaOnly(maxLength=MAX_TEXT_LENGTH), described("The message for the developer.")]
+
+
+class ClientAccess(Representation):
+    """The access of a client to a resource (API), or a request for it.
+
+    Access decides which scopes of the resource the client gets by client credentials and token exchange, and for a
+    resource for listed clients also from users. A client and a resource have at most one of each status.
+    """
+
+    id: Annotated[str, PublicId("acc", "client access"), Source("public_id")]
+    organization_id: Slug
+    client_id: ClientId
+    client_name: str
+    resource_id: Annotated[str, PublicId("res", "resource")]
+    resource_name: str
+    resource_identifier: Annotated[str, described("The resource indicator.")]
+    status: Annotated[str, OneOf(STATUSES)]
+    scopes: list[str]
+    reason: Annotated[str, SchemaOnly(maxLength=MAX_TEXT_LENGTH), described("The developer's reason.")] | None
+    message: _Message | None
+    created_at: datetime
+    created_by: str | None
+    decided_at: datetime | None
+    decided_by: str | None
+
+
+class RequestableScope(Representation):
+    """A scope that can be requested."""
+
+    name: str
+    title: str | None
+    description: str | None
+
+
+class RequestableResource(Representation):
+    """A resource (API) to which access can be requested."""
+
+    id: Annotated[str, PublicId("res", "resource"), Source("public_id")]
+    identifier: str
+    name: str
+    access_policy: Annotated[str, OneOf(ACCESS_POLICIES)]
+    scopes: list[RequestableScope]
+
+
+@endpoints.get(
+    "/client-access",
+    scope="resources:read",
+    returns=ClientAccess,
+    is_page=True,
+    query=(
+        *PAGE,
+        choice_query("status", STATUSES, "Access with this status."),
+        CLIENT_QUERY,
+        RESOURCE_QUERY,
+    ),
+)
+def list_client_access(context: ApiContext) -> Response:
+    """List the access of clients to resources (APIs), and requests for it.
+
+    The newest first. With `status=requested`, the requests that wait for a decision.
+    """
+    return list_response(
+        context,
+        "client access",
+        access_requests.list_client_access,
+        show=lambda record: _to_json(context, record),
+        filters=filters_of(context, FILTERS),
+    )
+
+
+@endpoints.post(
+    "/resources/<resource_id>/access/<client_id>",
+    status=200,
+    scope="resources:write",
+    body=AccessGrant,
+    returns=ClientAccess,
+)
+def give_client_access(context: ApiContext, resource_id: str, client_id: str) -> Response:
+    """Give a client access to a resource (API) without a request.
+
+    The scopes are added to those that the client already has access to.
+    """
+    body = read_object()
+
+    def work() -> IdempotentResult:
+        record = access_requests.give_access(context.actor, resource_id, client_id, body)
+        return IdempotentResult(200, _to_json(context, record), {}, {})
+
+    return run_idempotently(context.actor, body, work)
+
+
+@endpoints.get("/client-access/<client_access_id>", scope="resources:read", returns=ClientAccess)
+def get_client_access(context: ApiContext, client_access_id: str) -> Response:
+    """Get the access of a client, or a request."""
+    return envelope(_to_json(context, access_requests.get_client_access(context.actor, client_access_id)))
+
+
+_DECIDES: dict[str, Any] = {
+    "status": 200,
+    "scope": "resources:write",
+    "body": AccessDecision,
+    "is_body_optional": True,
+    "returns": ClientAccess,
+}
+
+
+@endpoints.post("/client-access/<client_access_id>/approve", **_DECIDES)
+def approve_client_access(context: ApiContext, client_access_id: str) -> Response:
+    """Approve a request for access.
+
+    Who requested it is notified. The response is 409 if the request was already decided.
+    """
+    return _decide(context, access_requests.approve_access, client_access_id)
+
+
+@endpoints.post("/client-access/<client_access_id>/decline", **_DECIDES)
+def decline_client_access(context: ApiContext, client_access_id: str) -> Response:
+    """Decline a request for access.
+
+    Who requested it is notified. Access that the client already has does not change. The response is 409 if the request
+    was already decided.
+    """
+    return _decide(context, access_requests.decline_access, client_access_id)
+
+
+@endpoints.post("/client-access/<client_access_id>/withdraw", **_DECIDES)
+def withdraw_client_access(context: ApiContext, client_access_id: str) -> Response:
+    """Withdraw the access of a client.
+
+    Its tokens for the resource are revoked, and it gets no new ones. Tokens that users allowed are affected only if the
+    resource is for listed clients. The response is 409 if the access was already withdrawn.
+    """
+    return _decide(context, access_requests.withdraw_access, client_access_id)
+
+
+@endpoints.get(
+    "/clients/<client_id>/access", scope="clients:read", returns=ClientAccess, is_page=True, query=PAGE
+)
+def list_access_of_client(context: ApiContext, client_id: str) -> Response:
+    """List the access of a client to resources (APIs), and its requests."""
+    return list_response(
+        context,
+        f"access of {client_id}",
+        access_requests.list_access_of_client,
+        client_id,
+        show=lambda record: _to_json(context, record),
+    )
+
+
+@endpoints.post(
+    "/clients/<client_id>/access/<resource_id>",
+    status=200,
+    scope="clients:write",
+    body=AccessRequest,
+    returns=ClientAccess,
+)
+def request_client_access(context: ApiContext, client_id: str, resource_id: str) -> Response:
+    """Request access to a resource (API) for a client.
+
+    The owner of the resource is notified, and decides. Your own resources give access at once. The client's pending
+    request for the resource is replaced. The response is 409 for a resource that is open to all clients.
+    """
+    body = read_object()
+
+    def work() -> IdempotentResult:
+        record = access_requests.request_access(context.actor, client_id, resource_id, body)
+        return IdempotentResult(200, _to_json(context, record), {}, {})
+
+    return run_idempotently(context.actor, body, work)
+
+
+@endpoints.get(
+    "/clients/<client_id>/requestable-resources", scope="clients:write", returns=list[RequestableResource]
+)
+def list_requestable_resources(context: ApiContext, client_id: str) -> Response:
+    """List the resources (APIs) to which access can be requested for a client.
+
+    Resources that are open to all clients are not listed, nor resources for listed clients that you can't see.
+    """
+    found = access_requests.list_requestable_resources(context.actor, client_id)
+    return envelope([RequestableResource.to_json(record) for record in found])
+
+
+def _decide(context: ApiContext, decide: Callable[..., AccessRecord], access_id: str) -> Response:
+    body = read_object(optional=True)
+
+    def work() -> IdempotentResult:
+        return IdempotentResult(200, _to_json(context, decide(context.actor, access_id, body)), {}, {})
+
+    return run_idempotently(context.actor, body, work)
+
+
+def _to_json(context: ApiContext, record: AccessRecord) -> dict[str, Any]:
+    return ClientAccess.to_json(record, organization_id=context.organization.slug)

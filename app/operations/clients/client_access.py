@@ -1,0 +1,288 @@
+"""The access of clients to APIs: give it, change it, and take it away, in the transaction of the caller.
+
+Access to an API decides which of its scopes a client gets without a user's consent, and for an API with listed clients
+also with consent. Whoever may manage the API decides. ``access_requests`` has the operations for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import delete, insert, or_, select, update
+
+from app.extensions import db
+from app.models.client import Client, ClientAccess, Resource, Scope
+from app.operations.clients.client_records import client_busy_error, update_client_row
+from app.operations.store import audit, clock
+from app.operations.store.transactions import count_changed, current_unit_of_work
+from app.rules.actor import Actor
+from app.rules.clients.client_access import DECLINED, GRANTED, REQUESTED
+from app.rules.clients.client_types import uses_grants_without_consent
+from app.rules.clients.resource_indicators import OPEN
+from app.rules.identifiers import format_client_id, new_id, public_id
+
+PREFIX = "acc"
+_MAX_ATTEMPTS = 10
+
+
+def grant_access(
+    actor: Actor,
+    client: Client,
+    resource: Resource,
+    scopes: Iterable[str],
+    *,
+    request: ClientAccess | None = None,
+    message: str | None = None,
+) -> UUID | None:
+    """Add the scopes to the client's access to the resource, in the current transaction. Return the row's id.
+
+    An approved ``request`` becomes the access, or is deleted if there already is one. Returns None if it was decided
+    before.
+
+    The caller has just created the client's row or raised its version, so that two changes of the access of one client
+    cannot overlap and every cached copy is read again. Audit: ``client_access.granted``.
+    """
+    row, declined = find_access(client, resource, GRANTED), find_access(client, resource, DECLINED)
+    if declined is not None:
+        delete_access(declined, DECLINED)
+    before = [] if row is None else row.scopes
+    values = {"scopes": sorted({*before, *scopes}), "message": message, **_decision(actor)}
+    if request is not None:
+        is_pending = (
+            count_changed(_update(request, REQUESTED).values(status=GRANTED, **values)) == 1
+            if row is None
+            else delete_access(request, REQUESTED)
+        )
+        if not is_pending:
+            return None
+    if row is None and request is not None:
+        row_id = request.id
+    elif row is None:
+        row_id = current_unit_of_work().stable_value(f"access {client.id} {resource.id}", new_id)
+        db.session.execute(
+            insert(ClientAccess).values(
+                organization_id=client.organization_id,
+                id=row_id,
+                client_id=client.id,
+                resource_id=resource.id,
+                status=GRANTED,
+                created_at=values["decided_at"],
+                created_by=values["decided_by"],
+                created_by_user_id=actor.user_id,
+                **values,
+            )
+        )
+    else:
+        row_id = row.id
+        count_changed(_update(row, GRANTED).values(**values))
+    record_change(
+        actor,
+        "client_access.granted",
+        client,
+        resource,
+        row_id,
+        before=None if row is None else {"scopes": before},
+        after={"scopes": values["scopes"]},
+    )
+    return row_id
+
+
+def grant_managed_access(
+    actor: Actor, client: Client, scopes: Collection[str], identifiers: Collection[str]
+) -> None:
+    """Give the client access to the scopes and resources that the actor added to it and may manage.
+
+    Runs in the transaction that created or changed the client. Audit: ``client_access.granted``.
+    """
+    if not (scopes or identifiers) or not actor.has_permission_for_own("resources:write"):
+        return
+    rows = db.session.execute(
+        select(Resource, Scope.name)
+        .outerjoin(
+            Scope,
+            (Scope.organization_id == Resource.organization_id)
+            & (Scope.resource_id == Resource.id)
+            & Scope.name.in_(list(scopes)),
+        )
+        .where(
+            Resource.organization_id == client.organization_id,
+            or_(Scope.name.is_not(None), Resource.identifier.in_(list(identifiers))),
+        )
+        .order_by(Resource.id)
+    )
+    granted: dict[UUID, tuple[Resource, list[str]]] = {}
+    for resource, scope in rows:
+        if actor.has_permission("resources:write", owner_id=resource.created_by_user_id):
+            names = granted.setdefault(resource.id, (resource, []))[1]
+            names += [] if scope is None else [scope]
+    for resource, names in granted.values():
+        grant_access(actor, client, resource, names)
+
+
+def grant_adopted_access(
+    actor: Actor, resource: Resource, clients: Iterable[Client], names: Collection[str]
+) -> None:
+    """Give clients access to the scopes that they had before these belonged to the resource.
+
+    They could use them without a user's consent until now. Others need no access, or request it. Audit:
+    ``client_access.granted``.
+    """
+    for client in clients:
+        if uses_grants_without_consent(client.document["grant_types"]):
+            raise_client_version(client)
+            grant_access(
+                actor, client, resource, [name for name in client.document["scopes"] if name in names]
+            )
+
+
+def raise_client_version(client: Client) -> None:
+    """Lock the client's row and make every worker read it again, before a change of its access."""
+    for _ in range(_MAX_ATTEMPTS):
+        if update_client_row(client, {"updated_at": clock.now()}):
+            return
+        db.session.refresh(client)
+    raise client_busy_error()
+
+
+def find_access(client: Client, resource: Resource, status: str) -> ClientAccess | None:
+    """Return the client's row with the status, read from the database."""
+    row: ClientAccess | None = db.session.scalar(
+        select(ClientAccess).where(
+            ClientAccess.organization_id == client.organization_id,
+            ClientAccess.client_id == client.id,
+            ClientAccess.resource_id == resource.id,
+            ClientAccess.status == status,
+        ),
+        execution_options={"populate_existing": True},
+    )
+    return row
+
+
+def find_granted_scopes(client: Client) -> frozenset[str]:
+    """Return the scopes of all APIs that the client has access to."""
+    rows = db.session.scalars(
+        select(ClientAccess.scopes).where(
+            ClientAccess.organization_id == client.organization_id,
+            ClientAccess.client_id == client.id,
+            ClientAccess.status == GRANTED,
+        )
+    )
+    return frozenset(scope for scopes in rows for scope in scopes)
+
+
+def find_inaccessible_scopes(client: Client, scopes: Collection[str]) -> dict[str, list[str]]:
+    """Return those of the scopes that the client has no access to without a user's consent, by name of the API."""
+    granted = find_granted_scopes(client)
+    rows = db.session.execute(
+        select(Resource.name, Scope.name)
+        .join(Scope, (Scope.organization_id == Resource.organization_id) & (Scope.resource_id == Resource.id))
+        .where(
+            Resource.organization_id == client.organization_id,
+            Resource.access_policy != OPEN,
+            Scope.name.in_([scope for scope in scopes if scope not in granted]),
+        )
+        .order_by(Resource.name, Scope.name)
+    )
+    found: dict[str, list[str]] = {}
+    for api, scope in rows:
+        found.setdefault(api, []).append(scope)
+    return found
+
+
+def close_access(
+    actor: Actor, row: ClientAccess, before: str, status: str, *, message: str | None = None
+) -> bool:
+    """Change a request to declined, or an access to withdrawn. Return False if it no longer has the status ``before``.
+
+    It replaces the last rejection or withdrawal.
+    """
+    count_changed(
+        delete(ClientAccess).where(
+            ClientAccess.organization_id == row.organization_id,
+            ClientAccess.client_id == row.client_id,
+            ClientAccess.resource_id == row.resource_id,
+            ClientAccess.status == status,
+        )
+    )
+    changes = {"status": status, "message": message, **_decision(actor)}
+    return count_changed(_update(row, before).values(**changes)) == 1
+
+
+def delete_access(row: ClientAccess, status: str) -> bool:
+    """Delete a request or a rejection. Return False if it was changed before."""
+    return (
+        count_changed(
+            delete(ClientAccess).where(
+                ClientAccess.organization_id == row.organization_id,
+                ClientAccess.id == row.id,
+                ClientAccess.status == status,
+            )
+        )
+        == 1
+    )
+
+
+def remove_scopes_from_access(resource: Resource, names: Collection[str]) -> None:
+    """Remove deleted scopes from the access of clients, so that a new scope of the same name is not included."""
+    rows = db.session.scalars(
+        select(ClientAccess).where(
+            ClientAccess.organization_id == resource.organization_id,
+            ClientAccess.resource_id == resource.id,
+            ClientAccess.status.in_((REQUESTED, GRANTED)),
+        ),
+        execution_options={"populate_existing": True},
+    ).all()
+    for row in rows:
+        remaining = [scope for scope in row.scopes if scope not in names]
+        if len(remaining) < len(row.scopes):
+            count_changed(_update(row, row.status).values(scopes=remaining))
+
+
+def delete_access_to_resource(resource: Resource) -> None:
+    """Delete every access and request, in the transaction that deletes the resource."""
+    count_changed(
+        delete(ClientAccess).where(
+            ClientAccess.organization_id == resource.organization_id,
+            ClientAccess.resource_id == resource.id,
+        )
+    )
+
+
+def record_change(
+    actor: Actor,
+    action: str,
+    client: Client,
+    resource: Resource,
+    row_id: UUID,
+    *,
+    before: Mapping[str, Any] | None = None,
+    after: Mapping[str, Any] | None = None,
+) -> None:
+    """Record an audit event that names the client and the resource."""
+    named = {
+        "client_id": format_client_id(client.organization_id, client.id),
+        "resource": resource.identifier,
+    }
+    audit.record(
+        actor,
+        action,
+        target_type="client_access",
+        target_id=public_id(PREFIX, row_id),
+        before=before,
+        after={**named, **(after or {})},
+    )
+
+
+def _update(row: ClientAccess, status: str) -> Any:
+    # The status that the caller expects, not that of the object, which another query may have read again.
+    return update(ClientAccess).where(
+        ClientAccess.organization_id == row.organization_id,
+        ClientAccess.id == row.id,
+        ClientAccess.status == status,
+    )
+
+
+def _decision(actor: Actor) -> dict[str, Any]:
+    return {"decided_at": clock.now(), "decided_by": actor.label[:200] or None}

@@ -1,0 +1,228 @@
+"""Access of clients to APIs: requests of developers, the decisions about them, and the access of a client or an API."""
+
+from __future__ import annotations
+
+from flask import request
+from wtforms import SelectChoice, StringField, TextAreaField
+from wtforms.validators import InputRequired, Length
+
+from app.operations.clients.access_requests import (
+    AccessRecord,
+    approve_access,
+    decline_access,
+    get_client_access,
+    get_requestable_resource,
+    give_access,
+    list_access_of_client,
+    list_client_access,
+    list_requestable_resources,
+    preview_withdrawal,
+    request_access,
+    withdraw_access,
+)
+from app.operations.clients.clients import get_client
+from app.operations.clients.resources import ResourceRecord, get_resource
+from app.portal.clients import client_page
+from app.portal.context import PageResponse, PortalContext, portal, portal_page
+from app.portal.labels import ACCESS_POLICIES, ACCESS_STATUSES
+from app.rules.clients.client_access import MAX_TEXT_LENGTH
+from app.rules.errors import Conflict, InvalidInput, NotFound
+from app.web.forms import CheckboxListField, PageForm
+
+_LISTING = "portal access requests"
+_CODE = {"autocomplete": "off", "spellcheck": "false", "autocapitalize": "off"}
+
+
+class DecisionForm(PageForm):
+    """A decision about a request or an access, with a message for the developer."""
+
+    message = TextAreaField("Message", [Length(max=MAX_TEXT_LENGTH)], render_kw={"rows": 3})
+
+
+class RequestAccessForm(PageForm):
+    """A developer's request for access to an API."""
+
+    scopes = CheckboxListField("Scopes", description="Request only what the client needs.")
+    reason = TextAreaField(
+        "Reason",
+        [InputRequired(), Length(max=MAX_TEXT_LENGTH)],
+        description="Say in one sentence why the client needs the access. The owner of the API reads it.",
+        render_kw={"rows": 3},
+    )
+
+
+class GiveAccessForm(PageForm):
+    """Gives a client access to an API."""
+
+    client_id = StringField(
+        "Client ID", [InputRequired()], description="Begins with cli_.", render_kw={**_CODE, "maxlength": 64}
+    )
+    scopes = CheckboxListField("Scopes", description="Added to the scopes that the client already has.")
+
+
+@portal.get("/portal/<organization>/access-requests")
+@portal_page
+def access_requests(context: PortalContext) -> PageResponse:
+    """List the pending requests, or with ``?status=`` the access that was given, declined or withdrawn."""
+    wanted = request.args.get("status", "requested")
+    status = wanted if wanted in ACCESS_STATUSES else "requested"
+    page = list_client_access(context.actor, after=context.position(_LISTING), filters={"status": status})
+    return context.render(
+        "portal/access_requests/list.html",
+        page=page,
+        current_status=status,
+        statuses=ACCESS_STATUSES,
+        may_decide=context.actor.has_permission_for_own("resources:write"),
+        pager=context.pager(page, _LISTING),
+    )
+
+
+@portal.route("/portal/<organization>/access-requests/<access_id>/approve", methods=["GET", "POST"])
+@portal_page
+def approve_access_request(context: PortalContext, access_id: str) -> PageResponse:
+    """Confirm and approve a request for access."""
+    return _decide(context, access_id, "approve")
+
+
+@portal.route("/portal/<organization>/access-requests/<access_id>/decline", methods=["GET", "POST"])
+@portal_page
+def decline_access_request(context: PortalContext, access_id: str) -> PageResponse:
+    """Decline a request for access."""
+    return _decide(context, access_id, "decline")
+
+
+@portal.route("/portal/<organization>/access-requests/<access_id>/withdraw", methods=["GET", "POST"])
+@portal_page
+def withdraw_client_access(context: PortalContext, access_id: str) -> PageResponse:
+    """Show what will stop working, and withdraw the access of a client."""
+    preview = preview_withdrawal(context.actor, access_id)
+    return _decide(context, access_id, "withdraw", access_tokens=preview.access_tokens)
+
+
+@portal.route("/portal/<organization>/apis/<api_id>/clients", methods=["GET", "POST"])
+@portal_page
+def api_clients(context: PortalContext, api_id: str) -> PageResponse:
+    """List the clients with access to an API and the requests for it, and give a client access."""
+    api = get_resource(context.actor, api_id)
+    may_change = context.actor.has_permission("resources:write", owner_id=api.created_by_user_id)
+    form, code = GiveAccessForm(), None
+    _offer_scopes(form, api)
+    if form.is_submitted():
+        context.actor.require("resources:write", owner_id=api.created_by_user_id)
+    if form.validate_on_submit():
+        try:
+            give_access(context.actor, api_id, form.client_id.data or "", {"scopes": form.scopes.data})
+        except NotFound:
+            form.add_error("There is no client with this ID. Copy it from the client’s page.", "client_id")
+        except InvalidInput as error:
+            form.add_errors(error)
+        else:
+            return context.done(f"/apis/{api_id}/clients", "access-given")
+    listing = f"{_LISTING} of {api_id}"
+    page = list_client_access(
+        context.actor, after=context.position(listing), filters={"resource_id": api.public_id}
+    )
+    return context.render(
+        "portal/access_requests/api.html",
+        form=form,
+        code=code,
+        api=api,
+        page=page,
+        statuses=ACCESS_STATUSES,
+        policies=ACCESS_POLICIES,
+        may_change=may_change,
+        pager=context.pager(page, listing),
+    )
+
+
+@portal.get("/portal/<organization>/clients/<client_id>/apis")
+@portal_page
+def client_apis(context: PortalContext, client_id: str) -> PageResponse:
+    """List the APIs that a client has access to, its requests, and the APIs that can be requested."""
+    client = get_client(context.actor, client_id)
+    listing = f"{_LISTING} of {client_id}"
+    page = list_access_of_client(context.actor, client_id, after=context.position(listing))
+    may_request = context.actor.has_permission("clients:write", owner_id=client.created_by_user_id)
+    return client_page(
+        context,
+        client,
+        "apis",
+        page=page,
+        statuses=ACCESS_STATUSES,
+        policies=ACCESS_POLICIES,
+        requestable=list_requestable_resources(context.actor, client_id) if may_request else [],
+        pager=context.pager(page, listing),
+    )
+
+
+@portal.route("/portal/<organization>/clients/<client_id>/apis/<api_id>", methods=["GET", "POST"])
+@portal_page
+def request_api_access(context: PortalContext, client_id: str, api_id: str) -> PageResponse:
+    """Request access to an API for a client."""
+    api = get_requestable_resource(context.actor, client_id, api_id)
+    client = get_client(context.actor, client_id)
+    form, code = RequestAccessForm(), None
+    _offer_scopes(form, api)
+    if not form.is_submitted():
+        names = {scope.name for scope in api.scopes}
+        form.scopes.data = [name for name in client.scopes if name in names]
+    if form.validate_on_submit():
+        wanted = {"scopes": form.scopes.data, "reason": form.reason.data}
+        try:
+            made = request_access(context.actor, client_id, api_id, wanted)
+        except (InvalidInput, Conflict) as error:
+            form.add_errors(error)
+            code = error.status
+        else:
+            notice = "access-given" if made.status == "granted" else "access-requested"
+            return context.done(f"/clients/{client_id}/apis", notice)
+    return context.render(
+        "portal/access_requests/request.html",
+        form=form,
+        code=code,
+        api=api,
+        client=client,
+        client_url=context.url(f"/clients/{client_id}"),
+        decides_alone=context.actor.has_permission("resources:write", owner_id=api.created_by_user_id),
+    )
+
+
+_DECISIONS = {
+    "approve": (approve_access, "access-given"),
+    "decline": (decline_access, "access-declined"),
+    "withdraw": (withdraw_access, "access-withdrawn"),
+}
+
+
+def _decide(
+    context: PortalContext, access_id: str, name: str, *, access_tokens: int | None = None
+) -> PageResponse:
+    record: AccessRecord = get_client_access(context.actor, access_id)
+    api = get_resource(context.actor, record.resource_id)
+    context.actor.require("resources:write", owner_id=api.created_by_user_id)
+    form, code = DecisionForm(), None
+    form.message.description = "Optional. Sent by email to the developer of the client."
+    operation, notice = _DECISIONS[name]
+    if form.validate_on_submit():
+        try:
+            operation(context.actor, access_id, {"message": form.message.data or None})
+        except (InvalidInput, Conflict) as error:
+            form.add_errors(error)
+            code = error.status
+        else:
+            return context.done(f"/apis/{record.resource_id}/clients", notice)
+    return context.render(
+        "portal/access_requests/decide.html",
+        form=form,
+        code=code,
+        record=record,
+        decision=name,
+        policy=api.access_policy,
+        access_tokens=access_tokens,
+    )
+
+
+def _offer_scopes(form: RequestAccessForm | GiveAccessForm, api: ResourceRecord) -> None:
+    form.scopes.choices = [
+        SelectChoice(scope.name, scope.title or scope.name, {"help": scope.name}) for scope in api.scopes
+    ]

@@ -1,0 +1,84 @@
+"""Access that is withdrawn while tokens are issued, and decisions that meet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from flask import Flask
+
+from app.operations.clients import access_requests, resources
+from app.operations.directory import lookups
+from app.operations.directory.lookups import AuthenticatedClient
+from app.operations.tokens import tokens
+from app.rules.directory.permissions import BUILT_IN_ROLES
+from app.rules.errors import OAuthError
+from tests.factories import Factory
+from tests.support.databases import Database
+from tests.support.threads import at_once
+
+ROUNDS, CALLS = 6, 8
+MACHINE: dict[str, Any] = {"type": "machine", "redirect_uris": [], "grant_types": ["client_credentials"]}
+
+
+@pytest.fixture
+def payroll(app: Flask, make: Factory) -> tuple[Any, str, Any]:
+    """An administrator, the id of their API, and a client without access to it."""
+    organization = make.organization()
+    boss = make.actor(organization)
+    with app.app_context():
+        fields = {"identifier": "urn:payroll", "name": "Payroll", "scopes": [{"name": "payroll:read"}]}
+        api = resources.define_resource(boss, fields).public_id
+    held = BUILT_IN_ROLES["developer"].permissions
+    ada = make.actor(organization, *held, user=make.user(organization, role="developer"))
+    return boss, api, (ada, make.client(organization, by=ada, **MACHINE, scopes=["payroll:read"]))
+
+
+def test_no_token_survives_a_concurrent_withdrawal(app: Flask, payroll: tuple[Any, str, Any]) -> None:
+    """Tokens are issued from a snapshot that still has the access, also after the withdrawal was committed."""
+    boss, api, (_, client) = payroll
+    for _ in range(ROUNDS):
+        given: list[str] = []
+        with app.app_context():
+            access = access_requests.give_access(boss, api, client.client_id, {"scopes": ["payroll:read"]})
+            view = lookups.find_client(client.client_id, fresh=True)
+            assert view is not None
+        stale = AuthenticatedClient(view, view.secrets[0].id)
+
+        def issue(stale: AuthenticatedClient = stale, given: list[str] = given) -> None:
+            given.extend(tokens.issue_to_client(stale, ("payroll:read",)).access_token for _ in range(3))
+
+        def withdraw(access_id: str = access.public_id) -> object:
+            return access_requests.withdraw_access(boss, access_id)
+
+        at_once(app, [*[issue] * (CALLS // 2), withdraw, *[issue] * (CALLS // 2)])
+        with app.app_context():
+            assert [token for token in given if tokens.find_token(token) is not None] == []
+            fresh = lookups.find_client(client.client_id)
+            assert fresh is not None
+            with pytest.raises(OAuthError):
+                tokens.issue_to_client(AuthenticatedClient(fresh, fresh.secrets[0].id), ("payroll:read",))
+
+
+def test_concurrent_decisions_have_one_winner(
+    app: Flask, payroll: tuple[Any, str, Any], database: Database
+) -> None:
+    boss, api, (ada, client) = payroll
+    asked = {"scopes": ["payroll:read"], "reason": "For the pay slips."}
+    with app.app_context():
+        request = access_requests.request_access(ada, client.client_id, api, asked)
+    decide = [access_requests.approve_access, access_requests.decline_access]
+    results = at_once(app, [lambda act=decide[n % 2]: act(boss, request.public_id) for n in range(2 * CALLS)])
+    assert sorted(results) == ["AccessRecord", *["AlreadyDecided"] * (2 * CALLS - 1)]
+    assert database.count("client_access") == 1
+
+
+def test_concurrent_requests_leave_one(app: Flask, payroll: tuple[Any, str, Any], database: Database) -> None:
+    _, api, (ada, client) = payroll
+    asked = {"scopes": ["payroll:read"], "reason": "For the pay slips."}
+    results = at_once(
+        app,
+        [lambda: access_requests.request_access(ada, client.client_id, api, asked) for _ in range(CALLS)],
+    )
+    assert len(results) == CALLS and set(results) <= {"AccessRecord", "Conflict"}, results
+    assert database.count("client_access") == 1
