@@ -12,7 +12,7 @@ from alembic import op
 from migrations.column_types import UTC_DATETIME
 
 revision = "0027"
-down_revision = "0023"
+down_revision = "0026"
 branch_labels = None
 depends_on = None
 
