@@ -115,13 +115,13 @@ def put(table: str, **values: Any) -> None:
 
 
 def test_dropped_references_to_organizations_keep_the_rows(unmigrated: Flask) -> None:
-    """0025: in place, and in both directions."""
-    upgrade(revision="0025")
+    """0024: in place, and in both directions."""
+    upgrade(revision="0024")
     put("organizations", id=b"acme0000", slug=b"acme0000", status=b"active")
     user_id, _ = put_user("ada@a.example")
     put_role(user_id, b"admin", "chief@a.example")
     for move, expected in ((downgrade, {"organizations", "users"}), (upgrade, {"users"})):
-        move(revision="-1" if move is downgrade else "0025")
+        move(revision="-1" if move is downgrade else "0024")
         keys = inspect(db.engine).get_foreign_keys("role_assignments")
         assert {key["referred_table"] for key in keys} == expected
         roles = Table("role_assignments", MetaData(), autoload_with=db.engine, resolve_fks=False)
@@ -196,7 +196,7 @@ def test_invited_accounts_are_migrated_as_verified(unmigrated: Flask) -> None:
 
 
 def test_clients_keep_the_access_that_they_had(unmigrated: Flask) -> None:
-    """0026: nothing stops working; a client that only acts for users gets no access by itself."""
+    """0025: nothing stops working; a client that only acts for users gets no access by itself."""
     upgrade(revision="0023")
     acme, exchange = b"acme0000", "urn:ietf:params:oauth:grant-type:token-exchange"
     put("organizations", id=acme, slug=acme, status=b"active")
@@ -226,7 +226,7 @@ def test_clients_keep_the_access_that_they_had(unmigrated: Flask) -> None:
     put_client("flexible", "client_credentials", ["plain", "orders:read"])
     put_client("web", "authorization_code", ["openid", "orders:read", "plain"])
     put_client("deleted", "client_credentials", ["orders:read"])
-    upgrade(revision="0026")
+    upgrade(revision="0025")
     access = Table("client_access", MetaData(), autoload_with=db.engine, resolve_fks=False)
     resources = Table("resources", MetaData(), autoload_with=db.engine, resolve_fks=False)
     with db.engine.connect() as connection:
@@ -251,4 +251,4 @@ def test_clients_keep_the_access_that_they_had(unmigrated: Flask) -> None:
     }
     downgrade(revision="0023")
     assert "client_access" not in tables()
-    upgrade(revision="0026")
+    upgrade(revision="0025")

@@ -4,7 +4,7 @@ Clients keep what they could use until now: the scopes of APIs that clients with
 were registered with, the APIs that are among their resources, and, for scopes that belong to no API, every API, for
 which they could request them.
 
-Revision: 0026
+Revision: 0025
 Follows: 0023
 """
 
@@ -19,8 +19,8 @@ from alembic import op
 
 from migrations.column_types import JSON_TEXT, TABLE_OPTIONS, UTC_DATETIME, UUID, identifier
 
-revision = "0026"
-down_revision = "0025"
+revision = "0025"
+down_revision = "0024"
 branch_labels = None
 depends_on = None
 

@@ -2,7 +2,7 @@
 
 NULL for what was there before: nothing was restored, and nothing has to be confirmed. The release before reads neither.
 
-Revision: 0027
+Revision: 0026
 Follows: 0023
 """
 
@@ -11,8 +11,8 @@ from alembic import op
 
 from migrations.column_types import UTC_DATETIME
 
-revision = "0027"
-down_revision = "0026"
+revision = "0026"
+down_revision = "0025"
 branch_labels = None
 depends_on = None
 

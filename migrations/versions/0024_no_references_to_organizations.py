@@ -1,6 +1,6 @@
 """No foreign key refers to an organization: each insert locked its row, which other transactions update.
 
-Revision: 0025
+Revision: 0024
 Follows: 0023
 """
 
@@ -9,7 +9,7 @@ import re
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0025"
+revision = "0024"
 down_revision = "0023"
 branch_labels = None
 depends_on = None
