@@ -26,7 +26,7 @@ def test_user_is_created_and_the_password_link_printed(app: Flask, make: Factory
 
 def test_every_page_of_users_is_printed(app: Flask, make: Factory) -> None:
     acme = make.organization("acme")
-    names = [f"person{number:03}@acme.example" for number in range(users.MAX_LIMIT + 5)]
+    names = [f"user{number:03}@acme.example" for number in range(users.MAX_LIMIT + 5)]
     for name in names:
         with app.app_context():
             create_user(acme.id, email=name)

@@ -87,15 +87,15 @@ def told(server: LiveServer, receiver: Receiver) -> Journey:
 
 def sign_in_and_out(told: Journey) -> tuple[dict[str, Any], float]:
     """Sign in and out; return the tokens and how many seconds signing out took."""
-    person = FormBrowser(told.server.url)
+    visitor = FormBrowser(told.server.url)
     session = told.session()
-    page = told.authorize(session, person)
+    page = told.authorize(session, visitor)
     tokens = session.fetch_token(
         told.metadata()["token_endpoint"], authorization_response=page.left, code_verifier=VERIFIER
     )
     began = time.monotonic()
     endpoint = told.metadata()["end_session_endpoint"]
-    page = person.visit(f"{endpoint}?id_token_hint={tokens['id_token']}")
+    page = visitor.visit(f"{endpoint}?id_token_hint={tokens['id_token']}")
     assert page.has("logged-out"), page.text[:2000]
     return tokens, time.monotonic() - began
 

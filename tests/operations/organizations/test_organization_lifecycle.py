@@ -34,16 +34,16 @@ def test_permissions_in_root_do_not_apply_in_other_organizations(
         operations.delete_organization(make.actor(root), acme.slug)
     held = permissions_of_role("auditor", root.settings, is_root=True)
     more = {"organization:write", "organization:delete"}
-    person = make.actor(root, *held, *more, user=make.user(root, role="auditor"))
+    actor = make.actor(root, *held, *more, user=make.user(root, role="auditor"))
     events = database.count("audit_events")
     for call in (
-        lambda: operations.update_organization(person, acme.slug, {"name": "Taken over"}),
-        lambda: operations.delete_organization(person, acme.slug),
+        lambda: operations.update_organization(actor, acme.slug, {"name": "Taken over"}),
+        lambda: operations.delete_organization(actor, acme.slug),
     ):
         with pytest.raises((Forbidden, NotFound)):
             call()
     assert database.count("audit_events") == events
-    stands = operations.get_organization(person, acme.slug)
+    stands = operations.get_organization(actor, acme.slug)
     assert (stands.name, stands.status) == (acme.name, status)
 
 
@@ -63,8 +63,8 @@ def test_restoring_requires_organizations_write_in_root(context: Flask, make: Fa
 def _of_root(make: Factory, kind: str, *permissions: str) -> Actor:
     root = make.root()
     user = make.user(root) if kind == "user" else None
-    person = make.actor(root, *permissions, user=user)
-    return person if user else replace(person, kind="client", client_id=new_id())
+    actor = make.actor(root, *permissions, user=user)
+    return actor if user else replace(actor, kind="client", client_id=new_id())
 
 
 def _told(database: Database, organization: OrganizationSnapshot) -> list[tuple[str, str]]:
@@ -86,11 +86,11 @@ def test_root_actions_are_recorded_in_both_logs(
     context: Flask, make: Factory, database: Database, is_inside: bool
 ) -> None:
     acme, root = make.organization(), make.root()
-    person = make.actor(root, user=make.user(root, role="admin"))
+    actor = make.actor(root, user=make.user(root, role="admin"))
     if is_inside:
-        person = enter_organization(person, acme.slug)[0]
-    operations.update_organization(person, acme.slug, {"name": "Renamed"})
-    operations.delete_organization(person, acme.slug)
+        actor = enter_organization(actor, acme.slug)[0]
+    operations.update_organization(actor, acme.slug, {"name": "Renamed"})
+    operations.delete_organization(actor, acme.slug)
     at_root = make.actor(root)
     operations.restore_organization(at_root, acme.slug)
     operations.update_organization(at_root, acme.slug, {"status": "suspended"})

@@ -110,10 +110,10 @@ def test_dry_run_counts_users_without_second_factor(context: Flask, make: Factor
     acme = make.organization()
     make.user(acme)
     make.user(acme, role="admin")
-    for policy, people in (("required", 2), ("required_for_admins", 1), ("optional", 0)):
+    for policy, users in (("required", 2), ("required_for_admins", 1), ("optional", 0)):
         after = effective_settings({"authentication": {"mfa": {"policy": policy}}})
         found = calculate_impact(acme.id, acme.settings, after, ["authentication.mfa.policy"])
-        assert found.users_without_second_factor == people
+        assert found.users_without_second_factor == users
 
 
 def test_dry_run_counts_clients_that_become_invalid(context: Flask, make: Factory) -> None:

@@ -87,11 +87,11 @@ def test_second_user_in_browser_gets_own_value(make: Any, acme: Any, ada: Any) -
 
 
 def test_cookie_contains_the_most_recent_users(make: Any, acme: Any) -> None:
-    cookie, people = "", [make.user(acme) for _ in range(operation.MAX_USERS_PER_COOKIE + 1)]
-    for person in people:
-        cookie = sign_in_from(person, cookie).known_cookie
+    cookie, users = "", [make.user(acme) for _ in range(operation.MAX_USERS_PER_COOKIE + 1)]
+    for user in users:
+        cookie = sign_in_from(user, cookie).known_cookie
     assert len(cookie.split(".")) == operation.MAX_USERS_PER_COOKIE
-    assert [is_known(person, cookie) for person in people] == [
+    assert [is_known(user, cookie) for user in users] == [
         False,
         *[True] * operation.MAX_USERS_PER_COOKIE,
     ]
