@@ -56,7 +56,7 @@ def configure(app: Flask, config: Config) -> None:
             event.listen(engine, "connect", _prepare_sqlite if config.is_sqlite else _prepare_mysql)
         if not config.is_sqlite:
             event.listen(db.engine, "checkin", _note_use)
-            event.listen(db.engine, "checkout", _ask_after_idling)
+            event.listen(db.engine, "checkout", _ping_after_idling)
         if config.is_sqlite:
             event.listen(db.engine, "begin", _begin_sqlite)
 
@@ -148,11 +148,11 @@ def _note_use(_connection: Any, record: Any) -> None:
     record.info["used"] = time.monotonic()
 
 
-def _ask_after_idling(connection: Any, record: Any, _proxy: Any) -> None:
-    """A connection that lay idle is asked first: a firewall may have dropped it without a word.
+def _ping_after_idling(connection: Any, record: Any, _proxy: Any) -> None:
+    """Ping a connection that was idle: a firewall may have dropped it.
 
-    One that was used a moment ago is not: should it be stale, the retry of the unit meets it, and asking each time
-    would be a round trip for nothing.
+    A recently used one is not pinged, because that would be a wasted round trip; if it is stale after all, the
+    transaction is retried.
     """
     used = record.info.get("used")
     if used is None or time.monotonic() - used < IDLE_SECONDS:

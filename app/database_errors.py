@@ -10,7 +10,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 
 class ErrorClass(Enum):
-    """How to continue after a database error."""
+    """A class of database errors, by how to continue after one."""
 
     RETRY = "the server rolled the transaction back: run it again"
     RECONNECT = "this connection or node is unusable: drop it, then run the transaction again"

@@ -87,7 +87,7 @@ def sign_up_page(organization: str) -> Response:
 @account.route("/organizations/<organization>/confirm/<token>", methods=["GET", "POST"])
 @page_class("account")
 def confirm_registration_page(organization: str, token: str) -> Response:
-    """Confirm a new account with its password, then go to the sign-in page: a link signs nobody in."""
+    """Confirm a new account with its password, then go to the sign-in page: the link does not sign in."""
     org = get_organization_by_slug(organization)
     registration = find_registration(org, token)
     if registration is None:

@@ -145,7 +145,7 @@ class RegistrationToken(Tenant, Base):
 
 
 class ClientRegistration(Tenant, Base):
-    """What is stored about a client that registered itself. ``id`` is the client's.
+    """Data of a self-registered client. ``id`` is the client's.
 
     For dynamic registration that is the digest of its registration access token (RFC 7592), for a metadata
     document the digest of its URL and when the copy expires.

@@ -103,7 +103,7 @@ class RequestResolver:
         client = None
         if client_id is not None:
             client = authorization_requests.find_requesting_client(
-                client_id, organization_id=protocol.organization_id, address=protocol.ip_address
+                client_id, organization_id=protocol.organization_id, ip_address=protocol.ip_address
             )
         if {"client_id", "redirect_uri"} & set(request.repeated):
             raise UnredirectableError("The app sent its client_id or redirect_uri twice.").with_cause(

@@ -127,7 +127,7 @@ def retry_with_fresh_client(request: ProtocolRequest, decide: Callable[[], T]) -
 def _authenticate(request: ProtocolRequest) -> AuthenticatedClient:
     parameters, header = request.parameters, request.authorization
     is_header_alone = header is not None and _IN_BODY.isdisjoint(parameters)
-    # Programs send the same header all day: what it proved a moment ago it still proves while nothing has changed.
+    # Programs repeat the same header, which stays valid while nothing has changed.
     if header is not None and is_header_alone:
         known = authenticated_client_cache.find(header, request.organization_id)
         if known is not None:
@@ -135,7 +135,7 @@ def _authenticate(request: ProtocolRequest) -> AuthenticatedClient:
             return known
     presented = request.presented = parse_credentials(request, parameters)
     authenticated = request.authenticated = client_authentication.authenticate_client(
-        presented, organization_id=request.organization_id, address=request.ip_address
+        presented, organization_id=request.organization_id, ip_address=request.ip_address
     )
     if presented.assertion is not None:
         request.has_claimed_assertion = True

@@ -214,7 +214,7 @@ class CodeChallengeS256(CodeChallenge):
 
 
 class IdTokens:
-    """How ID tokens are made, for both of Authlib's extensions."""
+    """The ID token methods that both of Authlib's extensions need."""
 
     def encode_id_token(self, token: IssuedToken, request: Any) -> str:
         """Sign an ID token for the claimed grant.
@@ -374,7 +374,7 @@ class TokenExchangeGrant(BaseGrant, TokenEndpointMixin):
         exchanged = token_exchange.exchange(
             self.client.authenticated,
             checked_exchange(self.request.form),
-            address=request.ip_address,
+            ip_address=request.ip_address,
             request_id=request.request_id,
         )
         return 200, exchanged.as_document(), self.TOKEN_RESPONSE_HEADER

@@ -225,7 +225,7 @@ _ROOT_PAGES = (
     ("Organizations", "/organizations", "building", "organizations:read"),
     ("Instance limits", "/instance-limits", "shield", "instance:read"),
 )
-# The key travels in the URL, so that nobody can make a page show text of their own.
+# The key travels in the URL, so that a link cannot make a page show arbitrary text.
 _NOTICES = {
     "saved": "Saved. The change is live.",
     "unchanged": "No changes to save.",

@@ -261,7 +261,7 @@ Values = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class SettingInfo:
-    """What the form shows beside a field: the default and whether the organization has changed it."""
+    """The default of a setting, and whether the organization has changed it."""
 
     default: str
     is_changed: bool

@@ -66,7 +66,7 @@ def _follow(app: Flask) -> None:
         while True:
             try:
                 cache_invalidation.poll()
-            except Exception:  # noqa: BLE001 - until it hears again, this process trusts no view for long
+            except Exception:  # noqa: BLE001 - until the next poll succeeds, cached entries expire within a second
                 _log.debug("changes could not be read", exc_info=True)
             pause.wait(cache_invalidation.POLL_SECONDS)
 

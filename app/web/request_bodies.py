@@ -2,7 +2,7 @@
 
 A server's ``read`` blocks until the bytes have arrived and cannot be interrupted. So another thread waits for it, and
 the request's own thread answers 408 at the deadline. Under Granian a response must not end while its request is being
-read: Granian would wait for the read and hold the interpreter lock, and the whole process would stand still. So the
+read: Granian would wait for the read and hold the interpreter lock, and the whole process would stop. So the
 thread of a late request stays with it, after its response was sent, until the connection is closed. The server has
 ``Config.LATE_THREADS`` threads more than it needs, for those.
 """

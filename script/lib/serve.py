@@ -1,4 +1,4 @@
-"""What script/server does once .venv is installed: create keys, migrate, print where to click, and run Granian.
+"""Serve Gatehouse after .venv is installed: create keys, migrate, print the setup link, and run Granian.
 
 This process never imports the application, except in a child that prepares the first start: on SIGHUP it forks new
 workers, and those import the code as it is then. It does import the libraries, once for all workers.

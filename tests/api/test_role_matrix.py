@@ -26,7 +26,7 @@ from tests.support.world import absent
 TABLE = written("operations")
 # Operations that write no audit event here, and why.
 UNTOLD = {
-    "revokeToken": "the token that the body names is nobody's: nothing ends",
+    "revokeToken": "the token in the body does not exist, so nothing is revoked",
     "revokeUserSessions": "what there was to end ended just before",
 }
 # Operations that write an audit event without a change, because they show secrets.

@@ -1,6 +1,6 @@
 """The route matrix (TN-1): every route with no token, a wrong scope, and foreign, deleted and malformed ids.
 
-A route that is in neither table fails: whoever adds one says here who may reach it.
+A route that is in neither table fails, so every new route needs an entry.
 """
 
 from __future__ import annotations

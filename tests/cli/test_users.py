@@ -33,7 +33,7 @@ def test_every_page_of_users_is_printed(app: Flask, make: Factory) -> None:
     make.user(make.organization(), email="elsewhere@globex.example")
     result = run(app, "users", "list", "--organization", "acme")
     assert [line.split()[2] for line in result.stdout.splitlines()] == names
-    found = run(app, "users", "list", "--organization", "acme", "--search", "person004", "--status", "active")
+    found = run(app, "users", "list", "--organization", "acme", "--search", "user004", "--status", "active")
     assert len(found.stdout.splitlines()) == 1
 
 

@@ -70,7 +70,7 @@ class Site:
         def found() -> list[Request]:
             return [one for one in self.server.requests if (one.method, one.path) == ("POST", path)]
 
-        process.wait_until(found, f"somebody posts to {path}", seconds=15)
+        process.wait_until(found, f"a POST to {path}", seconds=15)
         return found()[0].body.decode()
 
 

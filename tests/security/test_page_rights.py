@@ -103,7 +103,7 @@ def test_tn1_each_role_reaches_exactly_its_pages(
         chosen = mine if endpoint.startswith("account.") else {"session_id": own["sessionId"]}
         if may == OWN:
             status = visit(entry, others, session_id=others["sessionId"]).status_code
-            assert status == 404, (endpoint, method, role, "somebody else's", status)
+            assert status == 404, (endpoint, method, role, "other user's", status)
         answer = visit(entry, {**own, **spare.get(endpoint, {})}, **chosen)
         if may == NONE:
             assert answer.status_code in {403, 404}, (endpoint, method, role, answer.status_code)

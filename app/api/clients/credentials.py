@@ -76,7 +76,7 @@ class CreatedCredential(Credential):
 
 
 class RevokedCredentialCounts(Representation):
-    """How many secrets and tokens were revoked."""
+    """Numbers of revoked secrets and tokens."""
 
     credentials: Count
     tokens: CappedCount

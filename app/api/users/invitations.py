@@ -137,6 +137,6 @@ def approve_registration(context: ApiContext, registration_id: str) -> Response:
 def reject_registration(context: ApiContext, registration_id: str) -> Response:
     """Reject a registration.
 
-    Its link stops working. Nobody is notified.
+    Its link stops working. No email is sent.
     """
     return envelope(Registration.to_json(registrations.reject_registration(context.actor, registration_id)))

@@ -36,7 +36,7 @@ def on_the_wire(attacker: Side, victim: Side) -> Iterator[Finding]:
     def tell(attack: str, is_good: bool, reply: Reply) -> Finding:
         leaks = reply.holds(victim.corner.marker)
         breach = "" if is_good and not leaks else f"answered {reply.status}: {reply.body[:200]!r}"
-        return Finding("wire", attack, breach)
+        return Finding("OAuth", attack, breach)
 
     send, here = attacker.visitor.send, attacker.issuer_path
     tokens = victim.tokens()
@@ -68,12 +68,12 @@ def on_the_wire(attacker: Side, victim: Side) -> Iterator[Finding]:
     yield tell("revocation of the other's token as one's own", reply.status == 200, reply)
     keys = [_kids(send("GET", f"{side.issuer_path}/oauth/jwks")) for side in (attacker, victim)]
     shared = keys[0] & keys[1]
-    yield Finding("wire", "signing keys are not shared", f"shared: {shared}" if shared else "")
-    # After all that the victim's own token lives: nothing above has ended it.
+    yield Finding("OAuth", "signing keys are not shared", f"shared: {shared}" if shared else "")
+    # The victim's own token is still active: the attacks above did not revoke it.
     reply = victim.visitor.send("POST", "/oauth/token", basic=victim.app, form=refresh_form)
     good = reply.status == 200
     breach = "" if good else f"the other's refresh token was ended: {reply.body[:200]!r}"
-    yield Finding("wire", "the other's tokens outlive the attack", breach)
+    yield Finding("OAuth", "the other's tokens stay valid", breach)
 
 
 def on_the_pages(

@@ -1,4 +1,4 @@
-"""Somebody who speaks HTTP to this installation, from outside, as programs and browsers do."""
+"""An HTTP client that uses this installation from outside, as programs and browsers do."""
 
 from __future__ import annotations
 

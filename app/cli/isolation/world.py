@@ -42,7 +42,7 @@ class Side:
 
     @property
     def issuer_path(self) -> str:
-        """Where its own OAuth endpoints stand."""
+        """Return the path of the organization's OAuth endpoints."""
         return f"/organizations/{self.slug}"
 
     @property

@@ -80,7 +80,7 @@ class FailedRequestRecord:
 
     @property
     def explanation(self) -> Explanation:
-        """What happened and how to fix it."""
+        """Return the explanation of the cause, with how to fix it."""
         return CAUSES.get(self.cause, CAUSES["refused"])
 
 

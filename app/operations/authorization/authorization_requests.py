@@ -16,7 +16,7 @@ from app.models.grant import AuthorizationRequest
 from app.operations.authorization import codes, consents, pushed_requests
 from app.operations.authorization import pushed_requests as request_objects
 from app.operations.clients import scopes as scope_registry
-from app.operations.clients.client_authentication import find_wire_client
+from app.operations.clients.client_authentication import find_client_by_client_id
 from app.operations.clients.scopes import ScopeRecord
 from app.operations.directory import lookups
 from app.operations.directory.lookups import ClientSnapshot
@@ -182,7 +182,7 @@ class RequestEnded(NotFound):
 
 
 def find_requesting_client(
-    client_id: str, *, organization_id: str | None, address: str | None = None
+    client_id: str, *, organization_id: str | None, ip_address: str | None = None
 ) -> ClientSnapshot | None:
     """Return the active client, if it belongs to the organization of the path.
 
@@ -190,7 +190,9 @@ def find_requesting_client(
     database, because the authorization endpoint would not notice a stale snapshot later (RU-5, MX-3).
     Raises what ``find_wire_client`` raises for a client with a metadata document.
     """
-    client = find_wire_client(client_id, organization_id=organization_id, address=address, fresh=True)
+    client = find_client_by_client_id(
+        client_id, organization_id=organization_id, ip_address=ip_address, fresh=True
+    )
     return client if client is not None and (client.is_active or client.is_blocked) else None
 
 

@@ -87,7 +87,7 @@ def create_user(
 ) -> UUID:
     """Create a user in the organization and return the id.
 
-    ``made_unproven`` marks an account whose email address nobody verified. What was set up in it is removed
+    ``made_unproven`` marks an account whose email address is not verified. What was set up in it is removed
     when the address is verified for the first time. The caller records the audit event. Raises InvalidInput
     for an invalid email address or name, and Conflict if a user with this email address exists.
     """

@@ -28,7 +28,7 @@ from app.rules.errors import NotFound
 from app.rules.languages.translation import catalog_of, translate
 
 MAX_USER_NOTICES_PER_HOUR = 10
-"""Notices of one kind to one user: nobody can flood a mailbox, or suppress notices of another kind."""
+"""Notices of one kind to one user: an attacker cannot flood a mailbox, or suppress notices of another kind."""
 
 Notice = Literal[
     "account_deleted",

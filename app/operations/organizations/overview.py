@@ -184,7 +184,7 @@ class RoleInUse(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class RoleHolders:
-    """How many users have the role, and the email addresses of those who have had it longest."""
+    """The number of users with the role, and the emails of those who have had it longest."""
 
     count: int
     first: tuple[str, ...]

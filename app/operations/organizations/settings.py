@@ -59,7 +59,7 @@ MAX_CLIENTS_CHECKED = 5000
 
 @dataclass(frozen=True, slots=True)
 class SettingsImpact:
-    """What a change would affect."""
+    """The users, clients and sessions that a change would affect."""
 
     users_without_second_factor: int
     sessions_ending: int

@@ -48,7 +48,7 @@ REVOKE = "tokens:revoke"
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is revoked. ``public_id`` goes on the receipt; ``row_id`` is None for the organization itself."""
+    """The subject of a bulk revocation. ``public_id`` is on the receipt; ``row_id`` is None for the organization."""
 
     kind: str
     public_id: str

@@ -19,7 +19,7 @@ from app.rules.token_values import parse_token
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What happened, in one sentence, and how developers of the client can fix it."""
+    """An explanation of one sentence, and one about how developers of the client can fix the problem."""
 
     what: str
     fix: str

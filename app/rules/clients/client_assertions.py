@@ -1,6 +1,6 @@
 """JWTs signed by clients (RFC 7515, RFC 7519): client assertions and request objects.
 
-What stands in the header beside ``alg``, ``kid`` and ``typ`` decides nothing: keys come from the client's registration
+Header parameters other than ``alg``, ``kid`` and ``typ`` are ignored: keys come from the client's registration
 alone, never from ``jku``, ``jwk``, ``x5c`` or ``x5u`` (KY-4).
 """
 

@@ -212,7 +212,7 @@ _NAME_REQUIRED = {"name": "Enter a name for the client."}
 
 @dataclass(frozen=True, slots=True)
 class ClientPolicy:
-    """What the organization's settings allow for its clients."""
+    """The limits that the organization's settings set for its clients."""
 
     grant_types: tuple[str, ...]
     auth_methods: tuple[str, ...]

@@ -58,7 +58,7 @@ NAMES = (
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What clients that register themselves can have in an organization (DC-2).
+    """The values that self-registered clients of an organization may have (DC-2).
 
     ``default_scopes`` are those of a client that requests none.
     """

@@ -69,7 +69,7 @@ class TokenRequester:
 
 @dataclass(frozen=True, slots=True)
 class TokenTarget:
-    """What a token will contain: scopes in the requested order, and its audience."""
+    """The scopes of a token, in the requested order, and its audience."""
 
     scopes: tuple[str, ...]
     audience: tuple[str, ...]

@@ -27,7 +27,7 @@ def wrong_type(path: str, wanted: str, value: Any) -> FieldError:
 
 @dataclass(frozen=True, slots=True)
 class SettingKind(ABC):
-    """The type of a setting. ``check`` never receives ``null``, which stands for the default."""
+    """The type of a setting. ``check`` never receives ``null``, which means the default."""
 
     @abstractmethod
     def check(self, path: str, value: Any) -> Iterator[FieldError]:

@@ -1,4 +1,4 @@
-"""Which URLs the service may request, and when it tries again.
+"""URLs that the service may request, and delays between attempts.
 
 Third parties register URLs. They must not reach into the network of this server (SF-2).
 """

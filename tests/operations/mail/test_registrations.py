@@ -1,4 +1,4 @@
-"""Pending registrations: nobody signs in before confirming, and nobody learns which accounts exist."""
+"""Pending registrations: sign-in needs confirmation, and responses do not reveal which accounts exist."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.support.mail_server import Mailbox, plain
 
 pytestmark = pytest.mark.usefixtures("context")
 Deliver = Callable[[], int]
-OTHERS = "a password that somebody else chose"
+OTHERS = "a password that another user chose"
 
 
 @pytest.fixture

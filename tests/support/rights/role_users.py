@@ -60,9 +60,9 @@ def things_of(app: Flask, make: Factory, corner: Corner, owner: MadeUser) -> dic
         secret = credentials.create_credential(actor, client.client_id).credential
         fields = {"identifier": f"urn:{owner.public_id}", "name": "Own", "scopes": []}
         resource = resources.define_resource(actor, fields)
-        somebody = make.user(corner.organization)
-        _with_app(somebody)
-        _, session = sessions.start_session(corner.organization, somebody.id)
+        member = make.user(corner.organization)
+        _with_app(member)
+        _, session = sessions.start_session(corner.organization, member.id)
         return {
             **corner.ids,
             "clientId": client.client_id,
@@ -72,7 +72,7 @@ def things_of(app: Flask, make: Factory, corner: Corner, owner: MadeUser) -> dic
             "grantId": granted(client, make.user(corner.organization)),
             "tokenId": issued(client),
             "consentId": consented(client, make.user(corner.organization)),
-            "userId": somebody.public_id,
+            "userId": member.public_id,
             "sessionId": public_id("ses", session),
         }
 

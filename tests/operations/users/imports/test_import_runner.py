@@ -84,7 +84,7 @@ def test_revoking_the_session_or_token_stops_the_import(context: Flask, make: An
         bearer = user_token(context, make, user)
         found = find_management_token(bearer)
         assert found is not None
-        actor, _ = actor_of_token(found, address=None, request_id=None)
+        actor, _ = actor_of_token(found, ip_address=None, request_id=None)
     else:
         session = find_session(make.sign_in(user).token)
         assert session is not None
@@ -112,7 +112,7 @@ def test_expired_token_does_not_stop_the_import(context: Flask, make: Any) -> No
     bearer = user_token(context, make, user)
     found = find_management_token(bearer)
     assert found is not None
-    actor, _ = actor_of_token(found, address=None, request_id=None)
+    actor, _ = actor_of_token(found, ip_address=None, request_id=None)
     record = begin(replace(actor, token_expires_at=clock.now()), user_rows(10))
     db.session.execute(update(AccessToken).values(expires_at=clock.now()))
     db.session.commit()
