@@ -14,8 +14,6 @@ from app.cli.errors import report_errors
 from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.store.transactions import MAX_LIMIT
 from app.operations.users import import_records, import_runner, import_uploads, user_changes, users
-from app.operations.users import import_uploads as uploads
-from app.operations.users import user_changes as changes
 from app.operations.users.factor_resets import reset_user_factors
 from app.operations.users.import_records import ImportRecord
 from app.operations.users.users import UserRecord, find_user_record
@@ -55,7 +53,7 @@ def list_command(organization: str, search: str | None, status: str | None) -> N
 def create_command(organization: str, email: str, name: str) -> None:
     """Create a user, and send or print the link to choose a password."""
     actor = _operator(organization)
-    record = changes.add_user(actor, {"email": email, "name": name})
+    record = user_changes.add_user(actor, {"email": email, "name": name})
     click.echo(_line(record))
     made = user_changes.issue_user_reset_link(actor, record.user.public_id)
     click.echo(made.link or f"The link was sent to {record.user.email}.")
@@ -94,7 +92,7 @@ def reset_second_factors_command(organization: str, user: str) -> None:
 def _set_status(organization: str, user: str, status: str) -> None:
     actor = _operator(organization)
     found = find_user_record(actor, user)
-    updated = changes.update_user(actor, found.user.public_id, {"status": status})
+    updated = user_changes.update_user(actor, found.user.public_id, {"status": status})
     click.echo(_line(updated.record))
 
 
@@ -158,7 +156,7 @@ def import_command(
 
 def _upload(actor: Actor, file: Path, file_format: str, on_existing: str, dry_run: bool) -> ImportRecord:
     with file.open("rb") as stream:
-        upload = uploads.receive_upload(
+        upload = import_uploads.receive_upload(
             actor,
             stream.read,
             file_format=file_format,
@@ -166,7 +164,7 @@ def _upload(actor: Actor, file: Path, file_format: str, on_existing: str, dry_ru
             on_existing=on_existing,
             is_foreground=True,
         )
-    return uploads.confirm_upload(actor, upload, is_dry_run=dry_run)
+    return import_uploads.confirm_upload(actor, upload, is_dry_run=dry_run)
 
 
 def _digest(file: Path) -> str:

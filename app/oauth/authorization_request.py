@@ -16,7 +16,6 @@ from app.oauth.failures import record_refusal, url_of_entry
 from app.oauth.protocol_request import ProtocolRequest
 from app.oauth.request_parsing import ParsedOAuthRequest, ParsedPayload
 from app.operations.authorization import authorization_requests
-from app.operations.authorization import authorization_requests as asked_requests
 from app.operations.authorization.authorization_requests import AuthorizationRequestRecord, RequestParameters
 from app.operations.directory.lookups import ClientSnapshot
 from app.rules.actor import Actor
@@ -120,9 +119,9 @@ class RequestResolver:
         if request.is_stored:
             return RequestParameters(request.payload.data)
         read = (
-            asked_requests.read_pushed_parameters
+            authorization_requests.read_pushed_parameters
             if request.is_pushed
-            else asked_requests.read_request_parameters
+            else authorization_requests.read_request_parameters
         )
         return read(client, request.payload.data)
 

@@ -11,7 +11,6 @@ from authlib.oauth2.rfc6749 import ClientMixin
 from app.oauth.protocol_request import ProtocolRequest
 from app.oauth.request_parsing import BASIC, POST, parse_credentials
 from app.operations.clients import client_authentication, dpop_proofs
-from app.operations.clients import client_authentication as authenticated_client_cache
 from app.operations.clients.client_authentication import NONE
 from app.operations.directory import lookups
 from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
@@ -129,7 +128,7 @@ def _authenticate(request: ProtocolRequest) -> AuthenticatedClient:
     is_header_alone = header is not None and _IN_BODY.isdisjoint(parameters)
     # Programs repeat the same header, which stays valid while nothing has changed.
     if header is not None and is_header_alone:
-        known = authenticated_client_cache.find(header, request.organization_id)
+        known = client_authentication.find(header, request.organization_id)
         if known is not None:
             request.authenticated = known
             return known
@@ -140,7 +139,7 @@ def _authenticate(request: ProtocolRequest) -> AuthenticatedClient:
     if presented.assertion is not None:
         request.has_claimed_assertion = True
     elif header is not None and is_header_alone:
-        authenticated_client_cache.put(header, authenticated)
+        client_authentication.put(header, authenticated)
     return authenticated
 
 

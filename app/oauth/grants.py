@@ -32,7 +32,7 @@ from app.rules.clients.resource_indicators import parse_resources
 from app.rules.errors import InvalidGrant, InvalidScope, UnauthorizedClient, UnredirectableError
 from app.rules.scopes import format_scope, parse_scope
 from app.rules.tokens.token_exchange import GRANT_TYPE as TOKEN_EXCHANGE
-from app.rules.tokens.token_exchange import parse_exchange_request as checked_exchange
+from app.rules.tokens.token_exchange import parse_exchange_request
 
 
 class IssuedToken(dict[str, Any]):
@@ -373,7 +373,7 @@ class TokenExchangeGrant(BaseGrant, TokenEndpointMixin):
         request = self.request.protocol
         exchanged = token_exchange.exchange(
             self.client.authenticated,
-            checked_exchange(self.request.form),
+            parse_exchange_request(self.request.form),
             ip_address=request.ip_address,
             request_id=request.request_id,
         )

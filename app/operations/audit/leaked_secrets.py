@@ -39,7 +39,7 @@ from app.operations.sign_in.sessions import end_sessions
 from app.operations.store import audit, clock, rate_limits
 from app.operations.store.rate_limits import bucket_key, network_limits
 from app.operations.store.transactions import count_changed, transaction
-from app.operations.tokens import tokens as living_tokens
+from app.operations.tokens import tokens
 from app.operations.tokens.revocation import revoke_token
 from app.rules import token_values
 from app.rules.actor import Actor
@@ -320,7 +320,7 @@ def _parse_secret(token: str) -> tuple[str, str] | None:
     parsed = parse_token(token)
     if parsed is not None:
         return parsed.organization_id, parsed.kind
-    owner = living_tokens.owner_of(token) if token.startswith("eyJ") else None
+    owner = tokens.owner_of(token) if token.startswith("eyJ") else None
     return None if owner is None else (owner, ACCESS_TOKEN)
 
 

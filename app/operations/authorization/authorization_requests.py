@@ -14,7 +14,6 @@ from sqlalchemy import func, insert, select, update
 from app.extensions import db
 from app.models.grant import AuthorizationRequest
 from app.operations.authorization import codes, consents, pushed_requests
-from app.operations.authorization import pushed_requests as request_objects
 from app.operations.clients import scopes as scope_registry
 from app.operations.clients.client_authentication import find_client_by_client_id
 from app.operations.clients.scopes import ScopeRecord
@@ -141,7 +140,7 @@ def read_pushed_parameters(client: ClientSnapshot, sent: Mapping[str, str]) -> R
 def _read_parameters(client: ClientSnapshot, sent: Mapping[str, str]) -> RequestParameters:
     if "request" in sent:
         try:
-            return RequestParameters(request_objects.read_request_object_parameters(client, sent["request"]))
+            return RequestParameters(pushed_requests.read_request_object_parameters(client, sent["request"]))
         except AuthorizationError as refusal:
             return RequestParameters(sent, refusal=refusal)
     if get_client_requirements(client.document, client.organization.settings).request_objects:

@@ -37,7 +37,6 @@ from app.operations.store.outbox import Message
 from app.operations.store.transactions import read, transaction
 from app.operations.tokens.bulk_revocation import bulk_revoke
 from app.operations.users import import_uploads, registrations
-from app.operations.users import registrations as waiting
 from app.operations.users.email_verification import REGISTRATION_MESSAGE
 from app.operations.users.invitations import create_invitation
 from app.rules.actor import Actor
@@ -87,7 +86,7 @@ def create_pending_items(
         "sessionId": public_id("ses", session.id),
         "clientRequestId": approval_requests.list_client_requests(actor).items[0].public_id,
         "consentId": connected_apps.list_user_consents(actor).items[0].public_id,
-        "registrationId": waiting.list_registrations(actor).items[0].public_id,
+        "registrationId": registrations.list_registrations(actor).items[0].public_id,
         "revocationId": receipt.public_id or "",
         "importId": public_id("imp", upload.id),
         "webhookId": webhook_id,

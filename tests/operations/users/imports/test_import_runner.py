@@ -24,7 +24,6 @@ from app.operations.store import clock
 from app.operations.tokens.introspection import actor_of_token, find_management_token
 from app.operations.tokens.revocation import revoke_token
 from app.operations.users import import_records, import_runner, import_uploads
-from app.operations.users import import_records as records
 from app.operations.users.import_batches import ImportSuperseded, process_next_part
 from app.operations.users.user_changes import end_user_session
 from app.rules.actor import Actor
@@ -124,7 +123,7 @@ def test_suspended_organization_stops_the_import(make: Any) -> None:
     record = begin(admin(make, acme), user_rows(2))
     organizations.update_organization(make.actor(root), acme.slug, {"status": "suspended"})
     assert import_runner.process_due_imports(make.system(root), holder="tests") == 1
-    assert records.get_import(admin(make, acme), record.public_id).status == "failed"
+    assert import_records.get_import(admin(make, acme), record.public_id).status == "failed"
     assert find_user_by_email(acme.id, "p0@users.example") is None
 
 
@@ -171,9 +170,9 @@ def test_worker_alternates_between_organizations(make: Any) -> None:
         patch.setattr(module, "process_next_part", note)
         assert import_runner.process_due_imports(Actor.system("", "tests"), holder="tests") == 5
     assert seen[:2] == [acme.id, globex.id]
-    assert records.get_import(admin(make, acme), first.public_id).status == "done"
-    assert records.get_import(admin(make, globex), second.public_id).status == "done"
-    assert records.get_import(admin(make, acme), alone.public_id).status == "running"
+    assert import_records.get_import(admin(make, acme), first.public_id).status == "done"
+    assert import_records.get_import(admin(make, globex), second.public_id).status == "done"
+    assert import_records.get_import(admin(make, acme), alone.public_id).status == "running"
 
 
 def test_unexpected_error_fails_only_one_import(make: Any) -> None:
@@ -185,8 +184,8 @@ def test_unexpected_error_fails_only_one_import(make: Any) -> None:
     db.session.commit()
     good = begin(admin(make, globex), user_rows(2))
     assert import_runner.process_due_imports(Actor.system("", "tests"), holder="tests") == 2
-    assert records.get_import(admin(make, acme), broken.public_id).failure is not None
-    assert records.get_import(admin(make, globex), good.public_id).status == "done"
+    assert import_records.get_import(admin(make, acme), broken.public_id).failure is not None
+    assert import_records.get_import(admin(make, globex), good.public_id).status == "done"
 
 
 def test_number_of_unfinished_imports_is_limited(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,14 +219,14 @@ def test_uploaded_rows_are_sealed_and_deleted(make: Any) -> None:
     purge_expired(Actor.system("", "tests"), pause=0)
     assert stored(UserImport) == stored(UserImportPart) == stored(UserImportRefusal) == 0
     with pytest.raises(NotFound):
-        records.get_import(actor, ended.public_id)
+        import_records.get_import(actor, ended.public_id)
 
 
 def test_unconfirmed_upload_is_discarded(make: Any) -> None:
     acme = make.organization()
     actor = admin(make, acme)
     upload = import_uploads.receive_upload(actor, io.BytesIO(user_rows(3).encode()).read, file_format="csv")
-    assert records.list_imports(actor).items == ()
+    assert import_records.list_imports(actor).items == ()
     assert import_runner.process_due_imports(Actor.system("", "tests"), holder="tests") == 0
     import_records.discard_upload(actor, upload.id)
     with pytest.raises(Conflict):

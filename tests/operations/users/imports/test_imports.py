@@ -14,8 +14,6 @@ from app.operations.directory.lookups import get_user_roles
 from app.operations.directory.users import create_user, find_user_by_email
 from app.operations.sign_in.sign_in import SignedIn, sign_in
 from app.operations.users import import_records, import_runner, import_uploads
-from app.operations.users import import_records as records
-from app.operations.users import import_records as reports
 from app.rules.actor import Actor
 from app.rules.audit.events import event_type_for_action
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound
@@ -105,7 +103,7 @@ def test_invalid_rows_are_reported_and_the_others_imported(make: Any) -> None:
         5: [("roles", "unknown_role")],
         6: [("", "unusable_row")],
     }
-    report = "".join(reports.refusal_report(actor, ended.public_id))
+    report = "".join(import_records.refusal_report(actor, ended.public_id))
     assert report.splitlines()[0] == "row,errors,email,name,password_hash,roles"
     assert "Row 2 has the same email." in report
     mended = report.replace("nonesuch", "member")
@@ -210,7 +208,7 @@ def test_importer_cannot_assign_missing_permissions_or_change_privileged_users(m
         with pytest.raises(Forbidden):
             begin(actor, user_rows(1))
         with pytest.raises(Forbidden):
-            records.list_refused_rows(actor, ended.public_id)
+            import_records.list_refused_rows(actor, ended.public_id)
 
 
 def test_importer_without_admins_write_can_assign_only_default_roles(make: Any) -> None:
@@ -232,7 +230,7 @@ def test_import_checked_by_the_command_line_can_be_started_by_another_actor(make
     actor = admin(make, acme)
     import_uploads.start_import(actor, record.public_id)
     assert import_runner.process_due_imports(make.system(acme), holder="worker") == 1
-    assert counts(records.get_import(actor, record.public_id)) == ("done", 2, 0, 0, 0)
+    assert counts(import_records.get_import(actor, record.public_id)) == ("done", 2, 0, 0, 0)
 
 
 def test_report_escapes_and_limits_unknown_columns(make: Any) -> None:
@@ -243,7 +241,7 @@ def test_report_escapes_and_limits_unknown_columns(make: Any) -> None:
         *({"email": "x", **{f"k{number}_{column}": "" for column in range(50)}} for number in range(20)),
     ]
     ended = bring_in(actor, json.dumps(rows), file_format="json")
-    report = "".join(reports.refusal_report(actor, ended.public_id)).splitlines()
+    report = "".join(import_records.refusal_report(actor, ended.public_id)).splitlines()
     assert report[0].startswith("row,errors,email,'=cmd|' /C calc'!A0,k0_0,")
     assert len(report[0].split(",")) == 3 + 20
     assert report[1].startswith("1,") and "There is no such field" in report[1]
@@ -275,14 +273,14 @@ def test_import_of_another_organization_is_not_found(make: Any) -> None:
     record = begin(admin(make, acme), user_rows(3))
     stranger = admin(make, globex)
     for ask in (
-        records.get_import,
-        records.list_refused_rows,
+        import_records.get_import,
+        import_records.list_refused_rows,
         import_uploads.start_import,
         import_records.cancel_import,
     ):
         with pytest.raises(NotFound):
             ask(stranger, record.public_id)
-    assert records.list_imports(stranger).items == ()
+    assert import_records.list_imports(stranger).items == ()
     with pytest.raises(NotFound):
         import_runner.run_import(stranger, record.public_id)
     assert import_uploads.find_interrupted(stranger, "00" * 32) is None
