@@ -2,8 +2,8 @@
 
 A token request needs one durable INSERT. In autocommit mode that is one round trip; inside a transaction it is
 four (begin, insert, commit, and the rollback that resets the connection), and the round trips are what a small
-request costs. Both engines speak READ COMMITTED: under it a loser of a race sees the winner's row, and
-INSERT … SELECT takes no lock on what it reads.
+request costs. Both engines use READ COMMITTED: the loser of a race sees the winner's row, and
+INSERT … SELECT does not lock the rows that it reads.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ENGINES = "gatehouse engines"
 FENCE = Fence(
     lambda: frozenset(name for name, table in db.metadata.tables.items() if "organization_id" in table.c)
 )
-# Two waits fit into a unit's deadline of 2.5 seconds: who holds a row for longer is answered by 503, not by a queue.
+# Two waits fit into a transaction's deadline of 2.5 seconds: if a row is locked for longer, the response is a 503.
 LOCK_WAIT_SECONDS = 1
 _SQL_MODE = "STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
 

@@ -1,4 +1,4 @@
-"""The context of an account page: the signed-in user, and the layout around the page."""
+"""The blueprint of account pages, the context of a page, and the layout around it."""
 
 from __future__ import annotations
 
@@ -26,6 +26,14 @@ from app.web.languages import translate
 from app.web.request_log import request_id
 
 account = Blueprint("account", __name__)
+_PAGES = (
+    (lazy_gettext("Profile"), "/profile", "person"),
+    (lazy_gettext("Connected apps"), "/apps", "link"),
+    (lazy_gettext("Sessions"), "/sessions", "screen"),
+    (lazy_gettext("Security"), "/security", "key"),
+    (lazy_gettext("Activity"), "/activity", "book"),
+)
+_SUBPAGES = {"/profile": ("/email", "/delete"), "/security": ("/password",)}
 
 
 @account.errorhandler(DomainError)
@@ -73,14 +81,6 @@ def _way_back(error: DomainError, slug: str | None) -> tuple[str, str]:
     return f"{home}/login", lazy_gettext("Back to sign in")
 
 
-_PAGES = (
-    (lazy_gettext("Profile"), "/profile", "person"),
-    (lazy_gettext("Connected apps"), "/apps", "link"),
-    (lazy_gettext("Sessions"), "/sessions", "screen"),
-    (lazy_gettext("Security"), "/security", "key"),
-    (lazy_gettext("Activity"), "/activity", "book"),
-)
-_SUBPAGES = {"/profile": ("/email", "/delete"), "/security": ("/password",)}
 _NOTICES = {
     "saved": lazy_gettext("Saved."),
     "removed": lazy_gettext("Access removed. The app's tokens no longer work."),

@@ -1,4 +1,4 @@
-"""The security page: password, authenticator app and recovery codes of the user."""
+"""The security pages: authenticator app, recovery codes and passkeys of the user."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from app.web.languages import translate
 from app.web.qr_codes import qr_svg
 
 _SECURITY = "/security"
+_LIST = "/security/passkeys"
 
 
 @account.get("/organizations/<organization>/account/security")
@@ -126,9 +127,6 @@ def _security_page(context: AccountContext, form: PageForm, error: DomainError |
 
 def _codes_page(context: AccountContext, codes: tuple[str, ...], *, is_first: bool) -> Response:
     return context.render("account/recovery_codes_shown.html", codes=codes, is_first=is_first)
-
-
-_LIST = "/security/passkeys"
 
 
 @account.get("/organizations/<organization>/account/security/passkeys")

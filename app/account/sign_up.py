@@ -1,4 +1,4 @@
-"""Accepting an invitation."""
+"""Creating an account: signing up, confirming it by a link, and accepting an invitation."""
 
 from __future__ import annotations
 
@@ -46,6 +46,8 @@ from app.rules.sign_in.passkeys import InvalidPasskeyResponse
 from app.rules.users.profile import require_invitation_by_password
 from app.web.headers import page_class
 from app.web.request_log import request_id
+
+_SHOWN = (InvalidInput, Conflict, InvalidPasskeyResponse, PasskeyNotVerified, InvalidChallenge)
 
 
 @account.route("/organizations/<organization>/register", methods=["GET", "POST"])
@@ -108,9 +110,6 @@ def confirm_registration_page(organization: str, token: str) -> Response:
 def _sign_in_url(organization: OrganizationSnapshot, **more: str) -> str:
     query = urlencode({**return_parameters(), **more})
     return f"/organizations/{organization.slug}/login{'?' if query else ''}{query}"
-
-
-_SHOWN = (InvalidInput, Conflict, InvalidPasskeyResponse, PasskeyNotVerified, InvalidChallenge)
 
 
 @account.route("/organizations/<organization>/invite/<token>", methods=["GET", "POST"])

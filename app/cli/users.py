@@ -1,4 +1,4 @@
-"""``flask --app wsgi users import``: import users from a file, with a progress bar and a report."""
+"""``flask --app wsgi users``: list, create, disable and enable users, and import them from a file."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ from app.rules.users.user_import import FORMATS, ON_EXISTING, format_of_name
 users_commands = AppGroup("users", help="Users of an organization.")
 _organization = click.option("--organization", required=True, help="ID of the organization.")
 _user = click.argument("user")
+__all__ = ["users_commands"]
+_BAR = 30
+_LINE_SECONDS = 5.0
 
 
 @users_commands.command("list")
@@ -103,12 +106,6 @@ def _operator(slug: str) -> Actor:
 def _line(record: UserRecord) -> str:
     user = record.user
     return f"{user.public_id} {user.status} {user.email} {','.join(record.roles)}".rstrip()
-
-
-__all__ = ["users_commands"]
-
-_BAR = 30
-_LINE_SECONDS = 5.0
 
 
 @users_commands.command("import")

@@ -97,7 +97,7 @@ class CacheStamp:
 
     @property
     def is_current(self) -> bool:
-        """Whether a value that was read under this stamp is still valid."""
+        """Return whether a value that was read under this stamp is still valid."""
         slot = self._slot
         if self._stamps[slot : slot + _WIDTH] != self._stamp:
             return False

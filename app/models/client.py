@@ -1,4 +1,4 @@
-"""Clients, scopes, approval requests, and what self-registration and logos store."""
+"""Clients with their secrets, registrations and logos; scopes and resources; approval requests."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from app.models.base import (
 ACTIVE, DISABLED, DELETED = "active", "disabled", "deleted"
 # How a client was registered: by a user, by itself (RFC 7591), or from its metadata document.
 PERSON, DYNAMIC, METADATA_DOCUMENT = "person", "dynamic", "metadata_document"
+_IMAGE = LargeBinary().with_variant(mysql.MEDIUMBLOB(), "mysql", "mariadb")
 
 
 class Client(Tenant, Base):
@@ -179,9 +180,6 @@ class ClientRegistration(Tenant, Base):
     idle_check_at: Mapped[datetime | None] = mapped_column(
         UtcDateTime, comment="when to look whether it is still used; NULL once it has ended"
     )
-
-
-_IMAGE = LargeBinary().with_variant(mysql.MEDIUMBLOB(), "mysql", "mariadb")
 
 
 class ClientLogo(Tenant, Base):

@@ -1,4 +1,4 @@
-"""Authorization requests in Authlib's terms: by query, form, request object or push, fresh or stored."""
+"""Authorization requests and responses in Authlib's terms: requests by query, form, request object or push."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class ProtocolClient(ClientMixin):
         return match_redirect_uri(redirect_uri, registered, client_type=self.view.type) is not None
 
     def check_client_secret(self, client_secret: str) -> bool:
-        """Return False: secrets are verified by ``operations/clients/client_authentication`` alone."""
+        """Return False: ``operations/clients/client_authentication`` verifies secrets."""
         return False
 
     def check_endpoint_auth_method(self, method: str, endpoint: str) -> bool:

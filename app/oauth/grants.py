@@ -198,7 +198,7 @@ class RequestPolicy:
 
 
 class CodeChallengeS256(CodeChallenge):
-    """PKCE for every client, by S256 alone (RFC 7636, RFC 9700 section 2.1.1); ``RequestPolicy`` requires it."""
+    """PKCE for every client, only with S256 (RFC 7636, RFC 9700 section 2.1.1); ``RequestPolicy`` requires it."""
 
     DEFAULT_CODE_CHALLENGE_METHOD = METHOD
     SUPPORTED_CODE_CHALLENGE_METHOD = (METHOD,)
@@ -309,7 +309,7 @@ class DeviceCredential(DeviceCredentialMixin):
         return device_codes.lifetime_seconds(self.client.view, self.poll)
 
     def get_client_id(self) -> str:
-        """Return the client's id: ``find_device_code`` finds codes of the client alone."""
+        """Return the client's id: ``find_device_code`` finds only codes of this client."""
         return self.client.get_client_id()
 
     def get_scope(self) -> str:

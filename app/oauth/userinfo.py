@@ -19,6 +19,8 @@ from app.operations.tokens import id_tokens
 from app.rules.errors import DomainError, Forbidden, OAuthError, Unauthenticated
 from app.web.bearer import challenges, is_by_dpop, protect
 
+_JWT = ("Content-Type", "application/jwt")
+
 
 class UserInfoProtector(ResourceProtector):
     """Accepts the token in a form body too (RFC 6750 section 2.2), which OpenID Connect asks for."""
@@ -49,9 +51,6 @@ class UserInfoEndpoint(AuthlibUserInfoEndpoint):
         claims = id_tokens.claims_of(user)
         current_request().authenticated = AuthenticatedClient(user.client, None)
         return claims
-
-
-_JWT = ("Content-Type", "application/jwt")
 
 
 def find_user_token(token: str) -> TokenSnapshot | None:

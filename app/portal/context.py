@@ -1,4 +1,4 @@
-"""The layout around portal pages: the side navigation, and the notices shown after an action."""
+"""The context of a portal page, the layout around it, and the notices shown after an action."""
 
 from __future__ import annotations
 

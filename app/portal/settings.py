@@ -1,4 +1,4 @@
-"""Fields of the settings forms, made from the table of settings."""
+"""The settings pages, and the fields of their forms, made from the table of settings."""
 
 from __future__ import annotations
 
@@ -55,6 +55,11 @@ from app.rules.organizations.settings_table import (
 from app.rules.strict_json import InvalidJson, load_object
 from app.web.forms import CheckboxListField, NumberField, PageForm, StringListField, VersionField
 from app.web.languages import duration
+
+# The part of a setting's reason that explains null in JSON means nothing on a form.
+_API_HINT = re.compile(r" null means [^.]*\.")
+UNITS = ((86_400, "days"), (3_600, "hours"), (60, "minutes"), (1, "seconds"))
+Values = dict[str, Any]
 
 
 class GeneralForm(PageForm):
@@ -251,12 +256,6 @@ def _conflict_page(
     return context.render(
         "portal/settings/conflict.html", form=form, code=409, topic=page, rows=rows, view=view
     )
-
-
-# The part of a setting's reason that explains null in JSON means nothing on a form.
-_API_HINT = re.compile(r" null means [^.]*\.")
-UNITS = ((86_400, "days"), (3_600, "hours"), (60, "minutes"), (1, "seconds"))
-Values = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

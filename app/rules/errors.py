@@ -1,4 +1,4 @@
-"""Domain errors: each has a stable code, an HTTP status and a description that any caller may read."""
+"""Errors: each has a stable code, an HTTP status and a description that any caller may read; OAuth errors included."""
 
 from __future__ import annotations
 

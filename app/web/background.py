@@ -37,7 +37,7 @@ _audit_log = logging.getLogger("gatehouse.audit")
 
 
 def start(app: Flask) -> None:
-    """The threads run, the janitor's unless the configuration says no. They end with the process."""
+    """Start the threads, the janitor only if it is enabled. They end with the process."""
     config: Config = app.config["GATEHOUSE"]
     threading.Thread(target=_follow, args=(app,), name="follower", daemon=True).start()
     threading.Thread(

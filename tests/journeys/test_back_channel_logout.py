@@ -138,7 +138,7 @@ def test_client_is_notified_at_once_with_a_verifiable_token(told: Journey, recei
     }
 
 
-def test_slow_receiver_delays_nobody(told: Journey, receiver: Receiver) -> None:
+def test_slow_receiver_delays_no_other_request(told: Journey, receiver: Receiver) -> None:
     """F22: neither the page nor other users' tokens."""
     end = threading.Event()
     receiver.act = lambda: Response() if end.wait(20) else Response(500)

@@ -50,6 +50,12 @@ from app.rules.languages.translation import lazy_gettext
 from app.rules.sign_in.passwords import Lockout
 from app.rules.token_values import ACCESS_TOKEN, SETUP, digest, parse_token
 
+LABEL = "leak report"
+ACTION = "secret.leak_reported"
+NETWORK_LIMIT = Lockout(120, timedelta(hours=1), timedelta(minutes=1), timedelta(minutes=15))
+MAX_EMAILS_PER_HOUR = 20
+"""Per organization, because a scanner that finds a whole repository must not fill mailboxes."""
+
 
 @dataclass(frozen=True, slots=True)
 class RevokedSecret:
@@ -258,13 +264,6 @@ def find_client_creator(organization_id: str, client_id: UUID) -> UUID | None:
             Client.organization_id == organization_id, Client.id == client_id
         )
     )
-
-
-LABEL = "leak report"
-ACTION = "secret.leak_reported"
-NETWORK_LIMIT = Lockout(120, timedelta(hours=1), timedelta(minutes=1), timedelta(minutes=15))
-MAX_EMAILS_PER_HOUR = 20
-"""Per organization, because a scanner that finds a whole repository must not fill mailboxes."""
 
 
 def report_leaks(actor: Actor, sent: Any) -> int:

@@ -43,6 +43,7 @@ MAX_OPEN_PER_BROWSER = 50
 MAX_OPEN_PER_NETWORK = 3_000
 
 _PAUSE_SECONDS = 60
+REQUEST_LIFETIME = timedelta(minutes=30)
 
 
 def enforce_open_limit(actor: Actor, client: ClientSnapshot, network: str) -> None:
@@ -151,9 +152,6 @@ def _read_parameters(client: ClientSnapshot, sent: Mapping[str, str]) -> Request
 def _refused(sent: Mapping[str, str], code: str, message: str) -> RequestParameters:
     refusal = AuthorizationError(code, message).with_cause("request_object_refused")
     return RequestParameters(sent, refusal=refusal)
-
-
-REQUEST_LIFETIME = timedelta(minutes=30)
 
 
 @dataclass(frozen=True, slots=True)

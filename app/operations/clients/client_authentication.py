@@ -1,4 +1,4 @@
-"""Client authentication (RFC 6749 section 2.3) with secrets, assertions, and for public clients."""
+"""Client authentication (RFC 6749 section 2.3): secrets, assertions with the client's keys, and limits of failures."""
 
 from __future__ import annotations
 
@@ -42,6 +42,22 @@ _MAX_CACHED = 20_000
 
 _NO_ORGANIZATION = ""
 _failures: BoundedCache[tuple[float, int]] = BoundedCache(_MAX_CACHED)
+_ROOT = "root"
+NONE = "none"
+# A secret at an endpoint that does not distinguish client_secret_basic and client_secret_post.
+ANY_SECRET = "client_secret"
+_UNKNOWN_DIGEST = digest("no client has this secret")
+CACHE_SECONDS = 300.0
+MAX_CACHE_SECONDS = 3600.0
+RETRY_SECONDS = 30.0
+# How long to wait for another thread that is fetching the same keys.
+WAIT_SECONDS = 1.0
+_MAX_CACHED_KEY_SETS = 1_000
+_Key = tuple[str, UUID, str]
+_fetching: set[_Key] = set()
+_change = threading.Condition()
+_MAX_ENTRIES = 5_000
+_clients_by_header: dict[bytes, AuthenticatedClient] = {}
 
 
 def check_failure_limit(organization_id: str | None, client_id: str, ip_address: str | None) -> None:
@@ -80,9 +96,6 @@ def _current_count(organization_id: str, client_id: str, network: str, now: floa
 def forget_failures() -> None:
     """Reset all counters."""
     _failures.clear()
-
-
-_ROOT = "root"
 
 
 def find_client_by_client_id(
@@ -204,12 +217,6 @@ def _is_first_use(client: ClientSnapshot, valid: ValidAssertion) -> bool:
     )
 
 
-NONE = "none"
-# A secret at an endpoint that does not distinguish client_secret_basic and client_secret_post.
-ANY_SECRET = "client_secret"
-_UNKNOWN_DIGEST = digest("no client has this secret")
-
-
 @dataclass(frozen=True, slots=True)
 class Presented:
     """The credentials in a request: the method, ``client_id``, and the secret or assertion.
@@ -290,16 +297,6 @@ def _matching_secret(client: ClientSnapshot | None, secret: str) -> UUID | None:
     return found
 
 
-CACHE_SECONDS = 300.0
-MAX_CACHE_SECONDS = 3600.0
-RETRY_SECONDS = 30.0
-# How long to wait for another thread that is fetching the same keys.
-WAIT_SECONDS = 1.0
-_MAX_CACHED_KEY_SETS = 1_000
-
-_Key = tuple[str, UUID, str]
-
-
 class KeysUnavailable(Unavailable):
     """The client's ``jwks_uri`` returned no keys, and none are cached."""
 
@@ -324,8 +321,6 @@ class _Fetched:
 
 
 _cache: BoundedCache[_Fetched] = BoundedCache(_MAX_CACHED_KEY_SETS)
-_fetching: set[_Key] = set()
-_change = threading.Condition()
 
 
 def is_signed_by_client(client: ClientSnapshot, jwt: ClientJwt) -> bool:
@@ -390,10 +385,6 @@ def _read(organization_id: str, uri: str) -> list[dict[str, Any]] | None:
         return usable_keys(load_object(reply.body))
     except (OutgoingRequestBlocked, OutgoingRequestFailed, InvalidJson):
         return None
-
-
-_MAX_ENTRIES = 5_000
-_clients_by_header: dict[bytes, AuthenticatedClient] = {}
 
 
 def find(header: str, organization_id: str | None) -> AuthenticatedClient | None:

@@ -80,7 +80,7 @@ class CredentialRecord:
 
     @property
     def is_live(self) -> bool:
-        """Whether it can authenticate the client now."""
+        """Return whether it can authenticate the client now."""
         return self.status in LIVE
 
 

@@ -1,6 +1,7 @@
-"""Rotation of signing keys: a key is published as next, becomes active, is retired and then removed (KY-1).
+"""Signing keys: signing, publication and rotation.
 
-A compromised key can also be replaced immediately (KY-5).
+A key is published as next, becomes active, is retired and then removed (KY-1). A compromised key can also be replaced
+immediately (KY-5).
 """
 
 from __future__ import annotations
@@ -45,6 +46,19 @@ from app.tenant_fence import ACROSS
 
 ALGORITHMS = ("RS256", "PS256", "ES256", "EdDSA")
 _CACHED_SECONDS = 60.0
+RSA_BITS = 3072
+AnyKey = RSAKey | ECKey | OKPKey
+_JWK_TYPES: dict[str, type[RSAKey] | type[ECKey] | type[OKPKey]] = {"RSA": RSAKey, "EC": ECKey, "OKP": OKPKey}
+_generation_locks = tuple(threading.Lock() for _ in range(64))
+# Verifiers cache key sets. This long after its publication every verifier knows a key.
+PUBLISHED_BEFORE_USE = timedelta(days=1)
+# The maximum lifetime of ID tokens and JWT access tokens, plus an hour for clock differences and for a worker that
+# signed with the old key in the second of its retirement.
+PUBLISHED_AFTER_RETIREMENT = timedelta(days=1, hours=1)
+LEASE_NAME = "key-rotation"
+CHECK_INTERVAL_SECONDS = 3600
+_PAGE_SIZE = 500
+_log = logging.getLogger("gatehouse.keys")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,21 +132,6 @@ def list_public_keys(organization_id: str) -> list[dict[str, Any]]:
 def _load(organization_id: str, algorithm: str) -> SigningKeySnapshot | None:
     row = find_key_in_slot(organization_id, algorithm, token_model.ACTIVE)
     return None if row is None else SigningKeySnapshot(row.kid, algorithm, open_private_key(row))
-
-
-RSA_BITS = 3072
-AnyKey = RSAKey | ECKey | OKPKey
-_JWK_TYPES: dict[str, type[RSAKey] | type[ECKey] | type[OKPKey]] = {"RSA": RSAKey, "EC": ECKey, "OKP": OKPKey}
-_generation_locks = tuple(threading.Lock() for _ in range(64))
-# Verifiers cache key sets. This long after its publication every verifier knows a key.
-PUBLISHED_BEFORE_USE = timedelta(days=1)
-# The maximum lifetime of ID tokens and JWT access tokens, plus an hour for clock differences and for a worker that
-# signed with the old key in the second of its retirement.
-PUBLISHED_AFTER_RETIREMENT = timedelta(days=1, hours=1)
-LEASE_NAME = "key-rotation"
-CHECK_INTERVAL_SECONDS = 3600
-_PAGE_SIZE = 500
-_log = logging.getLogger("gatehouse.keys")
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,19 @@ from app.rules.identifiers import public_id
 
 # Longer than any check takes. The organization is purged afterwards.
 _POSTPONEMENT = timedelta(days=1)
+REDIRECT_URI = "https://isolation.invalid/callback"
+_OPEN_REGISTRATION = {"authentication": {"registration": {"mode": "open"}}}
+# Tables that unauthenticated requests or background jobs may change.
+_WRITABLE_BY_ANYONE = frozenset(
+    {
+        "attempts",
+        "failed_requests",
+        "authorization_requests",
+        "audit_links",
+        "audit_chains",
+        "view_changes",
+    }
+)
 
 
 def create_pending_items(
@@ -133,21 +146,6 @@ def _create_webhook(actor: Actor, marker: str) -> tuple[str, str]:
         .execution_options(synchronize_session=False)
     )
     return made.record.public_id, delivery.public_id
-
-
-REDIRECT_URI = "https://isolation.invalid/callback"
-_OPEN_REGISTRATION = {"authentication": {"registration": {"mode": "open"}}}
-# Tables that unauthenticated requests or background jobs may change.
-_WRITABLE_BY_ANYONE = frozenset(
-    {
-        "attempts",
-        "failed_requests",
-        "authorization_requests",
-        "audit_links",
-        "audit_chains",
-        "view_changes",
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,10 @@ COLUMNS = (
     "tokens_not_before", "sessions_not_before", "factor_demanded_at", "admins_factor_demanded_at",
 )  # fmt: skip
 
+_IMPORT_BATCH = 200
+_LEASE_SECONDS = 120
+_KEY_BYTES = 32
+
 
 @dataclass(frozen=True, slots=True)
 class ExportResult:
@@ -148,11 +152,6 @@ def _rows(connection: Connection, table: Any, organization_id: str) -> Iterator[
     statement = select(table).where(organization_filter(table, organization_id)).order_by(*table.primary_key)
     with connection.execute(statement.execution_options(yield_per=_BATCH)) as result:
         yield from result
-
-
-_IMPORT_BATCH = 200
-_LEASE_SECONDS = 120
-_KEY_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)

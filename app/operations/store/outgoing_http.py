@@ -52,7 +52,7 @@ def count_certificate_authorities(ca_bundle: Path) -> int:
 class ConcurrencyLimiter:
     """Limit concurrent requests in total, per organization, and per host of an organization.
 
-    A request that finds no free slot is refused and does not wait.
+    A request without a free slot is rejected and does not wait.
     """
 
     def __init__(self, *, max_total: int, max_per_organization: int, max_per_host: int) -> None:

@@ -33,6 +33,12 @@ from app.rules.identifiers import parse_client_id, parse_public_id, public_id
 from app.rules.tokens.claims import unverified_claim
 
 MAX_HINT_LENGTH = 4 * 1024
+_ROOT = "root"
+EVENT = "http://schemas.openid.net/event/backchannel-logout"
+TYPE = "logout+jwt"
+TOKEN_LIFETIME = timedelta(minutes=2)
+_FORM = "application/x-www-form-urlencoded"
+_MAX_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +105,6 @@ def _bytes(part: str) -> bytes:
         raise ValueError("invalid base64url") from error
 
 
-_ROOT = "root"
-
-
 @dataclass(frozen=True, slots=True)
 class LogoutRequest:
     """A logout request. ``client`` is the one that it names, which is verified only if there is a ``hint``."""
@@ -165,13 +168,6 @@ def _client(organization: OrganizationSnapshot, client_id: str | None) -> Client
     except TooManyRequests:
         return None
     return client if client is not None and client.is_active else None
-
-
-EVENT = "http://schemas.openid.net/event/backchannel-logout"
-TYPE = "logout+jwt"
-TOKEN_LIFETIME = timedelta(minutes=2)
-_FORM = "application/x-www-form-urlencoded"
-_MAX_BYTES = 4096
 
 
 def register() -> None:

@@ -94,7 +94,7 @@ def refresh(
 ) -> TokenResponse | Reused:
     """Refresh a grant in one transaction without an HTTP request around it.
 
-    The token endpoint runs the same steps through its grant. Raises what they raise, also RefreshedMeanwhile.
+    The token endpoint runs the same steps through its grant. Raises the same errors, and RefreshedMeanwhile.
     """
     issuance.ensure_signing_keys(authenticated.client)
     actor = grants.client_actor(authenticated.client, ip_address, request_id)

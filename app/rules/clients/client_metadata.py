@@ -73,6 +73,7 @@ _URI_LISTS = ("redirect_uris", "post_logout_redirect_uris")
 _SigningAlgorithm = Annotated[str, OneOf(SIGNING_ALGORITHMS)]
 _Scopes = Annotated[tuple[Scope, ...], Items(MAX_SCOPES)]
 _RedirectUris = Annotated[tuple[RedirectUri, ...], Items(100)]
+_NAME_REQUIRED = {"name": "Enter a name for the client."}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,19 +196,18 @@ class ClientMetadata:
 
     @property
     def is_public(self) -> bool:
-        """Whether the client has no credentials (RFC 6749 section 2.1)."""
+        """Return whether the client has no credentials (RFC 6749 section 2.1)."""
         return self.token_endpoint_auth_method == NONE
 
     @property
     def uses_secret(self) -> bool:
-        """Whether the client authenticates with a client secret."""
+        """Return whether the client authenticates with a client secret."""
         return self.token_endpoint_auth_method in SECRET_METHODS
 
 
 FIELDS = tuple(field.name for field in fields_of(ClientMetadata))
 NewClient = create_shape("NewClient", ClientMetadata, required=("name",), without=("status",))
 ClientChange = create_shape("ClientChange", ClientMetadata, not_null=("name",))
-_NAME_REQUIRED = {"name": "Enter a name for the client."}
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,8 @@ NAMES = (
     "token_endpoint_auth_method", *_AS_SENT,
 )  # fmt: skip
 
+_RFC7591_NAMES = {"name": "client_name", "scopes": "scope", "type": "application_type"}
+
 
 @dataclass(frozen=True, slots=True)
 class Offer:
@@ -151,9 +153,6 @@ def refusal_words(error: InvalidInput) -> str:
     words = error.errors[0].message if error.errors else error.description
     named = f"{_RFC7591_NAMES.get(error.field or '', error.field)}: {words}" if error.field else words
     return "".join(char for char in named.replace('"', "'") if " " <= char <= "~" and char != "\\")
-
-
-_RFC7591_NAMES = {"name": "client_name", "scopes": "scope", "type": "application_type"}
 
 
 def _tolerantly(given: Mapping[str, Any]) -> dict[str, Any]:

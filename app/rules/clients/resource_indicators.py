@@ -53,7 +53,7 @@ class Catalog:
 
     @property
     def has_jwt(self) -> bool:
-        """Whether a resource uses JWT access tokens."""
+        """Return whether a resource uses JWT access tokens."""
         return any(known.access_token_format == "jwt" for known in self.resources.values())
 
 
