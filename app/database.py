@@ -62,7 +62,7 @@ def configure(app: Flask, config: Config) -> None:
 
 
 def engines() -> tuple[Engine, Engine]:
-    """(for transactions, for single statements) of the current app."""
+    """Return the engines of the current app: (for transactions, for single statements)."""
     pair: tuple[Engine, Engine] = application().extensions[_ENGINES]
     return pair
 

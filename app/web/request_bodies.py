@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 
-# What a form carries besides its file.
+# The size of a form without its file.
 _FORM_BYTES = 64 * 1024
 MIN_BYTES_PER_SECOND = 8 * 1024
 MAX_BODY_SECONDS = 300.0

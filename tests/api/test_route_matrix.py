@@ -86,7 +86,7 @@ def _wrong(
     for name in names:
         yield f"{name}:foreign", {**own, name: foreign[name]}
         yield f"{name}:absent", {**own, name: never[name]}
-        if name != "credentialId":  # A revoked secret stays in the ledger: it tells which one that was.
+        if name != "credentialId":  # A revoked secret is still listed, so its id is known.
             yield f"{name}:deleted", {**own, name: gone[name]}
         for text in MALFORMED:
             yield f"{name}:malformed {text[:20]}", {**own, name: text}

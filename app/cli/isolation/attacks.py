@@ -22,7 +22,7 @@ class Finding:
 
 
 def on_the_api(attacker: Side, victim: Side, document: dict[str, Any]) -> Iterator[Finding]:
-    """Call every operation with the attacker's token and the victim's ids, which do not exist there (TN-1, TN-2, TN-6)."""
+    """Call every operation with the attacker's token and ids of the victim: all are not found (TN-1, TN-2, TN-6)."""
     for path, item in document["paths"].items():
         for method in _METHODS:
             operation = item.get(method)

@@ -251,7 +251,7 @@ class _Frames:
         return self._cipher.encrypt(self._nonce(is_last=is_last), plain, self._head)
 
     def unseal(self, sealed: bytes) -> tuple[bytes, bool]:
-        """(the plaintext, whether it is the last frame's)."""
+        """Return (plaintext, whether it is of the last frame)."""
         number = self._number
         for is_last in (False, True):
             self._number = number

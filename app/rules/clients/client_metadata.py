@@ -306,7 +306,7 @@ def _check_uris(
     errors: ValidationErrors, merged: Mapping[str, Any], given: Mapping[str, Any], policy: ClientPolicy
 ) -> None:
     for name in _URI_LISTS:
-        # What a URI may be depends on the type: with another type the present URIs are checked again.
+        # The type decides which URIs are valid, so a new type requires a check of the existing URIs.
         if name not in given and not ("type" in given and name in merged):
             continue
         uris = merged[name] if isinstance(merged[name], (list, tuple)) else ()

@@ -49,7 +49,7 @@ _AS_SENT = (
 )  # fmt: skip
 _READ = ("contacts", "jwks", "scopes", "grant_types", "response_types", "token_endpoint_auth_method")
 FIELDS = ("name", "type", *_READ, *_AS_SENT)
-# Everything that is read of a client's metadata, in the words of RFC 7591.
+# All fields that are read from a client's metadata, by their names in RFC 7591.
 NAMES = (
     "client_name", "application_type", "scope", "contacts", "jwks", "grant_types", "response_types",
     "token_endpoint_auth_method", *_AS_SENT,

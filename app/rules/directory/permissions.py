@@ -71,12 +71,12 @@ _NAMESPACES = frozenset(name.split(":")[0] for name in ALL_PERMISSIONS)
 
 ADMIN = "admin"
 MEMBER = "member"
-# What the same roles can do additionally in the root organization.
+# Additional permissions of the same roles in the root organization.
 ROOT_EXTRA_PERMISSIONS: Mapping[str, frozenset[str]] = {
     ADMIN: frozenset(ROOT_ONLY),
     "auditor": frozenset({"organizations:read", "instance:read"}),
 }
-# What every user can do if the organization lets members register clients.
+# Permissions of every user if the organization lets members register clients.
 MEMBER_REGISTRATION_PERMISSIONS = frozenset(
     {"clients:read:own", "clients:write:own", "credentials:read:own", "credentials:write:own"}
 )

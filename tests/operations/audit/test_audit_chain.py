@@ -220,7 +220,7 @@ def test_au4_each_of_a_thousand_mutations_is_detected(
     acme, globex = make.organization(), make.organization()
     for organization in (acme, globex):
         happen(organization, 12, hours_ago=1)
-    # What pretends to be of this very moment is sealed as it is found: nothing here is as young.
+    # An event with the current time would be sealed unchanged, and no event here is that recent.
     write(update(EVENTS).values(at=clock.now() - timedelta(hours=1)))
     seal()
     untouched = snapshot(acme, globex)

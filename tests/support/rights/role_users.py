@@ -81,7 +81,7 @@ def spare_of(app: Flask, make: Factory, corner: Corner) -> dict[str, dict[str, s
     """Return separate ids for operations that would otherwise delete what others need."""
     with app.app_context():
         actor = make.actor(corner.organization)
-        # A decision about a client applies to everybody who requested it.
+        # A decision about a client applies to every user who requested it.
         asked = wanted(make.client(corner.organization), make.user(corner.organization))
         waiting = registered(corner.organization, "another@waiting.example")
         imported = begin(actor, "email\nother@example.com\n", dry=True).public_id
