@@ -2,8 +2,8 @@
 
 A token request needs one durable INSERT. In autocommit mode that is one round trip; inside a transaction it is
 four (begin, insert, commit, and the rollback that resets the connection), and the round trips are what a small
-request costs. Both engines speak READ COMMITTED: under it a loser of a race sees the winner's row, and
-INSERT … SELECT takes no lock on what it reads.
+request costs. Both engines use READ COMMITTED: the loser of a race sees the winner's row, and
+INSERT … SELECT does not lock the rows that it reads.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ENGINES = "gatehouse engines"
 FENCE = Fence(
     lambda: frozenset(name for name, table in db.metadata.tables.items() if "organization_id" in table.c)
 )
-# Two waits fit into a unit's deadline of 2.5 seconds: who holds a row for longer is answered by 503, not by a queue.
+# Two waits fit into a transaction's deadline of 2.5 seconds: if a row is locked for longer, the response is a 503.
 LOCK_WAIT_SECONDS = 1
 _SQL_MODE = "STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
 
@@ -59,13 +59,13 @@ def configure(app: Flask, config: Config) -> None:
             event.listen(engine, "connect", _prepare_sqlite if config.is_sqlite else _prepare_mysql)
         if not config.is_sqlite:
             event.listen(db.engine, "checkin", _note_use)
-            event.listen(db.engine, "checkout", _ask_after_idling)
+            event.listen(db.engine, "checkout", _ping_after_idling)
         if config.is_sqlite:
             event.listen(db.engine, "begin", _begin_sqlite)
 
 
 def engines() -> tuple[Engine, Engine]:
-    """(for transactions, for single statements) of the current app."""
+    """Return the engines of the current app: (for transactions, for single statements)."""
     pair: tuple[Engine, Engine] = application().extensions[_ENGINES]
     return pair
 
@@ -151,11 +151,11 @@ def _note_use(_connection: Any, record: Any) -> None:
     record.info["used"] = time.monotonic()
 
 
-def _ask_after_idling(connection: Any, record: Any, _proxy: Any) -> None:
-    """A connection that lay idle is asked first: a firewall may have dropped it without a word.
+def _ping_after_idling(connection: Any, record: Any, _proxy: Any) -> None:
+    """Ping a connection that was idle: a firewall may have dropped it.
 
-    One that was used a moment ago is not: should it be stale, the retry of the unit meets it, and asking each time
-    would be a round trip for nothing.
+    A recently used one is not pinged, because that would be a wasted round trip; if it is stale after all, the
+    transaction is retried.
     """
     used = record.info.get("used")
     if used is None or time.monotonic() - used < IDLE_SECONDS:

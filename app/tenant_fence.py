@@ -1,8 +1,8 @@
-"""The fence between organizations, at the last gate: no statement reaches a tenant's rows without saying whose (TN-5).
+"""The tenant fence: no statement reaches rows of organizations without naming an organization (TN-5).
 
-MySQL has no row-level security. So the text of each SELECT, UPDATE and DELETE is read once, at its first execution:
-every table of organizations in it has to be narrowed by its ``organization_id``, and one of them to organizations that
-are named. What is meant for all organizations, as the janitor's batches are, says so by ``ACROSS``.
+MySQL has no row-level security. So the text of each SELECT, UPDATE and DELETE is checked at its first execution: it
+must restrict every table of organizations by ``organization_id``, and one of them to given organizations. Statements
+for all organizations, such as the janitor's batches, have the execution option ``ACROSS``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
 ACROSS: Mapping[str, Any] = {"across_organizations": True}
-"""The execution option of a statement that is meant for every organization."""
+"""The execution option of a statement for all organizations."""
 _TOUCHED = re.compile(r"(?:\bFROM|\bJOIN|\bUPDATE|,)\s+([a-z_]+)(?: AS ([a-z_0-9]+))?(?=[\s,)]|$)")
 _NARROWED = re.compile(r"\b(?:WHERE|ON)\b.*", re.DOTALL)
 # A value, a list of values or a query of them, on either side; or a condition that no row meets.
@@ -28,11 +28,11 @@ _MAX_KNOWN_STATEMENTS = 20_000
 
 
 class Unfenced(RuntimeError):
-    """A statement would have reached the rows of every organization: a defect of ours, never a caller's."""
+    """A statement does not name an organization: a defect of this service, never an error of the caller."""
 
 
 class Fence:
-    """Which tables are tenants', and which texts of statements were read and found good."""
+    """The tables of organizations, and the statements that have passed the check."""
 
     def __init__(self, tables: Callable[[], frozenset[str]]) -> None:
         self._find_tables = tables
@@ -40,11 +40,11 @@ class Fence:
         self._good: set[str] = set()
 
     def listen(self, engine: Engine) -> None:
-        """Every statement of the engine passes here."""
+        """Check every statement of the engine."""
         event.listen(engine, "before_cursor_execute", self._before_execution)
 
     def require(self, statement: str) -> None:
-        """Raise Unfenced unless the statement says whose rows it means, in each table of organizations."""
+        """Raise Unfenced unless the statement restricts each table of organizations to given ones."""
         if statement in self._good or not statement.lstrip("( \n").startswith(_READ):
             return
         self._tables = self._tables or self._find_tables()
@@ -54,14 +54,16 @@ class Fence:
             text = narrowing[0] if narrowing else ""
             for name in touched:
                 if f"{name}.organization_id" not in text:
-                    self.refuse(f"This statement does not say whose {name} it means: {statement[:1000]}")
+                    self.refuse(
+                        f"This statement does not restrict {name} to an organization: {statement[:1000]}"
+                    )
             if _NAMED.search(text) is None:
                 self.refuse(f"This statement names no organization: {statement[:1000]}")
         if len(self._good) < _MAX_KNOWN_STATEMENTS:
             self._good.add(statement)
 
     def refuse(self, words: str) -> None:
-        """The statement goes no further."""
+        """Raise Unfenced."""
         raise Unfenced(words)
 
     def _touched(self, statement: str) -> Iterator[str]:

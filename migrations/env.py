@@ -1,4 +1,4 @@
-"""How migrations run: with short lock waits, and on SQLite with foreign keys off before BEGIN and checked after.
+"""Run migrations with short lock waits, and on SQLite with foreign keys off before BEGIN and checked afterwards.
 
 Alembic's batch mode rebuilds a table by copying it; with foreign keys on SQLite then deletes the children and
 reports success. A statement that cannot get its lock in seconds gives up instead of queueing all traffic behind it.

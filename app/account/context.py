@@ -1,4 +1,4 @@
-"""The context of an account page: the signed-in user, and the layout around the page."""
+"""The blueprint of account pages, the context of a page, and the layout around it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from urllib.parse import urlencode
 from flask import Blueprint, Response, make_response, redirect, render_template, request
 from flask_login import current_user, login_required
 from werkzeug.wrappers import Response as BaseResponse
-from werkzeug.wrappers import Response as ResponseBase
 
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_slug
 from app.operations.directory.users import UserSnapshot, get_user
@@ -27,6 +26,14 @@ from app.web.languages import translate
 from app.web.request_log import request_id
 
 account = Blueprint("account", __name__)
+_PAGES = (
+    (lazy_gettext("Profile"), "/profile", "person"),
+    (lazy_gettext("Connected apps"), "/apps", "link"),
+    (lazy_gettext("Sessions"), "/sessions", "screen"),
+    (lazy_gettext("Security"), "/security", "key"),
+    (lazy_gettext("Activity"), "/activity", "book"),
+)
+_SUBPAGES = {"/profile": ("/email", "/delete"), "/security": ("/password",)}
 
 
 @account.errorhandler(DomainError)
@@ -84,14 +91,6 @@ def _way_back(error: DomainError, slug: str | None) -> tuple[str, str]:
     return f"{home}/login", lazy_gettext("Back to sign in")
 
 
-_PAGES = (
-    (lazy_gettext("Profile"), "/profile", "person"),
-    (lazy_gettext("Connected apps"), "/apps", "link"),
-    (lazy_gettext("Sessions"), "/sessions", "screen"),
-    (lazy_gettext("Security"), "/security", "key"),
-    (lazy_gettext("Activity"), "/activity", "book"),
-)
-_SUBPAGES = {"/profile": ("/email", "/delete"), "/security": ("/password",)}
 _NOTICES = {
     "saved": lazy_gettext("Saved."),
     "removed": lazy_gettext("Access removed. The app was signed out."),
@@ -145,7 +144,7 @@ class AccountContext:
 
     def render(
         self, template: str, *, form: PageForm | None = None, error: DomainError | None = None, **context: Any
-    ) -> ResponseBase:
+    ) -> BaseResponse:
         """Render a page in the account layout; show the error of an operation at the form's fields."""
         navigation = [
             {
@@ -182,17 +181,17 @@ class AccountContext:
             **context,
         )
 
-    def done(self, path: str, notice: str) -> ResponseBase:
+    def done(self, path: str, notice: str) -> BaseResponse:
         """Redirect to an account page that shows a notice."""
         return redirect(f"{self.url(path)}?done={notice}", 303)
 
 
-def account_page(view: Callable[..., ResponseBase]) -> Callable[..., ResponseBase]:
+def account_page(view: Callable[..., BaseResponse]) -> Callable[..., BaseResponse]:
     """Pass an AccountContext to the view in place of the organization's slug; require a sign-in."""
 
     @functools.wraps(view)
     @login_required
-    def run(organization: str, **values: Any) -> ResponseBase:
+    def run(organization: str, **values: Any) -> BaseResponse:
         return view(AccountContext(get_organization_by_slug(organization), current_user.actor), **values)
 
     return run
@@ -206,7 +205,7 @@ def organization_page(
     error: DomainError | None = None,
     code: int | None = None,
     **context: Any,
-) -> ResponseBase:
+) -> BaseResponse:
     """Render a page with the organization's branding, for users who are not signed in.
 
     ``code`` is the HTTP status; by default that of the error, or 400 for an invalid form.
@@ -225,12 +224,12 @@ def organization_page(
 
 def _response(
     template: str, form: PageForm | None, error: DomainError | None, code: int | None, /, **context: Any
-) -> ResponseBase:
+) -> BaseResponse:
     if form is not None and error is not None:
         form.add_errors(error)
     if code is None:
         code = error.status if error is not None else 400 if form is not None and form.errors else 200
-    response: ResponseBase = make_response(render_template(template, form=form, **context), code)
+    response: BaseResponse = make_response(render_template(template, form=form, **context), code)
     if isinstance(error, TooManyRequests):
         response.headers["Retry-After"] = str(error.retry_after)
     return response

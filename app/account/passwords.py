@@ -52,7 +52,7 @@ def forgot_password_page(organization: str) -> Response:
 @account.route("/organizations/<organization>/reset/<token>", methods=["GET", "POST"])
 @page_class("account")
 def reset_password_page(organization: str, token: str) -> Response:
-    """Choose a new password, then go to the sign-in page: a reset signs nobody in (RP-3)."""
+    """Choose a new password, then go to the sign-in page: a reset does not sign in (RP-3)."""
     org = get_organization_by_slug(organization)
     reset = find_reset(org, token)
     if reset is None:

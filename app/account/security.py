@@ -1,4 +1,4 @@
-"""The security page: password, authenticator app and recovery codes of the user."""
+"""The security pages: authenticator app, recovery codes and passkeys of the user."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from app.account.context import AccountContext, account, account_page
 from app.account.forms import AuthenticatorAppForm, PasskeyForm, RenamePasskeyForm
 from app.account.sign_in import current_browser
 from app.operations.sign_in import factor_enrollment
-from app.operations.sign_in import factor_enrollment as removal
 from app.operations.sign_in.passkey_registration import (
     begin_registration,
     can_register_passkey,
@@ -26,6 +25,7 @@ from app.web.languages import translate
 from app.web.qr_codes import qr_svg
 
 _SECURITY = "/security"
+_LIST = "/security/passkeys"
 
 
 @account.get("/organizations/<organization>/account/security")
@@ -71,7 +71,7 @@ def add_app_page(context: AccountContext) -> Response:
         error=error,
         new=app,
         picture=qr_svg(app.otpauth_uri),
-        has_app=removal.own_factors(context.actor).app is not None,
+        has_app=factor_enrollment.own_factors(context.actor).app is not None,
     )
 
 
@@ -84,7 +84,7 @@ def remove_app_factor_page(context: AccountContext) -> Response:
     error: DomainError | None = None
     if form.validate_on_submit():
         try:
-            token = removal.remove_authenticator_app(context.actor)
+            token = factor_enrollment.remove_authenticator_app(context.actor)
         except Conflict as refused:
             error = refused
         else:
@@ -92,7 +92,7 @@ def remove_app_factor_page(context: AccountContext) -> Response:
             if token is not None:
                 set_sign_in(response, context.organization.id, token)
             return response
-    own = removal.own_factors(context.actor)
+    own = factor_enrollment.own_factors(context.actor)
     return context.render("account/factor_remove.html", form=form, error=error, own=own)
 
 
@@ -104,10 +104,12 @@ def recovery_codes_page(context: AccountContext) -> Response:
     form = PageForm()
     if form.validate_on_submit():
         try:
-            return _codes_page(context, removal.regenerate_recovery_codes(context.actor), is_first=False)
+            return _codes_page(
+                context, factor_enrollment.regenerate_recovery_codes(context.actor), is_first=False
+            )
         except Conflict as refused:
             return _security_page(context, form, refused)
-    own = removal.own_factors(context.actor)
+    own = factor_enrollment.own_factors(context.actor)
     return context.render("account/recovery_codes.html", form=form, own=own)
 
 
@@ -117,7 +119,7 @@ def _security_page(context: AccountContext, form: PageForm, error: DomainError |
         form=form,
         error=error,
         user=context.user,
-        own=removal.own_factors(context.actor),
+        own=factor_enrollment.own_factors(context.actor),
         passkeys=len(list_passkeys(context.actor)),
         can_add_passkey=can_register_passkey(context.actor),
     )
@@ -125,9 +127,6 @@ def _security_page(context: AccountContext, form: PageForm, error: DomainError |
 
 def _codes_page(context: AccountContext, codes: tuple[str, ...], *, is_first: bool) -> Response:
     return context.render("account/recovery_codes_shown.html", codes=codes, is_first=is_first)
-
-
-_LIST = "/security/passkeys"
 
 
 @account.get("/organizations/<organization>/account/security/passkeys")

@@ -1,4 +1,4 @@
-"""The user's sessions, recognized browsers and account activity."""
+"""The user's sessions, recognized browsers, account activity and connected apps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Accepting an invitation."""
+"""Creating an account: signing up, confirming it by a link, and accepting an invitation."""
 
 from __future__ import annotations
 
@@ -46,6 +46,8 @@ from app.rules.users.profile import require_invitation_by_password
 from app.web.headers import page_class
 from app.web.request_log import request_id
 
+_SHOWN = (InvalidInput, Conflict, InvalidPasskeyResponse, PasskeyNotVerified, InvalidChallenge)
+
 
 @account.route("/organizations/<organization>/register", methods=["GET", "POST"])
 @page_class("flow")
@@ -86,7 +88,7 @@ def sign_up_page(organization: str) -> Response:
 @account.route("/organizations/<organization>/confirm/<token>", methods=["GET", "POST"])
 @page_class("account")
 def confirm_registration_page(organization: str, token: str) -> Response:
-    """Confirm a new account with its password, then go to the sign-in page: a link signs nobody in."""
+    """Confirm a new account with its password, then go to the sign-in page: the link does not sign in."""
     org = get_organization_by_slug(organization)
     registration = find_registration(org, token)
     if registration is None:
@@ -107,9 +109,6 @@ def confirm_registration_page(organization: str, token: str) -> Response:
 def _sign_in_url(organization: OrganizationSnapshot, **more: str) -> str:
     query = urlencode({**return_parameters(), **more})
     return f"/organizations/{organization.slug}/login{'?' if query else ''}{query}"
-
-
-_SHOWN = (InvalidInput, Conflict, InvalidPasskeyResponse, PasskeyNotVerified, InvalidChallenge)
 
 
 @account.route("/organizations/<organization>/invite/<token>", methods=["GET", "POST"])

@@ -1,4 +1,4 @@
-"""How the command line reports errors: a message on standard error and exit status 1."""
+"""Errors of the command line: a message on standard error and exit status 1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``flask --app wsgi setup``: set up the installation without a browser."""
+"""``flask --app wsgi``: set up, start, check and purge the installation, and create demo data."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from app.operations.maintenance.master_key import require_master_key
 from app.operations.organizations import setup
 from app.operations.store.checkpoints import require_current_database
 from app.rules.actor import Actor
+
+_MARKS = {"ok": "ok   ", "warning": "note ", "problem": "WRONG"}
 
 
 def before_serving(*, with_demo: bool = False) -> None:
@@ -68,9 +70,6 @@ def fill_and_print() -> None:
         if client.client_secret is not None:
             click.echo(f"        {client.client_secret}")
     click.echo("")
-
-
-_MARKS = {"ok": "ok   ", "warning": "note ", "problem": "WRONG"}
 
 
 @click.command("doctor")

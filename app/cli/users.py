@@ -1,4 +1,4 @@
-"""``flask --app wsgi users import``: import users from a file, with a progress bar and a report."""
+"""``flask --app wsgi users``: list, create, disable and enable users, and import them from a file."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from app.cli.errors import report_errors
 from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.store.transactions import MAX_LIMIT
 from app.operations.users import import_records, import_runner, import_uploads, user_changes, users
-from app.operations.users import import_uploads as uploads
-from app.operations.users import user_changes as changes
 from app.operations.users.factor_resets import reset_user_factors
 from app.operations.users.import_records import ImportRecord
 from app.operations.users.users import UserRecord, find_user_record
@@ -27,6 +25,9 @@ from app.rules.users.user_import import FORMATS, ON_EXISTING, format_of_name
 users_commands = AppGroup("users", help="Users of an organization.")
 _organization = click.option("--organization", required=True, help="ID of the organization.")
 _user = click.argument("user")
+__all__ = ["users_commands"]
+_BAR = 30
+_LINE_SECONDS = 5.0
 
 
 @users_commands.command("list")
@@ -56,7 +57,7 @@ def list_command(organization: str, search: str | None, status: str | None) -> N
 def create_command(organization: str, email: str, name: str) -> None:
     """Create a user, and send or print the link to choose a password."""
     actor = _operator(organization)
-    record = changes.add_user(actor, {"email": email, "name": name})
+    record = user_changes.add_user(actor, {"email": email, "name": name})
     click.echo(_line(record))
     made = user_changes.issue_user_reset_link(actor, record.user.public_id)
     click.echo(made.link or f"The link was sent to {record.user.email}.")
@@ -95,7 +96,7 @@ def reset_second_factors_command(organization: str, user: str) -> None:
 def _set_status(organization: str, user: str, status: str) -> None:
     actor = _operator(organization)
     found = find_user_record(actor, user)
-    updated = changes.update_user(actor, found.user.public_id, {"status": status})
+    updated = user_changes.update_user(actor, found.user.public_id, {"status": status})
     click.echo(_line(updated.record))
 
 
@@ -106,12 +107,6 @@ def _operator(slug: str) -> Actor:
 def _line(record: UserRecord) -> str:
     user = record.user
     return f"{user.public_id} {user.status} {user.email} {','.join(record.roles)}".rstrip()
-
-
-__all__ = ["users_commands"]
-
-_BAR = 30
-_LINE_SECONDS = 5.0
 
 
 @users_commands.command("import")
@@ -159,7 +154,7 @@ def import_command(
 
 def _upload(actor: Actor, file: Path, file_format: str, on_existing: str, dry_run: bool) -> ImportRecord:
     with file.open("rb") as stream:
-        upload = uploads.receive_upload(
+        upload = import_uploads.receive_upload(
             actor,
             stream.read,
             file_format=file_format,
@@ -167,7 +162,7 @@ def _upload(actor: Actor, file: Path, file_format: str, on_existing: str, dry_ru
             on_existing=on_existing,
             is_foreground=True,
         )
-    return uploads.confirm_upload(actor, upload, is_dry_run=dry_run)
+    return import_uploads.confirm_upload(actor, upload, is_dry_run=dry_run)
 
 
 def _open_private(path: str, flags: int) -> int:

@@ -52,6 +52,7 @@ __all__ = [
 
 FAST_PATHS = ("middleware", "compiled-queries", "caches", "authenticated-clients", "preload")
 ROOT = Path(__file__).resolve().parents[2]
+at_work: ContextVar[Flask | None] = ContextVar("gatehouse application", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,17 +84,17 @@ class Config:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether the service can only be reached from this machine."""
+        """Return whether the service can only be reached from this machine."""
         return is_loopback_url(self.base_url)
 
     @property
     def is_https(self) -> bool:
-        """Whether the service is reached by https, so that cookies are Secure."""
+        """Return whether the service is reached by https, so that cookies are Secure."""
         return self.base_url.startswith("https://")
 
     @property
     def is_sqlite(self) -> bool:
-        """Whether the embedded database is used."""
+        """Return whether the embedded database is used."""
         return self.database_url.startswith("sqlite")
 
     def __repr__(self) -> str:
@@ -137,9 +138,6 @@ def load(environ: Mapping[str, str] | None = None) -> Config:
         outgoing_allowed_hosts=hosts(env, "GATEHOUSE_OUTGOING_ALLOWED_HOSTS"),
         mail_server=mail_server(env),
     )
-
-
-at_work: ContextVar[Flask | None] = ContextVar("gatehouse application", default=None)
 
 
 def application() -> Flask:

@@ -11,6 +11,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 EXIT_CONFIGURATION = 78  # EX_CONFIG of sysexits.h
+_HOST = re.compile(r"([a-z0-9.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
+_GOOD_BASE_URL = "it must look like https://id.example.com, without user, path or query."
 
 
 class UnsafeConfiguration(SystemExit):
@@ -22,9 +24,6 @@ class UnsafeConfiguration(SystemExit):
 
     def __str__(self) -> str:
         return self.message
-
-
-_HOST = re.compile(r"([a-z0-9.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
 
 
 def database_url(given: str, instance: Path) -> str:
@@ -94,9 +93,6 @@ def file(env: Mapping[str, str], variable: str) -> Path | None:
     if not os.access(path, os.R_OK) or not path.is_file():
         raise UnsafeConfiguration(f"{variable} is {str(path)!r}, which is not a readable file.")
     return path
-
-
-_GOOD_BASE_URL = "it must look like https://id.example.com, without user, path or query."
 
 
 def is_loopback_url(url: str) -> bool:

@@ -81,8 +81,8 @@ class ValidatedCache(Generic[V]):
         if value is None:
             self._entries.remove(organization_id, *rest)
         elif not in_transaction() and "caches" not in current().disabled_fast_paths:
-            # What a transaction has not committed is valid for nobody else. Even one that only reads may see the past:
-            # on SQLite the state at its first statement, which can be older than the stamp.
+            # A value read in a transaction may be uncommitted. Even a read-only transaction may see the past: on SQLite
+            # the state at its first statement, which can be older than the stamp.
             self._entries.put(organization_id, *rest, value=(value, stamp))
         return value
 

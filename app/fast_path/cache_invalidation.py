@@ -131,7 +131,7 @@ class CacheStamp:
 
     @property
     def is_current(self) -> bool:
-        """Whether a value that was read under this stamp reflects every change that was committed a second ago."""
+        """Return whether a value read under this stamp reflects every change that was committed a second ago."""
         tick, follower, slot = uptime(), self._follower, self._slot
         oldest = tick - TRUSTED_SECONDS
         # Before the stamps are compared, which a poll may change in this moment.

@@ -37,6 +37,8 @@ from app.tenant_fence import ACROSS
 MAX_ATTEMPTS = 5
 DEADLINE_SECONDS = 2.5
 _jitter = random.SystemRandom()
+Literal = Callable[[Any], str]
+Reader = Callable[[Any], Any]
 
 
 def insert_into(model: type[Base]) -> Insert:
@@ -299,12 +301,8 @@ def _ping(engine: Engine, connection: PoolProxiedConnection) -> None:
         raise
 
 
-Literal = Callable[[Any], str]
-Reader = Callable[[Any], Any]
-
-
 def literal_of(kind: TypeEngine[Any]) -> Literal:
-    """The function that writes values of the column type. Raises TypeError for a type that no statement uses."""
+    """Return the function that writes values of the column type. Raises TypeError for a type that no statement uses."""
     for known, write in _WRITERS:
         if isinstance(kind, known):
             return write
@@ -312,10 +310,7 @@ def literal_of(kind: TypeEngine[Any]) -> Literal:
 
 
 def reader_of(kind: TypeEngine[Any], dialect: Dialect) -> Reader | None:
-    """The function that turns what the driver gives for the column type into Python's; None when it is that.
-
-    A type decorator's own processor is several calls deep, for each column of each row.
-    """
+    """Return the function that converts the driver's value of the column type, or None if it needs no conversion."""
     for known, read in _READERS:
         if isinstance(kind, known):
             return read
@@ -361,7 +356,7 @@ def _moment(value: datetime | None) -> str:
 
 
 def _json(value: Any) -> str:
-    # As the column's own type has it: None is no value, and what is stored is text.
+    # As the column's own type does: None is NULL, and everything else is stored as text.
     return "NULL" if value is None else _text(dump_json(value))
 
 

@@ -1,4 +1,4 @@
-"""Outbox, revocations, cache invalidation, idempotency keys, single-use identifiers, leases and instance facts."""
+"""Audit log and its chain, failed requests, outbox, webhooks, revocations, and shared state of workers."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ from app.models.base import (
     within_organization,
 )
 from app.rules.identifiers import ROUTING_KEY_LENGTH
+
+ENABLED, DISABLED = "enabled", "disabled"
+PENDING, DELIVERED, FAILED = "pending", "delivered", "failed"
 
 
 class AuditEvent(Tenant, Base):
@@ -239,10 +242,6 @@ class RevocationReceipt(Tenant, Base):
         UtcDateTime, comment="when the rows of sign-ins that it ended were cleared and clients were told"
     )
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True, comment="as long as audit events")
-
-
-ENABLED, DISABLED = "enabled", "disabled"
-PENDING, DELIVERED, FAILED = "pending", "delivered", "failed"
 
 
 class Webhook(Tenant, Base):

@@ -1,4 +1,4 @@
-"""Clients, scopes, approval requests, and what self-registration and logos store."""
+"""Clients with their secrets, registrations and logos; scopes and resources; approval requests."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from app.models.base import (
 ACTIVE, DISABLED, DELETED = "active", "disabled", "deleted"
 # How a client was registered: by a user, by itself (RFC 7591), or from its metadata document.
 PERSON, DYNAMIC, METADATA_DOCUMENT = "person", "dynamic", "metadata_document"
+_IMAGE = LargeBinary().with_variant(mysql.MEDIUMBLOB(), "mysql", "mariadb")
 
 
 class Client(Tenant, Base):
@@ -140,7 +141,7 @@ class RegistrationToken(Tenant, Base):
 
 
 class ClientRegistration(Tenant, Base):
-    """What is stored about a client that registered itself. ``id`` is the client's.
+    """Data of a self-registered client. ``id`` is the client's.
 
     For dynamic registration that is the digest of its registration access token (RFC 7592), for a metadata
     document the digest of its URL and when the copy expires.
@@ -173,9 +174,6 @@ class ClientRegistration(Tenant, Base):
     idle_check_at: Mapped[datetime | None] = mapped_column(
         UtcDateTime, comment="when to look whether it is still used; NULL once it has ended"
     )
-
-
-_IMAGE = LargeBinary().with_variant(mysql.MEDIUMBLOB(), "mysql", "mariadb")
 
 
 class ClientLogo(Tenant, Base):

@@ -1,4 +1,4 @@
-"""Access tokens, device codes and pushed authorization requests."""
+"""Access tokens, device codes, pushed authorization requests and signing keys."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ from app.models.base import (
     Uuid,
     within_organization,
 )
+
+PENDING, ALLOWED, DENIED = "pending", "allowed", "denied"
+NEXT, ACTIVE, RETIRED = "next", "active", "retired"
 
 
 class AccessToken(Tenant, Base):
@@ -64,9 +67,6 @@ class AccessToken(Tenant, Base):
     issued_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
     revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-
-
-PENDING, ALLOWED, DENIED = "pending", "allowed", "denied"
 
 
 class DeviceCode(Tenant, Base):
@@ -143,9 +143,6 @@ class PushedRequest(Tenant, Base):
         UtcDateTime, index=True, comment="until when a browser may bring it"
     )
     used_at: Mapped[datetime | None] = mapped_column(UtcDateTime, comment="when the request was answered")
-
-
-NEXT, ACTIVE, RETIRED = "next", "active", "retired"
 
 
 class SigningKey(Tenant, Base):

@@ -23,6 +23,10 @@ from app.models.base import (
 from app.rules.identifiers import ROUTING_KEY_LENGTH
 
 ACTIVE, DISABLED, DELETED = "active", "disabled", "deleted"
+UPLOADING, CHECKING, CHECKED, RUNNING = "uploading", "checking", "checked", "running"
+DONE, CANCELLED, FAILED = "done", "cancelled", "failed"
+IN_PROGRESS = (CHECKING, RUNNING)
+UNFINISHED = (UPLOADING, CHECKING, CHECKED, RUNNING)
 
 
 class User(Tenant, Base):
@@ -172,12 +176,6 @@ class Registration(Tenant, Base):
     address: Mapped[str | None] = mapped_column(Identifier(64), comment="where it was asked for")
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
-
-
-UPLOADING, CHECKING, CHECKED, RUNNING = "uploading", "checking", "checked", "running"
-DONE, CANCELLED, FAILED = "done", "cancelled", "failed"
-IN_PROGRESS = (CHECKING, RUNNING)
-UNFINISHED = (UPLOADING, CHECKING, CHECKED, RUNNING)
 
 
 class UserImport(Tenant, Base):

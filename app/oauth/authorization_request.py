@@ -1,4 +1,4 @@
-"""Authorization requests in Authlib's terms: by query, form, request object or push, fresh or stored."""
+"""Authorization requests and responses in Authlib's terms: requests by query, form, request object or push."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from app.oauth.failures import record_refusal, url_of_entry
 from app.oauth.protocol_request import ProtocolRequest
 from app.oauth.request_parsing import ParsedOAuthRequest, ParsedPayload
 from app.operations.authorization import authorization_requests
-from app.operations.authorization import authorization_requests as asked_requests
 from app.operations.authorization.authorization_requests import AuthorizationRequestRecord, RequestParameters
 from app.operations.directory.lookups import ClientSnapshot
 from app.rules.actor import Actor
@@ -104,7 +103,7 @@ class RequestResolver:
         client = None
         if client_id is not None:
             client = authorization_requests.find_requesting_client(
-                client_id, organization_id=protocol.organization_id, address=protocol.ip_address
+                client_id, organization_id=protocol.organization_id, ip_address=protocol.ip_address
             )
         if {"client_id", "redirect_uri"} & set(request.repeated):
             raise UnredirectableError(
@@ -121,9 +120,9 @@ class RequestResolver:
         if request.is_stored:
             return RequestParameters(request.payload.data)
         read = (
-            asked_requests.read_pushed_parameters
+            authorization_requests.read_pushed_parameters
             if request.is_pushed
-            else asked_requests.read_request_parameters
+            else authorization_requests.read_request_parameters
         )
         return read(client, request.payload.data)
 

@@ -1,4 +1,4 @@
-"""The authorization endpoint (RFC 6749 section 3.1) and the steps through sign-in and consent.
+"""The authorization endpoint (RFC 6749 section 3.1) with the steps through sign-in and the consent page.
 
 The request is checked when it arrives and then stored; the pages carry only its id and a decision. At each later step
 the stored parameters are checked again against the client as it is now (RU-5).

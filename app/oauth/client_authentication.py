@@ -11,7 +11,6 @@ from authlib.oauth2.rfc6749 import ClientMixin
 from app.oauth.protocol_request import ProtocolRequest
 from app.oauth.request_parsing import BASIC, POST, parse_credentials
 from app.operations.clients import client_authentication, dpop_proofs
-from app.operations.clients import client_authentication as authenticated_client_cache
 from app.operations.clients.client_authentication import NONE
 from app.operations.directory import lookups
 from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
@@ -66,7 +65,7 @@ class ProtocolClient(ClientMixin):
         return match_redirect_uri(redirect_uri, registered, client_type=self.view.type) is not None
 
     def check_client_secret(self, client_secret: str) -> bool:
-        """Return False: secrets are verified by ``operations/clients/client_authentication`` alone."""
+        """Return False: ``operations/clients/client_authentication`` verifies secrets."""
         return False
 
     def check_endpoint_auth_method(self, method: str, endpoint: str) -> bool:
@@ -147,20 +146,20 @@ def confirm_authentication(authenticated: AuthenticatedClient) -> None:
 def _authenticate(request: ProtocolRequest) -> AuthenticatedClient:
     parameters, header = request.parameters, request.authorization
     is_header_alone = header is not None and _IN_BODY.isdisjoint(parameters)
-    # Programs send the same header all day: what it proved a moment ago it still proves while nothing has changed.
+    # Programs repeat the same header, which stays valid while nothing has changed.
     if header is not None and is_header_alone:
-        known = authenticated_client_cache.find(header, request.organization_id)
+        known = client_authentication.find(header, request.organization_id)
         if known is not None:
             request.authenticated = known
             return known
     presented = request.presented = parse_credentials(request, parameters)
     authenticated = request.authenticated = client_authentication.authenticate_client(
-        presented, organization_id=request.organization_id, address=request.ip_address
+        presented, organization_id=request.organization_id, ip_address=request.ip_address
     )
     if presented.assertion is not None:
         request.has_claimed_assertion = True
     elif header is not None and is_header_alone:
-        authenticated_client_cache.put(header, authenticated)
+        client_authentication.put(header, authenticated)
     return authenticated
 
 

@@ -1,4 +1,4 @@
-"""The pages on which a user allows a device (RFC 8628 section 3.3).
+"""Device authorization (RFC 8628): the endpoint of devices, and the pages on which a user allows one.
 
 The user enters the code, confirms the device, and only then sees what it requests. A link that contains the code only
 fills in the field, because an attacker may have sent it (section 5.4).
@@ -53,6 +53,7 @@ from app.web.languages import ngettext, translate
 from app.web.request_log import request_id
 
 MAX_DRAWS = 5
+_SEE_OTHER = 303
 
 
 def page_of(organization: OrganizationSnapshot) -> str:
@@ -135,9 +136,6 @@ def _create_response(request: ProtocolRequest) -> Any:
     return server.create_endpoint_response("device_authorization", request)
 
 
-_SEE_OTHER = 303
-
-
 @page_class("account")
 def choose_organization() -> Response:
     """Ask for the organization, at the URL without one."""
@@ -180,7 +178,7 @@ def enter() -> Response:
 
 @page_class("account")
 def decide() -> Response:
-    """The next page after a button: the device, what it asks for, and what has been decided."""
+    """Return the next page after a button: the device, its request, and the decision."""
     organization = lookups.get_organization_by_id(g.organization_id)
     typed = UserCodeForm().user_code.data or ""
     session = session_for(organization.id)

@@ -1,4 +1,4 @@
-"""Metadata (RFC 8414, OpenID Connect Discovery), derived from what the server can do."""
+"""Public documents: metadata (RFC 8414, OpenID Connect Discovery, RFC 9728) and keys, derived from the server."""
 
 from __future__ import annotations
 
@@ -30,6 +30,17 @@ from app.rules.languages.translation import LANGUAGES
 from app.rules.tokens.claims import SUPPORTED_CLAIMS
 from app.rules.users.profile import is_registration_open
 from app.web.headers import program_headers
+
+# Relying parties cache for this long: a key is published a day before it signs.
+CACHED_SECONDS = 300
+_ROOT = "root"
+_NOT_MODIFIED = 304
+_PUBLIC = (
+    ("Cache-Control", f"public, max-age={CACHED_SECONDS}"),
+    # Every browser app may read them (CR-2).
+    ("Access-Control-Allow-Origin", "*"),
+    ("Cross-Origin-Resource-Policy", "cross-origin"),
+)
 
 
 def document_of(organization: OrganizationSnapshot) -> dict[str, Any]:
@@ -114,18 +125,6 @@ def _for_unknown_clients(organization: OrganizationSnapshot) -> dict[str, Any]:
     if rules["client_id_metadata_documents"]:
         metadata["client_id_metadata_document_supported"] = True
     return metadata
-
-
-# Relying parties cache for this long: a key is published a day before it signs.
-CACHED_SECONDS = 300
-_ROOT = "root"
-_NOT_MODIFIED = 304
-_PUBLIC = (
-    ("Cache-Control", f"public, max-age={CACHED_SECONDS}"),
-    # Every browser app may read them (CR-2).
-    ("Access-Control-Allow-Origin", "*"),
-    ("Cross-Origin-Resource-Policy", "cross-origin"),
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,9 +44,9 @@ _AUTHORIZATION = frozenset({"authorize", "par"})
 
 
 class CommittedRefusal(OAuth2Error):
-    """A refusal that an extension point raises after it wrote something that must be committed.
+    """An error that an extension point raises after it wrote something that must be committed.
 
-    Authlib turns it into a response, so the transaction around it ends normally. Any other refusal is raised as it is:
+    Authlib turns it into a response, so the transaction around it ends normally. Any other error is raised as it is:
     it passes through Authlib and rolls the transaction back.
     """
 
@@ -56,7 +56,7 @@ class CommittedRefusal(OAuth2Error):
 
 
 def refusal_of(error: OAuth2Error, request: Any) -> DomainError:
-    """Return Authlib's error as a refusal; ``request`` is the one that Authlib handled."""
+    """Return Authlib's error as one of ours; ``request`` is the one that Authlib handled."""
     if isinstance(error, CommittedRefusal):
         return error.refusal
     for kind, make in _REFUSALS.items():

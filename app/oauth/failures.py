@@ -1,4 +1,4 @@
-"""Recording refused requests in the client's log of failed requests: without secrets, and only for known clients."""
+"""Recording rejected requests in the client's log of failed requests: without secrets, and only for known clients."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _EXPECTED = frozenset({"authorization_pending", "use_dpop_nonce"})
 def record_refusal(
     error: DomainError, request: ProtocolRequest, *, client: tuple[str, UUID] | None = None
 ) -> None:
-    """Queue the refusal for the log if its client is known. ``client`` is (organization key, row id)."""
-    # An internal error has no cause; one of the client's own servers has.
+    """Queue the error for the log if its client is known. ``client`` is (organization key, row id)."""
+    # Internal errors have no cause. Failures of the client's own servers have one.
     if (error.status >= 500 and error.cause is None) or error.code in _EXPECTED:
         return
     sent: Mapping[str, str] = request.parameters
@@ -80,7 +80,7 @@ def _client_of(request: ProtocolRequest, sent: Mapping[str, str]) -> tuple[str, 
 
 
 def _basic_user_name(header: str) -> str:
-    """Return the user name of a Basic header, for requests that are refused before the client is authenticated."""
+    """Return the user name of a Basic header, for requests that are rejected before the client is authenticated."""
     scheme, _, encoded = header.partition(" ")
     if scheme.lower() != "basic":
         return ""

@@ -32,7 +32,7 @@ from app.rules.clients.resource_indicators import parse_resources
 from app.rules.errors import InvalidGrant, InvalidScope, UnauthorizedClient, UnredirectableError
 from app.rules.scopes import format_scope, parse_scope
 from app.rules.tokens.token_exchange import GRANT_TYPE as TOKEN_EXCHANGE
-from app.rules.tokens.token_exchange import parse_exchange_request as checked_exchange
+from app.rules.tokens.token_exchange import parse_exchange_request
 
 
 class IssuedToken(dict[str, Any]):
@@ -201,7 +201,7 @@ class RequestPolicy:
 
 
 class CodeChallengeS256(CodeChallenge):
-    """PKCE for every client, by S256 alone (RFC 7636, RFC 9700 section 2.1.1); ``RequestPolicy`` requires it."""
+    """PKCE for every client, only with S256 (RFC 7636, RFC 9700 section 2.1.1); ``RequestPolicy`` requires it."""
 
     DEFAULT_CODE_CHALLENGE_METHOD = METHOD
     SUPPORTED_CODE_CHALLENGE_METHOD = (METHOD,)
@@ -217,7 +217,7 @@ class CodeChallengeS256(CodeChallenge):
 
 
 class IdTokens:
-    """How ID tokens are made, for both of Authlib's extensions."""
+    """The ID token methods that both of Authlib's extensions need."""
 
     def encode_id_token(self, token: IssuedToken, request: Any) -> str:
         """Sign an ID token for the claimed grant.
@@ -312,7 +312,7 @@ class DeviceCredential(DeviceCredentialMixin):
         return device_codes.lifetime_seconds(self.client.view, self.poll)
 
     def get_client_id(self) -> str:
-        """Return the client's id: ``find_device_code`` finds codes of the client alone."""
+        """Return the client's id: ``find_device_code`` finds only codes of this client."""
         return self.client.get_client_id()
 
     def get_scope(self) -> str:
@@ -376,8 +376,8 @@ class TokenExchangeGrant(BaseGrant, TokenEndpointMixin):
         request = self.request.protocol
         exchanged = token_exchange.exchange(
             self.client.authenticated,
-            checked_exchange(self.request.form),
-            address=request.ip_address,
+            parse_exchange_request(self.request.form),
+            ip_address=request.ip_address,
             request_id=request.request_id,
         )
         return 200, exchanged.as_document(), self.TOKEN_RESPONSE_HEADER

@@ -112,7 +112,7 @@ class RevocationEndpoint(AuthlibRevocationEndpoint):
         return None if found is None else FoundToken(found)
 
     def revoke_token(self, token: FoundToken, request: Any) -> None:
-        """Revoke an access token alone, a refresh token with its whole grant."""
+        """Revoke an access token, or a refresh token with its whole grant."""
         revocation.revoke_found(self._actor(), token.found)
 
     def _actor(self) -> Any:

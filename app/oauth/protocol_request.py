@@ -102,7 +102,7 @@ class ProtocolRequest:
 
     @property
     def has_query(self) -> bool:
-        """Whether the URL has a query string."""
+        """Return whether the URL has a query string."""
         return bool(self.environ.get("QUERY_STRING"))
 
     @property
@@ -143,7 +143,7 @@ class ProtocolRequest:
 
     @property
     def is_secure(self) -> bool:
-        """Whether the request came over https."""
+        """Return whether the request came over https."""
         return bool(self.environ.get("wsgi.url_scheme") == "https")
 
     def accepts(self, media_type: str) -> bool:

@@ -57,7 +57,7 @@ class RegistrationRequest(ParsedJsonRequest):
 
 
 class RegisteredClient:
-    """A registered client as Authlib needs to see it, with the actor that its access token makes."""
+    """A registered client as Authlib needs to see it, with the actor of its registration access token."""
 
     def __init__(self, registrar: Actor, client_id: str, access_token: str) -> None:
         self.registrar, self.client_id, self.access_token = registrar, client_id, access_token

@@ -14,7 +14,7 @@ from app.operations.store.transactions import transaction
 from app.operations.tokens import issuance
 from app.rules.errors import DomainError
 
-# What is read, claimed and stored for these is one transaction. The others commit a single statement or operation.
+# These read, claim and store in one transaction. The others commit a single statement or operation.
 _IN_TRANSACTION = frozenset({AUTHORIZATION_CODE, REFRESH_TOKEN, DEVICE_CODE})
 
 

@@ -15,9 +15,11 @@ from app.oauth.server import checked_response, server
 from app.operations.clients.dpop_proofs import ProofRefused
 from app.operations.directory.lookups import AuthenticatedClient
 from app.operations.grants.grants import TokenSnapshot
-from app.operations.tokens import id_tokens as operation
+from app.operations.tokens import id_tokens
 from app.rules.errors import DomainError, Forbidden, OAuthError, Unauthenticated
 from app.web.bearer import challenges, is_by_dpop, protect
+
+_JWT = ("Content-Type", "application/jwt")
 
 
 class UserInfoProtector(ResourceProtector):
@@ -41,22 +43,19 @@ class UserInfoEndpoint(AuthlibUserInfoEndpoint):
     def __call__(self, request: Any) -> tuple[int, Any, Any]:
         """Return Authlib's response, signed if the client registered that: Authlib signs without ``kid``."""
         status, claims, headers = super().__call__(request)
-        signed = operation.sign(request.protocol.authenticated.client, claims)
+        signed = id_tokens.sign(request.protocol.authenticated.client, claims)
         return (status, claims, headers) if signed is None else (200, signed, [_JWT])
 
     def generate_user_info(self, user: TokenSnapshot, scope: str) -> dict[str, Any]:
         """Return the claims. Raises Unauthenticated for a token that is meant for another resource."""
-        claims = operation.claims_of(user)
+        claims = id_tokens.claims_of(user)
         current_request().authenticated = AuthenticatedClient(user.client, None)
         return claims
 
 
-_JWT = ("Content-Type", "application/jwt")
-
-
 def find_user_token(token: str) -> TokenSnapshot | None:
     """Return the valid token of a user, of the organization in the path if there is one."""
-    return operation.find_user_token(token, organization_id=current_request().organization_id)
+    return id_tokens.find_user_token(token, organization_id=current_request().organization_id)
 
 
 server.register_endpoint(UserInfoEndpoint(resource_protector=protect(UserInfoProtector(), find_user_token)))

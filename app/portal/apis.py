@@ -123,7 +123,7 @@ class DeleteApiForm(PageForm):
 
 
 class ScopeForm(PageForm):
-    """What users read about a scope."""
+    """The title and description of a scope for users."""
 
     version = VersionField()
     title = StringField(

@@ -1,4 +1,4 @@
-"""The layout around portal pages: the side navigation, and the notices shown after an action."""
+"""The context of a portal page, the layout around it, and the notices shown after an action."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ _ROOT_PAGES = (
     ("Organizations", "/organizations", "building", "organizations:read"),
     ("Instance limits", "/instance-limits", "shield", "instance:read"),
 )
-# The key travels in the URL, so that nobody can make a page show text of their own.
+# The key travels in the URL, so that a link cannot make a page show arbitrary text.
 _NOTICES = {
     "saved": "Saved. The change is live.",
     "unchanged": "No changes to save.",

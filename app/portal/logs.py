@@ -1,4 +1,4 @@
-"""The log of failed requests: the list, one entry, and a button that adds the redirect URI."""
+"""The audit log with its export, and the log of failed requests."""
 
 from __future__ import annotations
 
@@ -38,6 +38,10 @@ _COLUMNS = (
 )  # fmt: skip
 # A spreadsheet treats text that begins like this as a formula.
 _FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")
+_FAILED_REQUESTS_LISTING = "portal logs"
+_UNREGISTERED = "redirect_uri_not_registered"
+# The page highlights the first different character for these causes.
+_URI_CAUSES = frozenset({_UNREGISTERED, "redirect_uri_mismatch"})
 
 
 @portal.get("/portal/<organization>/audit")
@@ -153,16 +157,10 @@ def _csv_line(values: Iterable[str | None]) -> str:
 _EXPORT_FORMATS = {"csv": ("text/csv", _csv), "json": ("application/json", _json)}
 
 
-_FAILED_REQUESTS_LISTING = "portal logs"
-_UNREGISTERED = "redirect_uri_not_registered"
-# The page highlights the first different character for these causes.
-_URI_CAUSES = frozenset({_UNREGISTERED, "redirect_uri_mismatch"})
-
-
 @portal.get("/portal/<organization>/logs")
 @portal_page
 def logs(context: PortalContext) -> PageResponse:
-    """List refused requests, newest first; ``cause`` and ``request_id`` filter."""
+    """List rejected requests, newest first; ``cause`` and ``request_id`` filter."""
     context.actor.require_for_own("logs:read")
     page, filters = _list(context)
     return context.render(
@@ -177,7 +175,7 @@ def logs(context: PortalContext) -> PageResponse:
 @portal.get("/portal/<organization>/clients/<client_id>/logs")
 @portal_page
 def client_logs(context: PortalContext, client_id: str) -> PageResponse:
-    """List the refused requests of one client, as a tab of its page."""
+    """List the rejected requests of one client, as a tab of its page."""
     client = get_client(context.actor, client_id)
     context.actor.require("logs:read", owner_id=client.created_by_user_id)
     page, filters = _list(context, client_id=client.client_id)

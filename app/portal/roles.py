@@ -1,4 +1,4 @@
-"""Roles of an organization: their permissions, and who has them."""
+"""Roles of an organization and their permissions, and its administrators."""
 
 from __future__ import annotations
 
@@ -38,6 +38,8 @@ from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFaile
 from app.web.forms import CheckboxListField, PageForm, StringListField, VersionField
 
 _NO_AUTOCOMPLETE = {"autocomplete": "off"}
+_MAX_INVITATIONS = 50
+_LISTING = "portal administrators"
 
 
 class RoleForm(PageForm):
@@ -202,10 +204,6 @@ def _page(
         if key and context.actor.has_permission("admins:read")
         else None,
     )
-
-
-_MAX_INVITATIONS = 50
-_LISTING = "portal administrators"
 
 
 class AdministratorForm(PageForm):

@@ -1,4 +1,4 @@
-"""Fields of the settings forms, made from the table of settings."""
+"""The settings pages, and the fields of their forms, made from the table of settings."""
 
 from __future__ import annotations
 
@@ -55,6 +55,11 @@ from app.rules.organizations.settings_table import (
 from app.rules.strict_json import InvalidJson, load_object
 from app.web.forms import CheckboxListField, NumberField, PageForm, StringListField, VersionField
 from app.web.languages import duration
+
+# The part of a setting's reason that explains null in JSON means nothing on a form.
+_API_HINT = re.compile(r" null means [^.]*\.")
+UNITS = ((86_400, "days"), (3_600, "hours"), (60, "minutes"), (1, "seconds"))
+Values = dict[str, Any]
 
 
 class GeneralForm(PageForm):
@@ -253,15 +258,9 @@ def _conflict_page(
     )
 
 
-# The part of a setting's reason that explains null in JSON means nothing on a form.
-_API_HINT = re.compile(r" null means [^.]*\.")
-UNITS = ((86_400, "days"), (3_600, "hours"), (60, "minutes"), (1, "seconds"))
-Values = dict[str, Any]
-
-
 @dataclass(frozen=True, slots=True)
 class SettingInfo:
-    """What the form shows beside a field: the default and whether the organization has changed it."""
+    """The default of a setting, and whether the organization has changed it."""
 
     default: str
     is_changed: bool

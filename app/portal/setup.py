@@ -81,7 +81,7 @@ def setup_submit() -> Response:
             password=form.password.data,
             organization_name=form.organization_name.data,
             organization_id=form.organization_id.data or None,
-            address=request.remote_addr,
+            ip_address=request.remote_addr,
             request_id=request_id(),
         )
     except InvalidInput as error:
@@ -110,7 +110,7 @@ def _page(form: SetupForm, code: int = 200) -> Response:
         token_form=SetupTokenForm(formdata=None),
         is_valid=is_valid,
         was_invalid=bool(token) and not is_valid,
-        # Anyone with the token controls this installation. Nobody else learns anything about it.
+        # Anyone with the token controls this installation. Others learn nothing about it.
         findings=run_checks(_config()).findings if is_valid else (),
         configured=_config().base_url,
         seen=request.host_url.rstrip("/"),

@@ -12,9 +12,6 @@ from wtforms import RadioField, SelectChoice
 
 from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.users import import_records, import_uploads
-from app.operations.users import import_records as records
-from app.operations.users import import_records as reports
-from app.operations.users import import_uploads as uploads
 from app.operations.users.import_records import ImportRecord
 from app.portal.context import PageResponse, PortalContext, portal, portal_page
 from app.rules.errors import Conflict, DomainError, Forbidden, InvalidInput, NotFound
@@ -74,7 +71,7 @@ def allow_large_import(endpoint: str | None, values: dict[str, Any] | None) -> N
         return
     try:
         actor = actor_for(get_organization_by_slug((values or {})["organization"]))
-        uploads.validate_import_options(actor)
+        import_uploads.validate_import_options(actor)
     except (Forbidden, NotFound):
         return
     accept_large_form(MAX_FILE_BYTES)
@@ -97,14 +94,14 @@ def import_upload(context: PortalContext) -> PageResponse:
         return _list(context, form)
     file = form.file.data
     try:
-        upload = uploads.receive_upload(
+        upload = import_uploads.receive_upload(
             context.actor,
             file.stream.read,
             file_format=format_of_name(file.filename),
             name=file.filename[:200],
             on_existing=form.on_existing.data or "skip",
         )
-        begun = uploads.confirm_upload(context.actor, upload, is_dry_run=True)
+        begun = import_uploads.confirm_upload(context.actor, upload, is_dry_run=True)
     except (InvalidInput, Conflict) as error:
         form.add_errors(error)
         return _list(context, form, code=error.status)
@@ -140,7 +137,7 @@ def import_cancel(context: PortalContext, import_id: str) -> PageResponse:
 @portal_page
 def import_report(context: PortalContext, import_id: str) -> PageResponse:
     """Download the rejected rows with their errors, to be corrected and uploaded again."""
-    lines = reports.refusal_report(context.actor, import_id)
+    lines = import_records.refusal_report(context.actor, import_id)
     report = Response(stream_with_context(lines), mimetype="text/csv")
     report.headers["Content-Disposition"] = f'attachment; filename="{import_id}-rejected.csv"'
     return report
@@ -157,7 +154,7 @@ def _change(
 
 
 def _list(context: PortalContext, form: UserImportForm, *, code: int | None = None) -> PageResponse:
-    page = records.list_imports(context.actor, after=context.position(_LISTING))
+    page = import_records.list_imports(context.actor, after=context.position(_LISTING))
     return context.render(
         "portal/users/imports.html",
         form=form,
@@ -170,10 +167,10 @@ def _list(context: PortalContext, form: UserImportForm, *, code: int | None = No
 
 
 def _import_page(context: PortalContext, import_id: str, error: DomainError | None = None) -> BaseResponse:
-    record = records.get_import(context.actor, import_id)
-    rejected: tuple[records.RefusedRowRecord, ...] = ()
+    record = import_records.get_import(context.actor, import_id)
+    rejected: tuple[import_records.RefusedRowRecord, ...] = ()
     if record.refused and context.actor.has_permission("users:write"):
-        rejected = records.list_refused_rows(context.actor, import_id, limit=MAX_ERRORS_SHOWN).items
+        rejected = import_records.list_refused_rows(context.actor, import_id, limit=MAX_ERRORS_SHOWN).items
     page = context.render(
         "portal/users/import.html",
         code=409 if error else None,

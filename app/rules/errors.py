@@ -1,4 +1,4 @@
-"""Domain errors: each has a stable code, an HTTP status and a description that any caller may read."""
+"""Errors: each has a stable code, an HTTP status and a description that any caller may read; OAuth errors included."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ class FieldError:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why a client's request was rejected, for the client's developers. It is logged and never part of the OAuth
-    response.
+    """The reason why a client's request was rejected, for the client's developers.
+
+    It is logged and never part of the OAuth response.
 
     ``code`` is one of ``rules/audit/failed_requests``. ``received`` is what was sent, without secrets. ``expected``
     lists values any of which would have been accepted.

@@ -1,4 +1,4 @@
-"""Plumbing that the faces share; it may use Flask and decides nothing."""
+"""Code that the interfaces share. It may use Flask and makes no decisions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from app.web import (
 
 
 def register(app: Flask, config: Config) -> None:
-    """Hosts, proxies, request ids, sessions, headers and health stand before any face answers."""
+    """Set up hosts, proxies, request ids, sessions, headers and health for all interfaces."""
     app.config["TRUSTED_HOSTS"] = list(config.trusted_hosts)
     app.config["MAX_CONTENT_LENGTH"] = 64 * 1024
     app.config["MAX_FORM_MEMORY_SIZE"] = 64 * 1024

@@ -41,7 +41,7 @@ _audit_log = logging.getLogger("gatehouse.audit")
 
 
 def start(app: Flask) -> None:
-    """The threads run, the janitor's unless the configuration says no. They end with the process."""
+    """Start the threads, the janitor only if it is enabled. They end with the process."""
     config: Config = app.config["GATEHOUSE"]
     threading.Thread(target=_follow, args=(app,), name="follower", daemon=True).start()
     threading.Thread(
@@ -73,7 +73,7 @@ def _follow(app: Flask) -> None:
                 cache_invalidation.poll()
                 if turn % _POLLS_PER_MEASUREMENT == 0:
                     clock.measure()
-            except Exception:  # noqa: BLE001 - until it hears again, this process trusts no view for long
+            except Exception:  # noqa: BLE001 - until the next poll succeeds, cached entries expire within a second
                 _log.debug("changes could not be read", exc_info=True)
             pause.wait(cache_invalidation.POLL_SECONDS)
 

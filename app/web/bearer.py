@@ -198,7 +198,7 @@ def authenticate_caller(*, is_proven: bool = False) -> tuple[Actor, Organization
             "Send an access token for the management API: Authorization: Bearer <token>."
         ) from None
     actor, organization = actor_of_token(
-        token.view, address=flask_request.remote_addr, request_id=request_id()
+        token.view, ip_address=flask_request.remote_addr, request_id=request_id()
     )
     note(organization=organization.slug, actor=actor_public_id(actor))
     return actor, organization

@@ -1,4 +1,4 @@
-"""The JSON API over HTTP: read strict JSON bodies, and write responses and errors in the envelope."""
+"""The JSON API over HTTP: strict JSON bodies, responses and errors in the envelope, and idempotency keys."""
 
 from __future__ import annotations
 
@@ -33,6 +33,8 @@ _HTTP_ERRORS = {
     503: ("temporarily_unavailable", "The service is temporarily unavailable. Try again in a moment."),
 }
 _PRESERVED_HEADERS = ("Allow", "Retry-After")
+_KEY = re.compile(r"[\x21-\x7e]{1,200}")
+_SECRETS = frozenset({"client_secret", "link", "invitation_link", "initial_access_token", "signing_secret"})
 
 
 class UnsupportedMediaType(DomainError):
@@ -186,10 +188,6 @@ def _json(body: Mapping[str, Any], status: int, headers: Mapping[str, str] | Non
     for name, value in (headers or {}).items():
         response.headers[name] = value
     return response
-
-
-_KEY = re.compile(r"[\x21-\x7e]{1,200}")
-_SECRETS = frozenset({"client_secret", "link", "invitation_link", "initial_access_token", "signing_secret"})
 
 
 def created(

@@ -1,4 +1,4 @@
-"""The language of a page, and translation into it.
+"""The language of a page, translation into it, and its formats of times, durations and counts.
 
 The first supported language wins of: ``ui_locales`` of the pending authorization request, the signed-in user's
 ``locale``, the browser's ``Accept-Language``, the organization's ``localization.default_locale``, English. The portal

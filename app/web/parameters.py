@@ -1,7 +1,7 @@
-"""Pagination of the API's lists: a bounded limit and a signed cursor (JS-8).
+"""Query parameters, pagination and ETags of the API.
 
-A cursor is the sort key of the last item. It is signed together with the organization and the list, including filters
-and order, so that it can't be forged or used for another list.
+Lists have a bounded limit and a signed cursor (JS-8): the sort key of the last item, signed together with the
+organization and the list, including filters and order, so that it cannot be forged or used for another list.
 """
 
 from __future__ import annotations
@@ -23,6 +23,11 @@ from app.rules.fields import ValidationErrors, find_unknown
 
 MAX_LENGTH = 1000
 _NUMBER = re.compile(r"[0-9]{1,12}")
+_LIMIT = re.compile(r"[1-9][0-9]{0,2}")
+_MAC_LENGTH = 16
+_TAG = r'"[\x21\x23-\x7e]{1,64}"'
+_LIST = re.compile(rf"(?:W/)?{_TAG}(?:\s*,\s*(?:W/)?{_TAG})*")
+_VERSION = re.compile(r'(?<!W/)"v([1-9][0-9]{0,9})"')
 
 
 def query_parameters(known: Collection[str]) -> dict[str, str]:
@@ -65,10 +70,6 @@ def is_descending(parameters: dict[str, str], column: str) -> bool:
     if sort.removeprefix("-") != column:
         raise InvalidInput(f"Enter {column} or -{column}.", field="sort", code="not_allowed")
     return sort.startswith("-")
-
-
-_LIMIT = re.compile(r"[1-9][0-9]{0,2}")
-_MAC_LENGTH = 16
 
 
 def page_limit(parameters: Mapping[str, str]) -> int:
@@ -120,11 +121,6 @@ def _signed_context(listing: str, parameters: Mapping[str, str]) -> str:
 def _mac(organization_id: str, signed_context: str, payload: bytes) -> bytes:
     message = json.dumps([organization_id, signed_context]).encode() + b"\0" + payload
     return hmac.digest(derive_instance_key("cursors"), message, "sha256")[:_MAC_LENGTH]
-
-
-_TAG = r'"[\x21\x23-\x7e]{1,64}"'
-_LIST = re.compile(rf"(?:W/)?{_TAG}(?:\s*,\s*(?:W/)?{_TAG})*")
-_VERSION = re.compile(r'(?<!W/)"v([1-9][0-9]{0,9})"')
 
 
 def etag_of(version: int) -> str:

@@ -1,10 +1,11 @@
-"""The deadline of every request body: a slow sender gets 408, and other requests are served meanwhile.
+"""Request bodies: limits of size, and a deadline for every body.
 
-A server's ``read`` blocks until the bytes have arrived and cannot be interrupted. So another thread waits for it, and
-the request's own thread answers 408 at the deadline. Under Granian a response must not end while its request is being
-read: Granian would wait for the read and hold the interpreter lock, and the whole process would stand still. So the
-thread of a late request stays with it, after its response was sent, until the connection is closed. The server has
-``Config.LATE_THREADS`` threads more than it needs, for those.
+A slow sender gets 408, and other requests are served meanwhile. A server's ``read`` blocks until the bytes have
+arrived and cannot be interrupted. So another thread waits for it, and the request's own thread answers 408 at the
+deadline. Under Granian a response must not end while its request is being read: Granian would wait for the read and
+hold the interpreter lock, and the whole process would stop. So the thread of a late request stays with it, after its
+response was sent, until the connection is closed. The server has ``Config.LATE_THREADS`` threads more than it needs,
+for those.
 """
 
 from __future__ import annotations
@@ -27,8 +28,16 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 
-# What a form carries besides its file.
+# The size of a form without its file.
 _FORM_BYTES = 64 * 1024
+MIN_BYTES_PER_SECOND = 8 * 1024
+MAX_BODY_SECONDS = 300.0
+_PIECE_BYTES = 64 * 1024
+# Handing a read to another thread would cost the busiest endpoints a quarter of their time. So they read bodies
+# directly, as long as fewer than this many direct reads are unfinished. A slow one gets its 408 when it ends.
+MAX_DIRECT_READS = 2
+_DIRECT_PATHS = ("/oauth/token", "/oauth/introspect", "/oauth/revoke")
+_direct_slots = list(range(MAX_DIRECT_READS))
 
 
 class TooLarge(DomainError):
@@ -64,11 +73,6 @@ def read_body(max_bytes: int) -> bytes:
     while len(content) <= max_bytes and (piece := read(max_bytes + 1 - len(content))):
         content += piece
     return bytes(content)
-
-
-MIN_BYTES_PER_SECOND = 8 * 1024
-MAX_BODY_SECONDS = 300.0
-_PIECE_BYTES = 64 * 1024
 
 
 class TooSlow(DomainError):
@@ -117,11 +121,6 @@ class _Reader:
 
 # The server's own threads limit their number: each request that is being read has one.
 _idle_readers: list[_Reader] = []
-# Handing a read to another thread would cost the busiest endpoints a quarter of their time. So they read bodies
-# directly, as long as fewer than this many direct reads are unfinished. A slow one gets its 408 when it ends.
-MAX_DIRECT_READS = 2
-_DIRECT_PATHS = ("/oauth/token", "/oauth/introspect", "/oauth/revoke")
-_direct_slots = list(range(MAX_DIRECT_READS))
 
 
 class TimedBody(io.RawIOBase):

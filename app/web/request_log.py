@@ -1,4 +1,4 @@
-"""Logs: one JSON object per line, with secrets removed before any handler sees them (LG-1, LG-2, LG-3)."""
+"""The log: one JSON object per line, with secrets removed before any handler sees them (LG-1, LG-2, LG-3)."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 ID = "gatehouse.request_id"
 FACTS = "gatehouse.request_facts"
 _MAX_PATH = 512
+_last_date = (0, "")
+_plain_factory = logging.LogRecord
+_traceback = logging.Formatter()
 
 
 def request_id() -> str | None:
@@ -81,9 +84,6 @@ def _write(environ: WSGIEnvironment, name: str, status: str, milliseconds: float
     )
 
 
-_last_date = (0, "")
-
-
 def _date(seconds: int) -> str:
     """Return the time in RFC 3339 format; formatted once per second."""
     global _last_date
@@ -99,9 +99,6 @@ def register(app: Flask) -> None:
     config: Config = app.config["GATEHOUSE"]
     configure_logging(config.log_level)
     app.wsgi_app = RequestLog(app.wsgi_app, config.request_log)  # type: ignore[method-assign]
-
-
-_plain_factory = logging.LogRecord
 
 
 def redacting_record(*args: Any, **kwargs: Any) -> logging.LogRecord:
@@ -156,9 +153,6 @@ class _Stderr(logging.StreamHandler):
     def emit(self, record: logging.LogRecord) -> None:
         self.stream = sys.stderr
         super().emit(record)
-
-
-_traceback = logging.Formatter()
 
 
 def configure_logging(level: str) -> None:

@@ -28,10 +28,10 @@ SCOPE = "notes:read"
 
 
 class Introspection(TokenVerifier):
-    """Asks the organization about each token (RFC 7662): one that was revoked is refused at once."""
+    """Introspects each token at the organization (RFC 7662), so that a revoked one is rejected at once."""
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """The token, if it lives and was made for this server."""
+        """Return the token if it is active and was issued for this server."""
         async with httpx2.AsyncClient(timeout=5) as http:
             answer = await http.post(f"{ISSUER}/oauth/introspect", data={"token": token}, auth=CLIENT)
         answer.raise_for_status()
@@ -66,9 +66,9 @@ server = MCPServer(
 
 @server.tool()
 def read_note(number: int) -> str:
-    """The field note of this number, for whoever signed in."""
+    """Return the field note of this number to the signed-in user."""
     token = get_access_token()
-    whose = token.subject if token is not None else "nobody"
+    whose = token.subject if token is not None else "an unknown user"
     return f"Note {number} of {whose}: herons by the weir."
 
 

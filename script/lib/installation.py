@@ -1,4 +1,4 @@
-"""Whether an installation is ready to serve, asked through the database driver without importing the application."""
+"""Check through the database driver, without importing the application, whether an installation is ready to serve."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-# Sourced by script/server and script/test, at the root of the repository: what a fresh machine lacks, .venv, and
-# what the tests need of Node.js.
+# Install what a new machine lacks: Debian packages, .venv, and the Node.js packages of the tests. Sourced by
+# script/server and script/test at the root of the repository.
 
 say() { printf '%s\n' "$*" >&2; }
 
-# install_packages NAME...: Debian's packages of these names are installed, or the one line to type is said.
+# install_packages NAME...: install these Debian packages, or print the command to type.
 install_packages() {
     if ! command -v apt-get >/dev/null 2>&1; then
         say "This machine lacks what Debian calls: $*. Install it, then start again."
@@ -28,7 +28,7 @@ install_packages() {
     exit 1
 }
 
-# Names of the packages without which requirements.txt cannot be installed: mysqlclient is built from source.
+# Print the names of the packages that requirements.txt needs: mysqlclient is built from source.
 missing_build_packages() {
     python3 -c 'import ensurepip, venv' 2>/dev/null || printf 'python3-venv '
     command -v cc >/dev/null 2>&1 || printf 'build-essential '
@@ -38,7 +38,7 @@ sys.exit(not os.path.exists(os.path.join(sysconfig.get_paths()["include"], "Pyth
     pkg-config --exists libmariadb 2>/dev/null || pkg-config --exists mysqlclient 2>/dev/null || printf 'libmariadb-dev '
 }
 
-# prepare_venv FILE...: .venv holds what the FILEs pin. Does nothing when they are as they were the last time.
+# prepare_venv FILE...: install into .venv what the FILEs pin. Do nothing if they are unchanged.
 prepare_venv() {
     if ! python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
         say "Gatehouse needs Python 3.11 or newer as python3."
@@ -65,8 +65,8 @@ prepare_venv() {
     exec 9<&-
 }
 
-# prepare_node FOLDER: FOLDER/node_modules holds what FOLDER/package-lock.json pins; no package runs a script of its
-# own. Does nothing when it is as it was the last time.
+# prepare_node FOLDER: install into FOLDER/node_modules what FOLDER/package-lock.json pins, without running scripts of
+# packages. Do nothing if it is unchanged.
 prepare_node() {
     wanted=$(sha256sum <"$1/package-lock.json" | cut -d' ' -f1)
     stamp=$1/node_modules/installed

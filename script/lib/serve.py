@@ -1,4 +1,4 @@
-"""What script/server does once .venv is installed: create keys, migrate, print where to click, and run Granian.
+"""Serve Gatehouse after .venv is installed: create keys, migrate, print the setup link, and run Granian.
 
 This process never imports the application, except in a child that prepares the first start: on SIGHUP it forks new
 workers, and those import the code as it is then. It does import the libraries, once for all workers.
@@ -27,9 +27,9 @@ from granian.server import Server
 from installation import is_ready
 
 ROOT = Path(__file__).resolve().parents[2]
-# How long a worker that is stopped may take to finish the requests it has begun.
+# Seconds that a stopping worker has to finish its requests.
 GRACE_SECONDS = 30
-# At a reload, the least time between the start of a new worker and the end of the one it replaces.
+# At a reload, the minimum time between the start of a new worker and the stop of the one it replaces.
 RESPAWN_SECONDS = 3.5
 # New code must have loaded within this time, or it is not used.
 LOAD_SECONDS = 60.0
@@ -41,7 +41,7 @@ def main() -> None:
     options = parse(sys.argv[1:])
     os.chdir(ROOT)
     sys.path.insert(0, str(ROOT))
-    # People click on the URL that is printed, so its port is the one that is served. A given setting has priority.
+    # The printed URL must work, so its port is the served one. A setting in the environment has priority.
     os.environ.setdefault("GATEHOUSE_BASE_URL", f"http://127.0.0.1:{options.port}")
     config = read_configuration()
     compile_code()

@@ -1,4 +1,4 @@
-"""Account activity: what users see of their own account, and nobody else does."""
+"""Account activity: what users see of their own account, and only of theirs."""
 
 from __future__ import annotations
 

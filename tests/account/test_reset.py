@@ -33,7 +33,7 @@ def test_opening_a_reset_link_does_not_use_it(visitor: Visitor, ada: Any, path: 
         f"/organizations/{ada.organization.slug}/login?reset=1",
     )
     set_here = {cookie.partition("=")[0] for cookie in answer.headers.getlist("Set-Cookie")}
-    assert set_here == {f"gatehouse-known-{ada.organization.id}"}, "it signs nobody in"
+    assert set_here == {f"gatehouse-known-{ada.organization.id}"}, "a reset does not sign in"
     assert 'id="reset-done"' in visitor.get(answer.location).text
     assert visitor.sign_in(ada, NEW).status_code == 303
     assert visitor.get(path).status_code == 409

@@ -49,7 +49,7 @@ def test_authenticator_app_is_added_and_removed(world: World, bob: Any, visitor:
     assert visitor.cookie(name) not in {None, before}
     security = visitor.get(f"{world.home}/account/security").text
     assert "10 left" in security and codes[0] not in security and 'id="app-remove"' in security
-    # What was proved just now counts for this sign-in: no second one is asked for.
+    # The factor that was just verified counts for this sign-in, so it is not requested again.
     visitor.get(f"{world.home}/account/security/recovery-codes")
     renewed = visitor.post(f"{world.home}/account/security/recovery-codes")
     assert not set(codes) & set(re.findall(r"<li><code>([^<]+)</code>", renewed.text))

@@ -32,7 +32,7 @@ def count(app: Flask, monkeypatch: pytest.MonkeyPatch) -> Iterator[Count]:
         return compiled_run(driver, compiled, *values, **options)
 
     def counted(act: Callable[[], Any]) -> int:
-        # As the follower of a serving process does: what is cached from now on is known to be current.
+        # Poll as a serving process does, so that entries cached from now on are valid.
         with app.app_context():
             cache_invalidation.poll()
         act()

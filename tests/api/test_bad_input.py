@@ -15,7 +15,7 @@ from tests.support.world_rows import access_requested, wanted
 pytestmark = pytest.mark.either
 
 SLUG = "acme-bad"
-# The minimal valid bodies. Each test makes one thing in them invalid.
+# Minimal valid bodies. Each test makes one part invalid.
 GOOD: dict[str, dict[str, Any]] = {
     "registerClient": {"name": "New", "redirect_uris": ["https://new.example/cb"]},
     "updateClient": {},
@@ -117,7 +117,7 @@ def test_every_operation_with_a_body_is_covered(api: Api) -> None:
     assert {operation.id for operation in api.operations() if operation.body is not None} == set(GOOD)
 
 
-# The fields of instance limits are paths of settings, in which dots are no nesting. They have tests of their own.
+# The fields of instance limits are paths of settings, in which dots do not mean nesting. Separate tests cover them.
 @pytest.mark.parametrize("name", sorted(GOOD.keys() - {"updateInstanceLimits"}))
 def test_js4_every_field_rejects_other_types_and_values_out_of_bounds(api: Api, name: str) -> None:
     operation = next(operation for operation in api.operations() if operation.id == name)

@@ -136,7 +136,7 @@ def test_forbidden_dpop_request_gets_dpop_challenge(http: FlaskClient, prover: P
 def test_old_sign_in_gets_step_up_challenge(
     app: Flask, http: FlaskClient, make: Factory, machine: MadeClient
 ) -> None:
-    """RFC 9470: an app sends the person back with this max_age and comes again. A machine has no sign-in to renew."""
+    """RFC 9470: an app asks the user to sign in again with this max_age. A machine client cannot sign in again."""
     organization = machine.organization
     headers = bearer_header(user_token(app, make, make.user(organization, role="admin")))
     path = f"/clients/{machine.client_id}/credentials"

@@ -61,7 +61,7 @@ def test_revoking_all_secrets_honours_if_match(app: Flask, http: FlaskClient, ma
 @pytest.mark.parametrize(
     ("path", "body"),
     [
-        ("/organizations/{id}/admins", {"email": "new.person@example.com"}),
+        ("/organizations/{id}/admins", {"email": "new.admin@example.com"}),
         ("/clients/{clientId}/credentials", {}),
         ("/clients/{clientId}/credentials/rotation", {}),
         ("/organizations/{id}/signing-keys/rotations", {"algorithm": "EdDSA"}),

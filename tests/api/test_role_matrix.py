@@ -26,7 +26,7 @@ from tests.support.world import absent
 TABLE = written("operations")
 # Operations that write no audit event here, and why.
 UNTOLD = {
-    "revokeToken": "the token that the body names is nobody's: nothing ends",
+    "revokeToken": "the token in the body does not exist, so nothing is revoked",
     "revokeUserSessions": "what there was to end ended just before",
 }
 # Operations that tell of others' things on purpose, and why.
@@ -50,25 +50,25 @@ def test_tn1_each_role_has_exactly_the_rights_in_the_table(
     app: Flask, world: World, make: Factory, database: Database, role: str
 ) -> None:
     """TN-2, TN-3: objects of other organizations don't exist for any role, and their rows never change."""
-    person = user_with_role(app, make, world.acme, role)
-    own = things_of(app, make, world.acme, person.user)
+    role_user = user_with_role(app, make, world.acme, role)
+    own = things_of(app, make, world.acme, role_user.user)
     others = things_of(app, make, world.acme, make.user(world.acme.organization))
     spare = spare_of(app, make, world.acme)
     before = rows_of(database, world.globex)
     done: dict[str, Operation] = {}
     refused: list[str] = []
     for operation in world.operations:
-        refused += _call_with_wrong_ids(world, person, operation, own)
+        refused += _call_with_wrong_ids(world, role_user, operation, own)
     for operation in in_order(world.operations):
         may = TABLE[operation.id][role]
         owned = [name for name in OWNED if f"{{{name}}}" in operation.path]
         if owned:
-            answer = _call(world, person, operation, ids_for(operation.id, others))
+            answer = _call(world, role_user, operation, ids_for(operation.id, others))
             _is_right(operation, role, {OWN: "absent"}.get(may, may), answer)
             if answer.status_code >= 400:
                 refused.append(answer.headers["X-Request-Id"])
         answer = _call(
-            world, person, operation, {**ids_for(operation.id, own), **spare.get(operation.id, {})}
+            world, role_user, operation, {**ids_for(operation.id, own), **spare.get(operation.id, {})}
         )
         _is_right(operation, role, may, answer)
         if may == OWN and operation.id not in SHARES:
@@ -108,36 +108,36 @@ def _is_told(database: Database, role: str, done: dict[str, Operation], refused:
 
 
 def _call_with_wrong_ids(
-    world: World, person: RoleUser, operation: Operation, own: dict[str, str]
+    world: World, role_user: RoleUser, operation: Operation, own: dict[str, str]
 ) -> list[str]:
     """Check that foreign, deleted and absent ids get the same bytes, and malformed ones the same status.
 
     Returns the ids of the requests.
     """
-    may, never, asked = TABLE[operation.id][person.role], absent(world.acme), list[str]()
+    may, never, asked = TABLE[operation.id][role_user.role], absent(world.acme), list[str]()
     for name in (parameter["name"] for parameter in operation.parameters if parameter["in"] == "path"):
-        if name == "id" and person.role == ROOT:
+        if name == "id" and role_user.role == ROOT:
             continue  # Every organization is root's to name.
         kinds = {"foreign": world.globex.ids[name], "absent": never[name]}
         if name != "credentialId":  # A revoked secret stays in the ledger: it tells which one that was.
             kinds["deleted"] = world.ended[name]
         answers = {
-            kind: _call(world, person, operation, {**own, name: value}) for kind, value in kinds.items()
+            kind: _call(world, role_user, operation, {**own, name: value}) for kind, value in kinds.items()
         }
         alike = {as_bytes(answer) for answer in answers.values()}
-        assert len(alike) == 1, (operation.id, person.role, name, alike)
+        assert len(alike) == 1, (operation.id, role_user.role, name, alike)
         for text in MALFORMED:
-            answers[text] = _call(world, person, operation, {**own, name: text})
+            answers[text] = _call(world, role_user, operation, {**own, name: text})
         refusals = {403, 404} if may == NONE else {404}
         for kind, answer in answers.items():
-            assert answer.status_code in refusals, (operation.id, person.role, name, kind, answer.text)
+            assert answer.status_code in refusals, (operation.id, role_user.role, name, kind, answer.text)
             asked.append(answer.headers["X-Request-Id"])
     return asked
 
 
-def _call(world: World, person: RoleUser, operation: Operation, ids: dict[str, str]) -> TestResponse:
+def _call(world: World, role_user: RoleUser, operation: Operation, ids: dict[str, str]) -> TestResponse:
     body = {"client_id": ids["clientId"]} if operation.id == "revokeTokens" else None
-    return call(world, person, operation, ids, body)
+    return call(world, role_user, operation, ids, body)
 
 
 def _text(value: Any) -> str:

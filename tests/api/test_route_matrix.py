@@ -1,6 +1,6 @@
 """The route matrix (TN-1): every route with no token, a wrong scope, and foreign, deleted and malformed ids.
 
-A route that is in neither table fails: whoever adds one says here who may reach it.
+A route that is in neither table fails, so every new route needs an entry.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _wrong(
     for name in names:
         yield f"{name}:foreign", {**own, name: foreign[name]}
         yield f"{name}:absent", {**own, name: never[name]}
-        if name != "credentialId":  # A revoked secret stays in the ledger: it tells which one that was.
+        if name != "credentialId":  # A revoked secret is still listed, so its id is known.
             yield f"{name}:deleted", {**own, name: gone[name]}
         for text in MALFORMED:
             yield f"{name}:malformed {text[:20]}", {**own, name: text}

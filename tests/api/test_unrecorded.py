@@ -36,15 +36,17 @@ def test_au1_operation_without_audit_event_changes_nothing(
     app: Flask, world: World, make: Factory, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every write operation fails without its event, and its transaction is rolled back."""
-    person = user_with_role(app, make, world.acme, ROOT)
-    ids = things_of(app, make, world.acme, person.user)
+    role_user = user_with_role(app, make, world.acme, ROOT)
+    ids = things_of(app, make, world.acme, role_user.user)
     spare = spare_of(app, make, world.acme)
     revoked: dict[str, Any] = {
         **dict(BODIES["revokeToken"] or {}),
         "token": make.bearer(world.acme.organization),
     }
     with app.app_context():
-        credentials.rotate_credential(make.actor(world.acme.organization, user=person.user), ids["clientId"])
+        credentials.rotate_credential(
+            make.actor(world.acme.organization, user=role_user.user), ids["clientId"]
+        )
     monkeypatch.setattr(audit, "_INSERT", _Broken())
     before = _rows(database)
     for operation in world.operations:
@@ -52,7 +54,7 @@ def test_au1_operation_without_audit_event_changes_nothing(
             continue
         body = revoked if operation.id == "revokeToken" else None
         answer = call(
-            world, person, operation, {**ids_for(operation.id, ids), **spare.get(operation.id, {})}, body
+            world, role_user, operation, {**ids_for(operation.id, ids), **spare.get(operation.id, {})}, body
         )
         assert answer.status_code == 503, (operation.id, "was done unrecorded, or not at all", answer.text)
         after = _rows(database)

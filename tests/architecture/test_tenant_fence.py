@@ -41,7 +41,7 @@ GOOD = {
     "a whole join": select(User.id)
     .join(Grant, (Grant.organization_id == User.organization_id) & (Grant.user_id == User.id))
     .where(User.organization_id == "a"),
-    "nobody's": select(User.id).where(false()),
+    "no rows": select(User.id).where(false()),
     "organizations themselves": select(Organization.id),
     "all, and says so": select(User.id).execution_options(**ACROSS),
     "an update of its own": update(User).where(User.organization_id == "a").values(name="x"),

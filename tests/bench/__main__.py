@@ -38,7 +38,7 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--organizations", type=_numbers, default=[1, 2000], help="to compare (1,2000)")
     parser.add_argument(
-        "--crowd", type=int, default=0, help="organizations with 100 people each, compared with one (10000)"
+        "--crowd", type=int, default=0, help="organizations with 100 users each, compared with one (10000)"
     )
     parser.add_argument(
         "--quick", action="store_true", help="the flows alone, without rows and organizations"

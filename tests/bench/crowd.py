@@ -93,11 +93,11 @@ class Crowd:
         named = {"id": key.encode(), "slug": slug.encode(), "name": f"Crowd {number}", "data_key": sealed}
         tables["organizations"].append(first["organizations"] | named)
         admin = new_id().bytes
-        emails = [f"person{place}@{slug}.example" for place in range(self.each)]
+        emails = [f"user{place}@{slug}.example" for place in range(self.each)]
         for place, email in enumerate(emails):
             row_id = new_id().bytes if place else admin
-            person = {"id": row_id, "email": email, "email_canonical": email.encode()}
-            tables["users"].append(first["users"] | own | person)
+            user = {"id": row_id, "email": email, "email_canonical": email.encode()}
+            tables["users"].append(first["users"] | own | user)
         role = {"id": new_id().bytes, "user_id": admin, "user_organization_id": key.encode()}
         tables["role_assignments"].append(first["role_assignments"] | own | role)
         if not is_visited:

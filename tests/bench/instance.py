@@ -48,11 +48,11 @@ class Instance:
             )
             for algorithm in ("ES256", "EdDSA", "RS256", "PS256")
         }
-        self.people = self.make.organization(
-            "people", settings={"oauth": {"signing": {"algorithm": "ES256"}}}
+        self.user_organization = self.make.organization(
+            "users", settings={"oauth": {"signing": {"algorithm": "ES256"}}}
         )
         self.web = self.make.client(
-            self.people,
+            self.user_organization,
             redirect_uris=[REDIRECT_URI],
             scopes=["openid", "offline_access"],
             trust="first_party",
@@ -64,9 +64,9 @@ class Instance:
 
     def cookies(self, count: int) -> list[str]:
         """Return the cookie headers of this number of signed-in users."""
-        name = self.make.cookie_name(self.people)
+        name = self.make.cookie_name(self.user_organization)
         while len(self._cookies) < count:
-            user = self.make.user(self.people)
+            user = self.make.user(self.user_organization)
             self._cookies.append(f"{name}={self.make.sign_in(user).token}")
         return self._cookies[:count]
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.factories import Factory
 from tests.support.browser import LOOKS, check, sign_in, watched
-from tests.support.importing import people
+from tests.support.importing import user_rows
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
 
@@ -22,8 +22,8 @@ def test_users_are_imported(
     make = Factory(live_server.app)
     acme = make.organization(name="Acme")
     user = make.user(acme, role="admin")
-    file = tmp_path / "people.csv"
-    file.write_text(people(600) + "nobody,Wrong\n")
+    file = tmp_path / "users.csv"
+    file.write_text(user_rows(600) + "nobody,Wrong\n")
     with watched(chromium, **LOOKS[look], java_script_enabled=scripts) as browser:
         page = browser.new_page()
 

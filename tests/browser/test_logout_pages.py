@@ -109,8 +109,8 @@ def test_user_can_stay_signed_in(pages: Pages, orchard: Any) -> None:
 
 
 def test_logout_works_without_scripts(live_server: Any, acme: Any, ada: Any, orchard: Any) -> None:
-    person = FormBrowser(live_server.url)
-    page = person.visit(f"/organizations/{acme.slug}/login")
-    person.sign_in(page, ada.email, ada.password)
-    page = person.press(person.visit(f"/oauth/logout?client_id={orchard.client_id}"), "logout-confirm")
+    visitor = FormBrowser(live_server.url)
+    page = visitor.visit(f"/organizations/{acme.slug}/login")
+    visitor.sign_in(page, ada.email, ada.password)
+    page = visitor.press(visitor.visit(f"/oauth/logout?client_id={orchard.client_id}"), "logout-confirm")
     assert page.has("logged-out")

@@ -230,7 +230,7 @@ def test_every_page_is_accessible_in_every_look(
     client = make.client(acme, name="An orchard with quite a long name that has to wrap somewhere")
     public = make.client(acme, name="Blossom", type="spa")
     address = f"somebody.with.a.long.address@{acme.slug}.subsidiary.example"
-    somebody = make.user(acme, email=address, name="Grace", role="auditor")
+    auditor = make.user(acme, email=address, name="Grace", role="auditor")
     with live_server.app.app_context():
         get_active_key(acme, "EdDSA")
         scopes = [{"name": f"orders:read-number-{number}", "title": "See your orders"} for number in range(3)]
@@ -246,7 +246,7 @@ def test_every_page_is_accessible_in_every_look(
         "public": public.client_id,
         "api": api.public_id,
         "failed": failed,
-        "user": somebody.public_id,
+        "user": auditor.public_id,
         "secret": client.registered.credential.public_id,
     }
     with watched(chromium, **LOOKS[look]) as context:

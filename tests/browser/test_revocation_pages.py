@@ -78,7 +78,7 @@ def test_rotation_is_finished(
 def test_every_page_is_accessible_in_every_look(
     chromium: Any, live_server: Any, make: Factory, acme: Any, ada: Any, orchard: Any, look: str
 ) -> None:
-    somebody = make.user(acme, email=f"somebody.with.a.long.address@{acme.slug}.subsidiary.example")
+    user = make.user(acme, email=f"somebody.with.a.long.address@{acme.slug}.subsidiary.example")
     with live_server.app.app_context():
         rotate_credential(make.actor(acme), orchard.client_id)
         order = {"client_id": orchard.client_id, "reason": "A laptop was lost on the train to Edinburgh"}
@@ -89,7 +89,7 @@ def test_every_page_is_accessible_in_every_look(
         f"/revocations/{receipt}",
         "/revocations/new",
         f"/revocations/new?client_id={orchard.client_id}",
-        f"/revocations/new?user_id={somebody.public_id}",
+        f"/revocations/new?user_id={user.public_id}",
         f"{client}/credentials/rotation",
         f"{client}/credentials",
         f"{client}/credentials/new",

@@ -150,7 +150,7 @@ def test_purge_reports_what_it_deleted(app: Flask, make: Factory) -> None:
 
 def test_purge_is_skipped_while_another_is_running(app: Flask) -> None:
     with app.app_context():
-        assert leases.acquire(janitor.LEASE, "somebody", 60)
+        assert leases.acquire(janitor.LEASE, "another process", 60)
     assert run(app, "purge").exit_code == 2
 
 

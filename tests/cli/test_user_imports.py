@@ -27,32 +27,32 @@ def bring_in(app: Flask, file: Path, *options: str) -> tuple[int, str, str]:
 
 
 def test_file_is_imported_and_progress_goes_to_standard_error(app: Flask, folder: Path) -> None:
-    file = folder / "people.csv"
-    file.write_text("email,name\n" + "".join(f"p{number}@people.example,P\n" for number in range(600)))
+    file = folder / "users.csv"
+    file.write_text("email,name\n" + "".join(f"p{number}@users.example,P\n" for number in range(600)))
     code, said, told = bring_in(app, file)
     assert (code, said) == (0, "created 600, updated 0, skipped 0, rejected 0 of 600 rows\n")
     assert "100 %  600 of 600 rows" in told and "rows/s" in told
     assert "\r" not in told, "a bar is for terminals"
     assert bring_in(app, file)[1] == "created 0, updated 0, skipped 600, rejected 0 of 600 rows\n"
-    assert not (folder / "people.csv.refused.csv").exists()
+    assert not (folder / "users.csv.refused.csv").exists()
 
 
 @pytest.mark.parametrize("ending", ["json", "ndjson", "jsonl"])
 def test_file_name_decides_the_format(app: Flask, folder: Path, ending: str, make: Factory) -> None:
-    people = [{"email": "ada@people.example", "name": "Ada"}, {"email": "bob@people.example"}]
-    file = folder / f"people.{ending}"
-    file.write_text(json.dumps(people) if ending == "json" else "\n".join(map(json.dumps, people)))
+    user_rows = [{"email": "ada@users.example", "name": "Ada"}, {"email": "bob@users.example"}]
+    file = folder / f"users.{ending}"
+    file.write_text(json.dumps(user_rows) if ending == "json" else "\n".join(map(json.dumps, user_rows)))
     assert bring_in(app, file)[0] == 0
     with app.app_context():
         from app.operations.directory.lookups import get_organization_by_slug
 
-        found = find_user_by_email(get_organization_by_slug("acme").id, "ada@people.example")
+        found = find_user_by_email(get_organization_by_slug("acme").id, "ada@users.example")
     assert found is not None and found.name == "Ada"
 
 
 def test_dry_run_changes_nothing(app: Flask, folder: Path, database: Database) -> None:
-    file = folder / "people"
-    file.write_text("email\nada@people.example\nnobody\n")
+    file = folder / "users"
+    file.write_text("email\nada@users.example\nnobody\n")
     code, said, _ = bring_in(app, file, "--dry-run", "--report", str(folder / "report.csv"))
     assert code == 1
     assert "Nothing was changed" in said and "created 1, updated 0, skipped 0, rejected 1 of 2 rows" in said
@@ -63,16 +63,16 @@ def test_dry_run_changes_nothing(app: Flask, folder: Path, database: Database) -
 
 
 def test_rejected_rows_can_be_fixed_in_the_report_and_imported(app: Flask, folder: Path) -> None:
-    file = folder / "people.csv"
-    file.write_text('email,name\nada@people.example,Ada\nbob at people.example,"=Bob"\n')
+    file = folder / "users.csv"
+    file.write_text('email,name\nada@users.example,Ada\nbob at users.example,"=Bob"\n')
     code, said, _ = bring_in(app, file)
-    report = folder / "people.csv.refused.csv"
+    report = folder / "users.csv.refused.csv"
     assert stat.S_IMODE(report.stat().st_mode) == 0o600
     assert code == 1 and str(report) in said
     assert "'=Bob" in report.read_text()
     report.write_text(report.read_text().replace("bob at", "bob@"))
     assert bring_in(app, report)[0] == 1
-    report.write_text(report.read_text().replace("bob@ people", "bob@people"))
+    report.write_text(report.read_text().replace("bob@ users", "bob@users"))
     assert bring_in(app, report)[:2] == (0, "created 1, updated 0, skipped 0, rejected 0 of 1 rows\n")
 
 
@@ -87,7 +87,7 @@ def test_rejected_rows_can_be_fixed_in_the_report_and_imported(app: Flask, folde
 def test_unreadable_file_is_reported(
     app: Flask, folder: Path, database: Database, text: str, words: str
 ) -> None:
-    file = folder / "people.csv"
+    file = folder / "users.csv"
     file.write_text(text)
     code, _, told = bring_in(app, file)
     assert code == 1 and words in told

@@ -26,14 +26,14 @@ def test_user_is_created_and_the_password_link_printed(app: Flask, make: Factory
 
 def test_every_page_of_users_is_printed(app: Flask, make: Factory) -> None:
     acme = make.organization("acme")
-    names = [f"person{number:03}@acme.example" for number in range(users.MAX_LIMIT + 5)]
+    names = [f"user{number:03}@acme.example" for number in range(users.MAX_LIMIT + 5)]
     for name in names:
         with app.app_context():
             create_user(acme.id, email=name)
     make.user(make.organization(), email="elsewhere@globex.example")
     result = run(app, "users", "list", "--organization", "acme")
     assert [line.split()[2] for line in result.stdout.splitlines()] == names
-    found = run(app, "users", "list", "--organization", "acme", "--search", "person004", "--status", "active")
+    found = run(app, "users", "list", "--organization", "acme", "--search", "user004", "--status", "active")
     assert len(found.stdout.splitlines()) == 1
 
 

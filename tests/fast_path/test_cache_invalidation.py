@@ -104,7 +104,7 @@ def test_change_on_another_machine_is_found_by_polling(
         assert name_of(machine) == "Harvester"
         with on_another_machine(app):
             rename(app, make, machine, "Reaper")
-        assert name_of(machine) == "Harvester", "the stage is wrong: nobody told this machine yet"
+        assert name_of(machine) == "Harvester", "this machine must not know of the change yet"
         cache_invalidation.poll()
         assert name_of(machine) == "Reaper"
 

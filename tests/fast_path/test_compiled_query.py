@@ -154,7 +154,7 @@ def test_unreachable_database_is_a_503(context: Flask, monkeypatch: pytest.Monke
     error = engine.dialect.loaded_dbapi.OperationalError
 
     def fail(*_: object, **__: object) -> None:
-        raise error("database is locked") if engine.dialect.name == "sqlite" else error(2002, "nobody there")
+        raise error("database is locked") if engine.dialect.name == "sqlite" else error(2002, "no server")
 
     monkeypatch.setattr(compiled_query, "_execute", fail)
     monkeypatch.setattr(compiled_query, "DEADLINE_SECONDS", 0.05)

@@ -36,7 +36,7 @@ def environ(**changes: Any) -> dict[str, Any]:
 
 
 def send(app: Flask, request: dict[str, Any], endpoints: Endpoints = ENDPOINTS) -> tuple[str, bytes]:
-    """(status line, or ``next application``; body)."""
+    """Send the request; return (status line, or ``next application``; body)."""
     seen: list[str] = []
 
     def next_application(_environ: Any, start_response: Any) -> list[bytes]:

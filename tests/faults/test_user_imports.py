@@ -32,8 +32,8 @@ FEWER = 2_500
 @pytest.fixture
 def command(database: Database, instance: Path, tmp_path: Path) -> Callable[..., subprocess.Popen[bytes]]:
     """Start ``users import`` of the file in its own process."""
-    file = tmp_path / "people.csv"
-    rows = (f"p{number}@people.example,Person {number}\r\n" for number in range(ROWS))
+    file = tmp_path / "users.csv"
+    rows = (f"p{number}@users.example,Person {number}\r\n" for number in range(ROWS))
     file.write_text("email,name\r\n" + "".join(rows), newline="")
 
     def start(*options: str) -> subprocess.Popen[bytes]:
@@ -61,7 +61,9 @@ def test_import_killed_three_times_imports_every_user_once(
     seen = 0
     for _ in range(3):
         running = command("--resume")
-        process.wait_until(functools.partial(has_more_than, database, seen), "people come in", pause=0.002)
+        process.wait_until(
+            functools.partial(has_more_than, database, seen), "users are imported", pause=0.002
+        )
         os.kill(running.pid, signal.SIGKILL)
         running.wait(10)
         seen = database.count("users")
@@ -86,9 +88,9 @@ def test_import_of_a_killed_worker_is_finished_by_the_other(mortal_server: LiveS
     """P3: one of two workers runs the import, so both are killed, one after the other."""
     server, make = mortal_server, Factory(mortal_server.app)
     acme = make.organization("acme")
-    rows = (f"p{number}@people.example,Person {number}\n" for number in range(FEWER))
+    rows = (f"p{number}@users.example,Person {number}\n" for number in range(FEWER))
     request = urllib.request.Request(
-        f"{server.url}/users/imports?name=people.csv",
+        f"{server.url}/users/imports?name=users.csv",
         data=("email,name\n" + "".join(rows)).encode(),
         headers=bearer_header(make.bearer(acme)) | {"Content-Type": "text/csv"},
     )
@@ -98,7 +100,10 @@ def test_import_of_a_killed_worker_is_finished_by_the_other(mortal_server: LiveS
     for worker in server.worker_pids():
         seen = server.database.count("users")
         process.wait_until(
-            functools.partial(has_more_than, server.database, seen), "people come in", seconds=30, pause=0.01
+            functools.partial(has_more_than, server.database, seen),
+            "users are imported",
+            seconds=30,
+            pause=0.01,
         )
         os.kill(worker, signal.SIGKILL)
         there = server.database.count("users") - before
@@ -115,6 +120,6 @@ def test_import_of_a_killed_worker_is_finished_by_the_other(mortal_server: LiveS
     assert server.database.query("SELECT created, skipped, refused FROM user_imports") == [(FEWER, 0, 0)]
     assert server.database.count("users") - before == FEWER == audited(server.database, "user.imported")
     assert server.database.query(
-        "SELECT COUNT(*) - COUNT(DISTINCT email_canonical) FROM users WHERE email LIKE '%%people.example'"
+        "SELECT COUNT(*) - COUNT(DISTINCT email_canonical) FROM users WHERE email LIKE '%%users.example'"
     ) == [(0,)]
     assert server.database.count("user_import_parts") == 0

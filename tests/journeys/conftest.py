@@ -56,16 +56,16 @@ class Journey:
         }
         return OAuth2Session(**(good | changes))
 
-    def authorize(self, session: OAuth2Session, person: FormBrowser, **parameters: Any) -> Page:
+    def authorize(self, session: OAuth2Session, visitor: FormBrowser, **parameters: Any) -> Page:
         """Sign in, consent, and return the final redirect URL."""
         url, _state = session.create_authorization_url(
             self.metadata()["authorization_endpoint"], code_verifier=VERIFIER, **parameters
         )
-        page = person.visit(url)
+        page = visitor.visit(url)
         if page.left is None and page.has("login-submit"):
-            page = person.sign_in(page, self.user.email, self.user.password)
+            page = visitor.sign_in(page, self.user.email, self.user.password)
         if page.left is None and page.has("consent-allow"):
-            page = person.press(page, "consent-allow")
+            page = visitor.press(page, "consent-allow")
         return page
 
     def tokens(self, session: OAuth2Session, **parameters: Any) -> dict[str, Any]:

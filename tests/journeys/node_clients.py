@@ -70,7 +70,7 @@ class Site:
         def found() -> list[Request]:
             return [one for one in self.server.requests if (one.method, one.path) == ("POST", path)]
 
-        process.wait_until(found, f"somebody posts to {path}", seconds=15)
+        process.wait_until(found, f"a POST to {path}", seconds=15)
         return found()[0].body.decode()
 
 
@@ -138,10 +138,10 @@ class Walk:
 
 @dataclass(slots=True)
 class NodeClient:
-    """One run of a script. ``given`` is its input, ``person`` visits the pages it names."""
+    """One run of a script. ``given`` is its input, ``visitor`` visits the pages it names."""
 
     script: str
-    person: FormBrowser
+    visitor: FormBrowser
     email: str
     password: str
     ca_path: Path
@@ -191,7 +191,7 @@ class NodeClient:
     def _answer(self, said: dict[str, Any]) -> dict[str, Any]:
         if "posted" in said:
             return {"body": self.site.posted(said["posted"])}
-        page = self.person.visit(said["visit"])
+        page = self.visitor.visit(said["visit"])
         for _ in range(MOST_PAGES):
             if page.left is not None:
                 return {"left": page.left}
@@ -206,10 +206,10 @@ class NodeClient:
 
     def _press(self, page: Page) -> Page | None:
         if page.has("login-submit"):
-            return self.person.sign_in(page, self.email, self.password)
+            return self.visitor.sign_in(page, self.email, self.password)
         for button in BUTTONS:
             if page.has(button):
-                return self.person.press(page, button)
+                return self.visitor.press(page, button)
         return None
 
 
@@ -229,7 +229,7 @@ class Grove:
 
     def walk(self, script: str, client: MadeClient | None = None, **given: Any) -> Walk:
         """The script met the organization as the client, and used the metadata that ``EXERCISED`` says."""
-        person = FormBrowser(self.server.url, ca_path=self.site.server.ca_path)
+        visitor = FormBrowser(self.server.url, ca_path=self.site.server.ca_path)
         known: dict[str, Any] = {"issuer": self.user.organization.issuer, "redirect_uri": REDIRECT_URI}
         if client is not None:
             known["client_id"] = client.client_id
@@ -237,7 +237,7 @@ class Grove:
             known["method"] = client.registered.client.token_endpoint_auth_method
         run = NodeClient(
             script,
-            person,
+            visitor,
             self.user.email,
             self.user.password,
             self.site.server.ca_path,

@@ -87,15 +87,15 @@ def told(server: LiveServer, receiver: Receiver) -> Journey:
 
 def sign_in_and_out(told: Journey) -> tuple[dict[str, Any], float]:
     """Sign in and out; return the tokens and how many seconds signing out took."""
-    person = FormBrowser(told.server.url)
+    visitor = FormBrowser(told.server.url)
     session = told.session()
-    page = told.authorize(session, person)
+    page = told.authorize(session, visitor)
     tokens = session.fetch_token(
         told.metadata()["token_endpoint"], authorization_response=page.left, code_verifier=VERIFIER
     )
     began = time.monotonic()
     endpoint = told.metadata()["end_session_endpoint"]
-    page = person.visit(f"{endpoint}?id_token_hint={tokens['id_token']}")
+    page = visitor.visit(f"{endpoint}?id_token_hint={tokens['id_token']}")
     assert page.has("logged-out"), page.text[:2000]
     return tokens, time.monotonic() - began
 
@@ -138,7 +138,7 @@ def test_client_is_notified_at_once_with_a_verifiable_token(told: Journey, recei
     }
 
 
-def test_slow_receiver_delays_nobody(told: Journey, receiver: Receiver) -> None:
+def test_slow_receiver_delays_no_other_request(told: Journey, receiver: Receiver) -> None:
     """F22: neither the page nor other users' tokens."""
     end = threading.Event()
     receiver.act = lambda: Response() if end.wait(20) else Response(500)

@@ -58,21 +58,21 @@ def test_response_names_the_issuer_and_returns_the_state(journey: Journey) -> No
 
 
 def test_second_authorization_needs_no_consent(journey: Journey) -> None:
-    person = FormBrowser(journey.server.url)
-    assert journey.authorize(journey.session(), person).left is not None
+    visitor = FormBrowser(journey.server.url)
+    assert journey.authorize(journey.session(), visitor).left is not None
     url, _ = journey.session().create_authorization_url(
         journey.metadata()["authorization_endpoint"], code_verifier=VERIFIER
     )
-    assert person.visit(url).left is not None
+    assert visitor.visit(url).left is not None
 
 
 def test_denied_consent_returns_access_denied(journey: Journey) -> None:
-    person = FormBrowser(journey.server.url)
+    visitor = FormBrowser(journey.server.url)
     url, state = journey.session().create_authorization_url(
         journey.metadata()["authorization_endpoint"], code_verifier=VERIFIER
     )
-    page = person.sign_in(person.visit(url), journey.user.email, journey.user.password)
-    denied = person.press(page, "consent-deny")
+    page = visitor.sign_in(visitor.visit(url), journey.user.email, journey.user.password)
+    denied = visitor.press(page, "consent-deny")
     assert denied.query["error"] == "access_denied"
     assert (denied.query["state"], denied.query["iss"]) == (state, journey.issuer)
 

@@ -18,7 +18,9 @@ def test_isolation_check_passes_on_a_running_server(live_server: LiveServer, liv
     assert result.exit_code == 0, result.output
     last = result.stdout.splitlines()[-1]
     counted = {group: int(count) for count, group in re.findall(r"(\d+) on (\w+)", last)}
-    assert counted["api"] > 130 and counted["pages"] > 100 and counted["wire"] > 10 and counted["tables"] > 20
+    assert (
+        counted["api"] > 130 and counted["pages"] > 100 and counted["OAuth"] > 10 and counted["tables"] > 20
+    )
     assert "none went through" in result.stdout
     assert "not tried" not in result.output
 

@@ -55,18 +55,18 @@ class Memory:
 
 
 def agent_of(
-    client_id: str | None, url: str, person: FormBrowser, user: MadeUser, memory: Memory
+    client_id: str | None, url: str, visitor: FormBrowser, user: MadeUser, memory: Memory
 ) -> OAuthClientProvider:
     """Return an agent on the user's device; ``client_id`` is the URL of its metadata, if it has one."""
     came_back: dict[str, str] = {}
 
     async def open_browser(address: str) -> None:
-        page = await asyncio.to_thread(person.visit, address)
+        page = await asyncio.to_thread(visitor.visit, address)
         if page.left is None and page.has("login-submit"):
-            page = await asyncio.to_thread(person.sign_in, page, user.email, user.password)
+            page = await asyncio.to_thread(visitor.sign_in, page, user.email, user.password)
         assert page.left is None and page.has("client-origin"), page.text[:2000]
         assert "127.0.0.1:33418" in page.text, "DC-4: the page names where the answer goes"
-        page = await asyncio.to_thread(person.press, page, "consent-allow")
+        page = await asyncio.to_thread(visitor.press, page, "consent-allow")
         assert page.left is not None and page.left.startswith(CALLBACK), page.text[:2000]
         came_back.update(page.query)
 

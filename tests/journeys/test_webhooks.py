@@ -117,7 +117,7 @@ def test_event_is_delivered_at_once_from_every_worker(told: Told, receiver: Rece
     wait_for(lambda: told.statuses() == ["delivered"] * 6, "and noted")
 
 
-def test_slow_endpoint_delays_nobody(told: Told, receiver: Receiver) -> None:
+def test_slow_endpoint_delays_no_other_request(told: Told, receiver: Receiver) -> None:
     """F22, SF-4: neither the change it reports nor other users' tokens."""
     end = threading.Event()
     receiver.act = lambda: Response() if end.wait(20) else Response(500)

@@ -95,7 +95,7 @@ def test_account_chooser_of_an_expired_request_shows_a_message(flow: Flow) -> No
 
 
 def test_another_user_may_reauthenticate_and_becomes_the_subject(flow: Flow) -> None:
-    """prompt=login: the page asks for the same account, but the client receives whoever signs in (SS-2)."""
+    """prompt=login: the page asks for the same account, but the client accepts another one (SS-2)."""
     answer = flow.authorize(prompt="login")
     page = flow.http.get(location(answer))
     assert 'id="confirm"' in page.text and flow.user.email in page.text

@@ -40,7 +40,7 @@ ERRORS: dict[str, tuple[str, dict[str, str | None]]] = {
     "a request_uri": ("request_uri_not_supported", {"request_uri": "https://evil.example/"}),
     "a long state": ("invalid_request", {"state": "x" * 2049}),
     "a long nonce": ("invalid_request", {"nonce": "x" * 2049}),
-    "nobody signed in, silently": ("login_required", {"prompt": "none"}),
+    "prompt=none without a session": ("login_required", {"prompt": "none"}),
 }
 # Every invalid client or redirect URI.
 WRONG: dict[str, dict[str, str | None]] = {

@@ -213,7 +213,7 @@ def test_every_active_secret_authenticates(http, make: Factory, path: str, machi
 def test_secret_check_uses_one_digest_and_no_password_hash(
     http, path: str, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """CA-4: 256 random bits need no slow hash, which would let anybody exhaust the CPU."""
+    """CA-4: 256 random bits need no slow hash, which would let attackers exhaust the CPU."""
 
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a password hash")

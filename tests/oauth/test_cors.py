@@ -1,4 +1,4 @@
-"""CORS: a client's own origins can read its responses, and everybody can read public documents."""
+"""CORS: a client's own origins can read its responses, and every origin can read public documents."""
 
 from __future__ import annotations
 

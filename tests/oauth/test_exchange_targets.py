@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from tests.factories import MadeClient
-from tests.oauth import test_token_exchange as exchanges
+from tests.oauth import test_token_exchange
 from tests.oauth.conftest import Flow
 from tests.oauth.test_token_exchange import ORDERS, STOCK, exchange, refusal, service, subject, told
 
-web = exchanges.web
-orders = exchanges.orders
+web = test_token_exchange.web
+orders = test_token_exchange.orders
 
 
 def test_token_without_scopes_is_not_issued_for_another_resource(web: Flow, orders: MadeClient) -> None:

@@ -1,4 +1,4 @@
-"""Introspection: full answers for authorized clients, an identical inactive answer for everybody else."""
+"""Introspection: full responses for authorized clients, an identical inactive response for others."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ def test_ending_the_session_makes_the_token_inactive(flow: Flow) -> None:
 
 @pytest.mark.parametrize("form", ["opaque", "jwt"])
 def test_token_is_invalid_after_its_organization_was_suspended_or_deleted(flow: Flow, form: str) -> None:
-    """IT-3: a suspended organization gets no answers. After deletion and restoration, older tokens stay
+    """IT-3: a suspended organization gets no responses. After deletion and restoration, older tokens stay
     inactive.
     """
     flow.make.root()

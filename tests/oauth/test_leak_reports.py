@@ -225,7 +225,7 @@ def test_report_body_follows_the_general_body_limits(http: FlaskClient, make: Fa
 def test_stored_request_of_a_sign_in_in_progress_is_revoked(
     flow: Flow, make: Factory, database: Database
 ) -> None:
-    """It is part of a URL of ours for minutes."""
+    """It is part of a URL of this service for minutes."""
     make.root()
     fresh = Flow(flow.app, flow.app.test_client(), flow.make, flow.client, flow.user)
     where = fresh.authorize().headers["Location"]

@@ -173,7 +173,7 @@ def checked(body: str) -> str:
 
 
 def forged(flow: Flow, token: str) -> str:
-    """Return a token with the same grant and a valid checksum, which anybody who saw a token can make."""
+    """Return a token with the same grant and a valid checksum, which any holder of a token can make."""
     return checked(token[:-30] + "A" * 22)
 
 

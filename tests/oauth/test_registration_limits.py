@@ -63,7 +63,7 @@ def test_revoked_initial_access_token_is_rejected(
 def test_registration_tokens_are_stored_only_as_digests(
     app: Flask, http: FlaskClient, by_token: OrganizationSnapshot, make: Factory
 ) -> None:
-    """As CD-1 requires for codes."""
+    """CD-1 requires the same for codes."""
     with app.app_context():
         made = create_registration_token(make.actor(by_token), {"name": "CI"})
     told = register(http, by_token, made.token).get_json()

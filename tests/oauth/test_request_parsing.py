@@ -42,7 +42,7 @@ BAD_BODIES = {
     "a parameter twice, the same value": "&scope=reports:read",
     "a parameter twice, the second empty": "&scope=",
     "a parameter twice, other ones between": "&a=1&b=2&token=y",
-    "a parameter nobody knows, twice": "&what=1&what=2",
+    "an unknown parameter, twice": "&what=1&what=2",
     "NUL in a value": "&what=%00",
     "NUL in a name": "&wh%00at=1",
     "not UTF-8": "&what=%ff%fe",

@@ -9,7 +9,6 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 from app.operations.clients import resources
-from app.operations.clients import resources as resource_catalog
 from tests.factories import Factory, MadeClient, bearer_header
 from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, SCOPES, Flow, query_of
 
@@ -210,7 +209,7 @@ def test_request_without_a_resource_runs_no_resource_queries(
     apis: Flow, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own_token(apis, machine, resource=STOCK)
-    monkeypatch.setattr(resource_catalog, "_CATALOG", None)
+    monkeypatch.setattr(resources, "_CATALOG", None)
     assert own_token(apis, machine, resource=STOCK).status_code == 200
     assert own_token(apis, machine, resource=ORDERS).get_json()["scope"] == "orders:read"
 

@@ -16,7 +16,7 @@ _TOKEN = re.compile(r'name="csrf_token" value="([^"]+)"')
 _TAGS = re.compile(r"<[^>]+>")
 
 
-class Person:
+class PortalUser:
     """A browser with a session; ``text`` is the text of the last page."""
 
     def __init__(self, app: Flask, make: Any, user: Any) -> None:
@@ -72,17 +72,17 @@ def acme(make: Any) -> Any:
 
 
 @pytest.fixture
-def person(app: Flask, make: Any) -> Callable[..., Person]:
+def portal_user(app: Flask, make: Any) -> Callable[..., PortalUser]:
     """Return a function that signs a user in to an organization, by default an administrator."""
 
-    def signed_in(organization: Any, role: str | None = "admin", **more: Any) -> Person:
-        return Person(app, make, make.user(organization, role=role, **more))
+    def signed_in(organization: Any, role: str | None = "admin", **more: Any) -> PortalUser:
+        return PortalUser(app, make, make.user(organization, role=role, **more))
 
     return signed_in
 
 
 @pytest.fixture
-def ada(acme: Any, person: Any) -> Person:
+def ada(acme: Any, portal_user: Any) -> PortalUser:
     """Return an administrator of the organization in the portal."""
-    found: Person = person(acme)
+    found: PortalUser = portal_user(acme)
     return found

@@ -64,8 +64,8 @@ def test_unknown_organization_is_not_found(ada: Any) -> None:
     assert "There is no such organization" in ada.text
 
 
-def test_member_is_refused_and_led_to_account(acme: Any, person: Any) -> None:
-    mia = person(acme, role=None)
+def test_member_is_refused_and_led_to_account(acme: Any, portal_user: Any) -> None:
+    mia = portal_user(acme, role=None)
 
     answer = mia.get("")
 
@@ -73,8 +73,8 @@ def test_member_is_refused_and_led_to_account(acme: Any, person: Any) -> None:
     assert "/organizations/acme/account" in answer.text
 
 
-def test_auditor_has_read_only_settings(acme: Any, person: Any) -> None:
-    auditor = person(acme, role="auditor")
+def test_auditor_has_read_only_settings(acme: Any, portal_user: Any) -> None:
+    auditor = portal_user(acme, role="auditor")
     auditor.get("/settings/sessions")
     assert "You have read-only access to these settings" in auditor.text
 
@@ -86,8 +86,8 @@ def test_auditor_has_read_only_settings(acme: Any, person: Any) -> None:
 @pytest.mark.parametrize(
     "path", ["/administrators", "/administrators/new", "/organizations", "/settings/delete"]
 )
-def test_developer_is_refused_administrator_pages(acme: Any, person: Any, path: str) -> None:
-    answer = person(acme, role="developer").get(path)
+def test_developer_is_refused_administrator_pages(acme: Any, portal_user: Any, path: str) -> None:
+    answer = portal_user(acme, role="developer").get(path)
 
     assert answer.status_code in {403, 404}
 
@@ -111,8 +111,8 @@ def test_cross_site_form_is_rejected(ada: Any, database: Any) -> None:
     assert database.count("clients") == 0
 
 
-def test_root_administrator_opens_another_organization(make: Any, acme: Any, person: Any) -> None:
-    operator = person(make.root())
+def test_root_administrator_opens_another_organization(make: Any, acme: Any, portal_user: Any) -> None:
+    operator = portal_user(make.root())
 
     answer = operator.get("/portal/acme")
 

@@ -92,9 +92,9 @@ def test_last_administrator_cannot_be_removed(ada: Any) -> None:
 
 
 def test_removed_administrator_loses_access_on_next_request(
-    make: Any, acme: Any, ada: Any, person: Any
+    make: Any, acme: Any, ada: Any, portal_user: Any
 ) -> None:
-    bob = person(acme, email="bob@acme.example")
+    bob = portal_user(acme, email="bob@acme.example")
     assert bob.get("/settings").status_code == 200
     ada.get("/administrators")
     ada.send(f"/administrators/{ADMIN.findall(ada.page.text)[-1]}/remove")
@@ -102,8 +102,8 @@ def test_removed_administrator_loses_access_on_next_request(
     assert bob.get("/settings").status_code == 403
 
 
-def test_auditor_sees_list_without_buttons(acme: Any, ada: Any, person: Any) -> None:
-    auditor = person(acme, role="auditor")
+def test_auditor_sees_list_without_buttons(acme: Any, ada: Any, portal_user: Any) -> None:
+    auditor = portal_user(acme, role="auditor")
 
     auditor.get("/administrators")
 

@@ -9,7 +9,7 @@ from flask import Flask
 
 from app.operations.clients import clients, resources
 from tests.factories import Factory
-from tests.portal.conftest import Person
+from tests.portal.conftest import PortalUser
 
 GOOD: dict[str, Any] = {
     "identifier": "https://orders.example/api",
@@ -43,7 +43,9 @@ def only(app: Flask, make: Factory, organization: Any) -> resources.ResourceReco
         return found
 
 
-def test_api_is_created_with_scopes_and_metadata(app: Flask, ada: Person, acme: Any, make: Factory) -> None:
+def test_api_is_created_with_scopes_and_metadata(
+    app: Flask, ada: PortalUser, acme: Any, make: Factory
+) -> None:
     ada.get("/apis")
     assert "No APIs yet" in ada.text
     ada.send("/apis/new", **GOOD)
@@ -75,7 +77,7 @@ def test_api_is_created_with_scopes_and_metadata(app: Flask, ada: Person, acme: 
     ],
 )
 def test_invalid_value_shows_error_and_keeps_input(
-    ada: Person, changes: dict[str, Any], message: str
+    ada: PortalUser, changes: dict[str, Any], message: str
 ) -> None:
     answer = ada.send("/apis/new", **(GOOD | changes))
     assert answer.status_code == 400
@@ -84,7 +86,7 @@ def test_invalid_value_shows_error_and_keeps_input(
 
 
 def test_change_is_saved_and_stale_change_is_rejected(
-    app: Flask, ada: Person, acme: Any, make: Factory, defined: resources.ResourceRecord
+    app: Flask, ada: PortalUser, acme: Any, make: Factory, defined: resources.ResourceRecord
 ) -> None:
     path = f"/apis/{defined.public_id}"
     fields: dict[str, Any] = {
@@ -104,7 +106,7 @@ def test_change_is_saved_and_stale_change_is_rejected(
 
 
 def test_scopes_in_use_are_removed_only_after_confirmation(
-    app: Flask, ada: Person, acme: Any, make: Factory, defined: resources.ResourceRecord
+    app: Flask, ada: PortalUser, acme: Any, make: Factory, defined: resources.ResourceRecord
 ) -> None:
     holder = make.client(acme, name="Shop", scopes=["openid", "api:read", "api:write"])
     path = f"/apis/{defined.public_id}"
@@ -133,21 +135,21 @@ def test_scopes_in_use_are_removed_only_after_confirmation(
         assert clients.get_client(make.actor(acme), holder.client_id).scopes == ("openid",)
 
 
-def test_auditor_has_read_only_access(acme: Any, person: Any, defined: resources.ResourceRecord) -> None:
-    auditor = person(acme, "auditor")
+def test_auditor_has_read_only_access(acme: Any, portal_user: Any, defined: resources.ResourceRecord) -> None:
+    auditor = portal_user(acme, "auditor")
     auditor.get(f"/apis/{defined.public_id}")
     assert "You have read-only access to this API." in auditor.text
     assert auditor.get(f"/apis/{defined.public_id}/delete").status_code == 403
     assert auditor.get("/apis/new").status_code == 403
-    developer = person(acme, "developer")
+    developer = portal_user(acme, "developer")
     assert developer.get(f"/apis/{defined.public_id}").status_code == 404
     assert developer.get("/apis/new").status_code == 200
 
 
-def test_administrator_allows_token_exchange(app: Flask, make: Factory, person: Any) -> None:
+def test_administrator_allows_token_exchange(app: Flask, make: Factory, portal_user: Any) -> None:
     exchange = "urn:ietf:params:oauth:grant-type:token-exchange"
     organization = make.organization(settings={"oauth": {"grant_types": ["client_credentials", exchange]}})
-    ada = person(organization)
+    ada = portal_user(organization)
     client = make.client(organization, type="machine", redirect_uris=[], scopes=[], name="API")
     path = f"/clients/{client.client_id}/advanced"
     ada.get(path)
@@ -164,11 +166,11 @@ def test_administrator_allows_token_exchange(app: Flask, make: Factory, person: 
     assert found.token_exchange == "delegation"
 
 
-def test_developer_cannot_allow_token_exchange(app: Flask, make: Factory, person: Any) -> None:
+def test_developer_cannot_allow_token_exchange(app: Flask, make: Factory, portal_user: Any) -> None:
     """The field is not shown to a developer, and the operation refuses a forged form that contains it."""
     exchange = "urn:ietf:params:oauth:grant-type:token-exchange"
     organization = make.organization(settings={"oauth": {"grant_types": ["client_credentials", exchange]}})
-    grace = person(organization, "developer")
+    grace = portal_user(organization, "developer")
     with app.app_context():
         own = make.actor(organization, "clients:read:own", "clients:write:own", user=grace.user)
         made = clients.register_client(own, {"name": "API", "type": "machine"}).client

@@ -13,11 +13,11 @@ from app.operations.audit import audit_events
 from app.operations.clients import resources
 from app.operations.clients.clients import delete_client, update_client
 from app.operations.clients.credentials import create_credential
-from tests.portal.conftest import Person
+from tests.portal.conftest import PortalUser
 
 
 @pytest.fixture
-def orchard(make: Any, acme: Any, ada: Person) -> Any:
+def orchard(make: Any, acme: Any, ada: PortalUser) -> Any:
     """A client that was renamed, by an actor whose name a spreadsheet would compute."""
     client = make.client(acme)
     with make.app.app_context():
@@ -25,7 +25,7 @@ def orchard(make: Any, acme: Any, ada: Person) -> Any:
     return client
 
 
-def test_list_links_to_event_with_changed_fields(ada: Person, orchard: Any) -> None:
+def test_list_links_to_event_with_changed_fields(ada: PortalUser, orchard: Any) -> None:
     page = ada.get("/audit?action=client.updated")
     assert "updated a client" in ada.text and orchard.client_id in ada.text and ada.user.email in ada.text
     [address] = {part.split('"')[0] for part in page.text.split('href="') if "/audit/evt_" in part[:60]}
@@ -34,7 +34,9 @@ def test_list_links_to_event_with_changed_fields(ada: Person, orchard: Any) -> N
     assert "192.0.2.7" in ada.text
 
 
-def test_filters_without_result_show_message_and_invalid_days_are_ignored(ada: Person, orchard: Any) -> None:
+def test_filters_without_result_show_message_and_invalid_days_are_ignored(
+    ada: PortalUser, orchard: Any
+) -> None:
     ada.get("/audit?actor=usr_nobody")
     assert "No events found" in ada.text
     ada.get("/audit?since=2026-99-99&until=x")
@@ -44,7 +46,7 @@ def test_filters_without_result_show_message_and_invalid_days_are_ignored(ada: P
 
 
 def test_csv_contains_every_event_and_escapes_formulas(
-    ada: Person, orchard: Any, make: Any, acme: Any
+    ada: PortalUser, orchard: Any, make: Any, acme: Any
 ) -> None:
     with make.app.app_context():
         hostile = make.user(acme, email="ada+tag@example.com")
@@ -57,7 +59,7 @@ def test_csv_contains_every_event_and_escapes_formulas(
     assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@"))]
 
 
-def test_label_that_starts_like_a_formula_is_escaped(ada: Person, make: Any, acme: Any) -> None:
+def test_label_that_starts_like_a_formula_is_escaped(ada: PortalUser, make: Any, acme: Any) -> None:
     with make.app.app_context():
         client = make.client(acme)
         actor = replace(make.actor(acme), label="=HYPERLINK(1)")
@@ -67,15 +69,15 @@ def test_label_that_starts_like_a_formula_is_escaped(ada: Person, make: Any, acm
     assert row["actor"] == "'=HYPERLINK(1)"
 
 
-def test_json_export_is_one_list(ada: Person, orchard: Any) -> None:
+def test_json_export_is_one_list(ada: PortalUser, orchard: Any) -> None:
     found = ada.get("/audit/export/json?action=client.updated").get_json()
     assert [event["after"]["name"] for event in found] == ["=1+1 Meadow"]
     assert ada.get("/audit/export/json?action=never").get_json() == []
     assert ada.get("/audit/export/xml").status_code == 404
 
 
-def test_developer_has_no_access_to_audit_log(acme: Any, person: Any) -> None:
-    grace = person(acme, "developer")
+def test_developer_has_no_access_to_audit_log(acme: Any, portal_user: Any) -> None:
+    grace = portal_user(acme, "developer")
     assert grace.get("/audit").status_code == 403
     assert grace.get("/audit/export/csv").status_code == 403
     grace.get("")
@@ -83,7 +85,7 @@ def test_developer_has_no_access_to_audit_log(acme: Any, person: Any) -> None:
 
 
 def test_events_name_their_targets_including_deleted_ones(
-    ada: Person, orchard: Any, make: Any, acme: Any
+    ada: PortalUser, orchard: Any, make: Any, acme: Any
 ) -> None:
     with make.app.app_context():
         actor = make.actor(acme, user=ada.user)
@@ -106,7 +108,7 @@ def test_events_name_their_targets_including_deleted_ones(
     assert "client =1+1 Meadow Deleted cli_" in ada.text
 
 
-def test_names_of_another_organization_are_not_revealed(ada: Person, make: Any, acme: Any) -> None:
+def test_names_of_another_organization_are_not_revealed(ada: PortalUser, make: Any, acme: Any) -> None:
     globex = make.organization("globex")
     foreign = make.client(globex)
     with make.app.app_context():

@@ -21,8 +21,8 @@ def _path(client: Any, rest: str = "") -> str:
     return f"/clients/{client.client_id}/credentials{rest}"
 
 
-def _ids(person: Any, client: Any) -> list[str]:
-    return list(dict.fromkeys(ACTION.findall(person.get(_path(client)).text)))
+def _ids(portal_user: Any, client: Any) -> list[str]:
+    return list(dict.fromkeys(ACTION.findall(portal_user.get(_path(client)).text)))
 
 
 def test_page_shows_client_id_and_masks_secret(ada: Any, orchard: Any) -> None:
@@ -69,9 +69,9 @@ def test_reveal_link_shows_form_without_secret(ada: Any, orchard: Any) -> None:
     assert answer.status_code == 200 and orchard.secret not in answer.text
 
 
-def test_secrets_shown_once_cannot_be_revealed(make: Any, person: Any) -> None:
+def test_secrets_shown_once_cannot_be_revealed(make: Any, portal_user: Any) -> None:
     acme = make.organization("acme", settings={"oauth": {"clients": {"secret_display": "once"}}})
-    ada, client = person(acme), make.client(acme)
+    ada, client = portal_user(acme), make.client(acme)
 
     ada.get(_path(client))
 
@@ -148,9 +148,9 @@ def test_revocation_of_last_secret_requires_fresh_sign_in(ada: Any, orchard: Any
     assert _ids(ada, orchard) == [only]
 
 
-def test_too_many_secrets_show_error(make: Any, person: Any) -> None:
+def test_too_many_secrets_show_error(make: Any, portal_user: Any) -> None:
     acme = make.organization("acme", settings={"oauth": {"clients": {"max_secrets": 2}}})
-    ada, client = person(acme), make.client(acme)
+    ada, client = portal_user(acme), make.client(acme)
     ada.send(_path(client, "/new"), name="second", others="keep")
 
     ada.get(_path(client))
@@ -160,8 +160,8 @@ def test_too_many_secrets_show_error(make: Any, person: Any) -> None:
     assert answer.status_code == 400 and "Revoke one first" in ada.text
 
 
-def test_auditor_sees_client_without_secrets(make: Any, acme: Any, person: Any, orchard: Any) -> None:
-    auditor = person(acme, role="auditor")
+def test_auditor_sees_client_without_secrets(make: Any, acme: Any, portal_user: Any, orchard: Any) -> None:
+    auditor = portal_user(acme, role="auditor")
 
     answer = auditor.get(_path(orchard))
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.rules.identifiers import new_id, public_id
-from tests.portal.conftest import Person
+from tests.portal.conftest import PortalUser
 from tests.support.world_rows import granted, issued
 
 
@@ -23,7 +23,7 @@ def allowed(make: Any, acme: Any, orchard: Any) -> str:
         return granted(orchard, make.user(acme, email="bob@example.com"))
 
 
-def test_grant_is_listed_and_revoked(ada: Person, orchard: Any, allowed: str) -> None:
+def test_grant_is_listed_and_revoked(ada: PortalUser, orchard: Any, allowed: str) -> None:
     tab = f"/clients/{orchard.client_id}/tokens"
     ada.get(tab)
     assert "bob@example.com" in ada.text and "openid" in ada.text
@@ -36,7 +36,7 @@ def test_grant_is_listed_and_revoked(ada: Person, orchard: Any, allowed: str) ->
 
 
 def test_grant_of_another_client_is_not_found(
-    ada: Person, make: Any, acme: Any, orchard: Any, allowed: str
+    ada: PortalUser, make: Any, acme: Any, orchard: Any, allowed: str
 ) -> None:
     other = make.client(acme)
     ada.get(f"/clients/{orchard.client_id}/tokens")
@@ -49,9 +49,9 @@ def test_grant_of_another_client_is_not_found(
 
 
 def test_auditor_sees_grants_without_button(
-    person: Any, acme: Any, orchard: Any, allowed: str, ada: Person
+    portal_user: Any, acme: Any, orchard: Any, allowed: str, ada: PortalUser
 ) -> None:
-    auditor = person(acme, "auditor")
+    auditor = portal_user(acme, "auditor")
     auditor.get(f"/clients/{orchard.client_id}/tokens")
     assert "bob@example.com" in auditor.text and "/revoke" not in auditor.page.text
     auditor.get("/clients")
@@ -60,8 +60,8 @@ def test_auditor_sees_grants_without_button(
     assert "bob@example.com" in ada.text
 
 
-def test_developer_revokes_grants_of_own_client(make: Any, person: Any, acme: Any) -> None:
-    grace = person(acme, "developer")
+def test_developer_revokes_grants_of_own_client(make: Any, portal_user: Any, acme: Any) -> None:
+    grace = portal_user(acme, "developer")
     with make.app.app_context():
         own = make.client(acme, by=make.actor(acme, user=grace.user))
         grant = granted(own, make.user(acme, email="bob@example.com"))
@@ -72,7 +72,7 @@ def test_developer_revokes_grants_of_own_client(make: Any, person: Any, acme: An
 
 
 def test_access_token_without_user_is_listed_and_revoked(
-    ada: Person, make: Any, acme: Any, orchard: Any
+    ada: PortalUser, make: Any, acme: Any, orchard: Any
 ) -> None:
     with make.app.app_context():
         token, of_another = issued(orchard), issued(make.client(acme))

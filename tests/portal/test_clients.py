@@ -226,11 +226,11 @@ def test_deletion_requires_name(make: Any, acme: Any, ada: Any) -> None:
     assert ada.get(f"/clients/{client.client_id}/credentials").status_code == 404
 
 
-def test_deletion_requires_fresh_sign_in(make: Any, person: Any, database: Any) -> None:
+def test_deletion_requires_fresh_sign_in(make: Any, portal_user: Any, database: Any) -> None:
     acme = make.organization(
         "acme", settings={"authentication": {"sessions": {"reauthentication_seconds": 60}}}
     )
-    ada = person(acme)
+    ada = portal_user(acme)
     client = make.client(acme)
     path = f"/clients/{client.client_id}/delete"
     ada.get(f"/clients/{client.client_id}/details")
@@ -246,9 +246,9 @@ def test_deletion_requires_fresh_sign_in(make: Any, person: Any, database: Any) 
     assert database.query("SELECT COUNT(*) FROM clients WHERE deleted_at IS NULL")[0][0] == 1
 
 
-def test_developer_reaches_only_own_clients(make: Any, acme: Any, ada: Any, person: Any) -> None:
+def test_developer_reaches_only_own_clients(make: Any, acme: Any, ada: Any, portal_user: Any) -> None:
     foreign = make.client(acme, name="Somebody's")
-    grace = person(acme, role="developer")
+    grace = portal_user(acme, role="developer")
     grace.get("/clients/new?type=machine")
     grace.send("/clients/new?type=machine", name="Mine")
     assert "Mine is registered" in grace.text

@@ -13,8 +13,8 @@ GRANTS = "oauth.grant_types"
 
 
 @pytest.fixture
-def op(make: Any, person: Any) -> Any:
-    return person(make.root(), "admin")
+def op(make: Any, portal_user: Any) -> Any:
+    return portal_user(make.root(), "admin")
 
 
 def test_every_limited_setting_has_page(op: Any) -> None:
@@ -33,8 +33,8 @@ def test_limit_links_to_setting(op: Any) -> None:
     assert f'id="{element_id}"' in op.get("/settings/tokens").text
 
 
-def test_limit_is_previewed_saved_and_removed(op: Any, make: Any, person: Any) -> None:
-    ada = person(make.organization("acme"))
+def test_limit_is_previewed_saved_and_removed(op: Any, make: Any, portal_user: Any) -> None:
+    ada = portal_user(make.organization("acme"))
     path = f"/instance-limits/{TTL}"
     op.get(path)
     op.send(path, min="", max="900", preview="1", version=op.hidden("version"))
@@ -68,9 +68,9 @@ def test_unchecked_value_is_not_allowed(op: Any) -> None:
     assert "only on" in op.text
 
 
-def test_pages_exist_only_for_root(make: Any, person: Any) -> None:
-    ada = person(make.organization("acme"))
+def test_pages_exist_only_for_root(make: Any, portal_user: Any) -> None:
+    ada = portal_user(make.organization("acme"))
     assert ada.get("/instance-limits").status_code == ada.get(f"/instance-limits/{TTL}").status_code == 404
-    auditor = person(make.root(), "auditor")
+    auditor = portal_user(make.root(), "auditor")
     assert "read-only access" in auditor.get(f"/instance-limits/{TTL}").text
     assert auditor.send(f"/instance-limits/{TTL}", max="900", save="1").status_code == 403

@@ -19,9 +19,9 @@ from tests.support.request_bodies import BodyWithCallback
 PAGE = "/settings/branding/logo"
 
 
-def upload(person: Any, content: bytes, name: str = "logo.png") -> int:
-    person.get(PAGE)
-    return int(person.send(PAGE, logo=(io.BytesIO(content), name)).status_code)
+def upload(portal_user: Any, content: bytes, name: str = "logo.png") -> int:
+    portal_user.get(PAGE)
+    return int(portal_user.send(PAGE, logo=(io.BytesIO(content), name)).status_code)
 
 
 def noise() -> bytes:
@@ -105,8 +105,8 @@ def test_session_that_ends_during_upload_sets_no_logo(
     assert database.count("organization_logos") == 0
 
 
-def test_auditor_sees_logo_but_cannot_upload(acme: Any, person: Any, database: Database) -> None:
-    auditor, member = person(acme, "auditor"), person(acme, None)
+def test_auditor_sees_logo_but_cannot_upload(acme: Any, portal_user: Any, database: Database) -> None:
+    auditor, member = portal_user(acme, "auditor"), portal_user(acme, None)
     assert auditor.get(PAGE).status_code == 200
     assert 'type="file"' not in auditor.page.text
     assert upload(auditor, PNG) == 403

@@ -30,9 +30,9 @@ def test_page_marks_its_navigation_entry(ada: Any, path: str, entry: str) -> Non
     assert MARKED.findall(ada.page.text) == [entry]
 
 
-def test_developer_without_clients_sees_empty_state(acme: Any, person: Any, make: Any) -> None:
+def test_developer_without_clients_sees_empty_state(acme: Any, portal_user: Any, make: Any) -> None:
     make.client(acme)
-    grace = person(acme, "developer")
+    grace = portal_user(acme, "developer")
     grace.get("/clients")
     assert "You have no clients yet" in grace.text and "Register your first client" in grace.text
     grace.get("/apis")

@@ -9,9 +9,9 @@ import pytest
 
 
 @pytest.fixture
-def operator(make: Any, person: Any) -> Any:
+def operator(make: Any, portal_user: Any) -> Any:
     """Return an administrator of root in the portal."""
-    return person(make.root())
+    return portal_user(make.root())
 
 
 def test_list_is_searched_filtered_and_paged(make: Any, operator: Any) -> None:
@@ -107,10 +107,10 @@ def test_unknown_action_is_rejected(acme: Any, operator: Any) -> None:
     assert operator.send("/organizations/acme", explode="1").status_code == 400
 
 
-def test_pages_exist_only_for_root_administrators(make: Any, acme: Any, ada: Any, person: Any) -> None:
+def test_pages_exist_only_for_root_administrators(make: Any, acme: Any, ada: Any, portal_user: Any) -> None:
     make.root()
     for path in ("/organizations", "/organizations/new", "/organizations/acme", "/organizations/acme/delete"):
         assert ada.get(path).status_code == 404
         assert ada.get(f"/portal/root{path}").status_code == 303
-    developer = person(make.root(), role="developer")
+    developer = portal_user(make.root(), role="developer")
     assert developer.get("/organizations").status_code == 403

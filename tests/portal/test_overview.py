@@ -32,7 +32,7 @@ def test_expiring_secret_needs_attention(make: Any, acme: Any, ada: Any) -> None
     assert "Needs attention" in ada.text and "Orchard" in ada.text
 
 
-def test_recent_activity_requires_audit_permission(acme: Any, ada: Any, person: Any) -> None:
+def test_recent_activity_requires_audit_permission(acme: Any, ada: Any, portal_user: Any) -> None:
     assert "Recent activity" in ada.get("").text
 
-    assert "Recent activity" not in person(acme, role="developer").get("").text
+    assert "Recent activity" not in portal_user(acme, role="developer").get("").text

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.operations.store import clock
-from tests.portal.conftest import Person
+from tests.portal.conftest import PortalUser
 from tests.support.world_rows import granted
 
 
@@ -20,7 +20,7 @@ def orchard(make: Any, acme: Any) -> Any:
     return client
 
 
-def test_tokens_of_client_are_previewed_and_revoked(ada: Person, orchard: Any) -> None:
+def test_tokens_of_client_are_previewed_and_revoked(ada: PortalUser, orchard: Any) -> None:
     ada.get(f"/clients/{orchard.client_id}/tokens")
     assert "Revoke all tokens" in ada.text
     page = f"/revocations/new?client_id={orchard.client_id}"
@@ -42,7 +42,7 @@ def test_tokens_of_client_are_previewed_and_revoked(ada: Person, orchard: Any) -
     assert f"Client Orchard {orchard.client_id}" in ada.text and ada.user.email in ada.text
 
 
-def test_preview_follows_cutoff_time(ada: Person, make: Any, orchard: Any) -> None:
+def test_preview_follows_cutoff_time(ada: PortalUser, make: Any, orchard: Any) -> None:
     with make.app.app_context():
         past = clock.now() - timedelta(hours=1)
     ada.get("/revocations/new")
@@ -57,7 +57,7 @@ def format_time(moment: Any) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%S}"
 
 
-def test_revoking_everything_can_end_own_session(ada: Person) -> None:
+def test_revoking_everything_can_end_own_session(ada: PortalUser) -> None:
     """PO-4: requires a fresh sign-in, and warns that the own session ends."""
     ada.get("/revocations")
     assert "Revoke everything" in ada.text
@@ -69,14 +69,14 @@ def test_revoking_everything_can_end_own_session(ada: Person) -> None:
     assert "/login" in ada.get("/revocations").headers["Location"]
 
 
-def test_auditor_sees_receipts_without_button(person: Any, acme: Any, orchard: Any) -> None:
-    auditor = person(acme, "auditor")
+def test_auditor_sees_receipts_without_button(portal_user: Any, acme: Any, orchard: Any) -> None:
+    auditor = portal_user(acme, "auditor")
     auditor.get("/revocations")
     assert "Revoke everything" not in auditor.text and auditor.page.status_code == 200
     assert auditor.get("/revocations/new").status_code == 403
 
 
-def test_one_session_of_user_is_ended(ada: Person, make: Any, acme: Any) -> None:
+def test_one_session_of_user_is_ended(ada: PortalUser, make: Any, acme: Any) -> None:
     """SS-5: an administrator ends one session, and the other stays."""
     bob = make.user(acme, email="bob@acme.example")
     browsers = [make.app.test_client() for _ in range(2)]

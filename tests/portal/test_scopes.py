@@ -9,7 +9,7 @@ from flask import Flask
 
 from app.operations.clients import resources, scopes
 from tests.factories import Factory
-from tests.portal.conftest import Person
+from tests.portal.conftest import PortalUser
 
 NAMES = ("reports:read", "https://api.example/files.read")
 
@@ -23,7 +23,7 @@ def untitled(app: Flask, acme: Any, make: Factory) -> None:
 @pytest.mark.usefixtures("untitled")
 @pytest.mark.parametrize("name", NAMES)
 def test_scope_texts_are_saved_and_removed(
-    app: Flask, ada: Person, acme: Any, make: Factory, name: str
+    app: Flask, ada: PortalUser, acme: Any, make: Factory, name: str
 ) -> None:
     ada.get("/scopes")
     assert "No title" in ada.text
@@ -39,7 +39,7 @@ def test_scope_texts_are_saved_and_removed(
 
 
 @pytest.mark.usefixtures("untitled")
-def test_invalid_or_stale_change_shows_error(ada: Person) -> None:
+def test_invalid_or_stale_change_shows_error(ada: PortalUser) -> None:
     path = "/scopes/reports:read"
     ada.get(path)
     first = ada.hidden("version")
@@ -51,7 +51,7 @@ def test_invalid_or_stale_change_shows_error(ada: Person) -> None:
 
 
 @pytest.mark.usefixtures("untitled")
-def test_scope_of_api_is_edited_on_api_page(app: Flask, ada: Person, acme: Any, make: Factory) -> None:
+def test_scope_of_api_is_edited_on_api_page(app: Flask, ada: PortalUser, acme: Any, make: Factory) -> None:
     with app.app_context():
         fields = {"identifier": "urn:api", "name": "Orders", "scopes": [{"name": "api:read"}]}
         api = resources.define_resource(make.actor(acme), fields)
@@ -63,11 +63,11 @@ def test_scope_of_api_is_edited_on_api_page(app: Flask, ada: Person, acme: Any, 
 
 
 @pytest.mark.usefixtures("untitled")
-def test_client_form_links_to_scopes_without_title(ada: Person, person: Any, acme: Any) -> None:
+def test_client_form_links_to_scopes_without_title(ada: PortalUser, portal_user: Any, acme: Any) -> None:
     page = ada.get("/clients/new?type=web")
     assert 'href="/portal/acme/scopes/reports%3Aread"' in page.text
     # A developer cannot edit scopes, so the page does not link to them.
-    grace = person(acme, "developer")
+    grace = portal_user(acme, "developer")
     assert "/scopes/reports" not in grace.get("/clients/new?type=web").text
     assert grace.get("/scopes/reports:read").status_code == 200
     assert grace.send("/scopes/reports:read", title="Mine").status_code == 403

@@ -40,10 +40,10 @@ def _typed(topic: str, values: dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _send(person: Any, topic: str, values: dict[str, Any], **more: str) -> Any:
+def _send(portal_user: Any, topic: str, values: dict[str, Any], **more: str) -> Any:
     path = f"/settings/{topic}"
-    state = {"version": person.hidden("version"), "base": person.hidden("base"), "save": "1"}
-    return person.send(path, **(_typed(topic, values) | state | more))
+    state = {"version": portal_user.hidden("version"), "base": portal_user.hidden("base"), "save": "1"}
+    return portal_user.send(path, **(_typed(topic, values) | state | more))
 
 
 def _stored(topic: str) -> dict[str, Any]:
@@ -115,9 +115,9 @@ def test_switches_choices_and_lists_are_saved(ada: Any, database: Any) -> None:
     assert stored["user_permissions"] == {"members_can_register_clients": True}
 
 
-def test_reset_restores_one_default(make: Any, person: Any, database: Any) -> None:
+def test_reset_restores_one_default(make: Any, portal_user: Any, database: Any) -> None:
     own = {"branding": {"theme": "dark", "login_message": "Hello"}}
-    ada = person(make.organization("acme", name="Acme", settings=own))
+    ada = portal_user(make.organization("acme", name="Acme", settings=own))
     ada.get("/settings/branding")
 
     ada.send("/settings/branding", reset="branding.theme")
@@ -166,9 +166,9 @@ def test_preview_shows_impact_and_changes_nothing(make: Any, acme: Any, ada: Any
 
 
 def test_concurrent_changes_are_merged_on_conflict_page(
-    make: Any, acme: Any, ada: Any, person: Any, database: Any
+    make: Any, acme: Any, ada: Any, portal_user: Any, database: Any
 ) -> None:
-    grace = person(acme)
+    grace = portal_user(acme)
     for user in (ada, grace):
         user.get("/settings/sessions")
     idle = "authentication.sessions.idle_timeout_seconds"

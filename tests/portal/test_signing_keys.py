@@ -10,7 +10,7 @@ from flask import Flask
 
 from app.operations.grants.signing_keys import get_active_key, list_public_keys
 from app.operations.store import clock
-from tests.portal.conftest import Person
+from tests.portal.conftest import PortalUser
 
 
 @pytest.fixture
@@ -25,13 +25,13 @@ def published(app: Flask, acme: Any) -> set[str]:
         return {key["kid"] for key in list_public_keys(acme.id)}
 
 
-def test_page_without_keys_explains_when_first_is_created(ada: Person) -> None:
+def test_page_without_keys_explains_when_first_is_created(ada: PortalUser) -> None:
     ada.get("/settings/keys")
     assert "No keys yet" in ada.text
     assert "Rotate RS256" in ada.text and "leaked" not in ada.text
 
 
-def test_page_shows_next_change(ada: Person, kid: str) -> None:
+def test_page_shows_next_change(ada: PortalUser, kid: str) -> None:
     ada.get("/settings")
     assert "Signing keys" in ada.text
     ada.get("/settings/keys")
@@ -39,7 +39,7 @@ def test_page_shows_next_change(ada: Person, kid: str) -> None:
     assert "Rotates" in ada.text
 
 
-def test_rotation_publishes_next_key(app: Flask, acme: Any, ada: Person, kid: str) -> None:
+def test_rotation_publishes_next_key(app: Flask, acme: Any, ada: PortalUser, kid: str) -> None:
     """KY-1."""
     ada.get("/settings/keys")
     ada.send("/settings/keys/rotate", algorithm="EdDSA")
@@ -49,7 +49,9 @@ def test_rotation_publishes_next_key(app: Flask, acme: Any, ada: Person, kid: st
     assert len(published(app, acme)) == 2 and kid in published(app, acme)
 
 
-def test_emergency_replacement_requires_confirmation(app: Flask, acme: Any, ada: Person, kid: str) -> None:
+def test_emergency_replacement_requires_confirmation(
+    app: Flask, acme: Any, ada: PortalUser, kid: str
+) -> None:
     """KY-5: the page first shows what will stop working."""
     ada.get("/settings/keys/EdDSA/replace")
     assert "What will stop working" in ada.text and kid[:12] in ada.text
@@ -61,7 +63,7 @@ def test_emergency_replacement_requires_confirmation(app: Flask, acme: Any, ada:
 
 
 def test_emergency_replacement_requires_fresh_sign_in(
-    app: Flask, acme: Any, ada: Person, kid: str, monkeypatch: pytest.MonkeyPatch
+    app: Flask, acme: Any, ada: PortalUser, kid: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """PO-4."""
     ada.get("/settings/keys")
@@ -74,12 +76,12 @@ def test_emergency_replacement_requires_fresh_sign_in(
 
 
 @pytest.mark.parametrize("algorithm", ["HS256", "ES256", "nonsense"])
-def test_replacement_of_missing_keys_is_not_found(ada: Person, kid: str, algorithm: str) -> None:
+def test_replacement_of_missing_keys_is_not_found(ada: PortalUser, kid: str, algorithm: str) -> None:
     assert ada.get(f"/settings/keys/{algorithm}/replace").status_code == 404
 
 
-def test_auditor_sees_keys_without_buttons(app: Flask, acme: Any, person: Any, kid: str) -> None:
-    auditor = person(acme, "auditor")
+def test_auditor_sees_keys_without_buttons(app: Flask, acme: Any, portal_user: Any, kid: str) -> None:
+    auditor = portal_user(acme, "auditor")
     auditor.get("/settings/keys")
     assert kid[:12] in auditor.text
     assert "Rotate EdDSA" not in auditor.text and "Replace" not in auditor.text

@@ -11,9 +11,9 @@ from app.operations.clients import clients
 
 
 @pytest.fixture
-def grace(person: Any, acme: Any) -> Any:
+def grace(portal_user: Any, acme: Any) -> Any:
     """Return a developer in the portal."""
-    return person(acme, "developer")
+    return portal_user(acme, "developer")
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from app.operations.users import import_runner
 from app.rules.actor import Actor
 from app.rules.users import user_import
 from tests.support.databases import Database
-from tests.support.importing import people
+from tests.support.importing import user_rows
 
 
 def work(app: Flask) -> None:
@@ -22,21 +22,21 @@ def work(app: Flask) -> None:
         import_runner.process_due_imports(Actor.system("", "tests"), holder="tests")
 
 
-def upload(person: Any, text: str, name: str = "people.csv", **fields: str) -> int:
+def upload(portal_user: Any, text: str, name: str = "users.csv", **fields: str) -> int:
     """Upload a file and return the status of the response."""
-    person.get("/users/imports")
-    page = person.send("/users/imports", file=(io.BytesIO(text.encode()), name), **fields)
+    portal_user.get("/users/imports")
+    page = portal_user.send("/users/imports", file=(io.BytesIO(text.encode()), name), **fields)
     return int(page.status_code)
 
 
 @pytest.mark.either
 @pytest.mark.slow
 def test_large_file_is_previewed_and_imported(app: Flask, ada: Any, database: Database) -> None:
-    text = people(10_000) + "nobody,<b>Wrong</b>\n"
+    text = user_rows(10_000) + "nobody,<b>Wrong</b>\n"
     assert len(text) > 256 * 1024
     assert upload(ada, text) == 303
     ada.follow()
-    assert "people.csv" in ada.text and "0 of 10,001 rows, 0%" in ada.text
+    assert "users.csv" in ada.text and "0 of 10,001 rows, 0%" in ada.text
     assert ada.page.headers["Refresh"] == "3"
     work(app)
     path = urlsplit(ada.page.request.path).path
@@ -69,7 +69,7 @@ def test_invalid_file_shows_error_at_field(ada: Any, database: Database) -> None
 
 
 def test_import_is_cancelled(app: Flask, ada: Any, database: Database) -> None:
-    upload(ada, people(3), "people.json.csv")
+    upload(ada, user_rows(3), "users.json.csv")
     ada.follow()
     path = urlsplit(ada.page.request.path).path
     ada.send(f"{path}/cancel")
@@ -80,14 +80,16 @@ def test_import_is_cancelled(app: Flask, ada: Any, database: Database) -> None:
     assert database.count("users") == 1 and database.count("user_import_parts") == 0
 
 
-def test_auditor_cannot_upload_or_see_rejected_rows(app: Flask, ada: Any, acme: Any, person: Any) -> None:
+def test_auditor_cannot_upload_or_see_rejected_rows(
+    app: Flask, ada: Any, acme: Any, portal_user: Any
+) -> None:
     upload(ada, "email\nnobody\n")
     ada.follow()
     path = ada.page.request.path
     work(app)
-    reader = person(acme, "auditor")
+    reader = portal_user(acme, "auditor")
     reader.get("/users/imports")
-    assert "people.csv" in reader.text and "Preview import" not in reader.text
+    assert "users.csv" in reader.text and "Preview import" not in reader.text
     reader.get(path)
     assert "Rejected 1" in reader.text and "not an e-mail" not in reader.text
     assert reader.get(f"{path}/rejected.csv").status_code == 403
@@ -97,12 +99,12 @@ def test_auditor_cannot_upload_or_see_rejected_rows(app: Flask, ada: Any, acme: 
 
 @pytest.mark.parametrize("slug", ["acme", "never-was"])
 def test_upload_without_sign_in_has_ordinary_size_limit(http: FlaskClient, acme: Any, slug: str) -> None:
-    body = {"file": (io.BytesIO(b"x" * 200_000), "people.csv")}
+    body = {"file": (io.BytesIO(b"x" * 200_000), "users.csv")}
     answer = http.post(f"/portal/{slug}/users/imports", data=body, headers={"Sec-Fetch-Site": "same-origin"})
     assert answer.status_code == 413
 
 
 def test_file_size_is_limited(ada: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(user_import, "MAX_FILE_BYTES", 100_000)
-    assert upload(ada, people(5000)) == 400
+    assert upload(ada, user_rows(5000)) == 400
     assert "Split it into smaller files" in ada.text

@@ -84,10 +84,10 @@ def test_last_administrator_cannot_be_disabled_or_deleted(ada: Any) -> None:
         assert answer.status_code == 409 and "last administrator" in ada.text, path
 
 
-def test_auditor_sees_user_without_buttons(acme: Any, bob: Any, person: Callable[..., Any]) -> None:
-    auditor = person(acme, "auditor")
+def test_auditor_sees_user_without_buttons(acme: Any, bob: Any, portal_user: Callable[..., Any]) -> None:
+    auditor = portal_user(acme, "auditor")
     page = auditor.get(f"/users/{bob.public_id}").text
     assert "/disable" not in page and "/delete" not in page and "/reset" not in page
     assert auditor.get(f"/users/{bob.public_id}/delete").status_code == 403
-    developer = person(acme, "developer")
+    developer = portal_user(acme, "developer")
     assert developer.get("/users").status_code == 403 and "/users" not in developer.get("/clients").text

@@ -136,10 +136,10 @@ def test_secret_is_rotated_and_webhook_deleted(ada: Any, database: Database) -> 
 
 @pytest.mark.parametrize(("role", "sees"), [("auditor", True), ("developer", False)])
 def test_reader_sees_no_buttons(
-    acme: Any, ada: Any, person: Callable[..., Any], role: str, sees: bool
+    acme: Any, ada: Any, portal_user: Callable[..., Any], role: str, sees: bool
 ) -> None:
     webhook = added(ada)
-    reader = person(acme, role)
+    reader = portal_user(acme, role)
     page = reader.get(f"/webhooks/{webhook}")
     assert page.status_code == (200 if sees else 403)
     assert ("Webhooks" in reader.get("/clients").text) is sees

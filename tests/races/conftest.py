@@ -22,9 +22,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 class Race(Journey):
     """A journey whose single-use values many threads use at once."""
 
-    def code(self, person: FormBrowser | None = None) -> str:
+    def code(self, visitor: FormBrowser | None = None) -> str:
         """Return a new authorization code."""
-        page = self.authorize(self.session(), person or FormBrowser(self.server.url))
+        page = self.authorize(self.session(), visitor or FormBrowser(self.server.url))
         return page.query["code"]
 
     def redemption(self, code: str) -> Post:

@@ -97,7 +97,7 @@ def test_blocking_a_client_revokes_concurrent_consents(app: Flask, make: Factory
             )
             proven = AuthenticatedClient(view, view.secrets[0].id)
             answer = redeem_code(
-                proven, PresentedCode(code, REDIRECT_URI, VERIFIER), address=None, request_id=None
+                proven, PresentedCode(code, REDIRECT_URI, VERIFIER), ip_address=None, request_id=None
             )
             given.append(answer.access_token)
 

@@ -41,12 +41,12 @@ def codes(server: LiveServer, client: MadeClient) -> dict[str, str]:
 
 
 def allow(server: LiveServer, user: MadeUser, answer: dict[str, str]) -> None:
-    person = FormBrowser(server.url)
-    page = person.visit(answer["verification_uri_complete"])
-    page = person.sign_in(page, user.email, user.password)
-    page = person.press(page, "device-find")
-    page = person.press(page, "device-continue")
-    assert person.press(page, "consent-allow").has("device-allowed")
+    visitor = FormBrowser(server.url)
+    page = visitor.visit(answer["verification_uri_complete"])
+    page = visitor.sign_in(page, user.email, user.password)
+    page = visitor.press(page, "device-find")
+    page = visitor.press(page, "device-continue")
+    assert visitor.press(page, "consent-allow").has("device-allowed")
 
 
 def poll(client: MadeClient, answer: dict[str, str]) -> Post:

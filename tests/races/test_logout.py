@@ -31,8 +31,8 @@ def messages(race: Race) -> int:
 
 
 def test_concurrent_sign_outs_notify_clients_once(listening: Race) -> None:
-    person = FormBrowser(listening.server.url)
-    assert send(listening.server.url, listening.redemption(listening.code(person))).status == 200
+    visitor = FormBrowser(listening.server.url)
+    assert send(listening.server.url, listening.redemption(listening.code(visitor))).status == 200
     organization, user = listening.client.organization.id, listening.user.id
     ended = at_once(listening.server.app, [lambda: end_sessions_of_user(organization, user)] * 12)
     assert ended == ["int"] * 12

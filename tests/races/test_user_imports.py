@@ -23,9 +23,9 @@ def test_import_part_is_imported_once(app: Flask, make: Factory, database: Datab
     """The position advances by a conditional UPDATE in the transaction that imports the part."""
     acme = make.organization()
     system = make.system(acme)
-    people = "email\n" + "".join(f"p{number}@people.example\n" for number in range(PARTS * PART_ROWS))
+    user_rows = "email\n" + "".join(f"p{number}@users.example\n" for number in range(PARTS * PART_ROWS))
     with app.app_context():
-        upload = import_uploads.receive_upload(system, io.BytesIO(people.encode()).read, file_format="csv")
+        upload = import_uploads.receive_upload(system, io.BytesIO(user_rows.encode()).read, file_format="csv")
         begun = import_uploads.confirm_upload(system, upload, is_dry_run=False)
     finished: list[str] = []
     while len(finished) < CROWD:

@@ -28,17 +28,17 @@ def post(url: str, **arguments: object) -> requests.Response:
 
 def canaries(journey: Journey) -> dict[str, str]:
     """Return every secret that one run of all flows issues or accepts, by its kind."""
-    person = FormBrowser(journey.server.url)
-    wrong = "a-wrong-password-typed-by-a-person-4711"
+    visitor = FormBrowser(journey.server.url)
+    wrong = "a-wrong-password-typed-by-a-user-4711"
     url, _ = journey.session(scope="openid email offline_access").create_authorization_url(
         journey.metadata()["authorization_endpoint"], code_verifier=VERIFIER
     )
-    sign_in_page = person.visit(url)
+    sign_in_page = visitor.visit(url)
     interaction = {name: value for name, value in sign_in_page.query.items() if value.startswith("gth_")}
-    refused = person.sign_in(sign_in_page, journey.user.email, wrong)
-    page = person.press(refused, "login-submit", username=journey.user.email, password=PASSWORD)
+    refused = visitor.sign_in(sign_in_page, journey.user.email, wrong)
+    page = visitor.press(refused, "login-submit", username=journey.user.email, password=PASSWORD)
     if page.left is None:
-        page = person.press(page, "consent-allow")
+        page = visitor.press(page, "consent-allow")
     endpoint = journey.metadata()["token_endpoint"]
     form = {"grant_type": "authorization_code", "code": page.query["code"], "code_verifier": VERIFIER}
     basic = journey.client.basic
@@ -69,7 +69,7 @@ def canaries(journey: Journey) -> dict[str, str]:
     )
     invitation = re.search(r"gth_iv_[A-Za-z0-9_-]+", invited.text)
     assert invitation is not None, invited.text
-    cookies = {f"cookie {cookie.name}": cookie.value or "" for cookie in person.session.cookies}
+    cookies = {f"cookie {cookie.name}": cookie.value or "" for cookie in visitor.session.cookies}
     return {
         **{f"interaction {name}": value for name, value in interaction.items()},
         **{name: value for name, value in cookies.items() if value.startswith("gth_ss_")},

@@ -25,7 +25,7 @@ from app.operations.users import password_resets, sign_up
 from app.operations.users.invitations import create_invitation, find_invitation, revoke_invitation
 from app.operations.users.password_resets import request_reset
 from app.operations.users.sign_up import register_user
-from app.rules.sign_in import passwords as rule
+from app.rules.sign_in import passwords
 from app.rules.sign_in.passwords import Lockout
 from app.rules.token_values import INVITATION, new_token
 from tests.factories import PASSWORD
@@ -42,11 +42,11 @@ Call = Callable[[str], object]
 def cheap(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Use password hashing that takes two milliseconds."""
     hasher = PasswordHasher(time_cost=1, memory_cost=2048, parallelism=1)
-    monkeypatch.setattr(rule, "_hasher", hasher)
-    rule.dummy_hash.cache_clear()
+    monkeypatch.setattr(passwords, "_hasher", hasher)
+    passwords.dummy_hash.cache_clear()
     yield
     monkeypatch.undo()
-    rule.dummy_hash.cache_clear()
+    passwords.dummy_hash.cache_clear()
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def acme(make: Any) -> Any:
     made = make.organization(settings={"authentication": {"registration": {"mode": "open"}}})
     make.user(made, email=KNOWN)
     with db.engine.begin() as connection:
-        connection.execute(update(User).values(password_hash=rule.hash_password(PASSWORD)))
+        connection.execute(update(User).values(password_hash=passwords.hash_password(PASSWORD)))
     return made
 
 
@@ -105,7 +105,7 @@ def test_en1_wrong_password_with_a_second_factor_is_uniform(acme: Any, make: Any
     """Without the correct password, the response does not reveal the second factor."""
     user = make.user(acme, email="careful@acme.example")
     with db.engine.begin() as connection:
-        connection.execute(update(User).values(password_hash=rule.hash_password(PASSWORD)))
+        connection.execute(update(User).values(password_hash=passwords.hash_password(PASSWORD)))
         connection.execute(
             insert(AuthenticatorApp).values(
                 organization_id=acme.id,
@@ -148,9 +148,9 @@ def test_en1_expired_and_unknown_invitations_are_uniform(acme: Any, make: Any) -
 
 def test_en2_missing_dummy_hash_is_detected(acme: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """This tests the test: hashing for an unknown account is left out here, and the test detects it."""
-    real = rule.verify_password
+    real = passwords.verify_password
     monkeypatch.setattr(
-        rule,
+        passwords,
         "verify_password",
         lambda stored, password: real(stored, password) if stored is not None else False,
     )
@@ -161,6 +161,6 @@ def test_en2_missing_dummy_hash_is_detected(acme: Any, monkeypatch: pytest.Monke
 
 def test_en2_dummy_hash_has_the_current_parameters(acme: Any) -> None:
     """The dummy hash has the parameters of new passwords."""
-    dummy, real = rule.dummy_hash(), rule.hash_password(PASSWORD)
+    dummy, real = passwords.dummy_hash(), passwords.hash_password(PASSWORD)
     assert dummy.rpartition("$")[0].rpartition("$")[0] == real.rpartition("$")[0].rpartition("$")[0]
-    assert not rule.needs_rehash(dummy)
+    assert not passwords.needs_rehash(dummy)

@@ -52,7 +52,7 @@ places = st.integers(min_value=0, max_value=2)
 further = st.integers(min_value=1, max_value=2)
 # Half of the calls use an object's own organization and many have the permission, so that both outcomes are frequent.
 away = st.sampled_from((0, 0, 1, 2))
-people = st.sampled_from(("admin", "admin", "developer", *ROLES))
+member_roles = st.sampled_from(("admin", "admin", "developer", *ROLES))
 kinds = st.sampled_from(sorted(PATHS))
 
 
@@ -76,12 +76,12 @@ class Organizations(RuleBasedStateMachine):
         self.root = self.beginning.root
         self.places = deepcopy(self.beginning.places)
 
-    @rule(target=things, place=places, who=people, kind=kinds)
+    @rule(target=things, place=places, who=member_roles, kind=kinds)
     def make_one(self, place: int, who: str, kind: str) -> Any:
-        home, person = self.places[place], self.places[place].people[who]
+        home, member = self.places[place], self.places[place].members[who]
         body = body_of(kind)
-        answer = self._send("POST", PATHS[kind], person, body)
-        allowed = self._reach(person, kind, "write") != ""
+        answer = self._send("POST", PATHS[kind], member, body)
+        allowed = self._reach(member, kind, "write") != ""
         if not self._expect(answer, home, 201 if allowed else 403):
             return multiple()
         data = answer.get_json()["data"]
@@ -89,36 +89,36 @@ class Organizations(RuleBasedStateMachine):
         home.standing[thing.id], home.names[thing.id] = thing, body["name"]
         return thing
 
-    @rule(thing=things, on=away, who=people)
+    @rule(thing=things, on=away, who=member_roles)
     def read_one(self, thing: Thing, on: int, who: str) -> None:
         place = (thing.home + on) % 3
-        home, person = self.places[place], self.places[place].people[who]
-        answer = self._send("GET", f"{PATHS[thing.kind]}/{thing.id}", person)
+        home, member = self.places[place], self.places[place].members[who]
+        answer = self._send("GET", f"{PATHS[thing.kind]}/{thing.id}", member)
         if self._expect(answer, home, self._verdict(thing, place, who, "read")):
             assert answer.get_json()["data"]["name"] == home.names[thing.id]
 
-    @rule(thing=things, on=away, who=people)
+    @rule(thing=things, on=away, who=member_roles)
     def change_one(self, thing: Thing, on: int, who: str) -> None:
         place = (thing.home + on) % 3
-        home, person = self.places[place], self.places[place].people[who]
+        home, member = self.places[place], self.places[place].members[who]
         name = f"Thing {next(numbers)}"
-        answer = self._send("PUT", f"{PATHS[thing.kind]}/{thing.id}", person, {"name": name})
+        answer = self._send("PUT", f"{PATHS[thing.kind]}/{thing.id}", member, {"name": name})
         if self._expect(answer, home, self._verdict(thing, place, who, "write")):
             home.names[thing.id] = name
 
-    @rule(thing=things, on=away, who=people)
+    @rule(thing=things, on=away, who=member_roles)
     def delete_one(self, thing: Thing, on: int, who: str) -> None:
         place = (thing.home + on) % 3
-        home, person = self.places[place], self.places[place].people[who]
-        answer = self._send("DELETE", f"{PATHS[thing.kind]}/{thing.id}", person)
+        home, member = self.places[place], self.places[place].members[who]
+        answer = self._send("DELETE", f"{PATHS[thing.kind]}/{thing.id}", member)
         if self._expect(answer, home, self._verdict(thing, place, who, "write")):
             del home.standing[thing.id], home.names[thing.id]
 
-    @rule(place=places, who=people, kind=kinds)
+    @rule(place=places, who=member_roles, kind=kinds)
     def list_all(self, place: int, who: str, kind: str) -> None:
-        home, person = self.places[place], self.places[place].people[who]
-        reach = self._reach(person, kind, "read")
-        answer = self._send("GET", PATHS[kind], person, limit=100)
+        home, member = self.places[place], self.places[place].members[who]
+        reach = self._reach(member, kind, "read")
+        answer = self._send("GET", PATHS[kind], member, limit=100)
         if not self._expect(answer, home, 200 if reach else 403):
             return
         listed = {item.get("client_id", item.get("id")) for item in answer.get_json()["data"]}
@@ -137,42 +137,42 @@ class Organizations(RuleBasedStateMachine):
         here, there = self.places[place], self.places[(place + on) % 3]
         if here.is_suspended or there.is_suspended:
             return
-        answer = self._send("GET", PATHS[kind], here.people["admin"], limit=1)
+        answer = self._send("GET", PATHS[kind], here.members["admin"], limit=1)
         cursor = answer.get_json()["meta"]["next_cursor"]
         if cursor is not None:
-            answer = self._send("GET", PATHS[kind], there.people["admin"], cursor=cursor)
+            answer = self._send("GET", PATHS[kind], there.members["admin"], cursor=cursor)
             assert answer.status_code == 400, answer.text
 
-    @rule(place=places, on=further, who=people, kind=kinds)
+    @rule(place=places, on=further, who=member_roles, kind=kinds)
     def name_another(self, place: int, on: int, who: str, kind: str) -> None:
         home, other = self.places[place], self.places[(place + on) % 3]
-        answer = self._send("GET", PATHS[kind], home.people[who], organization_id=other.slug)
+        answer = self._send("GET", PATHS[kind], home.members[who], organization_id=other.slug)
         self._expect(answer, home, 404)
 
     @rule(place=places, who=st.sampled_from(ROLES[1:]), role=st.sampled_from(ROLES[1:4]), gives=st.booleans())
     def change_roles(self, place: int, who: str, role: str, gives: bool) -> None:
-        home, admin, person = (
+        home, admin, member = (
             self.places[place],
-            self.places[place].people["admin"],
-            self.places[place].people[who],
+            self.places[place].members["admin"],
+            self.places[place].members[who],
         )
         path = f"/organizations/{home.slug}/admins"
         if gives:
-            answer = self._send("POST", path, admin, {"user_id": person.user.public_id, "role": role})
-            if self._expect(answer, home, 409 if role in person.roles else 201):
-                person.roles.add(role)
+            answer = self._send("POST", path, admin, {"user_id": member.user.public_id, "role": role})
+            if self._expect(answer, home, 409 if role in member.roles else 201):
+                member.roles.add(role)
             return
         if home.is_suspended:
             return
         listed = self._send("GET", path, admin, limit=100).get_json()["data"]
         found = [
-            one["id"] for one in listed if one["user_id"] == person.user.public_id and one["role"] == role
+            one["id"] for one in listed if one["user_id"] == member.user.public_id and one["role"] == role
         ]
-        assert bool(found) == (role in person.roles)
+        assert bool(found) == (role in member.roles)
         if found:
             answer = self._send("DELETE", f"{path}/{found[0]}", admin)
             assert answer.status_code == 200, answer.text
-            person.roles.discard(role)
+            member.roles.discard(role)
 
     # One at a time and not for long: while an organization is suspended, every response is the same.
     @precondition(lambda self: not any(place.is_suspended for place in self.places))
@@ -204,10 +204,10 @@ class Organizations(RuleBasedStateMachine):
         home.is_suspended = status == "suspended"
 
     def _send(
-        self, method: str, path: str, person: ModelUser, body: Any = None, **query: Any
+        self, method: str, path: str, member: ModelUser, body: Any = None, **query: Any
     ) -> TestResponse:
         return self.http.open(
-            path, method=method, json=body, query_string=query, headers=bearer_header(person.bearer)
+            path, method=method, json=body, query_string=query, headers=bearer_header(member.bearer)
         )
 
     def _expect(self, answer: TestResponse, home: ModelOrganization, status: int) -> bool:
@@ -216,18 +216,18 @@ class Organizations(RuleBasedStateMachine):
         assert answer.status_code == wanted, (answer.request.method, answer.request.path, wanted, answer.text)
         return answer.status_code < 300
 
-    def _reach(self, person: ModelUser, kind: str, verb: str) -> str:
-        found = {MAY[kind][verb].get(role, "") for role in person.roles}
+    def _reach(self, member: ModelUser, kind: str, verb: str) -> str:
+        found = {MAY[kind][verb].get(role, "") for role in member.roles}
         return "all" if "all" in found else "own" if "own" in found else ""
 
     def _verdict(self, thing: Thing, place: int, who: str, verb: str) -> int:
-        person = self.places[place].people[who]
-        reach = self._reach(person, thing.kind, verb)
+        member = self.places[place].members[who]
+        reach = self._reach(member, thing.kind, verb)
         if reach == "":
             return 403
         stands = place == thing.home and thing.id in self.places[place].standing
         is_own = stands and thing.maker == who
-        seen = self._reach(person, thing.kind, "read") == "all" or is_own
+        seen = self._reach(member, thing.kind, "read") == "all" or is_own
         if not stands or not seen:
             return 404
         return 200 if reach == "all" or (reach == "own" and is_own) else 403

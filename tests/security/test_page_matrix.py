@@ -37,8 +37,8 @@ def _contents(database: Database) -> dict[str, Any]:
 
 def test_every_route_is_in_the_matrix(app: Flask, matrix: Matrix) -> None:
     known = {endpoint for endpoint, _, _ in matrix.pages()}
-    faces = {endpoint.split(".")[0] for endpoint in known}
-    assert faces == {"portal", "account", "device"}, "a face that nobody has said anything about"
+    interfaces = {endpoint.split(".")[0] for endpoint in known}
+    assert interfaces == {"portal", "account", "device"}, "an interface that is missing here"
     gone = set(PUBLIC) - {rule.endpoint for rule in app.url_map.iter_rules()}
     assert not gone, "public pages that are no more"
     for endpoint, _, pattern in matrix.pages():

@@ -75,16 +75,16 @@ def test_tn1_each_role_reaches_exactly_its_pages(
     app: Flask, matrix: Matrix, make: Factory, database: Database, role: str
 ) -> None:
     """AU-1: a rejected form leaves no audit event, a successful one leaves one."""
-    person = user_with_role(app, make, matrix.acme, role)
-    own = things_of(app, make, matrix.acme, person.user)
+    role_user = user_with_role(app, make, matrix.acme, role)
+    own = things_of(app, make, matrix.acme, role_user.user)
     others = things_of(app, make, matrix.acme, make.user(matrix.acme.organization))
     spare = _spare(app, make, matrix.acme)
     with app.app_context():
-        _, session = sessions.start_session(person.user.organization, person.user.id)
-        consent = consented(matrix.acme.client, person.user)
+        _, session = sessions.start_session(role_user.user.organization, role_user.user.id)
+        consent = consented(matrix.acme.client, role_user.user)
     mine = {"session_id": public_id("ses", session), "consent_id": consent}
     http = app.test_client()
-    make.sign_in(person.user, http)
+    make.sign_in(role_user.user, http)
     done: list[tuple[str, str, TestResponse]] = []
 
     def visit(entry: tuple[str, str, str], ids: dict[str, str], **chosen: str) -> TestResponse:
@@ -104,7 +104,7 @@ def test_tn1_each_role_reaches_exactly_its_pages(
         chosen = mine if endpoint.startswith("account.") else {"session_id": own["sessionId"]}
         if may == OWN:
             status = visit(entry, ids_for(endpoint, others), session_id=others["sessionId"]).status_code
-            assert status == 404, (endpoint, method, role, "somebody else's", status)
+            assert status == 404, (endpoint, method, role, "other user's", status)
         answer = visit(entry, {**ids_for(endpoint, own), **spare.get(endpoint, {})}, **chosen)
         if may == NONE:
             assert answer.status_code in {403, 404}, (endpoint, method, role, answer.status_code)

@@ -17,5 +17,5 @@ def test_tn10_same_email_is_another_user_in_each_organization(context: Flask, ma
     deletion.delete_user(make.actor(acme), here.public_id)
     gone = sign_in(acme.id, here.email, here.password, user_agent="tests")
     never = sign_in(acme.id, "nobody@example.com", here.password, user_agent="tests")
-    assert not isinstance(gone, SignedIn) and gone == never, "nothing says that it is somebody's elsewhere"
+    assert not isinstance(gone, SignedIn) and gone == never, "the response reveals the other user"
     assert isinstance(sign_in(globex.id, there.email, there.password, user_agent="tests"), SignedIn)

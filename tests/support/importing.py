@@ -24,7 +24,7 @@ def admin(make: Any, organization: Any, *permissions: str) -> Actor:
 
 def imported() -> int:
     """Return how many users of the import exist."""
-    return sum(email.endswith("@people.example") for email in db.session.scalars(select(User.email)))
+    return sum(email.endswith("@users.example") for email in db.session.scalars(select(User.email)))
 
 
 def begin(actor: Actor, text: str | bytes, *, dry: bool = False, **options: Any) -> ImportRecord:
@@ -43,8 +43,8 @@ def counts(record: ImportRecord) -> tuple[str, int, int, int, int]:
     return record.status, record.created, record.updated, record.skipped, record.refused
 
 
-def people(count: int) -> str:
-    return "email,name\n" + "".join(f"p{number}@people.example,Person {number}\n" for number in range(count))
+def user_rows(count: int) -> str:
+    return "email,name\n" + "".join(f"p{number}@users.example,Person {number}\n" for number in range(count))
 
 
 def stored(model: Any) -> int:

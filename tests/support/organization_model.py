@@ -78,7 +78,7 @@ class ModelOrganization:
 
     slug: str
     id: str
-    people: dict[str, ModelUser]
+    members: dict[str, ModelUser]
     standing: dict[str, Thing] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
     is_suspended: bool = False
@@ -105,9 +105,9 @@ class InitialState:
 def _place(app: Flask, make: Factory) -> ModelOrganization:
     """Create an organization with a user in each role."""
     organization = make.organization(settings=SETTINGS)
-    people = {}
+    members = {}
     for role in ROLES:
         user = make.user(organization, role=None if role == "member" else role)
         held = set() if role == "member" else {role}
-        people[role] = ModelUser(user, user_token(app, make, user), held)
-    return ModelOrganization(organization.slug, organization.id, people)
+        members[role] = ModelUser(user, user_token(app, make, user), held)
+    return ModelOrganization(organization.slug, organization.id, members)

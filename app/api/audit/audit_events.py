@@ -35,7 +35,7 @@ _FILTERS = (
 
 
 class AuditActor(Representation):
-    """Who acted."""
+    """The actor of an event."""
 
     type: Annotated[str, OneOf(("user", "client", "system", "anonymous"))]
     id: Annotated[str | None, described("`usr_…` or `cli_…`.")]
@@ -97,7 +97,7 @@ class AuditVerification(Representation):
 
 
 class AuditVerificationMeta(Representation):
-    """Where to continue the verification."""
+    """The position at which to continue the verification."""
 
     next_position: Annotated[int | None, described("Null at the end of the chain.")]
 

@@ -1,4 +1,4 @@
-"""``POST /leak-reports``: revoke secrets that somebody found in public. The response reveals nothing about them."""
+"""``POST /leak-reports``: revoke secrets that were found in public. The response reveals nothing about them."""
 
 from __future__ import annotations
 

@@ -9,8 +9,7 @@ from flask import Response
 
 from app.api.endpoints import PAGE, Endpoints, list_response
 from app.api.representations import Count, Representation, Source, optional
-from app.operations.audit import webhook_deliveries
-from app.operations.audit import webhooks as operations
+from app.operations.audit import webhook_deliveries, webhooks
 from app.operations.audit.webhook_deliveries import STATUSES as DELIVERY_STATUSES
 from app.operations.audit.webhook_deliveries import DeliveryRecord
 from app.operations.audit.webhooks import WebhookRecord
@@ -92,7 +91,7 @@ def list_webhooks(context: ApiContext) -> Response:
 
     The newest first.
     """
-    return list_response(context, "webhooks", operations.list_webhooks, show=_to_json)
+    return list_response(context, "webhooks", webhooks.list_webhooks, show=_to_json)
 
 
 @endpoints.post(
@@ -107,7 +106,7 @@ def create_webhook(context: ApiContext) -> Response:
     body = read_object()
 
     def work() -> IdempotentResult:
-        new = operations.create_webhook(context.actor, body)
+        new = webhooks.create_webhook(context.actor, body)
         data = {**_to_json(new.record), "signing_secret": new.secret}
         return created(data, new.record.public_id, headers={"ETag": etag_of(new.record.version)})
 
@@ -117,7 +116,7 @@ def create_webhook(context: ApiContext) -> Response:
 @endpoints.get("/webhooks/<webhook_id>", scope="webhooks:read", returns=Webhook, etag=True)
 def get_webhook(context: ApiContext, webhook_id: str) -> Response:
     """Get a webhook."""
-    return _response(operations.get_webhook(context.actor, webhook_id))
+    return _response(webhooks.get_webhook(context.actor, webhook_id))
 
 
 @endpoints.put(
@@ -129,7 +128,7 @@ def update_webhook(context: ApiContext, webhook_id: str) -> Response:
     Enabling a webhook resets its failures. Also requires `audit:read`. For another URL, a user needs a recent sign-in
     (RFC 9470).
     """
-    record, changed = operations.update_webhook(
+    record, changed = webhooks.update_webhook(
         context.actor, webhook_id, read_object(), expected_version=expected_version()
     )
     return _response(record, meta={"changed": list(changed)})
@@ -143,7 +142,7 @@ def delete_webhook(context: ApiContext, webhook_id: str) -> Response:
 
     Nothing more is sent to it, including pending deliveries.
     """
-    record = operations.delete_webhook(context.actor, webhook_id, expected_version=expected_version())
+    record = webhooks.delete_webhook(context.actor, webhook_id, expected_version=expected_version())
     return envelope(_to_json(record))
 
 
@@ -165,7 +164,7 @@ def rotate_webhook_secret(context: ApiContext, webhook_id: str) -> Response:
     body = read_object(optional=True)
 
     def work() -> IdempotentResult:
-        new = operations.rotate_webhook_secret(context.actor, webhook_id, body)
+        new = webhooks.rotate_webhook_secret(context.actor, webhook_id, body)
         data = {**_to_json(new.record), "signing_secret": new.secret}
         return IdempotentResult(200, data, {}, {"ETag": etag_of(new.record.version)})
 

@@ -10,7 +10,6 @@ from flask import Response
 from app.api.endpoints import CLIENT_QUERY, PAGE, Endpoints, choice_query, filters_of, list_response
 from app.api.representations import ClientId, Representation, Slug, Source, UserId
 from app.operations.authorization import approval_requests
-from app.operations.authorization import approval_requests as client_decisions
 from app.operations.authorization.approval_requests import FILTERS, ClientRequestRecord
 from app.operations.store.idempotency import IdempotentResult
 from app.rules.authorization.consents import MAX_REASON_LENGTH, STATUSES, ClientApproval, ClientRefusal
@@ -99,7 +98,7 @@ def approve_client_request(context: ApiContext, client_request_id: str) -> Respo
     body = read_object(optional=True)
 
     def work() -> IdempotentResult:
-        decided = client_decisions.approve_client_request(context.actor, client_request_id, body)
+        decided = approval_requests.approve_client_request(context.actor, client_request_id, body)
         return IdempotentResult(200, _to_json(context, decided), {}, {})
 
     return run_idempotently(context.actor, body, work)
@@ -122,7 +121,7 @@ def decline_client_request(context: ApiContext, client_request_id: str) -> Respo
     body = read_object(optional=True)
 
     def work() -> IdempotentResult:
-        decided = client_decisions.decline_client_request(context.actor, client_request_id, body)
+        decided = approval_requests.decline_client_request(context.actor, client_request_id, body)
         return IdempotentResult(200, _to_json(context, decided), {}, {})
 
     return run_idempotently(context.actor, body, work)

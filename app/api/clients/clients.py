@@ -35,6 +35,13 @@ _WARNINGS = "Possible problems. The request succeeded."
 
 
 _ClientFields: Any = fields_of("ClientFields", ClientMetadata, without=("metadata",))
+# A registration may repeat the organization that the request applies to.
+_Registration = create_shape(
+    "NewClientInOrganization",
+    NewClient,
+    required=("name",),
+    extra={"organization_id": Annotated[Slug, described("May repeat the organization of the request.")]},
+)
 
 
 class Client(_ClientFields):
@@ -87,15 +94,6 @@ class DeletedClient(Representation):
     client_id: ClientId
     deleted: true
     revoked: RevokedWithClient
-
-
-# A registration may repeat the organization that the request applies to.
-_Registration = create_shape(
-    "NewClientInOrganization",
-    NewClient,
-    required=("name",),
-    extra={"organization_id": Annotated[Slug, described("May repeat the organization of the request.")]},
-)
 
 
 @endpoints.get(

@@ -18,7 +18,6 @@ from app.api.representations import (
     optional,
 )
 from app.operations.clients import credentials, rotations
-from app.operations.clients import rotations as steering
 from app.operations.clients.credentials import CredentialRecord, NewCredential
 from app.operations.clients.rotations import Rotation as RotationRecord
 from app.operations.store.idempotency import IdempotentResult
@@ -76,7 +75,7 @@ class CreatedCredential(Credential):
 
 
 class RevokedCredentialCounts(Representation):
-    """How many secrets and tokens were revoked."""
+    """Numbers of revoked secrets and tokens."""
 
     credentials: Count
     tokens: CappedCount
@@ -238,7 +237,7 @@ def rotate_credential(context: ApiContext, client_id: str) -> Response:
 )
 def update_rotation(context: ApiContext, client_id: str) -> Response:
     """Extend, shorten or finish a rotation."""
-    rotation = steering.update_rotation(context.actor, client_id, read_object())
+    rotation = rotations.update_rotation(context.actor, client_id, read_object())
     return envelope(_rotation(rotation, client_id))
 
 
@@ -255,7 +254,7 @@ def cancel_rotation(context: ApiContext, client_id: str) -> Response:
     The secrets that were about to expire stay active. Returns the active secrets.
     """
     revokes_new = boolean_parameter(context.parameters, "revoke_new")
-    records = steering.cancel_rotation(context.actor, client_id, revoke_new=revokes_new)
+    records = rotations.cancel_rotation(context.actor, client_id, revoke_new=revokes_new)
     return envelope([_to_json(record, client_id) for record in records])
 
 

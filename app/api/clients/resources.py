@@ -36,6 +36,8 @@ _CONFIRM = Query(
     "number of these clients.",
 )
 
+_ResourceFields: Any = fields_of("ResourceFields", ResourceFields, without=("scopes",))
+
 
 class ScopeOfResource(Representation):
     """A scope of a resource."""
@@ -43,9 +45,6 @@ class ScopeOfResource(Representation):
     name: Annotated[str, SchemaOnly(minLength=1, maxLength=128)]
     title: ScopeTitle | None
     description: ScopeDescription | None
-
-
-_ResourceFields: Any = fields_of("ResourceFields", ResourceFields, without=("scopes",))
 
 
 class Resource(_ResourceFields):

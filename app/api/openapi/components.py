@@ -11,6 +11,30 @@ from app.rules.directory.permissions import PERMISSIONS, ROOT_ONLY
 from app.rules.organizations.organizations import SLUG_PATTERN
 from app.rules.shapes import Check, ClientId, PublicId, SchemaOnly, described
 
+ERRORS: dict[int, tuple[str, str]] = {
+    400: ("BadRequest", "The request is invalid. `errors` lists all invalid fields."),
+    401: ("Unauthorized", "No token, a token that is not valid for this API, or a sign-in that is too old (RFC 9470)."),
+    403: ("Forbidden", "The token does not have the permission in `required_scope`."),
+    404: ("NotFound", "The object does not exist, was deleted, or belongs to another organization."),
+    405: ("MethodNotAllowed", "The path supports only the methods in `Allow`."),
+    408: ("RequestTimeout", "The body was sent too slowly."),
+    409: ("Conflict", "A conflict with the current state, or the Idempotency-Key was used for another body."),
+    412: ("PreconditionFailed", "The object has changed since the version in If-Match."),
+    413: ("ContentTooLarge", "The body is larger than 64 KiB."),
+    415: ("UnsupportedMediaType", "The body is not application/json."),
+    429: ("TooManyRequests", "A rate limit was exceeded. Retry-After says when to try again."),
+    500: ("InternalServerError", "Something went wrong on our side. `request_id` identifies the request in the log."),
+    503: ("ServiceUnavailable", "The service is temporarily unavailable. Try again after Retry-After seconds."),
+}  # fmt: skip
+HEADERS: JsonSchema = {
+    "X-Request-Id": {"description": "Identifies the request in the log.", "schema": {"type": "string"}},
+    "ETag": {"description": "The version, for If-Match.", "schema": {"type": "string"}},
+    "Location": {"description": "The URL of the new object.", "schema": {"type": "string"}},
+    "Retry-After": {"description": "The number of seconds to wait.", "schema": {"type": "integer"}},
+}
+_SLUG: JsonSchema = {"type": "string", "minLength": 3, "maxLength": 40, "pattern": SLUG_PATTERN}
+_SCOPES = dict(PERMISSIONS) | dict(ROOT_ONLY)
+
 
 class InvalidField(Representation):
     """An invalid field of a request."""
@@ -33,36 +57,11 @@ class Error(Representation):
     request_id: Annotated[str, described("Identifies the request in the log.")]
 
 
-ERRORS: dict[int, tuple[str, str]] = {
-    400: ("BadRequest", "The request is invalid. `errors` lists all invalid fields."),
-    401: ("Unauthorized", "No token, a token that is not valid for this API, or a sign-in that is too old (RFC 9470)."),
-    403: ("Forbidden", "The token does not have the permission in `required_scope`."),
-    404: ("NotFound", "The object does not exist, was deleted, or belongs to another organization."),
-    405: ("MethodNotAllowed", "The path supports only the methods in `Allow`."),
-    408: ("RequestTimeout", "The body was sent too slowly."),
-    409: ("Conflict", "A conflict with the current state, or the Idempotency-Key was used for another body."),
-    412: ("PreconditionFailed", "The object has changed since the version in If-Match."),
-    413: ("ContentTooLarge", "The body is larger than 64 KiB."),
-    415: ("UnsupportedMediaType", "The body is not application/json."),
-    429: ("TooManyRequests", "A rate limit was exceeded. Retry-After says when to try again."),
-    500: ("InternalServerError", "Something went wrong on our side. `request_id` identifies the request in the log."),
-    503: ("ServiceUnavailable", "The service is temporarily unavailable. Try again after Retry-After seconds."),
-}  # fmt: skip
-
-HEADERS: JsonSchema = {
-    "X-Request-Id": {"description": "Identifies the request in the log.", "schema": {"type": "string"}},
-    "ETag": {"description": "The version, for If-Match.", "schema": {"type": "string"}},
-    "Location": {"description": "The URL of the new object.", "schema": {"type": "string"}},
-    "Retry-After": {"description": "The number of seconds to wait.", "schema": {"type": "integer"}},
-}
-
-
 def _parameter(query: Query, place: str = "query") -> JsonSchema:
     return {"name": query.name, "in": place, "required": False, "description": query.description,
             "schema": query.schema}  # fmt: skip
 
 
-_SLUG: JsonSchema = {"type": "string", "minLength": 3, "maxLength": 40, "pattern": SLUG_PATTERN}
 PARAMETERS: JsonSchema = {
     "Limit": _parameter(LIMIT),
     "Cursor": _parameter(CURSOR),
@@ -134,7 +133,6 @@ PATH_ARGUMENTS: dict[str, JsonSchema] = {
     "delivery_id": _id(PublicId("dlv", ""), "The delivery."),
     "invitation_id": _id(PublicId("inv", ""), "The invitation."),
 }
-_SCOPES = dict(PERMISSIONS) | dict(ROOT_ONLY)
 SECURITY: JsonSchema = {
     "bearer": {
         "type": "oauth2",

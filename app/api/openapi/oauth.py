@@ -18,6 +18,17 @@ _BEARER: list[dict[str, list[str]]] = [{"bearer": []}]
 _CLIENT: list[dict[str, list[str]]] = [{"client": []}, {}]
 _PAGE: JsonSchema = {"text/html": {"schema": {"type": "string"}}}
 _ORGANIZATION = [{"$ref": "#/components/parameters/OrganizationId"}]
+_PROOF: JsonSchema = {
+    "parameters": [
+        {
+            "name": "DPoP",
+            "in": "header",
+            "required": False,
+            "description": "A proof of possession of the key that tokens are bound to (RFC 9449), used once.",
+            "schema": {"type": "string", "maxLength": 4096},
+        }
+    ]
+}
 
 
 def _ref(name: str) -> JsonSchema:
@@ -172,17 +183,6 @@ SCHEMAS: JsonSchema = {
         registration_client_uri=_text("The URL of the registration."),
     )
     | {"description": "RFC 7591 section 3.2.1 and RFC 7592 section 3."},
-}
-_PROOF: JsonSchema = {
-    "parameters": [
-        {
-            "name": "DPoP",
-            "in": "header",
-            "required": False,
-            "description": "A proof of possession of the key that tokens are bound to (RFC 9449), used once.",
-            "schema": {"type": "string", "maxLength": 4096},
-        }
-    ]
 }
 
 

@@ -16,6 +16,16 @@ _SLUG: JsonSchema = {"type": "string", "minLength": 3, "maxLength": 40, "pattern
 _CHANGES: JsonSchema = {
     "anyOf": [{"type": "object", "description": "The changed fields, without secrets."}, {"type": "null"}]
 }
+_REQUIRED = ("type", "timestamp", "data")
+_HEADERS = [
+    {"name": name, "in": "header", "required": True, "description": description, "schema": _TEXT}
+    for name, description in {
+        "webhook-id": "`dlv_…`, the same in every attempt, so that duplicates can be recognized.",
+        "webhook-timestamp": "When this attempt was signed, in Unix seconds.",
+        "webhook-signature": "`v1,` and the base64 of HMAC-SHA256 over id, timestamp and body, joined by full stops. "
+        "While a secret is rotated, two of them, separated by a space.",
+    }.items()
+]
 
 
 def _object(required: tuple[str, ...] = (), **properties: Any) -> JsonSchema:
@@ -47,7 +57,6 @@ _EVENT = _object(
         "description": "Whether `before` and `after` were left out because they are too large. The audit log has them.",
     },
 ) | {"description": "As in the audit log. More properties may be added."}
-_REQUIRED = ("type", "timestamp", "data")
 
 SCHEMAS: JsonSchema = {
     "WebhookEvent": _object(
@@ -63,15 +72,6 @@ SCHEMAS: JsonSchema = {
         data=_object(organization_id=_SLUG, webhook_id=_id("whk"), truncated={"const": False}),
     ),
 }
-_HEADERS = [
-    {"name": name, "in": "header", "required": True, "description": description, "schema": _TEXT}
-    for name, description in {
-        "webhook-id": "`dlv_…`, the same in every attempt, so that duplicates can be recognized.",
-        "webhook-timestamp": "When this attempt was signed, in Unix seconds.",
-        "webhook-signature": "`v1,` and the base64 of HMAC-SHA256 over id, timestamp and body, joined by full stops. "
-        "While a secret is rotated, two of them, separated by a space.",
-    }.items()
-]
 
 
 def _request(event_type: str, description: str, schema: str) -> JsonSchema:

@@ -52,7 +52,7 @@ class Selection(Representation):
 
 
 class RevocationCounts(Representation):
-    """How much was active; each count stops at a maximum, which means that or more."""
+    """Numbers of active items; each stops at a maximum, which means "or more"."""
 
     access_tokens: _BoundedCount
     refresh_tokens: _BoundedCount
@@ -174,7 +174,7 @@ def _to_json(receipt: Receipt) -> dict[str, Any]:
 
 def _authenticate(presented: Presented) -> ClientSnapshot:
     try:
-        return authenticate_client(presented, address=request.remote_addr).client
+        return authenticate_client(presented, ip_address=request.remote_addr).client
     except InvalidClient as invalid:
         raise _unauthenticated() from invalid
 

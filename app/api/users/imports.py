@@ -11,8 +11,6 @@ from app.api.endpoints import PAGE, Endpoints, Query, boolean_query, list_respon
 from app.api.representations import Count, Representation, Slug, Source
 from app.operations.store.idempotency import IdempotentResult
 from app.operations.users import import_records, import_uploads
-from app.operations.users import import_records as records
-from app.operations.users import import_uploads as uploads
 from app.rules.shapes import OneOf, PublicId, SchemaOnly, described
 from app.rules.users.user_import import FORMATS, MAX_FILE_BYTES, ON_EXISTING
 from app.web.bearer import ApiContext, authenticate_again
@@ -79,7 +77,7 @@ def list_user_imports(context: ApiContext) -> Response:
 
     The newest first.
     """
-    return list_response(context, "imports", records.list_imports, show=UserImport.to_json)
+    return list_response(context, "imports", import_records.list_imports, show=UserImport.to_json)
 
 
 @endpoints.post(
@@ -114,11 +112,11 @@ def import_users(context: ApiContext) -> Response:
     name = context.parameters.get("name", "")
     on_existing = context.parameters.get("on_existing", ON_EXISTING[0])
     is_dry_run = boolean_parameter(context.parameters, "dry_run")
-    uploads.validate_import_options(context.actor, name=name, on_existing=on_existing)
+    import_uploads.validate_import_options(context.actor, name=name, on_existing=on_existing)
     # Before the file is read: an invalid key must not cost an upload.
     sent_key()
     file_format = _file_format()
-    upload = uploads.receive_upload(
+    upload = import_uploads.receive_upload(
         context.actor,
         body_reader(MAX_FILE_BYTES),
         file_format=file_format,
@@ -137,7 +135,7 @@ def import_users(context: ApiContext) -> Response:
         actor = authenticate_again(context).actor
 
         def work() -> IdempotentResult:
-            record = uploads.confirm_upload(actor, upload, is_dry_run=is_dry_run)
+            record = import_uploads.confirm_upload(actor, upload, is_dry_run=is_dry_run)
             return created(UserImport.to_json(record), record.public_id)
 
         return run_idempotently(actor, body, work)
@@ -149,7 +147,7 @@ def import_users(context: ApiContext) -> Response:
 @endpoints.get("/users/imports/<import_id>", scope="users:read", returns=UserImport)
 def get_user_import(context: ApiContext, import_id: str) -> Response:
     """Get an import of users."""
-    return envelope(UserImport.to_json(records.get_import(context.actor, import_id)))
+    return envelope(UserImport.to_json(import_records.get_import(context.actor, import_id)))
 
 
 @endpoints.delete("/users/imports/<import_id>", scope="users:write", returns=UserImport, errors=(409,))
@@ -188,7 +186,7 @@ def list_rejected_rows(context: ApiContext, import_id: str) -> Response:
 
     In the order of the file, stored for one week. They contain what was sent, including password hashes.
     """
-    read = records.list_refused_rows
+    read = import_records.list_refused_rows
     return list_response(context, f"rejected rows {import_id}", read, import_id, show=RejectedRow.to_json)
 
 

@@ -1,4 +1,4 @@
-"""Self-registrations that await verification of their email address: list, show, approve, reject."""
+"""Invitations, and self-registrations that await verification or approval."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from app.web.json_api import envelope, run_idempotently
 from app.web.parameters import etag_of, expected_version
 
 endpoints = Endpoints("Administrators")
+registration_endpoints = Endpoints("Users")
+_RegistrationId = Annotated[str, PublicId("reg", "registration")]
 
 
 class Invitation(Representation):
@@ -62,10 +64,6 @@ def revoke_invitation(context: ApiContext, slug: str, invitation_id: str) -> Res
         context.actor, slug, invitation_id, expected_version=expected_version()
     )
     return envelope(Invitation.to_json(view))
-
-
-registration_endpoints = Endpoints("Users")
-_RegistrationId = Annotated[str, PublicId("reg", "registration")]
 
 
 class Registration(Representation):
@@ -137,6 +135,6 @@ def approve_registration(context: ApiContext, registration_id: str) -> Response:
 def reject_registration(context: ApiContext, registration_id: str) -> Response:
     """Reject a registration.
 
-    Its link stops working. Nobody is notified.
+    Its link stops working. No email is sent.
     """
     return envelope(Registration.to_json(registrations.reject_registration(context.actor, registration_id)))

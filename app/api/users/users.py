@@ -21,8 +21,6 @@ from app.api.endpoints import (
 from app.api.representations import ClientId, Count, Representation, Slug, Source, Url, UserId, optional, true
 from app.operations.store.idempotency import IdempotentResult
 from app.operations.users import deletion, user_changes, users
-from app.operations.users import user_changes as changes
-from app.operations.users import users as records
 from app.operations.users.users import FILTERS
 from app.rules.shapes import OneOf, PublicId, described
 from app.rules.sign_in.second_factors import PASSKEY, TOTP
@@ -163,7 +161,7 @@ def create_user(context: ApiContext) -> Response:
     body = read_object()
 
     def work() -> IdempotentResult:
-        record = changes.add_user(context.actor, body)
+        record = user_changes.add_user(context.actor, body)
         etag = {"ETag": etag_of(record.user.version)}
         return created(_to_json(record), record.user.public_id, headers=etag)
 
@@ -173,7 +171,7 @@ def create_user(context: ApiContext) -> Response:
 @endpoints.get("/users/<user_id>", scope="users:read", returns=User, etag=True)
 def get_user(context: ApiContext, user_id: str) -> Response:
     """Get a user."""
-    record = records.get_user_record(context.actor, user_id)
+    record = users.get_user_record(context.actor, user_id)
     return envelope(_to_json(record), headers={"ETag": etag_of(record.user.version)})
 
 
@@ -184,7 +182,9 @@ def update_user(context: ApiContext, user_id: str) -> Response:
     A user who has a role with more permissions than the caller can't be changed: 403. The last administrator can't be
     disabled: 409 `last_administrator`.
     """
-    updated = changes.update_user(context.actor, user_id, read_object(), expected_version=expected_version())
+    updated = user_changes.update_user(
+        context.actor, user_id, read_object(), expected_version=expected_version()
+    )
     etag = {"ETag": etag_of(updated.record.user.version)}
     return envelope(_to_json(updated.record), meta={"changed": updated.changed}, headers=etag)
 
@@ -257,5 +257,5 @@ def list_user_consents(context: ApiContext, user_id: str) -> Response:
     return envelope([UserConsent.to_json(record) for record in consents])
 
 
-def _to_json(record: records.UserRecord) -> dict[str, Any]:
+def _to_json(record: users.UserRecord) -> dict[str, Any]:
     return User.to_json(record, profile=dict(record.user.profile))

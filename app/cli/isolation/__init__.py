@@ -1,1 +1,1 @@
-"""The isolation check: one organization attacks another over HTTP, on the living installation, and reports."""
+"""The isolation check: one organization attacks another over HTTP, on the running installation, and reports."""

@@ -14,7 +14,7 @@ _METHODS = ("get", "post", "put", "delete")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One attack: what was tried, and what was wrong with the answer; an empty ``breach`` is good."""
+    """An attack and its result; ``breach`` describes a successful one and is empty otherwise."""
 
     group: str
     attack: str
@@ -22,7 +22,7 @@ class Finding:
 
 
 def on_the_api(attacker: Side, victim: Side, document: dict[str, Any]) -> Iterator[Finding]:
-    """Every operation with the attacker's token at the victim's ids: as if they had never been (TN-1, TN-2, TN-6)."""
+    """Call every operation with the attacker's token and ids of the victim: all are not found (TN-1, TN-2, TN-6)."""
     for path, item in document["paths"].items():
         for method in _METHODS:
             operation = item.get(method)
@@ -30,13 +30,13 @@ def on_the_api(attacker: Side, victim: Side, document: dict[str, Any]) -> Iterat
                 yield from _on_operation(attacker, victim, path, method, item, operation)
 
 
-def on_the_wire(attacker: Side, victim: Side) -> Iterator[Finding]:
-    """The victim's codes, tokens and clients at the attacker's endpoints (MX-3, TN-6, TN-15, IT-1, RV-1, RV-2)."""
+def on_oauth_endpoints(attacker: Side, victim: Side) -> Iterator[Finding]:
+    """Use the victim's codes, tokens and clients at the attacker's endpoints (MX-3, TN-6, TN-15, IT-1, RV-1, RV-2)."""
 
     def tell(attack: str, is_good: bool, reply: Reply) -> Finding:
         leaks = reply.holds(victim.corner.marker)
         breach = "" if is_good and not leaks else f"answered {reply.status}: {reply.body[:200]!r}"
-        return Finding("wire", attack, breach)
+        return Finding("OAuth", attack, breach)
 
     send, here = attacker.visitor.send, attacker.issuer_path
     tokens = victim.tokens()
@@ -68,18 +68,18 @@ def on_the_wire(attacker: Side, victim: Side) -> Iterator[Finding]:
     yield tell("revocation of the other's token as one's own", reply.status == 200, reply)
     keys = [_kids(send("GET", f"{side.issuer_path}/oauth/jwks")) for side in (attacker, victim)]
     shared = keys[0] & keys[1]
-    yield Finding("wire", "signing keys are not shared", f"shared: {shared}" if shared else "")
-    # After all that the victim's own token lives: nothing above has ended it.
+    yield Finding("OAuth", "signing keys are not shared", f"shared: {shared}" if shared else "")
+    # The victim's own token is still active: the attacks above did not revoke it.
     reply = victim.visitor.send("POST", "/oauth/token", basic=victim.app, form=refresh_form)
     good = reply.status == 200
-    breach = "" if good else f"the other's refresh token was ended: {reply.body[:200]!r}"
-    yield Finding("wire", "the other's tokens outlive the attack", breach)
+    breach = "" if good else f"the victim's refresh token was revoked: {reply.body[:200]!r}"
+    yield Finding("OAuth", "the victim's tokens stay valid", breach)
 
 
 def on_the_pages(
     attacker: Side, victim: Side, pages: list[tuple[str, str]], fill: Callable[[str], str]
 ) -> Iterator[Finding]:
-    """Every page of the victim with the attacker's sign-in, under its own name and the victim's (TN-16)."""
+    """Request every page of the victim with the attacker's session cookie, also under the victim's name (TN-16)."""
     own, [stolen] = attacker.cookies, victim.cookies
     disguised = {**own, stolen: next(iter(own.values()))}
     for method, page in pages:
@@ -88,9 +88,9 @@ def on_the_pages(
             form = {"name": "Taken over", "confirm": "yes"} if method == "POST" else None
             reply = attacker.visitor.send(method, path, cookies=cookies, form=form)
             breach = ""
-            # The way back from a sign-in names the page that was asked for.
+            # A redirect to the sign-in page contains the URL of the requested page.
             if reply.holds(victim.corner.marker, besides=path):
-                breach = f"answered {reply.status} with what is the other's"
+                breach = f"answered {reply.status} with data of the victim"
             elif reply.status >= 500:
                 breach = f"answered {reply.status}"
             yield Finding("pages", f"{method} {page}, {label}", breach)

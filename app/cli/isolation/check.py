@@ -1,4 +1,4 @@
-"""``flask --app wsgi isolation-check``: does one organization reach another, on this installation, now?"""
+"""``flask --app wsgi isolation-check``: check on this installation that organizations cannot reach each other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flask import current_app
 from flask.cli import with_appcontext
 
 from app.cli.errors import report_errors
-from app.cli.isolation.attacks import Finding, on_the_api, on_the_pages, on_the_wire
+from app.cli.isolation.attacks import Finding, on_oauth_endpoints, on_the_api, on_the_pages
 from app.cli.isolation.visitor import Visitor
 from app.cli.isolation.world import Side
 from app.config import Config
@@ -25,7 +25,7 @@ from app.operations.maintenance.isolation import (
 from app.rules.actor import Actor
 
 _PARAMETER = re.compile(r"<(?:[a-z]+:)?([a-z_]+)>")
-# What the pages call by another name than the API does.
+# Path parameters whose names differ between pages and API.
 _ALIASES = {
     "api_id": "resourceId",
     "event_id": "auditEventId",
@@ -44,10 +44,10 @@ _WORDS = {"role": "developer", "topic": "sessions", "algorithm": "ES256", "form"
 @with_appcontext
 @report_errors
 def isolation_check_command(url: str | None, verbose: bool) -> None:
-    """Make two organizations, let one attack the other over HTTP, remove both, and report.
+    """Create two organizations, let one attack the other over HTTP, delete both, and report.
 
-    Exit status 0: nothing was reached. 1: something was, or the check could not be made. What it makes is named
-    isolation-… and is purged by the janitor's next turn; the slugs stay tombstones.
+    Exit status 0: no attack succeeded. 1: an attack succeeded, or the check failed. The organizations are named
+    isolation-… and are purged by the janitor's next run; the slugs stay tombstones.
     """
     config: Config = current_app.config["GATEHOUSE"]
     visitor = Visitor(url or config.base_url, urlsplit(config.base_url).netloc)
@@ -86,7 +86,7 @@ def _findings(visitor: Visitor) -> Iterator[Finding]:
         for table, digest in before.items():
             breach = "" if after[table] == digest else "rows of the other organization were changed"
             yield Finding("tables", f"rows in {table}", breach)
-        yield from on_the_wire(attacker, victim)
+        yield from on_oauth_endpoints(attacker, victim)
     except OSError as error:
         raise click.ClickException(
             f"The service does not answer: {error}. Name its address with --url."
@@ -104,7 +104,7 @@ def _document(visitor: Visitor) -> dict[str, object]:
 
 
 def _pages() -> list[tuple[str, str]]:
-    """Return method and rule of every page of an organization."""
+    """Return (method, rule) of every page of an organization."""
     return sorted(
         (method, rule.rule)
         for rule in current_app.url_map.iter_rules()

@@ -1,4 +1,4 @@
-"""Somebody who speaks HTTP to this installation, from outside, as programs and browsers do."""
+"""An HTTP client that uses this installation from outside, as programs and browsers do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 _TIMEOUT_SECONDS = 15
-# What the service says in headers; a proxy in front adds its own, different for each answer.
+# Headers of the service. A proxy adds others, which differ for each response.
 _OWN_HEADERS = frozenset(
     {"allow", "cache-control", "content-type", "etag", "location", "retry-after", "vary", "www-authenticate"}
 )
@@ -21,7 +21,7 @@ _PASSING_WORDS = re.compile(rb"req_[0-9a-z]{26}")
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer: ``headers`` by small letters."""
+    """A response; names of ``headers`` are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -29,7 +29,7 @@ class Reply:
 
     @property
     def document(self) -> Any:
-        """Its JSON, or None."""
+        """Return the JSON body, or None."""
         try:
             return json.loads(self.body)
         except ValueError:
@@ -46,13 +46,13 @@ class Reply:
         return False
 
     def seen(self) -> tuple[Any, ...]:
-        """All that tells two answers apart, but for what is different at each request."""
+        """Return everything that distinguishes two responses, except what differs for every request."""
         headers = sorted((name, value) for name, value in self.headers.items() if name in _OWN_HEADERS)
         return self.status, tuple(headers), _PASSING_WORDS.sub(b"", self.body)
 
 
 class Visitor:
-    """Sends requests to ``url``; ``host`` is the name that the installation answers to."""
+    """Sends requests to ``url``; ``host`` is the Host header."""
 
     def __init__(self, url: str, host: str) -> None:
         parts = urlsplit(url)
@@ -72,7 +72,7 @@ class Visitor:
         form: Mapping[str, str] | None = None,
         query: Mapping[str, str] | None = None,
     ) -> Reply:
-        """The answer; redirects are not followed. Raises OSError when there is none."""
+        """Send a request and return the response. Redirects are not followed. Raises OSError without a response."""
         headers = {"Host": self._host}
         content = None
         if bearer is not None:

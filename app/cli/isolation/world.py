@@ -1,4 +1,4 @@
-"""The two sides of the check, with the ids and tokens that each has by right."""
+"""The two organizations of the check, with their own ids and tokens."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from app.rules.errors import Unavailable
 from app.rules.identifiers import format_client_id, new_id, public_id
 from app.web.browser_session import cookie_name
 
-# By what name an item of a list is asked for again.
+# The path parameter for the id of an item of each list.
 _NAMES = ("client_id", "id", "kid", "name")
 _PUBLIC_ID = re.compile(r"([a-z]+)_[0-9a-z]{26}")
 _VERIFIER = secrets.token_urlsafe(48)
@@ -27,7 +27,7 @@ _CHALLENGE = urlsafe_b64encode(hashlib.sha256(_VERIFIER.encode()).digest()).deco
 
 @dataclass
 class Side:
-    """One organization with what its own users hold. ``ids`` are keyed by the names of path parameters."""
+    """One organization with its ids and tokens. ``ids`` are keyed by the names of path parameters."""
 
     corner: IsolationOrganization
     visitor: Visitor
@@ -42,7 +42,7 @@ class Side:
 
     @property
     def issuer_path(self) -> str:
-        """Where its own OAuth endpoints stand."""
+        """Return the path of the organization's OAuth endpoints."""
         return f"/organizations/{self.slug}"
 
     @property
@@ -61,7 +61,7 @@ class Side:
         return {cookie_name(self.corner.organization.id): self.corner.session_token}
 
     def prepare(self, document: dict[str, Any]) -> None:
-        """A management token, a grant, and one id of each kind that the API lists."""
+        """Get a management token, a grant, and one id of each kind that the API lists."""
         answer = self.visitor.send(
             "POST", "/oauth/token", basic=self.machine, form={"grant_type": "client_credentials"}
         )
@@ -73,7 +73,7 @@ class Side:
             self._find_id(path, document["paths"][path])
 
     def code(self) -> str:
-        """A fresh authorization code of its administrator for its app."""
+        """Return a new authorization code of its administrator for its app."""
         asked = {
             "response_type": "code",
             "client_id": self.app[0],
@@ -88,7 +88,7 @@ class Side:
         return str(_expected({name: values[0] for name, values in query.items()}, "code"))
 
     def redemption(self, code: str) -> dict[str, str]:
-        """The form that redeems its code."""
+        """Return the form fields that redeem the code."""
         return {
             "grant_type": "authorization_code",
             "code": code,
@@ -97,7 +97,7 @@ class Side:
         }
 
     def tokens(self) -> dict[str, Any]:
-        """Fresh tokens of its administrator for its app."""
+        """Return new tokens of its administrator for its app."""
         answer = self.visitor.send(
             "POST", "/oauth/token", basic=self.app, form=self.redemption(self.code())
         ).document
@@ -105,7 +105,7 @@ class Side:
         return dict(answer)
 
     def absent(self, name: str) -> str:
-        """An id of the same form as its own of that name, of nothing that ever was."""
+        """Return a well-formed id of this kind that was never used."""
         own = self.ids[name]
         if name == "id":
             return f"isolation-{secrets.token_hex(8)}"
@@ -142,7 +142,7 @@ class Side:
 
 
 def filled(path: str, ids: dict[str, str]) -> str | None:
-    """The path with its parameters, or None when one of them is not known."""
+    """Return the path with its parameters, or None if one of them is unknown."""
     for name, value in ids.items():
         path = path.replace(f"{{{name}}}", value)
     return None if "{" in path else path

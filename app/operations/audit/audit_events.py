@@ -33,6 +33,9 @@ EXPORT_BATCH = 500
 _MAX_CLOCK_SKEW = timedelta(minutes=5)
 # No request takes longer. Events that it caused later have no request id.
 _MAX_REQUEST_DURATION = timedelta(hours=1)
+# Events that keep the last name of a deleted object.
+_DELETION_ACTIONS = ("client.deleted", "resource.deleted")
+ACTIVITY_WINDOW = timedelta(days=90)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,10 +210,6 @@ def _foreign_organization(row: Any) -> str | None:
     return None if is_own else lookups.get_organization_by_id(row.actor_organization, fresh=False).slug
 
 
-# Events that keep the last name of a deleted object.
-_DELETION_ACTIONS = ("client.deleted", "resource.deleted")
-
-
 @dataclass(frozen=True, slots=True)
 class NamedTarget:
     """The name of a target, or its last name if it was deleted."""
@@ -338,9 +337,6 @@ _NAME_QUERIES = {
     "res": _resources,
     "whk": _webhooks,
 }
-
-
-ACTIVITY_WINDOW = timedelta(days=90)
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,11 @@ MAX_COMMIT_DELAY = timedelta(minutes=2)
 _PROGRESS = "audit sealer"
 _COLUMNS = [column.name for column in AuditEvent.__table__.columns]
 _log = logging.getLogger("gatehouse.audit")
+MAX_EVENTS_CHECKED = 5_000
+MAX_PROBLEMS = 100
+_BATCH = 500
+# Events are sealed almost in the order of their times. One that is further behind was inserted later.
+_MAX_DISORDER = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,13 +259,6 @@ def _set_progress(through: datetime) -> None:
         fact.value, fact.updated_at = value, clock.now()
 
 
-MAX_EVENTS_CHECKED = 5_000
-MAX_PROBLEMS = 100
-_BATCH = 500
-# Events are sealed almost in the order of their times. One that is further behind was inserted later.
-_MAX_DISORDER = timedelta(minutes=10)
-
-
 @dataclass(frozen=True, slots=True)
 class ChainProblem:
     """One place where log and chain differ; ``kind`` is one of rules/audit/chain.PROBLEMS."""
@@ -294,7 +292,7 @@ class ChainVerification:
 
     @property
     def is_intact(self) -> bool:
-        """Whether no problem was found."""
+        """Return whether no problem was found."""
         return not self.problems
 
 

@@ -48,6 +48,9 @@ MAX_FILTER_LENGTH = 64
 FILTERS = ("client_id", "cause", "endpoint", "request_id", "since")
 _SIMILAR_WINDOW = timedelta(days=1)
 _MAX_SIMILAR = 1000
+MAX_EXPECTED_VALUES = 50
+_NONE = "none"
+_log = logging.getLogger("gatehouse.failed_requests")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,7 @@ class FailedRequestRecord:
 
     @property
     def explanation(self) -> Explanation:
-        """What happened and how to fix it."""
+        """Return the explanation of the cause, with how to fix it."""
         return CAUSES.get(self.cause, CAUSES["refused"])
 
 
@@ -228,11 +231,6 @@ def _record(row: Any, *, similar: int | None = None, since: datetime | None = No
         similar=similar,
         similar_since=since,
     )
-
-
-MAX_EXPECTED_VALUES = 50
-_NONE = "none"
-_log = logging.getLogger("gatehouse.failed_requests")
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ from app.operations.sign_in.sessions import end_sessions
 from app.operations.store import audit, clock, rate_limits
 from app.operations.store.rate_limits import bucket_key, network_limits
 from app.operations.store.transactions import count_changed, transaction
-from app.operations.tokens import tokens as living_tokens
+from app.operations.tokens import tokens
 from app.operations.tokens.revocation import revoke_token
 from app.rules import token_values
 from app.rules.actor import Actor
@@ -49,6 +49,12 @@ from app.rules.identifiers import format_client_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.sign_in.passwords import Lockout
 from app.rules.token_values import ACCESS_TOKEN, SETUP, digest, parse_token
+
+LABEL = "leak report"
+ACTION = "secret.leak_reported"
+NETWORK_LIMIT = Lockout(120, timedelta(hours=1), timedelta(minutes=1), timedelta(minutes=15))
+MAX_EMAILS_PER_HOUR = 20
+"""Per organization, because a scanner that finds a whole repository must not fill mailboxes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,13 +266,6 @@ def find_client_creator(organization_id: str, client_id: UUID) -> UUID | None:
     )
 
 
-LABEL = "leak report"
-ACTION = "secret.leak_reported"
-NETWORK_LIMIT = Lockout(120, timedelta(hours=1), timedelta(minutes=1), timedelta(minutes=15))
-MAX_EMAILS_PER_HOUR = 20
-"""Per organization, because a scanner that finds a whole repository must not fill mailboxes."""
-
-
 def report_leaks(actor: Actor, sent: Any) -> int:
     """Revoke every reported secret of this server on every worker, and return how many strings were reported.
 
@@ -320,7 +319,7 @@ def _parse_secret(token: str) -> tuple[str, str] | None:
     parsed = parse_token(token)
     if parsed is not None:
         return parsed.organization_id, parsed.kind
-    owner = living_tokens.owner_of(token) if token.startswith("eyJ") else None
+    owner = tokens.owner_of(token) if token.startswith("eyJ") else None
     return None if owner is None else (owner, ACCESS_TOKEN)
 
 

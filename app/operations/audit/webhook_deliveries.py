@@ -56,6 +56,7 @@ PREFIX = "dlv"
 RETRYING = "retrying"
 STATUSES = (PENDING, RETRYING, DELIVERED, FAILED)
 MAX_MANUAL_DELIVERIES_PER_HOUR = 120
+_GONE = 410
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ class DeliveryRecord:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is still retried automatically."""
+        """Return whether it is still retried automatically."""
         return self.status in {PENDING, RETRYING}
 
 
@@ -246,9 +247,6 @@ def _record(actor: Actor, found: Any) -> DeliveryRecord:
         failure=row.failure,
         body=row.body if actor.has_permission("audit:read") else None,
     )
-
-
-_GONE = 410
 
 
 class _OrganizationSuspended(DomainError):

@@ -36,6 +36,8 @@ _FIND_ENABLED = CompiledQuery(
     )
 )
 
+KIND = "webhook"
+
 
 @dataclass(frozen=True, slots=True)
 class WebhookSubscription:
@@ -77,9 +79,6 @@ def invalidate_subscriptions(organization_id: str) -> None:
     current_unit_of_work().values[f"{_CHANGED_FLAG} {organization_id}"] = True
     _cache.remove(organization_id)
     cache_invalidation.invalidate(organization_id)
-
-
-KIND = "webhook"
 
 
 def publish_to_webhooks(_: Actor, event: Mapping[str, Any]) -> None:

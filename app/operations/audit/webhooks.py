@@ -47,6 +47,8 @@ from app.rules.identifiers import encode_uuid, new_id, parse_public_id, public_i
 from app.rules.store.outgoing_http import parse_target
 
 PREFIX = "whk"
+GONE, FAILING, BACKLOG = "gone", "failing", "backlog"
+_SLOW_AFTER = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ class WebhookRecord:
 
     @property
     def is_enabled(self) -> bool:
-        """Whether it receives events."""
+        """Return whether it receives events."""
         return self.status == ENABLED
 
 
@@ -319,10 +321,6 @@ def require_fresh_webhook_permissions(actor: Actor) -> None:
 def sealing_context(webhook_id: UUID) -> str:
     """Return the associated data of the webhook's sealed secrets."""
     return f"webhook|{encode_uuid(webhook_id)}"
-
-
-GONE, FAILING, BACKLOG = "gone", "failing", "backlog"
-_SLOW_AFTER = timedelta(minutes=10)
 
 
 @transaction

@@ -1,4 +1,4 @@
-"""Requests of members that an administrator approve a client; at most one pending for each member and client."""
+"""Approval requests: members ask administrators to approve a client. A member has at most one per client."""
 
 from __future__ import annotations
 
@@ -59,6 +59,23 @@ from app.rules.identifiers import (
 
 MAX_EMAILS_PER_HOUR = 20
 """Emails to the administrators of one organization, who also see the pending requests in the portal."""
+PREFIX = "crq"
+COLUMNS: tuple[Any, ...] = (
+    *ClientRequest.__table__.columns,
+    Client.name.label("client_name"),
+    Client.trust,
+    Client.source,
+    Client.document,
+    Client.version.label("client_version"),
+    User.email.label("user_email"),
+)
+FILTERS = ("status", "client_id")
+MAX_PER_USER_PER_DAY = 10
+MAX_PENDING = 1_000
+"""Pending requests in one organization, so that an unread queue does not grow without bound."""
+MAX_NOTIFIED = 50
+"""Members notified of an approval by email. The others find out when they try again."""
+_UNVERIFIED, _VERIFIED = "unverified", "verified"
 
 
 def notify_administrators(actor: Actor, client: ClientSnapshot, reason: str) -> None:
@@ -74,18 +91,6 @@ def notify_administrators(actor: Actor, client: ClientSnapshot, reason: str) -> 
         "link": f"{organization.base_url}/portal/{organization.slug}/client-requests",
     }
     email_administrators(organization, "client_requested", values)
-
-
-PREFIX = "crq"
-COLUMNS: tuple[Any, ...] = (
-    *ClientRequest.__table__.columns,
-    Client.name.label("client_name"),
-    Client.trust,
-    Client.source,
-    Client.document,
-    Client.version.label("client_version"),
-    User.email.label("user_email"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,12 +164,6 @@ def build_record(row: Any) -> ClientRequestRecord:
         decided_by=row.decided_by,
         message=row.message,
     )
-
-
-FILTERS = ("status", "client_id")
-MAX_PER_USER_PER_DAY = 10
-MAX_PENDING = 1_000
-"""Pending requests in one organization, so that an unread queue does not grow without bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,11 +355,6 @@ def delete_requests_of_user(actor: Actor, user_id: UUID) -> None:
         .where(ClientRequest.organization_id == actor.organization_id, ClientRequest.user_id == user_id)
         .execution_options(synchronize_session=False)
     )
-
-
-MAX_NOTIFIED = 50
-"""Members notified of an approval by email. The others find out when they try again."""
-_UNVERIFIED, _VERIFIED = "unverified", "verified"
 
 
 class ClientChanged(Conflict):

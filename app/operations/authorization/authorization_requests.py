@@ -14,9 +14,8 @@ from sqlalchemy import func, insert, select, update
 from app.extensions import db
 from app.models.grant import AuthorizationRequest
 from app.operations.authorization import codes, consents, pushed_requests
-from app.operations.authorization import pushed_requests as request_objects
 from app.operations.clients import scopes as scope_registry
-from app.operations.clients.client_authentication import find_wire_client
+from app.operations.clients.client_authentication import find_client_by_client_id
 from app.operations.clients.scopes import ScopeRecord
 from app.operations.directory import lookups
 from app.operations.directory.lookups import ClientSnapshot
@@ -44,6 +43,7 @@ MAX_OPEN_PER_BROWSER = 50
 MAX_OPEN_PER_NETWORK = 3_000
 
 _PAUSE_SECONDS = 60
+REQUEST_LIFETIME = timedelta(minutes=30)
 
 
 def enforce_open_limit(actor: Actor, client: ClientSnapshot, network: str) -> None:
@@ -142,7 +142,7 @@ def read_pushed_parameters(client: ClientSnapshot, sent: Mapping[str, str]) -> R
 def _read_parameters(client: ClientSnapshot, sent: Mapping[str, str]) -> RequestParameters:
     if "request" in sent:
         try:
-            return RequestParameters(request_objects.read_request_object_parameters(client, sent["request"]))
+            return RequestParameters(pushed_requests.read_request_object_parameters(client, sent["request"]))
         except AuthorizationError as refusal:
             return RequestParameters(sent, refusal=refusal)
     if get_client_requirements(client.document, client.organization.settings).request_objects:
@@ -153,9 +153,6 @@ def _read_parameters(client: ClientSnapshot, sent: Mapping[str, str]) -> Request
 def _refused(sent: Mapping[str, str], code: str, message: str) -> RequestParameters:
     refusal = AuthorizationError(code, message).with_cause("request_object_refused")
     return RequestParameters(sent, refusal=refusal)
-
-
-REQUEST_LIFETIME = timedelta(minutes=30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +180,7 @@ class RequestEnded(NotFound):
 
 
 def find_requesting_client(
-    client_id: str, *, organization_id: str | None, address: str | None = None
+    client_id: str, *, organization_id: str | None, ip_address: str | None = None
 ) -> ClientSnapshot | None:
     """Return the active client, if it belongs to the organization of the path.
 
@@ -191,7 +188,9 @@ def find_requesting_client(
     database, because the authorization endpoint would not notice a stale snapshot later (RU-5, MX-3).
     Raises what ``find_wire_client`` raises for a client with a metadata document.
     """
-    client = find_wire_client(client_id, organization_id=organization_id, address=address, fresh=True)
+    client = find_client_by_client_id(
+        client_id, organization_id=organization_id, ip_address=ip_address, fresh=True
+    )
     return client if client is not None and (client.is_active or client.is_blocked) else None
 
 

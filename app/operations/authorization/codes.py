@@ -74,7 +74,7 @@ _CLAIM = CompiledQuery(
 
 @dataclass(frozen=True, slots=True)
 class PresentedCode:
-    """What a client sends to redeem a code (RFC 6749 section 4.1.3, RFC 7636 section 4.5)."""
+    """The parameters with which a client redeems a code (RFC 6749 section 4.1.3, RFC 7636 section 4.5)."""
 
     code: str
     redirect_uri: str | None
@@ -141,7 +141,7 @@ def redeem_code(
     authenticated: AuthenticatedClient,
     presented: PresentedCode,
     *,
-    address: str | None,
+    ip_address: str | None,
     request_id: str | None,
 ) -> TokenResponse | ReplayedCode:
     """Redeem a code in one transaction without an HTTP request around it.
@@ -149,7 +149,7 @@ def redeem_code(
     The token endpoint runs the same steps through its grant. Raises what ``find_code`` and ``claim_code`` raise.
     """
     issuance.ensure_signing_keys(authenticated.client)
-    actor = grants.client_actor(authenticated.client, address, request_id)
+    actor = grants.client_actor(authenticated.client, ip_address, request_id)
     return _redeem(actor, authenticated, presented)
 
 

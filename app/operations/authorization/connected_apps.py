@@ -47,6 +47,8 @@ _USED = (
     .scalar_subquery()
 )
 
+PREFIX = "con"
+
 
 @dataclass(frozen=True, slots=True)
 class ConsentRecord:
@@ -217,9 +219,6 @@ def _record_withdrawal(
         before={"scopes": scopes, **details},
         after={"ended_grants": revoked_count},
     )
-
-
-PREFIX = "con"
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,14 @@ from app.rules.authorization.consents import (
 from app.rules.identifiers import new_id
 from app.rules.scopes import restrict_scopes
 
+_FIND_CONSENT = CompiledQuery(
+    select(Consent.scope, Consent.expires_at, Consent.shown, Consent.updated_at, Consent.declined).where(
+        Consent.organization_id == bindparam("organization_id"),
+        Consent.user_id == bindparam("user_id"),
+        Consent.client_id == bindparam("client_id"),
+    )
+)
+
 
 def revoke_access(actor: Actor, user_id: UUID | None, client_id: UUID) -> tuple[int, list[str]]:
     """Revoke the client's grants, codes and device codes for the user, in the current transaction.
@@ -113,15 +121,6 @@ def _active_grants(actor: Actor, user_id: UUID | None, client_id: UUID) -> Seque
 
 def _has_any_scope(scope: str, claims: Mapping[str, Any] | None, scopes: Collection[str]) -> bool:
     return not {*scope.split(), *required_scopes(claims)}.isdisjoint(scopes)
-
-
-_FIND_CONSENT = CompiledQuery(
-    select(Consent.scope, Consent.expires_at, Consent.shown, Consent.updated_at, Consent.declined).where(
-        Consent.organization_id == bindparam("organization_id"),
-        Consent.user_id == bindparam("user_id"),
-        Consent.client_id == bindparam("client_id"),
-    )
-)
 
 
 @dataclass(frozen=True, slots=True)

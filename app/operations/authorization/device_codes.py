@@ -1,4 +1,4 @@
-"""Device codes: storing them, and the user's decision, found by the user code (RFC 8628)."""
+"""Device codes: storing them, the user's decision, and the device's polls (RFC 8628)."""
 
 from __future__ import annotations
 
@@ -40,6 +40,31 @@ from app.rules.sign_in.passwords import Lockout, network_of
 MAX_PENDING = 2_000
 MAX_PENDING_PER_NETWORK = 100
 """Pending codes of one client, so that a device in a loop does not fill the table."""
+_WINDOW = timedelta(hours=1)
+# With a few thousand of 2.56e10 codes pending, these attempts practically never find one (DV-1).
+PER_SESSION = Lockout(5, _WINDOW, timedelta(minutes=15), _WINDOW)
+PER_NETWORK = Lockout(50, _WINDOW, timedelta(minutes=15), _WINDOW)
+SLOW_DOWN_SECONDS = 5
+MAX_INTERVAL_SECONDS = 120
+"""Beyond this interval a poll that is too early is not recorded any more, so that it costs no write."""
+_FIND = CompiledQuery(
+    select(
+        DeviceCode.id, DeviceCode.client_id, DeviceCode.state, DeviceCode.used_at, DeviceCode.created_at,
+        DeviceCode.expires_at, DeviceCode.interval_seconds, DeviceCode.next_poll_at,
+    ).where(
+        DeviceCode.organization_id == bindparam("organization_id"), DeviceCode.digest == bindparam("digest")
+    )
+)  # fmt: skip
+# Of simultaneous polls, one finds the time that it read; the others came too early.
+_NOTE_POLL = CompiledQuery(
+    update(DeviceCode)
+    .where(
+        DeviceCode.organization_id == bindparam("organization_id"),
+        DeviceCode.id == bindparam("device_code_id"),
+        DeviceCode.next_poll_at == bindparam("seen"),
+    )
+    .values(interval_seconds=bindparam("interval"), next_poll_at=bindparam("following"))
+)
 
 
 class UserCodeTaken(Exception):
@@ -121,12 +146,6 @@ def _enforce_pending_limit(actor: Actor, client: ClientSnapshot) -> None:
                 "Too many device codes of this client are pending. Try again later.",
                 retry_after=client.organization.settings["oauth"]["device_poll_interval_seconds"],
             ).with_cause("device_too_many", expected=f"at most {bound} at a time")
-
-
-_WINDOW = timedelta(hours=1)
-# With a few thousand of 2.56e10 codes pending, these attempts practically never find one (DV-1).
-PER_SESSION = Lockout(5, _WINDOW, timedelta(minutes=15), _WINDOW)
-PER_NETWORK = Lockout(50, _WINDOW, timedelta(minutes=15), _WINDOW)
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,30 +313,6 @@ def _page_digest(request: DeviceRequest, session: SessionRecord) -> bytes:
     return page_digest(client.client_id, client.version, session.public_id, request.scopes)
 
 
-SLOW_DOWN_SECONDS = 5
-MAX_INTERVAL_SECONDS = 120
-"""Beyond this interval a poll that is too early is not recorded any more, so that it costs no write."""
-
-_FIND = CompiledQuery(
-    select(
-        DeviceCode.id, DeviceCode.client_id, DeviceCode.state, DeviceCode.used_at, DeviceCode.created_at,
-        DeviceCode.expires_at, DeviceCode.interval_seconds, DeviceCode.next_poll_at,
-    ).where(
-        DeviceCode.organization_id == bindparam("organization_id"), DeviceCode.digest == bindparam("digest")
-    )
-)  # fmt: skip
-# Of simultaneous polls, one finds the time that it read; the others came too early.
-_NOTE_POLL = CompiledQuery(
-    update(DeviceCode)
-    .where(
-        DeviceCode.organization_id == bindparam("organization_id"),
-        DeviceCode.id == bindparam("device_code_id"),
-        DeviceCode.next_poll_at == bindparam("seen"),
-    )
-    .values(interval_seconds=bindparam("interval"), next_poll_at=bindparam("following"))
-)
-
-
 @dataclass(frozen=True, slots=True)
 class DevicePoll:
     """A device code as a poll of its client finds it."""
@@ -333,7 +328,7 @@ class DevicePoll:
 
     @property
     def is_allowed(self) -> bool | None:
-        """Whether the user allowed or denied the device; None while it is pending."""
+        """Return whether the user allowed or denied the device; None while it is pending."""
         return None if self.state == PENDING else self.state == ALLOWED
 
 

@@ -1,4 +1,4 @@
-"""Client authentication (RFC 6749 section 2.3) with secrets, assertions, and for public clients."""
+"""Client authentication (RFC 6749 section 2.3): secrets, assertions with the client's keys, and limits of failures."""
 
 from __future__ import annotations
 
@@ -42,15 +42,31 @@ _MAX_CACHED = 20_000
 
 _NO_ORGANIZATION = ""
 _failures: BoundedCache[tuple[float, int]] = BoundedCache(_MAX_CACHED)
+_ROOT = "root"
+NONE = "none"
+# A secret at an endpoint that does not distinguish client_secret_basic and client_secret_post.
+ANY_SECRET = "client_secret"
+_UNKNOWN_DIGEST = digest("no client has this secret")
+CACHE_SECONDS = 300.0
+MAX_CACHE_SECONDS = 3600.0
+RETRY_SECONDS = 30.0
+# How long to wait for another thread that is fetching the same keys.
+WAIT_SECONDS = 1.0
+_MAX_CACHED_KEY_SETS = 1_000
+_Key = tuple[str, UUID, str]
+_fetching: set[_Key] = set()
+_change = threading.Condition()
+_MAX_ENTRIES = 5_000
+_clients_by_header: dict[bytes, AuthenticatedClient] = {}
 
 
-def check_failure_limit(organization_id: str | None, client_id: str, address: str | None) -> None:
+def check_failure_limit(organization_id: str | None, client_id: str, ip_address: str | None) -> None:
     """Raise TooManyRequests after thirty failures in a minute for a client from one network.
 
     ``organization_id`` is that of the path; by default it is taken from the ``client_id``.
     """
     now = time.monotonic()
-    for network, times in networks_of(address):
+    for network, times in networks_of(ip_address):
         began, count = _current_count(organization_id or _organization_in(client_id), client_id, network, now)
         if count >= MAX_FAILURES * times:
             raise TooManyRequests(
@@ -59,10 +75,10 @@ def check_failure_limit(organization_id: str | None, client_id: str, address: st
             )
 
 
-def note_failure(organization_id: str | None, client_id: str, address: str | None) -> None:
+def note_failure(organization_id: str | None, client_id: str, ip_address: str | None) -> None:
     """Count a failure; the arguments are those of ``check_failure_limit``."""
     organization_id = organization_id or _organization_in(client_id)
-    for network, _ in networks_of(address):
+    for network, _ in networks_of(ip_address):
         began, count = _current_count(organization_id, client_id, network, time.monotonic())
         _failures.put(organization_id, client_id[:64], network, value=(began, count + 1))
 
@@ -82,11 +98,8 @@ def forget_failures() -> None:
     _failures.clear()
 
 
-_ROOT = "root"
-
-
-def find_wire_client(
-    client_id: str, *, organization_id: str | None, address: str | None = None, fresh: bool = False
+def find_client_by_client_id(
+    client_id: str, *, organization_id: str | None, ip_address: str | None = None, fresh: bool = False
 ) -> ClientSnapshot | None:
     """Return the client in any state if it belongs to the organization of the path (MX-3).
 
@@ -94,7 +107,7 @@ def find_wire_client(
     metadata document cannot be read, and TooManyRequests. Call it outside of a transaction.
     """
     if client_id.startswith("https://"):
-        return _find_document_client(client_id, organization_id, address, fresh)
+        return _find_document_client(client_id, organization_id, ip_address, fresh)
     client = lookups.find_client(client_id, fresh=fresh)
     if client is None or organization_id not in {None, client.organization.id}:
         return None
@@ -103,29 +116,31 @@ def find_wire_client(
 
 
 def find_authenticating_client(
-    client_id: str, *, organization_id: str | None, address: str | None = None, fresh: bool = False
+    client_id: str, *, organization_id: str | None, ip_address: str | None = None, fresh: bool = False
 ) -> ClientSnapshot | None:
     """As ``find_wire_client``, but return None if a client's metadata document cannot be read (CA-3)."""
     try:
-        return find_wire_client(client_id, organization_id=organization_id, address=address, fresh=fresh)
+        return find_client_by_client_id(
+            client_id, organization_id=organization_id, ip_address=ip_address, fresh=fresh
+        )
     except metadata_documents.DocumentRefused:
         return None
 
 
 def _find_document_client(
-    client_id: str, organization_id: str | None, address: str | None, fresh: bool
+    client_id: str, organization_id: str | None, ip_address: str | None, fresh: bool
 ) -> ClientSnapshot | None:
     try:
         organization = _organization(organization_id)
     except NotFound:
         return None
-    row_id = metadata_documents.find_document_client(organization, client_id, address)
+    row_id = metadata_documents.find_document_client(organization, client_id, ip_address)
     client = None if row_id is None else lookups.find_client_by_id(organization.id, row_id, fresh=fresh)
     if row_id is None or client is not None:
         return client
     # The client was deleted after this process cached it, and may register again.
     metadata_documents.clear_document_cache()
-    row_id = metadata_documents.find_document_client(organization, client_id, address)
+    row_id = metadata_documents.find_document_client(organization, client_id, ip_address)
     return None if row_id is None else lookups.find_client_by_id(organization.id, row_id, fresh=True)
 
 
@@ -136,7 +151,7 @@ def _organization(organization_id: str | None) -> OrganizationSnapshot:
 
 
 def authenticate_by_assertion(
-    assertion: str, client_id: str, *, organization_id: str | None, url: str, address: str | None, is_claimed: bool
+    assertion: str, client_id: str, *, organization_id: str | None, url: str, ip_address: str | None, is_claimed: bool
 ) -> ClientSnapshot:  # fmt: skip
     """Authenticate a client by its assertion, which can be used once (CA-6).
 
@@ -146,14 +161,14 @@ def authenticate_by_assertion(
     """
     jwt = read_assertion(assertion)
     try:
-        client, valid = _validated(jwt, client_id, organization_id, url, address, fresh=False)
+        client, valid = _validated(jwt, client_id, organization_id, url, ip_address, fresh=False)
     except InvalidClient:
-        check_failure_limit(organization_id, client_id, address)
+        check_failure_limit(organization_id, client_id, ip_address)
         try:
             # A key that another worker has just registered may be missing in the cached snapshot.
-            client, valid = _validated(jwt, client_id, organization_id, url, address, fresh=True)
+            client, valid = _validated(jwt, client_id, organization_id, url, ip_address, fresh=True)
         except InvalidClient:
-            note_failure(organization_id, client_id, address)
+            note_failure(organization_id, client_id, ip_address)
             raise
     if not is_claimed and not _is_first_use(client, valid):
         raise InvalidClient().with_cause("client_assertion_replayed")
@@ -161,10 +176,16 @@ def authenticate_by_assertion(
 
 
 def _validated(
-    jwt: ClientJwt, client_id: str, organization_id: str | None, url: str, address: str | None, *, fresh: bool
+    jwt: ClientJwt,
+    client_id: str,
+    organization_id: str | None,
+    url: str,
+    ip_address: str | None,
+    *,
+    fresh: bool,
 ) -> tuple[ClientSnapshot, ValidAssertion]:
     client = find_authenticating_client(
-        client_id, organization_id=organization_id, address=address, fresh=fresh
+        client_id, organization_id=organization_id, ip_address=ip_address, fresh=fresh
     )
     if client is None or not client.is_active:
         is_signed_by(jwt, ())  # Takes the same time as for a known client.
@@ -196,12 +217,6 @@ def _is_first_use(client: ClientSnapshot, valid: ValidAssertion) -> bool:
     )
 
 
-NONE = "none"
-# A secret at an endpoint that does not distinguish client_secret_basic and client_secret_post.
-ANY_SECRET = "client_secret"
-_UNKNOWN_DIGEST = digest("no client has this secret")
-
-
 @dataclass(frozen=True, slots=True)
 class Presented:
     """The credentials in a request: the method, ``client_id``, and the secret or assertion.
@@ -218,7 +233,7 @@ class Presented:
 
 
 def authenticate_client(
-    presented: Presented, *, organization_id: str | None = None, address: str | None = None
+    presented: Presented, *, organization_id: str | None = None, ip_address: str | None = None
 ) -> AuthenticatedClient:
     """Return the authenticated client. Raises InvalidClient, identical for every cause (CA-3), or TooManyRequests.
 
@@ -232,28 +247,28 @@ def authenticate_client(
             presented.client_id,
             organization_id=organization_id,
             url=presented.url,
-            address=address,
+            ip_address=ip_address,
             is_claimed=presented.is_claimed,
         )
         return AuthenticatedClient(signer, None)
-    authenticated = _authenticate(presented, organization_id, address, fresh=False)
+    authenticated = _authenticate(presented, organization_id, ip_address, fresh=False)
     if authenticated is not None:
         return authenticated
     # Before reading the database, so that a flood of wrong secrets costs little.
-    check_failure_limit(organization_id, presented.client_id, address)
+    check_failure_limit(organization_id, presented.client_id, ip_address)
     # A secret that another worker has just created may be missing in the cached snapshot.
-    authenticated = _authenticate(presented, organization_id, address, fresh=True)
+    authenticated = _authenticate(presented, organization_id, ip_address, fresh=True)
     if authenticated is None:
-        note_failure(organization_id, presented.client_id, address)
+        note_failure(organization_id, presented.client_id, ip_address)
         raise InvalidClient
     return authenticated
 
 
 def _authenticate(
-    presented: Presented, organization_id: str | None, address: str | None, *, fresh: bool
+    presented: Presented, organization_id: str | None, ip_address: str | None, *, fresh: bool
 ) -> AuthenticatedClient | None:
     client = find_authenticating_client(
-        presented.client_id, organization_id=organization_id, address=address, fresh=fresh
+        presented.client_id, organization_id=organization_id, ip_address=ip_address, fresh=fresh
     )
     if presented.method == NONE:
         if client is None or not client.is_public or not client.is_active:
@@ -282,16 +297,6 @@ def _matching_secret(client: ClientSnapshot | None, secret: str) -> UUID | None:
     return found
 
 
-CACHE_SECONDS = 300.0
-MAX_CACHE_SECONDS = 3600.0
-RETRY_SECONDS = 30.0
-# How long to wait for another thread that is fetching the same keys.
-WAIT_SECONDS = 1.0
-_MAX_CACHED_KEY_SETS = 1_000
-
-_Key = tuple[str, UUID, str]
-
-
 class KeysUnavailable(Unavailable):
     """The client's ``jwks_uri`` returned no keys, and none are cached."""
 
@@ -316,8 +321,6 @@ class _Fetched:
 
 
 _cache: BoundedCache[_Fetched] = BoundedCache(_MAX_CACHED_KEY_SETS)
-_fetching: set[_Key] = set()
-_change = threading.Condition()
 
 
 def is_signed_by_client(client: ClientSnapshot, jwt: ClientJwt) -> bool:
@@ -382,10 +385,6 @@ def _read(organization_id: str, uri: str) -> list[dict[str, Any]] | None:
         return usable_keys(load_object(reply.body))
     except (OutgoingRequestBlocked, OutgoingRequestFailed, InvalidJson):
         return None
-
-
-_MAX_ENTRIES = 5_000
-_clients_by_header: dict[bytes, AuthenticatedClient] = {}
 
 
 def find(header: str, organization_id: str | None) -> AuthenticatedClient | None:

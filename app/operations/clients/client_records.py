@@ -291,7 +291,7 @@ def require_trusted_client_permission(actor: Actor, before: ClientMetadata, afte
     """Raise Forbidden if the actor cannot change this trusted client or enable this disabled one.
 
     Trust was given to this name, these redirect URIs and these scopes. With others, codes would be issued
-    without consent to someone nobody verified. A disabled client can be enabled only with full
+    without consent to an unverified client. A disabled client can be enabled only with full
     ``clients:write``.
     """
     changed = [name for name in changed_fields(before, after) if name not in _UNAFFECTED_BY_TRUST]

@@ -1,6 +1,6 @@
-"""Previews shown before a change to a client or its secrets.
+"""When clients and secrets were last used, and previews shown before a change to a client or its secrets.
 
-They check the same permissions. The change itself checks them again.
+Previews check the same permissions as the change, which checks them again.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ _EMPTY_METADATA = ClientMetadata(name="", type="")
 
 @dataclass(frozen=True, slots=True)
 class DeletedClient:
-    """How much was revoked with a deleted client. Each count stops at 1,000, which means "or more"."""
+    """Numbers of items revoked with a deleted client. Each stops at 1,000, which means "or more"."""
 
     access_tokens: int
     grants: int
@@ -98,7 +98,7 @@ class TooManyClients(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class ClientOrigin:
-    """Who registers a client. ``metadata_document_uri`` is its ``client_id``, if it is identified by a URL."""
+    """The source of a registration. ``metadata_document_uri`` is its ``client_id``, if it is identified by a URL."""
 
     source: str = PERSON
     metadata_document_uri: str | None = None

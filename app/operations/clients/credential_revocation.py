@@ -47,7 +47,7 @@ _MAX_BATCHES_PER_DELIVERY = 20
 
 @dataclass(frozen=True, slots=True)
 class RevokedCredentials:
-    """How many secrets and tokens were revoked. ``tokens`` stops at 1,000, which means "or more"."""
+    """Numbers of revoked secrets and tokens. ``tokens`` stops at 1,000, which means "or more"."""
 
     credentials: int
     tokens: int

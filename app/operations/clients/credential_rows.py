@@ -79,7 +79,7 @@ class CredentialRecord:
 
     @property
     def is_live(self) -> bool:
-        """Whether it can authenticate the client now."""
+        """Return whether it can authenticate the client now."""
         return self.status in LIVE
 
 

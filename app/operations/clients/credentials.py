@@ -40,8 +40,7 @@ from app.operations.store import audit, clock
 from app.operations.store.rate_limits import Limit, bucket_key, record_attempt, withdraw_attempts
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
-from app.rules.clients.credentials import validate_rotation_terms
-from app.rules.clients.credentials import validate_secret_terms as check_terms
+from app.rules.clients.credentials import validate_rotation_terms, validate_secret_terms
 from app.rules.errors import Conflict, DomainError, NotFound, TooManyRequests
 from app.rules.identifiers import format_client_id, parse_public_id, public_id
 from app.rules.sealing import UnsealError
@@ -130,7 +129,7 @@ def create_credential(
         settings = hold_organization(actor.organization_id).settings
         rules = settings["oauth"]["clients"]
         now = clock.now()
-        ends = check_terms(
+        ends = validate_secret_terms(
             now,
             name=name,
             expires_at=expires_at,

@@ -52,6 +52,8 @@ _READ_ONLY = (
     "registration_client_uri",
 )
 
+_MAY_ADD_SECRET = frozenset({"clients:read", "credentials:read", "credentials:write"})
+
 
 @dataclass(frozen=True, slots=True)
 class RegistrationPermit:
@@ -190,9 +192,6 @@ def delete_registration(actor: Actor, client_id: str) -> None:
 def registrar_actor(actor: Actor, label: str) -> Actor:
     """Return the actor for registrations, who may write clients, but not trust them or create scopes."""
     return replace(actor, permissions=frozenset({"clients:write", "clients:read"}), label=label)
-
-
-_MAY_ADD_SECRET = frozenset({"clients:read", "credentials:read", "credentials:write"})
 
 
 def _check_registration_limit(actor: Actor) -> None:

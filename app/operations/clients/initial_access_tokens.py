@@ -26,7 +26,7 @@ from app.operations.store.transactions import (
     transaction,
 )
 from app.rules.actor import Actor
-from app.rules.clients.credentials import validate_registration_terms as check_terms
+from app.rules.clients.credentials import validate_registration_terms
 from app.rules.errors import Conflict, NotFound, PreconditionFailed, Unauthenticated
 from app.rules.identifiers import encode_uuid, new_id, parse_public_id, public_id
 from app.rules.token_values import INITIAL_ACCESS, digest, hint, new_token, parse_token
@@ -81,7 +81,7 @@ def create_registration_token(actor: Actor, fields: Mapping[str, Any]) -> NewReg
     """
     actor.require("clients:write")
     now = clock.now()
-    terms = check_terms(now, fields)
+    terms = validate_registration_terms(now, fields)
     active = select(RegistrationToken.id).where(
         RegistrationToken.organization_id == actor.organization_id,
         RegistrationToken.revoked_at.is_(None),

@@ -113,7 +113,7 @@ class UpdatedResource:
 
 @dataclass(frozen=True, slots=True)
 class DeletedResource:
-    """How many scopes were deleted with a resource, and how many clients lost them."""
+    """Numbers of scopes deleted with a resource, and of clients that lost them."""
 
     scopes: int
     clients: int

@@ -65,7 +65,7 @@ class Rotation:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether a rotation retires at least one secret."""
+        """Return whether a rotation retires at least one secret."""
         return bool(self.old)
 
 

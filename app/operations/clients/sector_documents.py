@@ -1,4 +1,4 @@
-"""Sector documents, which list the redirect URIs of a sector (OpenID Connect Core 8.1).
+"""URLs of clients: sector documents (OpenID Connect Core 8.1), and the URLs that start a sign-in.
 
 No outgoing request may happen inside a transaction. The caller therefore fetches the document at the
 ``sector_identifier_uri`` before registering a client, and the registration reads it from a short-lived cache.

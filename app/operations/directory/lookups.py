@@ -133,6 +133,23 @@ _organizations: ValidatedCache[OrganizationSnapshot] = ValidatedCache()
 _clients: ValidatedCache[ClientSnapshot] = ValidatedCache()
 # A slug is never reused for another organization, so these entries cannot become stale.
 _ids_by_slug: dict[tuple[str, str], str] = {}
+_SELECT_ROLES = CompiledQuery(
+    select(RoleAssignment.role)
+    .where(
+        RoleAssignment.organization_id == bindparam("organization_id"),
+        RoleAssignment.user_organization_id == bindparam("home"),
+        RoleAssignment.user_id == bindparam("user_id"),
+    )
+    .order_by(RoleAssignment.role)
+)
+_SELECT_ROLES_EVERYWHERE = CompiledQuery(
+    select(RoleAssignment.organization_id, RoleAssignment.role)
+    .where(
+        RoleAssignment.user_organization_id == bindparam("home"),
+        RoleAssignment.user_id == bindparam("user_id"),
+    )
+    .order_by(RoleAssignment.organization_id, RoleAssignment.role)
+)
 
 
 def clear_directory_cache() -> None:
@@ -354,27 +371,6 @@ def _organization_snapshot(row: Sequence[Any]) -> OrganizationSnapshot:
 def _effective_settings(overrides: str, limits: str) -> Mapping[str, Any]:
     # Most organizations override few settings, so thousands of them share one copy of the effective document.
     return settings_rule.effective_settings(json.loads(overrides), json.loads(limits))
-
-
-_SELECT_ROLES = CompiledQuery(
-    select(RoleAssignment.role)
-    .where(
-        RoleAssignment.organization_id == bindparam("organization_id"),
-        RoleAssignment.user_organization_id == bindparam("home"),
-        RoleAssignment.user_id == bindparam("user_id"),
-    )
-    .order_by(RoleAssignment.role)
-)
-
-
-_SELECT_ROLES_EVERYWHERE = CompiledQuery(
-    select(RoleAssignment.organization_id, RoleAssignment.role)
-    .where(
-        RoleAssignment.user_organization_id == bindparam("home"),
-        RoleAssignment.user_id == bindparam("user_id"),
-    )
-    .order_by(RoleAssignment.organization_id, RoleAssignment.role)
-)
 
 
 def get_user_roles(organization_id: str, home_organization_id: str, user_id: UUID) -> tuple[str, ...]:

@@ -46,12 +46,12 @@ class OrganizationSnapshot:
 
     @property
     def is_active(self) -> bool:
-        """Whether it is neither suspended nor deleted."""
+        """Return whether it is neither suspended nor deleted."""
         return self.status == organization_model.ACTIVE
 
     @property
     def is_deleted(self) -> bool:
-        """Whether it was deleted."""
+        """Return whether it was deleted."""
         return self.status not in {organization_model.ACTIVE, organization_model.SUSPENDED}
 
     def invalidates(self, issued_at: datetime) -> bool:
@@ -105,7 +105,7 @@ class SecretCutoffs:
 
     @property
     def tokens_expired(self) -> bool:
-        """Whether the secret has expired together with its tokens."""
+        """Return whether the secret has expired together with its tokens."""
         return self.tokens_expire_at is not None and clock.now() >= self.tokens_expire_at
 
     def invalidates(self, issued_at: datetime) -> bool:
@@ -146,7 +146,7 @@ class ClientSnapshot:
 
     @property
     def is_active(self) -> bool:
-        """Whether the client and its organization are active and the client is not blocked."""
+        """Return whether the client and its organization are active and the client is not blocked."""
         return self.status == client_model.ACTIVE and self.organization.is_active and not self.is_blocked
 
     @property
@@ -156,7 +156,7 @@ class ClientSnapshot:
 
     @property
     def is_blocked(self) -> bool:
-        """Whether administrators blocked the client. Users see a message that says so."""
+        """Return whether administrators blocked the client. Users see a message that says so."""
         return self.approval == BLOCKED
 
     def invalidates(self, issued_at: datetime) -> bool:
@@ -185,12 +185,12 @@ class ClientSnapshot:
 
     @property
     def is_unreviewed(self) -> bool:
-        """Whether the client registered itself and no administrator has verified it since."""
+        """Return whether the client registered itself and no administrator has verified it since."""
         return self.source != client_model.PERSON and self.trust == "unverified"
 
     @property
     def is_public(self) -> bool:
-        """Whether the client has no credentials (RFC 6749 section 2.1)."""
+        """Return whether the client has no credentials (RFC 6749 section 2.1)."""
         return bool(self.document["token_endpoint_auth_method"] == "none")
 
 

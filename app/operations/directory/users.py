@@ -22,6 +22,7 @@ from app.rules.mail.email_addresses import canonical_email
 from app.rules.tokens.claims import Profile
 
 MAX_NAME_LENGTH = 100
+MAX_PASSWORD_SCHEMES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class UserSnapshot:
 
     @property
     def is_active(self) -> bool:
-        """Whether the account is not disabled."""
+        """Return whether the account is not disabled."""
         return self.status == ACTIVE
 
     @property
@@ -87,7 +88,7 @@ def create_user(
 ) -> UUID:
     """Create a user in the organization and return the id.
 
-    ``made_unproven`` marks an account whose email address nobody verified. What was set up in it is removed
+    ``made_unproven`` marks an account whose email address is not verified. What was set up in it is removed
     when the address is verified for the first time. The caller records the audit event. Raises InvalidInput
     for an invalid email address or name, and Conflict if a user with this email address exists.
     """
@@ -154,9 +155,6 @@ def find_user_by_email(organization_id: str, email: str) -> UserSnapshot | None:
         select(User).where(User.organization_id == organization_id, User.email_canonical == canonical)
     )
     return None if user is None else to_user_snapshot(user)
-
-
-MAX_PASSWORD_SCHEMES = 3
 
 
 @read

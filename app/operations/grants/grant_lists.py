@@ -60,7 +60,7 @@ _COLUMNS: tuple[Any, ...] = (
 class GrantRecord:
     """One active grant. ``revoked_at`` is set only in the response to its revocation.
 
-    ``expires_at`` is when it expires at the latest, also if nobody refreshes it.
+    ``expires_at`` is when it expires at the latest, even if it is not refreshed.
     """
 
     id: UUID

@@ -74,7 +74,7 @@ _REVOKE_UNROTATED = CompiledQuery(_REVOKE_ACTIVE.where(Grant.refresh_digest == b
 
 @dataclass(frozen=True, slots=True)
 class NewGrant:
-    """What a user allowed, before the grant is stored.
+    """A grant of a user that is not stored yet.
 
     ``resources`` are all that were allowed, ``requested_resources`` those that this token request is for (RFC
     8707). ``expires_at`` is when the grant expires at the latest, if the user or the organization limited the
@@ -438,5 +438,5 @@ class TokenSnapshot:
 
     @property
     def depth(self) -> int:
-        """How many times the token was exchanged (RFC 8693)."""
+        """Return how many times the token was exchanged (RFC 8693)."""
         return 0 if self.parent is None else self.parent.depth + 1

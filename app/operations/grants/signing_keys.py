@@ -1,6 +1,7 @@
-"""Rotation of signing keys: a key is published as next, becomes active, is retired and then removed (KY-1).
+"""Signing keys: signing, publication and rotation.
 
-A compromised key can also be replaced immediately (KY-5).
+A key is published as next, becomes active, is retired and then removed (KY-1). A compromised key can also be replaced
+immediately (KY-5).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from sqlalchemy.orm import aliased
 from app.extensions import db
 from app.fast_path import cache_invalidation
 from app.fast_path.cache import BoundedCache
-from app.models import token as key_model
+from app.models import token as token_model
 from app.models.organization import ACTIVE, Organization
 from app.models.token import SigningKey
 from app.operations.directory import lookups
@@ -45,6 +46,19 @@ from app.tenant_fence import ACROSS
 
 ALGORITHMS = ("RS256", "PS256", "ES256", "EdDSA")
 _CACHED_SECONDS = 60.0
+RSA_BITS = 3072
+AnyKey = RSAKey | ECKey | OKPKey
+_JWK_TYPES: dict[str, type[RSAKey] | type[ECKey] | type[OKPKey]] = {"RSA": RSAKey, "EC": ECKey, "OKP": OKPKey}
+_generation_locks = tuple(threading.Lock() for _ in range(64))
+# Verifiers cache key sets. This long after its publication every verifier knows a key.
+PUBLISHED_BEFORE_USE = timedelta(days=1)
+# The maximum lifetime of ID tokens and JWT access tokens, plus an hour for clock differences and for a worker that
+# signed with the old key in the second of its retirement.
+PUBLISHED_AFTER_RETIREMENT = timedelta(days=1, hours=1)
+LEASE_NAME = "key-rotation"
+CHECK_INTERVAL_SECONDS = 3600
+_PAGE_SIZE = 500
+_log = logging.getLogger("gatehouse.keys")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +86,7 @@ def get_active_key(organization: OrganizationSnapshot, algorithm: str) -> Signin
     if key is not None:
         _cache.put(organization.id, *cache_key, value=(time.monotonic(), key))
         return key
-    ensure_key(Actor.system(organization.id), algorithm, key_model.ACTIVE)
+    ensure_key(Actor.system(organization.id), algorithm, token_model.ACTIVE)
     key = _load(organization.id, algorithm)
     if key is None:
         raise RuntimeError("a signing key that was just stored is missing")
@@ -116,23 +130,8 @@ def list_public_keys(organization_id: str) -> list[dict[str, Any]]:
 
 @read
 def _load(organization_id: str, algorithm: str) -> SigningKeySnapshot | None:
-    row = find_key_in_slot(organization_id, algorithm, key_model.ACTIVE)
+    row = find_key_in_slot(organization_id, algorithm, token_model.ACTIVE)
     return None if row is None else SigningKeySnapshot(row.kid, algorithm, open_private_key(row))
-
-
-RSA_BITS = 3072
-AnyKey = RSAKey | ECKey | OKPKey
-_JWK_TYPES: dict[str, type[RSAKey] | type[ECKey] | type[OKPKey]] = {"RSA": RSAKey, "EC": ECKey, "OKP": OKPKey}
-_generation_locks = tuple(threading.Lock() for _ in range(64))
-# Verifiers cache key sets. This long after its publication every verifier knows a key.
-PUBLISHED_BEFORE_USE = timedelta(days=1)
-# The maximum lifetime of ID tokens and JWT access tokens, plus an hour for clock differences and for a worker that
-# signed with the old key in the second of its retirement.
-PUBLISHED_AFTER_RETIREMENT = timedelta(days=1, hours=1)
-LEASE_NAME = "key-rotation"
-CHECK_INTERVAL_SECONDS = 3600
-_PAGE_SIZE = 500
-_log = logging.getLogger("gatehouse.keys")
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +173,7 @@ def advance_rotation(actor: Actor, algorithm: str) -> str:
     The retired key stays published until nothing it signed can still be valid. Calling this too early or
     concurrently changes nothing. Audit: ``signing_key.created``, or ``.activated`` and ``.retired``.
     """
-    ensure_key(actor, algorithm, key_model.NEXT)
+    ensure_key(actor, algorithm, token_model.NEXT)
     try:
         return _step(actor, algorithm)
     except _LostRace:
@@ -268,7 +267,7 @@ def store_key(actor: Actor, key: NewKey, state: str) -> None:
             public_jwk=key.public_jwk,
             sealed_private_key=key.sealed_private_key,
             created_at=now,
-            activated_at=now if state == key_model.ACTIVE else None,
+            activated_at=now if state == token_model.ACTIVE else None,
         )
     )
     # Every worker must publish the public key as soon as this transaction commits.
@@ -326,20 +325,20 @@ def _generate_pair(algorithm: str) -> tuple[AnyKey, bytes]:
 @transaction
 def _step(actor: Actor, algorithm: str) -> str:
     now = clock.now()
-    successor = find_key_in_slot(actor.organization_id, algorithm, key_model.NEXT)
+    successor = find_key_in_slot(actor.organization_id, algorithm, token_model.NEXT)
     if successor is None:
         raise _LostRace
     kid, row_id = successor.kid, successor.id
     if successor.created_at > now - PUBLISHED_BEFORE_USE:
         return kid
     lookups.touch_organization(actor.organization_id)
-    retired = find_key_in_slot(actor.organization_id, algorithm, key_model.ACTIVE)
+    retired = find_key_in_slot(actor.organization_id, algorithm, token_model.ACTIVE)
     if retired is not None:
         _move(
             retired.organization_id,
             retired.id,
-            key_model.ACTIVE,
-            state=key_model.RETIRED,
+            token_model.ACTIVE,
+            state=token_model.RETIRED,
             slot=None,
             retired_at=now,
             remove_at=now + PUBLISHED_AFTER_RETIREMENT,
@@ -347,9 +346,9 @@ def _step(actor: Actor, algorithm: str) -> str:
     _move(
         actor.organization_id,
         row_id,
-        key_model.NEXT,
-        state=key_model.ACTIVE,
-        slot=key_model.ACTIVE,
+        token_model.NEXT,
+        state=token_model.ACTIVE,
+        slot=token_model.ACTIVE,
         activated_at=now,
     )
     if retired is not None:
@@ -375,7 +374,7 @@ def _move(organization_id: str, row_id: UUID, from_slot: str, **values: Any) -> 
 
 @transaction
 def _active_kid(organization_id: str, algorithm: str) -> str:
-    active = find_key_in_slot(organization_id, algorithm, key_model.ACTIVE)
+    active = find_key_in_slot(organization_id, algorithm, token_model.ACTIVE)
     if active is None:
         raise Conflict("The keys were changed at the same time. Check the current keys, then try again.")
     return active.kid
@@ -392,7 +391,7 @@ def _replace(actor: Actor, key: NewKey) -> None:
         select(SigningKey.id, SigningKey.kid).where(*same_algorithm, _is_published(clock.now()))
     ).all()
     count_changed(delete(SigningKey).where(*same_algorithm))
-    store_key(actor, key, key_model.ACTIVE)
+    store_key(actor, key, token_model.ACTIVE)
     for _, kid in published:
         _record_event(actor, "removed", kid, key.algorithm, emergency=True)
 
@@ -442,10 +441,10 @@ def _page_after(last: _Key | None) -> list[_Key]:
             and_(
                 successor.organization_id == SigningKey.organization_id,
                 successor.algorithm == SigningKey.algorithm,
-                successor.slot == key_model.NEXT,
+                successor.slot == token_model.NEXT,
             ),
         )
-        .where(SigningKey.slot == key_model.ACTIVE, Organization.status == ACTIVE)
+        .where(SigningKey.slot == token_model.ACTIVE, Organization.status == ACTIVE)
         .order_by(SigningKey.organization_id, SigningKey.id)
         .limit(_PAGE_SIZE)
         .execution_options(**ACROSS)

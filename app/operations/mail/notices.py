@@ -28,7 +28,7 @@ from app.rules.errors import NotFound
 from app.rules.languages.translation import catalog_of, translate
 
 MAX_USER_NOTICES_PER_HOUR = 10
-"""Notices of one kind to one user: nobody can flood a mailbox, or suppress notices of another kind."""
+"""Notices of one kind to one user: an attacker cannot flood a mailbox, or suppress notices of another kind."""
 
 Notice = Literal[
     "access_declined",
@@ -52,6 +52,13 @@ Notice = Literal[
     "second_factor_removed",
     "second_factors_reset",
 ]
+MAX_ADMINISTRATOR_NOTICES_PER_HOUR = 20
+"""Notices of all kinds in one organization, so that a program cannot flood mailboxes."""
+AdministratorNotice = Literal["administrator_added", "secret_ends", "secret_revealed"]
+MAX_RECIPIENTS = 20
+ROOT_NOTICE_KIND = "root_access"
+_SETTING = "audit.notify_root_access"
+_HOUR = timedelta(hours=1)
 
 
 @transaction
@@ -80,12 +87,6 @@ def notify_user(actor: Actor, user_id: UUID, notice: Notice, *, to: str | None =
         **{name: translate(value, catalog_of(language).gettext) for name, value in values.items()},
     }
     emails.send(organization, to or user.email, notice, all_values, language=language)
-
-
-MAX_ADMINISTRATOR_NOTICES_PER_HOUR = 20
-"""Notices of all kinds in one organization, so that a program cannot flood mailboxes."""
-
-AdministratorNotice = Literal["administrator_added", "secret_ends", "secret_revealed"]
 
 
 @transaction
@@ -118,9 +119,6 @@ def notify_administrators(
     }
     for email in administrator_emails(organization.id):
         emails.send(organization, email, notice, all_values)
-
-
-MAX_RECIPIENTS = 20
 
 
 def email_administrators(
@@ -156,11 +154,6 @@ def administrator_emails(organization_id: str, *, only_home_users: bool = False)
         .limit(MAX_RECIPIENTS)
     )
     return list(dict.fromkeys(rows))
-
-
-ROOT_NOTICE_KIND = "root_access"
-_SETTING = "audit.notify_root_access"
-_HOUR = timedelta(hours=1)
 
 
 def announce_root(actor: Actor, event: Mapping[str, Any]) -> None:

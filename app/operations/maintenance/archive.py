@@ -84,6 +84,13 @@ OMITTED_TABLES: Mapping[str, str] = {
     "user_import_refusals": "belong to the import",
     "view_changes": "tell the caches of this installation what to read again",
 }
+MAGIC = b"GATEHOUSE ORGANIZATION 1\n"
+MIN_PASSPHRASE_LENGTH = 12
+_FRAME_BYTES = 1 << 20
+_MAX_FRAME_BYTES = 16 << 20
+_MAX_HEADER_BYTES = 4096
+# Each guess costs 128 MiB and a third of a second.
+_SCRYPT = {"n": 1 << 17, "r": 8, "p": 1}
 
 
 def list_exported_tables() -> list[Table]:
@@ -137,15 +144,6 @@ def _from_json_value(value: Any, kind: Any) -> Any:
     if isinstance(kind, Digest | Sealed | LargeBinary):
         return b64decode(value)
     return value
-
-
-MAGIC = b"GATEHOUSE ORGANIZATION 1\n"
-MIN_PASSPHRASE_LENGTH = 12
-_FRAME_BYTES = 1 << 20
-_MAX_FRAME_BYTES = 16 << 20
-_MAX_HEADER_BYTES = 4096
-# Each guess costs 128 MiB and a third of a second.
-_SCRYPT = {"n": 1 << 17, "r": 8, "p": 1}
 
 
 class UnreadableArchive(InvalidInput):
@@ -254,7 +252,7 @@ class _Frames:
         return self._cipher.encrypt(self._nonce(is_last=is_last), plain, self._head)
 
     def unseal(self, sealed: bytes) -> tuple[bytes, bool]:
-        """(the plaintext, whether it is the last frame's)."""
+        """Return (plaintext, whether it is of the last frame)."""
         number = self._number
         for is_last in (False, True):
             self._number = number

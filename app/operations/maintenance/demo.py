@@ -184,7 +184,7 @@ def _create_traffic(organization: OrganizationSnapshot, users: list[DemoUser], c
             answer = _authorize(organization, user, client_id)
             if answer.refresh_token is not None and client_id != calendar:
                 refresh(
-                    _authenticate(client_id), answer.refresh_token, address="203.0.113.9", request_id=None
+                    _authenticate(client_id), answer.refresh_token, ip_address="203.0.113.9", request_id=None
                 )
     sign_in(organization.id, users[0].email, "not the password", ip_address="198.51.100.4")
     reports_client = _authenticate(reports)
@@ -211,7 +211,7 @@ def _authorize(organization: OrganizationSnapshot, user: DemoUser, client_id: st
     actor = Actor("user", organization.id, organization.id, user_id=user_id, label=user.email)
     code = _allow(actor, authenticated, parameters)
     presented = codes.PresentedCode(code, parameters.redirect_uri, verifier)
-    answer = codes.redeem_code(authenticated, presented, address="203.0.113.9", request_id=None)
+    answer = codes.redeem_code(authenticated, presented, ip_address="203.0.113.9", request_id=None)
     record_client_use(authenticated, "203.0.113.9")
     if not isinstance(answer, TokenResponse):
         raise RuntimeError("a new code was reported as replayed")

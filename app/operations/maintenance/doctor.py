@@ -31,6 +31,11 @@ _VARIABLES = (
     "max_connections", "wsrep_on",
 )  # fmt: skip
 
+_MEGABYTE = 1 << 20
+# Several machines may write to these file systems without seeing each other's locks.
+_SHARED_FILE_SYSTEMS = ("nfs", "cifs", "smb", "ceph", "gluster", "fuse.sshfs", "9p", "lustre")
+_PROBE = "doctor"
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -205,12 +210,6 @@ def _check_encryption(config: Config, connection: Connection) -> Iterator[Findin
         )
 
 
-_MEGABYTE = 1 << 20
-# Several machines may write to these file systems without seeing each other's locks.
-_SHARED_FILE_SYSTEMS = ("nfs", "cifs", "smb", "ceph", "gluster", "fuse.sshfs", "9p", "lustre")
-_PROBE = "doctor"
-
-
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
     """All findings of a run."""
@@ -219,7 +218,7 @@ class Diagnosis:
 
     @property
     def is_healthy(self) -> bool:
-        """Whether there are no problems. Warnings are allowed."""
+        """Return whether there are no problems. Warnings are allowed."""
         return all(finding.level != "problem" for finding in self.findings)
 
 

@@ -37,7 +37,6 @@ from app.operations.store.outbox import Message
 from app.operations.store.transactions import read, transaction
 from app.operations.tokens.bulk_revocation import bulk_revoke
 from app.operations.users import import_uploads, registrations
-from app.operations.users import registrations as waiting
 from app.operations.users.email_verification import REGISTRATION_MESSAGE
 from app.operations.users.invitations import create_invitation
 from app.rules.actor import Actor
@@ -47,6 +46,19 @@ from app.rules.identifiers import public_id
 
 # Longer than any check takes. The organization is purged afterwards.
 _POSTPONEMENT = timedelta(days=1)
+REDIRECT_URI = "https://isolation.invalid/callback"
+_OPEN_REGISTRATION = {"authentication": {"registration": {"mode": "open"}}}
+# Tables that unauthenticated requests or background jobs may change.
+_WRITABLE_BY_ANYONE = frozenset(
+    {
+        "attempts",
+        "failed_requests",
+        "authorization_requests",
+        "audit_links",
+        "audit_chains",
+        "view_changes",
+    }
+)
 
 
 def create_pending_items(
@@ -87,7 +99,7 @@ def create_pending_items(
         "sessionId": public_id("ses", session.id),
         "clientRequestId": approval_requests.list_client_requests(actor).items[0].public_id,
         "consentId": connected_apps.list_user_consents(actor).items[0].public_id,
-        "registrationId": waiting.list_registrations(actor).items[0].public_id,
+        "registrationId": registrations.list_registrations(actor).items[0].public_id,
         "revocationId": receipt.public_id or "",
         "importId": public_id("imp", upload.id),
         "webhookId": webhook_id,
@@ -134,21 +146,6 @@ def _create_webhook(actor: Actor, marker: str) -> tuple[str, str]:
         .execution_options(synchronize_session=False)
     )
     return made.record.public_id, delivery.public_id
-
-
-REDIRECT_URI = "https://isolation.invalid/callback"
-_OPEN_REGISTRATION = {"authentication": {"registration": {"mode": "open"}}}
-# Tables that unauthenticated requests or background jobs may change.
-_WRITABLE_BY_ANYONE = frozenset(
-    {
-        "attempts",
-        "failed_requests",
-        "authorization_requests",
-        "audit_links",
-        "audit_chains",
-        "view_changes",
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ _BATCH = 100
 
 @dataclass(frozen=True, slots=True)
 class RewrapResult:
-    """How many data keys were rewrapped or already had the new key, and the organizations whose key neither opens."""
+    """Numbers of data keys by outcome, and the organizations whose key neither master key unwraps."""
 
     rewrapped: int
     unchanged: int

@@ -1,6 +1,6 @@
 """Export an organization to an encrypted file, and import it into another installation.
 
-Until the last row is imported, the organization is a tombstone without a key: nobody can sign in, no token is valid,
+Until the last row is imported, the organization is a tombstone without a key: users cannot sign in, no token is valid,
 and it is not listed. An interrupted import is started again and first deletes what the earlier one left.
 """
 
@@ -51,10 +51,14 @@ COLUMNS = (
     "factor_demanded_at", "admins_factor_demanded_at",
 )  # fmt: skip
 
+_IMPORT_BATCH = 200
+_LEASE_SECONDS = 120
+_KEY_BYTES = 32
+
 
 @dataclass(frozen=True, slots=True)
 class ExportResult:
-    """What was exported: rows by table at the time ``at``."""
+    """Numbers of exported rows by table, at the time ``at``."""
 
     slug: str
     at: datetime
@@ -151,14 +155,9 @@ def _rows(connection: Connection, table: Any, organization_id: str) -> Iterator[
         yield from result
 
 
-_IMPORT_BATCH = 200
-_LEASE_SECONDS = 120
-_KEY_BYTES = 32
-
-
 @dataclass(frozen=True, slots=True)
 class ImportResult:
-    """What was imported: rows by table. ``status`` is the status of the organization when it was exported."""
+    """Numbers of imported rows by table. ``status`` is the status of the organization when it was exported."""
 
     slug: str
     status: str

@@ -45,7 +45,7 @@ class InstanceLimitsRecord:
 
 @dataclass(frozen=True, slots=True)
 class InstanceLimitsImpact:
-    """How many organizations would have another value than now, of the number that were checked."""
+    """The number of organizations whose value would change, and of those that were checked."""
 
     organizations_limited: int
     organizations_counted: int

@@ -38,6 +38,10 @@ from app.rules.organizations.organizations import (
     slug_candidates,
 )
 
+DELETED_ACTION = "organization.deleted"
+LISTED_STATUSES = (ACTIVE, SUSPENDED, DELETED)
+DELETION_RETENTION = timedelta(days=30)
+
 
 class SlugTaken(Conflict):
     """The id belongs or belonged to an organization. Ids are never reused (TN-8)."""
@@ -96,9 +100,6 @@ def slug_taken_error(slug: str) -> SlugTaken:
     )
 
 
-DELETED_ACTION = "organization.deleted"
-
-
 def action_for_change(old_status: str, changed: Mapping[str, Any]) -> str:
     """Return the audit action for changes to an organization that had ``old_status``."""
     if "status" not in changed:
@@ -133,10 +134,6 @@ def _root_id() -> str | None:
         return get_root_organization().id
     except NotFound:
         return None
-
-
-LISTED_STATUSES = (ACTIVE, SUSPENDED, DELETED)
-DELETION_RETENTION = timedelta(days=30)
 
 
 class RootProtected(Conflict):

@@ -1,4 +1,4 @@
-"""Overview: the figures on the first page of an organization. Each query is bounded and uses an index.
+"""The figures on the first page of an organization, and the users of each role. Queries are bounded and use an index.
 
 Counting stops at a maximum, because the difference between 10,000 and 12,000 does not matter here but would make every
 page view slow. Ids are UUIDv7, so "since a time" is a range of the primary key and needs no index of its own.
@@ -31,6 +31,7 @@ from app.rules.organizations.settings import ROLES_PATH
 MAX_COUNT = 10_000
 _NEWEST_SECRETS = 1_000
 _SOON = timedelta(days=7)
+MAX_HOLDERS_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,9 +174,6 @@ def _find_recent_events(organization_id: str) -> tuple[RecentEvent, ...]:
     )
 
 
-MAX_HOLDERS_SHOWN = 20
-
-
 class RoleInUse(Conflict):
     """A user has the role or is invited to it, so it cannot be removed."""
 
@@ -184,7 +182,7 @@ class RoleInUse(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class RoleHolders:
-    """How many users have the role, and the email addresses of those who have had it longest."""
+    """The number of users with the role, and the emails of those who have had it longest."""
 
     count: int
     first: tuple[str, ...]

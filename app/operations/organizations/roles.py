@@ -31,7 +31,7 @@ class RoleRecord:
 
     @property
     def is_built_in(self) -> bool:
-        """Whether every organization has the role. It can be restricted but not deleted."""
+        """Return whether every organization has the role. It can be restricted but not deleted."""
         return self.key in BUILT_IN_ROLES
 
     @property

@@ -55,11 +55,17 @@ _CLIENT_CONSTRAINTS = frozenset(
 )
 # The database cannot search registrations, which are documents, so the number of those read is bounded.
 MAX_CLIENTS_CHECKED = 5000
+LOGO = "branding.logo"
+DEFAULT_ROLES = "authentication.registration.default_roles"
+NO_MAIL_SERVER_WARNING = (
+    "authentication.registration.verify_email: No mail server is configured, so email addresses cannot be verified. "
+    "New accounts wait until an administrator approves them."
+)
 
 
 @dataclass(frozen=True, slots=True)
 class SettingsImpact:
-    """What a change would affect."""
+    """The users, clients and sessions that a change would affect."""
 
     users_without_second_factor: int
     sessions_ending: int
@@ -161,14 +167,6 @@ def _is_host_allowed(uri: str, hosts: Iterable[str]) -> bool:
     return any(
         host == allowed or (allowed.startswith("*.") and host.endswith(allowed[1:])) for allowed in hosts
     )
-
-
-LOGO = "branding.logo"
-DEFAULT_ROLES = "authentication.registration.default_roles"
-NO_MAIL_SERVER_WARNING = (
-    "authentication.registration.verify_email: No mail server is configured, so email addresses cannot be verified. "
-    "New accounts wait until an administrator approves them."
-)
 
 
 @dataclass(frozen=True, slots=True)

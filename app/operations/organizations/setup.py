@@ -45,7 +45,7 @@ _NO_ORGANIZATION = "00000000"
 
 @dataclass(frozen=True, slots=True)
 class SetupResult:
-    """What setup created; ``client_secret`` is in clear text only here."""
+    """The objects that setup created; ``client_secret`` is in clear text only here."""
 
     user_id: UUID
     email: str
@@ -103,7 +103,7 @@ def complete_setup(
     password: str,
     organization_name: str,
     organization_id: str | None = None,
-    address: str | None = None,
+    ip_address: str | None = None,
     request_id: str | None = None,
 ) -> SetupResult:
     """Create the root organization, its administrator, the first organization and the first management client.
@@ -119,7 +119,7 @@ def complete_setup(
     password_hash = hash_new_password(
         settings.default_settings(), password, personal=(email, name, organization_name)
     )
-    root_id, user_id = _create_root(token, email, name, password_hash, address, request_id)
+    root_id, user_id = _create_root(token, email, name, password_hash, ip_address, request_id)
     actor = Actor(
         kind="user",
         organization_id=root_id,
@@ -128,7 +128,7 @@ def complete_setup(
         is_root=True,
         user_id=user_id,
         label=email.strip(),
-        ip_address=address,
+        ip_address=ip_address,
         request_id=request_id,
         authenticated_at=clock.now(),
     )
@@ -160,7 +160,12 @@ def management_client(name: str) -> Mapping[str, Any]:
 
 @transaction
 def _create_root(
-    token: str | None, email: str, name: str, password_hash: str, address: str | None, request_id: str | None
+    token: str | None,
+    email: str,
+    name: str,
+    password_hash: str,
+    ip_address: str | None,
+    request_id: str | None,
 ) -> tuple[str, UUID]:
     try:
         # This row can be inserted only once, which decides between concurrent requests.
@@ -174,7 +179,7 @@ def _create_root(
     setup = Actor.system(_NO_ORGANIZATION, "set-up")
     root_id = insert_organization(setup, slug=ROOT_SLUG, name="Gatehouse", is_root=True)
     system = Actor(
-        "system", root_id, root_id, is_root=True, label="set-up", ip_address=address, request_id=request_id
+        "system", root_id, root_id, is_root=True, label="set-up", ip_address=ip_address, request_id=request_id
     )
     # The token came from the terminal and its holder entered the email address, so it needs no verification.
     user_id = create_user(root_id, email=email, name=name, password_hash=password_hash, email_verified=True)

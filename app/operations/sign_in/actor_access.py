@@ -1,4 +1,4 @@
-"""What an actor may do in an organization and to its users."""
+"""Permissions of an actor in an organization and over its users."""
 
 from __future__ import annotations
 

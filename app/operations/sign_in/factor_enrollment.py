@@ -52,7 +52,7 @@ _PURPOSE = "enrolment"
 
 @dataclass(frozen=True, slots=True)
 class AuthenticatorAppSetup:
-    """What the setup page shows: the ``otpauth:`` URI, the secret as text, and the sealed secret for the
+    """The content of the setup page: the ``otpauth:`` URI, the secret as text, and the sealed secret for the
     form.
     """
 

@@ -81,7 +81,7 @@ class VerifiedPasskey:
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """Return the authentication methods (``amr``) that the registration stands for."""
+        """Return the authentication methods (``amr``) of the registration."""
         return passkey_amr(may_sync=self.created.may_sync, passwordless=False)
 
 

@@ -69,7 +69,7 @@ PasskeyRefusalReason = Literal["expired", "unknown", "copied", "disabled", "susp
 
 @dataclass(frozen=True, slots=True)
 class PasskeyRefused:
-    """Why a passkey sign-in was refused. ``unknown`` covers every problem with the passkey itself."""
+    """The reason why a passkey sign-in was rejected. ``unknown`` covers every problem with the passkey itself."""
 
     reason: PasskeyRefusalReason
 

@@ -69,7 +69,7 @@ class PasskeyRecord:
 
 @dataclass(frozen=True, slots=True)
 class StoredPasskey:
-    """What a response is verified with, and the passkey's user.
+    """The data that verify a response, and the passkey's user.
 
     ``handle`` is the user's WebAuthn user handle.
     """

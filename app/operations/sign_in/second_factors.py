@@ -40,7 +40,7 @@ from app.rules.sign_in.second_factors import (
 
 @dataclass(frozen=True, slots=True)
 class FactorCount:
-    """How many passkeys a user has, and whether they have an authenticator app; false if neither."""
+    """The number of passkeys of a user, and whether they have an authenticator app; false if neither."""
 
     passkeys: int = 0
     has_app: bool = False

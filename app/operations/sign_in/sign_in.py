@@ -85,7 +85,7 @@ class Browser:
 
 @dataclass(frozen=True, slots=True)
 class SignInRefused:
-    """Why a sign-in was refused. ``attempts_left`` does not reveal whether the account exists."""
+    """The reason why a sign-in was rejected. ``attempts_left`` does not reveal whether the account exists."""
 
     reason: SignInRefusalReason
     attempts_left: int = 0

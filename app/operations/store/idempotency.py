@@ -28,6 +28,20 @@ from app.rules.errors import Conflict
 from app.rules.identifiers import new_id
 
 RETENTION = timedelta(hours=24)
+_CLAIM = CompiledQuery(
+    insert(UsedIdentifier).values(
+        organization_id=bindparam("organization_id"),
+        digest=bindparam("digest"),
+        attempt=bindparam("attempt"),
+        expires_at=bindparam("expires_at"),
+    )
+)
+_FIND_ATTEMPT = CompiledQuery(
+    select(UsedIdentifier.attempt).where(
+        UsedIdentifier.organization_id == bindparam("organization_id"),
+        UsedIdentifier.digest == bindparam("digest"),
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,24 +160,8 @@ def _sealing_context(key_digest: bytes) -> str:
     return f"idempotency|{key_digest.hex()}"
 
 
-_CLAIM = CompiledQuery(
-    insert(UsedIdentifier).values(
-        organization_id=bindparam("organization_id"),
-        digest=bindparam("digest"),
-        attempt=bindparam("attempt"),
-        expires_at=bindparam("expires_at"),
-    )
-)
-_FIND_ATTEMPT = CompiledQuery(
-    select(UsedIdentifier.attempt).where(
-        UsedIdentifier.organization_id == bindparam("organization_id"),
-        UsedIdentifier.digest == bindparam("digest"),
-    )
-)
-
-
 def claim(organization_id: str, purpose: str, owner: str, value: str, *, expires_at: datetime) -> bool:
-    """Return whether this is the first use of the value. Committed immediately, even if the request is then refused.
+    """Return whether this is the first use of the value. Committed immediately, even if the request is then rejected.
 
     ``purpose`` and ``owner`` (a ``client_id`` or a key's thumbprint) separate values that two callers may choose alike.
     ``expires_at`` is when the value would be rejected because of its age. Call this outside a transaction.

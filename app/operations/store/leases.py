@@ -44,7 +44,7 @@ def renew_or_take_over(name: str, holder: str, seconds: int) -> bool:
 def renew(name: str, holder: str, seconds: int) -> bool:
     """Extend the lease and return whether ``holder`` still has it.
 
-    Call it in the transaction of each batch, so that nobody works on after losing the lease.
+    Call it in the transaction of each batch, so that no process continues after losing the lease.
     """
     changed = count_changed(
         update(Lease)

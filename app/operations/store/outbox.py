@@ -40,6 +40,8 @@ _jitter = random.SystemRandom()
 
 messages_available = threading.Event()
 """Set when this process has committed a message or finished a delivery. The dispatcher then looks immediately."""
+_receiver_types: dict[str, str] = {}
+_external_kinds: set[str] = set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +67,6 @@ class DeliveryDeferred(Exception):
 
 
 _deliveries: dict[str, Callable[[Message], None]] = {}
-_receiver_types: dict[str, str] = {}
-_external_kinds: set[str] = set()
 
 
 def enqueue(

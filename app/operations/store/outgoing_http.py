@@ -1,7 +1,7 @@
 """Requests to servers of third parties: https only, a checked address, no redirects, limited time and size (SF-2).
 
-A thread that waits for such a server serves nobody else, so few may wait at a time, and further requests are refused
-immediately (SF-4). One organization's slow servers never use all slots (P2). Fetches that somebody waits for and
+A thread that waits for such a server handles no other request, so few may wait at a time, and further requests are
+rejected immediately (SF-4). One organization's slow servers never use all slots (P2). Fetches that a user waits for and
 background deliveries have separate slots.
 
 The HTTP library is loaded when the first request leaves: most workers never send one.
@@ -71,7 +71,7 @@ def count_certificate_authorities(ca_bundle: Path) -> int:
 class ConcurrencyLimiter:
     """Limit concurrent requests in total, per organization, and per host of an organization.
 
-    A request that finds no free slot is refused and does not wait.
+    A request without a free slot is rejected and does not wait.
     """
 
     def __init__(self, *, max_total: int, max_per_organization: int, max_per_host: int) -> None:
@@ -166,7 +166,7 @@ def get(
 ) -> HttpResponse:
     """Send a GET request on behalf of the organization and return a response of at most ``max_bytes``.
 
-    Set ``in_background`` if nobody waits for the response. Raises OutgoingRequestBlocked if the URL as it is written
+    Set ``in_background`` if no user waits for the response. Raises OutgoingRequestBlocked if the URL as it is written
     may not be called, and OutgoingRequestFailed if no complete response arrives in time.
     """
     limiter = _delivery_slots if in_background else _fetch_slots

@@ -33,7 +33,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class AttemptResult:
-    """Whether an attempt may be made.
+    """The decision whether an attempt may be made.
 
     ``retry_after`` is 0, or the seconds to wait first. ``attempts_left`` counts those left after this one.
     ``excess_failures`` counts the failures beyond the maximum of the fullest limit, ``exceeded`` are the limits that
@@ -61,7 +61,7 @@ def network_limits(lockout: Lockout, ip_address: str | None, *parts: str) -> tup
 
 
 def record_attempt(organization_id: str, *limits: Limit) -> AttemptResult:
-    """Count the attempt under each limit, unless one of them requires a wait. A refused attempt is not counted.
+    """Count the attempt under each limit, unless one of them requires a wait. A rejected attempt is not counted.
 
     Call this outside a transaction: other transactions must see the attempt before it is checked.
     """

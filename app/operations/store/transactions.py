@@ -52,6 +52,10 @@ MAX_ATTEMPTS = 8
 DEADLINE_SECONDS = 2.5
 _FIRST_PAUSE_SECONDS = 0.01
 _jitter = random.SystemRandom()
+T = TypeVar("T")
+CursorKey = tuple[str, ...]
+DEFAULT_LIMIT = 25
+MAX_LIMIT = 100
 
 
 class OutdatedRead(Exception):
@@ -255,13 +259,6 @@ def _pause_or_give_up(attempt: int, deadline: float, error: Exception) -> None:
     if attempt == MAX_ATTEMPTS or time.monotonic() + pause > deadline:
         raise Unavailable from error
     time.sleep(pause)
-
-
-T = TypeVar("T")
-CursorKey = tuple[str, ...]
-
-DEFAULT_LIMIT = 25
-MAX_LIMIT = 100
 
 
 @dataclass(frozen=True, slots=True)

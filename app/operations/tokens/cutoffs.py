@@ -34,6 +34,10 @@ from app.rules.tokens.revocation import CLIENT, CREDENTIAL, GRANT, ORGANIZATION,
 from app.tenant_fence import ACROSS
 
 REASON = "revoked_before"
+BATCH = 200
+# The request that revokes deletes this many batches before it responds. The janitor deletes the rest.
+_IMMEDIATE_BATCHES = 3
+_MAX_RECEIPTS = 100
 
 
 def revoke_issued_before(actor: Actor, subject: Subject, cutoff: datetime, *, sessions: bool) -> None:
@@ -79,12 +83,6 @@ def _advance_cutoff(model: Any, column: str, own: Any, cutoff: datetime) -> None
 def _log(organization_id: str, kind: str, subject: Subject, cutoff: datetime) -> None:
     if subject.row_id is not None:
         grants.log_revocation(organization_id, kind, subject.row_id.bytes, not_before=cutoff)
-
-
-BATCH = 200
-# The request that revokes deletes this many batches before it responds. The janitor deletes the rest.
-_IMMEDIATE_BATCHES = 3
-_MAX_RECEIPTS = 100
 
 
 def start_session_cleanup() -> None:

@@ -231,7 +231,7 @@ def find_management_token(token: str) -> TokenSnapshot | None:
 
 
 def actor_of_token(
-    token_snapshot: TokenSnapshot, *, address: str | None, request_id: str | None
+    token_snapshot: TokenSnapshot, *, ip_address: str | None, request_id: str | None
 ) -> tuple[Actor, OrganizationSnapshot]:
     """Return the actor of a management token, and its organization.
 
@@ -253,7 +253,7 @@ def actor_of_token(
         user_id=token_snapshot.user_id,
         client_id=client.id,
         label=(token_snapshot.user_email if token_snapshot.user_id is not None else client.name) or "",
-        ip_address=address,
+        ip_address=ip_address,
         request_id=request_id,
         authenticated_at=token_snapshot.authenticated_at,
         token_id=token_snapshot.id,

@@ -33,6 +33,12 @@ from app.rules.identifiers import parse_client_id, parse_public_id, public_id
 from app.rules.tokens.claims import unverified_claim
 
 MAX_HINT_LENGTH = 4 * 1024
+_ROOT = "root"
+EVENT = "http://schemas.openid.net/event/backchannel-logout"
+TYPE = "logout+jwt"
+TOKEN_LIFETIME = timedelta(minutes=2)
+_FORM = "application/x-www-form-urlencoded"
+_MAX_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +103,6 @@ def _bytes(part: str) -> bytes:
         return urlsafe_b64decode(part + "=" * (-len(part) % 4))
     except binascii.Error as error:
         raise ValueError("invalid base64url") from error
-
-
-_ROOT = "root"
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,13 +182,6 @@ def _client(organization: OrganizationSnapshot, client_id: str | None) -> Client
     except TooManyRequests:
         return None
     return client if client is not None and client.is_active else None
-
-
-EVENT = "http://schemas.openid.net/event/backchannel-logout"
-TYPE = "logout+jwt"
-TOKEN_LIFETIME = timedelta(minutes=2)
-_FORM = "application/x-www-form-urlencoded"
-_MAX_BYTES = 4096
 
 
 def register() -> None:

@@ -91,14 +91,14 @@ class RefreshCredential:
 
 
 def refresh(
-    authenticated: AuthenticatedClient, refresh_token: str, *, address: str | None, request_id: str | None
+    authenticated: AuthenticatedClient, refresh_token: str, *, ip_address: str | None, request_id: str | None
 ) -> TokenResponse | Reused:
     """Refresh a grant in one transaction without an HTTP request around it.
 
-    The token endpoint runs the same steps through its grant. Raises what they raise.
+    The token endpoint runs the same steps through its grant. Raises the same errors.
     """
     issuance.ensure_signing_keys(authenticated.client)
-    actor = grants.client_actor(authenticated.client, address, request_id)
+    actor = grants.client_actor(authenticated.client, ip_address, request_id)
     return _refresh(actor, authenticated, refresh_token)
 
 

@@ -1,4 +1,4 @@
-"""Revocation of single tokens (RFC 7009).
+"""Revocation of single tokens (RFC 7009), and the receipts of bulk revocations.
 
 A revoked token is rejected by every worker from the COMMIT on, because validating a token reads its row and the state
 of everything that it depends on. There is no list of revoked tokens to distribute.

@@ -44,11 +44,15 @@ from app.rules.tokens.revocation import (
 )
 
 REVOKE = "tokens:revoke"
+COUNTED = ("access_tokens", "refresh_tokens", "grants", "sessions", "codes")
+MAX_COUNT = 10_000
+# For an organization only the newest rows are examined: the count is an estimate, so that it never scans a table.
+MAX_ROWS_EXAMINED = 50_000
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is revoked. ``public_id`` goes on the receipt; ``row_id`` is None for the organization itself."""
+    """The subject of a bulk revocation. ``public_id`` is on the receipt; ``row_id`` is None for the organization."""
 
     kind: str
     public_id: str
@@ -139,12 +143,6 @@ def _user_of_session(organization_id: str, session_id: UUID) -> UUID | None:
         if user_id is not None:
             return user_id
     return None
-
-
-COUNTED = ("access_tokens", "refresh_tokens", "grants", "sessions", "codes")
-MAX_COUNT = 10_000
-# For an organization only the newest rows are examined: the count is an estimate, so that it never scans a table.
-MAX_ROWS_EXAMINED = 50_000
 
 
 def count_affected(

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from sqlalchemy import select
 
 from app.extensions import db
-from app.models import token as key_model
+from app.models import token as token_model
 from app.models.token import SigningKey
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.grants import signing_keys
@@ -139,9 +139,9 @@ def _record(row: SigningKey, organization: OrganizationSnapshot) -> SigningKeyRe
     if row.remove_at is not None and row.remove_at <= clock.now():
         return None
     age = timedelta(seconds=organization.settings["oauth"]["signing"]["rotation_seconds"])
-    if row.state == key_model.RETIRED and row.remove_at is not None:
+    if row.state == token_model.RETIRED and row.remove_at is not None:
         changes_at = row.remove_at
-    elif row.state == key_model.NEXT or row.activated_at is None:
+    elif row.state == token_model.NEXT or row.activated_at is None:
         changes_at = row.created_at + signing_keys.PUBLISHED_BEFORE_USE
     else:
         changes_at = row.activated_at + age

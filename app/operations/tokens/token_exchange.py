@@ -52,7 +52,7 @@ def exchange(
     authenticated: AuthenticatedClient,
     request: ExchangeRequest,
     *,
-    address: str | None,
+    ip_address: str | None,
     request_id: str | None,
 ) -> ExchangeResponse:
     """Issue an access token for the subject to the client, with at most the scopes and lifetime of the subject token.
@@ -88,7 +88,7 @@ def exchange(
     if access_tokens.may_be_jwt(client):
         algorithm = signing_algorithm_for(client.document, client.organization.settings)
         signing_keys.get_active_key(client.organization, algorithm)
-    return _issue(authenticated, request, subject, act, scopes, address, request_id)
+    return _issue(authenticated, request, subject, act, scopes, ip_address, request_id)
 
 
 @transaction
@@ -98,7 +98,7 @@ def _issue(
     subject: TokenSnapshot,
     act: dict[str, Any] | None,
     scopes: tuple[str, ...],
-    address: str | None,
+    ip_address: str | None,
     request_id: str | None,
 ) -> ExchangeResponse:
     client = authenticated.client
@@ -141,7 +141,7 @@ def _issue(
         )
     )
     audit.record(
-        grants.client_actor(client, address, request_id),
+        grants.client_actor(client, ip_address, request_id),
         "token.exchanged",
         target_type="token",
         target_id=public_id("tok", made.row["id"]),

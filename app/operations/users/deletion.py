@@ -34,7 +34,7 @@ from app.tenant_fence import ACROSS
 
 @dataclass(frozen=True, slots=True)
 class UserDeletion:
-    """How much was deleted with a user."""
+    """Numbers of rows deleted with a user."""
 
     sessions: int
     grants: int
@@ -44,7 +44,7 @@ class UserDeletion:
 
 @dataclass(frozen=True, slots=True)
 class AccountDeletionPreview:
-    """What deleting the account would delete: sessions, connected apps, and roles by name."""
+    """The sessions, connected apps and roles that would be deleted with the account."""
 
     user: UserSnapshot
     sessions: int

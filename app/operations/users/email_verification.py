@@ -1,7 +1,7 @@
 """The first verification of an account's email: revoke what was set up before it.
 
 Anyone can register an account with another person's email. When the owner of the mailbox follows a link, they
-must not share the account with the sessions, known browsers, second factors and consents of whoever
+must not share the account with the sessions, known browsers, second factors and consents of the one who
 registered it. Accounts that an administrator created, invited or gave a role to are trusted from the start
 and keep them, as a password reset keeps second factors (RP-3, MF-6).
 """

@@ -59,7 +59,7 @@ class UploadExpired(Conflict):
 
 @dataclass(slots=True)
 class ImportPart:
-    """A part of an import with its valid rows and its refused ones."""
+    """A part of an import with its valid rows and its rejected ones."""
 
     job: UserImport
     importer: Actor

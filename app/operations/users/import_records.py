@@ -1,4 +1,4 @@
-"""Showing imports and their refused rows, and cancelling and deleting imports."""
+"""Showing imports and their rejected rows, and cancelling and deleting imports."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def list_imports(
 def list_refused_rows(
     actor: Actor, import_id: str, *, limit: int = DEFAULT_LIMIT, after: CursorKey | None = None
 ) -> Page[RefusedRowRecord]:
-    """Return a page of the import's refused rows in the order of the file. They are kept for a week.
+    """Return a page of the import's rejected rows in the order of the file. They are kept for a week.
 
     Requires permission to write users, because a row contains what was uploaded, including password hashes.
     Raises Forbidden, NotFound.
@@ -187,9 +187,9 @@ def seal_context(kind: str, import_id: UUID, number: int) -> str:
 
 
 def refusal_report(actor: Actor, import_id: str) -> Iterator[str]:
-    """Return a CSV report of the refused rows in pieces.
+    """Return a CSV report of the rejected rows in pieces.
 
-    Its columns are ``row``, ``errors``, those that any refused row uses, and the first unknown ones up to a
+    Its columns are ``row``, ``errors``, those that any rejected row uses, and the first unknown ones up to a
     limit. Raises Forbidden and NotFound before the first piece.
     """
     filled: set[str] = set()
@@ -244,7 +244,7 @@ def remove_parts(organization_id: str, import_id: UUID) -> None:
 
 @transaction
 def remove_refusals(organization_id: str, import_id: UUID) -> None:
-    """Delete the refused rows of a dry run when its import starts."""
+    """Delete the rejected rows of a dry run when its import starts."""
     count_changed(
         delete(UserImportRefusal).where(
             UserImportRefusal.organization_id == organization_id, UserImportRefusal.import_id == import_id

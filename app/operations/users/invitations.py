@@ -1,4 +1,4 @@
-"""Invitations: a single-use link that makes its holder a user with a role."""
+"""Invitations: a single-use link that makes its holder a user with a role, by password or by passkey."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Registration: users create their own accounts where the organization allows it."""
+"""Registration: users create their own accounts where allowed, and the mailed links that confirm them."""
 
 from __future__ import annotations
 

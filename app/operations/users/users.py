@@ -1,4 +1,4 @@
-"""Listing users: search, filters, order and pagination."""
+"""Reading users, lists with search, filters and order, and disabling and enabling users."""
 
 from __future__ import annotations
 

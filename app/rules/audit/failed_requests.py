@@ -15,11 +15,21 @@ from app.rules.token_values import parse_token
 
 # The table is readable only with one cause in each row, however long the row is.
 # ruff: noqa: E501
+_KINDS = {
+    "cs": "a client secret",
+    "at": "an access token",
+    "rt": "a refresh token",
+    "ac": "an authorization code",
+    "dc": "a device code",
+}
+MAX_PARAMETERS = 40
+MAX_NAME_LENGTH = 64
+MAX_VALUE_LENGTH = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What happened, in one sentence, and how developers of the client can fix it."""
+    """An explanation of one sentence, and one about how developers of the client can fix the problem."""
 
     what: str
     fix: str
@@ -213,16 +223,6 @@ _PUBLIC_PARAMETERS = frozenset(
         "ui_locales",
     ]
 )
-_KINDS = {
-    "cs": "a client secret",
-    "at": "an access token",
-    "rt": "a refresh token",
-    "ac": "an authorization code",
-    "dc": "a device code",
-}
-MAX_PARAMETERS = 40
-MAX_NAME_LENGTH = 64
-MAX_VALUE_LENGTH = 500
 
 
 def redact_parameters(sent: Mapping[str, str]) -> dict[str, str]:

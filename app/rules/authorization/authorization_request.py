@@ -1,4 +1,4 @@
-"""Validation of authorization requests, after client and redirect URI were validated.
+"""Validation of authorization requests with PKCE, response mode and claims, once client and redirect URI are valid.
 
 The first check that fails determines the error.
 """
@@ -27,6 +27,26 @@ MAX_UI_LOCALES_LENGTH = 200
 _MAX_LOCALES = 10
 # The form of BCP 47 tags. Whether a language is available is checked later.
 _LOCALE = re.compile(r"[A-Za-z]{2,8}(?:-[A-Za-z0-9]{1,8}){0,6}")
+METHOD = "S256"
+# fullmatch, never ``^…$`` with match: that lets a line feed through at the end (PK-3).
+_CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
+_VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")
+QUERY, FORM_POST = "query", "form_post"
+RESPONSE_MODES = (QUERY, FORM_POST)
+PROMPTS = ("none", "login", "consent", "select_account", "create")
+MAX_STATE_BYTES = 2048
+MAX_NONCE_BYTES = 2048
+MAX_MAX_AGE_SECONDS = 10 * 365 * 86400
+MAX_ACR_VALUES = 20
+# In bytes. Anybody can have requests stored, so this limits their size.
+MAX_REQUEST_BYTES = 12 * 1024
+USERINFO, ID_TOKEN = "userinfo", "id_token"
+PLACES = (USERINFO, ID_TOKEN)
+# Claims about the sign-in. They are always in the ID token; requesting them sets conditions for the sign-in.
+_SIGN_IN_CLAIMS = ("sub", "acr", "auth_time", "amr")
+MAX_BYTES = 8 * 1024
+_MAX_VALUES = 20
+_MAX_VALUE_LENGTH = 255
 
 
 def login_hint(sent: Mapping[str, str]) -> str | None:
@@ -50,12 +70,6 @@ def ui_locales(sent: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(tags))[:_MAX_LOCALES]
 
 
-METHOD = "S256"
-# fullmatch, never ``^…$`` with match: that lets a line feed through at the end (PK-3).
-_CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
-_VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")
-
-
 def is_challenge(text: str) -> bool:
     """Return whether the text can be an S256 challenge: 43 base64url characters."""
     return _CHALLENGE.fullmatch(text) is not None
@@ -73,8 +87,6 @@ def is_verified(verifier: str | None, challenge: str) -> bool:
     return hmac.compare_digest(challenge_of(verifier), challenge)
 
 
-QUERY, FORM_POST = "query", "form_post"
-RESPONSE_MODES = (QUERY, FORM_POST)
 # The mode fragment is not offered, because scripts of the page and the browser's history could read the code.
 
 
@@ -101,11 +113,6 @@ def _takes_forms(redirect_uri: str) -> bool:
     return get_web_origin(redirect_uri) is not None
 
 
-PROMPTS = ("none", "login", "consent", "select_account", "create")
-MAX_STATE_BYTES = 2048
-MAX_NONCE_BYTES = 2048
-MAX_MAX_AGE_SECONDS = 10 * 365 * 86400
-MAX_ACR_VALUES = 20
 # Unknown parameters are ignored (RFC 6749 section 3.1).
 NAMES = (
     "response_type",
@@ -127,8 +134,6 @@ NAMES = (
     "dpop_jkt",
     "resource",
 )
-# In bytes. Anybody can have requests stored, so this limits their size.
-MAX_REQUEST_BYTES = 12 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,15 +322,6 @@ def _max_age(sent: Mapping[str, str], default: int | None) -> int | None:
             "invalid_request", "The parameter max_age must be a number of seconds."
         ).with_cause("parameter_malformed", received=f"max_age={text}")
     return int(text)
-
-
-USERINFO, ID_TOKEN = "userinfo", "id_token"
-PLACES = (USERINFO, ID_TOKEN)
-# Claims about the sign-in. They are always in the ID token; requesting them sets conditions for the sign-in.
-_SIGN_IN_CLAIMS = ("sub", "acr", "auth_time", "amr")
-MAX_BYTES = 8 * 1024
-_MAX_VALUES = 20
-_MAX_VALUE_LENGTH = 255
 
 
 def parse_claims(text: str) -> dict[str, Any] | None:

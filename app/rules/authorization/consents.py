@@ -17,6 +17,16 @@ FIRST_PARTY = "first_party"
 TODAY, THIRTY_DAYS, UNTIL_REMOVED = "today", "30_days", "until_removed"
 # The user's time zone is unknown, so "today" means 24 hours.
 _SPANS = {TODAY: timedelta(hours=24), THIRTY_DAYS: timedelta(days=30)}
+NAME, LOGO, REDIRECTS, POLICY, TERMS, REVIEWED = (
+    "name", "logo_uri", "redirect_uris", "policy_uri", "tos_uri", "reviewed",
+)  # fmt: skip
+SCOPES = "scopes"
+_DIGEST_LENGTH = 22
+MAX_REASON_LENGTH = 300
+OPEN, APPROVED, DECLINED = "open", "approved", "declined"
+STATUSES = (OPEN, APPROVED, DECLINED)
+PENDING_RETENTION = timedelta(days=90)
+DECIDED_RETENTION = timedelta(days=30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +73,6 @@ def find_offered_expiry(name: str, offered: tuple[ConsentExpiry, ...]) -> Consen
     return next((end for end in offered if end.name == name), None)
 
 
-NAME, LOGO, REDIRECTS, POLICY, TERMS, REVIEWED = (
-    "name", "logo_uri", "redirect_uris", "policy_uri", "tos_uri", "reviewed",
-)  # fmt: skip
-SCOPES = "scopes"
-_DIGEST_LENGTH = 22
-
-
 def consent_snapshot(name: str, trust: str, document: Mapping[str, Any]) -> dict[str, Any]:
     """Return the properties of a client that a consent depends on: its name, and short digests of the others.
 
@@ -110,13 +113,6 @@ def _digest(value: Any) -> str | None:
     if not value:
         return None
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:_DIGEST_LENGTH]
-
-
-MAX_REASON_LENGTH = 300
-OPEN, APPROVED, DECLINED = "open", "approved", "declined"
-STATUSES = (OPEN, APPROVED, DECLINED)
-PENDING_RETENTION = timedelta(days=90)
-DECIDED_RETENTION = timedelta(days=30)
 
 
 class ClientApproval(Shape):

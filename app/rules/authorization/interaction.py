@@ -1,4 +1,4 @@
-"""The next step of an authorization request: sign in, select an account, consent, or issue a code."""
+"""The next step of an authorization request, when consent is needed, and the codes that users type."""
 
 from __future__ import annotations
 
@@ -24,6 +24,11 @@ MULTI_FACTOR = "https://refeds.org/profile/mfa"
 
 SUPPORTED = (PASSWORD, MULTI_FACTOR)
 """``acr_values_supported``, the weakest first."""
+ALPHABET = "BCDFGHJKLMNPQRSTVWXZ"
+LENGTH = 8
+# Characters that are accepted between and around the letters.
+_SEPARATORS = dict.fromkeys(map(ord, " \t-\u2010\u2011\u2012\u2013\u2014_.·"))
+_MAX_TYPED_LENGTH = 64
 
 
 def contexts_reached(amr: Collection[str]) -> tuple[str, ...]:
@@ -216,13 +221,6 @@ def depends_on_user_consent(
 def is_local(redirect_uri: str) -> bool:
     """Return whether the redirect goes to an app on the user's device, which nothing authenticates."""
     return is_loopback(redirect_uri) or is_private_scheme(redirect_uri)
-
-
-ALPHABET = "BCDFGHJKLMNPQRSTVWXZ"
-LENGTH = 8
-# Characters that are accepted between and around the letters.
-_SEPARATORS = dict.fromkeys(map(ord, " \t-\u2010\u2011\u2012\u2013\u2014_.·"))
-_MAX_TYPED_LENGTH = 64
 
 
 def generate_user_code() -> str:

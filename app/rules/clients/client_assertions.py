@@ -1,6 +1,6 @@
 """JWTs signed by clients (RFC 7515, RFC 7519): client assertions and request objects.
 
-What stands in the header beside ``alg``, ``kid`` and ``typ`` decides nothing: keys come from the client's registration
+Header parameters other than ``alg``, ``kid`` and ``typ`` are ignored: keys come from the client's registration
 alone, never from ``jku``, ``jwk``, ``x5c`` or ``x5u`` (KY-4).
 """
 
@@ -45,6 +45,12 @@ _NOBODY = {
     "x": "MKBCTNIcKUSDii11ySs3526iDZ8AiTo7Tu6KPAqv7D4",
     "y": "4Etl6SRW2YiLUrN5vfvVHuhp7x8PxltmWWlbbM4IFyM",
 }
+TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+MAX_LENGTH = 8192
+MAX_JTI_LENGTH = 256
+MAX_LIFETIME = timedelta(minutes=5)
+# A JWT for another purpose has another typ.
+_TYPES = (None, "jwt", "client-authentication+jwt")
 
 
 class MalformedJwt(Exception):
@@ -74,7 +80,7 @@ def is_unsigned(text: str) -> bool:
 def read(text: str, *, longest: int) -> ClientJwt:
     """Return the parts of a compact JWS of at most ``longest`` characters. Raises MalformedJwt.
 
-    Unsigned, encrypted and symmetrically signed ones are refused here, and so is every extension that the header
+    Unsigned, encrypted and symmetrically signed ones are rejected here, and so is every extension that the header
     calls critical.
     """
     match = _COMPACT.fullmatch(text) if len(text) <= longest else None
@@ -185,14 +191,6 @@ def _decoded(encoded: str) -> bytes:
         return urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))
     except ValueError:
         raise MalformedJwt("It is not base64url.") from None
-
-
-TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
-MAX_LENGTH = 8192
-MAX_JTI_LENGTH = 256
-MAX_LIFETIME = timedelta(minutes=5)
-# A JWT for another purpose has another typ.
-_TYPES = (None, "jwt", "client-authentication+jwt")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Rules between the fields of a client. A rule runs only if the fields that it reads are valid."""
+"""Rules between the fields of a client, and the requirements that follow from its security profile."""
 
 from __future__ import annotations
 
@@ -34,6 +34,9 @@ _ALGORITHM_FIELDS = (
     "request_object_signing_alg",
     "token_endpoint_auth_signing_alg",
 )
+
+MAX_SCOPE_PARAMETER_LENGTH = 4000
+NATIVE, UNVERIFIED = "native", "unverified"
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,10 +177,6 @@ PROFILE_RULES: tuple[tuple[str, tuple[str, ...], Rule], ...] = (
     ("redirect_uris", ("security_profile",), _if_fapi2(_require_https_redirects)),
     *((name, ("security_profile",), _if_fapi2(_require_algorithm(name))) for name in _ALGORITHM_FIELDS),
 )
-
-
-MAX_SCOPE_PARAMETER_LENGTH = 4000
-NATIVE, UNVERIFIED = "native", "unverified"
 
 
 def check_coherence(errors: ValidationErrors, client: Client) -> None:

@@ -73,6 +73,7 @@ _URI_LISTS = ("redirect_uris", "post_logout_redirect_uris")
 _SigningAlgorithm = Annotated[str, OneOf(SIGNING_ALGORITHMS)]
 _Scopes = Annotated[tuple[Scope, ...], Items(MAX_SCOPES)]
 _RedirectUris = Annotated[tuple[RedirectUri, ...], Items(100)]
+_NAME_REQUIRED = {"name": "Enter a name for the client."}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,24 +196,23 @@ class ClientMetadata:
 
     @property
     def is_public(self) -> bool:
-        """Whether the client has no credentials (RFC 6749 section 2.1)."""
+        """Return whether the client has no credentials (RFC 6749 section 2.1)."""
         return self.token_endpoint_auth_method == NONE
 
     @property
     def uses_secret(self) -> bool:
-        """Whether the client authenticates with a client secret."""
+        """Return whether the client authenticates with a client secret."""
         return self.token_endpoint_auth_method in SECRET_METHODS
 
 
 FIELDS = tuple(field.name for field in fields_of(ClientMetadata))
 NewClient = create_shape("NewClient", ClientMetadata, required=("name",), without=("status",))
 ClientChange = create_shape("ClientChange", ClientMetadata, not_null=("name",))
-_NAME_REQUIRED = {"name": "Enter a name for the client."}
 
 
 @dataclass(frozen=True, slots=True)
 class ClientPolicy:
-    """What the organization's settings allow for its clients."""
+    """The limits that the organization's settings set for its clients."""
 
     grant_types: tuple[str, ...]
     auth_methods: tuple[str, ...]
@@ -306,7 +306,7 @@ def _check_uris(
     errors: ValidationErrors, merged: Mapping[str, Any], given: Mapping[str, Any], policy: ClientPolicy
 ) -> None:
     for name in _URI_LISTS:
-        # What a URI may be depends on the type: with another type the present URIs are checked again.
+        # The type decides which URIs are valid, so a new type requires a check of the existing URIs.
         if name not in given and not ("type" in given and name in merged):
             continue
         uris = merged[name] if isinstance(merged[name], (list, tuple)) else ()

@@ -1,4 +1,4 @@
-"""Types of clients: what each one is, its defaults, and what else it may use."""
+"""Types of clients with their defaults, the values of their fields, and the scopes and grant types they may use."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class SecretUse:
 
 @dataclass(frozen=True, slots=True)
 class RotationVerdict:
-    """Whether the old secrets can be revoked now, and an explanation."""
+    """An assessment: whether the old secrets can be revoked now, and an explanation."""
 
     is_safe: bool
     words: str

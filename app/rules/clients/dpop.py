@@ -34,6 +34,7 @@ _THUMBPRINT = re.compile(r"[A-Za-z0-9_-]{43}")
 _NUMBER = re.compile(r"[A-Za-z0-9_-]+")
 _PRIVATE = ("d", "p", "q", "dp", "dq", "qi", "oth", "k")
 _DEFAULT_PORTS = {"https": 443, "http": 80}
+_KINDS: Mapping[str, type[ECKey] | type[OKPKey] | type[RSAKey]] = {"EC": ECKey, "OKP": OKPKey, "RSA": RSAKey}
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +158,6 @@ _MEMBERS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, str] | None]] = {
     "EdDSA": _ED25519,
     "Ed25519": _ED25519,
 }
-_KINDS: Mapping[str, type[ECKey] | type[OKPKey] | type[RSAKey]] = {"EC": ECKey, "OKP": OKPKey, "RSA": RSAKey}
 
 
 def _is_signed(algorithm: str, members: dict[str, str], signed: bytes, signature: bytes) -> bool:

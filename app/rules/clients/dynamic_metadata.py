@@ -49,16 +49,18 @@ _AS_SENT = (
 )  # fmt: skip
 _READ = ("contacts", "jwks", "scopes", "grant_types", "response_types", "token_endpoint_auth_method")
 FIELDS = ("name", "type", *_READ, *_AS_SENT)
-# Everything that is read of a client's metadata, in the words of RFC 7591.
+# All fields that are read from a client's metadata, by their names in RFC 7591.
 NAMES = (
     "client_name", "application_type", "scope", "contacts", "jwks", "grant_types", "response_types",
     "token_endpoint_auth_method", *_AS_SENT,
 )  # fmt: skip
 
+_RFC7591_NAMES = {"name": "client_name", "scopes": "scope", "type": "application_type"}
+
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What clients that register themselves can have in an organization (DC-2).
+    """The values that self-registered clients of an organization may have (DC-2).
 
     ``default_scopes`` are those of a client that requests none.
     """
@@ -151,9 +153,6 @@ def refusal_words(error: InvalidInput) -> str:
     words = error.errors[0].message if error.errors else error.description
     named = f"{_RFC7591_NAMES.get(error.field or '', error.field)}: {words}" if error.field else words
     return "".join(char for char in named.replace('"', "'") if " " <= char <= "~" and char != "\\")
-
-
-_RFC7591_NAMES = {"name": "client_name", "scopes": "scope", "type": "application_type"}
 
 
 def _tolerantly(given: Mapping[str, Any]) -> dict[str, Any]:

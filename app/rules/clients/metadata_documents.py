@@ -1,6 +1,7 @@
 """Client ID metadata documents (draft-ietf-oauth-client-id-metadata-document): a client_id that is a URL.
 
 The document at the URL contains the client's metadata (RFC 7591). Only control of the URL authenticates it.
+Logos of clients are re-encoded here.
 """
 
 from __future__ import annotations
@@ -24,6 +25,11 @@ DEFAULT_CACHE_TIME = timedelta(hours=1)
 _MAX_AGE = re.compile(r'(?:^|,)\s*max-age\s*=\s*"?([0-9]{1,9})"?\s*(?:,|$)', re.IGNORECASE)
 _NO_CACHE = re.compile(r"(?:^|,)\s*(?:no-store|no-cache)\b", re.IGNORECASE)
 _SECRETS = ("client_secret", "client_secret_expires_at")
+MAX_BYTES = 256 * 1024
+MAX_PIXELS = 2048 * 2048
+MAX_SIDE = 256
+# No SVG, because it can contain scripts. Pillow tries no other formats.
+FORMATS = ("PNG", "JPEG", "GIF", "WEBP")
 
 
 def is_document_url(client_id: str) -> bool:
@@ -76,13 +82,6 @@ def get_cache_time(headers: Mapping[str, str]) -> timedelta:
     match = _MAX_AGE.search(control)
     requested = timedelta(seconds=int(match[1])) if match else DEFAULT_CACHE_TIME
     return min(max(requested, MIN_CACHE_TIME), MAX_CACHE_TIME)
-
-
-MAX_BYTES = 256 * 1024
-MAX_PIXELS = 2048 * 2048
-MAX_SIDE = 256
-# No SVG, because it can contain scripts. Pillow tries no other formats.
-FORMATS = ("PNG", "JPEG", "GIF", "WEBP")
 
 
 class InvalidImage(ValueError):

@@ -48,6 +48,8 @@ _REQUIRED = {
     "identifier": "Enter an identifier for the API, such as https://api.example.com.",
     "name": "Enter a name for the API.",
 }
+ScopeTitle = Annotated[str, Text(200), described("A verb and its object, in the user's words.")]
+ScopeDescription = Annotated[str, Text(1000), described("What the scope allows, for users.")]
 
 
 def missing_title_warning(name: str) -> str:
@@ -61,8 +63,6 @@ def _scope_name_problem(name: str) -> FieldProblem | None:
     return scope_problem(name)
 
 
-ScopeTitle = Annotated[str, Text(200), described("A verb and its object, in the user's words.")]
-ScopeDescription = Annotated[str, Text(1000), described("What the scope allows, for users.")]
 _ScopeName = Annotated[str, Rule(_scope_name_problem, (("minLength", 1), ("maxLength", MAX_SCOPE_LENGTH)))]
 
 

@@ -77,7 +77,7 @@ class Catalog:
 
     @property
     def has_jwt(self) -> bool:
-        """Whether a resource uses JWT access tokens."""
+        """Return whether a resource uses JWT access tokens."""
         return any(known.access_token_format == "jwt" for known in self.resources.values())
 
 
@@ -112,7 +112,7 @@ class TokenRequester:
 
 @dataclass(frozen=True, slots=True)
 class TokenTarget:
-    """What a token will contain: scopes in the requested order, and its audience."""
+    """The scopes of a token, in the requested order, and its audience."""
 
     scopes: tuple[str, ...]
     audience: tuple[str, ...]

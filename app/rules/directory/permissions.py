@@ -71,6 +71,16 @@ _NAMESPACES = frozenset(name.split(":")[0] for name in ALL_PERMISSIONS)
 
 ADMIN = "admin"
 MEMBER = "member"
+# Additional permissions of the same roles in the root organization.
+ROOT_EXTRA_PERMISSIONS: Mapping[str, frozenset[str]] = {
+    ADMIN: frozenset(ROOT_ONLY),
+    "auditor": frozenset({"organizations:read", "instance:read"}),
+}
+# Permissions of every user if the organization lets members register clients.
+MEMBER_REGISTRATION_PERMISSIONS = frozenset(
+    {"clients:read:own", "clients:write:own", "credentials:read:own", "credentials:write:own"}
+)
+_NAME = re.compile(r"[a-z][a-z0-9_.-]{0,39}(?::[a-z0-9_.-]{1,40}){1,3}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,18 +119,6 @@ BUILT_IN_ROLES: Mapping[str, Role] = {
     ),
     MEMBER: Role("Member", "Can manage their own account, consents and sessions.", ()),
 }
-
-# What the same roles can do additionally in the root organization.
-ROOT_EXTRA_PERMISSIONS: Mapping[str, frozenset[str]] = {
-    ADMIN: frozenset(ROOT_ONLY),
-    "auditor": frozenset({"organizations:read", "instance:read"}),
-}
-# What every user can do if the organization lets members register clients.
-MEMBER_REGISTRATION_PERMISSIONS = frozenset(
-    {"clients:read:own", "clients:write:own", "credentials:read:own", "credentials:write:own"}
-)
-
-_NAME = re.compile(r"[a-z][a-z0-9_.-]{0,39}(?::[a-z0-9_.-]{1,40}){1,3}")
 
 
 def is_permission_name(text: str) -> bool:

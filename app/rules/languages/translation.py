@@ -1,4 +1,4 @@
-"""Choosing the language of a page or an email."""
+"""Translation of messages, and the choice of the language of a page or an email."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from pathlib import Path
 from typing import Any, Self
 
 FOLDER = Path(__file__).parents[2] / "translations"
+ENGLISH = "en"
+LANGUAGES = (ENGLISH, "de")
+"""Languages of the pages and emails for users. The portal is always in English."""
+_RIGHT_TO_LEFT = frozenset({"ar", "fa", "he", "ur"})
 
 
 @functools.cache
@@ -18,12 +22,6 @@ def catalog_of(language: str) -> NullTranslations:
         return NullTranslations()
     with (FOLDER / language / "LC_MESSAGES" / "messages.mo").open("rb") as file:
         return GNUTranslations(file)
-
-
-ENGLISH = "en"
-LANGUAGES = (ENGLISH, "de")
-"""Languages of the pages and emails for users. The portal is always in English."""
-_RIGHT_TO_LEFT = frozenset({"ar", "fa", "he", "ur"})
 
 
 def spoken(tag: object) -> str | None:

@@ -1,4 +1,4 @@
-"""E-mail addresses: which are accepted, and the one form in which two spellings of one are equal."""
+"""Email addresses: validation, and the canonical form in which two spellings of an address are equal."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ MAX_EMAIL_BYTES = 254
 """RFC 5321 section 4.5.3.1.3, less the angle brackets."""
 MAX_LOCAL_PART_BYTES = 64
 
-# RFC 5321 `Dot-string` with the characters of RFC 6531; quoted local parts exist in standards alone.
+# RFC 5321 `Dot-string` with the characters of RFC 6531; quoted local parts are not used in practice.
 _LOCAL_PART = re.compile(r"[^\s.\"(),:;<>@\[\\\]]+(?:\.[^\s.\"(),:;<>@\[\\\]]+)*")
 _HIDDEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zs", "Zl", "Zp")
 
 
 def canonical_email(text: str) -> str | None:
-    """The stored, comparable form of an address, or None when it cannot be one.
+    """Return the stored, comparable form of an address, or None if it is invalid.
 
     Unicode compatibility forms and letter case are levelled and the domain is written in ASCII (IDNA 2008
     with the UTS 46 mapping), because mail systems do not tell these apart. Accents and ``ß`` stay: to a mail
@@ -41,7 +41,7 @@ def canonical_email(text: str) -> str | None:
 
 
 def is_email(text: str) -> bool:
-    """Whether the text can be an address."""
+    """Return whether the text can be an address."""
     return canonical_email(text) is not None
 
 
@@ -60,7 +60,7 @@ def _ascii_domain(domain: str) -> str | None:
     except (idna.IDNAError, UnicodeError):
         return None
     labels = encoded.split(".")
-    # A domain whose last label is a number is an IP address in disguise; a trailing dot is refused too.
+    # A domain whose last label is a number is an IP address in disguise; a trailing dot is rejected too.
     return encoded if all(labels) and not labels[-1].isdigit() else None
 
 

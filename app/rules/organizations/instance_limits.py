@@ -31,6 +31,13 @@ _UNBOUNDABLE = frozenset(
     }
 )
 
+# In each pair, the first value must not exceed the second.
+ORDERED_PAIRS = (
+    ("authentication.lockout.delay_seconds", "authentication.lockout.max_delay_seconds"),
+    ("authentication.sessions.idle_timeout_seconds", "authentication.sessions.absolute_timeout_seconds"),
+    ("oauth.refresh_token.idle_ttl_seconds", "oauth.refresh_token.ttl_seconds"),
+)
+
 
 def _is_boundable(kind: SettingKind) -> bool:
     return isinstance(kind, Number | Choice | Boolean) or (
@@ -40,12 +47,6 @@ def _is_boundable(kind: SettingKind) -> bool:
 
 BOUNDABLE = tuple(
     path for path, setting in SETTINGS.items() if path not in _UNBOUNDABLE and _is_boundable(setting.kind)
-)
-# In each pair, the first value must not exceed the second.
-ORDERED_PAIRS = (
-    ("authentication.lockout.delay_seconds", "authentication.lockout.max_delay_seconds"),
-    ("authentication.sessions.idle_timeout_seconds", "authentication.sessions.absolute_timeout_seconds"),
-    ("oauth.refresh_token.idle_ttl_seconds", "oauth.refresh_token.ttl_seconds"),
 )
 
 

@@ -19,7 +19,7 @@ class WouldLockOut(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """How the user who changes the settings can sign in. A client or the service itself has no Caller."""
+    """The sign-in methods of the user who changes the settings. A client or the service itself has no Caller."""
 
     roles: tuple[str, ...]
     is_root: bool = False

@@ -30,6 +30,26 @@ statistics stats support system theme token tokens true undefined user userinfo 
 """
 RESERVED = frozenset(_RESERVED_WORDS.split())
 ROOT_SLUG = "root"
+MAX_NAME_LENGTH = 100
+_SYNONYMS = {
+    "slug": "id",
+    "title": "name",
+    "display_name": "name",
+    "administrator": "admin",
+    "state": "status",
+}
+_READ_ONLY = (
+    "organization_id",
+    "issuer",
+    "created_at",
+    "created_by",
+    "updated_at",
+    "purge_at",
+    "is_root",
+    "version",
+)
+Name = Annotated[str, Text(MAX_NAME_LENGTH)]
+Email = Annotated[str, Rule(email_problem, (("minLength", 3), ("maxLength", 254)))]
 
 
 def slug_problem(text: str) -> str | None:
@@ -60,33 +80,11 @@ def slug_candidates(slug: str, attempts: int = 20) -> list[str]:
     ]
 
 
-MAX_NAME_LENGTH = 100
-_SYNONYMS = {
-    "slug": "id",
-    "title": "name",
-    "display_name": "name",
-    "administrator": "admin",
-    "state": "status",
-}
-_READ_ONLY = (
-    "organization_id",
-    "issuer",
-    "created_at",
-    "created_by",
-    "updated_at",
-    "purge_at",
-    "is_root",
-    "version",
-)
-
-
 def _slug_problem(value: str) -> FieldProblem | None:
     message = slug_problem(value)
     return FieldProblem("invalid_format", message) if message else None
 
 
-Name = Annotated[str, Text(MAX_NAME_LENGTH)]
-Email = Annotated[str, Rule(email_problem, (("minLength", 3), ("maxLength", 254)))]
 _Slug = Annotated[str, Rule(_slug_problem, (("minLength", 3), ("maxLength", 40), ("pattern", SLUG_PATTERN)))]
 
 

@@ -28,6 +28,14 @@ _DEFAULT_ROLE_PERMISSIONS = frozenset({"organization:read", "settings:read"})
 
 Document = dict[str, Any]
 NO_BOUNDS: Bounds = {}
+_SECTIONS = frozenset(
+    ".".join(path.split(".")[:depth])
+    for path in [*SETTINGS, ROLES_PATH]
+    for depth in range(1, path.count(".") + 1)
+)
+WITHOUT_EFFECT = "This setting is stored but has no effect in this release."
+# Paths that nothing reads. Remove a path here when it gets an effect; a test finds forgotten ones.
+WITHOUT_EFFECT_YET: frozenset[str] = frozenset()
 
 
 def default_settings() -> Document:
@@ -311,13 +319,6 @@ def _put(document: Document, path: str, value: Any) -> None:
     node[last] = value
 
 
-_SECTIONS = frozenset(
-    ".".join(path.split(".")[:depth])
-    for path in [*SETTINGS, ROLES_PATH]
-    for depth in range(1, path.count(".") + 1)
-)
-
-
 def validate_imported_settings(foreign: Mapping[str, Any], bounds: Bounds = NO_BOUNDS) -> Document:
     """Validate the overrides of an organization imported from another installation, as if they were sent here.
 
@@ -326,12 +327,6 @@ def validate_imported_settings(foreign: Mapping[str, Any], bounds: Bounds = NO_B
     """
     paths = frozenset(path for path, setting in SETTINGS.items() if isinstance(setting.kind, ServerManaged))
     return merge_settings({}, foreign, bounds, server_managed=paths)
-
-
-WITHOUT_EFFECT = "This setting is stored but has no effect in this release."
-
-# Paths that nothing reads. Remove a path here when it gets an effect; a test finds forgotten ones.
-WITHOUT_EFFECT_YET: frozenset[str] = frozenset()
 
 
 def warnings_for(changed: Iterable[str]) -> tuple[str, ...]:

@@ -18,6 +18,14 @@ _DOMAIN = re.compile(
     r"(?=.{1,253}\Z)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z](?:[a-z0-9-]{0,61}[a-z0-9])"
 )
 _HTTPS = re.compile(r"https://[^\s\"'<>\\^`{|}@\x00-\x20]{1,500}")
+MINUTE, HOUR, DAY = 60, 3600, 86_400
+DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
+TOKEN_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
+# The grant types of a new organization. Others must be enabled.
+GRANT_TYPES = ("authorization_code", "refresh_token", "client_credentials", DEVICE_GRANT)
+AUTH_METHODS = ("client_secret_basic", "client_secret_post", "private_key_jwt", "none")
+# The routing key of the organization and the digest of the image.
+LOGO_PATH = r"/logos/organizations/[0-9a-z]{8}/[0-9a-f]{64}\.png"
 
 
 def wrong_type(path: str, wanted: str, value: Any) -> FieldError:
@@ -27,7 +35,7 @@ def wrong_type(path: str, wanted: str, value: Any) -> FieldError:
 
 @dataclass(frozen=True, slots=True)
 class SettingKind(ABC):
-    """The type of a setting. ``check`` never receives ``null``, which stands for the default."""
+    """The type of a setting. ``check`` never receives ``null``, which means the default."""
 
     @abstractmethod
     def check(self, path: str, value: Any) -> Iterator[FieldError]:
@@ -212,9 +220,6 @@ _FORMATS: dict[str, Callable[[str], str | None]] = {
 # ruff: noqa: E501
 
 
-MINUTE, HOUR, DAY = 60, 3600, 86_400
-
-
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One row of the table. A default of None means that ``null`` is itself a value: unlimited or unset."""
@@ -232,15 +237,6 @@ def _choice(*values: str) -> Choice:
 def _choices(*values: str, min_items: int = 0) -> StringList:
     return StringList(Choice(values), max_items=len(values), min_items=min_items)
 
-
-DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
-TOKEN_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
-# The grant types of a new organization. Others must be enabled.
-GRANT_TYPES = ("authorization_code", "refresh_token", "client_credentials", DEVICE_GRANT)
-AUTH_METHODS = ("client_secret_basic", "client_secret_post", "private_key_jwt", "none")
-
-# The routing key of the organization and the digest of the image.
-LOGO_PATH = r"/logos/organizations/[0-9a-z]{8}/[0-9a-f]{64}\.png"
 
 # fmt: off
 _ROWS: tuple[tuple[str, SettingKind, Any, str], ...] = (

@@ -1,7 +1,7 @@
 """Imported password hashes of other systems, which are stored as they are until their owner signs in.
 
 ``parse_hash`` reads the formats that other systems export and returns the stored form, which
-``verify_imported_password`` checks. A hash states its own cost, so whoever imports it decides what each
+``verify_imported_password`` checks. A hash states its own cost, so the importer decides what each
 sign-in costs: hashes beyond about one second of a core or 128 MiB are rejected, and so are hashes that are
 too cheap to resist guessing.
 """
@@ -174,7 +174,7 @@ def scheme_of(stored: str) -> str | None:
 def dummy_imported_hash(scheme: str) -> str:
     """Return a stored hash of the scheme that no password is known for, with the cost of the scheme."""
     kind, *numbers = scheme.split(" ")
-    salt, digest = b64(b"nobody's salt 16"), b64(b"no password has this digest 32 b")
+    salt, digest = b64(b"unused's salt 16"), b64(b"no password has this digest 32 b")
     if kind in ("bcrypt", "bcrypt-sha256"):
         before = BCRYPT_SHA256_PREFIX if kind == "bcrypt-sha256" else ""
         return f"{before}$2b${int(numbers[0]):02}$abcdefghijklmnopqrstuu{'a' * 31}"

@@ -216,7 +216,7 @@ def request_options(
 
 
 def passkey_amr(*, may_sync: bool, passwordless: bool) -> tuple[str, ...]:
-    """Return the authentication methods that the use of a passkey stands for (RFC 8176).
+    """Return the authentication methods of a passkey sign-in (RFC 8176).
 
     ``hwk`` is a key that never leaves its device, ``swk`` one that may be synced, and ``user`` a test of user
     presence. A verified user, by biometrics or PIN, makes it two factors, ``mfa``.

@@ -1,4 +1,4 @@
-"""Passwords: the organization's policy, the list of common passwords, and argon2id hashing."""
+"""Passwords: the organization's policy, the list of common passwords, argon2id hashing, and lockout after failures."""
 
 from __future__ import annotations
 
@@ -52,6 +52,8 @@ _NOT_LETTERS = re.compile(r"[^a-z]+")
 _SEPARATORS = re.compile(r"[\W_]+")
 _MIN_REMAINDER = 8
 _MAX_SUFFIX = 4
+IPV6_SITE_FACTOR = 8
+"""How many times the limit of a /64 applies to the /48 that contains it."""
 
 
 def is_listed(password: str) -> bool:
@@ -248,10 +250,6 @@ def _is_made_of_few_words(letters: str, *, others: int) -> bool:
 def _common_words() -> frozenset[str]:
     text = files("app.rules.sign_in").joinpath("data/common_password_words.txt").read_text(encoding="utf-8")
     return frozenset(line for line in text.splitlines() if line and not line.startswith("#"))
-
-
-IPV6_SITE_FACTOR = 8
-"""How many times the limit of a /64 applies to the /48 that contains it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ _REQUIRED_FOR_ADMINS = frozenset({"required", "required_for_admins"})
 
 
 class MfaRequirement(Enum):
-    """What a user who gave one factor still has to do."""
+    """The next step of a user who has presented one factor."""
 
     NOTHING = "nothing"
     VERIFY = "verify"

@@ -1,4 +1,4 @@
-"""Which URLs the service may request, and when it tries again.
+"""URLs that the service may request, and delays between attempts.
 
 Third parties register URLs. They must not reach into the network of this server (SF-2).
 """
@@ -17,6 +17,25 @@ from app.rules.errors import DomainError
 MIN_RETRY_SECONDS = 10
 MAX_RETRY_SECONDS = 3600
 DELIVERY_TIMEOUT = timedelta(hours=24)
+MAX_URL_LENGTH = 2048
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_URL = re.compile(
+    rf"https://(?P<host>{_LABEL}(?:\.{_LABEL})*|\[[0-9A-Fa-f:.]{{2,45}}\])(?::(?P<port>[0-9]{{1,5}}))?"
+    r"(?P<path>[/?][\x21\x24-\x3b\x3d\x3f-\x5b\x5d\x5f\x61-\x7a\x7e%]*)?"
+)
+# WHATWG URL: a host whose last label looks like a number is an IPv4 address in one of many spellings.
+_NUMBER = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*")
+# Everything else is not global unicast: loopback, IPv4-mapped, NAT64, unique local, link local, multicast.
+_GLOBAL_V6 = IPv6Network("2000::/3")
+_NOT_GLOBAL_V6 = tuple(
+    IPv6Network(block)
+    for block in (
+        "2001::/23",  # protocol assignments, including Teredo
+        "2001:db8::/32",
+        "2002::/16",  # 6to4 embeds any IPv4 address
+        "3fff::/20",
+    )
+)
 
 
 def retry_delay(attempts: int, chance: float) -> timedelta:
@@ -28,16 +47,6 @@ def retry_delay(attempts: int, chance: float) -> timedelta:
     seconds = min(MAX_RETRY_SECONDS, MIN_RETRY_SECONDS * 2 ** min(max(attempts, 1) - 1, 9))
     return timedelta(seconds=seconds * (0.75 + chance / 2))
 
-
-MAX_URL_LENGTH = 2048
-
-_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
-_URL = re.compile(
-    rf"https://(?P<host>{_LABEL}(?:\.{_LABEL})*|\[[0-9A-Fa-f:.]{{2,45}}\])(?::(?P<port>[0-9]{{1,5}}))?"
-    r"(?P<path>[/?][\x21\x24-\x3b\x3d\x3f-\x5b\x5d\x5f\x61-\x7a\x7e%]*)?"
-)
-# WHATWG URL: a host whose last label looks like a number is an IPv4 address in one of many spellings.
-_NUMBER = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*")
 
 # The IANA special-purpose address registry, and addresses that are never assigned to a host.
 _NOT_GLOBAL_V4 = tuple(
@@ -58,17 +67,6 @@ _NOT_GLOBAL_V4 = tuple(
         "203.0.113.0/24",
         "224.0.0.0/4",
         "240.0.0.0/4",
-    )
-)
-# Everything else is not global unicast: loopback, IPv4-mapped, NAT64, unique local, link local, multicast.
-_GLOBAL_V6 = IPv6Network("2000::/3")
-_NOT_GLOBAL_V6 = tuple(
-    IPv6Network(block)
-    for block in (
-        "2001::/23",  # protocol assignments, including Teredo
-        "2001:db8::/32",
-        "2002::/16",  # 6to4 embeds any IPv4 address
-        "3fff::/20",
     )
 )
 

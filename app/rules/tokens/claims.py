@@ -12,6 +12,9 @@ from typing import Any
 
 from app.rules.strict_json import InvalidJson, load_object
 
+_ADDRESS_FIELDS = ("formatted", "street_address", "locality", "region", "postal_code", "country")
+_BOOLEANS = {"email_verified": "email", "phone_number_verified": "phone_number"}
+
 
 def compact(claims: dict[str, Any]) -> bytes:
     """Return the claims as UTF-8 JSON without spaces."""
@@ -74,9 +77,6 @@ SCOPE_OF_CLAIM: Mapping[str, str] = {
 
 SUPPORTED_CLAIMS: tuple[str, ...] = (*PROFILE_CLAIMS, "acr", "amr", "auth_time", "sid")
 """``claims_supported`` of the discovery document: those, and what ID tokens say of the sign-in."""
-
-_ADDRESS_FIELDS = ("formatted", "street_address", "locality", "region", "postal_code", "country")
-_BOOLEANS = {"email_verified": "email", "phone_number_verified": "phone_number"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,35 +27,6 @@ _SYNONYMS = {"token_type_hint": "token_type", "organization": "organization_id",
 
 _EMPTY = FieldProblem("too_short", "This must not be empty.")
 _NotEmpty = Annotated[str, Rule(lambda value: None if value else _EMPTY, (("minLength", 1),))]
-
-
-class Revoke(Shape):
-    """A token to revoke."""
-
-    organization_id: Annotated[_NotEmpty, described("The caller's organization.")]
-    token_type: Annotated[
-        _NotEmpty, OneOf(TOKEN_TYPES), described("The type to look up first. Both types are searched.")
-    ]
-    token: Annotated[_NotEmpty, described("The token to revoke.")]
-
-
-@dataclass(frozen=True, slots=True)
-class RevocationRequest:
-    """A valid request. ``token_type`` says which type to look up first (RFC 7009 section 2.1)."""
-
-    organization_id: str
-    token_type: str
-    token: str
-
-
-def revocation_request(fields: Mapping[str, Any]) -> RevocationRequest:
-    """Return the request in a body. Raises InvalidInput with every invalid field."""
-    errors = ValidationErrors()
-    check_shape(errors, Revoke, fields, synonyms=_SYNONYMS)
-    errors.raise_if_any()
-    return RevocationRequest(fields["organization_id"], fields["token_type"], fields["token"])
-
-
 GRANT, CLIENT, CREDENTIAL, USER, SESSION, ORGANIZATION = (
     "grant",
     "client",
@@ -89,6 +60,33 @@ _BULK_SYNONYMS = {
     "sessions": "include_sessions",
 }
 _ALL_IS_TRUE = FieldProblem("not_allowed", "Send true to revoke everything, or omit the field.")
+
+
+class Revoke(Shape):
+    """A token to revoke."""
+
+    organization_id: Annotated[_NotEmpty, described("The caller's organization.")]
+    token_type: Annotated[
+        _NotEmpty, OneOf(TOKEN_TYPES), described("The type to look up first. Both types are searched.")
+    ]
+    token: Annotated[_NotEmpty, described("The token to revoke.")]
+
+
+@dataclass(frozen=True, slots=True)
+class RevocationRequest:
+    """A valid request. ``token_type`` says which type to look up first (RFC 7009 section 2.1)."""
+
+    organization_id: str
+    token_type: str
+    token: str
+
+
+def revocation_request(fields: Mapping[str, Any]) -> RevocationRequest:
+    """Return the request in a body. Raises InvalidInput with every invalid field."""
+    errors = ValidationErrors()
+    check_shape(errors, Revoke, fields, synonyms=_SYNONYMS)
+    errors.raise_if_any()
+    return RevocationRequest(fields["organization_id"], fields["token_type"], fields["token"])
 
 
 class NewRevocation(Shape):

@@ -1,4 +1,4 @@
-"""Profiles and other fields of users: validation of the standard claims (OpenID Connect Core 5.1)."""
+"""Fields of users: validation of the standard claims (OpenID Connect Core 5.1), and who may sign up or be invited."""
 
 from __future__ import annotations
 

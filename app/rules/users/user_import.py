@@ -31,7 +31,7 @@ _ADDRESS_FIELDS = tuple(f"address.{part}" for part in ADDRESS_PARTS)
 CSV_FIELDS = (*_OWN_FIELDS, *CHECKS, *_ADDRESS_FIELDS)
 JSON_FIELDS = (*CSV_FIELDS, "address")
 REPORT_FIELDS = ("row", "errors")
-"""Columns that a report of refused rows adds, which are ignored when it is uploaded again."""
+"""Columns that a report of rejected rows adds, which are ignored when it is uploaded again."""
 SYNONYMS = {
     "mail": "email",
     "e-mail": "email",

@@ -97,7 +97,7 @@ def test_scopes_are_listed_and_updated(http: FlaskClient, token: dict[str, str])
 
 
 def test_resource_metadata_contains_document_and_challenge(http: FlaskClient, token: dict[str, str]) -> None:
-    """RFC 9728 sections 2, 3.1 and 5.1: the document stands between host and path."""
+    """RFC 9728 sections 2, 3.1 and 5.1: the well-known path is between host and path."""
     there = define(http, token).headers["Location"]
     found = http.get(f"{there}/metadata", headers=token).get_json()["data"]
     address = "https://mcp.example/.well-known/oauth-protected-resource/v1/server"

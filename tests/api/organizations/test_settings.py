@@ -75,8 +75,8 @@ def test_stale_version_is_412_and_lock_out_is_409(http: FlaskClient, make: Facto
     body = {"branding": {"theme": "dark"}}
     assert http.put(path, json=body, headers={**headers, "If-Match": tag}).status_code == 200
     assert http.put(path, json=body, headers={**headers, "If-Match": tag}).status_code == 412
-    nobody = {"authentication": {"password": {"enabled": False}, "passkeys": {"enabled": False}}}
-    refused = http.put(path, json=nobody, headers=headers)
+    locked_out = {"authentication": {"password": {"enabled": False}, "passkeys": {"enabled": False}}}
+    refused = http.put(path, json=locked_out, headers=headers)
     assert (refused.status_code, refused.get_json()["error"]) == (409, "would_lock_out")
     assert refused.get_json()["errors"][0]["field"] == "authentication.password.enabled"
 

@@ -17,7 +17,7 @@ from app.rules.users import user_import
 from app.web import request_bodies
 from tests.factories import Factory, bearer_header
 from tests.support.databases import Database
-from tests.support.importing import people
+from tests.support.importing import user_rows
 from tests.support.request_bodies import BodyWithCallback, StalledBody
 
 
@@ -43,16 +43,16 @@ def work(app: Flask) -> None:
 def test_large_file_is_imported(
     app: Flask, http: FlaskClient, token: dict[str, str], database: Database
 ) -> None:
-    text = people(3000)
+    text = user_rows(3000)
     assert len(text) > 64 * 1024
-    made = send(http, token, text, name="people.csv")
+    made = send(http, token, text, name="users.csv")
     assert made.status_code == 201, made.text
     data = made.get_json()["data"]
     assert (data["status"], data["rows"], data["processed"], data["name"]) == (
         "running",
         3000,
         0,
-        "people.csv",
+        "users.csv",
     )
     work(app)
     data = http.get(made.headers["Location"], headers=token).get_json()["data"]
@@ -114,12 +114,12 @@ def test_idempotency_key_creates_one_import(
     http: FlaskClient, token: dict[str, str], database: Database
 ) -> None:
     keyed = token | {"Idempotency-Key": "moving-day"}
-    first = send(http, keyed, people(3))
-    again = send(http, keyed, people(3))
+    first = send(http, keyed, user_rows(3))
+    again = send(http, keyed, user_rows(3))
     assert again.get_json()["data"]["id"] == first.get_json()["data"]["id"]
     assert again.get_json()["meta"] == {"repeated": True}
-    assert send(http, keyed, people(4)).status_code == 409
-    assert send(http, token | {"Idempotency-Key": "a b"}, people(4)).status_code == 400
+    assert send(http, keyed, user_rows(4)).status_code == 409
+    assert send(http, token | {"Idempotency-Key": "a b"}, user_rows(4)).status_code == 400
     assert database.count("user_imports") == database.count("user_import_parts") == 1
 
 
@@ -161,11 +161,11 @@ def test_js9_too_large_file_is_rejected_before_and_while_it_is_read(
     from app.api.users import imports
 
     monkeypatch.setattr(imports, "MAX_FILE_BYTES", 200_000)
-    answer = send(http, token, people(20_000))
+    answer = send(http, token, user_rows(20_000))
     assert answer.status_code == 413 and answer.get_json()["error"] == "too_large"
     monkeypatch.setattr(imports, "MAX_FILE_BYTES", 10**9)
     monkeypatch.setattr(user_import, "MAX_FILE_BYTES", 200_000)
-    assert send(http, token, people(20_000)).status_code == 400
+    assert send(http, token, user_rows(20_000)).status_code == 400
     assert database.count("user_imports") == database.count("user_import_parts") == 0
 
 
@@ -180,7 +180,7 @@ def test_import_that_stalls_is_rejected_with_408(
     body.connection_closed.set()
     assert (answer.status_code, answer.get_json()["error"]) == (408, "too_slow")
     assert http.get("/users/imports", headers=token).get_json()["data"] == []
-    assert send(http, token, people(1)).status_code == 201
+    assert send(http, token, user_rows(1)).status_code == 201
 
 
 def test_token_revoked_during_upload_imports_nobody(
@@ -194,7 +194,7 @@ def test_token_revoked_during_upload_imports_nobody(
         with app.app_context():
             revoke_token(actor, bearer)
 
-    body = BodyWithCallback(people(1).encode(), revoke)
+    body = BodyWithCallback(user_rows(1).encode(), revoke)
     answer = http.post(
         "/users/imports",
         headers=bearer_header(bearer),

@@ -1,4 +1,4 @@
-// A public client of openid-client whose tokens are bound to its key (RFC 9449), its code too.
+// A public client of openid-client whose code and tokens are bound to its key (RFC 9449).
 import assert from 'node:assert/strict'
 import * as client from 'openid-client'
 import { comeBack, finish, given, learn } from './lib/journey.mjs'
@@ -20,7 +20,7 @@ await client.fetchUserInfo(config, tokens.access_token, sub, { DPoP })
 for (const [proof, scheme] of [[{ DPoP: other }, 'dpop'], [{}, 'bearer']]) {
   await assert.rejects(client.fetchUserInfo(config, tokens.access_token, sub, proof), (error) => {
     assert.deepEqual([error.cause[0].scheme, error.cause[0].parameters.error], [scheme, 'invalid_token'])
-    // Whoever comes without a proof is told that one is wanted.
+    // A request without a proof is rejected with a hint to send one.
     assert.ok(error.cause.some((challenge) => challenge.scheme === 'dpop' && challenge.parameters.algs))
     return true
   })

@@ -44,9 +44,9 @@ assert.equal(claims.email_verified, true)
 assert.equal(typeof claims.sid, 'string')
 assert.equal(tokens.expiresIn() > 0, true)
 
-const person = await client.fetchUserInfo(config, tokens.access_token, claims.sub)
-assert.equal(person.email, given.email)
-assert.equal(person.name, 'Ada Lovelace')
+const user = await client.fetchUserInfo(config, tokens.access_token, claims.sub)
+assert.equal(user.email, given.email)
+assert.equal(user.name, 'Ada Lovelace')
 const byForm = await client.fetchProtectedResource(
   config, tokens.access_token, new URL(server.userinfo_endpoint), 'POST',
 )

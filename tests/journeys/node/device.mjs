@@ -1,4 +1,4 @@
-// A device of openid-client that waits while a person lets it in (RFC 8628).
+// A device of openid-client that waits for the user's approval (RFC 8628).
 import assert from 'node:assert/strict'
 import * as client from 'openid-client'
 import { finish, learn, visit } from './lib/journey.mjs'
@@ -14,7 +14,7 @@ const [tokens, last] = await Promise.all([
   visit(asked.verification_uri_complete),
 ])
 assert.match(last.text, /id="device-allowed"/)
-const person = await client.fetchUserInfo(config, tokens.access_token, tokens.claims().sub)
+const user = await client.fetchUserInfo(config, tokens.access_token, tokens.claims().sub)
 const next = await client.refreshTokenGrant(config, tokens.refresh_token)
 await client.tokenRevocation(config, next.refresh_token)
-finish({ sub: person.sub })
+finish({ sub: user.sub })

@@ -1,4 +1,4 @@
-// Metadata at its well-known addresses, as both libraries look for it, of the organization and of the whole instance.
+// Metadata at the well-known URLs of the organization and the instance, as both libraries request it.
 import assert from 'node:assert/strict'
 import * as client from 'openid-client'
 import * as oauth from 'oauth4webapi'
@@ -16,7 +16,7 @@ for (const issuer of [given.issuer, given.root].map((address) => new URL(address
   for (const document of documents) assert.deepEqual(document, documents[0])
 }
 
-// The management API says where its tokens come from (RFC 9728), and where it says so.
+// The management API names its authorization server and its metadata URL (RFC 9728).
 const resource = new URL(`${given.root}/management`)
 const told = await oauth.processResourceDiscoveryResponse(resource, await oauth.resourceDiscoveryRequest(resource))
 assert.ok(told.authorization_servers.includes(given.root))

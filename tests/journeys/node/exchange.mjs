@@ -1,4 +1,4 @@
-// An API that exchanges the token it was sent for one of another API (RFC 8693, 8707), and asks what it is.
+// An API that exchanges a received token for one of another API (RFC 8693, 8707), and introspects it.
 import assert from 'node:assert/strict'
 import * as client from 'openid-client'
 import { comeBack, finish, given, learn } from './lib/journey.mjs'
@@ -28,7 +28,7 @@ const asked = { subject_token: sent.access_token, subject_token_type: ACCESS_TOK
 const exchanged = await client.genericGrantRequest(api, EXCHANGE, { ...asked, resource: second.identifier })
 assert.deepEqual([exchanged.issued_token_type, exchanged.scope], [ACCESS_TOKEN, second.scope])
 
-// The answer is a JWT (RFC 9701), which openid-client verifies.
+// The response is a JWT (RFC 9701), which openid-client verifies.
 assert.ok(server.introspection_signing_alg_values_supported.includes('ES256'))
 const told = await client.tokenIntrospection(api, exchanged.access_token)
 assert.deepEqual(

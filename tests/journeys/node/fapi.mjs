@@ -1,5 +1,5 @@
-// A FAPI 2.0 client made of oauth4webapi: pushed requests, private_key_jwt, DPoP with the server's nonces, an API of
-// its own that checks JWT access tokens.
+// A FAPI 2.0 client of oauth4webapi: pushed requests, private_key_jwt, DPoP with the server's nonces, and an API that
+// verifies JWT access tokens.
 import assert from 'node:assert/strict'
 import * as oauth from 'oauth4webapi'
 import { comeBack, finish, given, learn } from './lib/journey.mjs'
@@ -18,7 +18,7 @@ const proof = await oauth.generateKeyPair(given.proof_algorithm)
 const authentication = oauth.PrivateKeyJwt(await signingKey())
 let challenges = 0
 
-/** What the server answers; once more where it asks for a nonce. A fresh handle knows none. */
+/** Return the server's response; retry if it asks for a nonce, which a new handle does not have. */
 async function answered(DPoP, ask) {
   try {
     return await ask({ DPoP })
@@ -69,7 +69,7 @@ await oauth.validateApplicationLevelSignature(server, response)
 assert.equal(tokens.token_type, 'dpop')
 assert.ok(challenges >= 2)
 
-// The client's own API, which asks nobody: it has the keys and its own name.
+// The client's API verifies tokens offline: it has the keys and its own identifier.
 const api = async (address, options) => Response.json(await oauth.validateJwtAccessToken(
   server, new Request(address, options), given.resource, { requireDPoP: true },
 ))
@@ -86,10 +86,10 @@ const again = await answered(DPoP, async (options) => oauth.processRefreshTokenR
 assert.equal(again.refresh_token ?? tokens.refresh_token, tokens.refresh_token)
 
 const { sub } = oauth.getValidatedIdTokenClaims(tokens)
-const person = await answered(DPoP, async (options) => oauth.processUserInfoResponse(
+const user = await answered(DPoP, async (options) => oauth.processUserInfoResponse(
   server, client, sub, await oauth.userInfoRequest(server, client, again.access_token, options),
 ))
-assert.equal(person.sub, sub)
+assert.equal(user.sub, sub)
 await assert.rejects(
   async () => oauth.processUserInfoResponse(
     server, client, sub, await oauth.userInfoRequest(server, client, again.access_token),

@@ -1,4 +1,4 @@
-// A FAPI 2.0 client of openid-client: what fapi.mjs does by hand, by a library that retries with nonces by itself.
+// A FAPI 2.0 client of openid-client, which retries with nonces automatically; fapi.mjs does so by hand.
 import assert from 'node:assert/strict'
 import * as client from 'openid-client'
 import { comeBack, finish, given, learn } from './lib/journey.mjs'

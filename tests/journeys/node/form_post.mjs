@@ -1,4 +1,4 @@
-// Answers by form post, errors too, as openid-client reads them from the request that its server gets.
+// Responses and errors by form post, which openid-client parses from the request that its server receives.
 import assert from 'node:assert/strict'
 import * as client from 'openid-client'
 import { finish, learn, visit } from './lib/journey.mjs'
@@ -8,7 +8,7 @@ const config = await configured()
 const server = learn(config.serverMetadata())
 assert.ok(server.response_modes_supported.includes('form_post'))
 
-/** The request that the browser makes of the client's server when it sends the form. */
+/** Return the request that the browser sends to the client's server with the form. */
 async function posted(url) {
   const { action, fields } = await visit(url)
   return new Request(action, { method: 'POST', body: new URLSearchParams(fields) })

@@ -1,4 +1,4 @@
-// Signing out from the client, which is sent back, and told at its back-channel address; jose judges what it is told.
+// RP-initiated logout with a redirect, and back-channel logout, whose token jose verifies.
 import assert from 'node:assert/strict'
 import { createRemoteJWKSet, jwtVerify } from 'jose'
 import * as client from 'openid-client'

@@ -1,4 +1,4 @@
-// A client for itself, made of oauth4webapi: client_credentials, introspection in both forms, revocation.
+// A machine client of oauth4webapi: client_credentials, introspection in both forms, revocation.
 import assert from 'node:assert/strict'
 import * as oauth from 'oauth4webapi'
 import { finish, given, learn } from './lib/journey.mjs'

@@ -1,4 +1,4 @@
-// Every prompt, as openid-client asks for it.
+// Every prompt value, as openid-client sends it.
 import assert from 'node:assert/strict'
 import * as client from 'openid-client'
 import { comeBack, finish, learn, visit } from './lib/journey.mjs'

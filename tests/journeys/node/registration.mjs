@@ -1,4 +1,4 @@
-// A client that registers itself by openid-client (RFC 7591), is used, and manages itself (RFC 7592).
+// A client that registers itself with openid-client (RFC 7591), gets tokens, and manages itself (RFC 7592).
 import assert from 'node:assert/strict'
 import * as client from 'openid-client'
 import { comeBack, finish, given, learn } from './lib/journey.mjs'

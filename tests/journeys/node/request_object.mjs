@@ -1,4 +1,4 @@
-// Signed requests (RFC 9101), at the authorization endpoint and pushed, of a client that sends no others.
+// Signed requests (RFC 9101), at the authorization endpoint and pushed, of a client that must sign its requests.
 import assert from 'node:assert/strict'
 import * as client from 'openid-client'
 import { comeBack, finish, given, learn } from './lib/journey.mjs'

@@ -1,4 +1,4 @@
-// Signed userinfo and the subject of a client, which may be its own.
+// Signed userinfo and subject identifiers, public or pairwise.
 import assert from 'node:assert/strict'
 import * as client from 'openid-client'
 import { comeBack, finish, given, learn } from './lib/journey.mjs'
@@ -11,6 +11,6 @@ assert.ok(server.userinfo_signing_alg_values_supported.includes(given.userinfo_a
 const { parameters, checks } = await request()
 const back = await comeBack(client.buildAuthorizationUrl(config, parameters))
 const tokens = await client.authorizationCodeGrant(config, back, checks)
-// openid-client takes nothing but a signed answer here, and verifies it.
-const person = await client.fetchUserInfo(config, tokens.access_token, tokens.claims().sub)
-finish({ sub: person.sub })
+// openid-client accepts only a signed response here, and verifies it.
+const user = await client.fetchUserInfo(config, tokens.access_token, tokens.claims().sub)
+finish({ sub: user.sub })

@@ -14,7 +14,6 @@ from sqlalchemy import delete, insert, select, update
 from app.extensions import db
 from app.models.audit import AuditEvent, InstanceFact
 from app.operations.audit import chain
-from app.operations.audit import chain as verification
 from app.operations.audit.chain import (
     ChainHead,
     ChainVerification,
@@ -160,14 +159,14 @@ def test_retention_during_verification_is_not_a_problem(
     acme = make.organization()
     happen(acme, 10, hours_ago=48)
     seal()
-    real = verification._mac_at
+    real = chain._mac_at
 
     def meanwhile(*given: Any) -> bytes:
         mac = real(*given)
         remove_events_before(acme.id, clock.now() - timedelta(hours=24), 5)
         return mac
 
-    monkeypatch.setattr(verification, "_mac_at", meanwhile)
+    monkeypatch.setattr(chain, "_mac_at", meanwhile)
     assert verified(acme).is_intact
 
 
@@ -188,7 +187,7 @@ def test_long_chain_is_verified_in_parts(context: Flask, make: Factory) -> None:
 def test_missing_chain_is_reported(context: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch) -> None:
     acme = make.organization()
     seal()
-    monkeypatch.setattr(verification, "MAX_COMMIT_DELAY", timedelta(seconds=-1))
+    monkeypatch.setattr(chain, "MAX_COMMIT_DELAY", timedelta(seconds=-1))
     write(*(delete(table).where(table.c.organization_id == acme.id) for table in (EVENTS, LINKS, CHAINS)))
     assert kinds(acme) == ["chain_missing"]
 
@@ -255,7 +254,7 @@ def test_au4_each_of_a_thousand_mutations_is_detected(
     acme, globex = make.organization(), make.organization()
     for organization in (acme, globex):
         happen(organization, 12, hours_ago=1)
-    # What pretends to be of this very moment is sealed as it is found: nothing here is as young.
+    # An event with the current time would be sealed unchanged, and no event here is that recent.
     write(update(EVENTS).values(at=clock.now() - timedelta(hours=1)))
     seal()
     untouched = snapshot(acme, globex)

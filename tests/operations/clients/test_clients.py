@@ -209,13 +209,13 @@ def test_deleted_client_is_removed_with_its_tokens(admin: Actor, database: Datab
 def test_deleted_client_is_not_a_connected_app(context: Flask, make: Factory) -> None:
     organization = make.organization()
     user, client = make.user(organization), make.client(organization)
-    person = make.actor(organization, user=user)
+    actor = make.actor(organization, user=user)
     view = lookups.find_client(client.client_id)
     assert view is not None
-    transaction(store_consent)(person, view, user.id, ("openid",))
-    assert [consent.client_id for consent in list_consents(person)] == [client.client_id]
-    assert clients.delete_client(person, client.client_id).consents == 1
-    assert list_consents(person) == []
+    transaction(store_consent)(actor, view, user.id, ("openid",))
+    assert [consent.client_id for consent in list_consents(actor)] == [client.client_id]
+    assert clients.delete_client(actor, client.client_id).consents == 1
+    assert list_consents(actor) == []
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import pytest
 from flask import Flask
 
 from app.operations.clients import credentials
-from app.operations.clients import credentials as credential_views
 from app.operations.clients.credentials import MAX_REVEALS_PER_HOUR, NotRevealable
 from app.operations.organizations import settings
 from app.operations.sign_in.reauthentication import FreshSignInRequired
@@ -57,12 +56,12 @@ def test_secret_is_not_opened_if_the_audit_event_fails(
     admin: Actor, client: MadeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[Any] = []
-    monkeypatch.setattr(credential_views, "unseal_secret", lambda *row: opened.append(row))
+    monkeypatch.setattr(credentials, "unseal_secret", lambda *row: opened.append(row))
 
     def fail(*_arguments: Any, **_facts: Any) -> None:
         raise RuntimeError("the audit log is full")
 
-    monkeypatch.setattr(credential_views.audit, "record", fail)
+    monkeypatch.setattr(credentials.audit, "record", fail)
     with pytest.raises(RuntimeError):
         credentials.reveal_credential(admin, client.client_id, first_of(client))
     assert opened == []

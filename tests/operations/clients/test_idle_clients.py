@@ -1,4 +1,4 @@
-"""Self-registered clients that nobody uses are deleted (DC-1)."""
+"""Idle self-registered clients are deleted (DC-1)."""
 
 from __future__ import annotations
 

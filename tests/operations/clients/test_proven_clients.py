@@ -9,7 +9,6 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 from app.operations.clients import client_authentication
-from app.operations.clients import client_authentication as authenticated_client_cache
 from app.operations.clients.clients import update_client
 from app.operations.clients.credential_revocation import revoke_credentials
 from app.operations.clients.credentials import create_credential
@@ -22,7 +21,7 @@ FORM = {"grant_type": "client_credentials"}
 
 @pytest.fixture
 def machine(make: Factory) -> MadeClient:
-    authenticated_client_cache._clients_by_header.clear()
+    client_authentication._clients_by_header.clear()
     return make.machine(make.organization(), "clients:read")
 
 
@@ -51,10 +50,8 @@ def test_repeated_credentials_are_verified_once(
 def test_credentials_are_not_cached_in_clear(http: FlaskClient, machine: MadeClient) -> None:
     """P1: a dump of the process's memory contains only digests."""
     http.post(TOKEN, data=FORM, headers=machine.basic)
-    assert all(
-        isinstance(key, bytes) and len(key) == 32 for key in authenticated_client_cache._clients_by_header
-    )
-    assert machine.secret not in repr(authenticated_client_cache._clients_by_header)
+    assert all(isinstance(key, bytes) and len(key) == 32 for key in client_authentication._clients_by_header)
+    assert machine.secret not in repr(client_authentication._clients_by_header)
 
 
 def test_any_change_causes_a_new_verification(

@@ -280,10 +280,10 @@ def test_immediate_replacement_requires_a_recent_sign_in(
     make: Factory, organization: OrganizationSnapshot, later: Any
 ) -> None:
     """PO-4: it invalidates the tokens of every app of the organization."""
-    person = make.actor(organization, user=make.user(organization))
+    administrator = make.actor(organization, user=make.user(organization))
     before = signing(organization)
     later(timedelta(days=1))
     with pytest.raises(FreshSignInRequired):
-        rotate_signing_key(person, "acme", emergency=True)
+        rotate_signing_key(administrator, "acme", emergency=True)
     assert set(states(organization)) == {before}
-    assert rotate_signing_key(person, "acme").state == "next"
+    assert rotate_signing_key(administrator, "acme").state == "next"

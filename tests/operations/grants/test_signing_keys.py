@@ -16,7 +16,6 @@ from app.extensions import db
 from app.models.token import SigningKey
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
 from app.operations.grants import signing_keys
-from app.operations.grants import signing_keys as key_rotation
 from app.operations.grants.signing_keys import get_active_key, list_public_keys, sign_jwt
 from app.operations.store.transactions import transaction
 from app.rules.errors import Conflict
@@ -112,7 +111,7 @@ def test_concurrent_threads_generate_one_key(
     """An RSA key takes a second of CPU time, so concurrent requests must not generate one each."""
     view = make.organization()
     gate = threading.Barrier(8)
-    generate, generated = key_rotation._generate_pair, []
+    generate, generated = signing_keys._generate_pair, []
 
     def counted(algorithm: str) -> Any:
         generated.append(algorithm)
@@ -123,7 +122,7 @@ def test_concurrent_threads_generate_one_key(
             gate.wait(20)
             get_active_key(view, "RS256")
 
-    monkeypatch.setattr(key_rotation, "_generate_pair", counted)
+    monkeypatch.setattr(signing_keys, "_generate_pair", counted)
     threads = [threading.Thread(target=caller) for _ in range(8)]
     for thread in threads:
         thread.start()

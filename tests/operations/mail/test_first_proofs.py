@@ -42,7 +42,7 @@ from tests.support.world_rows import granted
 pytestmark = pytest.mark.usefixtures("context")
 NEW = "a wholly different password"
 OPEN = {"authentication": {"registration": {"mode": "open", "verify_email": False}}}
-THERE = Browser("the browser of whoever was there first")
+THERE = Browser("the browser of the first registration")
 Deliver = Callable[[], int]
 
 

@@ -44,8 +44,8 @@ def test_email_uses_the_recipient_language(make: Any, box: Mailbox, deliver: Del
     acme = make.organization(name="Acme")
     ada, bob = make.user(acme), make.user(acme)
     set_locale(ada, "de-CH")
-    for somebody in (ada.email, bob.email):
-        reset_letter(acme, somebody)
+    for email in (ada.email, bob.email):
+        reset_letter(acme, email)
     deliver()
     told = {mail["To"]: mail for mail in box.mails}
     german, english = told[ada.email], told[bob.email]
@@ -63,8 +63,8 @@ def test_email_to_unknown_user_uses_the_organization_language(
     acme = make.organization(name="Acme", settings={"localization": {"default_locale": "de"}})
     french = make.user(acme)
     set_locale(french, "fr")
-    for somebody in (french.email, "stranger@example.com"):
-        reset_letter(acme, somebody)
+    for email in (french.email, "stranger@example.com"):
+        reset_letter(acme, email)
     deliver()
     assert {mail["Subject"] for mail in box.mails} == {"Ihr Passwort bei Acme zurücksetzen"}
 

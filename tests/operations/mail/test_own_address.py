@@ -18,7 +18,7 @@ from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.sign_in.sessions import find_session
 from app.operations.sign_in.sign_in import SignedIn, sign_in
 from app.operations.store import clock
-from app.operations.users import email_change as operation
+from app.operations.users import email_change
 from app.operations.users.email_change import (
     EmailVerificationEnded,
     WrongAccount,
@@ -201,12 +201,12 @@ def test_email_change_requires_a_recent_sign_in(ada: Any, box: Mailbox) -> None:
 
 
 def test_email_change_links_are_limited_per_hour(ada: Any, box: Mailbox, deliver: Deliver) -> None:
-    for _ in range(operation.MAX_EMAILS_PER_HOUR):
+    for _ in range(email_change.MAX_EMAILS_PER_HOUR):
         request_email_verification(as_herself(ada), NEW)
     with pytest.raises(TooManyRequests):
         request_email_verification(as_herself(ada), "ada@third.example")
     deliver()
-    assert len(box.mails) == operation.MAX_EMAILS_PER_HOUR
+    assert len(box.mails) == email_change.MAX_EMAILS_PER_HOUR
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Pending registrations: nobody signs in before confirming, and nobody learns which accounts exist."""
+"""Pending registrations: sign-in needs confirmation, and responses do not reveal which accounts exist."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from app.operations.organizations.settings import NO_MAIL_SERVER_WARNING, update
 from app.operations.sign_in.sign_in import SignedIn, SignInRefused, sign_in
 from app.operations.store import clock, outbox
 from app.operations.users import registrations, sign_up
-from app.operations.users import registrations as operation
 from app.operations.users.registrations import RegistrationEnded, confirm_registration, find_registration
 from app.operations.users.sign_up import next_registration_step, register_user
 from app.rules.actor import Actor
@@ -31,7 +30,7 @@ from tests.support.mail_server import Mailbox, plain
 
 pytestmark = pytest.mark.usefixtures("context")
 Deliver = Callable[[], int]
-OTHERS = "a password that somebody else chose"
+OTHERS = "a password that another user chose"
 
 
 @pytest.fixture
@@ -145,7 +144,7 @@ def test_registration_emails_are_limited_silently(acme: Any, box: Mailbox, deliv
 def test_pending_registrations_per_email_are_limited(
     acme: Any, box: Mailbox, deliver: Deliver, monkeypatch: pytest.MonkeyPatch, database: Database
 ) -> None:
-    monkeypatch.setattr(operation, "MAX_PENDING_PER_EMAIL", 2)
+    monkeypatch.setattr(registrations, "MAX_PENDING_PER_EMAIL", 2)
     for _ in range(3):
         register(acme)
     deliver()
@@ -156,7 +155,7 @@ def test_pending_registrations_per_email_are_limited(
 def test_pending_registrations_per_organization_are_limited(
     acme: Any, box: Mailbox, deliver: Deliver, monkeypatch: pytest.MonkeyPatch, database: Database
 ) -> None:
-    monkeypatch.setattr(operation, "MAX_PENDING_PER_ORGANIZATION", 1)
+    monkeypatch.setattr(registrations, "MAX_PENDING_PER_ORGANIZATION", 1)
     for email in ("one@example.com", "two@example.com"):
         register(acme, email=email)
     deliver()
@@ -272,7 +271,7 @@ def answer(app: Any, registered_kinds: None) -> Deliver:
 
 @pytest.fixture
 def registered_kinds() -> None:
-    operation.register_registration_delivery()
+    registrations.register_registration_delivery()
 
 
 def test_opening_registration_without_mail_server_warns(make: Any, request: pytest.FixtureRequest) -> None:

@@ -10,7 +10,7 @@ from flask import Flask
 
 from app.operations.directory import lookups
 from app.operations.directory.lookups import OrganizationSnapshot
-from app.operations.organizations import organizations as operations
+from app.operations.organizations import organizations
 from app.operations.sign_in.actor_access import enter_organization
 from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.sign_in.sessions import find_session
@@ -29,42 +29,42 @@ def test_permissions_in_root_do_not_apply_in_other_organizations(
 ) -> None:
     acme, root = make.organization(), make.root()
     if status == "suspended":
-        operations.update_organization(make.actor(root), acme.slug, {"status": status})
+        organizations.update_organization(make.actor(root), acme.slug, {"status": status})
     elif status == "deleted":
-        operations.delete_organization(make.actor(root), acme.slug)
+        organizations.delete_organization(make.actor(root), acme.slug)
     held = permissions_of_role("auditor", root.settings, is_root=True)
     more = {"organization:write", "organization:delete"}
-    person = make.actor(root, *held, *more, user=make.user(root, role="auditor"))
+    actor = make.actor(root, *held, *more, user=make.user(root, role="auditor"))
     events = database.count("audit_events")
     for call in (
-        lambda: operations.update_organization(person, acme.slug, {"name": "Taken over"}),
-        lambda: operations.delete_organization(person, acme.slug),
+        lambda: organizations.update_organization(actor, acme.slug, {"name": "Taken over"}),
+        lambda: organizations.delete_organization(actor, acme.slug),
     ):
         with pytest.raises((Forbidden, NotFound)):
             call()
     assert database.count("audit_events") == events
-    stands = operations.get_organization(person, acme.slug)
+    stands = organizations.get_organization(actor, acme.slug)
     assert (stands.name, stands.status) == (acme.name, status)
 
 
 @pytest.mark.parametrize("kind", ["user", "client"])
 def test_restoring_requires_organizations_write_in_root(context: Flask, make: Factory, kind: str) -> None:
     acme, root = make.organization(), make.root()
-    operations.delete_organization(make.actor(root), acme.slug)
+    organizations.delete_organization(make.actor(root), acme.slug)
     for held in ("organizations:read", "organization:write"):
         with pytest.raises((Forbidden, NotFound)):
-            operations.restore_organization(_of_root(make, kind, held), acme.slug)
+            organizations.restore_organization(_of_root(make, kind, held), acme.slug)
     able = _of_root(make, kind, "organizations:write")
     with pytest.raises(Conflict):
-        operations.update_organization(able, acme.slug, {"name": "Other", "status": "active"})
-    assert operations.restore_organization(able, acme.slug).status == "active"
+        organizations.update_organization(able, acme.slug, {"name": "Other", "status": "active"})
+    assert organizations.restore_organization(able, acme.slug).status == "active"
 
 
 def _of_root(make: Factory, kind: str, *permissions: str) -> Actor:
     root = make.root()
     user = make.user(root) if kind == "user" else None
-    person = make.actor(root, *permissions, user=user)
-    return person if user else replace(person, kind="client", client_id=new_id())
+    actor = make.actor(root, *permissions, user=user)
+    return actor if user else replace(actor, kind="client", client_id=new_id())
 
 
 def _told(database: Database, organization: OrganizationSnapshot) -> list[tuple[str, str]]:
@@ -86,15 +86,15 @@ def test_root_actions_are_recorded_in_both_logs(
     context: Flask, make: Factory, database: Database, is_inside: bool
 ) -> None:
     acme, root = make.organization(), make.root()
-    person = make.actor(root, user=make.user(root, role="admin"))
+    actor = make.actor(root, user=make.user(root, role="admin"))
     if is_inside:
-        person = enter_organization(person, acme.slug)[0]
-    operations.update_organization(person, acme.slug, {"name": "Renamed"})
-    operations.delete_organization(person, acme.slug)
+        actor = enter_organization(actor, acme.slug)[0]
+    organizations.update_organization(actor, acme.slug, {"name": "Renamed"})
+    organizations.delete_organization(actor, acme.slug)
     at_root = make.actor(root)
-    operations.restore_organization(at_root, acme.slug)
-    operations.update_organization(at_root, acme.slug, {"status": "suspended"})
-    operations.update_organization(at_root, acme.slug, {"status": "active"})
+    organizations.restore_organization(at_root, acme.slug)
+    organizations.update_organization(at_root, acme.slug, {"status": "suspended"})
+    organizations.update_organization(at_root, acme.slug, {"status": "active"})
     events = ("updated", "deleted", "restored", "suspended", "resumed")
     wanted = {(f"organization.{event}", root.id) for event in events}
     assert wanted <= set(_told(database, acme))
@@ -105,9 +105,9 @@ def test_deletion_by_own_administrator_is_recorded_in_root(
     context: Flask, make: Factory, database: Database
 ) -> None:
     root, acme = make.root(), make.organization()
-    operations.update_organization(make.actor(acme), acme.slug, {"name": "Renamed"})
+    organizations.update_organization(make.actor(acme), acme.slug, {"name": "Renamed"})
     assert ("organization.updated", acme.id) not in _told(database, root)
-    operations.delete_organization(make.actor(acme, user=make.user(acme)), acme.slug)
+    organizations.delete_organization(make.actor(acme, user=make.user(acme)), acme.slug)
     assert ("organization.deleted", acme.id) in _told(database, root)
     assert ("organization.deleted", acme.id) in _told(database, acme)
 
@@ -116,9 +116,11 @@ def test_deletion_in_a_browser_requires_a_recent_sign_in(context: Flask, make: F
     acme = make.organization()
     user = make.user(acme)
     with pytest.raises(FreshSignInRequired):
-        operations.delete_organization(make.actor(acme, user=user, authenticated_ago_seconds=3600), acme.slug)
+        organizations.delete_organization(
+            make.actor(acme, user=user, authenticated_ago_seconds=3600), acme.slug
+        )
     assert lookups.get_organization_by_id(acme.id).is_active
-    assert operations.delete_organization(make.actor(acme, user=user), acme.slug).status == "deleted"
+    assert organizations.delete_organization(make.actor(acme, user=user), acme.slug).status == "deleted"
 
 
 def test_earlier_tokens_and_sessions_stay_revoked_after_restore(app: Flask, make: Factory) -> None:
@@ -127,8 +129,8 @@ def test_earlier_tokens_and_sessions_stay_revoked_after_restore(app: Flask, make
     token, session = make.bearer(acme), make.sign_in(ada).token
     with app.app_context():
         assert find_token(token) is not None and find_session(session) is not None
-        operations.delete_organization(make.actor(root), acme.slug)
-        operations.restore_organization(make.actor(root), acme.slug)
+        organizations.delete_organization(make.actor(root), acme.slug)
+        organizations.restore_organization(make.actor(root), acme.slug)
         assert find_token(token) is None and find_session(session) is None
     fresh, again = make.bearer(acme), make.sign_in(ada).token
     with app.app_context():
@@ -140,5 +142,5 @@ def test_suspension_revokes_nothing(app: Flask, make: Factory) -> None:
     token = make.bearer(acme)
     with app.app_context():
         for status, lives in (("suspended", False), ("active", True)):
-            operations.update_organization(make.actor(root), acme.slug, {"status": status})
+            organizations.update_organization(make.actor(root), acme.slug, {"status": status})
             assert (find_token(token) is not None) == lives

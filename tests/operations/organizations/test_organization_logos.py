@@ -11,8 +11,7 @@ from flask import Flask
 from PIL import Image
 
 from app.operations.directory import lookups
-from app.operations.organizations import branding as logos
-from app.operations.organizations import organizations, settings
+from app.operations.organizations import branding, organizations, settings
 from app.rules.errors import Forbidden, InvalidInput, NotFound, PreconditionFailed
 from app.rules.organizations.settings_table import LOGO_PATH
 from tests.factories import Factory
@@ -28,7 +27,7 @@ HOSTILE = {
     "a TIFF": picture(kind="TIFF"),
     "half a picture": PNG[: len(PNG) // 2],
     "nothing": b"",
-    "too many bytes": PNG + b"\0" * logos.MAX_LOGO_BYTES,
+    "too many bytes": PNG + b"\0" * branding.MAX_LOGO_BYTES,
     "a page that begins as a picture": PNG[:8] + b"<script>alert(1)</script>",
 }
 
@@ -39,7 +38,7 @@ def named(address: str) -> tuple[str, str]:
 
 
 def set_here(make: Factory, organization: lookups.OrganizationSnapshot, content: bytes = PNG) -> str:
-    updated = logos.set_logo(make.actor(organization), organization.slug, content)
+    updated = branding.set_logo(make.actor(organization), organization.slug, content)
     return str(updated.settings.document["branding"]["logo"])
 
 
@@ -49,10 +48,10 @@ def test_uploaded_logo_is_converted_and_setting_is_its_path(
 ) -> None:
     acme = make.organization()
     sent = picture(size=(1000, 500), kind=kind)
-    updated = logos.set_logo(make.actor(acme), acme.slug, sent)
+    updated = branding.set_logo(make.actor(acme), acme.slug, sent)
     address = updated.settings.document["branding"]["logo"]
     assert updated.changed == ("branding.logo",) and updated.warnings == ()
-    kept = logos.get_logo_picture(*named(address))
+    kept = branding.get_logo_picture(*named(address))
     with Image.open(io.BytesIO(kept)) as image:
         assert (image.format, image.size) == ("PNG", (256, 128))
     assert kept != sent
@@ -64,7 +63,7 @@ def test_uploaded_logo_is_converted_and_setting_is_its_path(
 def test_invalid_image_changes_nothing(context: Flask, make: Factory, database: Database, what: str) -> None:
     acme = make.organization()
     with pytest.raises(InvalidInput) as refused:
-        logos.set_logo(make.actor(acme), acme.slug, HOSTILE[what])
+        branding.set_logo(make.actor(acme), acme.slug, HOSTILE[what])
     [error] = refused.value.errors
     assert (error.field, error.code) == ("logo", "invalid_image")
     assert database.count("organization_logos") == 0
@@ -74,11 +73,11 @@ def test_invalid_image_changes_nothing(context: Flask, make: Factory, database: 
 def test_new_logo_replaces_the_old_one(context: Flask, make: Factory, database: Database) -> None:
     acme = make.organization()
     first = set_here(make, acme)
-    assert logos.set_logo(make.actor(acme), acme.slug, PNG).changed == ()
+    assert branding.set_logo(make.actor(acme), acme.slug, PNG).changed == ()
     second = set_here(make, acme, picture((0, 0, 200)))
     assert first != second and database.count("organization_logos") == 1
     with pytest.raises(NotFound):
-        logos.get_logo_picture(*named(first))
+        branding.get_logo_picture(*named(first))
 
 
 @pytest.mark.parametrize("by", ["its own operation", "the settings"])
@@ -88,11 +87,11 @@ def test_null_deletes_the_logo(context: Flask, make: Factory, database: Database
     if by == "the settings":
         gone = settings.update_settings(admin, acme.slug, {"branding": {"logo": None}})
     else:
-        gone = logos.remove_logo(admin, acme.slug)
+        gone = branding.remove_logo(admin, acme.slug)
     assert gone.settings.document["branding"]["logo"] is None
     assert database.count("organization_logos") == 0
     with pytest.raises(NotFound):
-        logos.get_logo_picture(*named(address))
+        branding.get_logo_picture(*named(address))
 
 
 def test_logo_setting_accepts_only_its_current_value(context: Flask, make: Factory) -> None:
@@ -113,13 +112,13 @@ def test_logo_setting_accepts_only_its_current_value(context: Flask, make: Facto
 def test_logo_requires_settings_write(context: Flask, make: Factory, database: Database) -> None:
     acme, globex = make.organization(), make.organization()
     with pytest.raises(Forbidden):
-        logos.set_logo(make.actor(acme, "settings:read"), acme.slug, PNG)
+        branding.set_logo(make.actor(acme, "settings:read"), acme.slug, PNG)
     with pytest.raises(Forbidden):
-        logos.remove_logo(make.actor(acme, "settings:read"), acme.slug)
+        branding.remove_logo(make.actor(acme, "settings:read"), acme.slug)
     with pytest.raises(NotFound):
-        logos.set_logo(make.actor(globex), acme.slug, PNG)
+        branding.set_logo(make.actor(globex), acme.slug, PNG)
     with pytest.raises(PreconditionFailed):
-        logos.set_logo(make.actor(acme), acme.slug, PNG, expected_version=7)
+        branding.set_logo(make.actor(acme), acme.slug, PNG, expected_version=7)
     assert database.count("organization_logos") == 0
 
 
@@ -128,7 +127,7 @@ def test_logo_of_a_deleted_organization_is_not_found(context: Flask, make: Facto
     address = set_here(make, acme)
     organizations.delete_organization(make.actor(root), acme.slug)
     with pytest.raises(NotFound):
-        logos.get_logo_picture(*named(address))
+        branding.get_logo_picture(*named(address))
 
 
 @pytest.mark.parametrize(
@@ -137,7 +136,7 @@ def test_logo_of_a_deleted_organization_is_not_found(context: Flask, make: Facto
 )
 def test_unknown_logo_is_not_found(context: Flask, make: Factory, organization_id: str, digest: str) -> None:
     with pytest.raises(NotFound):
-        logos.get_logo_picture(organization_id, digest)
+        branding.get_logo_picture(organization_id, digest)
 
 
 def test_concurrent_uploads_keep_the_logo_of_the_setting(
@@ -146,12 +145,12 @@ def test_concurrent_uploads_keep_the_logo_of_the_setting(
     acme = make.organization()
     admin = make.actor(acme)
     pictures = [picture((shade, 0, 0)) for shade in range(0, 200, 50)]
-    calls = [functools.partial(logos.set_logo, admin, acme.slug, content) for content in pictures]
+    calls = [functools.partial(branding.set_logo, admin, acme.slug, content) for content in pictures]
     assert "UpdatedSettings" in at_once(app, calls)
     with app.app_context():
         address = lookups.get_organization_by_id(acme.id).settings["branding"]["logo"]
         assert database.count("organization_logos") == 1
-        assert logos.get_logo_picture(*named(address))
+        assert branding.get_logo_picture(*named(address))
 
 
 def test_logo_path_matches_its_pattern(context: Flask, make: Factory) -> None:

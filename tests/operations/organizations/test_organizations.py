@@ -10,7 +10,7 @@ from flask import Flask
 
 from app.operations.clients import scopes
 from app.operations.directory import lookups
-from app.operations.organizations import organizations as operations
+from app.operations.organizations import organizations
 from app.operations.organizations.organizations import RootProtected, SlugTaken
 from app.operations.store import clock
 from app.rules.directory.permissions import permissions_of_role
@@ -27,7 +27,7 @@ def test_root_creates_organization_with_keys_scopes_settings_and_administrator(
     context: Flask, make: Factory, database: Database
 ) -> None:
     root = make.actor(make.root())
-    created = operations.create_organization(
+    created = organizations.create_organization(
         root,
         {
             "name": "Globex Corporation",
@@ -87,19 +87,19 @@ def test_tn12_js4_all_invalid_fields_of_a_new_organization_are_named(
     root = make.actor(make.root())
     before = (database.count("organizations"), database.count("audit_events"))
     with pytest.raises(InvalidInput) as refusal:
-        operations.create_organization(root, fields)
+        organizations.create_organization(root, fields)
     assert fields_of(refusal) == wrong
     assert (database.count("organizations"), database.count("audit_events")) == before
 
 
 def test_tn8_slug_is_never_reused(context: Flask, make: Factory) -> None:
     root = make.actor(make.root())
-    operations.create_organization(root, {"name": "Initech"})
-    operations.delete_organization(root, "initech")
+    organizations.create_organization(root, {"name": "Initech"})
+    organizations.delete_organization(root, "initech")
     with pytest.raises(SlugTaken) as refusal:
-        operations.create_organization(root, {"name": "Initech", "id": "initech"})
+        organizations.create_organization(root, {"name": "Initech", "id": "initech"})
     assert (refusal.value.status, refusal.value.code, refusal.value.field) == (409, "id_taken", "id")
-    derived = operations.create_organization(root, {"name": "Initech"})
+    derived = organizations.create_organization(root, {"name": "Initech"})
     assert derived.organization.slug == "initech-2"
 
 
@@ -107,7 +107,7 @@ def test_only_root_creates_organizations(context: Flask, make: Factory, database
     acme = make.organization()
     before = database.count("organizations")
     with pytest.raises(Forbidden) as refusal:
-        operations.create_organization(make.actor(acme), {"name": "Globex"})
+        organizations.create_organization(make.actor(acme), {"name": "Globex"})
     assert refusal.value.permission == "organizations:write"
     assert database.count("organizations") == before
 
@@ -118,29 +118,29 @@ def test_organizations_are_created_only_in_root(context: Flask, make: Factory) -
     not_of_root = make.actor(acme, "organizations:write")
     for actor in (elsewhere, not_of_root):
         with pytest.raises(Forbidden):
-            operations.create_organization(actor, {"name": "Globex"})
+            organizations.create_organization(actor, {"name": "Globex"})
 
 
 def test_renaming_changes_only_the_name(context: Flask, make: Factory) -> None:
     acme = make.organization("acme-inc")
-    updated = operations.update_organization(make.actor(acme), "acme-inc", {"name": "Acme Limited"})
+    updated = organizations.update_organization(make.actor(acme), "acme-inc", {"name": "Acme Limited"})
     assert (updated.organization.name, updated.organization.slug, updated.changed) == (
         "Acme Limited",
         "acme-inc",
         ("name",),
     )
-    again = operations.update_organization(make.actor(acme), "acme-inc", {"name": "Acme Limited"})
+    again = organizations.update_organization(make.actor(acme), "acme-inc", {"name": "Acme Limited"})
     assert again.changed == () and again.organization.version == updated.organization.version
 
 
 def test_stale_version_is_rejected(context: Flask, make: Factory) -> None:
     acme = make.organization()
     admin = make.actor(acme)
-    seen = operations.get_organization(admin, acme.slug).version
-    operations.update_organization(admin, acme.slug, {"name": "One"}, expected_version=seen)
+    seen = organizations.get_organization(admin, acme.slug).version
+    organizations.update_organization(admin, acme.slug, {"name": "One"}, expected_version=seen)
     with pytest.raises(PreconditionFailed):
-        operations.update_organization(admin, acme.slug, {"name": "Two"}, expected_version=seen)
-    assert operations.get_organization(admin, acme.slug).name == "One"
+        organizations.update_organization(admin, acme.slug, {"name": "Two"}, expected_version=seen)
+    assert organizations.get_organization(admin, acme.slug).name == "One"
 
 
 @pytest.mark.parametrize(
@@ -158,18 +158,18 @@ def test_js4_all_invalid_fields_of_a_change_are_named(
 ) -> None:
     make.organization("acme-x")
     with pytest.raises(InvalidInput) as refusal:
-        operations.update_organization(make.actor(make.root()), "acme-x", fields)
+        organizations.update_organization(make.actor(make.root()), "acme-x", fields)
     assert fields_of(refusal) == wrong
 
 
 def test_only_root_suspends_and_resumes(context: Flask, make: Factory) -> None:
     acme, root = make.organization(), make.actor(make.root())
     with pytest.raises(Forbidden):
-        operations.update_organization(make.actor(acme), acme.slug, {"status": "suspended"})
-    suspended = operations.update_organization(root, acme.slug, {"status": "suspended"})
+        organizations.update_organization(make.actor(acme), acme.slug, {"status": "suspended"})
+    suspended = organizations.update_organization(root, acme.slug, {"status": "suspended"})
     assert suspended.organization.status == "suspended"
     assert not lookups.get_organization_by_id(acme.id).is_active
-    resumed = operations.update_organization(root, acme.slug, {"status": "active"})
+    resumed = organizations.update_organization(root, acme.slug, {"status": "active"})
     assert resumed.organization.status == "active" and lookups.get_organization_by_id(acme.id).is_active
 
 
@@ -177,7 +177,7 @@ def test_deleted_organization_can_be_restored_within_thirty_days(
     context: Flask, make: Factory, database: Database
 ) -> None:
     acme, root = make.organization(), make.actor(make.root())
-    deleted = operations.delete_organization(make.actor(acme), acme.slug)
+    deleted = organizations.delete_organization(make.actor(acme), acme.slug)
     assert deleted.purge_at is not None
     assert abs(deleted.purge_at - clock.now() - timedelta(days=30)) < timedelta(minutes=1)
     for look_up in (
@@ -187,10 +187,10 @@ def test_deleted_organization_can_be_restored_within_thirty_days(
         with pytest.raises(NotFound):
             look_up()
     assert database.query("SELECT kind FROM revocation_log")
-    assert operations.get_organization(root, acme.slug).status == "deleted"
+    assert organizations.get_organization(root, acme.slug).status == "deleted"
     with pytest.raises(Conflict):
-        operations.update_organization(root, acme.slug, {"name": "Other"})
-    restored = operations.restore_organization(root, acme.slug)
+        organizations.update_organization(root, acme.slug, {"name": "Other"})
+    restored = organizations.restore_organization(root, acme.slug)
     assert (restored.status, restored.purge_at) == ("active", None)
     assert lookups.get_organization_by_slug(acme.slug).is_active
 
@@ -198,10 +198,10 @@ def test_deleted_organization_can_be_restored_within_thirty_days(
 def test_root_cannot_be_suspended_or_deleted(context: Flask, make: Factory) -> None:
     root = make.actor(make.root())
     with pytest.raises(RootProtected):
-        operations.delete_organization(root, "root")
+        organizations.delete_organization(root, "root")
     with pytest.raises(RootProtected):
-        operations.update_organization(root, "root", {"status": "suspended"})
-    assert operations.update_organization(root, "root", {"name": "Head Office"}).changed == ("name",)
+        organizations.update_organization(root, "root", {"status": "suspended"})
+    assert organizations.update_organization(root, "root", {"name": "Head Office"}).changed == ("name",)
 
 
 @pytest.mark.parametrize("slug", ["globex-other", "never-made", "root", "-", "x" * 500])
@@ -213,9 +213,9 @@ def test_tn2_another_organization_is_not_found_whether_it_exists_or_not(
     admin = make.actor(make.organization())
     refusals = []
     for call in (
-        lambda: operations.get_organization(admin, slug),
-        lambda: operations.update_organization(admin, slug, {"name": "Taken over"}),
-        lambda: operations.delete_organization(admin, slug),
+        lambda: organizations.get_organization(admin, slug),
+        lambda: organizations.update_organization(admin, slug, {"name": "Taken over"}),
+        lambda: organizations.delete_organization(admin, slug),
     ):
         with pytest.raises(NotFound) as refusal:
             call()
@@ -228,28 +228,28 @@ def test_root_lists_all_organizations_and_others_only_their_own(context: Flask, 
     for number in range(5):
         make.organization(f"page-{number}", name=f"Paged {number}")
     acme = make.organization()
-    first = operations.list_organizations(root, limit=3, query="page-")
-    second = operations.list_organizations(root, limit=3, query="page-", after=first.next_cursor_key)
+    first = organizations.list_organizations(root, limit=3, query="page-")
+    second = organizations.list_organizations(root, limit=3, query="page-", after=first.next_cursor_key)
     assert [record.slug for record in (*first.items, *second.items)] == [
         f"page-{number}" for number in range(5)
     ]
     assert first.next_cursor_key is not None and second.next_cursor_key is None
-    backwards = operations.list_organizations(root, limit=2, query="paged", descending=True)
+    backwards = organizations.list_organizations(root, limit=2, query="paged", descending=True)
     assert [record.slug for record in backwards.items] == ["page-4", "page-3"]
-    own = operations.list_organizations(make.actor(acme))
+    own = organizations.list_organizations(make.actor(acme))
     assert [record.slug for record in own.items] == [acme.slug]
-    operations.delete_organization(root, "page-0")
-    assert "page-0" not in {record.slug for record in operations.list_organizations(root, limit=100).items}
-    assert [r.slug for r in operations.list_organizations(root, status="deleted").items] == ["page-0"]
+    organizations.delete_organization(root, "page-0")
+    assert "page-0" not in {record.slug for record in organizations.list_organizations(root, limit=100).items}
+    assert [r.slug for r in organizations.list_organizations(root, status="deleted").items] == ["page-0"]
 
 
 def test_reading_requires_the_permission(context: Flask, make: Factory) -> None:
     acme = make.organization()
     for call in (
-        lambda actor: operations.get_organization(actor, acme.slug),
-        lambda actor: operations.list_organizations(actor),
-        lambda actor: operations.delete_organization(actor, acme.slug),
-        lambda actor: operations.update_organization(actor, acme.slug, {"name": "x"}),
+        lambda actor: organizations.get_organization(actor, acme.slug),
+        lambda actor: organizations.list_organizations(actor),
+        lambda actor: organizations.delete_organization(actor, acme.slug),
+        lambda actor: organizations.update_organization(actor, acme.slug, {"name": "x"}),
     ):
         with pytest.raises(Forbidden):
             call(make.actor(acme, "clients:read"))
@@ -259,13 +259,13 @@ def test_root_auditor_reads_all_organizations_and_changes_none(context: Flask, m
     acme, root = make.organization(), make.root()
     held = permissions_of_role("auditor", root.settings, is_root=True)
     auditor = make.actor(root, *held, user=make.user(root, role="auditor"))
-    assert operations.get_organization(auditor, acme.slug).slug == acme.slug
-    assert acme.slug in {record.slug for record in operations.list_organizations(auditor).items}
+    assert organizations.get_organization(auditor, acme.slug).slug == acme.slug
+    assert acme.slug in {record.slug for record in organizations.list_organizations(auditor).items}
     for call in (
-        lambda: operations.update_organization(auditor, acme.slug, {"name": "Mine"}),
-        lambda: operations.update_organization(auditor, acme.slug, {"status": "suspended"}),
-        lambda: operations.delete_organization(auditor, acme.slug),
-        lambda: operations.create_organization(auditor, {"name": "New"}),
+        lambda: organizations.update_organization(auditor, acme.slug, {"name": "Mine"}),
+        lambda: organizations.update_organization(auditor, acme.slug, {"status": "suspended"}),
+        lambda: organizations.delete_organization(auditor, acme.slug),
+        lambda: organizations.create_organization(auditor, {"name": "New"}),
     ):
         with pytest.raises(Forbidden):
             call()

@@ -68,7 +68,7 @@ def test_tn11_default_role_cannot_have_permissions_that_the_editor_lacks(make: F
         update_settings(small, acme.slug, partial)
     assert refusal.value.permission == "clients:write:own"
     update_settings(make.actor(acme), acme.slug, partial)
-    # What stands already, and what anybody has, is theirs to go on with.
+    # Existing permissions of a role, and those that every user has, may stay.
     update_settings(small, acme.slug, partial | {"branding": {"theme": "dark"}})
     roles.create_role(small, {"id": "meek", "permissions": ["clients:read:own", "invoices:approve"]})
     own = {"default_roles": ["developer", "meek"]}

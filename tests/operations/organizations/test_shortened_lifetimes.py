@@ -64,7 +64,7 @@ def test_invitation_expires_under_shortened_lifetime(make: Factory, acme: Any) -
     change(make, acme, authentication={"registration": {"invitation_ttl_seconds": 86_400}})
     assert find_invitation(token) is None
     assert list_invitations(make.actor(acme), acme.slug).items == ()
-    # Nobody could withdraw it either, so it keeps no role.
+    # It could not be withdrawn either, so it keeps no role.
     require_roles_unused(acme.id, ["member"])
     with pytest.raises(InvitationEnded):
         accept_invitation(token, name="Grace", password_hash="x")

@@ -12,7 +12,7 @@ from sqlalchemy import select, update
 from app.extensions import db
 from app.models.session import KnownBrowser
 from app.operations.maintenance.janitor import purge_expired
-from app.operations.sign_in import known_browsers as operation
+from app.operations.sign_in import known_browsers
 from app.operations.sign_in.passwords import change_password
 from app.operations.sign_in.sign_in import SignedIn, sign_in
 from app.operations.store import clock
@@ -54,7 +54,7 @@ def actor_of(user: Any) -> Actor:
 
 
 def is_known(user: Any, cookie: str) -> bool:
-    return operation.find_known_browser(user.organization.id, user.email, cookie) is not None
+    return known_browsers.find_known_browser(user.organization.id, user.email, cookie) is not None
 
 
 def test_first_sign_in_remembers_browser_as_digest(ada: Any, database: Database) -> None:
@@ -87,20 +87,20 @@ def test_second_user_in_browser_gets_own_value(make: Any, acme: Any, ada: Any) -
 
 
 def test_cookie_contains_the_most_recent_users(make: Any, acme: Any) -> None:
-    cookie, people = "", [make.user(acme) for _ in range(operation.MAX_USERS_PER_COOKIE + 1)]
-    for person in people:
-        cookie = sign_in_from(person, cookie).known_cookie
-    assert len(cookie.split(".")) == operation.MAX_USERS_PER_COOKIE
-    assert [is_known(person, cookie) for person in people] == [
+    cookie, users = "", [make.user(acme) for _ in range(known_browsers.MAX_USERS_PER_COOKIE + 1)]
+    for user in users:
+        cookie = sign_in_from(user, cookie).known_cookie
+    assert len(cookie.split(".")) == known_browsers.MAX_USERS_PER_COOKIE
+    assert [is_known(user, cookie) for user in users] == [
         False,
-        *[True] * operation.MAX_USERS_PER_COOKIE,
+        *[True] * known_browsers.MAX_USERS_PER_COOKIE,
     ]
 
 
 def test_least_recently_used_browser_is_deleted_beyond_the_limit(
     ada: Any, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(operation, "MAX_BROWSERS_PER_USER", 3)
+    monkeypatch.setattr(known_browsers, "MAX_BROWSERS_PER_USER", 3)
     cookies = [sign_in_from(ada).known_cookie for _ in range(5)]
     assert [is_known(ada, cookie) for cookie in cookies] == [False, False, True, True, True]
     assert database.count("known_browsers") == 3
@@ -111,7 +111,7 @@ def test_browser_expires_after_a_year(ada: Any, database: Database) -> None:
     with db.engine.begin() as connection:
         connection.execute(update(KnownBrowser).values(expires_at=clock.now() - timedelta(seconds=1)))
     assert not is_known(ada, cookie)
-    assert operation.list_known_browsers(actor_of(ada), cookie) == []
+    assert known_browsers.list_known_browsers(actor_of(ada), cookie) == []
     assert sign_in_from(ada, cookie).known_cookie != cookie
     purge_expired(Actor.system("", "tests"), pause=0)
     assert database.count("known_browsers") == 1
@@ -142,17 +142,17 @@ def test_user_lists_and_forgets_own_browsers(make: Any, acme: Any, ada: Any, dat
     here, there = sign_in_from(ada).known_cookie, sign_in_from(ada, user_agent=FIREFOX).known_cookie
     bob = make.user(acme, email="bob@acme.example")
     sign_in_from(bob)
-    listed = operation.list_known_browsers(actor_of(ada), here)
+    listed = known_browsers.list_known_browsers(actor_of(ada), here)
     assert [browser.is_current for browser in listed] == [True, False]
     assert listed[1].user_agent == FIREFOX
-    operation.forget_browser(actor_of(ada), listed[1].public_id)
+    known_browsers.forget_browser(actor_of(ada), listed[1].public_id)
     assert is_known(ada, here) and not is_known(ada, there)
-    (others,) = operation.list_known_browsers(actor_of(bob), "")
+    (others,) = known_browsers.list_known_browsers(actor_of(bob), "")
     for wrong in (others.public_id, listed[1].public_id, "kbr_x", ""):
         with pytest.raises(NotFound):
-            operation.forget_browser(actor_of(ada), wrong)
+            known_browsers.forget_browser(actor_of(ada), wrong)
     with pytest.raises(Forbidden):
-        operation.list_known_browsers(make.actor(acme), "")
+        known_browsers.list_known_browsers(make.actor(acme), "")
     assert audited(database, "browser.forgotten") == 1
 
 
@@ -189,4 +189,4 @@ def test_failed_sign_in_sends_no_notification(
     with pytest.raises(RuntimeError):
         sign_in_from(ada)
     assert deliver() == 0
-    assert len(operation.list_known_browsers(actor_of(ada), "")) == 1
+    assert len(known_browsers.list_known_browsers(actor_of(ada), "")) == 1

@@ -136,7 +136,7 @@ def test_wait_starts_after_three_failures_and_doubles(acme: Any, ada: Any) -> No
     assert 110 <= attempt_sign_in(acme, password=PASSWORD).retry_after <= 120
     _move_attempts_back(125)
     assert isinstance(attempt_sign_in(acme, password=PASSWORD), SignedIn)
-    # nobody@acme.example's four, and the four wrong ones under ada's network and in the organization.
+    # Four failures of nobody@acme.example, and four that are counted for ada's network and the organization.
     assert count(Attempt, Attempt.organization_id == acme.id) == 4 + 4 * 2
 
 

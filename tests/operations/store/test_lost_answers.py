@@ -58,7 +58,7 @@ def test_code_is_redeemed_once_after_lost_reply(
 ) -> None:
     """CD-5: one grant with valid tokens, and no replay was detected."""
     code = losing.code(scope=" ".join(SCOPES))
-    losing.tokens()  # what is noted of the client's use is noted by now
+    losing.tokens()  # the client's use has been recorded by now
     proxy.lose_next(b"COMMIT", after_it_took_effect=after_it_took_effect)
     answer = losing.redeem(code)
     assert proxy.lost == 1

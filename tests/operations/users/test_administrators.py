@@ -10,7 +10,7 @@ from flask import Flask
 
 from app.operations.directory import lookups
 from app.operations.directory.users import create_user, find_user_by_email, get_user
-from app.operations.organizations import administrators as operations
+from app.operations.organizations import administrators
 from app.operations.store import clock
 from app.operations.users import invitations
 from app.operations.users.invitations import InvitationEnded
@@ -25,21 +25,25 @@ from tests.support.threads import at_once
 def test_new_administrator_has_permissions_immediately(context: Flask, make: Factory) -> None:
     acme = make.organization()
     ada = make.user(acme)
-    added = operations.add_administrator(make.actor(acme), acme.slug, user_id=ada.public_id)
+    added = administrators.add_administrator(make.actor(acme), acme.slug, user_id=ada.public_id)
     assert added.admin is not None and added.link is None
     assert (added.admin.role, added.admin.email, added.admin.status) == ("admin", ada.email, "active")
     assert "settings:write" in lookups.get_user_permissions(acme, acme.id, ada.id)
     assert [
-        admin.public_id for admin in operations.list_administrators(make.actor(acme), acme.slug).items
+        admin.public_id for admin in administrators.list_administrators(make.actor(acme), acme.slug).items
     ] == [added.admin.public_id]
 
 
 def test_known_email_is_assigned_and_unknown_one_invited(context: Flask, make: Factory) -> None:
     acme = make.organization()
     ada = make.user(acme, email="Ada@Example.com")
-    known = operations.add_administrator(make.actor(acme), acme.slug, email="ada@EXAMPLE.com", role="auditor")
+    known = administrators.add_administrator(
+        make.actor(acme), acme.slug, email="ada@EXAMPLE.com", role="auditor"
+    )
     assert known.admin is not None and known.admin.user_id == ada.id
-    unknown = operations.add_administrator(make.actor(acme), acme.slug, email="bob@example.com", name="Bob")
+    unknown = administrators.add_administrator(
+        make.actor(acme), acme.slug, email="bob@example.com", name="Bob"
+    )
     assert unknown.admin is None and unknown.link is not None and "/invite/gth_iv_" in unknown.link
 
 
@@ -47,10 +51,10 @@ def test_unverified_email_cannot_be_assigned_a_role(context: Flask, make: Factor
     acme = make.organization()
     create_user(acme.id, email="victim@example.com")
     with pytest.raises(Conflict) as refusal:
-        operations.add_administrator(make.actor(acme), acme.slug, email="victim@example.com")
+        administrators.add_administrator(make.actor(acme), acme.slug, email="victim@example.com")
     assert refusal.value.code == "email_unverified"
     told = refusal.value.description.rpartition(": ")[2].rstrip(".")
-    assert operations.add_administrator(make.actor(acme), acme.slug, user_id=told).admin is not None
+    assert administrators.add_administrator(make.actor(acme), acme.slug, user_id=told).admin is not None
 
 
 @pytest.mark.parametrize(
@@ -75,7 +79,7 @@ def test_invalid_fields_are_rejected_by_name(
     """TN-12."""
     acme = make.organization()
     with pytest.raises(InvalidInput) as refusal:
-        operations.add_administrator_from_json(make.actor(acme), acme.slug, fields)
+        administrators.add_administrator_from_json(make.actor(acme), acme.slug, fields)
     assert {error.field: error.code for error in refusal.value.errors} == wrong
 
 
@@ -83,7 +87,7 @@ def test_role_cannot_be_assigned_twice(context: Flask, make: Factory) -> None:
     acme = make.organization()
     ada = make.user(acme, role="admin")
     with pytest.raises(AlreadyAssigned):
-        operations.add_administrator(make.actor(acme), acme.slug, user_id=ada.public_id)
+        administrators.add_administrator(make.actor(acme), acme.slug, user_id=ada.public_id)
 
 
 @pytest.mark.parametrize("role", ["admin", "auditor", "developer"])
@@ -97,12 +101,12 @@ def test_role_with_missing_permissions_cannot_be_assigned_or_removed(
     personnel = make.actor(acme, "admins:read", "admins:write")
     before = database.count("role_assignments")
     with pytest.raises(Forbidden):
-        operations.add_administrator(personnel, acme.slug, user_id=ada.public_id, role=role)
+        administrators.add_administrator(personnel, acme.slug, user_id=ada.public_id, role=role)
     with pytest.raises(Forbidden):
-        operations.add_administrator(personnel, acme.slug, email="new@example.com", role=role)
+        administrators.add_administrator(personnel, acme.slug, email="new@example.com", role=role)
     held = assign_role(make.system(acme), acme.id, acme.id, ada.id, role)
     with pytest.raises(Forbidden):
-        operations.remove_administrator(personnel, acme.slug, public_id("adm", held))
+        administrators.remove_administrator(personnel, acme.slug, public_id("adm", held))
     assert database.count("role_assignments") == before + 1 and database.count("invitations") == 0
 
 
@@ -112,10 +116,10 @@ def test_user_of_another_organization_is_not_found_except_for_root(context: Flas
     stranger, boss = make.user(globex), make.user(root, role="admin")
     for user in (stranger, boss):
         with pytest.raises(InvalidInput) as refusal:
-            operations.add_administrator(make.actor(acme), acme.slug, user_id=user.public_id)
+            administrators.add_administrator(make.actor(acme), acme.slug, user_id=user.public_id)
         assert refusal.value.errors[0].code == "unknown_user"
     helper = make.user(root)
-    added = operations.add_administrator(
+    added = administrators.add_administrator(
         make.actor(root, user=boss), acme.slug, user_id=helper.public_id, role="auditor"
     )
     assert added.admin is not None and added.admin.user_organization == "root"
@@ -128,12 +132,14 @@ def test_removed_administrator_has_no_permissions(context: Flask, make: Factory)
     make.user(acme, role="admin")
     ada = make.user(acme, role="admin")
     admin = next(
-        a for a in operations.list_administrators(make.actor(acme), acme.slug).items if a.user_id == ada.id
+        a
+        for a in administrators.list_administrators(make.actor(acme), acme.slug).items
+        if a.user_id == ada.id
     )
-    operations.remove_administrator(make.actor(acme), acme.slug, admin.public_id)
+    administrators.remove_administrator(make.actor(acme), acme.slug, admin.public_id)
     assert lookups.get_user_permissions(acme, acme.id, ada.id) == frozenset()
     with pytest.raises(NotFound):
-        operations.remove_administrator(make.actor(acme), acme.slug, admin.public_id)
+        administrators.remove_administrator(make.actor(acme), acme.slug, admin.public_id)
 
 
 def test_last_administrator_cannot_be_removed(context: Flask, make: Factory, database: Database) -> None:
@@ -141,11 +147,11 @@ def test_last_administrator_cannot_be_removed(context: Flask, make: Factory, dat
     make.user(acme, role="admin")
     make.user(acme, role="auditor")
     admin = next(
-        a for a in operations.list_administrators(make.actor(acme), acme.slug).items if a.role == "admin"
+        a for a in administrators.list_administrators(make.actor(acme), acme.slug).items if a.role == "admin"
     )
     audited = database.count("audit_events")
     with pytest.raises(LastAdministrator) as refusal:
-        operations.remove_administrator(make.actor(acme), acme.slug, admin.public_id)
+        administrators.remove_administrator(make.actor(acme), acme.slug, admin.public_id)
     assert (refusal.value.status, refusal.value.code) == (409, "last_administrator")
     assert database.count("role_assignments") >= 2 and database.count("audit_events") == audited
 
@@ -161,8 +167,8 @@ def test_administrators_removing_each_other_concurrently_leave_one(
         make.user(acme, role="admin")
         make.user(acme, role="admin")
         with app.app_context():
-            both = operations.list_administrators(make.actor(acme), acme.slug).items
-        remove = functools.partial(operations.remove_administrator, make.actor(acme), acme.slug)
+            both = administrators.list_administrators(make.actor(acme), acme.slug).items
+        remove = functools.partial(administrators.remove_administrator, make.actor(acme), acme.slug)
         results = at_once(app, [functools.partial(remove, admin.public_id) for admin in both])
         assert sorted(results) == ["AdministratorRecord", "LastAdministrator"]
 
@@ -248,13 +254,13 @@ def test_malformed_invitation_token_is_not_found(context: Flask, make: Factory, 
 def test_foreign_and_nonexistent_administrators_give_the_same_error(context: Flask, make: Factory) -> None:
     acme, globex = make.organization(), make.organization()
     make.user(globex, role="admin")
-    foreign = operations.list_administrators(make.actor(globex), globex.slug).items[0].public_id
+    foreign = administrators.list_administrators(make.actor(globex), globex.slug).items[0].public_id
     for admin_id in (foreign, public_id("adm", new_id()), "adm_x", ""):
         with pytest.raises(NotFound) as refusal:
-            operations.remove_administrator(make.actor(acme), acme.slug, admin_id)
+            administrators.remove_administrator(make.actor(acme), acme.slug, admin_id)
         assert refusal.value.description == "There is no such administrator."
     with pytest.raises(NotFound):
-        operations.list_administrators(make.actor(acme), globex.slug)
+        administrators.list_administrators(make.actor(acme), globex.slug)
 
 
 def test_administrators_are_listed_in_pages(context: Flask, make: Factory) -> None:
@@ -262,10 +268,10 @@ def test_administrators_are_listed_in_pages(context: Flask, make: Factory) -> No
     for _ in range(3):
         make.user(acme, role="developer")
     admin = make.actor(acme)
-    first = operations.list_administrators(admin, acme.slug, limit=2)
-    rest = operations.list_administrators(admin, acme.slug, limit=2, after=first.next_cursor_key)
+    first = administrators.list_administrators(admin, acme.slug, limit=2)
+    rest = administrators.list_administrators(admin, acme.slug, limit=2, after=first.next_cursor_key)
     assert len(first.items) == 2 and len(rest.items) == 1 and rest.next_cursor_key is None
-    assert operations.list_administrators(admin, acme.slug, role="admin").items == ()
+    assert administrators.list_administrators(admin, acme.slug, role="admin").items == ()
 
 
 def _token(link: str) -> str:

@@ -38,7 +38,7 @@ def test_offered_lifetimes_respect_the_organization_limit(ttl: int | None, names
 
 
 def test_lifetime_chosen_by_user_starts_at_the_request() -> None:
-    """So the page, which may be open for half an hour, shows the exact expiry."""
+    """The page may be open for half an hour and still shows the exact expiry."""
     today, month, _ = offered_expiries(ASKED, NOW, None)
     assert (today.at, month.at) == (ASKED + timedelta(hours=24), ASKED + timedelta(days=30))
     assert (

@@ -6,8 +6,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.rules.clients.credentials import describe_credential_use, get_credential_status
-from app.rules.clients.credentials import validate_secret_terms as check_terms
+from app.rules.clients.credentials import (
+    describe_credential_use,
+    get_credential_status,
+    validate_secret_terms,
+)
 from app.rules.errors import InvalidInput
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -67,7 +70,7 @@ def test_use_description(status, created, ended, used, addresses, tokens, words)
 
 def terms(**sent):
     good = {"name": None, "expires_at": None, "retire_others_in_seconds": None, "max_seconds": None}
-    return check_terms(NOW, **{**good, **sent})
+    return validate_secret_terms(NOW, **{**good, **sent})
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from tests.support.signer import new_key
 
 URL = "https://login.example/oauth/token"
 TOKEN = "gth_at_token"
-# RFC 9449 section 4.1, of the request in its figure.
+# The proof of the request in RFC 9449 section 4.1.
 EXAMPLE = (
     "eyJ0eXAiOiJkcG9wK2p3dCIsImFsZyI6IkVTMjU2IiwiandrIjp7Imt0eSI6IkVDIiwieCI6Imw4dEZyaHgtMzR0VjNoUklDUkRZOXpDa0Rs"
     "cEJoRjQyVVFVZldWQVdCRnMiLCJ5IjoiOVZFNGpmX09rX282NHpiVFRsY3VOSmFqSG10NnY5VERWclUwQ2R2R1JEQSIsImNydiI6IlAtMjU2"

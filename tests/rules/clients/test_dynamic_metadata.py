@@ -36,7 +36,7 @@ def test_only_self_declared_fields_are_parsed() -> None:
     assert set(fields(**sent)) <= set(FIELDS)
 
 
-def test_null_fields_are_omitted_from_the_response() -> None:
+def test_null_counts_as_missing() -> None:
     assert fields(client_name=None, scope=None, jwks=None, contacts=None) == fields()
 
 

@@ -1,4 +1,4 @@
-"""Whether the old secret of a rotation can be revoked, from real use, and when administrators are reminded."""
+"""Rotation assessments: whether the old secret can be revoked, and when administrators are reminded."""
 
 from __future__ import annotations
 

@@ -262,7 +262,7 @@ WITHOUT_PASSWORD = {"authentication": {"password": {"enabled": False}}}
 
 
 @pytest.mark.parametrize(
-    ("caller", "passkeys", "somebody", "passes"),
+    ("caller", "passkeys", "has_passkey", "passes"),
     [
         (Caller(("admin",), has_passkey=True), {}, True, True),
         (ADMIN, {}, True, False),
@@ -274,7 +274,7 @@ WITHOUT_PASSWORD = {"authentication": {"password": {"enabled": False}}}
     ],
 )
 def test_passwords_can_be_disabled_with_passkeys(
-    caller: Caller | None, passkeys: dict[str, bool], somebody: bool, passes: bool
+    caller: Caller | None, passkeys: dict[str, bool], has_passkey: bool, passes: bool
 ) -> None:
     before, after = (
         settings.default_settings(),
@@ -285,10 +285,10 @@ def test_passwords_can_be_disabled_with_passkeys(
         ),
     )
     if passes:
-        require_no_lockout(before, after, caller, any_user_has_passkey=somebody)
+        require_no_lockout(before, after, caller, any_user_has_passkey=has_passkey)
         return
     with pytest.raises(WouldLockOut) as caught:
-        require_no_lockout(before, after, caller, any_user_has_passkey=somebody)
+        require_no_lockout(before, after, caller, any_user_has_passkey=has_passkey)
     assert caught.value.field == "authentication.password.enabled"
 
 

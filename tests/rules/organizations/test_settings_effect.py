@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from app.rules.organizations import settings
-from app.rules.organizations import settings as settings_effects
 from app.rules.organizations.settings import WITHOUT_EFFECT, WITHOUT_EFFECT_YET, warnings_for
 from app.rules.organizations.settings_table import SETTINGS
 
@@ -51,5 +50,5 @@ def test_defaults_are_valid() -> None:
 
 
 def test_change_without_effect_warns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settings_effects, "WITHOUT_EFFECT_YET", frozenset({"branding.logo"}))
+    monkeypatch.setattr(settings, "WITHOUT_EFFECT_YET", frozenset({"branding.logo"}))
     assert warnings_for(["branding.theme", "branding.logo"]) == (f"branding.logo: {WITHOUT_EFFECT}",)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pyotp
 import pytest
 
-from app.rules.sign_in import second_factors as codes
+from app.rules.sign_in import second_factors
 
 NOW = datetime(2026, 11, 21, 12, 0, 10, tzinfo=UTC)
 STEP = int(NOW.timestamp()) // 30
@@ -26,42 +26,44 @@ STEP = int(NOW.timestamp()) // 30
 )
 def test_codes_match_rfc_6238(second: int, code: str) -> None:
     """RFC 6238 appendix B, the last six digits."""
-    assert codes.totp_code(b"12345678901234567890", second // 30) == code
+    assert second_factors.totp_code(b"12345678901234567890", second // 30) == code
 
 
 def test_other_implementation_reads_the_uri_and_shows_the_same_code() -> None:
-    secret = codes.new_secret()
-    address = codes.otpauth_uri(secret, issuer="Acme: & Sons", account="ada@acme.example")
+    secret = second_factors.new_secret()
+    address = second_factors.otpauth_uri(secret, issuer="Acme: & Sons", account="ada@acme.example")
     read = pyotp.parse_uri(address)
     assert isinstance(read, pyotp.TOTP)
     assert (read.issuer, read.name) == ("Acme  & Sons", "ada@acme.example")
     assert (read.interval, read.digits) == (30, 6)
-    assert read.at(NOW) == codes.totp_code(secret, STEP)
-    assert codes.format_secret(secret).replace(" ", "") == read.secret
+    assert read.at(NOW) == second_factors.totp_code(secret, STEP)
+    assert second_factors.format_secret(secret).replace(" ", "") == read.secret
 
 
 @pytest.mark.parametrize(("offset", "counts"), [(-2, False), (-1, True), (0, True), (1, True), (2, False)])
 def test_adjacent_time_steps_are_accepted(offset: int, counts: bool) -> None:
     """MF-1: clocks may differ by one step."""
-    secret = codes.new_secret()
-    found = codes.matching_step(secret, codes.totp_code(secret, STEP + offset), NOW)
+    secret = second_factors.new_secret()
+    found = second_factors.matching_step(secret, second_factors.totp_code(secret, STEP + offset), NOW)
     assert found == (STEP + offset if counts else None)
 
 
 @pytest.mark.parametrize("typed", ["", "12345", "1234567", "abcdef", "١٢٣٤٥٦", "123456\0", "-" * 400])
 def test_malformed_code_does_not_match(typed: str) -> None:
-    assert codes.matching_step(codes.new_secret(), typed, NOW) is None
+    assert second_factors.matching_step(second_factors.new_secret(), typed, NOW) is None
 
 
 def test_spaces_in_code_are_ignored() -> None:
-    secret = codes.new_secret()
-    code = codes.totp_code(secret, STEP)
-    assert codes.matching_step(secret, f" {code[:3]} {code[3:]} ", NOW + timedelta(seconds=1)) == STEP
+    secret = second_factors.new_secret()
+    code = second_factors.totp_code(secret, STEP)
+    assert (
+        second_factors.matching_step(secret, f" {code[:3]} {code[3:]} ", NOW + timedelta(seconds=1)) == STEP
+    )
 
 
 def test_recovery_code_has_enough_entropy() -> None:
     """MF-4: at least 112 bits, 24 characters out of 32."""
-    made = {codes.new_recovery_code() for _ in range(200)}
+    made = {second_factors.new_recovery_code() for _ in range(200)}
     assert len(made) == 200
     assert {len(code.replace("-", "")) for code in made} == {24}
     letters = set("".join(made)) - {"-"}
@@ -69,7 +71,7 @@ def test_recovery_code_has_enough_entropy() -> None:
 
 
 def test_recovery_code_is_normalized() -> None:
-    code = codes.new_recovery_code()
+    code = second_factors.new_recovery_code()
     plain = code.replace("-", "")
     for typed in (
         plain,
@@ -77,6 +79,6 @@ def test_recovery_code_is_normalized() -> None:
         f"  {code.replace('-', ' ')} ",
         plain.replace("0", "O").replace("1", "l"),
     ):
-        assert codes.normalize_recovery_code(typed) == plain
+        assert second_factors.normalize_recovery_code(typed) == plain
     for typed in ("", plain[:-1], f"{plain}a", "x" * 5000, f"{plain[:-1]}é"):
-        assert codes.normalize_recovery_code(typed) is None
+        assert second_factors.normalize_recovery_code(typed) is None

@@ -13,7 +13,7 @@ from app.rules.store.outgoing_http import (
 )
 
 NOT_GLOBAL = [
-    "0.0.0.0",  # noqa: S104 - nobody listens here
+    "0.0.0.0",  # noqa: S104 - this socket is never bound
     "0.1.2.3",
     "10.0.0.1",
     "10.255.255.255",

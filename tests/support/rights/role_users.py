@@ -74,9 +74,9 @@ def things_of(app: Flask, make: Factory, corner: Corner, owner: MadeUser) -> dic
             other = make.client(corner.organization)
             return access_requested(other, resource.public_id, status=status)
 
-        somebody = make.user(corner.organization)
-        _with_app(somebody)
-        _, session = sessions.start_session(corner.organization, somebody.id)
+        member = make.user(corner.organization)
+        _with_app(member)
+        _, session = sessions.start_session(corner.organization, member.id)
         return {
             **corner.ids,
             "clientId": client.client_id,
@@ -91,7 +91,7 @@ def things_of(app: Flask, make: Factory, corner: Corner, owner: MadeUser) -> dic
             "grantId": granted(client, make.user(corner.organization)),
             "tokenId": issued(client),
             "consentId": consented(client, make.user(corner.organization)),
-            "userId": somebody.public_id,
+            "userId": member.public_id,
             "sessionId": public_id("ses", session),
         }
 
@@ -100,7 +100,7 @@ def spare_of(app: Flask, make: Factory, corner: Corner) -> dict[str, dict[str, s
     """Return separate ids for operations that would otherwise delete what others need."""
     with app.app_context():
         actor = make.actor(corner.organization)
-        # A decision about a client applies to everybody who requested it.
+        # A decision about a client applies to every user who requested it.
         asked = wanted(make.client(corner.organization), make.user(corner.organization))
         waiting = registered(corner.organization, "another@waiting.example")
         imported = begin(actor, "email\nother@example.com\n", dry=True).public_id

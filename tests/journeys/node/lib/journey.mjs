@@ -1,16 +1,16 @@
-// What every script here shares: what it was given, the person who walks to pages for it, and a note of what it used.
+// Shared by all scripts: their input, page visits by the test's user, and a record of the metadata fields used.
 //
-// The test writes JSON lines to stdin and reads them from stdout. A script asks the person to visit an address and
-// waits for where that led; its last line says what it found and which metadata fields it made use of.
+// The test writes JSON lines to stdin and reads them from stdout. A script asks the user to visit a URL and
+// waits for the result; its last line contains its results and the metadata fields it used.
 import { webcrypto } from 'node:crypto'
 import { createInterface } from 'node:readline'
 
-// Node 18 has it, under another name.
+// Node 18 exports it under another name.
 globalThis.crypto ??= webcrypto
 globalThis.CryptoKey ??= webcrypto.CryptoKey
 
 process.on('warning', (warning) => {
-  // Node's own parts that it calls experimental are no matter of the service's.
+  // Ignore warnings about experimental features of Node.js itself.
   if (warning.name !== 'ExperimentalWarning') throw warning
 })
 
@@ -31,26 +31,26 @@ globalThis.fetch = (url, options) => {
   return realFetch(url, options)
 }
 
-/** Asks the test for something that only it can do. */
+/** Ask the test to do something and return its result. */
 export async function ask(question) {
   say(question)
   return JSON.parse((await answers.next()).value)
 }
 
-/** The person goes there, signs in and allows what is asked: `{left}`, `{action, fields}` of a form, or `{shown}`. */
+/** Let the user visit the URL, sign in and consent. Returns `{left}`, `{action, fields}` of a form, or `{shown}`. */
 export async function visit(url) {
   asked.add(withoutQuery(url))
   return ask({ visit: String(url) })
 }
 
-/** The address to which the person was sent back. */
+/** Return the redirect URL that the user was sent to. */
 export async function comeBack(url) {
   const { left, ...other } = await visit(url)
-  if (left === undefined) throw new Error(`nobody was sent back: ${JSON.stringify(other)}`)
+  if (left === undefined) throw new Error(`the user was not redirected: ${JSON.stringify(other)}`)
   return new URL(left)
 }
 
-/** The metadata, which notes what is read of it. */
+/** Return the metadata in a proxy that records which fields are read. */
 export function learn(metadata) {
   documents.push(metadata)
   return new Proxy(metadata, {
@@ -61,7 +61,7 @@ export function learn(metadata) {
   })
 }
 
-/** The script is over. An endpoint was used when it was asked, any other field when it was read. */
+/** End the script. An endpoint counts as used when it was called, any other field when it was read. */
 export function finish(found = {}) {
   const used = documents.flatMap((metadata) => Object.keys(metadata).filter((name) => {
     const value = metadata[name]

@@ -176,10 +176,10 @@ def test_roles_of_root_users_are_not_exported(
     there, database = elsewhere
     root = make.root()
     make.organization("acme")
-    person = make.user(root)
+    auditor = make.user(root)
     administrator = make.actor(root, user=make.user(root, role="admin"))
     with app.app_context():
-        add_administrator(administrator, "acme", user_id=person.public_id, role="auditor")
+        add_administrator(administrator, "acme", user_id=auditor.public_id, role="auditor")
     brought_in(there, exported(app, "acme"))
     assert database.query("SELECT COUNT(*) FROM role_assignments WHERE role = 'auditor'") == [(0,)]
 

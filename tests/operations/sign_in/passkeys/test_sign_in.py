@@ -283,7 +283,7 @@ def test_challenge_is_valid_for_one_purpose(acme: Any) -> None:
     """MF-5: regardless of its other bindings."""
     purposes = (challenges.REGISTER, challenges.SIGN_IN, challenges.SECOND_FACTOR)
     for asked, brought in itertools.permutations(purposes, 2):
-        challenge = challenges.issue_challenge(acme, asked, HERE.id, "somebody")
-        challenges.validate_challenge(acme, asked, HERE.id, challenge, "somebody")
+        challenge = challenges.issue_challenge(acme, asked, HERE.id, "ada")
+        challenges.validate_challenge(acme, asked, HERE.id, challenge, "ada")
         with pytest.raises(challenges.InvalidChallenge):
-            challenges.validate_challenge(acme, brought, HERE.id, challenge, "somebody")
+            challenges.validate_challenge(acme, brought, HERE.id, challenge, "ada")

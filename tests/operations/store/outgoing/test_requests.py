@@ -138,7 +138,7 @@ def test_error_does_not_reveal_whether_a_name_resolves(
 def test_checked_address_is_used_without_second_lookup(
     reached: HttpsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SF-2: rebinding DNS. A second look-up would give another address; there is none."""
+    """SF-2: DNS rebinding. A second look-up, which does not happen, would return another address."""
     asked = []
     real = socket.getaddrinfo
 

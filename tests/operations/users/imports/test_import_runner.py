@@ -24,7 +24,6 @@ from app.operations.store import clock
 from app.operations.tokens.introspection import actor_of_token, find_management_token
 from app.operations.tokens.revocation import revoke_token
 from app.operations.users import import_records, import_runner, import_uploads
-from app.operations.users import import_records as records
 from app.operations.users.import_batches import ImportSuperseded, process_next_part
 from app.operations.users.user_changes import end_user_session
 from app.rules.actor import Actor
@@ -38,8 +37,8 @@ from tests.support.importing import (
     counts,
     events,
     imported,
-    people,
     stored,
+    user_rows,
 )
 from tests.support.user_tokens import user_token
 
@@ -50,7 +49,7 @@ def test_lost_permission_stops_the_import(make: Any) -> None:
     acme = make.organization()
     leaving = make.user(acme, role="admin")
     actor = make.actor(acme, user=leaving)
-    record = begin(actor, people(600))
+    record = begin(actor, user_rows(600))
     assert process_next_part(import_runner._find_row(actor, record.public_id))
     db.session.execute(update(User).where(User.id == leaving.id).values(status="disabled"))
     db.session.commit()
@@ -67,8 +66,8 @@ def test_client_that_lost_its_scope_stops_the_import(make: Any) -> None:
     actor = Actor(
         "client", acme.id, acme.id, permissions=frozenset({"users:read", "users:write"}), client_id=machine.id
     )
-    assert bring_in(actor, people(2)).created == 2
-    record = begin(actor, "email\nlate@people.example\n")
+    assert bring_in(actor, user_rows(2)).created == 2
+    record = begin(actor, "email\nlate@users.example\n")
     db.session.execute(update(Client).where(Client.id == machine.id).values(status="disabled"))
     db.session.commit()
     assert import_runner.run_import(admin(make, acme), record.public_id).status == "failed"
@@ -84,12 +83,12 @@ def test_revoking_the_session_or_token_stops_the_import(context: Flask, make: An
         bearer = user_token(context, make, user)
         found = find_management_token(bearer)
         assert found is not None
-        actor, _ = actor_of_token(found, address=None, request_id=None)
+        actor, _ = actor_of_token(found, ip_address=None, request_id=None)
     else:
         session = find_session(make.sign_in(user).token)
         assert session is not None
         actor = session.actor()
-    record = begin(actor, people(600))
+    record = begin(actor, user_rows(600))
     assert process_next_part(import_runner._find_row(boss, record.public_id))
     if ended == "the token":
         assert revoke_token(boss, bearer) is not None
@@ -112,8 +111,8 @@ def test_expired_token_does_not_stop_the_import(context: Flask, make: Any) -> No
     bearer = user_token(context, make, user)
     found = find_management_token(bearer)
     assert found is not None
-    actor, _ = actor_of_token(found, address=None, request_id=None)
-    record = begin(replace(actor, token_expires_at=clock.now()), people(10))
+    actor, _ = actor_of_token(found, ip_address=None, request_id=None)
+    record = begin(replace(actor, token_expires_at=clock.now()), user_rows(10))
     db.session.execute(update(AccessToken).values(expires_at=clock.now()))
     db.session.commit()
     assert counts(import_runner.run_import(admin(make, acme), record.public_id)) == ("done", 10, 0, 0, 0)
@@ -121,17 +120,17 @@ def test_expired_token_does_not_stop_the_import(context: Flask, make: Any) -> No
 
 def test_suspended_organization_stops_the_import(make: Any) -> None:
     root, acme = make.root(), make.organization()
-    record = begin(admin(make, acme), people(2))
+    record = begin(admin(make, acme), user_rows(2))
     organizations.update_organization(make.actor(root), acme.slug, {"status": "suspended"})
     assert import_runner.process_due_imports(make.system(root), holder="tests") == 1
-    assert records.get_import(admin(make, acme), record.public_id).status == "failed"
-    assert find_user_by_email(acme.id, "p0@people.example") is None
+    assert import_records.get_import(admin(make, acme), record.public_id).status == "failed"
+    assert find_user_by_email(acme.id, "p0@users.example") is None
 
 
 def test_part_is_imported_once(make: Any) -> None:
     acme = make.organization()
     actor = admin(make, acme)
-    record = begin(actor, people(600))
+    record = begin(actor, user_rows(600))
     stale = import_runner._find_row(actor, record.public_id)
     assert process_next_part(stale)
     with pytest.raises(ImportSuperseded):
@@ -144,7 +143,7 @@ def test_part_is_imported_once(make: Any) -> None:
 def test_cancelled_import_stops(make: Any) -> None:
     acme = make.organization()
     actor = admin(make, acme)
-    record = begin(actor, people(600))
+    record = begin(actor, user_rows(600))
     process_next_part(import_runner._find_row(actor, record.public_id))
     assert import_records.cancel_import(actor, record.public_id).status == "cancelled"
     with pytest.raises(Conflict):
@@ -157,9 +156,9 @@ def test_cancelled_import_stops(make: Any) -> None:
 def test_worker_alternates_between_organizations(make: Any) -> None:
     make.root()
     acme, globex = make.organization(), make.organization()
-    first = begin(admin(make, acme), people(1000))
-    second = begin(admin(make, globex), people(10))
-    alone = begin(admin(make, acme), people(10), is_foreground=True)
+    first = begin(admin(make, acme), user_rows(1000))
+    second = begin(admin(make, globex), user_rows(10))
+    alone = begin(admin(make, acme), user_rows(10), is_foreground=True)
     seen: list[str] = []
     import app.operations.users.import_runner as module
 
@@ -171,35 +170,35 @@ def test_worker_alternates_between_organizations(make: Any) -> None:
         patch.setattr(module, "process_next_part", note)
         assert import_runner.process_due_imports(Actor.system("", "tests"), holder="tests") == 5
     assert seen[:2] == [acme.id, globex.id]
-    assert records.get_import(admin(make, acme), first.public_id).status == "done"
-    assert records.get_import(admin(make, globex), second.public_id).status == "done"
-    assert records.get_import(admin(make, acme), alone.public_id).status == "running"
+    assert import_records.get_import(admin(make, acme), first.public_id).status == "done"
+    assert import_records.get_import(admin(make, globex), second.public_id).status == "done"
+    assert import_records.get_import(admin(make, acme), alone.public_id).status == "running"
 
 
 def test_unexpected_error_fails_only_one_import(make: Any) -> None:
     acme, globex = make.organization(), make.organization()
-    broken = begin(admin(make, acme), people(2))
+    broken = begin(admin(make, acme), user_rows(2))
     db.session.execute(
         update(UserImportPart).where(UserImportPart.import_id == broken.id).values(sealed_rows=b"rubbish")
     )
     db.session.commit()
-    good = begin(admin(make, globex), people(2))
+    good = begin(admin(make, globex), user_rows(2))
     assert import_runner.process_due_imports(Actor.system("", "tests"), holder="tests") == 2
-    assert records.get_import(admin(make, acme), broken.public_id).failure is not None
-    assert records.get_import(admin(make, globex), good.public_id).status == "done"
+    assert import_records.get_import(admin(make, acme), broken.public_id).failure is not None
+    assert import_records.get_import(admin(make, globex), good.public_id).status == "done"
 
 
 def test_number_of_unfinished_imports_is_limited(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(import_uploads, "MAX_UNFINISHED_IMPORTS", 2)
     acme = make.organization()
     actor = admin(make, acme)
-    records_ = [begin(actor, people(1)) for _ in range(2)]
+    records_ = [begin(actor, user_rows(1)) for _ in range(2)]
     with pytest.raises(Conflict) as refusal:
-        begin(actor, people(1))
+        begin(actor, user_rows(1))
     assert refusal.value.code == "too_many_imports"
     import_records.cancel_import(actor, records_[0].public_id)
-    begin(actor, people(1))
-    begin(admin(make, make.organization()), people(1))
+    begin(actor, user_rows(1))
+    begin(admin(make, make.organization()), user_rows(1))
 
 
 def test_uploaded_rows_are_sealed_and_deleted(make: Any) -> None:
@@ -220,14 +219,14 @@ def test_uploaded_rows_are_sealed_and_deleted(make: Any) -> None:
     purge_expired(Actor.system("", "tests"), pause=0)
     assert stored(UserImport) == stored(UserImportPart) == stored(UserImportRefusal) == 0
     with pytest.raises(NotFound):
-        records.get_import(actor, ended.public_id)
+        import_records.get_import(actor, ended.public_id)
 
 
 def test_unconfirmed_upload_is_discarded(make: Any) -> None:
     acme = make.organization()
     actor = admin(make, acme)
-    upload = import_uploads.receive_upload(actor, io.BytesIO(people(3).encode()).read, file_format="csv")
-    assert records.list_imports(actor).items == ()
+    upload = import_uploads.receive_upload(actor, io.BytesIO(user_rows(3).encode()).read, file_format="csv")
+    assert import_records.list_imports(actor).items == ()
     assert import_runner.process_due_imports(Actor.system("", "tests"), holder="tests") == 0
     import_records.discard_upload(actor, upload.id)
     with pytest.raises(Conflict):

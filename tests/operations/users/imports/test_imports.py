@@ -14,8 +14,6 @@ from app.operations.directory.lookups import get_user_roles
 from app.operations.directory.users import create_user, find_user_by_email
 from app.operations.sign_in.sign_in import SignedIn, sign_in
 from app.operations.users import import_records, import_runner, import_uploads
-from app.operations.users import import_records as records
-from app.operations.users import import_records as reports
 from app.rules.actor import Actor
 from app.rules.audit.events import event_type_for_action
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound
@@ -28,9 +26,9 @@ from tests.support.importing import (
     counts,
     events,
     imported,
-    people,
     reasons,
     stored,
+    user_rows,
 )
 
 pytestmark = pytest.mark.usefixtures("context")
@@ -45,7 +43,7 @@ def test_users_are_imported_with_all_fields_and_one_event_each(make: Any) -> Non
         f"Ada@a.example,Ada Lovelace,Ada,true,{BCRYPT},member auditor,active\n"
         "bob@a.example,,,,,,disabled\n"
     )
-    ended = bring_in(actor, text, name="people.csv")
+    ended = bring_in(actor, text, name="users.csv")
     assert counts(ended) == ("done", 2, 0, 0, 0)
     ada = find_user_by_email(acme.id, "ada@A.example")
     assert (ada.email, ada.name, ada.email_verified, ada.profile) == (
@@ -105,7 +103,7 @@ def test_invalid_rows_are_reported_and_the_others_imported(make: Any) -> None:
         5: [("roles", "unknown_role")],
         6: [("", "unusable_row")],
     }
-    report = "".join(reports.refusal_report(actor, ended.public_id))
+    report = "".join(import_records.refusal_report(actor, ended.public_id))
     assert report.splitlines()[0] == "row,errors,email,name,password_hash,roles"
     assert "Row 2 has the same email." in report
     mended = report.replace("nonesuch", "member")
@@ -115,7 +113,7 @@ def test_invalid_rows_are_reported_and_the_others_imported(make: Any) -> None:
 def test_invalid_file_leaves_nothing(make: Any) -> None:
     acme = make.organization()
     actor = admin(make, acme)
-    for text in ("", "email\n", people(600) + '"', people(600).encode() + b"\xff\n"):
+    for text in ("", "email\n", user_rows(600) + '"', user_rows(600).encode() + b"\xff\n"):
         with pytest.raises(InvalidInput) as refusal:
             begin(actor, text)
         assert refusal.value.field == "file"
@@ -129,8 +127,8 @@ def test_invalid_file_leaves_nothing(make: Any) -> None:
 def test_dry_run_predicts_the_import(make: Any) -> None:
     acme = make.organization()
     actor = admin(make, acme)
-    make.user(acme, email="p1@people.example")
-    text = people(300) + "nobody,Wrong\n"
+    make.user(acme, email="p1@users.example")
+    text = user_rows(300) + "nobody,Wrong\n"
     checked = bring_in(actor, text, dry=True)
     assert counts(checked) == ("checked", 299, 0, 1, 1)
     assert imported() == 1 and events(acme, "user.imported") == []
@@ -208,17 +206,17 @@ def test_importer_cannot_assign_missing_permissions_or_change_privileged_users(m
     assert find_user_by_email(acme.id, chief.email).name == "Ada Lovelace"
     for actor in (make.actor(acme, "users:read"), make.actor(acme, "clients:write")):
         with pytest.raises(Forbidden):
-            begin(actor, people(1))
+            begin(actor, user_rows(1))
         with pytest.raises(Forbidden):
-            records.list_refused_rows(actor, ended.public_id)
+            import_records.list_refused_rows(actor, ended.public_id)
 
 
 def test_importer_without_admins_write_can_assign_only_default_roles(make: Any) -> None:
     """TN-11: assigning a role requires admins:write, even for an actor with all permissions of the role."""
-    role = {"name": "People", "description": "", "permissions": ["users:read", "users:write"]}
-    acme = make.organization(settings={"user_permissions": {"roles": {"people": role}}})
-    clerk = make.actor(acme, "users:read", "users:write", user=make.user(acme, role="people"))
-    text = "email,roles\nsecond@people.example,people\nthird@people.example,member\n"
+    role = {"name": "User manager", "description": "", "permissions": ["users:read", "users:write"]}
+    acme = make.organization(settings={"user_permissions": {"roles": {"user_manager": role}}})
+    clerk = make.actor(acme, "users:read", "users:write", user=make.user(acme, role="user_manager"))
+    text = "email,roles\nsecond@users.example,user_manager\nthird@users.example,member\n"
     ended = bring_in(clerk, text)
     assert counts(ended) == ("done", 1, 0, 0, 1)
     assert reasons(clerk, ended) == {2: [("roles", "insufficient_scope")]}
@@ -227,12 +225,12 @@ def test_importer_without_admins_write_can_assign_only_default_roles(make: Any) 
 
 def test_import_checked_by_the_command_line_can_be_started_by_another_actor(make: Any) -> None:
     acme = make.organization()
-    record = begin(Actor.system(acme.id, "command line"), people(2), dry=True, is_foreground=True)
+    record = begin(Actor.system(acme.id, "command line"), user_rows(2), dry=True, is_foreground=True)
     assert import_runner.run_import(Actor.system(acme.id), record.public_id).status == "checked"
     actor = admin(make, acme)
     import_uploads.start_import(actor, record.public_id)
     assert import_runner.process_due_imports(make.system(acme), holder="worker") == 1
-    assert counts(records.get_import(actor, record.public_id)) == ("done", 2, 0, 0, 0)
+    assert counts(import_records.get_import(actor, record.public_id)) == ("done", 2, 0, 0, 0)
 
 
 def test_report_escapes_and_limits_unknown_columns(make: Any) -> None:
@@ -243,7 +241,7 @@ def test_report_escapes_and_limits_unknown_columns(make: Any) -> None:
         *({"email": "x", **{f"k{number}_{column}": "" for column in range(50)}} for number in range(20)),
     ]
     ended = bring_in(actor, json.dumps(rows), file_format="json")
-    report = "".join(reports.refusal_report(actor, ended.public_id)).splitlines()
+    report = "".join(import_records.refusal_report(actor, ended.public_id)).splitlines()
     assert report[0].startswith("row,errors,email,'=cmd|' /C calc'!A0,k0_0,")
     assert len(report[0].split(",")) == 3 + 20
     assert report[1].startswith("1,") and "There is no such field" in report[1]
@@ -252,7 +250,7 @@ def test_report_escapes_and_limits_unknown_columns(make: Any) -> None:
 def test_parts_of_long_rows_are_limited_in_size(make: Any) -> None:
     acme = make.organization()
     actor = admin(make, acme)
-    rows = [{"email": f"p{number}@people.example", "name": "é" * 60_000} for number in range(8)]
+    rows = [{"email": f"p{number}@users.example", "name": "é" * 60_000} for number in range(8)]
     record = begin(
         actor, "\n".join(json.dumps(row, ensure_ascii=False) for row in rows), file_format="ndjson"
     )
@@ -272,17 +270,17 @@ def test_import_cannot_disable_the_last_administrator(make: Any) -> None:
 def test_import_of_another_organization_is_not_found(make: Any) -> None:
     """TN-1."""
     acme, globex = make.organization(), make.organization()
-    record = begin(admin(make, acme), people(3))
+    record = begin(admin(make, acme), user_rows(3))
     stranger = admin(make, globex)
     for ask in (
-        records.get_import,
-        records.list_refused_rows,
+        import_records.get_import,
+        import_records.list_refused_rows,
         import_uploads.start_import,
         import_records.cancel_import,
     ):
         with pytest.raises(NotFound):
             ask(stranger, record.public_id)
-    assert records.list_imports(stranger).items == ()
+    assert import_records.list_imports(stranger).items == ()
     with pytest.raises(NotFound):
         import_runner.run_import(stranger, record.public_id)
     assert import_uploads.find_interrupted(stranger, "00" * 32) is None
