@@ -16,6 +16,7 @@ from app.operations.authorization import codes, consents
 from app.operations.clients.client_usage import record_client_use
 from app.operations.clients.clients import register_client
 from app.operations.clients.credentials import rotate_credential
+from app.operations.clients.resources import define_resource
 from app.operations.directory import lookups
 from app.operations.directory.lookups import AuthenticatedClient, OrganizationSnapshot
 from app.operations.directory.users import create_user, find_user_by_email
@@ -75,6 +76,17 @@ _CLIENTS: tuple[Mapping[str, Any], ...] = (
 )  # fmt: skip
 
 
+_API = {
+    "identifier": "https://reports.acme.example",
+    "name": "Reports",
+    "description": "The API of Nightly Reports, which has access to it.",
+    "scopes": [
+        {"name": "reports:read", "title": "Read reports"},
+        {"name": "reports:write", "title": "Publish reports"},
+    ],
+}
+
+
 @dataclass(frozen=True, slots=True)
 class DemoUser:
     """A user who can sign in; ``password`` is in clear text only here."""
@@ -122,6 +134,7 @@ def create_demo() -> DemoData:
         return DemoData((*sign_ins, guest), tuple(clients))
     users = [_create_user(organization, *user) for user in _USERS]
     system = Actor.system(organization.id, "demo")
+    define_resource(system, _API)
     registered = [register_client(system, fields) for fields in _CLIENTS]
     clients += [
         DemoClient(registration.client.name, registration.client.client_id, registration.secret)

@@ -1,0 +1,155 @@
+"""Requests for access to APIs: who asks, who decides, what each change writes, who is notified."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from flask import Flask
+
+from app.operations.clients import access_requests, clients, resources
+from app.operations.clients.access_requests import AlreadyDecided
+from app.operations.directory.lookups import OrganizationSnapshot
+from app.rules.actor import Actor
+from app.rules.directory.permissions import BUILT_IN_ROLES
+from app.rules.errors import Conflict, DomainError, Forbidden, InvalidInput, NotFound
+from tests.factories import Factory
+from tests.oauth.conftest import audited
+from tests.support.databases import Database
+
+MACHINE: dict[str, Any] = {"type": "machine", "redirect_uris": [], "grant_types": ["client_credentials"]}
+ASKED = {"scopes": ["payroll:read"], "reason": "For the pay slips."}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An API of one developer, and a client of another."""
+
+    organization: OrganizationSnapshot
+    owner: Actor
+    api: str
+    developer: Actor
+    client: str
+
+    def request(self, **changes: Any) -> access_requests.AccessRecord:
+        return access_requests.request_access(self.developer, self.client, self.api, ASKED | changes)
+
+
+@pytest.fixture
+def place(app: Flask, make: Factory) -> Iterator[Place]:
+    organization = make.organization()
+    held = BUILT_IN_ROLES["developer"].permissions
+    owner, developer = (
+        make.actor(organization, *held, user=make.user(organization, email=email, role="developer"))
+        for email in ("owner@example.com", "developer@example.com")
+    )
+    with app.app_context():
+        fields = {
+            "identifier": "urn:payroll",
+            "name": "Payroll",
+            "scopes": [{"name": "payroll:read"}, {"name": "payroll:write"}],
+        }
+        api = resources.define_resource(owner, fields).public_id
+        registered = clients.register_client(
+            developer, {"name": "Slips", **MACHINE, "scopes": ["payroll:read"]}
+        )
+        yield Place(organization, owner, api, developer, registered.client.client_id)
+
+
+def test_owner_of_the_api_approves_a_request(place: Place, database: Database) -> None:
+    request = place.request()
+    assert (request.status, request.reason) == ("requested", "For the pay slips.")
+    assert access_requests.count_pending_requests(place.owner) == 1
+    assert access_requests.count_pending_requests(place.developer) == 0
+    granted = access_requests.approve_access(place.owner, request.public_id, {"message": "Welcome"})
+    assert (granted.id, granted.status, granted.scopes) == (request.id, "granted", ("payroll:read",))
+    [seen] = access_requests.list_access_of_client(place.developer, place.client).items
+    assert seen == granted
+    assert audited(database, "client_access.requested") == audited(database, "client_access.granted") == 1
+
+
+def test_declined_request_can_be_made_again(place: Place, database: Database) -> None:
+    declined = access_requests.decline_access(place.owner, place.request().public_id, {"message": "Why?"})
+    assert (declined.status, declined.message) == ("declined", "Why?")
+    with pytest.raises(AlreadyDecided):
+        access_requests.approve_access(place.owner, declined.public_id)
+    again = place.request(reason="For the pay slips of August.")
+    access_requests.approve_access(place.owner, again.public_id)
+    statuses = [item.status for item in access_requests.list_client_access(place.owner).items]
+    assert statuses == ["granted"]
+    assert audited(database, "client_access.declined") == 1
+
+
+def test_second_approval_adds_its_scopes(place: Place) -> None:
+    access_requests.approve_access(place.owner, place.request().public_id)
+    more = place.request(scopes=["payroll:write"])
+    granted = access_requests.approve_access(place.owner, more.public_id)
+    assert granted.scopes == ("payroll:read", "payroll:write")
+    assert len(access_requests.list_client_access(place.owner).items) == 1
+
+
+def test_pending_request_is_replaced(place: Place) -> None:
+    place.request()
+    place.request(scopes=["payroll:write"])
+    [pending] = access_requests.list_client_access(place.owner, filters={"status": "requested"}).items
+    assert pending.scopes == ("payroll:write",)
+
+
+def test_withdrawn_access_cannot_be_withdrawn_again(place: Place, database: Database) -> None:
+    granted = access_requests.approve_access(place.owner, place.request().public_id)
+    access_requests.withdraw_access(place.owner, granted.public_id, {"message": "No longer needed"})
+    with pytest.raises(AlreadyDecided):
+        access_requests.withdraw_access(place.owner, granted.public_id)
+    assert audited(database, "client_access.withdrawn") == 1
+
+
+@pytest.mark.parametrize("decide", ["approve_access", "decline_access", "withdraw_access"])
+def test_only_those_who_manage_the_api_decide(place: Place, decide: str) -> None:
+    """The developer who asks cannot see the API, so the decision does not exist for them."""
+    request = place.request()
+    with pytest.raises(NotFound):
+        getattr(access_requests, decide)(place.developer, request.public_id)
+    reader = Actor("user", place.organization.id, place.organization.id, frozenset({"resources:read"}))
+    with pytest.raises(Forbidden):
+        getattr(access_requests, decide)(reader, request.public_id)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "field"),
+    [
+        ({"reason": " "}, InvalidInput, "reason"),
+        ({"scopes": ["stock:read"]}, InvalidInput, "scopes[0]"),
+        ({"scopes": "payroll:read"}, InvalidInput, "scopes"),
+        ({"until": "tomorrow"}, InvalidInput, "until"),
+    ],
+)
+def test_invalid_request_is_rejected(
+    place: Place, database: Database, changes: dict[str, Any], error: type[DomainError], field: str
+) -> None:
+    with pytest.raises(error) as rejected:
+        place.request(**changes)
+    assert rejected.value.field == field
+    assert database.count("client_access") == 0
+
+
+def test_open_api_needs_no_request(place: Place) -> None:
+    resources.update_resource(place.owner, place.api, {"access_policy": "open"})
+    assert access_requests.list_requestable_resources(place.developer, place.client) == []
+    with pytest.raises(Conflict, match="open to all"):
+        place.request()
+
+
+def test_owner_gives_access_to_a_client_of_others(place: Place) -> None:
+    given = access_requests.give_access(place.owner, place.api, place.client, {"scopes": ["payroll:read"]})
+    assert given.status == "granted"
+    resources.update_resource(place.owner, place.api, {"access_policy": "listed"})
+    [known] = access_requests.list_requestable_resources(place.developer, place.client)
+    assert known.public_id == place.api
+
+
+def test_access_is_deleted_with_the_api(place: Place, database: Database) -> None:
+    place.request()
+    resources.delete_resource(place.owner, place.api, confirmed=True)
+    assert database.count("client_access") == 0

@@ -1,0 +1,47 @@
+"""Emails about access to APIs: to the owner of the API, and to the developer about the decision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from app.operations.clients import access_requests, resources
+from tests.support.mail_server import Mailbox, plain
+
+pytestmark = pytest.mark.usefixtures("context")
+Deliver = Callable[[], int]
+MACHINE: dict[str, Any] = {"type": "machine", "redirect_uris": [], "scopes": []}
+
+
+@pytest.mark.parametrize("owner_role", ["developer", None])
+def test_owner_or_administrators_are_asked_and_the_developer_is_told(
+    make: Any, box: Mailbox, deliver: Deliver, owner_role: str | None
+) -> None:
+    """A creator who may not manage the API any more is not asked."""
+    acme = make.organization(name="Acme")
+    make.user(acme, email="boss@acme.example", role="admin")
+    owner = make.actor(acme, user=make.user(acme, email="owner@acme.example", role=owner_role))
+    writing = ("clients:read:own", "clients:write:own")
+    developer = make.actor(acme, *writing, user=make.user(acme, email="dev@acme.example"))
+    api = resources.define_resource(owner, {"identifier": "urn:payroll", "name": "Payroll"}).public_id
+    client = make.client(acme, by=developer, **MACHINE).client_id
+    deliver()
+    box.mails.clear()
+    asked = {"scopes": [], "reason": "For the pay slips\n\nhttps://evil.example/button"}
+    request = access_requests.request_access(developer, client, api, asked)
+    deliver()
+    [mail] = box.mails
+    assert mail["To"] == ("owner@acme.example" if owner_role else "boss@acme.example")
+    assert mail["Subject"] == "Request for access to Payroll"
+    assert "For the pay slips https://evil.example/button" in plain(mail), "no button is made of it"
+    assert f"/portal/{acme.slug}/access-requests" in plain(mail)
+    access_requests.approve_access(owner, request.public_id, {"message": "Welcome"})
+    access_requests.withdraw_access(owner, request.public_id)
+    deliver()
+    granted, withdrawn = box.mails[1:]
+    assert granted["To"] == withdrawn["To"] == "dev@acme.example"
+    assert granted["Subject"] == "Orchard has access to Payroll" and "Welcome" in plain(granted)
+    assert withdrawn["Subject"] == "Orchard no longer has access to Payroll"
+    assert f"/clients/{client}/apis" in plain(withdrawn)

@@ -1,0 +1,109 @@
+"""Pages about the access of clients to APIs: request, decide, give, withdraw."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from flask import Flask
+
+from app.operations.clients import resources
+from tests.factories import Factory, MadeClient
+from tests.portal.conftest import Person
+
+pytestmark = pytest.mark.either
+MACHINE: dict[str, Any] = {"type": "machine", "redirect_uris": [], "grant_types": ["client_credentials"]}
+
+
+@pytest.fixture
+def payroll(app: Flask, make: Factory, acme: Any) -> str:
+    """The id of an API of the administrators."""
+    fields = {
+        "identifier": "urn:payroll",
+        "name": "Payroll",
+        "scopes": [{"name": "payroll:read", "title": "Read <pay> slips"}],
+    }
+    with app.app_context():
+        return resources.define_resource(make.actor(acme), fields).public_id
+
+
+@pytest.fixture
+def grace(acme: Any, person: Any) -> Person:
+    """A developer."""
+    found: Person = person(acme, "developer", email="grace@acme.example")
+    return found
+
+
+@pytest.fixture
+def slips(make: Factory, acme: Any, payroll: str, grace: Person) -> MadeClient:
+    """A client of the developer with the API's scope, but without access."""
+    by = make.actor(acme, "clients:write:own", "clients:read:own", user=grace.user)
+    return make.client(acme, by=by, name="Slips", **MACHINE, scopes=["payroll:read"])
+
+
+def test_request_is_approved_and_withdrawn(
+    ada: Person, grace: Person, slips: MadeClient, payroll: str
+) -> None:
+    tab = f"/clients/{slips.client_id}/apis"
+    grace.get(tab)
+    assert "No access to APIs yet" in grace.text and "Payroll" in grace.text
+    page = grace.get(f"{tab}/{payroll}")
+    assert "Request access to Payroll" in grace.text and "Read &lt;pay&gt; slips" in page.text
+    assert 'value="payroll:read" checked' in page.text
+    assert grace.send(f"{tab}/{payroll}", scopes="payroll:read", reason="").status_code == 400
+    grace.send(f"{tab}/{payroll}", scopes="payroll:read", reason="For <b>slips</b>")
+    grace.follow()
+    assert "We notified the owner of the API" in grace.text and "Requested" in grace.text
+
+    ada.get("")
+    assert "1 open access request" in ada.text
+    ada.get("/apis")
+    assert "Access requests (1)" in ada.text
+    page = ada.get("/access-requests")
+    assert "For <b>slips</b>" in ada.text and "&lt;b&gt;slips" in page.text
+    path = page.text.split("/approve")[0].rsplit('href="', 1)[1]
+    ada.get(f"{path}/approve")
+    assert "Approve access of Slips?" in ada.text
+    ada.send(f"{path}/approve", message="Welcome")
+    ada.follow()
+    assert "Access given" in ada.text and "Has access" in ada.text
+    late = ada.send(f"{path}/decline")
+    assert late.status_code == 409 and "already decided" in ada.text
+    grace.get(tab)
+    assert "Has access" in grace.text and "Message: Welcome" in grace.text
+
+    ada.get(f"{path}/withdraw")
+    assert "Withdraw access of Slips?" in ada.text and "no active access tokens" in ada.text
+    ada.send(f"{path}/withdraw")
+    ada.follow()
+    assert "Access withdrawn" in ada.text
+
+
+def test_administrator_gives_access(ada: Person, slips: MadeClient, payroll: str) -> None:
+    page = f"/apis/{payroll}/clients"
+    ada.get(page)
+    assert "No client has access yet" in ada.text and "only clients with access get tokens" in ada.text
+    assert ada.send(page, client_id="cli_x", scopes="payroll:read").status_code == 400
+    assert "no client with this ID" in ada.text
+    ada.send(page, client_id=slips.client_id, scopes="payroll:read")
+    ada.follow()
+    assert "Slips" in ada.text and "Has access" in ada.text
+
+
+def test_policy_is_changed_on_the_page_of_the_api(
+    ada: Person, grace: Person, slips: MadeClient, payroll: str
+) -> None:
+    page = ada.get(f"/apis/{payroll}")
+    assert 'value="approval" required checked' in page.text
+    fields = {"name": "Payroll", "scopes-0-name": "payroll:read", "is_active": "1"}
+    ada.send(f"/apis/{payroll}", **fields, version=ada.hidden("version"), access_policy="listed")
+    ada.follow()
+    assert "Saved" in ada.text
+    grace.get(f"/clients/{slips.client_id}/apis")
+    assert "Payroll" not in grace.text
+    assert grace.get(f"/clients/{slips.client_id}/apis/{payroll}").status_code == 404
+    assert grace.get(f"/apis/{payroll}/clients").status_code == 404
+    grace.get("/scopes?q=payroll")
+    assert "No scopes found" in grace.text
+    grace.get("/access-requests")
+    assert "No open requests" in grace.text
