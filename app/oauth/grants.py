@@ -172,7 +172,7 @@ class AuthorizationCodeGrant(grants.AuthorizationCodeGrant):
         claimed = codes.claim_code(actor, authenticated, authorization_code.row, _requested_resources())
         if isinstance(claimed, ReplayedCode):
             refusal = InvalidGrant().with_cause(
-                "code_reused", received="its second use; what the first gave is revoked"
+                "code_reused", received="the second use of the code, whose tokens were revoked"
             )
             raise CommittedRefusal(refusal)
         return claimed

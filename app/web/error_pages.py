@@ -55,6 +55,7 @@ _TEXTS = {
         lazy_gettext("The service is unavailable right now. Nothing was lost."),
     ),
 }
+_HOME_BUTTON = {"back_url": "/", "back_label": lazy_gettext("Go to the home page")}
 _FAILURE = (
     lazy_gettext("Something went wrong"),
     lazy_gettext(
@@ -126,6 +127,7 @@ def _page(status: int, title: str, message: str, hint: str | None, code: str) ->
         hint=hint,
         error_code=code,
         request_id=request_id(),
+        **_HOME_BUTTON if status in {404, 405} else {},
         # The database may have failed, so the page of a server error reads nothing.
         **(branding_of_path() if status < 500 else {}),
     )

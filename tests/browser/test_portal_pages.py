@@ -127,7 +127,7 @@ def test_client_is_registered_rotated_and_deleted(page: Any, live_server: Any, a
     assert SECRET.fullmatch(secret) and secret not in page.url
 
     # Reveal the secret.
-    page.click("text=View client")
+    page.click("a:has-text('View client')")
     assert secret not in page.content()
     page.click("button:has-text('Reveal')")
     assert page.inner_text("#client-secret") == secret

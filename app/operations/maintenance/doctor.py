@@ -163,10 +163,10 @@ def _connections(config: Config, allowed: int) -> Finding:
     if allowed < wanted:
         return warning(
             "database",
-            f"max_connections is {allowed}; two workers may open {wanted}.",
+            f"max_connections is {allowed}. Two workers may open {wanted}.",
             f"Raise max_connections above {wanted}, or lower GATEHOUSE_DATABASE_POOL.",
         )
-    return ok("database", f"max_connections is {allowed}; two workers may open {wanted}.")
+    return ok("database", f"max_connections is {allowed}. Two workers may open {wanted}.")
 
 
 def _grants(connection: Connection) -> Iterator[Finding]:
@@ -400,7 +400,7 @@ def _check_master_key(config: Config) -> Iterator[Finding]:
             f"Restore the matching master key from the backup ({config.instance / 'master.key'}).",
         )
     except DomainError:
-        yield warning("set-up", "This installation is not set up yet.", "flask --app wsgi setup")
+        yield warning("set-up", "This instance is not set up yet.", "flask --app wsgi setup")
     except (exc.DBAPIError, engines()[1].dialect.loaded_dbapi.Error):
         # Compiled queries call the driver directly, so they raise its own errors.
         yield warning("keys", "Not checked: the tables are missing.", "flask --app wsgi db upgrade")

@@ -266,7 +266,7 @@ def _create_tombstone(organization: Mapping[str, Any]) -> None:
         (organization["id"], organization["slug"], PURGED)
     ]:
         raise Conflict(
-            f"The id {organization['slug']} already exists here. An organization can be imported only where it "
+            f"The ID {organization['slug']} already exists here. An organization can be imported only where it "
             "does not exist or after it was purged.",
             code="id_taken",
         )

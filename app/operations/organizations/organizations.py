@@ -95,9 +95,7 @@ def is_slug_taken(slug: str) -> bool:
 
 def slug_taken_error(slug: str) -> SlugTaken:
     """Return the error for a slug that is or was taken."""
-    return SlugTaken(
-        f"The id {slug} is or was taken. Choose another, because ids are never reused.", field="id"
-    )
+    return SlugTaken(f"The ID {slug} is in use or was used before. Choose another ID.", field="id")
 
 
 def action_for_change(old_status: str, changed: Mapping[str, Any]) -> str:

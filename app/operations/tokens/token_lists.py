@@ -137,7 +137,7 @@ def _get(actor: Actor, public: str, permission: str) -> TokenRecord:
 
 
 def _not_found() -> NotFound:
-    return NotFound("There is no such valid token.")
+    return NotFound("There is no valid token with this ID.")
 
 
 def _visible(actor: Actor, permission: str) -> Select[Any]:

@@ -141,7 +141,9 @@ def delete_own_account(actor: Actor, *, email: str) -> UserDeletion:
     """
     user = _require_allowed(actor)
     if canonical_email(email) != user.email_canonical:
-        raise InvalidInput("This is not your email. Type it as shown above.", field="email", code="mismatch")
+        raise InvalidInput(
+            "This is not your email address. Type it exactly as shown above.", field="email", code="mismatch"
+        )
     notify_user(actor, user.id, "account_deleted")
     return erase_user(actor, user)
 
@@ -185,6 +187,8 @@ def _require_allowed(actor: Actor) -> UserSnapshot:
     if actor.user_id is None or actor.organization_id != actor.home_organization_id:
         raise Forbidden("Only users have an account.")
     if not can_delete_account(actor):
-        raise Forbidden("Your organization does not let members delete their account. Ask an administrator.")
+        raise Forbidden(
+            "Your organization doesn't let members delete their account. Contact your administrator."
+        )
     require_fresh_sign_in(actor)
     return get_user(actor.organization_id, actor.user_id)

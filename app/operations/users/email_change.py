@@ -123,7 +123,9 @@ def request_email_verification(actor: Actor, email: str) -> None:
     if actor.user_id is None or actor.organization_id != actor.home_organization_id:
         raise Forbidden("Only users have an email address.")
     if not emails.is_possible():
-        raise Conflict("This service has no mail server, so emails can't be verified.", code="no_mail_server")
+        raise Conflict(
+            "This service has no mail server, so email addresses can't be verified.", code="no_mail_server"
+        )
     require_fresh_sign_in(actor)
     organization = get_organization_by_id(actor.organization_id)
     canonical = canonical_email(email)
@@ -241,7 +243,7 @@ def _require_allowed(
         return
     if not can_change_profile(actor):
         raise Forbidden(
-            "Your organization doesn't let members change their email. Contact your administrator."
+            "Your organization doesn't let members change their email address. Contact your administrator."
         )
     if not is_domain_allowed(email, organization.settings) and not actor.has_permission("users:write"):
         raise InvalidInput(

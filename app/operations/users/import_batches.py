@@ -106,8 +106,8 @@ def update_existing_user(actor: Actor, user_id: UUID, imported: ImportedUser, *,
     if not user.email_verified and any(role != MEMBER for role in missing):
         # Someone who registered with another person's email must not get the roles meant for its owner.
         raise Conflict(
-            "The user with this email has not verified it. If you know that the mailbox is theirs, assign the roles "
-            f"to the user {user.public_id} directly.",
+            "The user with this email address has not verified it. If you know that the mailbox is theirs, assign the "
+            f"roles to the user {user.public_id} directly.",
             field="roles",
             code="email_unverified",
         )

@@ -160,7 +160,7 @@ def create_invitation(
     now = clock.now()
     _revoke_open_invitations(organization.id, canonical, now)
     if _count_open_invitations(organization) >= MAX_OPEN_INVITATIONS:
-        raise Conflict("Too many invitations are pending. Withdraw some first.", code="too_many_invitations")
+        raise Conflict("Too many invitations are pending. Revoke some first.", code="too_many_invitations")
     unit = current_unit_of_work()
     token: str = unit.stable_value(f"invitation {canonical}", lambda: new_token(INVITATION, organization.id))
     invitation = Invitation(
@@ -243,7 +243,7 @@ def accept_invitation(token: str, *, name: str, password_hash: str | None) -> UU
     """
     record = find_invitation(token)
     if record is None:
-        raise InvitationEnded("This invitation was already used, withdrawn or has expired.")
+        raise InvitationEnded("This invitation has expired, or was already used or revoked.")
     settings = get_organization_by_id(record.organization_id).settings
     if password_hash is not None:
         require_invitation_by_password(settings)

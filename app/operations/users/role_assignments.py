@@ -23,6 +23,7 @@ from app.rules.directory.permissions import ADMIN, effective_roles
 from app.rules.errors import Conflict
 from app.rules.fields import ValidationErrors, suggestion, text_problem
 from app.rules.identifiers import new_id, public_id
+from app.rules.languages.translation import lazy_gettext
 
 MAX_ROLES_PER_USER = 20
 """Within one organization."""
@@ -134,7 +135,10 @@ def require_other_administrator(organization_id: str, user_organization_id: str,
     if not others:
         slug = db.session.scalar(select(Organization.slug).where(Organization.id == organization_id))
         raise LastAdministrator(
-            f"This is the last administrator of the organization {slug}. Add another administrator first."
+            lazy_gettext(
+                "This is the last administrator of %(organization)s. Add another administrator first.",
+                organization=slug,
+            )
         )
 
 

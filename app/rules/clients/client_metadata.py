@@ -179,7 +179,7 @@ class ClientMetadata:
             OneOf(APPROVALS),
             described(
                 "The administrators' decision: `review` (members must ask an administrator first), `allowed` (members "
-                "may consent), `pre_approved` (users are not asked about `approved_scopes`; only for confidential "
+                "may consent), `pre_approved` (users are not asked about `approved_scopes`, only for confidential "
                 "clients that are verified), `blocked` (all requests are rejected, and its tokens stay revoked). If "
                 "null, the setting `oauth.consent.members_may_allow` decides. Requires `clients:trust`."
             ),

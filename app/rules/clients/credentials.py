@@ -95,8 +95,8 @@ class NewRegistrationToken(Shape):
         Annotated[
             Time,
             described(
-                "When it expires, in RFC 3339 with its time zone; "
-                f"at most {MAX_INITIAL_ACCESS_LIFETIME.days} days from now."
+                "When it expires, in RFC 3339 with its time zone. "
+                f"At most {MAX_INITIAL_ACCESS_LIFETIME.days} days from now."
             ),
         ]
         | None

@@ -23,7 +23,7 @@ def jwks_problem(value: Any) -> FieldProblem | None:
     if not isinstance(keys, list) or set(value) != {"keys"}:
         return FieldProblem("invalid_jwks", 'A key set is an object with one member "keys", an array.')
     if not 1 <= len(keys) <= MAX_KEYS:
-        return FieldProblem("invalid_jwks", f"A key set holds 1 to {MAX_KEYS} keys.")
+        return FieldProblem("invalid_jwks", f"A key set must contain 1 to {MAX_KEYS} keys.")
     kids = [key["kid"] for key in keys if isinstance(key, dict) and "kid" in key]
     if len(kids) != len({str(kid) for kid in kids}):
         return FieldProblem("invalid_jwks", "Two keys have the same kid.")

@@ -308,7 +308,7 @@ _ROWS: tuple[tuple[str, SettingKind, Any, str], ...] = (
     ("audit.retention_days", Number(30, 3650), 365, "How long audit events are stored."),
     ("audit.failed_requests", Boolean(), True, "Store rejected client requests without secrets, so that developers can see the cause."),
     ("audit.log_retention_days", Number(1, 90), 14, "How long failed requests are stored."),
-    ("audit.notify_root_access", Boolean(), True, "Email administrators when an instance administrator makes changes in the organization."),
+    ("audit.notify_root_access", Boolean(), True, "Email administrators when an instance administrator makes changes."),
 )
 # fmt: on
 

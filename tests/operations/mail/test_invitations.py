@@ -58,7 +58,7 @@ def test_invitation_email_names_the_inviter_only(
     create_invitation(make.actor(acme), acme.slug, email="grace@acme.example", name="See https evil example")
     deliver()
     assert "evil" not in str(box.mails[0])
-    assert "invites you to Acme" in plain(box.mails[0])
+    assert "invited you to join Acme" in plain(box.mails[0])
 
 
 @pytest.mark.parametrize("mailed", [True, False])

@@ -50,9 +50,9 @@ def test_root_access_notifies_each_administrator_once_an_hour(
     deliver()
     told = [(mail["To"], mail["Subject"]) for mail in box.mails]
     assert sorted(told) == sorted(
-        (user.email, "op@gatehouse.example (root) made changes in Acme") for user in (ada, grace)
+        (user.email, "An instance administrator made changes in Acme") for user in (ada, grace)
     )
-    assert "The first action was: settings.updated." in plain(box.mails[0])
+    assert "First change: settings.updated." in plain(box.mails[0])
 
 
 def test_own_users_and_system_cause_no_root_notice(

@@ -120,7 +120,7 @@ def test_password_does_not_use_the_invitation_where_passwords_are_disabled(
     visitor.get(path)
     for password in ("nine small otters in a kiln", "weak"):
         page = visitor.post(path, name="Grace", password=password)
-        assert page.status_code == 409 and "does not let people sign in with a password" in page.text
+        assert page.status_code == 409 and "does not allow signing in with a password" in page.text
         assert 'id="invitation-passkey"' in page.text
     assert find_user_by_email(acme.id, "grace@acme.example") is None and database.count("users") == 0
     assert isinstance(join(acme, token, Authenticator().create(asked(acme, token))), SignedIn)
