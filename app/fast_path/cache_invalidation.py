@@ -194,6 +194,7 @@ def poll() -> None:
 
 
 def _insert(organization_id: str, *, is_for_all: bool) -> None:
+    # The time is for people, and for workers of release 0.1.0, which follow by it.
     db.session.execute(
         insert(CacheInvalidation).values(
             organization_id=organization_id, id=new_id(), at=func.current_timestamp(), is_for_all=is_for_all
