@@ -18,6 +18,7 @@ from app.operations.clients.client_usage import (
 from app.operations.clients.clients import ClientRecord
 from app.operations.clients.credentials import (
     CredentialRecord,
+    confirm_credential,
     create_credential,
     reveal_credential,
     revoke_credentials,
@@ -174,6 +175,14 @@ def reveal(context: PortalContext, client_id: str, credential_id: str) -> PageRe
     )
 
 
+@portal.post(f"{_CREDENTIALS}/<credential_id>/confirm")
+@portal_page
+def confirm(context: PortalContext, client_id: str, credential_id: str) -> PageResponse:
+    """Let a secret from before a restore work again. Requires a fresh sign-in."""
+    confirm_credential(context.actor, client_id, credential_id)
+    return context.done(f"/clients/{client_id}/credentials", "secret-confirmed")
+
+
 @portal.route(f"{_CREDENTIALS}/<credential_id>/revoke", methods=["GET", "POST"])
 @portal_page
 def revoke(context: PortalContext, client_id: str, credential_id: str) -> PageResponse:
@@ -186,7 +195,7 @@ def revoke(context: PortalContext, client_id: str, credential_id: str) -> PageRe
         )
         notice = "secret-and-tokens-revoked" if form.revoke_tokens.data else "secret-revoked"
         return context.done(f"/clients/{client_id}/credentials", notice)
-    if not found.secret.is_live:
+    if not found.secret.is_live and not found.secret.is_blocked:
         return redirect(f"{_url(context, found.client)}/credentials", 303)
     tokens = f"{found.secret.live_tokens:,}{' or more' if found.secret.live_tokens >= 1000 else ''}"
     form.revoke_tokens.description = f"Use this if the secret may have leaked. Active tokens: {tokens}."

@@ -244,6 +244,7 @@ _NOTICES = {
     "grant-revoked": "Grant revoked. Its tokens no longer work.",
     "tokens-revoked": "Tokens revoked. They no longer work anywhere.",
     "session-ended": "Session ended.",
+    "secret-confirmed": "Secret confirmed. It works again.",
     "secret-revoked": "Secret revoked. It no longer works.",
     "secret-and-tokens-revoked": "Secret revoked, along with every token issued with it.",
     "registration-approved": "Account approved. The user can sign in with the password they chose.",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from flask import Flask
 
 from app.config import UnsafeConfiguration
 from app.operations.authorization.connected_apps import list_user_consents, withdraw_user_consent
@@ -29,7 +31,7 @@ from app.operations.store.transactions import transaction
 from app.operations.users.deletion import delete_user
 from app.operations.users.invitations import accept_invitation, create_invitation, find_invitation
 from app.operations.users.password_resets import find_reset, issue_reset_link, reset_password
-from app.operations.users.user_changes import end_user_sessions
+from app.operations.users.user_changes import end_user_sessions, update_user
 from app.operations.users.users import disable_user
 from app.rules.errors import DomainError
 from tests.cli.test_commands import run
@@ -288,3 +290,82 @@ def test_older_database_is_not_served_without_the_command(world: World) -> None:
             require_current_database()
         assert run(world.app, "maintenance", "restore").exit_code == 0
         require_current_database()
+
+
+@pytest.mark.parametrize("way", ["api", "command", "portal"])
+def test_blocked_secret_works_again_once_it_is_confirmed(app: Flask, make: Factory, way: str) -> None:
+    """BK-2: by an administrator; a secret that was created after the restore needs nothing."""
+    organization = make.organization()
+    make.root()
+    client, admin = make.machine(organization, "clients:read"), make.user(organization, role="admin")
+    http = app.test_client()
+
+    def mints() -> bool:
+        form = {"grant_type": "client_credentials"}
+        return http.post("/oauth/token", data=form, headers=client.basic).status_code == 200
+
+    assert run(app, "maintenance", "restore", "--passwords", "keep").exit_code == 0
+    assert not mints()
+    headers = bearer_header(
+        make.bearer(organization, "clients:read", "credentials:read", "credentials:write")
+    )
+    path = f"/clients/{client.client_id}/credentials"
+    [secret] = http.get(path, headers=headers).get_json()["data"]
+    assert secret["status"] == "blocked"
+    if way == "api":
+        answer = http.post(f"{path}/{secret['id']}/confirmation", headers=headers)
+        assert answer.status_code == 200 and answer.get_json()["data"]["status"] == "active", answer.text
+    elif way == "command":
+        done = run(
+            app,
+            "maintenance",
+            "confirm-secrets",
+            "--organization",
+            organization.slug,
+            "--client",
+            client.client_id,
+        )
+        assert done.exit_code == 0 and done.stdout == "1 secrets confirmed.\n", done.output
+    else:
+        make.sign_in(admin, http)
+        page = http.get(f"/portal/{organization.slug}{path}")
+        token = re.search(r'name="csrf_token" value="([^"]+)"', page.text)
+        assert token is not None and f"{path}/{secret['id']}/confirm" in page.text
+        url = f"/portal/{organization.slug}{path}/{secret['id']}/confirm"
+        assert http.post(url, data={"csrf_token": token[1]}).status_code == 303
+    assert mints()
+    assert run(app, "maintenance", "confirm-secrets", "--organization", organization.slug).stdout.startswith(
+        "0 "
+    )
+    assert run(app, "maintenance", "restore").exit_code == 0
+    assert not mints(), "a later restore blocks it again"
+
+
+@pytest.mark.parametrize(
+    ("line", "words"), [("{", "Line 1"), ('{"action": "user.disabled"}', "Line 1"), ("[]", "Line 1")]
+)
+def test_unreadable_export_changes_nothing(
+    app: Flask, make: Factory, tmp_path: Path, line: str, words: str
+) -> None:
+    make.root()
+    token = make.bearer(make.organization(), "clients:read")
+    (tmp_path / "export").write_text(line)
+    done = run(app, "maintenance", "restore", "--audit-export", str(tmp_path / "export"))
+    assert done.exit_code == 1 and words in done.stderr, done.output
+    assert app.test_client().get("/clients", headers=bearer_header(token)).status_code == 200
+
+
+def test_changes_that_were_undone_after_the_backup_are_not_repeated(world: World) -> None:
+    user, client = world.make.user(world.organization), world.make.machine(world.organization, "clients:read")
+    world.back_up()
+    with world.app.app_context():
+        for status in ("disabled", "active"):
+            update_user(world.system, user.public_id, {"status": status})
+            update_client(world.system, client.client_id, {"status": status})
+    answer = world.app.test_client().get("/audit-events/export", headers=bearer_header(world.reader))
+    export = world.folder / "undone.ndjson"
+    export.write_bytes(answer.data)
+    world.restore()
+    options = ("--audit-export", str(export), "--secrets", "keep", "--passwords", "keep")
+    done = run(world.app, "maintenance", "restore", *options)
+    assert done.exit_code == 0 and "Ended again" not in done.stdout, done.output

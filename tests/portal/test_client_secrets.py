@@ -133,7 +133,7 @@ def test_revocation_requires_confirmation(ada: Any, orchard: Any) -> None:
 
     assert "along with every token issued with it" in ada.text
     assert len(_ids(ada, orchard)) == 1
-    assert "Expired and revoked secrets (1)" in ada.text
+    assert "Inactive secrets (1)" in ada.text
 
 
 def test_revocation_of_last_secret_requires_fresh_sign_in(ada: Any, orchard: Any, database: Any) -> None:

@@ -28,6 +28,7 @@ BODIES: dict[str, dict[str, Any] | list[dict[str, Any]] | bytes | None] = {
     "updateRotation": {"expires_in_seconds": 3600},
     "cancelRotation": None,
     "createCredential": {},
+    "confirmCredential": None,
     "revokeCredentials": None,
     "revokeCredential": None,
     "listOrganizations": None,

@@ -48,7 +48,7 @@ class Credential(Representation):
     client_id: ClientId
     name: str
     hint: Annotated[str, described("The last four characters.")]
-    status: Annotated[str, OneOf(("active", "expiring", "expired", "revoked"))]
+    status: Annotated[str, OneOf(credential_terms.STATUSES)]
     created_at: datetime
     created_by: str | None
     expires_at: datetime | None
@@ -165,6 +165,23 @@ def create_credential(context: ApiContext, client_id: str) -> Response:
         return _created(credentials.create_credential(context.actor, client_id, **body), client_id)
 
     return run_idempotently(context.actor, body, work)
+
+
+@endpoints.post(
+    "/clients/<client_id>/credentials/<credential_id>/confirmation",
+    scope="credentials:write",
+    returns=Credential,
+    status=200,
+    errors=(409,),
+)
+def confirm_credential(context: ApiContext, client_id: str, credential_id: str) -> Response:
+    """Confirm a credential from before a restore of a backup.
+
+    Its status is `blocked` until then. Confirming any other credential changes nothing.
+    """
+    return envelope(
+        _to_json(credentials.confirm_credential(context.actor, client_id, credential_id), client_id)
+    )
 
 
 @endpoints.delete(

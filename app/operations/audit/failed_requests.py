@@ -352,6 +352,8 @@ def _find_authentication_cause(rejected: RejectedRequest, client: ClientSnapshot
             f"{secret}, expired {_format_time(row.expires_at)}",
             _describe_active_secrets(client),
         )
+    if client.organization.blocks_secret(row.created_at, row.confirmed_at):
+        return Cause("secret_blocked", secret, _describe_active_secrets(client))
     return Cause("auth_method_mismatch", rejected.auth_method, (registered,))
 
 
@@ -365,6 +367,8 @@ def _find_secret(client: ClientSnapshot, digest: bytes) -> Any:
             Credential.revoked_at,
             Credential.revoked_by,
             Credential.expires_at,
+            Credential.created_at,
+            Credential.confirmed_at,
         ).where(
             Credential.organization_id == client.organization.id,
             Credential.client_id == client.id,

@@ -20,6 +20,7 @@ from app.operations.store import clock, keyring
 from app.operations.store.transactions import count_changed
 from app.rules.actor import Actor
 from app.rules.clients.credentials import (
+    BLOCKED,
     LIVE,
     MANY_TOKENS,
     REVOKED,
@@ -76,6 +77,11 @@ class CredentialRecord:
     def public_id(self) -> str:
         """``sec_…``."""
         return public_id("sec", self.id)
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether it is from before a restore of a backup and has to be confirmed."""
+        return self.status == BLOCKED
 
     @property
     def is_live(self) -> bool:
@@ -188,8 +194,13 @@ def _record(
     live_tokens: int,
     settings: Mapping[str, Any],
 ) -> CredentialRecord:
+    organization = get_organization_by_id(row.organization_id, fresh=False)
     status = get_credential_status(
-        now, expires_at=row.expires_at, retiring_since=row.retiring_since, revoked_at=row.revoked_at
+        now,
+        expires_at=row.expires_at,
+        retiring_since=row.retiring_since,
+        revoked_at=row.revoked_at,
+        is_blocked=organization.blocks_secret(row.created_at, row.confirmed_at),
     )
     return CredentialRecord(
         id=row.id,

@@ -51,6 +51,7 @@ __all__ = [
     "IpAddressUse",
     "NewCredential",
     "RevokedCredentials",
+    "confirm_credential",
     "create_credential",
     "get_credential",
     "list_credentials",
@@ -149,6 +150,34 @@ def create_credential(
         credential, secret = add_credential(actor, client, settings, name=name, expires_at=ends)
         _record_event(actor, "credential.created", credential.id, client, after=_audit_values(credential))
         return NewCredential(credential, secret, tuple(to_credential_records(retired, settings)))
+    raise client_busy_error()
+
+
+@transaction
+def confirm_credential(actor: Actor, client_id: str, credential_id: str) -> CredentialRecord:
+    """Let a secret that a restore of a backup blocked work again; confirming any other changes nothing.
+
+    Raises NotFound, Forbidden, and FreshSignInRequired if the user signed in too long ago. Audit:
+    ``credential.confirmed``.
+    """
+    for _ in range(_MAX_ATTEMPTS):
+        client = get_client_row(actor, client_id, "credentials:write")
+        require_client_within_permissions(actor, client)
+        require_fresh_user_sign_in(actor)
+        before = get_credential(actor, client_id, credential_id)
+        if not before.is_blocked:
+            return before
+        if not update_client_row(client, {}):
+            continue
+        count_changed(
+            update(Credential)
+            .where(Credential.organization_id == client.organization_id, Credential.id == before.id)
+            .values(confirmed_at=clock.now())
+        )
+        db.session.expire_all()
+        record = get_credential(actor, client_id, credential_id)
+        _record_event(actor, "credential.confirmed", record.id, client, after=_audit_values(record))
+        return record
     raise client_busy_error()
 
 

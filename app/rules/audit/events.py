@@ -36,6 +36,7 @@ EVENT_TYPES: Mapping[str, str] = {
     "consent.denied": "A user denied access to a client.",
     "consent.given": "A user allowed access to a client.",
     "consent.withdrawn": "A user withdrew access from a client.",
+    "credential.confirmed": "A client secret from before a restore of a backup was allowed again.",
     "credential.created": "A client secret was created.",
     "credential.kept": "The expiry of a client secret was cancelled.",
     "credential.leaked": "A secret or token was reported as leaked and revoked.",

@@ -54,6 +54,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     ("authenticated_twice", "The client used two authentication methods at once, or sent two client IDs.", "Use only one method, either the header or the body."),
     ("secret_unknown", "The client secret is incorrect.", "Copy the secret again. It begins with gth_cs_ and has no spaces. If it is lost, add a new one."),
     ("secret_revoked", "The client used a revoked secret.", "Deploy an active secret, or add one under Credentials."),
+    ("secret_blocked", "The client used a secret from before a restore of a backup that was not confirmed.", "Ask an administrator to confirm it under Credentials, or deploy a new secret."),
     ("secret_expired", "The client used an expired secret.", "Deploy an active secret, or add one under Credentials."),
     ("too_many_failures", "Client authentication failed too often from this network.", "Correct the credentials, then wait a minute."),
     ("client_assertion_malformed", "The client assertion is not a signed JWT with the claims that RFC 7523 requires.", "Send iss and sub (both the client_id), aud, exp and jti, signed with a registered key."),

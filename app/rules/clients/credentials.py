@@ -17,6 +17,9 @@ _RevokeTokens = Annotated[
     bool, described("Revoke the tokens of the old secrets, including refresh tokens, when these expire.")
 ]
 ACTIVE, EXPIRING, EXPIRED, REVOKED = "active", "expiring", "expired", "revoked"
+# From before a restore of a backup, and not confirmed yet.
+BLOCKED = "blocked"
+STATUSES = (ACTIVE, EXPIRING, EXPIRED, REVOKED, BLOCKED)
 LIVE = frozenset({ACTIVE, EXPIRING})
 EXPIRING_WITHIN = timedelta(days=7)
 RECENTLY_USED = timedelta(days=1)
@@ -185,18 +188,21 @@ def get_credential_status(
     expires_at: datetime | None,
     retiring_since: datetime | None,
     revoked_at: datetime | None,
+    is_blocked: bool = False,
 ) -> str:
     """Return the status of a secret.
 
-    Revoked takes precedence over expired. A secret that a rotation retires or that expires within a week is
-    expiring.
+    Revoked takes precedence over expired, and both over blocked. A secret that a rotation retires or that expires
+    within a week is expiring.
     """
     if revoked_at is not None:
         return REVOKED
+    if expires_at is not None and expires_at <= now:
+        return EXPIRED
+    if is_blocked:
+        return BLOCKED
     if expires_at is None:
         return ACTIVE
-    if expires_at <= now:
-        return EXPIRED
     return EXPIRING if retiring_since is not None or expires_at - now <= EXPIRING_WITHIN else ACTIVE
 
 
