@@ -26,6 +26,7 @@ from tests.support.world import absent
 TABLE = written("operations")
 # Operations that write no audit event here, and why.
 UNTOLD = {
+    "confirmCredential": "the secret is not blocked",
     "revokeToken": "the token that the body names is nobody's: nothing ends",
     "revokeUserSessions": "what there was to end ended just before",
 }
