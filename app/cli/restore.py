@@ -13,6 +13,7 @@ from flask.cli import AppGroup
 from app.cli.errors import report_errors
 from app.config import current
 from app.operations.directory.lookups import get_organization_by_slug
+from app.operations.maintenance.doctor import has_pending_migrations
 from app.operations.maintenance.restore import RestoreReport, confirm_secrets, invalidate_restored_state
 from app.rules.actor import Actor
 
@@ -51,6 +52,11 @@ def restore_command(exports: tuple[Path, ...], secrets: str, passwords: str) -> 
 
     Exit status 1: done, but something of an export could not be ended again.
     """
+    if has_pending_migrations():
+        raise click.ClickException(
+            "The backup is from an earlier release. First run, with the account that owns the schema: "
+            "flask --app wsgi db upgrade"
+        )
     with ExitStack() as stack:
         files = [stack.enter_context(path.open(encoding="utf-8")) for path in exports]
         report = invalidate_restored_state(

@@ -26,6 +26,7 @@ from tests.support.world import absent
 TABLE = written("operations")
 # Operations that write no audit event here, and why.
 UNTOLD = {
+    "confirmCredential": "the secret is not blocked",
     "revokeToken": "the token in the body does not exist, so nothing is revoked",
     "revokeUserSessions": "what there was to end ended just before",
 }

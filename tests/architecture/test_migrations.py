@@ -156,6 +156,21 @@ def put_event(action: bytes, target: bytes, actor: bytes | None, after: str | No
     put("audit_events", organization_id=acme, id=row_id, action=action, **more)
 
 
+def test_restore_cutoffs_are_unset_for_existing_rows(unmigrated: Flask) -> None:
+    """0027: nothing was restored before; the columns and only they go when it is reversed."""
+    upgrade(revision="0027")
+    downgrade(revision="-1")
+    put("organizations", id=b"acme0000", slug=b"acme", status=b"active", name="Acme")
+    upgrade(revision="0027")
+    columns = "name, restored_at, secrets_not_before, passwords_not_before"
+    with db.engine.connect() as connection:
+        kept = connection.exec_driver_sql(f"SELECT {columns} FROM organizations").all()
+    assert [tuple(row) for row in kept] == [("Acme", None, None, None)]
+    downgrade(revision="-1")
+    with db.engine.connect() as connection:
+        assert connection.exec_driver_sql("SELECT name FROM organizations").scalar_one() == "Acme"
+
+
 def test_invited_accounts_are_migrated_as_verified(unmigrated: Flask) -> None:
     """0023: otherwise the owner of the mailbox could remove their second factors by a reset (RP-3, MF-6)."""
     upgrade(revision="0022")

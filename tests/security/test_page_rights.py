@@ -34,6 +34,7 @@ ELSEWHERE = {
 # Forms that succeed without an audit event, with the reason.
 UNTOLD = {
     "account.end_all_other_sessions": "there is no other sign-in",
+    "portal.confirm": "the secret is not blocked",
     "portal.enable_user": "the user is enabled",
     "portal.sign_out_user": "disabling the user ended what there was",
     "portal.client_access": "the form has what is so already",
