@@ -166,7 +166,7 @@ def token_lifetime(client: ClientSnapshot, audience: Sequence[str], *, as_jwt: b
 
 BEARER, DPOP = "Bearer", "DPoP"
 MAX_JWT_LENGTH = 8192
-_MAX_DERIVED = 100
+_MAX_DERIVED = 300
 
 
 @dataclass(frozen=True, slots=True)
