@@ -13,7 +13,7 @@ from app.operations.clients.resources import define_resource
 from app.operations.grants.signing_keys import get_active_key
 from tests.factories import Factory
 from tests.support.browser import LOOKS, faults_of, sign_in, watched
-from tests.support.world_rows import refused
+from tests.support.world_rows import access_requested, refused
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
 SECRET = re.compile(r"gth_cs_[A-Za-z0-9_-]{40,}")
@@ -31,6 +31,8 @@ PAGES = [
     "/clients/{client}/credentials/{secret}/revoke",
     "/clients/{client}/redirects",
     "/clients/{client}/access",
+    "/clients/{client}/apis",
+    "/clients/{client}/apis/{api}",
     "/clients/{client}/details",
     "/clients/{client}/advanced",
     "/clients/{client}/delete",
@@ -47,6 +49,9 @@ PAGES = [
     "/apis/new",
     "/apis/{api}",
     "/apis/{api}/delete",
+    "/apis/{api}/clients",
+    "/access-requests",
+    "/access-requests/{access}/withdraw",
     "/users",
     "/users?q=nothing+like+it",
     "/users/{user}",
@@ -241,10 +246,13 @@ def test_every_page_is_accessible_in_every_look(
         }
         api = define_resource(make.actor(acme), fields)
         failed = refused(client, datetime.now(UTC))
+        access_requested(client, api.public_id)
+        access = access_requested(public, api.public_id, status="granted")
     names = {
         "client": client.client_id,
         "public": public.client_id,
         "api": api.public_id,
+        "access": access,
         "failed": failed,
         "user": auditor.public_id,
         "secret": client.registered.credential.public_id,

@@ -20,7 +20,14 @@ from app.models.base import Base
 from app.models.organization import DELETED, Organization
 from app.operations.audit import webhook_deliveries, webhooks
 from app.operations.authorization import approval_requests, connected_apps, consents
-from app.operations.clients import clients, credentials, initial_access_tokens, resources, scopes
+from app.operations.clients import (
+    access_requests,
+    clients,
+    credentials,
+    initial_access_tokens,
+    resources,
+    scopes,
+)
 from app.operations.clients.clients import RegisteredClient
 from app.operations.directory import lookups
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
@@ -202,9 +209,10 @@ def create_isolation_organization(actor: Actor) -> IsolationOrganization:
         },
     )
     credentials.create_credential(system, app.client.client_id, name=marker)
-    resources.define_resource(
+    resource = resources.define_resource(
         system, {"identifier": f"urn:{marker}", "name": marker, "scopes": [{"name": f"{marker}:read"}]}
     )
+    access_requests.give_access(system, resource.public_id, app.client.client_id, {"scopes": []})
     scopes.add_scopes(system, [f"{marker}/plain"])
     initial_access_tokens.create_registration_token(system, {"name": marker})
     roles.create_role(system, {"id": f"r{marker[:20]}", "name": marker, "permissions": []})

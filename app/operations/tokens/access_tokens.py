@@ -25,7 +25,7 @@ JWT = "jwt"
 MAX_JWT_SECONDS = 3600
 BEARER, DPOP = "Bearer", "DPoP"
 MAX_JWT_LENGTH = 8192
-_MAX_DERIVED = 100
+_MAX_DERIVED = 300
 
 
 def management_audience() -> str:

@@ -84,7 +84,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     ("grant_type_not_allowed", "The client or its organization does not allow this grant type.", "Add the grant type under Advanced, or use another."),
     ("scope_not_allowed", "The client requested scopes that are not allowed for it.", "Request fewer scopes, or add the scopes to the client under Access."),
     ("resource_not_allowed", "The client requested a resource that is not allowed for it.", "Request a resource that is registered for the client."),
-    ("access_not_granted", "The client has no access to this API, or not to all of the requested scopes.", "Request access on the client's Access page. Whoever manages the API decides. A user's consent is not enough for client credentials and token exchange."),
+    ("access_not_granted", "The client has no access to this API, or not to all of the requested scopes.", "Request access on the client's API access page. Whoever manages the API decides. A user's consent is not enough for client credentials and token exchange."),
     ("registration_refused", "The client metadata is invalid.", "Correct the field that the response names."),
     ("registration_token_invalid", "The registration token is invalid.", "Use the registration_access_token of the latest response."),
     ("exchange_refused", "The client is not allowed to exchange this token for the requested access.", "Check which client the token was issued to, and the client's token exchange policy."),
