@@ -8,13 +8,6 @@ from enum import Enum
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-# Error 1305, "SAVEPOINT does not exist", hides a deadlock: it rolled back the whole transaction together with the
-# savepoint, and releasing the savepoint then fails before error 1213 is reported.
-_RETRY_CODES = {1213, 1205, 3101, 1020, 1305}
-_RECONNECT_CODES = {1047, 1180, 1290, 1836, 1053, 1927, 4031, 2002, 2003, 1040}
-_UNKNOWN_CODES = {2006, 2013, 2055}
-DUPLICATE_KEY = 1062
-
 
 class ErrorClass(Enum):
     """A class of database errors, by how to continue after one."""
@@ -23,6 +16,14 @@ class ErrorClass(Enum):
     RECONNECT = "this connection or node is unusable: drop it, then run the transaction again"
     UNKNOWN = "the connection was lost: a COMMIT in progress may or may not have taken effect"
     FINAL = "a result or a defect: running it again changes nothing"
+
+
+# Error 1305, "SAVEPOINT does not exist", hides a deadlock: it rolled back the whole transaction together with the
+# savepoint, and releasing the savepoint then fails before error 1213 is reported.
+_RETRY_CODES = {1213, 1205, 3101, 1020, 1305}
+_RECONNECT_CODES = {1047, 1180, 1290, 1836, 1053, 1927, 4031, 2002, 2003, 1040}
+_UNKNOWN_CODES = {2006, 2013, 2055}
+DUPLICATE_KEY = 1062
 
 
 def classify_error(error: Exception) -> ErrorClass:

@@ -28,7 +28,7 @@ BAD = {
     "an update": update(User).values(name="x"),
     "a delete": delete(User).where(User.status == "deleted"),
     "half a join": select(User.id).join(Grant, Grant.user_id == User.id).where(User.organization_id == "a"),
-    "joined to each other alone": select(User.id).join(Grant, Grant.organization_id == User.organization_id),
+    "only joined to each other": select(User.id).join(Grant, Grant.organization_id == User.organization_id),
     "an alias": select(OTHER.id).where(OTHER.name == "x"),
     "the organization asked for, not narrowed by": select(User.organization_id).where(User.name == "x"),
     "a subquery": select(Organization.id).where(
@@ -44,8 +44,8 @@ GOOD = {
     "no rows": select(User.id).where(false()),
     "organizations themselves": select(Organization.id),
     "all, and says so": select(User.id).execution_options(**ACROSS),
-    "an update of its own": update(User).where(User.organization_id == "a").values(name="x"),
-    "a delete of its own": delete(Client).where(Client.organization_id == "a"),
+    "an update": update(User).where(User.organization_id == "a").values(name="x"),
+    "a delete": delete(Client).where(Client.organization_id == "a"),
 }
 # Queries across organizations: jobs of the instance, each reviewed.
 MEANT_FOR_ALL = {

@@ -107,7 +107,7 @@ def test_import_of_a_killed_worker_is_finished_by_the_other(mortal_server: LiveS
         )
         os.kill(worker, signal.SIGKILL)
         there = server.database.count("users") - before
-        assert 0 < there < FEWER, "it was over before anybody died"
+        assert 0 < there < FEWER, "the import ended before a worker was killed"
         # Let the lease expire: the killed worker cannot release it.
         server.database.query(
             "UPDATE leases SET expires_at = '2026-01-01' WHERE name = %s", import_runner.LEASE.encode()

@@ -167,7 +167,7 @@ def _tells_of_root(place: OrganizationProbe) -> Any:
         return False
     ends = time.monotonic() + _PATIENCE_SECONDS
     while place.notes["ada"].email not in [mail["To"] for mail in place.box.mails[told:]]:
-        assert time.monotonic() < ends, "no letter came"
+        assert time.monotonic() < ends, "no email arrived"
         time.sleep(0.1)
     return True
 

@@ -18,7 +18,7 @@ import pytest
 from app.rules.organizations.settings import WITHOUT_EFFECT_YET
 from app.rules.organizations.settings_table import SETTINGS
 from tests.factories import Factory
-from tests.journeys import effects_in_time, effects_on_people
+from tests.journeys import effects_in_time, effects_on_users
 from tests.support.databases import MariaDBDatabase
 from tests.support.mail_server import SENDER, Mailbox, mail_server
 from tests.support.mariadb import MariaDB
@@ -132,7 +132,7 @@ CLIENT = "oauth.clients."
 GRANTS = SETTINGS["oauth.grant_types"].default
 METHODS = SETTINGS[f"{CLIENT}token_endpoint_auth_methods"].default
 # path: (request, [(value, expected result)], other settings that must be set)
-EFFECTS: dict[str, Effect] = effects_on_people.EFFECTS | effects_in_time.EFFECTS | {
+EFFECTS: dict[str, Effect] = effects_on_users.EFFECTS | effects_in_time.EFFECTS | {
     "authentication.password.min_length": (_account("password", "at least 17 "), [(17, True), (18, False)], {}),
     "authentication.registration.mode": (
         lambda place: place.ask("GET", f"/organizations/{place.slug}/register").status_code == 200,

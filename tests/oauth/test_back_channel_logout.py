@@ -110,7 +110,7 @@ def test_logout_token_is_signed_when_it_is_sent(flow: Flow, listener: Listener) 
     listener.status = 204
     assert deliver_due(flow) == 1
     first, second = (read(flow, token).claims for token in listener.tokens)
-    assert first["jti"] == second["jti"], "a client that heard the first may know it again"
+    assert first["jti"] == second["jti"], "a client can recognize the repeated notification"
     assert second["exp"] > clock_ago(flow, 0).timestamp()
 
 

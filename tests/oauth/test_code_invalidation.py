@@ -48,7 +48,7 @@ def set_status(flow: Flow, status: str) -> None:
 
 Ending = Callable[[Actor, Flow], object]
 ENDED: dict[str, Ending] = {
-    "the user's status alone is disabled": lambda actor, flow: set_status(flow, "disabled"),
+    "only the user's status is disabled": lambda actor, flow: set_status(flow, "disabled"),
     "the user is disabled": lambda actor, flow: disable_user(actor, flow.user.id),
     "the password is changed": change_password,
     "the consent is withdrawn": withdraw,

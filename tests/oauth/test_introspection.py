@@ -164,7 +164,7 @@ SOURCES: dict[str, Callable[[Actor, Flow], object]] = {
     "its end": expire,
     "its family": end_grant,
     "its user": lambda actor, flow: disable_user(actor, flow.user.id),
-    "its user's status alone": disable_in_a_row_alone,
+    "only its user's status": disable_in_a_row_alone,
     "its user's grants": lambda actor, flow: revoke_grants_of_user(actor, flow.user.id, reason="test"),
     "its consent": withdraw,
     "the secret that minted it": lambda actor, flow: revoke_credentials(
@@ -279,7 +279,7 @@ def test_token_is_invalid_after_its_organization_was_suspended_or_deleted(flow: 
     assert ask(client, refresh).data == INACTIVE
     assert client.refresh(refresh).get_json()["error"] == "invalid_grant"
     client.sign_in()
-    assert client.is_alive(client.tokens()["access_token"]), "what is made from then on lives"
+    assert client.is_alive(client.tokens()["access_token"]), "later tokens are active"
 
 
 def test_reenabling_a_user_does_not_restore_tokens(flow: Flow) -> None:

@@ -63,7 +63,7 @@ def test_revoking_unknown_strings_returns_200_and_changes_nothing(
     }
     assert len(answers) == 1
     assert audited(database, "secret.leak_reported") == before
-    assert flow.is_alive(real), "what was not posted itself lives"
+    assert flow.is_alive(real), "tokens that were not reported stay active"
     assert report(flow.http, real).data in answers
 
 

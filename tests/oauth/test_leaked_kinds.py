@@ -160,7 +160,7 @@ def test_every_leaked_secret_is_revoked(flow: Flow, make: Factory, database: Dat
     assert not case.lives()
     assert audited(database, "secret.leak_reported") == 1
     assert report(flow.http, case.token).status_code == 202
-    assert audited(database, "secret.leak_reported") == 1, "told once"
+    assert audited(database, "secret.leak_reported") == 1, "recorded once"
 
 
 @pytest.mark.parametrize("kind", sorted(SPENT))

@@ -100,7 +100,7 @@ def sign_in_text(asking: Flow) -> str:
 def test_consent_and_sign_in_show_the_logo_from_our_origin(asking: Flow, shop: Shop) -> None:
     """PO-2, CO-1: viewing the page sends no request to the client's server."""
     assert shop.server.requests == [], "nothing is fetched inside the change"
-    assert shown(asking.consent().text) is None, "the initials stand there until it came"
+    assert shown(asking.consent().text) is None, "the initials are shown until it is downloaded"
     assert fetch_due(asking) == 1
     for text in (asking.consent().text, sign_in_text(asking)):
         path = shown(text)

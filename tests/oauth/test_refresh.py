@@ -182,7 +182,7 @@ FORGERIES: dict[str, Callable[[Flow, str], str]] = {
     "other random bits": lambda flow, token: checked(
         token[:50] + ("B" if token[50] != "B" else "C") + token[51:-8]
     ),
-    "all of it made up": forged,
+    "entirely invented": forged,
     "the tag of another instance": lambda flow, token: new_refresh_token(
         flow.organization.id, grant_id_of(token), b"x" * 32
     ),

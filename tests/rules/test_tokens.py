@@ -85,7 +85,7 @@ GOOD = new_token(ACCESS_TOKEN, KEY)
 NOT_OURS = {
     "empty": "",
     "a word": "secret",
-    "our prefix alone": "gth_",
+    "only the prefix": "gth_",
     "a line feed after it": GOOD + "\n",
     "a space before it": " " + GOOD,
     "cut short": GOOD[:-1],
@@ -99,7 +99,7 @@ NOT_OURS = {
     "very long": "gth_at_" + "A" * 100_000,
     "non-ASCII digits": GOOD[:-1] + "\u0663",
     "NUL inside": GOOD[:20] + "\0" + GOOD[21:],
-    "a refresh token whose grant is no 128-bit number": checked(f"gth_rt_{KEY}" + "z" * 26 + "A" * 54),
+    "a refresh token whose grant is not a 128-bit number": checked(f"gth_rt_{KEY}" + "z" * 26 + "A" * 54),
     "a refresh token without a grant": checked(f"gth_rt_{KEY}" + "A" * 43),
 }
 

@@ -125,7 +125,7 @@ def _are_told(database: Database, role: str, done: list[tuple[str, str, TestResp
             loud.add(endpoint)
         if method == "POST" and answer.status_code == 303 and not is_told:
             silent.add(endpoint)
-    assert loud == set(), (role, "changed nothing and was told of")
+    assert loud == set(), (role, "changed nothing but left an audit event")
     assert silent <= set(UNTOLD), (role, "left no audit event", silent - set(UNTOLD))
 
 

@@ -132,7 +132,8 @@ def register_client(context: ApiContext) -> Response:
     body = read_object()
     fields = dict(body)
     _remove_organization(context, fields)
-    sector_documents.prefetch_sector_document(context.actor, fields.get(sector_documents.FIELD))
+    if sector_documents.FIELD in fields:
+        sector_documents.prefetch_sector_document(context.actor, fields[sector_documents.FIELD])
 
     def work() -> IdempotentResult:
         registered = clients.register_client(context.actor, fields)

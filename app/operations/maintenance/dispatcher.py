@@ -21,11 +21,6 @@ from app.operations.store.outbox import Message
 from app.operations.store.transactions import read
 from app.rules.errors import Unavailable
 
-THREADS = 3
-MAX_THREADS_PER_ORGANIZATION = 2
-# Messages of other processes and retries are found after this time at the latest.
-POLL_INTERVAL_SECONDS = 4.0
-
 
 def require_database_ready() -> None:
     """Raise Unavailable unless a table can be read. A ping succeeds on a partitioned node, reading does not."""
@@ -39,6 +34,12 @@ def require_database_ready() -> None:
 @read
 def _read_one_row() -> None:
     db.session.execute(select(Organization.id).limit(1)).first()
+
+
+THREADS = 3
+MAX_THREADS_PER_ORGANIZATION = 2
+# Messages of other processes and retries are found after this time at the latest.
+POLL_INTERVAL_SECONDS = 4.0
 
 
 class Dispatcher:

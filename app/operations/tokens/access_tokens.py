@@ -23,9 +23,6 @@ from app.rules.token_values import ACCESS_TOKEN, digest, new_token
 
 JWT = "jwt"
 MAX_JWT_SECONDS = 3600
-BEARER, DPOP = "Bearer", "DPoP"
-MAX_JWT_LENGTH = 8192
-_MAX_DERIVED = 300
 
 
 def management_audience() -> str:
@@ -165,6 +162,11 @@ def token_lifetime(client: ClientSnapshot, audience: Sequence[str], *, as_jwt: b
     return resource_indicators.choose_token_lifetime(
         audience, get_catalog(client.organization.id), otherwise, max_seconds=max_seconds
     )
+
+
+BEARER, DPOP = "Bearer", "DPoP"
+MAX_JWT_LENGTH = 8192
+_MAX_DERIVED = 300
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,32 +117,6 @@ _EVENT_TYPES_OF_ACTIONS: Mapping[str, str] = {"secret.leak_reported": "credentia
 ALL_EVENTS = "*"
 GROUPS = tuple(sorted({f"{name.split('.')[0]}.*" for name in EVENT_TYPES}))
 SUBSCRIPTION_CHOICES = (ALL_EVENTS, *GROUPS, *EVENT_TYPES)
-# Events that the owner of the account should check.
-SUSPICIOUS_EVENTS = frozenset(
-    {
-        "sign_in.failed",
-        "second_factor.failed",
-        "recovery_code.used",
-        "second_factors.ended",
-        "second_factors.reset",
-        "passkey.counter_went_back",
-    }
-)
-GENESIS = bytes(32)
-"""The MAC before the first link."""
-CHECKPOINT_PATTERN = r"audit checkpoint ([0-9a-z]{8}) ([1-9][0-9]*) ([0-9a-f]{64})"
-"""A log line with the state of a chain: organization key, position, and MAC of the link at that position."""
-# Descriptions of the problems for users.
-PROBLEMS: Mapping[str, str] = {
-    "changed": "The event was changed after it was sealed.",
-    "missing": "The sealed event is missing.",
-    "link_missing": "A link of the chain is missing.",
-    "truncated": "The end of the chain is missing.",
-    "rolled_back": "The chain lacks events that this server has sealed: the database was put back to an earlier state.",
-    "head_changed": "The end of the chain was changed without the key.",
-    "chain_missing": "The organization has no chain.",
-    "inserted": "The event was added long after its stated time.",
-}
 
 
 def event_type_for_action(action: str) -> str | None:
@@ -199,6 +173,17 @@ ACCOUNT_EVENTS: Mapping[str, str] = {
     "consent.denied": lazy_gettext("Access was denied to an app"),
     "consent.withdrawn": lazy_gettext("An app's access was removed"),
 }
+# Events that the owner of the account should check.
+SUSPICIOUS_EVENTS = frozenset(
+    {
+        "sign_in.failed",
+        "second_factor.failed",
+        "recovery_code.used",
+        "second_factors.ended",
+        "second_factors.reset",
+        "passkey.counter_went_back",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +221,25 @@ def _leaves(document: Mapping[str, Any], above: str = "") -> Iterator[tuple[str,
 def _is_same(one: Any, other: Any) -> bool:
     # In Python True equals 1, but not in JSON.
     return type(one) is type(other) and one == other
+
+
+GENESIS = bytes(32)
+"""The MAC before the first link."""
+
+CHECKPOINT_PATTERN = r"audit checkpoint ([0-9a-z]{8}) ([1-9][0-9]*) ([0-9a-f]{64})"
+"""A log line with the state of a chain: organization key, position, and MAC of the link at that position."""
+
+# Descriptions of the problems for users.
+PROBLEMS: Mapping[str, str] = {
+    "changed": "The event was changed after it was sealed.",
+    "missing": "The sealed event is missing.",
+    "link_missing": "A link of the chain is missing.",
+    "truncated": "The end of the chain is missing.",
+    "rolled_back": "The chain lacks events that this server has sealed: the database was put back to an earlier state.",
+    "head_changed": "The end of the chain was changed without the key.",
+    "chain_missing": "The organization has no chain.",
+    "inserted": "The event was added long after its stated time.",
+}
 
 
 def serialize_event(event: Mapping[str, Any]) -> bytes:

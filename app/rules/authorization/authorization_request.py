@@ -38,7 +38,7 @@ MAX_STATE_BYTES = 2048
 MAX_NONCE_BYTES = 2048
 MAX_MAX_AGE_SECONDS = 10 * 365 * 86400
 MAX_ACR_VALUES = 20
-# In bytes. Anybody can have requests stored, so this limits their size.
+# In bytes. Unauthenticated callers can have requests stored, so this limits their size.
 MAX_REQUEST_BYTES = 12 * 1024
 USERINFO, ID_TOKEN = "userinfo", "id_token"
 PLACES = (USERINFO, ID_TOKEN)

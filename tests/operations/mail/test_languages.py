@@ -35,7 +35,7 @@ def set_locale(user: Any, tag: str) -> None:
 
 
 @transaction
-def reset_letter(organization: Any, to: str) -> None:
+def request_reset_email(organization: Any, to: str) -> None:
     values = {"email": to, "link": "https://id.example.com/x", "until": AT}
     emails.send(organization, to, "password_reset", values)
 
@@ -45,7 +45,7 @@ def test_email_uses_the_recipient_language(make: Any, box: Mailbox, deliver: Del
     ada, bob = make.user(acme), make.user(acme)
     set_locale(ada, "de-CH")
     for email in (ada.email, bob.email):
-        reset_letter(acme, email)
+        request_reset_email(acme, email)
     deliver()
     told = {mail["To"]: mail for mail in box.mails}
     german, english = told[ada.email], told[bob.email]
@@ -64,7 +64,7 @@ def test_email_to_unknown_user_uses_the_organization_language(
     french = make.user(acme)
     set_locale(french, "fr")
     for email in (french.email, "stranger@example.com"):
-        reset_letter(acme, email)
+        request_reset_email(acme, email)
     deliver()
     assert {mail["Subject"] for mail in box.mails} == {"Ihr Passwort bei Acme zurücksetzen"}
 

@@ -121,7 +121,7 @@ def test_failed_delivery_is_retried_after_growing_delay(
     put(make.organization().id, "one")
     receivers.answers["one"] = fail
     for attempt in (1, 2, 3):
-        assert deliver_due() == 1, "once, and not again before its time"
+        assert deliver_due() == 1, "once, and not again before the retry delay"
         assert rows() == [("one", attempt, None)]
         come_round()
     receivers.answers.clear()
