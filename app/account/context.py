@@ -22,6 +22,7 @@ from app.rules.actor import Actor
 from app.rules.errors import DomainError, NotFound, TooManyRequests
 from app.rules.languages.translation import lazy_gettext
 from app.web.branding import branding_of, branding_of_path
+from app.web.error_pages import error_response
 from app.web.forms import PageForm
 from app.web.languages import translate
 from app.web.request_log import request_id
@@ -32,6 +33,8 @@ account = Blueprint("account", __name__)
 @account.errorhandler(DomainError)
 def show_error(error: DomainError) -> BaseResponse:
     """Show an error as a page, or ask for a fresh sign-in that leads back here."""
+    if error.status >= 500:
+        return error_response(error)
     slug = (request.view_args or {}).get("organization")
     if isinstance(error, FreshSignInRequired) and slug:
         query = urlencode({"next": request.path, "reauthenticate": "1"})
@@ -49,7 +52,7 @@ def show_error(error: DomainError) -> BaseResponse:
         hint=None,
         error_code=error.code,
         request_id=request_id(),
-        **(branding_of_path() if error.status < 500 else {}),
+        **branding_of_path(),
         back_url=back_url,
         back_label=back_label,
     )

@@ -72,8 +72,10 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crowd]:
     server = LiveServer(database, folder / "instance", folder / "server.log", expected="gatehouse.outbox")
     server.start()
     yield Crowd(server)
-    server.stop()
-    mariadb.stop()
+    try:
+        server.stop()
+    finally:
+        mariadb.stop()
 
 
 def test_parallel_registrations_in_one_organization_all_succeed(crowd: Crowd) -> None:
