@@ -1,4 +1,4 @@
-"""Classification of database errors: whether a transaction can be repeated."""
+"""Classification of database errors: whether a transaction can be repeated, and whether the caller may come again."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ class ErrorClass(Enum):
     RETRY = "the server rolled the transaction back: run it again"
     RECONNECT = "this connection or node is unusable: drop it, then run the transaction again"
     UNKNOWN = "the connection was lost: a COMMIT in progress may or may not have taken effect"
+    REFUSED = "the database is full, read-only or gone: running it again at once changes nothing, a later request may"
     FINAL = "a result or a defect: running it again changes nothing"
 
 
@@ -23,6 +24,10 @@ class ErrorClass(Enum):
 _RETRY_CODES = {1213, 1205, 3101, 1020, 1305}
 _RECONNECT_CODES = {1047, 1180, 1290, 1836, 1053, 1927, 4031, 2002, 2003, 1040}
 _UNKNOWN_CODES = {2006, 2013, 2055}
+# The disk or the table space is full.
+_REFUSED_CODES = {1021, 1114}
+_SQLITE_BUSY = ("locked", "busy")
+_SQLITE_REFUSED = ("disk is full", "readonly database", "unable to open database file", "disk I/O error")
 DUPLICATE_KEY = 1062
 
 
@@ -32,15 +37,28 @@ def classify_error(error: Exception) -> ErrorClass:
         return ErrorClass.RECONNECT
     cause = error.orig if isinstance(error, DBAPIError) else error
     if isinstance(cause, sqlite3.OperationalError):
-        return ErrorClass.RETRY if "locked" in str(cause) or "busy" in str(cause) else ErrorClass.FINAL
+        return _classify_sqlite_error(str(cause))
     code = _error_code(cause)
     if code in _RETRY_CODES:
         return ErrorClass.RETRY
     if code in _RECONNECT_CODES:
         return ErrorClass.RECONNECT
+    if code in _REFUSED_CODES:
+        return ErrorClass.REFUSED
     if code in _UNKNOWN_CODES or (isinstance(error, DBAPIError) and error.connection_invalidated):
         return ErrorClass.UNKNOWN
     return ErrorClass.FINAL
+
+
+def _classify_sqlite_error(message: str) -> ErrorClass:
+    if any(words in message for words in _SQLITE_BUSY):
+        return ErrorClass.RETRY
+    return ErrorClass.REFUSED if any(words in message for words in _SQLITE_REFUSED) else ErrorClass.FINAL
+
+
+def is_temporary(error: Exception) -> bool:
+    """Return whether the same request may succeed later, so that the response is 503."""
+    return classify_error(error) is not ErrorClass.FINAL
 
 
 def is_duplicate_key(error: Exception) -> bool:

@@ -1,4 +1,5 @@
-"""Run migrations with short lock waits, and on SQLite with foreign keys off before BEGIN and checked afterwards.
+"""Run migrations: one process at a time, with short lock waits, and on SQLite with foreign keys off before BEGIN and
+checked afterwards.
 
 Alembic's batch mode rebuilds a table by copying it; with foreign keys on SQLite then deletes the children and
 reports success. A statement that cannot get its lock in seconds gives up instead of queueing all traffic behind it.
@@ -6,7 +7,14 @@ reports success. A statement that cannot get its lock in seconds gives up instea
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import hashlib
+import os
 import sys
+import time
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from alembic import context
@@ -16,6 +24,7 @@ from sqlalchemy import Connection
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 database = current_app.extensions["migrate"].db
+LOCK_SECONDS = 3600
 
 
 def run(connection: Connection) -> None:
@@ -31,6 +40,34 @@ def run(connection: Connection) -> None:
         context.run_migrations()
 
 
+@contextlib.contextmanager
+def alone(connection: Connection) -> Iterator[None]:
+    """Hold the only lock for migrations of this database, which ends with the process at the latest."""
+    if connection.dialect.name == "sqlite":
+        file = connection.engine.url.database
+        with open(f"{file}.migration", "w", opener=partial(os.open, mode=0o600)) as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        return
+    name = (
+        f"gatehouse migration {hashlib.sha256(str(connection.engine.url.database).encode()).hexdigest()[:32]}"
+    )
+    # A statement waits no longer than the connection's timeout for reading.
+    deadline = time.monotonic() + LOCK_SECONDS
+    while connection.exec_driver_sql("SELECT GET_LOCK(%s, 1)", (name,)).scalar() != 1:
+        connection.commit()
+        if time.monotonic() > deadline:
+            raise SystemExit(
+                f"Another process has been migrating this database for {LOCK_SECONDS} s. Try again later."
+            )
+    connection.commit()
+    try:
+        yield
+    finally:
+        connection.exec_driver_sql("SELECT RELEASE_LOCK(%s)", (name,))
+        connection.commit()
+
+
 def run_online() -> None:
     """On the configured database."""
     # A connection of its own kind: no statement limit, since an index build may take long.
@@ -42,8 +79,10 @@ def run_online() -> None:
         else:
             connection.exec_driver_sql("SET SESSION lock_wait_timeout = 10, innodb_lock_wait_timeout = 10")
             connection.commit()
-        run(connection)
-        connection.commit()
+        # Machines that start together: the first migrates, the others wait and find nothing left to do.
+        with alone(connection):
+            run(connection)
+            connection.commit()
         if is_sqlite:
             broken = connection.connection.dbapi_connection.execute("PRAGMA foreign_key_check").fetchall()
             connection.connection.dbapi_connection.execute("PRAGMA foreign_keys = ON")

@@ -21,6 +21,7 @@ from app.rules.actor import Actor
 from app.rules.errors import DomainError, NotFound, TooManyRequests, Unavailable
 from app.rules.languages.translation import lazy_gettext
 from app.web.branding import branding_of, branding_of_path
+from app.web.error_pages import error_response
 from app.web.forms import PageForm
 from app.web.languages import translate
 from app.web.request_log import request_id
@@ -39,6 +40,8 @@ _SUBPAGES = {"/profile": ("/email", "/delete"), "/security": ("/password",)}
 @account.errorhandler(DomainError)
 def show_error(error: DomainError) -> BaseResponse:
     """Show an error as a page, or ask for a fresh sign-in that leads back here."""
+    if error.status >= 500:
+        return error_response(error)
     slug = (request.view_args or {}).get("organization")
     if isinstance(error, FreshSignInRequired) and slug:
         query = urlencode({"next": request.path, "reauthenticate": "1"})
@@ -56,7 +59,7 @@ def show_error(error: DomainError) -> BaseResponse:
         hint=None,
         error_code=error.code,
         request_id=request_id(),
-        **(branding_of_path() if error.status < 500 else {}),
+        **branding_of_path(),
         back_url=back_url,
         back_label=back_label,
     )

@@ -10,6 +10,7 @@ costs a fifth of what a token costs. It is closed when the thread ends.
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 import time
@@ -34,6 +35,7 @@ from app.models.base import Base, Digest, Identifier, Json, Sealed, UtcDateTime,
 from app.rules.errors import Unavailable
 from app.tenant_fence import ACROSS
 
+# Attempts that the database rolled back. Lost connections are limited by the deadline alone.
 MAX_ATTEMPTS = 5
 DEADLINE_SECONDS = 2.5
 _jitter = random.SystemRandom()
@@ -102,6 +104,7 @@ class CompiledQuery:
         except engine.dialect.loaded_dbapi.Error as error:
             if engine.dialect.is_disconnect(error, None, None):
                 connection.invalidate(error)
+                engine.dispose()
             raise _as_sqlalchemy_error(engine, compiled, error) from error
 
     def _for_engine(self, engine: Engine) -> tuple[_Compiled | _Plain, Engine]:
@@ -198,7 +201,8 @@ def _attempts(
 ) -> tuple[Sequence[Sequence[Any]], int]:
     parameters = compiled.parameters(values) if isinstance(compiled, _Compiled) else ()
     deadline = time.monotonic() + DEADLINE_SECONDS
-    for attempt in range(1, MAX_ATTEMPTS + 1):
+    rolled_back = 0
+    for attempt in itertools.count(1):
         try:
             if isinstance(compiled, _Plain):
                 with engine.connect() as connection:
@@ -209,10 +213,15 @@ def _attempts(
                 return (), 0
             if attempt > 1 and not fetch and is_duplicate_key(error):
                 return (), 1
-            pause = _jitter.uniform(0, 0.01 * 2**attempt)
-            if classify_error(error) is ErrorClass.FINAL:
+            error_class = classify_error(error)
+            if error_class is ErrorClass.FINAL:
                 raise _as_sqlalchemy_error(engine, compiled, error) from error
-            if attempt == MAX_ATTEMPTS or time.monotonic() + pause > deadline:
+            if error_class is ErrorClass.RECONNECT:
+                _discard_thread_connection(engine)
+            rolled_back += error_class is ErrorClass.RETRY
+            pause = _jitter.uniform(0, 0.01 * 2 ** min(attempt, 6))
+            is_over = rolled_back == MAX_ATTEMPTS or time.monotonic() + pause > deadline
+            if is_over or error_class is ErrorClass.REFUSED:
                 raise Unavailable from error
             time.sleep(pause)
     raise Unavailable
@@ -237,6 +246,8 @@ def _execute(
     except engine.dialect.loaded_dbapi.Error as error:
         if engine.dialect.is_disconnect(error, None, None):
             _discard_thread_connection(engine)
+            # A restart of the database has ended the connections of the pool as well.
+            engine.dispose()
         raise
 
 

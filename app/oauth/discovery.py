@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from flask import Response
 
 from app import config
-from app.fast_path.cache import ValidatedCache
+from app.fast_path.cache import ValidatedCache, put
 from app.oauth.protocol_request import ProtocolRequest
 from app.oauth.protocol_response import ProtocolResponse
 from app.oauth.server import GRANT_TYPES, RESPONSE_MODES, RESPONSE_TYPES, TOKEN_ENDPOINT_AUTH_METHODS
@@ -26,6 +27,7 @@ from app.rules.authorization import interaction
 from app.rules.authorization.authorization_request import METHOD, PROMPTS
 from app.rules.clients import client_assertions, dpop
 from app.rules.clients.client_types import PRIVATE_KEY_JWT, SUBJECT_TYPES
+from app.rules.errors import Unavailable
 from app.rules.languages.translation import LANGUAGES
 from app.rules.tokens.claims import SUPPORTED_CLAIMS
 from app.rules.users.profile import is_registration_open
@@ -138,6 +140,11 @@ class _Document:
 
 
 _cache: ValidatedCache[_Document] = ValidatedCache()
+# How long a document is served while the database is away: a key that an emergency removed is not published for longer.
+MAX_AGE_SECONDS = 900
+# By slug, because the database maps it to an organization; a slug is never given to another one.
+_last_served: dict[tuple[str, str, str, str], tuple[float, _Document]] = {}
+_MAX_LAST_SERVED = 5_000
 
 
 def metadata(request: ProtocolRequest) -> ProtocolResponse:
@@ -160,8 +167,29 @@ def protected_resource(request: ProtocolRequest) -> ProtocolResponse:
 def _respond(
     request: ProtocolRequest, name: str, make: Callable[[OrganizationSnapshot], dict[str, Any]]
 ) -> ProtocolResponse:
+    """Respond with the document, or while the database is away with the one that was served last.
+
+    That one is at most ``MAX_AGE_SECONDS`` old, as its ``Age`` says (RFC 9111 section 5.1).
+    """
+    slug, settings = request.organization_slug or _ROOT, config.current()
+    key = (settings.database_url, settings.base_url, slug, name)
+    try:
+        document, age = _load(slug, name, make), None
+        put(_last_served, key, (time.monotonic(), document), max_entries=_MAX_LAST_SERVED)
+    except Unavailable:
+        last = _last_served.get(key)
+        if last is None or time.monotonic() - last[0] > MAX_AGE_SECONDS:
+            raise
+        document, age = last[1], ("Age", str(int(time.monotonic() - last[0])))
+    more = () if age is None else (age,)
+    if _has(request, document.etag):
+        return ProtocolResponse(_NOT_MODIFIED, b"", [*document.headers_without_body, *more])
+    return ProtocolResponse(200, document.body, [*document.headers, *more])
+
+
+def _load(slug: str, name: str, make: Callable[[OrganizationSnapshot], dict[str, Any]]) -> _Document:
     settings = config.current()
-    organization = lookups.get_organization_by_slug(request.organization_slug or _ROOT, fresh=False)
+    organization = lookups.get_organization_by_slug(slug, fresh=False)
     document = _cache.get(organization.id, settings.base_url, name)
     if document is None:
         # Read the organization again: a document made from an outdated one would never be recognized as outdated.
@@ -175,9 +203,7 @@ def _respond(
         )
     if document is None:
         raise RuntimeError("a document that was just cached is missing")
-    if _has(request, document.etag):
-        return ProtocolResponse(_NOT_MODIFIED, b"", list(document.headers_without_body))
-    return ProtocolResponse(200, document.body, list(document.headers))
+    return document
 
 
 def _serialized(document: dict[str, Any], is_https: bool) -> _Document:

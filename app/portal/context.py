@@ -16,9 +16,10 @@ from app.operations.directory.lookups import OrganizationSnapshot, get_organizat
 from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.store.transactions import CursorKey, Page
 from app.rules.actor import Actor
-from app.rules.errors import DomainError, Forbidden, InvalidInput, NotFound, TooManyRequests, Unavailable
+from app.rules.errors import DomainError, Forbidden, InvalidInput, NotFound, TooManyRequests
 from app.web.branding import branding_of_path
 from app.web.browser_session import actor_for, session_for
+from app.web.error_pages import error_response
 from app.web.forms import PageForm
 from app.web.parameters import page_meta, page_position
 from app.web.request_log import request_id
@@ -30,13 +31,14 @@ _ERRORS: tuple[tuple[type[DomainError], str, str | None], ...] = (
     (NotFound, "Page not found", "The page may have been deleted, or it belongs to another organization."),
     (Forbidden, "You don't have access", "Ask an administrator of the organization for access."),
     (TooManyRequests, "Too many attempts", None),
-    (Unavailable, "Try again in a moment", None),
 )
 
 
 @portal.errorhandler(DomainError)
 def show_error(error: DomainError) -> BaseResponse:
     """Show an error as a page, or ask for a fresh sign-in that leads back here."""
+    if error.status >= 500:
+        return error_response(error)
     slug = (request.view_args or {}).get("organization")
     if isinstance(error, FreshSignInRequired) and slug:
         home = home_slug(actor_for(get_organization_by_slug(slug)))
@@ -53,7 +55,7 @@ def show_error(error: DomainError) -> BaseResponse:
         hint=hint,
         error_code=error.code,
         request_id=request_id(),
-        **(branding_of_path() if error.status < 500 else {}),
+        **branding_of_path(),
         back_url=back_url,
         back_label=back_label,
     )

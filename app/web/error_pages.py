@@ -7,12 +7,17 @@ of an exception. The error handlers of the blueprints come first.
 from __future__ import annotations
 
 import re
+import sqlite3
 
+import MySQLdb
 from flask import Flask, Response, make_response, render_template, request
 from flask_wtf.csrf import CSRFError
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from werkzeug.exceptions import HTTPException, SecurityError
 
-from app.rules.errors import DomainError
+from app.database_errors import is_temporary
+from app.rules.errors import DomainError, Unavailable
 from app.rules.languages.translation import lazy_gettext
 from app.web import json_api
 from app.web.branding import branding_of_path
@@ -68,9 +73,11 @@ _FAILURE = (
 def register(app: Flask) -> None:
     """Register the error handlers."""
     app.register_error_handler(CSRFError, _expired_form)
-    app.register_error_handler(DomainError, _domain_error)
+    app.register_error_handler(DomainError, error_response)
     app.register_error_handler(HTTPException, _http_error)
     app.register_error_handler(SecurityError, _foreign_host)
+    for kind in (DBAPIError, PoolTimeout, MySQLdb.Error, sqlite3.Error):
+        app.register_error_handler(kind, _database_error)
 
 
 def _expired_form(error: CSRFError) -> Response:
@@ -87,7 +94,8 @@ def _expired_form(error: CSRFError) -> Response:
     return make_response(page, 400)
 
 
-def _domain_error(error: DomainError) -> Response:
+def error_response(error: DomainError) -> Response:
+    """Return a page or the envelope of the API, with the headers that the status requires."""
     if _wants_json():
         return json_api.error_response(error)
     title, hint = _TEXTS.get(error.status, _TEXTS[400])
@@ -96,6 +104,13 @@ def _domain_error(error: DomainError) -> Response:
     if retry_after is not None:
         response.headers["Retry-After"] = str(retry_after)
     return response
+
+
+def _database_error(error: Exception) -> Response:
+    """Respond 503 while the database is away, also where a page reads outside of an operation."""
+    if not is_temporary(error):
+        raise error
+    return error_response(Unavailable())
 
 
 def _foreign_host(_error: SecurityError) -> Response:

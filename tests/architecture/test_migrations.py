@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,10 +21,13 @@ from sqlalchemy import MetaData, Table, inspect, select
 from app import config, create_app
 from app.extensions import db
 from app.models import Base
+from app.operations.maintenance.doctor import run_checks
+from app.operations.maintenance.schema import list_missing_columns
 from app.rules.identifiers import new_id, public_id
 from tests.support.applications import BASE_URL, environment
 from tests.support.databases import MariaDBDatabase, SQLiteDatabase
 
+ROOT = Path(__file__).resolve().parents[2]
 A_DAY = datetime(2026, 11, 1, tzinfo=UTC)
 
 
@@ -103,6 +109,38 @@ def test_each_migration_can_be_reversed(unmigrated: Flask) -> None:
         downgrade(revision=step)
         upgrade()
     assert set(Base.metadata.tables) <= tables()
+
+
+def test_machines_that_start_together_migrate_once(unmigrated: Flask) -> None:
+    """Three processes on an empty database: each ends well, and the schema is whole."""
+    settings = unmigrated.config["GATEHOUSE"]
+    env = os.environ | {
+        "DATABASE_URL": settings.database_url,
+        "GATEHOUSE_BASE_URL": settings.base_url,
+        "GATEHOUSE_INSTANCE": str(settings.instance),
+    }
+    command = [sys.executable, "-m", "flask", "--app", "wsgi", "db", "upgrade"]
+    started = [
+        subprocess.Popen(command, cwd=ROOT, env=env, stderr=subprocess.PIPE, text=True) for _ in range(3)
+    ]
+    ended = [(process.communicate(timeout=120)[1][-2000:], process.returncode) for process in started]
+    assert [code for _, code in ended] == [0, 0, 0], ended
+    assert list_missing_columns() == ()
+
+
+def test_database_of_an_edited_migration_is_not_ready(
+    unmigrated: Flask, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It has the newest number, and lacks a column that this release reads."""
+    upgrade()
+    with db.engine.begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE clients DROP COLUMN trust")
+    answer = unmigrated.test_client().get("/readyz")
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
+    assert "lacks clients.trust" in caplog.text
+    assert "clients.trust" not in answer.text
+    findings = run_checks(unmigrated.config["GATEHOUSE"]).findings
+    assert [each.level for each in findings if "clients.trust" in each.message] == ["problem"]
 
 
 def put(table: str, **values: Any) -> None:

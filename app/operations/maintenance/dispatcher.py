@@ -7,33 +7,58 @@ threads. External servers never use all threads either, so that email need not w
 
 from __future__ import annotations
 
+import os
 import random
+import shutil
 import threading
 from collections import Counter
+from pathlib import Path
 
-from sqlalchemy import select
+from sqlalchemy import select, text
 from sqlalchemy.exc import DBAPIError
 
+from app.config import current
 from app.extensions import db
 from app.models.organization import Organization
+from app.operations.maintenance.schema import find_schema_difference
 from app.operations.store import outbox
 from app.operations.store.outbox import Message
 from app.operations.store.transactions import read
 from app.rules.errors import Unavailable
 
+_RETRY_SECONDS = 5
+_IS_READ_ONLY = text("SELECT @@global.read_only OR @@global.innodb_read_only")
+# Less than this is left for a database file: the next writes would fail.
+_MIN_FREE_BYTES = 4 << 20
+
 
 def require_database_ready() -> None:
-    """Raise Unavailable unless a table can be read. A ping succeeds on a partitioned node, reading does not."""
+    """Raise Unavailable unless the database has the tables of this release, can be read and accepts writes.
+
+    A ping succeeds on a partitioned node, reading does not. Nothing is written: a replica says that it is one, and of a
+    database file the file system is asked.
+    """
     try:
-        _read_one_row()
+        if not _is_writable():
+            raise Unavailable("The database cannot be written.", retry_after=_RETRY_SECONDS)
+        if (difference := find_schema_difference()) is not None:
+            # The log names it; a stranger need not know.
+            raise Unavailable("The database needs a migration.", retry_after=_RETRY_SECONDS) from ValueError(
+                difference
+            )
     except DBAPIError as error:
         # A load balancer need not tell a missing migration, permission or file apart.
-        raise Unavailable("The database cannot be read.", retry_after=5) from error
+        raise Unavailable("The database cannot be read.", retry_after=_RETRY_SECONDS) from error
 
 
 @read
-def _read_one_row() -> None:
+def _is_writable() -> bool:
     db.session.execute(select(Organization.id).limit(1)).first()
+    config = current()
+    if not config.is_sqlite:
+        return not db.session.execute(_IS_READ_ONLY).scalar()
+    file = Path(config.database_url.removeprefix("sqlite:///"))
+    return os.access(file, os.W_OK) and shutil.disk_usage(file.parent).free >= _MIN_FREE_BYTES
 
 
 THREADS = 3

@@ -17,6 +17,7 @@ from sqlalchemy import Connection, exc
 from app.config import ROOT, Config, is_loopback_url
 from app.database import engines
 from app.operations.directory import lookups
+from app.operations.maintenance.schema import list_missing_columns
 from app.operations.store import clock, keyring
 from app.operations.store.outgoing_http import count_certificate_authorities
 from app.rules.errors import DomainError
@@ -372,6 +373,12 @@ def _check_connection() -> Finding:
 def _check_migrations(_config: Config) -> Iterator[Finding]:
     if has_pending_migrations():
         yield problem("migrations", "The schema is not up to date.", "flask --app wsgi db upgrade")
+    elif missing := list_missing_columns():
+        yield problem(
+            "migrations",
+            f"The database has the newest migration but lacks {', '.join(missing[:10])}.",
+            "It was made by another version of a migration. Compare it with a new database, and add what is missing.",
+        )
     else:
         yield ok("migrations", "The schema is up to date.")
 

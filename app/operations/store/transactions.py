@@ -12,6 +12,7 @@ no email, no HTTP, no password hashing, no changes to objects in memory.
 from __future__ import annotations
 
 import functools
+import itertools
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -48,6 +49,8 @@ __all__ = [
 P = ParamSpec("P")
 R = TypeVar("R")
 
+# Attempts that the database rolled back. Lost connections are limited by the deadline alone, because after a restart
+# of the database each connection of the pool may be lost.
 MAX_ATTEMPTS = 8
 DEADLINE_SECONDS = 2.5
 _FIRST_PAUSE_SECONDS = 0.01
@@ -199,12 +202,13 @@ def _run_outermost(work: Callable[[], R], *, read_only: bool) -> R:
 
 def _run_with_retries(work: Callable[[], R], unit_of_work: UnitOfWork) -> R:
     deadline = time.monotonic() + DEADLINE_SECONDS
-    for attempt in range(1, MAX_ATTEMPTS + 1):
+    attempts = 0
+    for turn in itertools.count(1):
         unit_of_work.commit_callbacks.clear()
         unit_of_work.make_commit_query = None
         unit_of_work.event_count = 0
         unit_of_work.connection = None
-        db.session.remove()
+        _close_session()
         try:
             if unit_of_work.read_only:
                 db.session.connection(execution_options={"read_only": True})
@@ -212,17 +216,22 @@ def _run_with_retries(work: Callable[[], R], unit_of_work: UnitOfWork) -> R:
             db.session.flush()
         except OutdatedRead:
             # No pause and no deadline: the database is well, and the other request has finished.
-            db.session.remove()
+            _close_session()
+            attempts += 1
+            if attempts == MAX_ATTEMPTS:
+                break
             continue
         except (DBAPIError, PoolTimeout) as error:
             # Error 1205 rolls back a single statement. Committing after it would store half of the changes.
-            db.session.remove()
-            if classify_error(error) is ErrorClass.FINAL:
+            error_class = classify_error(error)
+            _close_session(unusable=error_class is ErrorClass.RECONNECT)
+            if error_class is ErrorClass.FINAL:
                 raise
-            _pause_or_give_up(attempt, deadline, error)
+            attempts += error_class is ErrorClass.RETRY
+            _pause_or_give_up(turn, attempts, deadline, error, error_class)
             continue
         except BaseException:
-            db.session.remove()
+            _close_session()
             raise
         try:
             db.session.commit()
@@ -237,15 +246,32 @@ def _run_with_retries(work: Callable[[], R], unit_of_work: UnitOfWork) -> R:
                 and _was_committed(unit_of_work, error)
             ):
                 return result
-            _pause_or_give_up(attempt, deadline, error)
+            attempts += error_class is ErrorClass.RETRY
+            _pause_or_give_up(turn, attempts, deadline, error, error_class)
         finally:
-            db.session.remove()
+            _close_session()
     raise Unavailable
+
+
+def _close_session(*, unusable: bool = False) -> None:
+    """Roll back and return the connection to the pool, or close it if it is ``unusable``.
+
+    A connection that is lost during the rollback needs none: the server rolls back what it hears no more of.
+    """
+    try:
+        if unusable:
+            db.session().invalidate()
+        db.session.remove()
+    except (DBAPIError, PoolTimeout) as error:
+        if classify_error(error) is ErrorClass.FINAL:
+            raise
+        db.session().invalidate()
+        db.session.remove()
 
 
 def _was_committed(unit_of_work: UnitOfWork, error: Exception) -> bool:
     """Return whether the COMMIT whose reply was lost took effect. Raises Unavailable if this cannot be determined."""
-    db.session.remove()
+    _close_session()
     if unit_of_work.make_commit_query is None:
         raise Unavailable from error
     try:
@@ -254,9 +280,12 @@ def _was_committed(unit_of_work: UnitOfWork, error: Exception) -> bool:
         raise Unavailable from unreachable
 
 
-def _pause_or_give_up(attempt: int, deadline: float, error: Exception) -> None:
-    pause = _jitter.uniform(0, _FIRST_PAUSE_SECONDS * 2 ** min(attempt, 6))
-    if attempt == MAX_ATTEMPTS or time.monotonic() + pause > deadline:
+def _pause_or_give_up(
+    turn: int, attempts: int, deadline: float, error: Exception, error_class: ErrorClass
+) -> None:
+    pause = _jitter.uniform(0, _FIRST_PAUSE_SECONDS * 2 ** min(turn, 6))
+    is_over = attempts == MAX_ATTEMPTS or time.monotonic() + pause > deadline
+    if is_over or error_class is ErrorClass.REFUSED:
         raise Unavailable from error
     time.sleep(pause)
 

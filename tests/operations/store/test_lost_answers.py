@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterator
 
+import MySQLdb
 import pytest
 from flask import Flask
 
 from app import config, create_app
+from app.database import engines
 from app.fast_path import compiled_query
-from app.operations.clients.scopes import add_scopes
+from app.operations.clients.scopes import add_scopes, list_scopes
+from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.store import transactions
+from app.rules.errors import Conflict
 from tests.factories import Factory
 from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, SCOPES, Flow
 from tests.oauth.test_refresh import configure
@@ -178,3 +183,40 @@ def test_unavailable_database_is_a_503(losing: Flow, proxy: LosingProxy, monkeyp
     for answer in answers:
         assert (answer.status_code, answer.get_json()["error"]) == (503, "temporarily_unavailable")
         assert int(answer.headers["Retry-After"]) > 0
+
+
+def test_connection_lost_during_the_rollback_keeps_the_answer(losing: Flow, proxy: LosingProxy) -> None:
+    """F1: the server has rolled back what the lost connection had begun."""
+    losing.tokens()
+    proxy.lose_next(b"ROLLBACK", after_it_took_effect=False)
+
+    @transactions.transaction
+    def refuse() -> None:
+        add_scopes(losing.make.system(losing.organization), ["never:stored"])
+        raise Conflict("no")
+
+    with losing.app.app_context():
+        with pytest.raises(Conflict):
+            refuse()
+        assert proxy.lost == 1
+        known = {scope.name for scope in list_scopes(losing.make.system(losing.organization))}
+    assert "never:stored" not in known
+
+
+def test_restarted_database_costs_a_transaction_no_attempt(
+    losing: Flow, database: MariaDBDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F1: more connections are dead than a deadlock has attempts."""
+    monkeypatch.setattr(transactions, "MAX_ATTEMPTS", 1)
+    with losing.app.app_context():
+        pair = engines()
+        with contextlib.ExitStack() as opened:
+            for engine in pair:
+                for _ in range(6):
+                    opened.enter_context(contextlib.closing(engine.raw_connection()))
+        mine = "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()"
+        for (number,) in database.query(mine):
+            with contextlib.suppress(MySQLdb.Error):
+                database.query(f"KILL {number}")
+        assert add_scopes(losing.make.system(losing.organization), ["fresh:scope"]) == ["fresh:scope"]
+        assert get_organization_by_slug(losing.organization.slug).is_active
