@@ -18,7 +18,7 @@ from uuid import UUID
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from app.fast_path import cache, cache_invalidation
 from app.fast_path.cache import ValidatedCache
@@ -122,6 +122,12 @@ class World:
             self._become(state)
             self.unacknowledged.append(change)
 
+    def write(self, process: int, organization: str) -> None:
+        """Change a value without a pause."""
+        self.begin(process, organization)
+        self.commit()
+        self.acknowledge()
+
     def acknowledge(self) -> None:
         """Do what follows the COMMIT, and answer."""
         for change in self.unacknowledged:
@@ -161,15 +167,11 @@ class World:
 
 
 During = tuple[Sequence[tuple[Any, ...]], Sequence[tuple[Any, ...]]]
-EVENTS = st.one_of(
-    st.tuples(st.just("begin"), st.integers(0, len(PROCESSES) - 1), st.sampled_from(ORGANIZATIONS)),
-    st.tuples(st.sampled_from(["commit", "commit", "acknowledge", "prune"])),
-    st.tuples(st.just("poll"), st.integers(0, len(PROCESSES) - 1)),
-    st.tuples(st.just("wait"), st.sampled_from(WAITS)),
-    st.tuples(st.just("fail_over"), st.integers(1, 4)),
-)
-
-
+PROCESS, ORGANIZATION = st.integers(0, len(PROCESSES) - 1), st.sampled_from(ORGANIZATIONS)
+WRITE = st.tuples(st.sampled_from(["begin", "write"]), PROCESS, ORGANIZATION)
+POLL = st.tuples(st.just("poll"), PROCESS)
+WAIT = st.tuples(st.just("wait"), st.sampled_from(WAITS))
+EVENTS = st.one_of(WRITE, st.tuples(st.sampled_from(["commit", "acknowledge", "prune"])), POLL, WAIT)
 DURING = st.tuples(st.lists(EVENTS, max_size=2), st.lists(EVENTS, max_size=3))
 """What happens in the time of a query, before and after the database reads."""
 
@@ -212,15 +214,19 @@ class Following(RuleBasedStateMachine):
     def something_happens(self, event: tuple[Any, ...]) -> None:
         self.do(event)
 
-    @rule(process=st.integers(0, len(PROCESSES) - 1), during=DURING)
-    def poll_slowly(self, process: int, during: During) -> None:
+    @rule(lost=st.integers(1, 4))
+    def database_fails_over(self, lost: int) -> None:
+        self.world.fail_over(lost)
+
+    @rule(process=PROCESS, during=DURING)
+    def process_polls(self, process: int, during: During) -> None:
         self.prepare(during)
         self.world.process = process
         cache_invalidation.poll()
         self.prepare(((), ()))
 
-    @rule(process=st.integers(0, len(PROCESSES) - 1))
-    def poll_in_vain(self, process: int) -> None:
+    @rule(process=PROCESS)
+    def process_polls_in_vain(self, process: int) -> None:
         def fail() -> None:
             raise ConnectionError
 
@@ -229,32 +235,28 @@ class Following(RuleBasedStateMachine):
             cache_invalidation.poll()
         self.prepare(((), ()))
 
-    @rule(process=st.integers(0, len(PROCESSES) - 1))
-    def restart(self, process: int) -> None:
+    @rule(process=PROCESS)
+    def process_restarts(self, process: int) -> None:
         self.world.caches[process].clear()
         cache_invalidation._followers.pop(PROCESSES[process][0], None)
 
-    @rule(
-        process=st.integers(0, len(PROCESSES) - 1),
-        organization=st.sampled_from(ORGANIZATIONS),
-        during=DURING,
-    )
-    def use(self, process: int, organization: str, during: During) -> None:
+    @rule(organization=ORGANIZATION, during=DURING)
+    def processes_read_what_they_do_not_know(self, organization: str, during: During) -> None:
         world = self.world
-        world.process = process
-        values = world.caches[process]
-        known = values.get(organization)
-        if known is not None:
-            assert known in world.accepted(organization)
-        else:
-            self.prepare(during)
-            values.load(organization, load=lambda: world.read(organization))
-            self.prepare(((), ()))
+        for process, values in enumerate(world.caches):
+            world.process = process
+            if values.get(organization) is None:
+                self.prepare(during)
+                values.load(organization, load=lambda: world.read(organization))
+                self.prepare(((), ()))
 
-    def teardown(self) -> None:
-        for process in range(len(PROCESSES)):
+    @invariant()
+    def no_process_uses_an_old_value(self) -> None:
+        for process, values in enumerate(self.world.caches):
+            self.world.process = process
             for organization in ORGANIZATIONS:
-                self.use(process, organization, ((), ()))
+                known = values.get(organization)
+                assert known is None or known in self.world.accepted(organization)
 
 
 @pytest.mark.slow
@@ -264,5 +266,5 @@ def test_no_value_is_used_a_second_after_it_was_replaced(
     monkeypatch.setattr(Following, "folder", tmp_path, raising=False)
     monkeypatch.setattr(Following, "patch", monkeypatch, raising=False)
     run_state_machine_as_test(
-        Following, settings=settings(max_examples=150, stateful_step_count=30, deadline=None)
+        Following, settings=settings(max_examples=200, stateful_step_count=30, deadline=None)
     )
