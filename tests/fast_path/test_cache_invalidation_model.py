@@ -23,10 +23,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from app.fast_path import cache, cache_invalidation
 from app.fast_path.cache import ValidatedCache
 
-ORGANIZATIONS = ("orchard0", "meadow00")
+ORGANIZATIONS = ("orchard0",)
 # Two processes of one machine, and one of another.
 PROCESSES = (("first", "here"), ("second", "here"), ("third", "there"))
-WAITS = (0.0, 0.1, 0.5, 1.01, 20.0)
+WAITS = (0.5, 1.01, 20.0)
 
 
 @dataclass(slots=True)
@@ -140,7 +140,7 @@ class World:
     def prune(self) -> None:
         """Delete all rows but those of open transactions, together with the insertion of one for all."""
         state = self.state.copy()
-        state.rows = {UUID(int=random.getrandbits(128)): (ORGANIZATIONS[0], True)}
+        state.rows = {UUID(int=random.getrandbits(128)): ("meadow00", True)}
         self._become(state)
 
     def fail_over(self, lost: int) -> None:
@@ -171,7 +171,9 @@ PROCESS, ORGANIZATION = st.integers(0, len(PROCESSES) - 1), st.sampled_from(ORGA
 WRITE = st.tuples(st.sampled_from(["begin", "write"]), PROCESS, ORGANIZATION)
 POLL = st.tuples(st.just("poll"), PROCESS)
 WAIT = st.tuples(st.just("wait"), st.sampled_from(WAITS))
-EVENTS = st.one_of(WRITE, st.tuples(st.sampled_from(["commit", "acknowledge", "prune"])), POLL, WAIT)
+FAIL_OVER = st.tuples(st.just("fail_over"), st.integers(1, 4))
+REST = st.tuples(st.sampled_from(["commit", "acknowledge", "prune"]))
+EVENTS = st.one_of(WRITE, REST, POLL, WAIT, FAIL_OVER)
 DURING = st.tuples(st.lists(EVENTS, max_size=2), st.lists(EVENTS, max_size=3))
 """What happens in the time of a query, before and after the database reads."""
 
@@ -213,10 +215,6 @@ class Following(RuleBasedStateMachine):
     @rule(event=EVENTS)
     def something_happens(self, event: tuple[Any, ...]) -> None:
         self.do(event)
-
-    @rule(lost=st.integers(1, 4))
-    def database_fails_over(self, lost: int) -> None:
-        self.world.fail_over(lost)
 
     @rule(process=PROCESS, during=DURING)
     def process_polls(self, process: int, during: During) -> None:
@@ -266,5 +264,5 @@ def test_no_value_is_used_a_second_after_it_was_replaced(
     monkeypatch.setattr(Following, "folder", tmp_path, raising=False)
     monkeypatch.setattr(Following, "patch", monkeypatch, raising=False)
     run_state_machine_as_test(
-        Following, settings=settings(max_examples=200, stateful_step_count=30, deadline=None)
+        Following, settings=settings(max_examples=250, stateful_step_count=40, deadline=None)
     )
