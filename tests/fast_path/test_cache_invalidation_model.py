@@ -174,7 +174,11 @@ WAIT = st.tuples(st.just("wait"), st.sampled_from(WAITS))
 FAIL_OVER = st.tuples(st.just("fail_over"), st.integers(1, 4))
 REST = st.tuples(st.sampled_from(["commit", "acknowledge", "prune"]))
 EVENTS = st.one_of(WRITE, REST, POLL, WAIT, FAIL_OVER)
-DURING = st.tuples(st.lists(EVENTS, max_size=2), st.lists(EVENTS, max_size=3))
+CHANGE_ON_THE_WAY_BACK = ((), (("write", 0, ORGANIZATIONS[0]), ("wait", WAITS[1])))
+DURING = st.one_of(
+    st.just(CHANGE_ON_THE_WAY_BACK),
+    st.tuples(st.lists(EVENTS, max_size=2), st.lists(EVENTS, max_size=3)),
+)
 """What happens in the time of a query, before and after the database reads."""
 
 
