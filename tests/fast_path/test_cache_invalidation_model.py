@@ -278,3 +278,16 @@ def test_no_value_is_used_a_second_after_it_was_replaced(
     run_state_machine_as_test(
         Following, settings=settings(max_examples=250, stateful_step_count=40, deadline=None)
     )
+
+
+def test_change_on_the_way_back_of_a_poll_is_not_taken_as_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The age of what a process knows counts from the moment at which it asked."""
+    monkeypatch.setattr(Following, "folder", tmp_path, raising=False)
+    monkeypatch.setattr(Following, "patch", monkeypatch, raising=False)
+    processes, nothing = Following(), ((), ())
+    processes.process_polls(2, nothing)
+    processes.processes_read_what_they_do_not_know(ORGANIZATIONS[0], nothing)
+    processes.process_polls(2, CHANGE_ON_THE_WAY_BACK)
+    processes.no_process_uses_an_old_value()
