@@ -18,15 +18,15 @@ from uuid import UUID
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from app.fast_path import cache, cache_invalidation
 from app.fast_path.cache import ValidatedCache
 
-ORGANIZATIONS = ("orchard0", "meadow00")
+ORGANIZATIONS = ("orchard0",)
 # Two processes of one machine, and one of another.
 PROCESSES = (("first", "here"), ("second", "here"), ("third", "there"))
-WAITS = (0.0, 0.1, 0.5, 1.01, 20.0)
+WAITS = (0.5, 1.01, 20.0)
 
 
 @dataclass(slots=True)
@@ -122,6 +122,12 @@ class World:
             self._become(state)
             self.unacknowledged.append(change)
 
+    def write(self, process: int, organization: str) -> None:
+        """Change a value without a pause."""
+        self.begin(process, organization)
+        self.commit()
+        self.acknowledge()
+
     def acknowledge(self) -> None:
         """Do what follows the COMMIT, and answer."""
         for change in self.unacknowledged:
@@ -134,7 +140,7 @@ class World:
     def prune(self) -> None:
         """Delete all rows but those of open transactions, together with the insertion of one for all."""
         state = self.state.copy()
-        state.rows = {UUID(int=random.getrandbits(128)): (ORGANIZATIONS[0], True)}
+        state.rows = {UUID(int=random.getrandbits(128)): ("meadow00", True)}
         self._become(state)
 
     def fail_over(self, lost: int) -> None:
@@ -161,16 +167,18 @@ class World:
 
 
 During = tuple[Sequence[tuple[Any, ...]], Sequence[tuple[Any, ...]]]
-EVENTS = st.one_of(
-    st.tuples(st.just("begin"), st.integers(0, len(PROCESSES) - 1), st.sampled_from(ORGANIZATIONS)),
-    st.tuples(st.sampled_from(["commit", "commit", "acknowledge", "prune"])),
-    st.tuples(st.just("poll"), st.integers(0, len(PROCESSES) - 1)),
-    st.tuples(st.just("wait"), st.sampled_from(WAITS)),
-    st.tuples(st.just("fail_over"), st.integers(1, 4)),
+PROCESS, ORGANIZATION = st.integers(0, len(PROCESSES) - 1), st.sampled_from(ORGANIZATIONS)
+WRITE = st.tuples(st.sampled_from(["begin", "write"]), PROCESS, ORGANIZATION)
+POLL = st.tuples(st.just("poll"), PROCESS)
+WAIT = st.tuples(st.just("wait"), st.sampled_from(WAITS))
+FAIL_OVER = st.tuples(st.just("fail_over"), st.integers(1, 4))
+REST = st.tuples(st.sampled_from(["commit", "acknowledge", "prune"]))
+EVENTS = st.one_of(WRITE, REST, POLL, WAIT, FAIL_OVER)
+CHANGE_ON_THE_WAY_BACK = ((), (("write", 0, ORGANIZATIONS[0]), ("wait", WAITS[1])))
+DURING = st.one_of(
+    st.just(CHANGE_ON_THE_WAY_BACK),
+    st.tuples(st.lists(EVENTS, max_size=2), st.lists(EVENTS, max_size=3)),
 )
-
-
-DURING = st.tuples(st.lists(EVENTS, max_size=2), st.lists(EVENTS, max_size=3))
 """What happens in the time of a query, before and after the database reads."""
 
 
@@ -183,6 +191,7 @@ class Following(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.world = world = World(self.folder)
+        self.never: set[str] = set()
         cache_invalidation._followers.clear()
         for name, stand_in in {
             "current": world.config,
@@ -196,6 +205,8 @@ class Following(RuleBasedStateMachine):
 
     def do(self, event: tuple[Any, ...]) -> None:
         name, *arguments = event
+        if name in self.never:
+            return
         if name == "poll":
             self.world.process = arguments[0]
             cache_invalidation.poll()
@@ -208,19 +219,24 @@ class Following(RuleBasedStateMachine):
         before, after = ([lambda event=event: self.do(event) for event in part] for part in during)
         self.world.during = (before, after)
 
+    @initialize(never=st.sets(st.sampled_from(["fail_over", "prune", "begin"])))
+    def leave_out(self, never: set[str]) -> None:
+        # After a failover or pruning every cached value is read again, which would hide what else goes wrong.
+        self.never = never
+
     @rule(event=EVENTS)
     def something_happens(self, event: tuple[Any, ...]) -> None:
         self.do(event)
 
-    @rule(process=st.integers(0, len(PROCESSES) - 1), during=DURING)
-    def poll_slowly(self, process: int, during: During) -> None:
+    @rule(process=PROCESS, during=DURING)
+    def process_polls(self, process: int, during: During) -> None:
         self.prepare(during)
         self.world.process = process
         cache_invalidation.poll()
         self.prepare(((), ()))
 
-    @rule(process=st.integers(0, len(PROCESSES) - 1))
-    def poll_in_vain(self, process: int) -> None:
+    @rule(process=PROCESS)
+    def process_polls_in_vain(self, process: int) -> None:
         def fail() -> None:
             raise ConnectionError
 
@@ -229,32 +245,28 @@ class Following(RuleBasedStateMachine):
             cache_invalidation.poll()
         self.prepare(((), ()))
 
-    @rule(process=st.integers(0, len(PROCESSES) - 1))
-    def restart(self, process: int) -> None:
+    @rule(process=PROCESS)
+    def process_restarts(self, process: int) -> None:
         self.world.caches[process].clear()
         cache_invalidation._followers.pop(PROCESSES[process][0], None)
 
-    @rule(
-        process=st.integers(0, len(PROCESSES) - 1),
-        organization=st.sampled_from(ORGANIZATIONS),
-        during=DURING,
-    )
-    def use(self, process: int, organization: str, during: During) -> None:
+    @rule(organization=ORGANIZATION, during=DURING)
+    def processes_read_what_they_do_not_know(self, organization: str, during: During) -> None:
         world = self.world
-        world.process = process
-        values = world.caches[process]
-        known = values.get(organization)
-        if known is not None:
-            assert known in world.accepted(organization)
-        else:
-            self.prepare(during)
-            values.load(organization, load=lambda: world.read(organization))
-            self.prepare(((), ()))
+        for process, values in enumerate(world.caches):
+            world.process = process
+            if values.get(organization) is None:
+                self.prepare(during)
+                values.load(organization, load=lambda: world.read(organization))
+                self.prepare(((), ()))
 
-    def teardown(self) -> None:
-        for process in range(len(PROCESSES)):
+    @invariant()
+    def no_process_uses_an_old_value(self) -> None:
+        for process, values in enumerate(self.world.caches):
+            self.world.process = process
             for organization in ORGANIZATIONS:
-                self.use(process, organization, ((), ()))
+                known = values.get(organization)
+                assert known is None or known in self.world.accepted(organization)
 
 
 @pytest.mark.slow
@@ -264,5 +276,18 @@ def test_no_value_is_used_a_second_after_it_was_replaced(
     monkeypatch.setattr(Following, "folder", tmp_path, raising=False)
     monkeypatch.setattr(Following, "patch", monkeypatch, raising=False)
     run_state_machine_as_test(
-        Following, settings=settings(max_examples=150, stateful_step_count=30, deadline=None)
+        Following, settings=settings(max_examples=250, stateful_step_count=40, deadline=None)
     )
+
+
+def test_change_on_the_way_back_of_a_poll_is_not_taken_as_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The age of what a process knows counts from the moment at which it asked."""
+    monkeypatch.setattr(Following, "folder", tmp_path, raising=False)
+    monkeypatch.setattr(Following, "patch", monkeypatch, raising=False)
+    processes, nothing = Following(), ((), ())
+    processes.process_polls(2, nothing)
+    processes.processes_read_what_they_do_not_know(ORGANIZATIONS[0], nothing)
+    processes.process_polls(2, CHANGE_ON_THE_WAY_BACK)
+    processes.no_process_uses_an_old_value()
