@@ -12,6 +12,8 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 # savepoint, and releasing the savepoint then fails before error 1213 is reported.
 _RETRY_CODES = {1213, 1205, 3101, 1020, 1305}
 _RECONNECT_CODES = {1047, 1180, 1290, 1836, 1053, 1927, 4031, 2002, 2003, 1040}
+# The node cannot serve writes any more, or nothing at all: Galera without quorum, or a writer that became a replica.
+_LEAVE_NODE_CODES = {1047, 1290, 1836}
 _UNKNOWN_CODES = {2006, 2013, 2055}
 DUPLICATE_KEY = 1062
 
@@ -40,6 +42,14 @@ def classify_error(error: Exception) -> ErrorClass:
     if code in _UNKNOWN_CODES or (isinstance(error, DBAPIError) and error.connection_invalidated):
         return ErrorClass.UNKNOWN
     return ErrorClass.FINAL
+
+
+def must_leave_node(error: BaseException | None) -> bool:
+    """Return whether the driver's error says that this node does not serve us any more, but another one may.
+
+    The connection works, so it would be used again and again unless it is closed.
+    """
+    return _error_code(error) in _LEAVE_NODE_CODES
 
 
 def is_duplicate_key(error: Exception) -> bool:

@@ -13,7 +13,9 @@ from collections import Counter
 
 from sqlalchemy import select
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from app.database import why_not_writable
 from app.extensions import db
 from app.models.organization import Organization
 from app.operations.store import outbox
@@ -28,12 +30,18 @@ POLL_INTERVAL_SECONDS = 4.0
 
 
 def require_database_ready() -> None:
-    """Raise Unavailable unless a table can be read. A ping succeeds on a partitioned node, reading does not."""
+    """Raise Unavailable unless a table can be read and the node serves writes.
+
+    A ping succeeds on a partitioned node, reading does not; reading succeeds on a read-only one, writing does not.
+    """
     try:
         _read_one_row()
-    except DBAPIError as error:
+        reason = why_not_writable()
+    except (DBAPIError, PoolTimeout) as error:
         # A load balancer need not tell a missing migration, permission or file apart.
         raise Unavailable("The database cannot be read.", retry_after=5) from error
+    if reason is not None:
+        raise Unavailable("The database cannot be written.", retry_after=5) from RuntimeError(reason)
 
 
 @read
