@@ -8,6 +8,7 @@ INSERT … SELECT does not lock the rows that it reads.
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Callable
@@ -18,15 +19,19 @@ from typing import Any, Protocol
 import MySQLdb
 from flask import Flask, has_app_context
 from sqlalchemy import event
-from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine import Connection, Engine, ExceptionContext
 from sqlalchemy.exc import DisconnectionError
 
+from app import database_engine
 from app.config import Config, application
+from app.database_errors import must_leave_node
 from app.extensions import db
 from app.tenant_fence import Fence
 
 AUTOCOMMIT = "autocommit"
 IDLE_SECONDS = 30.0
+# A longer use would keep a process with a node that the load balancer has left.
+MAX_CONNECTION_SECONDS = 60
 _ENGINES = "gatehouse engines"
 FENCE = Fence(
     lambda: frozenset(name for name, table in db.metadata.tables.items() if "organization_id" in table.c)
@@ -56,10 +61,14 @@ def configure(app: Flask, config: Config) -> None:
             if config.is_sqlite:
                 event.listen(engine, "do_connect", _make_file_private)
             FENCE.listen(engine)
-            event.listen(engine, "connect", _prepare_sqlite if config.is_sqlite else _prepare_mysql)
-        if not config.is_sqlite:
-            event.listen(db.engine, "checkin", _note_use)
-            event.listen(db.engine, "checkout", _ping_after_idling)
+            if config.is_sqlite:
+                event.listen(engine, "connect", _prepare_sqlite)
+                continue
+            is_autocommit = engine is not db.engine
+            event.listen(engine, "connect", functools.partial(_prepare_mysql, config, is_autocommit))
+            event.listen(engine, "handle_error", _leave_unusable_node)
+            event.listen(engine, "checkin", _note_use)
+            event.listen(engine, "checkout", _replace_or_ping)
         if config.is_sqlite:
             event.listen(db.engine, "begin", _begin_sqlite)
 
@@ -68,6 +77,48 @@ def engines() -> tuple[Engine, Engine]:
     """Return the engines of the current app: (for transactions, for single statements)."""
     pair: tuple[Engine, Engine] = application().extensions[_ENGINES]
     return pair
+
+
+_left_at = 0.0
+
+
+def leave_node() -> None:
+    """Make this process open a new connection wherever it would use one that exists now.
+
+    A proxy or DNS name then leads to the node that serves writes. Other connections of the process lead to the old one
+    too, and a read there would not even fail.
+    """
+    global _left_at
+    _left_at = time.monotonic()
+
+
+def is_outdated(opened_at: float) -> bool:
+    """Return whether a connection that was opened then (monotonic seconds) must be replaced by a new one."""
+    return opened_at <= _left_at or time.monotonic() - opened_at > MAX_CONNECTION_SECONDS
+
+
+def why_not_writable() -> str | None:
+    """Return why the database serves no writes, or None if it does. Raises SQLAlchemy's errors.
+
+    The answer is that of a new connection unless a pooled one leads to a writable node.
+    """
+    engine = engines()[0]
+    if engine.dialect.name == "sqlite":
+        return None
+    reason = _ask_if_writable(engine)
+    if reason is not None:
+        reason = _ask_if_writable(engine)
+        if reason is None:
+            leave_node()
+    return reason
+
+
+def _ask_if_writable(engine: Engine) -> str | None:
+    with engine.connect() as connection:
+        reason = database_engine.why_not_writable(connection.connection.cursor())
+        if reason is not None:
+            connection.invalidate()
+    return reason
 
 
 class OpenTransaction(Protocol):
@@ -115,7 +166,7 @@ def _mysql_options(config: Config) -> dict[str, Any]:
         "pool_size": config.database_pool,
         "max_overflow": config.database_pool,
         "pool_timeout": 2,
-        "pool_recycle": 280,
+        "pool_recycle": MAX_CONNECTION_SECONDS,
         # A session ends its transaction itself; the pool's own rollback would be a round trip for nothing.
         "pool_reset_on_return": None,
         "hide_parameters": True,
@@ -138,27 +189,45 @@ def _sqlite_options(config: Config) -> dict[str, Any]:
     }
 
 
-def _prepare_mysql(connection: Any, _record: Any) -> None:
+def _prepare_mysql(config: Config, is_autocommit: bool, connection: Any, record: Any) -> None:
+    record.info["opened"] = time.monotonic()
     cursor = connection.cursor()
     cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
-    cursor.execute(
-        f"SET SESSION time_zone = '+00:00', sql_mode = '{_SQL_MODE}', innodb_lock_wait_timeout = {LOCK_WAIT_SECONDS}"
-    )
+    name = config.database_engine
+    profile = database_engine.PROFILES[
+        database_engine.detect(cursor) if name == database_engine.AUTO else name
+    ]
+    variables = [
+        "time_zone = '+00:00'",
+        f"sql_mode = '{_SQL_MODE}'",
+        f"innodb_lock_wait_timeout = {LOCK_WAIT_SECONDS}",
+        *(profile.statement_variables if is_autocommit else profile.transaction_variables),
+    ]
+    cursor.execute(f"SET SESSION {', '.join(variables)}")
     cursor.close()
+
+
+def _leave_unusable_node(context: ExceptionContext) -> None:
+    if must_leave_node(context.original_exception):
+        leave_node()
 
 
 def _note_use(_connection: Any, record: Any) -> None:
     record.info["used"] = time.monotonic()
 
 
-def _ping_after_idling(connection: Any, record: Any, _proxy: Any) -> None:
-    """Ping a connection that was idle: a firewall may have dropped it.
+def _replace_or_ping(connection: Any, record: Any, _proxy: Any) -> None:
+    """Replace an outdated connection, and ping one that was idle: a firewall may have dropped it.
 
     A recently used one is not pinged, because that would be a wasted round trip; if it is stale after all, the
     transaction is retried.
     """
     used = record.info.get("used")
-    if used is None or time.monotonic() - used < IDLE_SECONDS:
+    if used is None:
+        return  # It was opened for this use. Should its node be unusable too, the statement says so.
+    if is_outdated(record.info["opened"]):
+        raise DisconnectionError
+    if time.monotonic() - used < IDLE_SECONDS:
         return
     try:
         connection.ping()

@@ -23,6 +23,8 @@ class ErrorClass(Enum):
 # savepoint, and releasing the savepoint then fails before error 1213 is reported.
 _RETRY_CODES = {1213, 1205, 3101, 1020, 1305}
 _RECONNECT_CODES = {1047, 1180, 1290, 1836, 1053, 1927, 4031, 2002, 2003, 1040}
+# The node cannot serve writes any more, or nothing at all: Galera without quorum, or a writer that became a replica.
+_LEAVE_NODE_CODES = {1047, 1290, 1836}
 _UNKNOWN_CODES = {2006, 2013, 2055}
 # The disk or the table space is full.
 _REFUSED_CODES = {1021, 1114}
@@ -59,6 +61,14 @@ def _classify_sqlite_error(message: str) -> ErrorClass:
 def is_temporary(error: Exception) -> bool:
     """Return whether the same request may succeed later, so that the response is 503."""
     return classify_error(error) is not ErrorClass.FINAL
+
+
+def must_leave_node(error: BaseException | None) -> bool:
+    """Return whether the driver's error says that this node does not serve us any more, but another one may.
+
+    The connection works, so it would be used again and again unless it is closed.
+    """
+    return _error_code(error) in _LEAVE_NODE_CODES
 
 
 def is_duplicate_key(error: Exception) -> bool:

@@ -50,6 +50,7 @@ __all__ = [
     "make_key",
 ]
 
+DATABASE_ENGINES = ("auto", "single", "galera", "group-replication", "aurora")
 FAST_PATHS = ("middleware", "compiled-queries", "caches", "authenticated-clients", "preload")
 ROOT = Path(__file__).resolve().parents[2]
 at_work: ContextVar[Flask | None] = ContextVar("gatehouse application", default=None)
@@ -72,6 +73,7 @@ class Config:
     trusted_hosts: tuple[str, ...]
     log_level: str
     request_log: bool
+    database_engine: str
     database_pool: int
     database_timeout: int
     janitor: bool
@@ -128,6 +130,7 @@ def load(environ: Mapping[str, str] | None = None) -> Config:
         ),
         log_level=choice(env, "GATEHOUSE_LOG_LEVEL", "info", ("debug", "info", "warning", "error")),
         request_log=choice(env, "GATEHOUSE_REQUEST_LOG", "on", ("on", "off")) == "on",
+        database_engine=choice(env, "GATEHOUSE_DATABASE_ENGINE", "auto", DATABASE_ENGINES),
         database_pool=integer(env, "GATEHOUSE_DATABASE_POOL", 5, 1, 50),
         database_timeout=integer(env, "GATEHOUSE_DATABASE_TIMEOUT", 3, 1, 60),
         janitor=choice(env, "GATEHOUSE_JANITOR", "on", ("on", "off")) == "on",

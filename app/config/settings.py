@@ -191,6 +191,12 @@ SETTINGS = (
     Setting("GATEHOUSE_LOG_LEVEL", "info", "debug, info, warning or error."),
     Setting("GATEHOUSE_REQUEST_LOG", "on", "Log one JSON line per request to standard error: on or off."),
     Setting(
+        "GATEHOUSE_DATABASE_ENGINE",
+        "auto",
+        "How the database is replicated: `single`, `galera`, `group-replication`, `aurora`, or `auto`, which asks each "
+        "server. On Galera and group replication reads wait for what other nodes committed before.",
+    ),
+    Setting(
         "GATEHOUSE_DATABASE_POOL",
         "5",
         "Database connections of a worker for transactions. Each thread has one more.",

@@ -29,8 +29,16 @@ from sqlalchemy.sql import ClauseElement, Executable, Insert
 from sqlalchemy.types import Boolean, Integer, LargeBinary, String, TypeEngine
 
 from app.config import current
-from app.database import FENCE, IDLE_SECONDS, engines, in_transaction, transaction_connection
-from app.database_errors import ErrorClass, classify_error, is_duplicate_key
+from app.database import (
+    FENCE,
+    IDLE_SECONDS,
+    engines,
+    in_transaction,
+    is_outdated,
+    leave_node,
+    transaction_connection,
+)
+from app.database_errors import ErrorClass, classify_error, is_duplicate_key, must_leave_node
 from app.models.base import Base, Digest, Identifier, Json, Sealed, UtcDateTime, Uuid, dump_json
 from app.rules.errors import Unavailable
 from app.tenant_fence import ACROSS
@@ -102,6 +110,8 @@ class CompiledQuery:
         try:
             return compiled, *_run(connection.connection.dbapi_connection, compiled, parameters, fetch=fetch)
         except engine.dialect.loaded_dbapi.Error as error:
+            if must_leave_node(error):
+                leave_node()
             if engine.dialect.is_disconnect(error, None, None):
                 connection.invalidate(error)
                 engine.dispose()
@@ -244,6 +254,8 @@ def _execute(
     try:
         return _run(_thread_connection(engine), compiled, parameters, fetch=fetch)
     except engine.dialect.loaded_dbapi.Error as error:
+        if must_leave_node(error):
+            leave_node()
         if engine.dialect.is_disconnect(error, None, None):
             _discard_thread_connection(engine)
             # A restart of the database has ended the connections of the pool as well.
@@ -264,10 +276,10 @@ def _run(
 
 
 class _ThreadConnections(threading.local):
-    """Each engine's connection of the current thread, and when it was last used (monotonic seconds)."""
+    """Each engine's connection of the current thread, when it was opened and last used (monotonic seconds)."""
 
     def __init__(self) -> None:
-        self.by_engine: dict[Engine, tuple[PoolProxiedConnection, float]] = {}
+        self.by_engine: dict[Engine, tuple[PoolProxiedConnection, float, float]] = {}
         self.opened = 0
 
 
@@ -283,16 +295,19 @@ def _thread_connection(engine: Engine) -> Any:
     """Return the driver's connection of the current thread. Raises the driver's error when it cannot connect."""
     tick = time.monotonic()
     entry = _thread_connections.by_engine.get(engine)
+    if entry is not None and engine.dialect.name != "sqlite" and is_outdated(entry[1]):
+        _discard_thread_connection(engine)
+        entry = None
     if entry is None:
-        connection = engine.raw_connection()
+        connection, opened_at = engine.raw_connection(), tick
         connection.detach()
         _thread_connections.opened += 1
     else:
-        connection, used_at = entry
+        connection, opened_at, used_at = entry
         # A firewall may have dropped an idle connection without telling either side.
         if tick - used_at > IDLE_SECONDS and engine.dialect.name != "sqlite":
             _ping(engine, connection)
-    _thread_connections.by_engine[engine] = (connection, tick)
+    _thread_connections.by_engine[engine] = (connection, opened_at, tick)
     return connection.dbapi_connection
 
 

@@ -45,6 +45,7 @@ class MariaDB:
         # A socket path has at most 107 bytes, and the temporary folders of a test run are easily longer.
         self.socket = f"/tmp/gatehouse-{os.getpid()}-{secrets.token_hex(4)}.sock"  # noqa: S108 - 32 random bits
         self.password = secrets.token_hex(16)
+        self.environment = dict(os.environ)
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -64,7 +65,7 @@ class MariaDB:
         # One child process does both, so that tests are collected while the data folder is created.
         both = 'if [ ! -d "$1/data/mysql" ]; then "${@:3:$2}" || exit 1; fi; exec "${@:3+$2}"'
         command = ["bash", "-c", both, "mariadb", str(self.folder), str(len(install)), *install, *server]
-        self._process = process.start(command, self.folder / "server.log")
+        self._process = process.start(command, self.folder / "server.log", env=self.environment)
 
     def address(self) -> dict[str, str | int]:
         """Return what another process of the run needs to ``attach``."""

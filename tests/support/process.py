@@ -56,17 +56,22 @@ def kill_group(process: subprocess.Popen[bytes]) -> None:
     process.wait(10)
 
 
-def free_port() -> int:
-    """Return an unused loopback port outside the ephemeral range."""
+def free_port(run: int = 1) -> int:
+    """Return an unused loopback port outside the ephemeral range, the first of ``run`` unused ones in a row."""
     low = 20000 + (os.getpid() * 7) % 10000
     for port in range(low, low + 2000):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
+        if all(_is_free(port + number) for number in range(run)):
             return port
     raise RuntimeError("no free loopback port")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def wait_until(

@@ -14,10 +14,12 @@ import threading
 from collections import Counter
 from pathlib import Path
 
-from sqlalchemy import select, text
+from sqlalchemy import select
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from app.config import current
+from app.database import why_not_writable
 from app.extensions import db
 from app.models.organization import Organization
 from app.operations.maintenance.schema import find_schema_difference
@@ -27,7 +29,6 @@ from app.operations.store.transactions import read
 from app.rules.errors import Unavailable
 
 _RETRY_SECONDS = 5
-_IS_READ_ONLY = text("SELECT @@global.read_only OR @@global.innodb_read_only")
 # Less than this is left for a database file: the next writes would fail.
 _MIN_FREE_BYTES = 4 << 20
 
@@ -39,26 +40,35 @@ def require_database_ready() -> None:
     database file the file system is asked.
     """
     try:
-        if not _is_writable():
-            raise Unavailable("The database cannot be written.", retry_after=_RETRY_SECONDS)
+        _read_one_row()
+        if (reason := _why_not_writable_file() or why_not_writable()) is not None:
+            raise Unavailable(
+                "The database cannot be written.", retry_after=_RETRY_SECONDS
+            ) from RuntimeError(reason)
         if (difference := find_schema_difference()) is not None:
             # The log names it; a stranger need not know.
             raise Unavailable("The database needs a migration.", retry_after=_RETRY_SECONDS) from ValueError(
                 difference
             )
-    except DBAPIError as error:
+    except (DBAPIError, PoolTimeout) as error:
         # A load balancer need not tell a missing migration, permission or file apart.
         raise Unavailable("The database cannot be read.", retry_after=_RETRY_SECONDS) from error
 
 
 @read
-def _is_writable() -> bool:
+def _read_one_row() -> None:
     db.session.execute(select(Organization.id).limit(1)).first()
+
+
+def _why_not_writable_file() -> str | None:
+    """Return why the database file cannot be written, or None if it can or if the database is a server."""
     config = current()
     if not config.is_sqlite:
-        return not db.session.execute(_IS_READ_ONLY).scalar()
+        return None
     file = Path(config.database_url.removeprefix("sqlite:///"))
-    return os.access(file, os.W_OK) and shutil.disk_usage(file.parent).free >= _MIN_FREE_BYTES
+    if not os.access(file, os.W_OK):
+        return "the database file is read-only"
+    return None if shutil.disk_usage(file.parent).free >= _MIN_FREE_BYTES else "the disk is full"
 
 
 THREADS = 3

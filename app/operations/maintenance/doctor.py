@@ -29,7 +29,7 @@ _EXCESSIVE_PRIVILEGES = ("SUPER", "FILE", "PROCESS", "SHUTDOWN", "CREATE USER", 
 _CHANGES_SCHEMA = ("CREATE", "ALTER", "DROP", "INDEX", "REFERENCES")
 _VARIABLES = (
     "tx_isolation", "transaction_isolation", "time_zone", "sql_mode", "innodb_flush_log_at_trx_commit",
-    "max_connections", "wsrep_on",
+    "max_connections", "wsrep_on", "wsrep_sync_wait",
 )  # fmt: skip
 
 _MEGABYTE = 1 << 20
@@ -150,11 +150,15 @@ def _session(values: dict[str, str]) -> Iterator[Finding]:
             "innodb_flush_log_at_trx_commit is not 1, so a power loss may forget that a code was used.",
             "SET GLOBAL innodb_flush_log_at_trx_commit = 1, and set it in the server's configuration.",
         )
-    if values.get("wsrep_on", "OFF") == "ON":
+    if values.get("wsrep_on", "OFF") != "ON":
+        return
+    if values.get("wsrep_sync_wait", "0") != "0":
+        yield ok("cluster", "This is a Galera node, and reads wait for what other nodes committed.")
+    else:
         yield warning(
             "cluster",
-            "This is a Galera node. All writes must go to one node.",
-            "Point DATABASE_URL at the writer, and set GATEHOUSE_DATABASE_TIMEOUT=15.",
+            "This is a Galera node, and reads do not wait: a revoked token may be accepted at another node.",
+            "Unset GATEHOUSE_DATABASE_ENGINE, or set it to galera.",
         )
 
 

@@ -176,7 +176,7 @@ GOOD_SESSION = {
         ("time_zone", "SYSTEM", "time zone is SYSTEM"),
         ("sql_mode", "", "not strict"),
         ("innodb_flush_log_at_trx_commit", "2", "power loss"),
-        ("wsrep_on", "ON", "Galera"),
+        ("wsrep_on", "ON", "reads do not wait"),
     ],
 )
 def test_wrong_session_variable_is_reported(name: str, value: str, words: str) -> None:
