@@ -11,7 +11,6 @@ from urllib.parse import urlencode
 from flask import Blueprint, Response, make_response, redirect, render_template, request
 from flask_login import current_user, login_required
 from werkzeug.wrappers import Response as BaseResponse
-from werkzeug.wrappers import Response as ResponseBase
 
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_slug
 from app.operations.directory.users import UserSnapshot, get_user
@@ -27,6 +26,7 @@ from app.web.languages import translate
 from app.web.request_log import request_id
 
 account = Blueprint("account", __name__)
+AccountView = Callable[..., BaseResponse]
 
 
 @account.errorhandler(DomainError)
@@ -145,7 +145,7 @@ class AccountContext:
 
     def render(
         self, template: str, *, form: PageForm | None = None, error: DomainError | None = None, **context: Any
-    ) -> ResponseBase:
+    ) -> BaseResponse:
         """Render a page in the account layout; show the error of an operation at the form's fields."""
         navigation = [
             {
@@ -182,20 +182,27 @@ class AccountContext:
             **context,
         )
 
-    def done(self, path: str, notice: str) -> ResponseBase:
+    def done(self, path: str, notice: str) -> BaseResponse:
         """Redirect to an account page that shows a notice."""
         return redirect(f"{self.url(path)}?done={notice}", 303)
 
 
-def account_page(view: Callable[..., ResponseBase]) -> Callable[..., ResponseBase]:
-    """Pass an AccountContext to the view in place of the organization's slug; require a sign-in."""
+def account_page(path: str, *methods: str) -> Callable[[AccountView], AccountView]:
+    """Register a view for the methods at a path below ``/organizations/<organization>``.
 
-    @functools.wraps(view)
-    @login_required
-    def run(organization: str, **values: Any) -> ResponseBase:
-        return view(AccountContext(get_organization_by_slug(organization), current_user.actor), **values)
+    The view receives an AccountContext in place of the organization's slug. Requires a sign-in.
+    """
 
-    return run
+    def register(view: AccountView) -> AccountView:
+        @account.route(f"/organizations/<organization>{path}", methods=methods)
+        @functools.wraps(view)
+        @login_required
+        def run(organization: str, **values: Any) -> BaseResponse:
+            return view(AccountContext(get_organization_by_slug(organization), current_user.actor), **values)
+
+        return run
+
+    return register
 
 
 def organization_page(
@@ -206,7 +213,7 @@ def organization_page(
     error: DomainError | None = None,
     code: int | None = None,
     **context: Any,
-) -> ResponseBase:
+) -> BaseResponse:
     """Render a page with the organization's branding, for users who are not signed in.
 
     ``code`` is the HTTP status; by default that of the error, or 400 for an invalid form.
@@ -225,12 +232,12 @@ def organization_page(
 
 def _response(
     template: str, form: PageForm | None, error: DomainError | None, code: int | None, /, **context: Any
-) -> ResponseBase:
+) -> BaseResponse:
     if form is not None and error is not None:
         form.add_errors(error)
     if code is None:
         code = error.status if error is not None else 400 if form is not None and form.errors else 200
-    response: ResponseBase = make_response(render_template(template, form=form, **context), code)
+    response: BaseResponse = make_response(render_template(template, form=form, **context), code)
     if isinstance(error, TooManyRequests):
         response.headers["Retry-After"] = str(error.retry_after)
     return response

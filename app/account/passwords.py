@@ -88,8 +88,7 @@ def reset_password_page(organization: str, token: str) -> Response:
     )
 
 
-@account.route("/organizations/<organization>/account/password", methods=["GET", "POST"])
-@account_page
+@account_page("/account/password", "GET", "POST")
 def change_password_page(context: AccountContext) -> Response:
     """Change the password; this signs the user out of other browsers and apps."""
     form = ChangePasswordForm()

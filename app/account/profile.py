@@ -5,7 +5,7 @@ from __future__ import annotations
 from flask import redirect
 from werkzeug.wrappers import Response
 
-from app.account.context import AccountContext, account, account_page, organization_page
+from app.account.context import AccountContext, account_page, organization_page
 from app.account.forms import ChangeEmailForm, DeleteAccountForm, ProfileForm
 from app.operations.users.deletion import can_delete_account, delete_own_account, preview_account_deletion
 from app.operations.users.email_change import (
@@ -22,15 +22,13 @@ from app.web.forms import PageForm
 from app.web.headers import page_class
 
 
-@account.get("/organizations/<organization>/account")
-@account_page
+@account_page("/account", "GET")
 def account_home(context: AccountContext) -> Response:
     """Redirect to the profile."""
     return redirect(context.url("/profile"), 303)
 
 
-@account.route("/organizations/<organization>/account/profile", methods=["GET", "POST"])
-@account_page
+@account_page("/account/profile", "GET", "POST")
 def profile_page(context: AccountContext) -> Response:
     """Show the profile; change it where the organization allows that."""
     user = context.user
@@ -54,8 +52,7 @@ def profile_page(context: AccountContext) -> Response:
     )
 
 
-@account.route("/organizations/<organization>/account/email", methods=["GET", "POST"])
-@account_page
+@account_page("/account/email", "GET", "POST")
 def email_page(context: AccountContext) -> Response:
     """Request a link that verifies the current or a new email. Requires a recent sign-in.
 
@@ -80,9 +77,8 @@ def email_page(context: AccountContext) -> Response:
     )
 
 
-@account.route("/organizations/<organization>/confirm-address/<token>", methods=["GET", "POST"])
+@account_page("/confirm-address/<token>", "GET", "POST")
 @page_class("account")
-@account_page
 def verify_email_page(context: AccountContext, token: str) -> Response:
     """Verify an email with a button, so that programs that open links in emails change nothing."""
     proof = find_email_verification(context.actor, token)
@@ -95,8 +91,7 @@ def verify_email_page(context: AccountContext, token: str) -> Response:
     return organization_page("account/confirm_address.html", context.organization, form=form, proof=proof)
 
 
-@account.route("/organizations/<organization>/account/delete", methods=["GET", "POST"])
-@account_page
+@account_page("/account/delete", "GET", "POST")
 def delete_account_page(context: AccountContext) -> Response:
     """Show what happens, then delete the account. Requires a recent sign-in."""
     form = DeleteAccountForm()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from werkzeug.wrappers import Response
 
-from app.account.context import AccountContext, account, account_page
+from app.account.context import AccountContext, account_page
 from app.account.forms import AuthenticatorAppForm, PasskeyForm, RenamePasskeyForm
 from app.account.sign_in import current_browser
 from app.operations.sign_in import factor_enrollment
@@ -28,15 +28,13 @@ from app.web.qr_codes import qr_svg
 _SECURITY = "/security"
 
 
-@account.get("/organizations/<organization>/account/security")
-@account_page
+@account_page("/account/security", "GET")
 def security_page(context: AccountContext) -> Response:
     """Show what protects the account, with a link to change each of it."""
     return _security_page(context, PageForm())
 
 
-@account.route("/organizations/<organization>/account/security/app", methods=["GET", "POST"])
-@account_page
+@account_page("/account/security/app", "GET", "POST")
 def add_app_page(context: AccountContext) -> Response:
     """Set up an authenticator app. Requires a recent sign-in."""
     factor_enrollment.require_fresh_own_account(context.actor)
@@ -75,8 +73,7 @@ def add_app_page(context: AccountContext) -> Response:
     )
 
 
-@account.route("/organizations/<organization>/account/security/app/remove", methods=["GET", "POST"])
-@account_page
+@account_page("/account/security/app/remove", "GET", "POST")
 def remove_app_factor_page(context: AccountContext) -> Response:
     """Remove the authenticator app. Requires a recent sign-in with two-step verification."""
     factor_enrollment.require_fresh_own_account(context.actor)
@@ -96,8 +93,7 @@ def remove_app_factor_page(context: AccountContext) -> Response:
     return context.render("account/factor_remove.html", form=form, error=error, own=own)
 
 
-@account.route("/organizations/<organization>/account/security/recovery-codes", methods=["GET", "POST"])
-@account_page
+@account_page("/account/security/recovery-codes", "GET", "POST")
 def recovery_codes_page(context: AccountContext) -> Response:
     """Create recovery codes and show them once. Requires a recent sign-in."""
     factor_enrollment.require_fresh_own_account(context.actor)
@@ -130,8 +126,7 @@ def _codes_page(context: AccountContext, codes: tuple[str, ...], *, is_first: bo
 _LIST = "/security/passkeys"
 
 
-@account.get("/organizations/<organization>/account/security/passkeys")
-@account_page
+@account_page("/account/security/passkeys", "GET")
 def passkeys_page(context: AccountContext) -> Response:
     """List the user's passkeys, newest first."""
     passkeys = [(passkey, browser_name(passkey.user_agent)) for passkey in list_passkeys(context.actor)]
@@ -140,8 +135,7 @@ def passkeys_page(context: AccountContext) -> Response:
     )
 
 
-@account.route("/organizations/<organization>/account/security/passkeys/add", methods=["GET", "POST"])
-@account_page
+@account_page("/account/security/passkeys/add", "GET", "POST")
 def add_passkey_page(context: AccountContext) -> Response:
     """Add a passkey that the browser created; the first verification method comes with recovery codes, shown once."""
     form = PasskeyForm()
@@ -172,10 +166,7 @@ def add_passkey_page(context: AccountContext) -> Response:
     )
 
 
-@account.route(
-    "/organizations/<organization>/account/security/passkeys/<passkey_id>", methods=["GET", "POST"]
-)
-@account_page
+@account_page("/account/security/passkeys/<passkey_id>", "GET", "POST")
 def passkey_page(context: AccountContext, passkey_id: str) -> Response:
     """Show a passkey, and rename it."""
     form = RenamePasskeyForm()
@@ -190,8 +181,7 @@ def passkey_page(context: AccountContext, passkey_id: str) -> Response:
     return _passkey_page(context, passkey_id, form, error)
 
 
-@account.post("/organizations/<organization>/account/security/passkeys/<passkey_id>/remove")
-@account_page
+@account_page("/account/security/passkeys/<passkey_id>/remove", "POST")
 def remove_passkey_action(context: AccountContext, passkey_id: str) -> Response:
     """Remove a passkey. Requires a recent sign-in with two-step verification."""
     try:

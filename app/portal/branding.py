@@ -52,15 +52,13 @@ def allow_large_logo(endpoint: str | None, values: dict[str, Any] | None) -> Non
     accept_large_form(branding.MAX_LOGO_BYTES)
 
 
-@portal.get("/portal/<organization>/settings/branding/logo")
-@portal_page
+@portal_page("/settings/branding/logo", "GET")
 def logo_page(context: PortalContext) -> PageResponse:
     """Show the logo, with the form to replace it."""
     return _page(context, LogoForm())
 
 
-@portal.post("/portal/<organization>/settings/branding/logo")
-@portal_page
+@portal_page("/settings/branding/logo", "POST")
 def logo_upload(context: PortalContext) -> PageResponse:
     """Save an uploaded image as the logo."""
     slug = context.organization.slug
@@ -77,8 +75,7 @@ def logo_upload(context: PortalContext) -> PageResponse:
     return _done(context, saved)
 
 
-@portal.post("/portal/<organization>/settings/branding/logo/remove")
-@portal_page
+@portal_page("/settings/branding/logo/remove", "POST")
 def logo_remove(context: PortalContext) -> PageResponse:
     """Remove the logo."""
     try:

@@ -24,14 +24,14 @@ from app.operations.clients.credentials import (
 )
 from app.operations.clients.rotations import get_rotation
 from app.portal.clients import client_page
-from app.portal.context import PageResponse, PortalContext, portal, portal_page
+from app.portal.context import PageResponse, PortalContext, portal_page
 from app.rules.errors import Conflict, InvalidInput
 from app.web.forms import PageForm
 from app.web.languages import duration
 
 _EXTENSIONS = (3_600, 86_400, 7 * 86_400, 30 * 86_400)
 _SECRET_METHODS = frozenset({"client_secret_basic", "client_secret_post"})
-_CREDENTIALS = "/portal/<organization>/clients/<client_id>/credentials"
+_CREDENTIALS = "/clients/<client_id>/credentials"
 
 
 class NewSecretForm(PageForm):
@@ -95,8 +95,7 @@ class CancelRotationForm(PageForm):
     )
 
 
-@portal.get(_CREDENTIALS)
-@portal_page
+@portal_page(_CREDENTIALS, "GET")
 def credentials(context: PortalContext, client_id: str) -> PageResponse:
     """Show the client ID, and the secrets for actors who may see them."""
     ledger = get_client_credentials(context.actor, client_id)
@@ -115,8 +114,7 @@ def credentials(context: PortalContext, client_id: str) -> PageResponse:
     )
 
 
-@portal.route(f"{_CREDENTIALS}/new", methods=["GET", "POST"])
-@portal_page
+@portal_page(f"{_CREDENTIALS}/new", "GET", "POST")
 def new_secret(context: PortalContext, client_id: str) -> PageResponse:
     """Add a secret and show it in the response to the form; retiring the others starts a rotation."""
     ledger = preview_credential_creation(context.actor, client_id)
@@ -156,8 +154,7 @@ def new_secret(context: PortalContext, client_id: str) -> PageResponse:
     )
 
 
-@portal.route(f"{_CREDENTIALS}/<credential_id>/reveal", methods=["GET", "POST"])
-@portal_page
+@portal_page(f"{_CREDENTIALS}/<credential_id>/reveal", "GET", "POST")
 def reveal(context: PortalContext, client_id: str, credential_id: str) -> PageResponse:
     """Show a secret in the response to a form; a link shows the form. Requires a fresh sign-in."""
     found = preview_reveal(context.actor, client_id, credential_id)
@@ -174,8 +171,7 @@ def reveal(context: PortalContext, client_id: str, credential_id: str) -> PageRe
     )
 
 
-@portal.route(f"{_CREDENTIALS}/<credential_id>/revoke", methods=["GET", "POST"])
-@portal_page
+@portal_page(f"{_CREDENTIALS}/<credential_id>/revoke", "GET", "POST")
 def revoke(context: PortalContext, client_id: str, credential_id: str) -> PageResponse:
     """Show what will stop working, and revoke the secret. The last one requires a fresh sign-in."""
     found = preview_revocation(context.actor, client_id, credential_id)
@@ -200,15 +196,13 @@ def revoke(context: PortalContext, client_id: str, credential_id: str) -> PageRe
     )
 
 
-@portal.get(f"{_CREDENTIALS}/rotation")
-@portal_page
+@portal_page(f"{_CREDENTIALS}/rotation", "GET")
 def rotation(context: PortalContext, client_id: str) -> PageResponse:
     """Show the new and the old secrets of a rotation, and whether the old ones are still used."""
     return _rotation_page(context, client_id)
 
 
-@portal.post(f"{_CREDENTIALS}/rotation/update")
-@portal_page
+@portal_page(f"{_CREDENTIALS}/rotation/update", "POST")
 def update_rotation(context: PortalContext, client_id: str) -> PageResponse:
     """Change when the old secrets expire, or end the rotation now."""
     form = RotationForm()
@@ -222,8 +216,7 @@ def update_rotation(context: PortalContext, client_id: str) -> PageResponse:
     return context.done(f"/clients/{client_id}/credentials", "rotation-finished")
 
 
-@portal.post(f"{_CREDENTIALS}/rotation/cancel")
-@portal_page
+@portal_page(f"{_CREDENTIALS}/rotation/cancel", "POST")
 def cancel_rotation(context: PortalContext, client_id: str) -> PageResponse:
     """Keep the old secrets, and revoke the new one if that is checked."""
     form = CancelRotationForm()

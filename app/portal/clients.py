@@ -29,7 +29,7 @@ from app.portal.client_forms import (
     RedirectsForm,
     RegistrationForm,
 )
-from app.portal.context import PageResponse, PortalContext, portal, portal_page, search_query
+from app.portal.context import PageResponse, PortalContext, portal_page, search_query
 from app.portal.labels import (
     AGENT_TYPE,
     API_TYPE,
@@ -53,8 +53,7 @@ _TABS = (
 )
 
 
-@portal.get("/portal/<organization>/clients")
-@portal_page
+@portal_page("/clients", "GET")
 def clients(context: PortalContext) -> PageResponse:
     """List the clients that the actor may see, by name; ``q`` searches, ``type`` and ``source`` filter."""
     query = search_query()
@@ -80,8 +79,7 @@ def clients(context: PortalContext) -> PageResponse:
     )
 
 
-@portal.route("/portal/<organization>/clients/new", methods=["GET", "POST"])
-@portal_page
+@portal_page("/clients/new", "GET", "POST")
 def new_client(context: PortalContext) -> PageResponse:
     """Ask what is being built, then with ``?type=`` register it and show its first secret.
 
@@ -157,24 +155,21 @@ def client_page(
     )
 
 
-@portal.get("/portal/<organization>/clients/<client_id>")
-@portal_page
+@portal_page("/clients/<client_id>", "GET")
 def client(context: PortalContext, client_id: str) -> PageResponse:
     """Redirect to the first tab."""
     found = get_client(context.actor, client_id)
     return redirect(context.url(f"/clients/{found.client_id}/credentials"), 303)
 
 
-@portal.route("/portal/<organization>/clients/<client_id>/redirects", methods=["GET", "POST"])
-@portal_page
+@portal_page("/clients/<client_id>/redirects", "GET", "POST")
 def client_redirects(context: PortalContext, client_id: str) -> PageResponse:
     """Show and change the redirect URIs."""
     found = get_client(context.actor, client_id)
     return _edit(context, found, "redirects", RedirectsForm(obj=found))
 
 
-@portal.route("/portal/<organization>/clients/<client_id>/access", methods=["GET", "POST"])
-@portal_page
+@portal_page("/clients/<client_id>/access", "GET", "POST")
 def client_access(context: PortalContext, client_id: str) -> PageResponse:
     """Show and change the scopes of the client, and who may use it."""
     found = get_client(context.actor, client_id)
@@ -190,8 +185,7 @@ def client_access(context: PortalContext, client_id: str) -> PageResponse:
     return _edit(context, found, "access", form, **scope_variables)
 
 
-@portal.route("/portal/<organization>/clients/<client_id>/details", methods=["GET", "POST"])
-@portal_page
+@portal_page("/clients/<client_id>/details", "GET", "POST")
 def client_details(context: PortalContext, client_id: str) -> PageResponse:
     """Show and change what users read about the client, and whether it is active."""
     found = get_client(context.actor, client_id)
@@ -199,8 +193,7 @@ def client_details(context: PortalContext, client_id: str) -> PageResponse:
     return _edit(context, found, "details", form)
 
 
-@portal.route("/portal/<organization>/clients/<client_id>/advanced", methods=["GET", "POST"])
-@portal_page
+@portal_page("/clients/<client_id>/advanced", "GET", "POST")
 def client_advanced(context: PortalContext, client_id: str) -> PageResponse:
     """Show and change settings whose defaults come from the type of client."""
     found = get_client(context.actor, client_id)
@@ -209,8 +202,7 @@ def client_advanced(context: PortalContext, client_id: str) -> PageResponse:
     return _edit(context, found, "advanced", form)
 
 
-@portal.route("/portal/<organization>/clients/<client_id>/delete", methods=["GET", "POST"])
-@portal_page
+@portal_page("/clients/<client_id>/delete", "GET", "POST")
 def client_delete(context: PortalContext, client_id: str) -> PageResponse:
     """Show what will stop working, and delete the client once its name is typed. Requires a fresh sign-in."""
     preview = preview_deletion(context.actor, client_id)

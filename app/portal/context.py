@@ -74,6 +74,7 @@ def _way_back(error: DomainError, slug: str | None) -> tuple[str, str]:
 
 
 PageResponse = str | BaseResponse | tuple[str, int]
+PortalView = Callable[..., PageResponse]
 _NOT_FILTERS = frozenset({"done"})
 
 
@@ -131,15 +132,22 @@ class PortalContext:
         }
 
 
-def portal_page(view: Callable[..., PageResponse]) -> Callable[..., PageResponse]:
-    """Pass a PortalContext to the view in place of the organization's slug; require a sign-in."""
+def portal_page(path: str, *methods: str) -> Callable[[PortalView], PortalView]:
+    """Register a view for the methods at a path below ``/portal/<organization>``.
 
-    @functools.wraps(view)
-    @login_required
-    def run(organization: str, **values: Any) -> PageResponse:
-        return view(PortalContext(get_organization_by_slug(organization), current_user.actor), **values)
+    The view receives a PortalContext in place of the organization's slug. Requires a sign-in.
+    """
 
-    return run
+    def register(view: PortalView) -> PortalView:
+        @portal.route(f"/portal/<organization>{path}", methods=methods)
+        @functools.wraps(view)
+        @login_required
+        def run(organization: str, **values: Any) -> PageResponse:
+            return view(PortalContext(get_organization_by_slug(organization), current_user.actor), **values)
+
+        return run
+
+    return register
 
 
 def search_query() -> str:

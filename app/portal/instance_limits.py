@@ -13,7 +13,7 @@ from app.operations.organizations.instance_limits import (
     get_instance_limits,
     update_instance_limits,
 )
-from app.portal.context import PageResponse, PortalContext, portal, portal_page
+from app.portal.context import PageResponse, PortalContext, portal_page
 from app.portal.setting_texts import TOPICS
 from app.portal.settings import choice_label, describe_value
 from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
@@ -55,8 +55,7 @@ class LimitForm(PageForm):
         return {name: value for name, value in limit.items() if value is not None} or None
 
 
-@portal.get("/portal/<organization>/instance-limits")
-@portal_page
+@portal_page("/instance-limits", "GET")
 def instance_limits(context: PortalContext) -> PageResponse:
     """List every setting that can be limited, by topic, with its limit."""
     view = _limits(context)
@@ -78,8 +77,7 @@ def instance_limits(context: PortalContext) -> PageResponse:
     return context.render("portal/instance_limits/list.html", groups=groups, view=view)
 
 
-@portal.route("/portal/<organization>/instance-limits/<setting>", methods=["GET", "POST"])
-@portal_page
+@portal_page("/instance-limits/<setting>", "GET", "POST")
 def instance_limit(context: PortalContext, setting: str) -> PageResponse:
     """Show one setting's limit; preview, save or remove it."""
     view = _limits(context)

@@ -24,7 +24,7 @@ from app.operations.clients.clients import get_client, update_client
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.store.transactions import Page
 from app.portal.clients import client_page
-from app.portal.context import PageResponse, PortalContext, portal, portal_page
+from app.portal.context import PageResponse, PortalContext, portal_page
 from app.portal.labels import AUDIT_ACTIONS
 from app.rules.audit.failed_requests import CAUSES, closest_difference
 from app.rules.errors import Conflict, DomainError, InvalidInput, NotFound
@@ -40,8 +40,7 @@ _COLUMNS = (
 _FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")
 
 
-@portal.get("/portal/<organization>/audit")
-@portal_page
+@portal_page("/audit", "GET")
 def audit_log(context: PortalContext) -> PageResponse:
     """List the events, newest first; ``since`` and ``until`` are days, both inclusive."""
     shown, filters = _filters()
@@ -56,8 +55,7 @@ def audit_log(context: PortalContext) -> PageResponse:
     )
 
 
-@portal.get("/portal/<organization>/audit/<event_id>")
-@portal_page
+@portal_page("/audit/<event_id>", "GET")
 def audit_event(context: PortalContext, event_id: str) -> PageResponse:
     """Show who did what, when and from where, and each changed field."""
     event = get_audit_event(context.actor, event_id)
@@ -65,8 +63,7 @@ def audit_event(context: PortalContext, event_id: str) -> PageResponse:
     return context.render("portal/audit/event.html", event=event, target=target, actions=AUDIT_ACTIONS)
 
 
-@portal.get("/portal/<organization>/audit/export/<file_format>")
-@portal_page
+@portal_page("/audit/export/<file_format>", "GET")
 def audit_export(context: PortalContext, file_format: str) -> PageResponse:
     """Download all pages of the list as ``csv`` or ``json``."""
     if file_format not in _EXPORT_FORMATS:
@@ -159,8 +156,7 @@ _UNREGISTERED = "redirect_uri_not_registered"
 _URI_CAUSES = frozenset({_UNREGISTERED, "redirect_uri_mismatch"})
 
 
-@portal.get("/portal/<organization>/logs")
-@portal_page
+@portal_page("/logs", "GET")
 def logs(context: PortalContext) -> PageResponse:
     """List refused requests, newest first; ``cause`` and ``request_id`` filter."""
     context.actor.require_for_own("logs:read")
@@ -174,8 +170,7 @@ def logs(context: PortalContext) -> PageResponse:
     )
 
 
-@portal.get("/portal/<organization>/clients/<client_id>/logs")
-@portal_page
+@portal_page("/clients/<client_id>/logs", "GET")
 def client_logs(context: PortalContext, client_id: str) -> PageResponse:
     """List the refused requests of one client, as a tab of its page."""
     client = get_client(context.actor, client_id)
@@ -192,15 +187,13 @@ def client_logs(context: PortalContext, client_id: str) -> PageResponse:
     )
 
 
-@portal.get("/portal/<organization>/logs/<failed_request_id>")
-@portal_page
+@portal_page("/logs/<failed_request_id>", "GET")
 def log_entry(context: PortalContext, failed_request_id: str) -> PageResponse:
     """Show what happened, the received and expected values, and how to fix it."""
     return _entry(context, get_failed_request(context.actor, failed_request_id))
 
 
-@portal.post("/portal/<organization>/logs/<failed_request_id>/redirect-uri")
-@portal_page
+@portal_page("/logs/<failed_request_id>/redirect-uri", "POST")
 def add_redirect_uri(context: PortalContext, failed_request_id: str) -> PageResponse:
     """Register the redirect URI that the client sent."""
     entry = get_failed_request(context.actor, failed_request_id)

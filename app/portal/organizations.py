@@ -17,7 +17,7 @@ from app.operations.organizations.organizations import (
     update_organization,
 )
 from app.operations.sign_in.reauthentication import require_fresh_sign_in
-from app.portal.context import PageResponse, PortalContext, portal, portal_page, search_query
+from app.portal.context import PageResponse, PortalContext, portal_page, search_query
 from app.rules.errors import Conflict, InvalidInput, NotFound
 from app.rules.organizations.organizations import ROOT_SLUG
 from app.web.forms import PageForm
@@ -93,8 +93,7 @@ def _require_root(context: PortalContext) -> None:
     context.actor.require("organizations:read")
 
 
-@portal.get("/portal/<organization>/organizations")
-@portal_page
+@portal_page("/organizations", "GET")
 def organizations(context: PortalContext) -> PageResponse:
     """List every organization by ID; ``q`` searches, ``status`` filters."""
     _require_root(context)
@@ -114,8 +113,7 @@ def organizations(context: PortalContext) -> PageResponse:
     )
 
 
-@portal.route("/portal/<organization>/organizations/new", methods=["GET", "POST"])
-@portal_page
+@portal_page("/organizations/new", "GET", "POST")
 def new_organization(context: PortalContext) -> PageResponse:
     """Create an organization, and show the invitation link of its first administrator."""
     _require_root(context)
@@ -138,8 +136,7 @@ def new_organization(context: PortalContext) -> PageResponse:
     return context.render("portal/organizations/new.html", form=form)
 
 
-@portal.route("/portal/<organization>/organizations/<slug>", methods=["GET", "POST"])
-@portal_page
+@portal_page("/organizations/<slug>", "GET", "POST")
 def organization_page(context: PortalContext, slug: str) -> PageResponse:
     """Show one organization; suspend, resume or restore it."""
     _require_root(context)
@@ -160,8 +157,7 @@ def organization_page(context: PortalContext, slug: str) -> PageResponse:
     )
 
 
-@portal.route("/portal/<organization>/organizations/<slug>/delete", methods=["GET", "POST"])
-@portal_page
+@portal_page("/organizations/<slug>/delete", "GET", "POST")
 def organization_delete(context: PortalContext, slug: str) -> PageResponse:
     """Show what will stop working, and delete the organization. Requires a fresh sign-in."""
     _require_root(context)

@@ -14,7 +14,7 @@ from app.operations.clients.initial_access_tokens import (
     list_registration_tokens,
     revoke_registration_token,
 )
-from app.portal.context import PageResponse, PortalContext, portal, portal_page
+from app.portal.context import PageResponse, PortalContext, portal_page
 from app.rules.clients.credentials import DEFAULT_LIFETIME, MAX_INITIAL_ACCESS_LIFETIME
 from app.rules.errors import Conflict, InvalidInput
 from app.web.forms import NumberField, PageForm
@@ -56,8 +56,7 @@ class RegistrationTokenForm(PageForm):
         return {name: value for name, value in values.items() if value is not None or name == "name"}
 
 
-@portal.route("/portal/<organization>/registration-tokens", methods=["GET", "POST"])
-@portal_page
+@portal_page("/registration-tokens", "GET", "POST")
 def registration_tokens(context: PortalContext) -> PageResponse:
     """List the tokens, and create one; its value is only in the response to the form."""
     form = RegistrationTokenForm()
@@ -85,8 +84,7 @@ def registration_tokens(context: PortalContext) -> PageResponse:
     )
 
 
-@portal.route("/portal/<organization>/registration-tokens/<token_id>/revoke", methods=["GET", "POST"])
-@portal_page
+@portal_page("/registration-tokens/<token_id>/revoke", "GET", "POST")
 def revoke_initial_access(context: PortalContext, token_id: str) -> PageResponse:
     """Confirm and revoke a token."""
     record = get_registration_token(context.actor, token_id)

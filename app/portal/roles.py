@@ -24,7 +24,7 @@ from app.operations.organizations.roles import (
     update_role,
 )
 from app.operations.users.invitations import list_invitations, revoke_invitation
-from app.portal.context import PageResponse, PortalContext, portal, portal_page
+from app.portal.context import PageResponse, PortalContext, portal_page
 from app.rules.directory.permissions import (
     ADMIN,
     BUILT_IN_ROLES,
@@ -75,15 +75,13 @@ class RemoveRoleForm(PageForm):
     remove = SubmitField()
 
 
-@portal.get("/portal/<organization>/settings/permissions")
-@portal_page
+@portal_page("/settings/permissions", "GET")
 def roles(context: PortalContext) -> PageResponse:
     """List the roles with the number of their permissions."""
     return context.render("portal/settings/roles.html", roles=list_roles(context.actor), admin=ADMIN)
 
 
-@portal.route("/portal/<organization>/settings/permissions/new", methods=["GET", "POST"])
-@portal_page
+@portal_page("/settings/permissions/new", "GET", "POST")
 def new_role(context: PortalContext) -> PageResponse:
     """Add a custom role."""
     context.actor.require("roles:write")
@@ -98,8 +96,7 @@ def new_role(context: PortalContext) -> PageResponse:
     return _page(context, None, form)
 
 
-@portal.route("/portal/<organization>/settings/permissions/<role>", methods=["GET", "POST"])
-@portal_page
+@portal_page("/settings/permissions/<role>", "GET", "POST")
 def role(context: PortalContext, role: str) -> PageResponse:
     """Show and change one role; remove a custom role or reset a built-in one."""
     record = get_role(context.actor, role)
@@ -224,8 +221,7 @@ class AdministratorForm(PageForm):
     role = RadioField("Role", validate_choice=False)
 
 
-@portal.get("/portal/<organization>/administrators")
-@portal_page
+@portal_page("/administrators", "GET")
 def administrators(context: PortalContext) -> PageResponse:
     """List the administrators and their open invitations."""
     slug = context.organization.slug
@@ -239,8 +235,7 @@ def administrators(context: PortalContext) -> PageResponse:
     )
 
 
-@portal.route("/portal/<organization>/administrators/new", methods=["GET", "POST"])
-@portal_page
+@portal_page("/administrators/new", "GET", "POST")
 def new_administrator(context: PortalContext) -> PageResponse:
     """Add a known user at once, or invite an unknown one and show the link of the invitation."""
     context.actor.require("admins:write")
@@ -272,8 +267,7 @@ def new_administrator(context: PortalContext) -> PageResponse:
     return context.render("portal/administrators/new.html", form=form)
 
 
-@portal.route("/portal/<organization>/administrators/<admin_id>/remove", methods=["GET", "POST"])
-@portal_page
+@portal_page("/administrators/<admin_id>/remove", "GET", "POST")
 def remove(context: PortalContext, admin_id: str) -> PageResponse:
     """Confirm and remove an administrator's role."""
     context.actor.require("admins:write")
@@ -298,8 +292,7 @@ def remove(context: PortalContext, admin_id: str) -> PageResponse:
     )
 
 
-@portal.post("/portal/<organization>/administrators/invitations/<invitation_id>/revoke")
-@portal_page
+@portal_page("/administrators/invitations/<invitation_id>/revoke", "POST")
 def revoke_administrator_invitation(context: PortalContext, invitation_id: str) -> PageResponse:
     """Revoke an invitation; its link stops working."""
     revoke_invitation(context.actor, context.organization.slug, invitation_id)

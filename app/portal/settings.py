@@ -38,7 +38,7 @@ from app.operations.tokens.signing_key_lists import (
     list_signing_keys,
     rotate_signing_key,
 )
-from app.portal.context import PageResponse, PortalContext, portal, portal_page
+from app.portal.context import PageResponse, PortalContext, portal_page
 from app.portal.organizations import DeleteOrganizationForm
 from app.portal.setting_texts import CHOICE_TEXTS, CHOICE_TEXTS_BY_PATH, EMPTY_TEXTS, TOPICS, Topic
 from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
@@ -75,8 +75,7 @@ class RotateKeyForm(PageForm):
     algorithm = HiddenField()
 
 
-@portal.get("/portal/<organization>/settings")
-@portal_page
+@portal_page("/settings", "GET")
 def settings(context: PortalContext) -> PageResponse:
     """List the topics, with the number of settings that the organization has changed."""
     view = get_settings(context.actor, context.organization.slug)
@@ -84,8 +83,7 @@ def settings(context: PortalContext) -> PageResponse:
     return context.render("portal/settings/index.html", topics=TOPICS, changed=changed, view=view)
 
 
-@portal.route("/portal/<organization>/settings/general", methods=["GET", "POST"])
-@portal_page
+@portal_page("/settings/general", "GET", "POST")
 def general(context: PortalContext) -> PageResponse:
     """Show and change the organization's name."""
     slug = context.organization.slug
@@ -108,8 +106,7 @@ def general(context: PortalContext) -> PageResponse:
     return context.render("portal/settings/general.html", form=form, code=code, record=record)
 
 
-@portal.route("/portal/<organization>/settings/delete", methods=["GET", "POST"])
-@portal_page
+@portal_page("/settings/delete", "GET", "POST")
 def delete(context: PortalContext) -> PageResponse:
     """Show what will stop working, and delete the organization. Requires a fresh sign-in."""
     slug = context.organization.slug
@@ -122,8 +119,7 @@ def delete(context: PortalContext) -> PageResponse:
     return context.render("portal/settings/delete.html", form=form, record=record)
 
 
-@portal.get("/portal/<organization>/settings/keys")
-@portal_page
+@portal_page("/settings/keys", "GET")
 def signing_keys(context: PortalContext) -> PageResponse:
     """List the published keys, with their next change."""
     return context.render(
@@ -133,8 +129,7 @@ def signing_keys(context: PortalContext) -> PageResponse:
     )
 
 
-@portal.post("/portal/<organization>/settings/keys/rotate")
-@portal_page
+@portal_page("/settings/keys/rotate", "POST")
 def rotate_keys(context: PortalContext) -> PageResponse:
     """Publish the next key of an algorithm; one published for a day already starts to sign."""
     algorithm = RotateKeyForm().algorithm.data or ""
@@ -142,8 +137,7 @@ def rotate_keys(context: PortalContext) -> PageResponse:
     return context.done("/settings/keys", "key-published" if key.state == "next" else "key-active")
 
 
-@portal.route("/portal/<organization>/settings/keys/<algorithm>/replace", methods=["GET", "POST"])
-@portal_page
+@portal_page("/settings/keys/<algorithm>/replace", "GET", "POST")
 def replace_keys(context: PortalContext, algorithm: str) -> PageResponse:
     """Confirm and replace every key of the algorithm with a new one. Requires a fresh sign-in."""
     form = PageForm()
@@ -156,8 +150,7 @@ def replace_keys(context: PortalContext, algorithm: str) -> PageResponse:
     )
 
 
-@portal.route("/portal/<organization>/settings/<topic>", methods=["GET", "POST"])
-@portal_page
+@portal_page("/settings/<topic>", "GET", "POST")
 def setting_topic(context: PortalContext, topic: str) -> PageResponse:
     """Show one topic; preview or save its changed fields, or reset one to its default."""
     if topic not in TOPICS:

@@ -78,15 +78,13 @@ def allow_large_import(endpoint: str | None, values: dict[str, Any] | None) -> N
     accept_large_form(MAX_FILE_BYTES)
 
 
-@portal.get("/portal/<organization>/users/imports")
-@portal_page
+@portal_page("/users/imports", "GET")
 def imports(context: PortalContext) -> PageResponse:
     """List the imports, with the upload form."""
     return _list(context, UserImportForm())
 
 
-@portal.post("/portal/<organization>/users/imports")
-@portal_page
+@portal_page("/users/imports", "POST")
 def import_upload(context: PortalContext) -> PageResponse:
     """Check an uploaded file; no user is imported before an administrator has seen the preview."""
     context.actor.require("users:write")
@@ -109,15 +107,13 @@ def import_upload(context: PortalContext) -> PageResponse:
     return context.done(f"/users/imports/{begun.public_id}", "import-received")
 
 
-@portal.get("/portal/<organization>/users/imports/<import_id>")
-@portal_page
+@portal_page("/users/imports/<import_id>", "GET")
 def import_page(context: PortalContext, import_id: str) -> PageResponse:
     """Show the progress of an import, its result and the first rejected rows."""
     return _import_page(context, import_id)
 
 
-@portal.post("/portal/<organization>/users/imports/<import_id>/start")
-@portal_page
+@portal_page("/users/imports/<import_id>/start", "POST")
 def import_start(context: PortalContext, import_id: str) -> PageResponse:
     """Import the users of a checked file."""
     return _change(
@@ -125,8 +121,7 @@ def import_start(context: PortalContext, import_id: str) -> PageResponse:
     )
 
 
-@portal.post("/portal/<organization>/users/imports/<import_id>/cancel")
-@portal_page
+@portal_page("/users/imports/<import_id>/cancel", "POST")
 def import_cancel(context: PortalContext, import_id: str) -> PageResponse:
     """Stop an import; users that were imported already stay."""
     return _change(
@@ -134,8 +129,7 @@ def import_cancel(context: PortalContext, import_id: str) -> PageResponse:
     )
 
 
-@portal.get("/portal/<organization>/users/imports/<import_id>/rejected.csv")
-@portal_page
+@portal_page("/users/imports/<import_id>/rejected.csv", "GET")
 def import_report(context: PortalContext, import_id: str) -> PageResponse:
     """Download the rejected rows with their errors, to be corrected and uploaded again."""
     lines = reports.refusal_report(context.actor, import_id)

@@ -21,7 +21,7 @@ from app.operations.audit.webhooks import (
     rotate_webhook_secret,
     update_webhook,
 )
-from app.portal.context import PageResponse, PortalContext, portal, portal_page
+from app.portal.context import PageResponse, PortalContext, portal_page
 from app.portal.labels import EVENT_GROUPS, WEBHOOK_DISABLED_REASONS
 from app.rules.audit.events import ALL_EVENTS, EVENT_TYPES, GROUPS
 from app.rules.errors import Conflict, DomainError, InvalidInput, PreconditionFailed, TooManyRequests
@@ -80,16 +80,14 @@ class RotateSecretForm(PageForm):
     )
 
 
-@portal.get("/portal/<organization>/webhooks")
-@portal_page
+@portal_page("/webhooks", "GET")
 def webhooks(context: PortalContext) -> PageResponse:
     """List the webhooks, newest first."""
     page = list_webhooks(context.actor, after=context.position(_LISTING))
     return context.render("portal/webhooks/list.html", page=page, pager=context.pager(page, _LISTING))
 
 
-@portal.route("/portal/<organization>/webhooks/new", methods=["GET", "POST"])
-@portal_page
+@portal_page("/webhooks/new", "GET", "POST")
 def webhook_new(context: PortalContext) -> PageResponse:
     """Add a webhook; its signing secret is only in the response to the form."""
     # Require the fresh sign-in before the user fills in the form.
@@ -105,15 +103,13 @@ def webhook_new(context: PortalContext) -> PageResponse:
     return _form_page(context, None, form)
 
 
-@portal.get("/portal/<organization>/webhooks/<webhook_id>")
-@portal_page
+@portal_page("/webhooks/<webhook_id>", "GET")
 def webhook_page(context: PortalContext, webhook_id: str) -> PageResponse:
     """Show one webhook and its deliveries."""
     return _webhook_page(context, webhook_id)
 
 
-@portal.route("/portal/<organization>/webhooks/<webhook_id>/edit", methods=["GET", "POST"])
-@portal_page
+@portal_page("/webhooks/<webhook_id>/edit", "GET", "POST")
 def webhook_edit(context: PortalContext, webhook_id: str) -> PageResponse:
     """Show and change a webhook."""
     require_webhook_permissions(context.actor)
@@ -137,8 +133,7 @@ def webhook_edit(context: PortalContext, webhook_id: str) -> PageResponse:
     return _form_page(context, webhook, form, code)
 
 
-@portal.route("/portal/<organization>/webhooks/<webhook_id>/secret", methods=["GET", "POST"])
-@portal_page
+@portal_page("/webhooks/<webhook_id>/secret", "GET", "POST")
 def webhook_secret(context: PortalContext, webhook_id: str) -> PageResponse:
     """Confirm and replace the signing secret; the new one is only in the response to the form."""
     require_fresh_webhook_permissions(context.actor)
@@ -151,8 +146,7 @@ def webhook_secret(context: PortalContext, webhook_id: str) -> PageResponse:
     return context.render("portal/webhooks/rotate.html", form=form, webhook=webhook)
 
 
-@portal.post("/portal/<organization>/webhooks/<webhook_id>/test")
-@portal_page
+@portal_page("/webhooks/<webhook_id>/test", "POST")
 def webhook_test(context: PortalContext, webhook_id: str) -> PageResponse:
     """Send a test event."""
     try:
@@ -162,8 +156,7 @@ def webhook_test(context: PortalContext, webhook_id: str) -> PageResponse:
     return context.done(f"/webhooks/{webhook_id}/deliveries/{made.public_id}", "webhook-sent")
 
 
-@portal.route("/portal/<organization>/webhooks/<webhook_id>/delete", methods=["GET", "POST"])
-@portal_page
+@portal_page("/webhooks/<webhook_id>/delete", "GET", "POST")
 def webhook_delete(context: PortalContext, webhook_id: str) -> PageResponse:
     """Confirm and delete a webhook."""
     webhook = get_webhook(context.actor, webhook_id)
@@ -175,15 +168,13 @@ def webhook_delete(context: PortalContext, webhook_id: str) -> PageResponse:
     return context.render("portal/webhooks/delete.html", form=form, webhook=webhook)
 
 
-@portal.get("/portal/<organization>/webhooks/<webhook_id>/deliveries/<delivery_id>")
-@portal_page
+@portal_page("/webhooks/<webhook_id>/deliveries/<delivery_id>", "GET")
 def webhook_delivery(context: PortalContext, webhook_id: str, delivery_id: str) -> PageResponse:
     """Show one delivery: the request, and the status and headers of the response."""
     return _delivery_page(context, webhook_id, delivery_id)
 
 
-@portal.post("/portal/<organization>/webhooks/<webhook_id>/deliveries/<delivery_id>/redeliver")
-@portal_page
+@portal_page("/webhooks/<webhook_id>/deliveries/<delivery_id>/redeliver", "POST")
 def webhook_redeliver(context: PortalContext, webhook_id: str, delivery_id: str) -> PageResponse:
     """Send an event again."""
     try:
