@@ -16,7 +16,7 @@ from app.operations.users.email_change import (
     verify_email,
 )
 from app.operations.users.own_profile import can_change_profile, change_profile
-from app.rules.errors import Conflict, DomainError, InvalidInput, TooManyRequests
+from app.rules.errors import Conflict, InvalidInput, TooManyRequests
 from app.web.browser_session import clear_sign_in, known_browser
 from app.web.forms import PageForm
 from app.web.headers import page_class
@@ -34,18 +34,13 @@ def profile_page(context: AccountContext) -> Response:
     user = context.user
     address = {f"address_{part}": value for part, value in user.profile.get("address", {}).items()}
     form = ProfileForm(data={**user.profile, **address, "name": user.name})
-    error: DomainError | None = None
     if form.validate_on_submit():
-        try:
+        with form.show_errors(InvalidInput, Conflict):
             change_profile(context.actor, name=form.name.data, profile=form.claims())
-        except (InvalidInput, Conflict) as refused:
-            error = refused
-        else:
             return context.done("/profile", "saved")
     return context.render(
         "account/profile.html",
         form=form,
-        error=error,
         user=user,
         may_edit=can_change_profile(context.actor),
         may_delete=can_delete_account(context.actor),
@@ -59,18 +54,13 @@ def email_page(context: AccountContext) -> Response:
     The response does not reveal whether another account has the email.
     """
     form = ChangeEmailForm()
-    error: DomainError | None = None
     if form.validate_on_submit():
-        try:
+        with form.show_errors(InvalidInput, TooManyRequests, Conflict):
             request_email_verification(context.actor, form.email.data)
-        except (InvalidInput, TooManyRequests, Conflict) as refused:
-            error = refused
-        else:
             return context.done("/email", "proof")
     return context.render(
         "account/email.html",
         form=form,
-        error=error,
         user=context.user,
         can_send=can_verify_emails(),
         may_change=can_change_profile(context.actor),
@@ -95,16 +85,10 @@ def verify_email_page(context: AccountContext, token: str) -> Response:
 def delete_account_page(context: AccountContext) -> Response:
     """Show what happens, then delete the account. Requires a recent sign-in."""
     form = DeleteAccountForm()
-    error: DomainError | None = None
     if form.validate_on_submit():
-        try:
+        with form.show_errors(InvalidInput, Conflict):
             delete_own_account(context.actor, email=form.email.data)
-        except (InvalidInput, Conflict) as refused:
-            error = refused
-        else:
             page = organization_page("account/deleted.html", context.organization)
             clear_sign_in(page, context.organization.id)
             return page
-    return context.render(
-        "account/delete.html", form=form, error=error, end=preview_account_deletion(context.actor)
-    )
+    return context.render("account/delete.html", form=form, end=preview_account_deletion(context.actor))

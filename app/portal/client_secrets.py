@@ -133,7 +133,7 @@ def new_secret(context: PortalContext, client_id: str) -> PageResponse:
         ),
     ]
     if form.validate_on_submit():
-        try:
+        with form.show_errors(InvalidInput, Conflict, fields={"retire_others_in_seconds": "others"}):
             made = create_credential(
                 context.actor,
                 client_id,
@@ -141,9 +141,6 @@ def new_secret(context: PortalContext, client_id: str) -> PageResponse:
                 retire_others_in_seconds=overlap if form.others.data == "retire" else None,
                 revoke_tokens=form.revoke_tokens.data,
             )
-        except (InvalidInput, Conflict) as error:
-            form.add_errors(error, {"retire_others_in_seconds": "others"})
-        else:
             return _secret_page(context, ledger.client, made.credential, made.secret, made.retired)
     return context.render(
         "portal/clients/new_secret.html",
@@ -206,14 +203,12 @@ def rotation(context: PortalContext, client_id: str) -> PageResponse:
 def update_rotation(context: PortalContext, client_id: str) -> PageResponse:
     """Change when the old secrets expire, or end the rotation now."""
     form = RotationForm()
-    try:
+    with form.show_errors(InvalidInput):
         updated = rotations.update_rotation(context.actor, client_id, form.values())
-    except InvalidInput as error:
-        form.add_errors(error)
-        return _rotation_page(context, client_id, form)
-    if updated.is_under_way:
-        return context.done(f"/clients/{client_id}/credentials/rotation", "rotation-updated")
-    return context.done(f"/clients/{client_id}/credentials", "rotation-finished")
+        if updated.is_under_way:
+            return context.done(f"/clients/{client_id}/credentials/rotation", "rotation-updated")
+        return context.done(f"/clients/{client_id}/credentials", "rotation-finished")
+    return _rotation_page(context, client_id, form)
 
 
 @portal_page(f"{_CREDENTIALS}/rotation/cancel", "POST")

@@ -39,7 +39,7 @@ from app.portal.labels import (
     TRUST_LEVELS,
 )
 from app.rules.clients.client_types import CLIENT_TYPES
-from app.rules.errors import Conflict, Forbidden, InvalidInput, PreconditionFailed
+from app.rules.errors import Conflict, Forbidden, InvalidInput
 
 _LISTING = "portal clients"
 _TABS = (
@@ -115,11 +115,8 @@ def new_client(context: PortalContext) -> PageResponse:
     )
     type_label = AGENT_TYPE if is_agent else CLIENT_TYPE_LABELS[kind]
     if form.validate_on_submit():
-        try:
+        with form.show_errors(InvalidInput, Conflict):
             registered = register_client(context.actor, form.values(kind, is_agent=is_agent))
-        except (InvalidInput, Conflict) as error:
-            form.add_errors(error)
-        else:
             # The secret is only in this response and in no URL.
             return context.render(
                 "portal/clients/registered.html",
@@ -249,28 +246,18 @@ def _edit(
     **variables: Any,
 ) -> PageResponse:
     """Show the form of a tab, or save it; errors are shown at their fields."""
-    code = None
     if form.validate_on_submit():
         try:
-            updated = update_client(
-                context.actor, client.client_id, form.values(), expected_version=form.version.data
-            )
-        except PreconditionFailed:
-            code = 412
-            form.add_error(
-                "Someone changed this client after you opened the page. Check the values and save again."
-            )
-            form.version.data = client.version
-        except (InvalidInput, Conflict) as error:
-            form.add_errors(error)
+            with form.show_edit_errors("this client", client.version):
+                updated = update_client(
+                    context.actor, client.client_id, form.values(), expected_version=form.version.data
+                )
+                return context.done(
+                    f"/clients/{client.client_id}/{tab}", "saved" if updated.changed else "unchanged"
+                )
         except Forbidden as error:
             if not error.errors:
                 raise
             # The actor may change the client, but not this field.
-            code = 403
             form.add_errors(error)
-        else:
-            return context.done(
-                f"/clients/{client.client_id}/{tab}", "saved" if updated.changed else "unchanged"
-            )
-    return client_page(context, client, tab, form=form, code=code, **variables)
+    return client_page(context, client, tab, form=form, **variables)

@@ -214,7 +214,7 @@ def add_redirect_uri(context: PortalContext, failed_request_id: str) -> PageResp
             expected_version=client.version,
         )
     except (InvalidInput, Conflict) as error:
-        return _entry(context, entry, error=error, code=400)
+        return _entry(context, entry, error)
     return context.done(f"/clients/{entry.client_id}/redirects", "redirect-added")
 
 
@@ -232,20 +232,19 @@ def _list(
 
 
 def _entry(
-    context: PortalContext, entry: FailedRequestRecord, *, error: DomainError | None = None, code: int = 200
+    context: PortalContext, entry: FailedRequestRecord, error: DomainError | None = None
 ) -> BaseResponse:
     is_unregistered = entry.cause == _UNREGISTERED and entry.received is not None
     may_change = context.actor.has_permission("clients:write", owner_id=entry.client_created_by_user_id)
     return context.render(
         "portal/logs/entry.html",
-        code=code,
         entry=entry,
         difference=closest_difference(entry.received, entry.expected)
         if entry.received and entry.cause in _URI_CAUSES
         else None,
         curl=_curl(entry, context.organization),
         may_add=is_unregistered and may_change,
-        error=error.description if error is not None else None,
+        error=error,
     )
 
 

@@ -120,11 +120,9 @@ def new_organization(context: PortalContext) -> PageResponse:
     context.actor.require("organizations:write")
     form = OrganizationForm()
     if form.validate_on_submit():
-        try:
+        names = {"admin.email": "email", "admin.name": "person"}
+        with form.show_errors(InvalidInput, Conflict, fields=names):
             created = create_organization(context.actor, form.values())
-        except (InvalidInput, Conflict) as error:
-            form.add_errors(error, {"admin.email": "email", "admin.name": "person"})
-        else:
             if created.invitation is None:
                 return redirect(f"{context.url('/organizations')}/{created.organization.slug}", 303)
             return context.render(

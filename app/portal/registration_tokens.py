@@ -62,11 +62,8 @@ def registration_tokens(context: PortalContext) -> PageResponse:
     form = RegistrationTokenForm()
     registration_url = f"{context.organization.issuer}/oauth/register"
     if form.validate_on_submit():
-        try:
+        with form.show_errors(InvalidInput, Conflict, fields={"expires_in_days": "days"}):
             made = create_registration_token(context.actor, form.values())
-        except (InvalidInput, Conflict) as error:
-            form.add_errors(error, {"expires_in_days": "days"})
-        else:
             return context.render(
                 "portal/registration_tokens/created.html",
                 record=made.record,

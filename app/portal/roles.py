@@ -32,7 +32,7 @@ from app.rules.directory.permissions import (
     PERMISSIONS,
     effective_roles,
 )
-from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
+from app.rules.errors import Conflict, InvalidInput, NotFound
 from app.web.forms import CheckboxListField, PageForm, StringListField, VersionField
 
 _NO_AUTOCOMPLETE = {"autocomplete": "off"}
@@ -88,11 +88,9 @@ def new_role(context: PortalContext) -> PageResponse:
     form = RoleForm()
     del form.version
     if form.validate_on_submit():
-        try:
+        with form.show_errors(InvalidInput, Conflict, fields={"id": "key"}):
             create_role(context.actor, {"id": form.key.data, **form.values()})
             return context.done("/settings/permissions", "saved")
-        except (InvalidInput, Conflict) as error:
-            form.add_errors(error, {"id": "key"})
     return _page(context, None, form)
 
 
@@ -107,13 +105,9 @@ def role(context: PortalContext, role: str) -> PageResponse:
         return _remove(context, record, remove_form)
     form = _form(record)
     if form.validate_on_submit():
-        try:
+        with form.show_edit_errors("this role", record.version):
             update_role(context.actor, role, form.values(), expected_version=form.version.data)
             return context.done("/settings/permissions", "saved")
-        except PreconditionFailed:
-            _add_conflict(form, record)
-        except (InvalidInput, Conflict) as error:
-            form.add_errors(error)
     return _page(context, record, form, remove_form)
 
 
@@ -121,17 +115,13 @@ def _remove(context: PortalContext, record: RoleRecord, remove_form: RemoveRoleF
     version = remove_form.version.data
     form = _form(record)
     form.process(data=_stored(record))
-    try:
+    with form.show_edit_errors("this role", record.version):
         if record.is_built_in:
             reset = dict.fromkeys(("name", "description", "permissions"))
             update_role(context.actor, record.key, reset, expected_version=version)
             return context.done("/settings/permissions", "reset")
         delete_role(context.actor, record.key, expected_version=version)
         return context.done("/settings/permissions", "role-removed")
-    except PreconditionFailed:
-        _add_conflict(form, record)
-    except (InvalidInput, Conflict) as error:
-        form.add_errors(error)
     return _page(context, record, form, RemoveRoleForm(formdata=None, version=record.version))
 
 
@@ -154,11 +144,6 @@ def _form(record: RoleRecord) -> RoleForm:
             "You can remove permissions from a built-in role. To grant more, add a custom role."
         )
     return form
-
-
-def _add_conflict(form: RoleForm, record: RoleRecord) -> None:
-    form.add_error("Someone changed this role after you opened the page. Check the values and save again.")
-    form.version.data = record.version
 
 
 def _permission_groups(key: str | None) -> list[tuple[str, list[tuple[str, str, bool]]]]:
@@ -245,7 +230,7 @@ def new_administrator(context: PortalContext) -> PageResponse:
         SelectChoice(key, role.name, {"help": role.description}) for key, role in roles.items()
     ]
     if form.validate_on_submit():
-        try:
+        with form.show_errors(InvalidInput, Conflict, fields={"user_id": "email"}):
             added = add_administrator(
                 context.actor,
                 context.organization.slug,
@@ -253,9 +238,6 @@ def new_administrator(context: PortalContext) -> PageResponse:
                 name=form.name.data or None,
                 role=form.role.data or "admin",
             )
-        except (InvalidInput, Conflict) as error:
-            form.add_errors(error, {"user_id": "email"})
-        else:
             if added.invitation is None:
                 return context.done("/administrators", "administrator-added")
             return context.render(
@@ -276,16 +258,12 @@ def remove(context: PortalContext, admin_id: str) -> PageResponse:
     is_self = admin.user_id == context.actor.user_id
     form = PageForm()
     if form.validate_on_submit():
-        try:
+        with form.show_errors(Conflict):
             remove_administrator(context.actor, slug, admin_id)
-        except Conflict as error:
-            form.add_errors(error)
-        else:
             return context.done("" if is_self else "/administrators", "administrator-removed")
     return context.render(
         "portal/administrators/remove.html",
         form=form,
-        code=409 if form.errors else 200,
         admin=admin,
         is_self=is_self,
         roles=effective_roles(context.organization.settings),

@@ -88,22 +88,14 @@ def general(context: PortalContext) -> PageResponse:
     """Show and change the organization's name."""
     slug = context.organization.slug
     record = get_organization(context.actor, slug)
-    form, code = GeneralForm(obj=record), None
+    form = GeneralForm(obj=record)
     if form.validate_on_submit():
-        try:
+        with form.show_edit_errors("the organization", record.version):
             updated = update_organization(
                 context.actor, slug, {"name": form.name.data}, expected_version=form.version.data
             )
             return context.done("/settings/general", "saved" if updated.changed else "unchanged")
-        except PreconditionFailed:
-            code = 412
-            form.add_error(
-                "Someone changed the organization after you opened the page. Check the values and save again."
-            )
-            form.version.data = record.version
-        except (InvalidInput, Conflict) as error:
-            form.add_errors(error)
-    return context.render("portal/settings/general.html", form=form, code=code, record=record)
+    return context.render("portal/settings/general.html", form=form, record=record)
 
 
 @portal_page("/settings/delete", "GET", "POST")

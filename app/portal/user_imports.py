@@ -11,9 +11,7 @@ from werkzeug.wrappers import Response as BaseResponse
 from wtforms import RadioField, SelectChoice
 
 from app.operations.directory.lookups import get_organization_by_slug
-from app.operations.users import import_records, import_uploads
 from app.operations.users import import_records as records
-from app.operations.users import import_records as reports
 from app.operations.users import import_uploads as uploads
 from app.operations.users.import_records import ImportRecord
 from app.portal.context import PageResponse, PortalContext, portal, portal_page
@@ -92,7 +90,7 @@ def import_upload(context: PortalContext) -> PageResponse:
     if not form.validate_on_submit():
         return _list(context, form)
     file = form.file.data
-    try:
+    with form.show_errors(InvalidInput, Conflict):
         upload = uploads.receive_upload(
             context.actor,
             file.stream.read,
@@ -101,10 +99,8 @@ def import_upload(context: PortalContext) -> PageResponse:
             on_existing=form.on_existing.data or "skip",
         )
         begun = uploads.confirm_upload(context.actor, upload, is_dry_run=True)
-    except (InvalidInput, Conflict) as error:
-        form.add_errors(error)
-        return _list(context, form, code=error.status)
-    return context.done(f"/users/imports/{begun.public_id}", "import-received")
+        return context.done(f"/users/imports/{begun.public_id}", "import-received")
+    return _list(context, form)
 
 
 @portal_page("/users/imports/<import_id>", "GET")
@@ -117,7 +113,7 @@ def import_page(context: PortalContext, import_id: str) -> PageResponse:
 def import_start(context: PortalContext, import_id: str) -> PageResponse:
     """Import the users of a checked file."""
     return _change(
-        context, import_id, lambda: import_uploads.start_import(context.actor, import_id), "import-started"
+        context, import_id, lambda: uploads.start_import(context.actor, import_id), "import-started"
     )
 
 
@@ -125,14 +121,14 @@ def import_start(context: PortalContext, import_id: str) -> PageResponse:
 def import_cancel(context: PortalContext, import_id: str) -> PageResponse:
     """Stop an import; users that were imported already stay."""
     return _change(
-        context, import_id, lambda: import_records.cancel_import(context.actor, import_id), "import-cancelled"
+        context, import_id, lambda: records.cancel_import(context.actor, import_id), "import-cancelled"
     )
 
 
 @portal_page("/users/imports/<import_id>/rejected.csv", "GET")
 def import_report(context: PortalContext, import_id: str) -> PageResponse:
     """Download the rejected rows with their errors, to be corrected and uploaded again."""
-    lines = reports.refusal_report(context.actor, import_id)
+    lines = records.refusal_report(context.actor, import_id)
     report = Response(stream_with_context(lines), mimetype="text/csv")
     report.headers["Content-Disposition"] = f'attachment; filename="{import_id}-rejected.csv"'
     return report
@@ -148,12 +144,11 @@ def _change(
     return context.done(f"/users/imports/{import_id}", notice_key)
 
 
-def _list(context: PortalContext, form: UserImportForm, *, code: int | None = None) -> PageResponse:
+def _list(context: PortalContext, form: UserImportForm) -> PageResponse:
     page = records.list_imports(context.actor, after=context.position(_LISTING))
     return context.render(
         "portal/users/imports.html",
         form=form,
-        code=code,
         page=page,
         columns=CSV_FIELDS,
         status_labels=_STATUS_LABELS,
@@ -168,12 +163,11 @@ def _import_page(context: PortalContext, import_id: str, error: DomainError | No
         rejected = records.list_refused_rows(context.actor, import_id, limit=MAX_ERRORS_SHOWN).items
     page = context.render(
         "portal/users/import.html",
-        code=409 if error else None,
         record=record,
         record_url=context.url(f"/users/imports/{import_id}"),
         rejected=rejected,
         status_labels=_STATUS_LABELS,
-        error=error.description if error else None,
+        error=error,
     )
     if record.is_under_way:
         # Reload without scripts until the import is finished.

@@ -123,22 +123,17 @@ def delete_user_page(context: PortalContext, user_id: str) -> PageResponse:
     """Show what will stop working, and delete the user once the email is typed. Requires a fresh sign-in."""
     context.actor.require("users:write")
     record = get_user_record(context.actor, user_id)
-    form, code = DeleteUserForm(), None
+    form = DeleteUserForm()
     if form.validate_on_submit():
         if form.email.data != record.user.email:
             form.add_error("This doesn’t match the user’s email. Type it exactly as shown above.", "email")
         else:
-            try:
+            with form.show_errors(Conflict):
                 delete_user(context.actor, user_id)
-            except Conflict as error:
-                form.add_errors(error)
-                code = 409
-            else:
                 return context.done("/users", "user-deleted")
     return context.render(
         "portal/users/delete.html",
         form=form,
-        code=code,
         user=record.user,
         user_url=_url(context, record.user),
         sessions=list_user_sessions(context.actor, user_id),
@@ -202,7 +197,6 @@ def _user_page(context: PortalContext, user_id: str, error: Conflict | None = No
     sessions = list_user_sessions(context.actor, user_id)
     return context.render(
         "portal/users/user.html",
-        code=409 if error else None,
         user=record.user,
         user_url=_url(context, record.user),
         roles=_role_names(context, record.roles),
@@ -212,7 +206,7 @@ def _user_page(context: PortalContext, user_id: str, error: Conflict | None = No
         if context.actor.has_permission("consents:read")
         else None,
         emails_reset_link=can_email_reset_links(context.organization),
-        error=error.description if error else None,
+        error=error,
     )
 
 
@@ -220,10 +214,9 @@ def _registrations_page(context: PortalContext, error: Conflict | None = None) -
     page = list_registrations(context.actor, after=context.position(_REGISTRATIONS))
     return context.render(
         "portal/users/registrations.html",
-        code=error.status if error else None,
         page=page,
         next_step=next_registration_step(context.organization),
-        error=error.description if error else None,
+        error=error,
         pager=context.pager(page, _REGISTRATIONS),
     )
 

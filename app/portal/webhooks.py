@@ -24,7 +24,7 @@ from app.operations.audit.webhooks import (
 from app.portal.context import PageResponse, PortalContext, portal_page
 from app.portal.labels import EVENT_GROUPS, WEBHOOK_DISABLED_REASONS
 from app.rules.audit.events import ALL_EVENTS, EVENT_TYPES, GROUPS
-from app.rules.errors import Conflict, DomainError, InvalidInput, PreconditionFailed, TooManyRequests
+from app.rules.errors import Conflict, DomainError, InvalidInput, TooManyRequests
 from app.web.forms import CheckboxListField, PageForm, StringListField, VersionField
 
 _LISTING = "portal webhooks"
@@ -94,11 +94,8 @@ def webhook_new(context: PortalContext) -> PageResponse:
     require_fresh_webhook_permissions(context.actor)
     form = _form(None)
     if form.validate_on_submit():
-        try:
+        with form.show_errors(InvalidInput, Conflict):
             made = create_webhook(context.actor, form.values())
-        except (InvalidInput, Conflict) as error:
-            form.add_errors(error)
-        else:
             return _secret_page(context, made.record, made.secret, is_new=True)
     return _form_page(context, None, form)
 
@@ -114,23 +111,14 @@ def webhook_edit(context: PortalContext, webhook_id: str) -> PageResponse:
     """Show and change a webhook."""
     require_webhook_permissions(context.actor)
     webhook = get_webhook(context.actor, webhook_id)
-    form, code = _form(webhook), None
+    form = _form(webhook)
     if form.validate_on_submit():
-        try:
+        with form.show_edit_errors("this webhook", webhook.version):
             _, changed = update_webhook(
                 context.actor, webhook_id, form.values(), expected_version=form.version.data
             )
-        except PreconditionFailed:
-            code = 412
-            form.add_error(
-                "Someone changed this webhook after you opened the page. Check the values and save again."
-            )
-            form.version.data = webhook.version
-        except (InvalidInput, Conflict) as error:
-            form.add_errors(error)
-        else:
             return context.done(f"/webhooks/{webhook_id}", "saved" if changed else "unchanged")
-    return _form_page(context, webhook, form, code)
+    return _form_page(context, webhook, form)
 
 
 @portal_page("/webhooks/<webhook_id>/secret", "GET", "POST")
@@ -206,12 +194,8 @@ def _members(group: str) -> str | None:
     return ", ".join(name.partition(".")[2].replace("_", " ") for name in names)
 
 
-def _form_page(
-    context: PortalContext, webhook: WebhookRecord | None, form: WebhookForm, code: int | None = None
-) -> BaseResponse:
-    return context.render(
-        "portal/webhooks/form.html", form=form, code=code, webhook=webhook, event_types=EVENT_TYPES
-    )
+def _form_page(context: PortalContext, webhook: WebhookRecord | None, form: WebhookForm) -> BaseResponse:
+    return context.render("portal/webhooks/form.html", form=form, webhook=webhook, event_types=EVENT_TYPES)
 
 
 def _secret_page(
@@ -226,10 +210,9 @@ def _webhook_page(context: PortalContext, webhook_id: str, error: DomainError | 
     page = list_deliveries(context.actor, webhook_id, after=context.position(listing))
     return context.render(
         "portal/webhooks/show.html",
-        code=error.status if error else None,
         webhook=webhook,
         page=page,
-        error=error.description if error else None,
+        error=error,
         disabled_reasons=WEBHOOK_DISABLED_REASONS,
         pager=context.pager(page, listing),
     )
@@ -241,9 +224,8 @@ def _delivery_page(
     delivery = get_delivery(context.actor, webhook_id, delivery_id)
     return context.render(
         "portal/webhooks/delivery.html",
-        code=error.status if error else None,
         webhook=get_webhook(context.actor, webhook_id),
         delivery=delivery,
         body=None if delivery.body is None else json.dumps(delivery.body, indent=2, ensure_ascii=False),
-        error=error.description if error else None,
+        error=error,
     )

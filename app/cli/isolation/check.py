@@ -15,7 +15,7 @@ from app.cli.errors import report_errors
 from app.cli.isolation.attacks import Finding, on_the_api, on_the_pages, on_the_wire
 from app.cli.isolation.visitor import Visitor
 from app.cli.isolation.world import Side
-from app.config import Config
+from app.config import current
 from app.operations.directory.lookups import get_root_organization
 from app.operations.maintenance.isolation import (
     create_isolation_organization,
@@ -48,7 +48,7 @@ def isolation_check_command(url: str | None, verbose: bool) -> None:
     Exit status 0: nothing was reached. 1: something was, or the check could not be made. What it makes is named
     isolation-… and is purged by the janitor's next turn; the slugs stay tombstones.
     """
-    config: Config = current_app.config["GATEHOUSE"]
+    config = current()
     visitor = Visitor(url or config.base_url, urlsplit(config.base_url).netloc)
     counted: Counter[str] = Counter()
     breaches = 0

@@ -210,11 +210,10 @@ def store_passkey(
             )
     except IntegrityError:
         raise Conflict("This passkey is already registered.", code="passkey_exists") from None
-    audit.record(
+    audit.record_user_event(
         actor,
         "passkey.registered",
-        target_type="user",
-        target_id=public_id("usr", user_id),
+        user_id,
         after={
             "passkey": public_id(PUBLIC_ID_PREFIX, passkey_id),
             "name": verified.name,
@@ -263,11 +262,10 @@ def rename_passkey(actor: Actor, passkey_id: str, name: str) -> None:
             .values(name=chosen_name)
         )
     )
-    audit.record(
+    audit.record_user_event(
         actor,
         "passkey.renamed",
-        target_type="user",
-        target_id=public_id("usr", passkey.user_id),
+        passkey.user_id,
         before={"passkey": passkey.public_id, "name": passkey.name},
         after={"passkey": passkey.public_id, "name": chosen_name},
     )
@@ -293,12 +291,8 @@ def remove_passkey(actor: Actor, passkey_id: str) -> str | None:
         raise LastSignInMethod(
             "Nobody signs in with a password here, so this is your only way in. Register another passkey first."
         )
-    audit.record(
-        actor,
-        "passkey.removed",
-        target_type="user",
-        target_id=public_id("usr", user_id),
-        before={"passkey": passkey.public_id, "name": passkey.name},
+    audit.record_user_event(
+        actor, "passkey.removed", user_id, before={"passkey": passkey.public_id, "name": passkey.name}
     )
     return complete_factor_removal(actor, organization, user_id, PASSKEY)
 

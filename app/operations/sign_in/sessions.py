@@ -298,10 +298,7 @@ def end_other_sessions(actor: Actor) -> int:
     organization, user_id = _get_own_account(actor)
     ended = end_sessions_of_user(organization.id, user_id, keep=actor.session_id)
     if ended:
-        target = public_id("usr", user_id)
-        audit.record(
-            actor, "session.others_ended", target_type="user", target_id=target, after={"sessions": ended}
-        )
+        audit.record_user_event(actor, "session.others_ended", user_id, after={"sessions": ended})
     return ended
 
 

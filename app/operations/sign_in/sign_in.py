@@ -119,11 +119,10 @@ def complete_first_factor(
     if decision.requirement is MfaRequirement.NOTHING:
         return _start_session(actor, organization, user_id, amr, browser)
     token, expires_at = create_pending_sign_in(organization, user_id, amr, browser.id, browser.known_cookie)
-    audit.record(
+    audit.record_user_event(
         _user_actor(actor, organization, user_id),
         "sign_in.first_proof_given",
-        target_type="user",
-        target_id=public_id("usr", user_id),
+        user_id,
         after={"methods": list(amr), "needs": decision.requirement.value},
     )
     return SecondStepRequired(token, expires_at, decision.requirement, decision.until)

@@ -13,19 +13,20 @@ from __future__ import annotations
 import functools
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 from uuid import UUID
 
 from sqlalchemy import Connection, CursorResult, Delete, Select, Update, literal, tuple_
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from app.database import context, in_transaction, on_commit, open_transaction
-from app.database_errors import ErrorClass, classify_error
+from app.database_errors import ErrorClass, classify_error, is_duplicate_key
 from app.extensions import db
-from app.rules.errors import InvalidInput, Unavailable
+from app.rules.errors import DomainError, InvalidInput, Unavailable
 from app.rules.identifiers import decode_uuid, new_id
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "on_commit",
     "on_commit_or_now",
     "read",
+    "savepoint",
     "transaction",
     "verify_commit_with",
 ]
@@ -117,6 +119,18 @@ def count_changed(statement: Update | Delete) -> int:
         CursorResult[Any], db.session.execute(statement.execution_options(synchronize_session=False))
     )
     return result.rowcount
+
+
+@contextmanager
+def savepoint(*, on_duplicate: Callable[[], DomainError]) -> Iterator[None]:
+    """Run a ``with`` block in a savepoint, and raise ``on_duplicate()`` if it violates a unique key."""
+    try:
+        with db.session.begin_nested():
+            yield
+    except IntegrityError as error:
+        if not is_duplicate_key(error):
+            raise
+        raise on_duplicate() from error
 
 
 def transaction(function: Callable[P, R]) -> Callable[P, R]:

@@ -10,30 +10,27 @@ from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
-from sqlalchemy import select, update
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import select
 
-from app.database_errors import is_duplicate_key
 from app.extensions import db
 from app.models.user import ACTIVE, AccountLink, User
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
-from app.operations.directory.users import find_user_by_email
+from app.operations.directory.users import find_user_by_email, update_user_row
 from app.operations.grants.revocation import revoke_grants_of_user
 from app.operations.mail import emails
 from app.operations.mail.notices import Notice, notify_user
 from app.operations.sign_in.reauthentication import require_active_session, require_fresh_sign_in
 from app.operations.sign_in.second_factors import count_factors
 from app.operations.sign_in.sessions import end_sessions_of_user
-from app.operations.store import audit, clock, rate_limits
+from app.operations.store import audit, rate_limits
 from app.operations.store.rate_limits import Limit, bucket_key
-from app.operations.store.transactions import count_changed, read, transaction
+from app.operations.store.transactions import read, savepoint, transaction
 from app.operations.users import sign_up
 from app.operations.users.email_verification import revoke_unverified_state_elsewhere
 from app.operations.users.own_profile import can_change_profile
 from app.operations.users.sign_up import AccountLinkRecord
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, InvalidInput
-from app.rules.identifiers import public_id
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.sign_in.passwords import Lockout
 from app.rules.token_values import EMAIL_VERIFICATION
@@ -198,12 +195,8 @@ def verify_email(actor: Actor, token: str, *, known_cookie: str = "") -> EmailVe
     _store_email(organization.id, user_id, verification)
     revoked = revoke_unverified_state_elsewhere(actor, user_id, known_cookie=known_cookie)
     if not verification.is_change:
-        audit.record(
-            actor,
-            "user.email_verified",
-            target_type="user",
-            target_id=public_id("usr", user_id),
-            after={"email": verification.address, **revoked},
+        audit.record_user_event(
+            actor, "user.email_verified", user_id, after={"email": verification.address, **revoked}
         )
         remaining = count_factors(organization.id, user_id)
         notify_user(actor, user_id, "address_confirmed", **remaining.email_values("left"))
@@ -212,11 +205,10 @@ def verify_email(actor: Actor, token: str, *, known_cookie: str = "") -> EmailVe
     ended = on_email_changed(
         actor, user_id, old=verification.email, new=verification.address, keep=actor.session_id
     )
-    audit.record(
+    audit.record_user_event(
         actor,
         "user.email_changed",
-        target_type="user",
-        target_id=public_id("usr", user_id),
+        user_id,
         before={"email": verification.email},
         after={"email": verification.address, **revoked, **ended},
     )
@@ -279,41 +271,22 @@ def _send(
             "until": expires_at.isoformat(),
         }
         emails.send(organization, email, "confirm_address", values, until=expires_at)
-    audit.record(
-        actor,
-        "user.email_proof_requested",
-        target_type="user",
-        target_id=public_id("usr", user_id),
-        after={"email": canonical},
-    )
+    audit.record_user_event(actor, "user.email_proof_requested", user_id, after={"email": canonical})
 
 
 def _store_email(organization_id: str, user_id: UUID, verification: EmailVerificationRecord) -> None:
-    try:
-        with db.session.begin_nested():
-            stored = count_changed(
-                update(User)
-                .where(
-                    User.organization_id == organization_id,
-                    User.id == user_id,
-                    User.status == ACTIVE,
-                    User.email_canonical == canonical_email(verification.email),
-                )
-                .values(
-                    email=verification.address,
-                    email_canonical=canonical_email(verification.address),
-                    email_verified=True,
-                    updated_at=clock.now(),
-                    version=User.version + 1,
-                )
-            )
-    except IntegrityError as error:
-        if not is_duplicate_key(error):
-            raise
-        raise EmailVerificationEnded from error
-    if stored != 1:
+    with savepoint(on_duplicate=EmailVerificationEnded):
+        is_stored = update_user_row(
+            organization_id,
+            user_id,
+            User.status == ACTIVE,
+            User.email_canonical == canonical_email(verification.email),
+            email=verification.address,
+            email_canonical=canonical_email(verification.address),
+            email_verified=True,
+        )
+    if not is_stored:
         raise EmailVerificationEnded
-    db.session.expire_all()
 
 
 def _bound_value(organization_id: str, user_id: UUID) -> str:

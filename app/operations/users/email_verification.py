@@ -24,7 +24,6 @@ from app.operations.store import audit, outbox
 from app.operations.store.transactions import count_changed, transaction
 from app.operations.users.factor_resets import remove_all_factors
 from app.rules.actor import Actor
-from app.rules.identifiers import public_id
 from app.rules.sign_in.second_factors import used_second_factor
 
 REGISTRATION_MESSAGE = "registration"
@@ -117,11 +116,5 @@ def _revoke_factors(actor: Actor, user_id: UUID) -> FactorCount:
     removed = count_factors(actor.organization_id, user_id)
     methods = remove_all_factors(actor.organization_id, user_id)
     if removed:
-        audit.record(
-            actor,
-            "second_factors.ended",
-            target_type="user",
-            target_id=public_id("usr", user_id),
-            before={"methods": list(methods)},
-        )
+        audit.record_user_event(actor, "second_factors.ended", user_id, before={"methods": list(methods)})
     return removed

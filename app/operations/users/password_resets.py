@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from sqlalchemy import select, update
+from sqlalchemy import select
 
 from app.extensions import db
 from app.models.user import ACTIVE, User
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
-from app.operations.directory.users import find_user_by_email
+from app.operations.directory.users import find_user_by_email, update_user_row
 from app.operations.grants.revocation import revoke_grants_of_user
 from app.operations.mail import emails
 from app.operations.mail.emails import open_payload, seal_payload
@@ -24,13 +24,12 @@ from app.operations.sign_in.sessions import end_sessions_of_user
 from app.operations.store import audit, clock, outbox, rate_limits
 from app.operations.store.outbox import DeliveryRejected, Message
 from app.operations.store.rate_limits import Limit, bucket_key, network_limits
-from app.operations.store.transactions import count_changed, read, transaction
+from app.operations.store.transactions import read, transaction
 from app.operations.users import sign_up
 from app.operations.users.email_verification import RevokedState, revoke_unverified_state
 from app.operations.users.sign_up import AccountLinkRecord
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound
-from app.rules.identifiers import public_id
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.sign_in.passwords import Lockout
 from app.rules.token_values import PASSWORD_RESET
@@ -96,9 +95,7 @@ def issue_reset_link(actor: Actor, user_id: UUID) -> NewResetLink:
     require_passwords_enabled(organization)
     is_mailed = can_email_reset_links(organization)
     token, expires_at = create_reset_link(organization, user_id, is_mailed=is_mailed)
-    audit.record(
-        actor, "user.password_reset_requested", target_type="user", target_id=public_id("usr", user_id)
-    )
+    audit.record_user_event(actor, "user.password_reset_requested", user_id)
     link = reset_url(organization, token)
     if not is_mailed:
         return NewResetLink(link, expires_at)
@@ -255,7 +252,7 @@ def deliver_reset_link(message: Message) -> None:
     token, expires_at = create_reset_link(organization, user.id, is_mailed=True)
     send_reset_link(organization, user.email, reset_url(organization, token), expires_at)
     anonymous = Actor.anonymous(organization.id, request["address"], request["request_id"])
-    audit.record(anonymous, "user.password_reset_requested", target_type="user", target_id=user.public_id)
+    audit.record_user_event(anonymous, "user.password_reset_requested", user.id)
 
 
 @transaction
@@ -263,37 +260,28 @@ def _store_password(
     actor: Actor, reset: PasswordResetRecord, new_hash: str, known_cookie: str, user_agent: str
 ) -> PasswordResetResult:
     user_id = reset.link.user_id
-    now = clock.now()
     values = {"email_verified": True} if reset.link.is_mailed else {}
     if not sign_up.consume_link(reset.link):
         raise _reset_ended()
-    changed = count_changed(
-        update(User)
-        .where(
-            User.organization_id == actor.organization_id,
-            User.id == user_id,
-            User.status == ACTIVE,
-            User.password_hash == reset.password_hash,
-        )
-        .values(
-            password_hash=new_hash,
-            password_scheme=None,
-            password_changed_at=now,
-            updated_at=now,
-            version=User.version + 1,
-            **values,
-        )
+    is_stored = update_user_row(
+        actor.organization_id,
+        user_id,
+        User.status == ACTIVE,
+        User.password_hash == reset.password_hash,
+        password_hash=new_hash,
+        password_scheme=None,
+        password_changed_at=clock.now(),
+        **values,
     )
-    if not changed:
+    if not is_stored:
         raise _reset_ended()
     revoked = revoke_unverified_state(actor, user_id) if reset.link.is_mailed else RevokedState()
     ended = end_sessions_of_user(actor.organization_id, user_id)
     grants = revoke_grants_of_user(actor, user_id, reason="password_forgotten")
-    audit.record(
+    audit.record_user_event(
         actor,
         "user.password_reset",
-        target_type="user",
-        target_id=public_id("usr", user_id),
+        user_id,
         after={"ended_sessions": ended, "ended_grants": grants, "ended_consents": revoked.consents},
     )
     remaining = count_factors(actor.organization_id, user_id)

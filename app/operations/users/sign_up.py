@@ -25,7 +25,6 @@ from app.operations.users.role_assignments import assign_role
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden
 from app.rules.fields import ValidationErrors
-from app.rules.identifiers import public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.organizations.organizations import parse_email_and_name
@@ -144,11 +143,10 @@ def create_registered_user(
     system = Actor.system(organization.id, email)
     for role in dict.fromkeys(organization.settings["authentication"]["registration"]["default_roles"]):
         assign_role(system, organization.id, organization.id, user_id, role)
-    audit.record(
+    audit.record_user_event(
         actor,
         "user.registered",
-        target_type="user",
-        target_id=public_id("usr", user_id),
+        user_id,
         after={"email": email, "name": name, "email_verified": email_verified},
     )
     return user_id
