@@ -28,7 +28,7 @@ from app.rules.organizations.lockout_prevention import require_no_lockout
 MAX_ORGANIZATIONS_COUNTED = 20_000
 """Maximum number of organizations that a dry run checks. The result says how many it checked."""
 _ROW = "instance"
-_MFA = "authentication.mfa_changed.policy"
+_MFA = "authentication.mfa.policy"
 
 
 @dataclass(frozen=True, slots=True)
