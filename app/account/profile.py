@@ -76,8 +76,8 @@ def verify_email_page(context: AccountContext, token: str) -> Response:
         raise EmailVerificationEnded
     form = PageForm()
     if form.validate_on_submit():
-        done = verify_email(context.actor, token, known_cookie=known_browser(context.organization.id))
-        return context.done("/email", "address-first" if done.has_ended else "address")
+        has_revoked = verify_email(context.actor, token, known_cookie=known_browser(context.organization.id))
+        return context.done("/email", "address-first" if has_revoked else "address")
     return organization_page("account/confirm_address.html", context.organization, form=form, proof=proof)
 
 

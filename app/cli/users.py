@@ -12,10 +12,9 @@ from flask.cli import AppGroup
 
 from app.cli.errors import report_errors
 from app.operations.directory.lookups import get_organization_by_slug
-from app.operations.store.transactions import MAX_LIMIT
-from app.operations.users import import_records, import_runner, import_uploads, user_changes, users
+from app.operations.store.transactions import MAX_LIMIT, iterate_pages
+from app.operations.users import import_records, import_runner, user_changes, users
 from app.operations.users import import_uploads as uploads
-from app.operations.users import user_changes as changes
 from app.operations.users.factor_resets import reset_user_factors
 from app.operations.users.import_records import ImportRecord
 from app.operations.users.users import UserRecord, find_user_record
@@ -37,14 +36,10 @@ def list_command(organization: str, search: str | None, status: str | None) -> N
     """List users by email: ID, status, email, roles."""
     actor = _operator(organization)
     filters = {"status": status} if status else {}
-    after = None
-    while True:
-        page = users.list_users(actor, limit=MAX_LIMIT, after=after, query=search, filters=filters)
-        for record in page.items:
-            click.echo(_line(record))
-        after = page.next_cursor_key
-        if after is None:
-            return
+    for record in iterate_pages(
+        lambda after: users.list_users(actor, limit=MAX_LIMIT, after=after, query=search, filters=filters)
+    ):
+        click.echo(_line(record))
 
 
 @users_commands.command("create")
@@ -55,7 +50,7 @@ def list_command(organization: str, search: str | None, status: str | None) -> N
 def create_command(organization: str, email: str, name: str) -> None:
     """Create a user, and send or print the link to choose a password."""
     actor = _operator(organization)
-    record = changes.add_user(actor, {"email": email, "name": name})
+    record = user_changes.add_user(actor, {"email": email, "name": name})
     click.echo(_line(record))
     made = user_changes.issue_user_reset_link(actor, record.user.public_id)
     click.echo(made.link or f"The link was sent to {record.user.email}.")
@@ -94,7 +89,7 @@ def reset_second_factors_command(organization: str, user: str) -> None:
 def _set_status(organization: str, user: str, status: str) -> None:
     actor = _operator(organization)
     found = find_user_record(actor, user)
-    updated = changes.update_user(actor, found.user.public_id, {"status": status})
+    updated = user_changes.update_user(actor, found.user.public_id, {"status": status})
     click.echo(_line(updated.record))
 
 
@@ -107,15 +102,13 @@ def _line(record: UserRecord) -> str:
     return f"{user.public_id} {user.status} {user.email} {','.join(record.roles)}".rstrip()
 
 
-__all__ = ["users_commands"]
-
 _BAR = 30
 _LINE_SECONDS = 5.0
 
 
 @users_commands.command("import")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--organization", required=True, help="ID of the organization.")
+@_organization
 @click.option("--format", "file_format", type=click.Choice(FORMATS), help="Default: from the file name.")
 @click.option("--on-existing", type=click.Choice(ON_EXISTING), default="skip", show_default=True)
 @click.option("--dry-run", is_flag=True, help="Check the file and print what would happen.")
@@ -135,8 +128,8 @@ def import_command(
 
     Exit status 1 when rows were rejected.
     """
-    actor = Actor.system(get_organization_by_slug(organization).id, "command line")
-    begun = import_uploads.find_interrupted(actor, _digest(file))
+    actor = _operator(organization)
+    begun = uploads.find_interrupted(actor, _digest(file))
     if begun is not None and not resume:
         raise click.ClickException(
             f"An import of this file was interrupted after {begun.done} of {begun.total} rows. Add --resume."

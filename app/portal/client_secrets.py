@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flask import redirect
-from wtforms import BooleanField, HiddenField, RadioField, SelectChoice, SelectField, StringField
-from wtforms.validators import Length
+from wtforms import BooleanField, HiddenField, RadioField, SelectChoice, SelectField
 
 from app.operations.clients import rotations
 from app.operations.clients.client_usage import (
@@ -26,7 +25,7 @@ from app.operations.clients.rotations import get_rotation
 from app.portal.clients import client_page
 from app.portal.context import PageResponse, PortalContext, portal_page
 from app.rules.errors import Conflict, InvalidInput
-from app.web.forms import PageForm
+from app.web.forms import PageForm, plain_text_field
 from app.web.languages import duration
 
 _EXTENSIONS = (3_600, 86_400, 7 * 86_400, 30 * 86_400)
@@ -37,11 +36,10 @@ _CREDENTIALS = "/clients/<client_id>/credentials"
 class NewSecretForm(PageForm):
     """Adds a secret, and optionally retires the others (a rotation)."""
 
-    name = StringField(
+    name = plain_text_field(
         "Name",
-        [Length(max=100)],
+        max_length=100,
         description="Helps you tell secrets apart. Leave empty to use the current month.",
-        render_kw={"autocomplete": "off"},
     )
     others = RadioField("Existing secrets", default="keep", validate_choice=False)
     revoke_tokens = BooleanField(

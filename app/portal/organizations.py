@@ -20,7 +20,7 @@ from app.operations.sign_in.reauthentication import require_fresh_sign_in
 from app.portal.context import PageResponse, PortalContext, portal_page, search_query
 from app.rules.errors import Conflict, InvalidInput, NotFound
 from app.rules.organizations.organizations import ROOT_SLUG
-from app.web.forms import PageForm
+from app.web.forms import PageForm, plain_text_field
 
 _STATUSES = ("active", "suspended", "deleted")
 _LISTING = "portal organizations"
@@ -30,11 +30,8 @@ _NO_AUTOCOMPLETE = {"autocomplete": "off"}
 class OrganizationForm(PageForm):
     """Creates an organization, and invites its first administrator."""
 
-    name = StringField(
-        "Name",
-        [InputRequired(), Length(max=100)],
-        description="Shown to users on the sign-in page.",
-        render_kw=_NO_AUTOCOMPLETE,
+    name = plain_text_field(
+        "Name", max_length=100, required=True, description="Shown to users on the sign-in page."
     )
     id = StringField(
         "ID",
@@ -47,9 +44,7 @@ class OrganizationForm(PageForm):
         description="Optional. They receive an invitation.",
         render_kw=_NO_AUTOCOMPLETE,
     )
-    person = StringField(
-        "Administrator’s name", [Length(max=100)], description="Optional.", render_kw=_NO_AUTOCOMPLETE
-    )
+    person = plain_text_field("Administrator’s name", max_length=100, description="Optional.")
 
     def values(self) -> dict[str, Any]:
         """Return the fields as the operation takes them."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from wtforms import StringField
-from wtforms.validators import InputRequired, Length
 from wtforms.widgets import NumberInput
 
 from app.operations.clients.initial_access_tokens import (
@@ -17,7 +15,7 @@ from app.operations.clients.initial_access_tokens import (
 from app.portal.context import PageResponse, PortalContext, portal_page
 from app.rules.clients.credentials import DEFAULT_LIFETIME, MAX_INITIAL_ACCESS_LIFETIME
 from app.rules.errors import Conflict, InvalidInput
-from app.web.forms import NumberField, PageForm
+from app.web.forms import NumberField, PageForm, plain_text_field
 
 _LISTING = "portal registration tokens"
 
@@ -25,11 +23,8 @@ _LISTING = "portal registration tokens"
 class RegistrationTokenForm(PageForm):
     """Creates an initial access token."""
 
-    name = StringField(
-        "Name",
-        [InputRequired(), Length(max=100)],
-        description="Who or what the token is for.",
-        render_kw={"autocomplete": "off"},
+    name = plain_text_field(
+        "Name", max_length=100, required=True, description="Who or what the token is for."
     )
     days = NumberField(
         "Valid for (days)",

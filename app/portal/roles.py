@@ -33,7 +33,7 @@ from app.rules.directory.permissions import (
     effective_roles,
 )
 from app.rules.errors import Conflict, InvalidInput, NotFound
-from app.web.forms import CheckboxListField, PageForm, StringListField, VersionField
+from app.web.forms import CheckboxListField, PageForm, StringListField, VersionField, plain_text_field
 
 _NO_AUTOCOMPLETE = {"autocomplete": "off"}
 
@@ -48,8 +48,8 @@ class RoleForm(PageForm):
         description="Used by the API: lowercase letters, digits, _ and -. It can’t be changed later.",
         render_kw={**_NO_AUTOCOMPLETE, "spellcheck": "false", "autocapitalize": "off"},
     )
-    name = StringField("Name", [InputRequired(), Length(max=60)], render_kw=_NO_AUTOCOMPLETE)
-    description = StringField("Description", [Length(max=300)], render_kw=_NO_AUTOCOMPLETE)
+    name = plain_text_field("Name", max_length=60, required=True)
+    description = plain_text_field("Description", max_length=300)
     permissions = CheckboxListField(
         "Permissions", description="You can only grant permissions that you have."
     )
@@ -197,12 +197,7 @@ class AdministratorForm(PageForm):
         " (usr_…).",
         render_kw={"autocomplete": "off"},
     )
-    name = StringField(
-        "Name",
-        [Length(max=100)],
-        description="Optional. Used in the invitation.",
-        render_kw={"autocomplete": "off"},
-    )
+    name = plain_text_field("Name", max_length=100, description="Optional. Used in the invitation.")
     role = RadioField("Role", validate_choice=False)
 
 

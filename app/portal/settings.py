@@ -18,7 +18,6 @@ from wtforms import (
     SubmitField,
     TextAreaField,
 )
-from wtforms.validators import InputRequired, Length
 from wtforms.widgets import ColorInput
 
 from app.operations.organizations.organizations import (
@@ -42,7 +41,7 @@ from app.portal.context import PageResponse, PortalContext, portal_page
 from app.portal.organizations import DeleteOrganizationForm
 from app.portal.setting_texts import CHOICE_TEXTS, CHOICE_TEXTS_BY_PATH, EMPTY_TEXTS, TOPICS, Topic
 from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
-from app.rules.organizations.settings import value_at
+from app.rules.organizations.settings import put_at, value_at
 from app.rules.organizations.settings_table import (
     SETTINGS,
     Boolean,
@@ -53,7 +52,14 @@ from app.rules.organizations.settings_table import (
     Text,
 )
 from app.rules.strict_json import InvalidJson, load_object
-from app.web.forms import CheckboxListField, NumberField, PageForm, StringListField, VersionField
+from app.web.forms import (
+    CheckboxListField,
+    NumberField,
+    PageForm,
+    StringListField,
+    VersionField,
+    plain_text_field,
+)
 from app.web.languages import duration
 
 
@@ -61,11 +67,8 @@ class GeneralForm(PageForm):
     """The organization's name."""
 
     version = VersionField()
-    name = StringField(
-        "Name",
-        [InputRequired(), Length(max=100)],
-        description="Shown to users on the sign-in and consent pages.",
-        render_kw={"autocomplete": "off"},
+    name = plain_text_field(
+        "Name", max_length=100, required=True, description="Shown to users on the sign-in and consent pages."
     )
 
 
@@ -353,11 +356,7 @@ def nested(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return values by path as the nested document that the operation takes."""
     document: dict[str, Any] = {}
     for path, value in values.items():
-        *parents, last = path.split(".")
-        node = document
-        for parent in parents:
-            node = node.setdefault(parent, {})
-        node[last] = value
+        put_at(document, path, value)
     return document
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from flask import request
 from wtforms import BooleanField, HiddenField, StringField, SubmitField
-from wtforms.validators import Length
 from wtforms.widgets import DateTimeLocalInput
 
 from app.operations.audit.audit_events import find_names
@@ -19,7 +18,7 @@ from app.portal.clients import client_page
 from app.portal.context import PageResponse, PortalContext, portal_page
 from app.rules.errors import InvalidInput
 from app.rules.tokens.revocation import ORGANIZATION, WITH_SESSIONS
-from app.web.forms import PageForm
+from app.web.forms import PageForm, plain_text_field
 
 _RECEIPTS = "portal revocations"
 _SELECTORS = ("client_id", "credential_id", "user_id")
@@ -38,12 +37,7 @@ class BulkRevocationForm(PageForm):
         render_kw={"step": "1"},
     )
     include_sessions = BooleanField()
-    reason = StringField(
-        "Reason",
-        [Length(max=500)],
-        description="Saved in the receipt and the audit log.",
-        render_kw={"autocomplete": "off"},
-    )
+    reason = plain_text_field("Reason", max_length=500, description="Saved in the receipt and the audit log.")
     revoke = SubmitField("Revoke tokens")
     count = SubmitField("Update preview")
 

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from werkzeug.wrappers import Response as BaseResponse
-from wtforms import BooleanField, SelectChoice, StringField, URLField
+from wtforms import BooleanField, SelectChoice, URLField
 from wtforms.validators import InputRequired, Length
 
 from app.operations.audit.webhook_deliveries import get_delivery, list_deliveries, redeliver, send_test
@@ -25,7 +25,7 @@ from app.portal.context import PageResponse, PortalContext, portal_page
 from app.portal.labels import EVENT_GROUPS, WEBHOOK_DISABLED_REASONS
 from app.rules.audit.events import ALL_EVENTS, EVENT_TYPES, GROUPS
 from app.rules.errors import Conflict, DomainError, InvalidInput, TooManyRequests
-from app.web.forms import CheckboxListField, PageForm, StringListField, VersionField
+from app.web.forms import CheckboxListField, PageForm, StringListField, VersionField, plain_text_field
 
 _LISTING = "portal webhooks"
 
@@ -40,12 +40,7 @@ class WebhookForm(PageForm):
         description="A public https URL, such as https://example.com/hooks.",
         render_kw={"autocomplete": "off", "spellcheck": "false"},
     )
-    description = StringField(
-        "Description",
-        [Length(max=200)],
-        description="For you and your colleagues.",
-        render_kw={"autocomplete": "off"},
-    )
+    description = plain_text_field("Description", max_length=200, description="For you and your colleagues.")
     groups = CheckboxListField(
         "Events",
         description="A group includes event types that are added to it later. You can name single ones below.",

@@ -14,7 +14,7 @@ from flask import request
 from flask_wtf import FlaskForm
 from werkzeug.datastructures import CombinedMultiDict
 from wtforms import HiddenField, PasswordField, SelectMultipleField, StringField, TextAreaField
-from wtforms.validators import ValidationError
+from wtforms.validators import InputRequired, Length, ValidationError
 
 from app.rules.errors import Conflict, DomainError, InvalidInput, PreconditionFailed
 from app.web.languages import translate
@@ -128,6 +128,19 @@ class ErrorsShownInForm:
 def clean_text(value: Any) -> Any:
     """Strip a text and give it Unix line endings; return everything else unchanged."""
     return value.strip().replace("\r\n", "\n") if isinstance(value, str) else value
+
+
+def plain_text_field(
+    label: str, *, max_length: int, required: bool = False, description: str = ""
+) -> StringField:
+    """Return a field for a line of text, which browsers do not complete."""
+    checks = [InputRequired()] if required else []
+    return StringField(
+        label,
+        [*checks, Length(max=max_length)],
+        description=description,
+        render_kw={"autocomplete": "off"},
+    )
 
 
 class StringListField(TextAreaField):

@@ -47,11 +47,17 @@ from app.operations.sign_in.passkeys import (
 from app.operations.sign_in.reauthentication import require_fresh_sign_in
 from app.operations.sign_in.sign_in import Browser
 from app.operations.store import audit, clock
-from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
+from app.operations.store.transactions import (
+    count_changed,
+    current_unit_of_work,
+    read,
+    savepoint,
+    transaction,
+)
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, NotFound
 from app.rules.identifiers import new_id, parse_public_id, public_id
-from app.rules.sign_in.browser_names import browser_name
+from app.rules.sign_in.browser_names import browser_name, printable_user_agent
 from app.rules.sign_in.passkeys import (
     MAX_PASSKEYS_PER_USER,
     RegistrationResponse,
@@ -187,29 +193,25 @@ def store_passkey(
     Raises Conflict when it is registered already. Audit: ``passkey.registered``.
     """
     created, passkey_id = verified.created, current_unit_of_work().stable_value("passkey", new_id)
-    printable = "".join(char for char in verified.user_agent if char.isprintable())
-    try:
-        with db.session.begin_nested():
-            db.session.execute(
-                insert(Passkey).values(
-                    organization_id=organization.id,
-                    id=passkey_id,
-                    user_id=user_id,
-                    credential_id=created.credential_id,
-                    public_key=created.public_key,
-                    sign_count=created.sign_count,
-                    transports=" ".join(verified.response.transports),
-                    aaguid=created.aaguid,
-                    name=verified.name,
-                    may_sync=created.may_sync,
-                    is_synced=created.is_synced,
-                    signs_in_alone=verified.response.is_discoverable and created.was_verified,
-                    user_agent=printable[:255],
-                    created_at=clock.now(),
-                )
+    with savepoint(on_duplicate=_passkey_exists):
+        db.session.execute(
+            insert(Passkey).values(
+                organization_id=organization.id,
+                id=passkey_id,
+                user_id=user_id,
+                credential_id=created.credential_id,
+                public_key=created.public_key,
+                sign_count=created.sign_count,
+                transports=" ".join(verified.response.transports),
+                aaguid=created.aaguid,
+                name=verified.name,
+                may_sync=created.may_sync,
+                is_synced=created.is_synced,
+                signs_in_alone=verified.response.is_discoverable and created.was_verified,
+                user_agent=printable_user_agent(verified.user_agent),
+                created_at=clock.now(),
             )
-    except IntegrityError:
-        raise Conflict("This passkey is already registered.", code="passkey_exists") from None
+        )
     audit.record_user_event(
         actor,
         "passkey.registered",
@@ -236,12 +238,12 @@ def get_passkey(actor: Actor, passkey_id: str) -> PasskeyRecord:
     row = db.session.scalar(
         select(Passkey).where(
             Passkey.organization_id == organization.id,
-            Passkey.id == _parse_passkey_id(passkey_id),
+            Passkey.id == parse_public_id(PUBLIC_ID_PREFIX, passkey_id),
             Passkey.user_id == user_id,
         )
     )
     if row is None:
-        raise NotFound("There is no such passkey.")
+        raise _passkey_not_found()
     return passkey_record(row)
 
 
@@ -255,13 +257,13 @@ def rename_passkey(actor: Actor, passkey_id: str, name: str) -> None:
     chosen_name = normalize_passkey_name(name)
     if chosen_name == passkey.name:
         return
-    _require_one_changed(
-        count_changed(
-            update(Passkey)
-            .where(Passkey.organization_id == actor.organization_id, Passkey.id == passkey.id)
-            .values(name=chosen_name)
-        )
+    renamed = count_changed(
+        update(Passkey)
+        .where(Passkey.organization_id == actor.organization_id, Passkey.id == passkey.id)
+        .values(name=chosen_name)
     )
+    if not renamed:
+        raise _passkey_not_found()
     audit.record_user_event(
         actor,
         "passkey.renamed",
@@ -281,11 +283,11 @@ def remove_passkey(actor: Actor, passkey_id: str) -> str | None:
     organization, user_id = get_own_account(actor)
     require_fresh_sign_in(actor)
     passkey = get_passkey(actor, passkey_id)
-    _require_one_changed(
-        count_changed(
-            delete(Passkey).where(Passkey.organization_id == actor.organization_id, Passkey.id == passkey.id)
-        )
+    removed = count_changed(
+        delete(Passkey).where(Passkey.organization_id == actor.organization_id, Passkey.id == passkey.id)
     )
+    if not removed:
+        raise _passkey_not_found()
     has_passwords = organization.settings["authentication"]["password"]["enabled"]
     if not has_passwords and not has_passwordless_passkey(organization.id, user_id):
         raise LastSignInMethod(
@@ -385,13 +387,9 @@ def _get_or_create_handle(organization_id: str, user_id: UUID) -> str:
     return created
 
 
-def _parse_passkey_id(response_json: str) -> UUID:
-    select_handle = parse_public_id(PUBLIC_ID_PREFIX, response_json)
-    if select_handle is None:
-        raise NotFound("There is no such passkey.")
-    return select_handle
+def _passkey_exists() -> Conflict:
+    return Conflict("This passkey is already registered.", code="passkey_exists")
 
 
-def _require_one_changed(changed: int) -> None:
-    if changed != 1:
-        raise NotFound("There is no such passkey.")
+def _passkey_not_found() -> NotFound:
+    return NotFound("There is no such passkey.")

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from sqlalchemy import select
 
@@ -29,7 +30,7 @@ from app.operations.sign_in.sessions import end_sessions_of_user, rotate_session
 from app.operations.store import audit, clock, rate_limits
 from app.operations.store.transactions import read, transaction
 from app.rules.actor import Actor
-from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound, TooManyRequests, Unavailable
+from app.rules.errors import Conflict, InvalidInput, NotFound, TooManyRequests, Unavailable
 from app.rules.languages.translation import lazy_gettext
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.sign_in import imported_hashes, passwords
@@ -138,8 +139,7 @@ def change_password(actor: Actor, current: str, new: str, *, known_cookie: str =
     ``new_password``, TooManyRequests, and Unavailable when hashing has to wait. Audit:
     ``user.password_changed``.
     """
-    if actor.user_id is None or actor.organization_id != actor.home_organization_id:
-        raise Forbidden("Only users have a password.")
+    user_id = actor.require_own_account()
     organization = get_organization_by_id(actor.organization_id)
     email, name, stored_hash = _find_credentials(actor)
     attempt = sign_in_limits.claim_password_attempt(
@@ -167,7 +167,7 @@ def change_password(actor: Actor, current: str, new: str, *, known_cookie: str =
     new_hash = hash_new_password(
         organization.settings, new, personal=personal, field="new_password", **queue_share
     )
-    return _store_password(actor, stored_hash, new_hash, known_cookie)
+    return _store_password(actor, user_id, stored_hash, new_hash, known_cookie)
 
 
 @contextmanager
@@ -232,10 +232,9 @@ def _find_credentials(actor: Actor) -> tuple[str, str, str | None]:
 
 
 @transaction
-def _store_password(actor: Actor, old_hash: str | None, new_hash: str, known_cookie: str) -> ChangedPassword:
-    user_id = actor.user_id
-    if user_id is None:
-        raise Forbidden("Only users have a password.")
+def _store_password(
+    actor: Actor, user_id: UUID, old_hash: str | None, new_hash: str, known_cookie: str
+) -> ChangedPassword:
     is_stored = update_user_row(
         actor.organization_id,
         user_id,

@@ -282,15 +282,7 @@ def _user_actor(actor: Actor, organization: OrganizationSnapshot, user_id: UUID)
     email = db.session.scalar(
         select(User.email).where(User.organization_id == organization.id, User.id == user_id)
     )
-    return Actor(
-        "user",
-        organization.id,
-        organization.id,
-        user_id=user_id,
-        label=email or "",
-        ip_address=actor.ip_address,
-        request_id=actor.request_id,
-    )
+    return actor.as_user(user_id, email or "")
 
 
 @read

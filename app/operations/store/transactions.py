@@ -257,6 +257,15 @@ class Page(Generic[T]):
     next_cursor_key: CursorKey | None = None
 
 
+def iterate_pages(load: Callable[[CursorKey | None], Page[T]]) -> Iterator[T]:
+    """Yield the items of every page of a list. ``load`` returns the page after a sort key."""
+    page = load(None)
+    yield from page.items
+    while page.next_cursor_key is not None:
+        page = load(page.next_cursor_key)
+        yield from page.items
+
+
 def paginate(
     statement: Select[Any], columns: Sequence[Any], after: CursorKey | None, *, descending: bool = True
 ) -> Select[Any]:

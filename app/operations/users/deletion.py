@@ -168,9 +168,8 @@ def _count_apps(user: UserSnapshot) -> int:
 
 
 def _require_allowed(actor: Actor) -> UserSnapshot:
-    if actor.user_id is None or actor.organization_id != actor.home_organization_id:
-        raise Forbidden("Only users have an account.")
+    user_id = actor.require_own_account()
     if not can_delete_account(actor):
         raise Forbidden("Your organization does not let members delete their account. Ask an administrator.")
     require_fresh_sign_in(actor)
-    return get_user(actor.organization_id, actor.user_id)
+    return get_user(actor.organization_id, user_id)

@@ -13,7 +13,7 @@ from uuid import UUID
 from sqlalchemy import select
 
 from app.extensions import db
-from app.models.user import ACTIVE, AccountLink, User
+from app.models.user import ACTIVE, User
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
 from app.operations.directory.users import find_user_by_email, update_user_row
 from app.operations.grants.revocation import revoke_grants_of_user
@@ -80,14 +80,6 @@ class EmailVerificationRecord:
     link: AccountLinkRecord
 
 
-@dataclass(frozen=True, slots=True)
-class EmailVerificationResult:
-    """The verified email. ``has_ended`` says that unverified state was revoked."""
-
-    verification: EmailVerificationRecord
-    has_ended: bool
-
-
 def on_email_changed(
     actor: Actor, user_id: UUID, *, old: str, new: str, keep: UUID | None = None
 ) -> dict[str, int]:
@@ -117,8 +109,7 @@ def request_email_verification(actor: Actor, email: str) -> None:
     or the domain is not allowed, InvalidInput naming ``email``, Conflict without a mail server,
     FreshSignInRequired, TooManyRequests. Audit: ``user.email_proof_requested``.
     """
-    if actor.user_id is None or actor.organization_id != actor.home_organization_id:
-        raise Forbidden("Only users have an email address.")
+    user_id = actor.require_own_account()
     if not emails.is_possible():
         raise Conflict("This service has no mail server, so emails can't be verified.", code="no_mail_server")
     require_fresh_sign_in(actor)
@@ -126,9 +117,9 @@ def request_email_verification(actor: Actor, email: str) -> None:
     canonical = canonical_email(email)
     if canonical is None:
         raise InvalidInput("Enter a valid email address.", field="email", code="invalid_email")
-    _require_allowed(actor, organization, actor.user_id, email, canonical)
+    _require_allowed(actor, organization, user_id, email, canonical)
     for bucket in (
-        bucket_key("address proof", str(actor.user_id)),
+        bucket_key("address proof", str(user_id)),
         bucket_key("address proof", canonical),
     ):
         rate_limits.require_attempt_allowed(
@@ -136,7 +127,7 @@ def request_email_verification(actor: Actor, email: str) -> None:
             "You requested too many links. Check your email, or try again in an hour.",
             Limit(bucket, _HOURLY),
         )
-    _send(actor, organization, actor.user_id, email.strip(), canonical)
+    _send(actor, organization, user_id, email.strip(), canonical)
 
 
 @read
@@ -152,38 +143,21 @@ def find_email_verification(actor: Actor, token: str) -> EmailVerificationRecord
         return None
     if link.user_id != actor.user_id:
         raise WrongAccount
-    row = db.session.execute(
-        select(User.email, User.email_canonical, AccountLink.address)
-        .join(
-            AccountLink,
-            (AccountLink.organization_id == User.organization_id) & (AccountLink.user_id == User.id),
-        )
-        .where(
-            User.organization_id == organization.id,
-            User.id == link.user_id,
-            User.status == ACTIVE,
-            AccountLink.purpose == EMAIL_VERIFICATION,
-        )
-    ).first()
-    if (
-        row is None
-        or row.address is None
-        or not link.is_bound_to(_bound_value(organization.id, link.user_id))
-    ):
+    if link.address is None:
         return None
-    return EmailVerificationRecord(
-        row.address, row.email, canonical_email(row.address) != row.email_canonical, link
-    )
+    is_change = canonical_email(link.address) != link.email_canonical
+    return EmailVerificationRecord(link.address, link.email, is_change, link)
 
 
 @transaction
-def verify_email(actor: Actor, token: str, *, known_cookie: str = "") -> EmailVerificationResult:
+def verify_email(actor: Actor, token: str, *, known_cookie: str = "") -> bool:
     """Set the account's email to the verified one; the actor has shown access to its mailbox (OI-5).
 
     If the email changes, other sessions and grants end (SS-6) and the old email is notified. If it was
     already the account's, the user is notified by email with the remaining second factors. The first
     verification of an account that no administrator created also revokes the state that others set up in it.
-    ``known_cookie`` is the value of the known-browsers cookie. Raises EmailVerificationEnded, also when another
+    Return whether such state was revoked. ``known_cookie`` is the value of the known-browsers cookie. Raises
+    EmailVerificationEnded, also when another
     account has the email by now, WrongAccount, and FreshSignInRequired when the session has ended meanwhile.
     Audit: ``user.email_changed`` or ``user.email_verified``, and as ``revoke_unverified_state_elsewhere``.
     """
@@ -201,7 +175,7 @@ def verify_email(actor: Actor, token: str, *, known_cookie: str = "") -> EmailVe
         remaining = count_factors(organization.id, user_id)
         notify_user(actor, user_id, "address_confirmed", **remaining.email_values("left"))
         require_active_session(actor)
-        return EmailVerificationResult(verification, bool(revoked))
+        return bool(revoked)
     ended = on_email_changed(
         actor, user_id, old=verification.email, new=verification.address, keep=actor.session_id
     )
@@ -213,7 +187,7 @@ def verify_email(actor: Actor, token: str, *, known_cookie: str = "") -> EmailVe
         after={"email": verification.address, **revoked, **ended},
     )
     require_active_session(actor)
-    return EmailVerificationResult(verification, bool(revoked))
+    return bool(revoked)
 
 
 @read
@@ -260,7 +234,6 @@ def _send(
             organization.id,
             user_id,
             EMAIL_VERIFICATION,
-            bound_to=_bound_value(organization.id, user_id),
             lifetime=VERIFICATION_LINK_LIFETIME,
             is_mailed=True,
             address=email,
@@ -287,13 +260,3 @@ def _store_email(organization_id: str, user_id: UUID, verification: EmailVerific
         )
     if not is_stored:
         raise EmailVerificationEnded
-
-
-def _bound_value(organization_id: str, user_id: UUID) -> str:
-    """Return what must not change until the link is used: the password hash and the email."""
-    row = db.session.execute(
-        select(User.password_hash, User.email_canonical).where(
-            User.organization_id == organization_id, User.id == user_id
-        )
-    ).one()
-    return f"{row.password_hash or ''}\n{row.email_canonical}"

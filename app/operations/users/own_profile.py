@@ -31,14 +31,13 @@ def change_profile(actor: Actor, *, name: str, profile: Mapping[str, Any]) -> Us
     Raises Forbidden if members may not change their profile, InvalidInput naming every wrong claim, Conflict
     after a concurrent change. Audit: ``user.updated`` with what differs.
     """
-    if actor.user_id is None or actor.organization_id != actor.home_organization_id:
-        raise Forbidden("Only users have a profile.")
+    user_id = actor.require_own_account()
     if not can_change_profile(actor):
         raise Forbidden(
             "Your organization doesn't let members change their profile. Contact your administrator."
         )
     new = _validate(name.strip(), profile)
-    user = get_user(actor.organization_id, actor.user_id)
+    user = get_user(actor.organization_id, user_id)
     current = {"name": user.name, **user.profile}
     changed = sorted(key for key in {*current, *new} if current.get(key) != new.get(key))
     if not changed:
