@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
-from flask import Blueprint, Response, make_response, redirect, render_template, request
+from flask import Blueprint, make_response, redirect, render_template, request
 from flask_login import current_user, login_required
 from werkzeug.wrappers import Response as BaseResponse
 
@@ -20,13 +20,14 @@ from app.operations.users.password_resets import ResetEnded
 from app.rules.actor import Actor
 from app.rules.errors import DomainError, NotFound, TooManyRequests, Unavailable
 from app.rules.languages.translation import lazy_gettext
-from app.web.branding import branding_of, branding_of_path
-from app.web.error_pages import error_response
+from app.web.branding import branding_of
+from app.web.browser_session import set_sign_in
+from app.web.error_pages import page_of_error
 from app.web.forms import PageForm
 from app.web.languages import translate
-from app.web.request_log import request_id
 
 account = Blueprint("account", __name__)
+AccountView = Callable[..., BaseResponse]
 _PAGES = (
     (lazy_gettext("Profile"), "/profile", "person"),
     (lazy_gettext("Connected apps"), "/apps", "link"),
@@ -40,34 +41,16 @@ _SUBPAGES = {"/profile": ("/email", "/delete"), "/security": ("/password",)}
 @account.errorhandler(DomainError)
 def show_error(error: DomainError) -> BaseResponse:
     """Show an error as a page, or ask for a fresh sign-in that leads back here."""
-    if error.status >= 500:
-        return error_response(error)
     slug = (request.view_args or {}).get("organization")
     if isinstance(error, FreshSignInRequired) and slug:
         query = urlencode({"next": request.path, "reauthenticate": "1"})
         return redirect(f"/organizations/{slug}/login?{query}", 303)
-    back_url, back_label = _way_back(error, slug)
     title = (
         lazy_gettext("Page not found")
         if isinstance(error, NotFound)
         else lazy_gettext("Something went wrong")
     )
-    page = render_template(
-        "error.html",
-        title=title,
-        message=error.description,
-        hint=None,
-        error_code=error.code,
-        request_id=request_id(),
-        **branding_of_path(),
-        back_url=back_url,
-        back_label=back_label,
-    )
-    response: Response = make_response(page, error.status)
-    retry_after = getattr(error, "retry_after", None)
-    if retry_after is not None:
-        response.headers["Retry-After"] = str(retry_after)
-    return response
+    return page_of_error(error, title, None, back=_way_back(error, slug))
 
 
 def return_parameters() -> dict[str, str]:
@@ -145,10 +128,8 @@ class AccountContext:
         """Return the URL of an account page."""
         return f"/organizations/{self.organization.slug}/account{path}"
 
-    def render(
-        self, template: str, *, form: PageForm | None = None, error: DomainError | None = None, **context: Any
-    ) -> BaseResponse:
-        """Render a page in the account layout; show the error of an operation at the form's fields."""
+    def render(self, template: str, *, form: PageForm | None = None, **context: Any) -> BaseResponse:
+        """Render a page in the account layout."""
         navigation = [
             {
                 "label": translate(label),
@@ -169,7 +150,6 @@ class AccountContext:
         return _response(
             template,
             form,
-            error,
             None,
             organization=self.organization,
             navigation=navigation,
@@ -188,16 +168,29 @@ class AccountContext:
         """Redirect to an account page that shows a notice."""
         return redirect(f"{self.url(path)}?done={notice}", 303)
 
+    def stay_signed_in(self, response: BaseResponse, token: str | None) -> BaseResponse:
+        """Return the response with the cookie of the session that replaced the current one, if any."""
+        if token is not None:
+            set_sign_in(response, self.organization.id, token)
+        return response
 
-def account_page(view: Callable[..., BaseResponse]) -> Callable[..., BaseResponse]:
-    """Pass an AccountContext to the view in place of the organization's slug; require a sign-in."""
 
-    @functools.wraps(view)
-    @login_required
-    def run(organization: str, **values: Any) -> BaseResponse:
-        return view(AccountContext(get_organization_by_slug(organization), current_user.actor), **values)
+def account_page(path: str, *methods: str) -> Callable[[AccountView], AccountView]:
+    """Register a view for the methods at a path below ``/organizations/<organization>``.
 
-    return run
+    The view receives an AccountContext in place of the organization's slug. Requires a sign-in.
+    """
+
+    def register(view: AccountView) -> AccountView:
+        @account.route(f"/organizations/<organization>{path}", methods=methods)
+        @functools.wraps(view)
+        @login_required
+        def run(organization: str, **values: Any) -> BaseResponse:
+            return view(AccountContext(get_organization_by_slug(organization), current_user.actor), **values)
+
+        return run
+
+    return register
 
 
 def organization_page(
@@ -205,18 +198,16 @@ def organization_page(
     organization: OrganizationSnapshot,
     *,
     form: PageForm | None = None,
-    error: DomainError | None = None,
     code: int | None = None,
     **context: Any,
 ) -> BaseResponse:
     """Render a page with the organization's branding, for users who are not signed in.
 
-    ``code`` is the HTTP status; by default that of the error, or 400 for an invalid form.
+    ``code`` is the HTTP status, by default that of the form.
     """
     return _response(
         template,
         form,
-        error,
         code,
         organization=organization,
         title=organization.settings["branding"]["display_name"] or organization.name,
@@ -225,14 +216,9 @@ def organization_page(
     )
 
 
-def _response(
-    template: str, form: PageForm | None, error: DomainError | None, code: int | None, /, **context: Any
-) -> BaseResponse:
-    if form is not None and error is not None:
-        form.add_errors(error)
-    if code is None:
-        code = error.status if error is not None else 400 if form is not None and form.errors else 200
-    response: BaseResponse = make_response(render_template(template, form=form, **context), code)
-    if isinstance(error, TooManyRequests):
-        response.headers["Retry-After"] = str(error.retry_after)
+def _response(template: str, form: PageForm | None, code: int | None, /, **context: Any) -> BaseResponse:
+    page = render_template(template, form=form, **context)
+    response: BaseResponse = make_response(page, code or (form.response_status if form else 200))
+    if form is not None and isinstance(form.refusal, TooManyRequests):
+        response.headers["Retry-After"] = str(form.refusal.retry_after)
     return response

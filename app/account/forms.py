@@ -25,12 +25,45 @@ from app.web.forms import PageForm
 
 _PLAIN = {"autocapitalize": "none", "spellcheck": "false"}
 _EMAIL = {**_PLAIN, "maxlength": 254}
-_USERNAME = {**_EMAIL, "autocomplete": "username"}
-_NAME = {"autocomplete": "name", "maxlength": 100}
 _ENTER_EMAIL = lazy_gettext("Enter your email.")
-_ENTER_PASSWORD = lazy_gettext("Enter your password.")
-_ENTER_NAME = lazy_gettext("Enter your name.")
 _ENTER_CODE = lazy_gettext("Enter the code.")
+
+
+def _username() -> EmailField:
+    """Return the field of the email that a user signs in with."""
+    return EmailField(
+        lazy_gettext("Email"),
+        [DataRequired(_ENTER_EMAIL)],
+        id="username",
+        render_kw={**_EMAIL, "autocomplete": "username"},
+    )
+
+
+def _password(label: str, autocomplete: str) -> PasswordField:
+    return PasswordField(
+        label,
+        [InputRequired(lazy_gettext("Enter your password."))],
+        render_kw={"autocomplete": autocomplete},
+    )
+
+
+def _name(**more: Any) -> StringField:
+    return StringField(
+        lazy_gettext("Your name"),
+        [DataRequired(lazy_gettext("Enter your name."))],
+        render_kw={"autocomplete": "name", "maxlength": 100},
+        **more,
+    )
+
+
+def _code(**more: Any) -> StringField:
+    """Return the field of a code of the authenticator app."""
+    return StringField(
+        lazy_gettext("Code"),
+        [DataRequired(_ENTER_CODE)],
+        render_kw={"autocomplete": "one-time-code", "inputmode": "numeric", "maxlength": 10},
+        **more,
+    )
 
 
 class FindOrganizationForm(PageForm):
@@ -52,105 +85,54 @@ class FindOrganizationForm(PageForm):
 class SignInForm(PageForm):
     """Sign in with email and password."""
 
-    email = EmailField(
-        lazy_gettext("Email"),
-        [DataRequired(_ENTER_EMAIL)],
-        id="username",
-        render_kw={**_EMAIL, "autocomplete": "username"},
-    )
-    password = PasswordField(
-        lazy_gettext("Password"),
-        [InputRequired(_ENTER_PASSWORD)],
-        render_kw={"autocomplete": "current-password"},
-    )
+    email = _username()
+    password = _password(lazy_gettext("Password"), "current-password")
 
 
 class SignUpForm(PageForm):
     """Create an account."""
 
-    name = StringField(
-        lazy_gettext("Your name"),
-        [DataRequired(_ENTER_NAME)],
-        render_kw=_NAME,
-    )
-    email = EmailField(
-        lazy_gettext("Email"),
-        [DataRequired(_ENTER_EMAIL)],
-        id="username",
-        render_kw={**_EMAIL, "autocomplete": "username"},
-    )
-    password = PasswordField(
-        lazy_gettext("Password"), [InputRequired(_ENTER_PASSWORD)], render_kw={"autocomplete": "new-password"}
-    )
+    name = _name()
+    email = _username()
+    password = _password(lazy_gettext("Password"), "new-password")
 
 
 class ConfirmRegistrationForm(PageForm):
     """Confirm a new account with the password that was chosen for it."""
 
-    password = PasswordField(
-        lazy_gettext("Password"),
-        [InputRequired(_ENTER_PASSWORD)],
-        render_kw={"autocomplete": "current-password"},
-    )
+    password = _password(lazy_gettext("Password"), "current-password")
 
 
 class ForgotPasswordForm(PageForm):
     """Request a password reset link."""
 
-    email = EmailField(
-        lazy_gettext("Email"),
-        [DataRequired(_ENTER_EMAIL)],
-        id="username",
-        render_kw={**_EMAIL, "autocomplete": "username"},
-    )
+    email = _username()
 
 
 class ResetPasswordForm(PageForm):
     """Choose a new password after opening a reset link."""
 
-    password = PasswordField(
-        lazy_gettext("New password"),
-        [InputRequired(_ENTER_PASSWORD)],
-        render_kw={"autocomplete": "new-password"},
-    )
+    password = _password(lazy_gettext("New password"), "new-password")
 
 
 class ChangePasswordForm(PageForm):
     """Change the password of a signed-in user."""
 
-    current_password = PasswordField(
-        lazy_gettext("Current password"),
-        [InputRequired(_ENTER_PASSWORD)],
-        render_kw={"autocomplete": "current-password"},
-    )
-    new_password = PasswordField(
-        lazy_gettext("New password"),
-        [InputRequired(_ENTER_PASSWORD)],
-        render_kw={"autocomplete": "new-password"},
-    )
+    current_password = _password(lazy_gettext("Current password"), "current-password")
+    new_password = _password(lazy_gettext("New password"), "new-password")
 
 
 class InvitationForm(PageForm):
     """Accept an invitation with a name and a password."""
 
-    name = StringField(
-        lazy_gettext("Your name"),
-        [DataRequired(_ENTER_NAME)],
-        render_kw=_NAME,
-    )
-    password = PasswordField(
-        lazy_gettext("Password"), [InputRequired(_ENTER_PASSWORD)], render_kw={"autocomplete": "new-password"}
-    )
+    name = _name()
+    password = _password(lazy_gettext("Password"), "new-password")
 
 
 class InvitationPasskeyForm(PageForm):
     """Accept an invitation with a name and a new passkey; ``answer`` is the browser's response as JSON."""
 
-    name = StringField(
-        lazy_gettext("Your name"),
-        [DataRequired(_ENTER_NAME)],
-        render_kw=_NAME,
-    )
+    name = _name()
     answer = HiddenField()
 
 
@@ -178,12 +160,7 @@ class RenamePasskeyForm(PageForm):
 class CodeForm(PageForm):
     """Enter a code of the authenticator app."""
 
-    code = StringField(
-        lazy_gettext("Code"),
-        [DataRequired(_ENTER_CODE)],
-        description=lazy_gettext("Enter the six-digit code from your authenticator app."),
-        render_kw={"autocomplete": "one-time-code", "inputmode": "numeric", "maxlength": 10},
-    )
+    code = _code(description=lazy_gettext("Enter the six-digit code from your authenticator app."))
 
 
 class RecoveryCodeForm(PageForm):
@@ -201,11 +178,7 @@ class AuthenticatorAppForm(PageForm):
     """Set up an authenticator app, or skip it; ``secret`` is the sealed secret that the page showed."""
 
     secret = HiddenField()
-    code = StringField(
-        lazy_gettext("Code"),
-        [DataRequired(_ENTER_CODE)],
-        render_kw={"autocomplete": "one-time-code", "inputmode": "numeric", "maxlength": 10},
-    )
+    code = _code()
     later = SubmitField(lazy_gettext("Not now"))
 
 
@@ -252,12 +225,7 @@ def _address_part(name: str, label: str, autocomplete: str) -> StringField:
 class ProfileForm(PageForm):
     """The user's name and standard claims (OpenID Connect Core 1.0, section 5.1)."""
 
-    name = StringField(
-        lazy_gettext("Your name"),
-        [DataRequired(_ENTER_NAME)],
-        description=lazy_gettext("Shown to apps that you allow to see your profile."),
-        render_kw=_NAME,
-    )
+    name = _name(description=lazy_gettext("Shown to apps that you allow to see your profile."))
     given_name = _claim(lazy_gettext("Given name"), "given-name")
     family_name = _claim(lazy_gettext("Family name"), "family-name")
     middle_name = _claim(lazy_gettext("Middle name"), "additional-name")

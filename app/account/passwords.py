@@ -16,8 +16,8 @@ from app.operations.users.password_resets import (
     request_reset,
     reset_password,
 )
-from app.rules.errors import DomainError, InvalidInput, TooManyRequests
-from app.web.browser_session import known_browser, set_known_browser, set_sign_in
+from app.rules.errors import InvalidInput, TooManyRequests
+from app.web.browser_session import known_browser, set_known_browser
 from app.web.headers import page_class
 from app.web.request_log import request_id
 
@@ -30,19 +30,14 @@ def forgot_password_page(organization: str) -> Response:
     form = ForgotPasswordForm()
     if not form.is_submitted():
         form.email.data = request.args.get("email", "")[:254]
-    error: DomainError | None = None
     if form.validate_on_submit():
-        try:
+        with form.show_errors(InvalidInput, TooManyRequests):
             request_reset(org, form.email.data, ip_address=request.remote_addr, request_id=request_id())
-        except (InvalidInput, TooManyRequests) as refused:
-            error = refused
-        else:
             return redirect(f"/organizations/{org.slug}/forgot?sent=1", 303)
     return organization_page(
         "account/forgot.html",
         org,
         form=form,
-        error=error,
         branding=org.settings["branding"],
         is_offered=is_password_recovery_offered(org),
         sent="sent" in request.args and not form.is_submitted(),
@@ -59,10 +54,10 @@ def reset_password_page(organization: str, token: str) -> Response:
         raise ResetEnded(
             "This link has expired, was already used, or was replaced by a newer one. Request a new link."
         )
-    form, error = ResetPasswordForm(), None
+    form = ResetPasswordForm()
     form.password.description = password_help(org)
     if form.validate_on_submit():
-        try:
+        with form.show_errors(InvalidInput):
             done = reset_password(
                 org,
                 token,
@@ -72,45 +67,23 @@ def reset_password_page(organization: str, token: str) -> Response:
                 known_cookie=known_browser(org.id),
                 user_agent=request.headers.get("User-Agent", ""),
             )
-        except InvalidInput as refused:
-            error = refused
-        else:
             query = "reset=factors" if done.ended else "reset=1"
             response = redirect(f"/organizations/{org.slug}/login?{query}", 303)
             set_known_browser(response, org.id, done.known_cookie)
             return response
-    return organization_page(
-        "account/reset.html",
-        org,
-        form=form,
-        error=error,
-        email=reset.email,
-    )
+    return organization_page("account/reset.html", org, form=form, email=reset.email)
 
 
-@account.route("/organizations/<organization>/account/password", methods=["GET", "POST"])
-@account_page
+@account_page("/account/password", "GET", "POST")
 def change_password_page(context: AccountContext) -> Response:
     """Change the password; this signs the user out of other browsers and apps."""
     form = ChangePasswordForm()
     form.new_password.description = password_help(context.organization)
-    error: DomainError | None = None
     if form.validate_on_submit():
         known = known_browser(context.organization.id)
-        try:
+        with form.show_errors(InvalidInput, TooManyRequests):
             changed = change_password(
                 context.actor, form.current_password.data, form.new_password.data, known_cookie=known
             )
-        except (InvalidInput, TooManyRequests) as refused:
-            error = refused
-        else:
-            response = context.done("/password", "password")
-            if changed.token is not None:
-                set_sign_in(response, context.organization.id, changed.token)
-            return response
-    return context.render(
-        "account/password.html",
-        form=form,
-        error=error,
-        user=context.user,
-    )
+            return context.stay_signed_in(context.done("/password", "password"), changed.token)
+    return context.render("account/password.html", form=form, user=context.user)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from flask import redirect
 from werkzeug.wrappers import Response
 
-from app.account.context import AccountContext, account, account_page, organization_page
+from app.account.context import AccountContext, account_page, organization_page
 from app.account.forms import ChangeEmailForm, DeleteAccountForm, ProfileForm
 from app.operations.users.deletion import can_delete_account, delete_own_account, preview_account_deletion
 from app.operations.users.email_change import (
@@ -16,73 +16,59 @@ from app.operations.users.email_change import (
     verify_email,
 )
 from app.operations.users.own_profile import can_change_profile, change_profile
-from app.rules.errors import Conflict, DomainError, InvalidInput, TooManyRequests
+from app.rules.errors import Conflict, InvalidInput, TooManyRequests
 from app.web.browser_session import clear_sign_in, known_browser
 from app.web.forms import PageForm
 from app.web.headers import page_class
 
 
-@account.get("/organizations/<organization>/account")
-@account_page
+@account_page("/account", "GET")
 def account_home(context: AccountContext) -> Response:
     """Redirect to the profile."""
     return redirect(context.url("/profile"), 303)
 
 
-@account.route("/organizations/<organization>/account/profile", methods=["GET", "POST"])
-@account_page
+@account_page("/account/profile", "GET", "POST")
 def profile_page(context: AccountContext) -> Response:
     """Show the profile; change it where the organization allows that."""
     user = context.user
     address = {f"address_{part}": value for part, value in user.profile.get("address", {}).items()}
     form = ProfileForm(data={**user.profile, **address, "name": user.name})
-    error: DomainError | None = None
     if form.validate_on_submit():
-        try:
+        with form.show_errors(InvalidInput, Conflict):
             change_profile(context.actor, name=form.name.data, profile=form.claims())
-        except (InvalidInput, Conflict) as refused:
-            error = refused
-        else:
             return context.done("/profile", "saved")
     return context.render(
         "account/profile.html",
         form=form,
-        error=error,
         user=user,
         may_edit=can_change_profile(context.actor),
         may_delete=can_delete_account(context.actor),
     )
 
 
-@account.route("/organizations/<organization>/account/email", methods=["GET", "POST"])
-@account_page
+@account_page("/account/email", "GET", "POST")
 def email_page(context: AccountContext) -> Response:
     """Request a link that verifies the current or a new email. Requires a recent sign-in.
 
     The response does not reveal whether another account has the email.
     """
     form = ChangeEmailForm()
-    error: DomainError | None = None
     if form.validate_on_submit():
-        try:
+        with form.show_errors(InvalidInput, TooManyRequests, Conflict):
             request_email_verification(context.actor, form.email.data)
-        except (InvalidInput, TooManyRequests, Conflict) as refused:
-            error = refused
-        else:
             return context.done("/email", "proof")
     return context.render(
         "account/email.html",
         form=form,
-        error=error,
         user=context.user,
         can_send=can_verify_emails(),
         may_change=can_change_profile(context.actor),
     )
 
 
-@account.route("/organizations/<organization>/confirm-address/<token>", methods=["GET", "POST"])
+@account_page("/confirm-address/<token>", "GET", "POST")
 @page_class("account")
-@account_page
 def verify_email_page(context: AccountContext, token: str) -> Response:
     """Verify an email with a button, so that programs that open links in emails change nothing."""
     proof = find_email_verification(context.actor, token)
@@ -90,26 +76,19 @@ def verify_email_page(context: AccountContext, token: str) -> Response:
         raise EmailVerificationEnded
     form = PageForm()
     if form.validate_on_submit():
-        done = verify_email(context.actor, token, known_cookie=known_browser(context.organization.id))
-        return context.done("/email", "address-first" if done.has_ended else "address")
+        has_revoked = verify_email(context.actor, token, known_cookie=known_browser(context.organization.id))
+        return context.done("/email", "address-first" if has_revoked else "address")
     return organization_page("account/confirm_address.html", context.organization, form=form, proof=proof)
 
 
-@account.route("/organizations/<organization>/account/delete", methods=["GET", "POST"])
-@account_page
+@account_page("/account/delete", "GET", "POST")
 def delete_account_page(context: AccountContext) -> Response:
     """Show what happens, then delete the account. Requires a recent sign-in."""
     form = DeleteAccountForm()
-    error: DomainError | None = None
     if form.validate_on_submit():
-        try:
+        with form.show_errors(InvalidInput, Conflict):
             delete_own_account(context.actor, email=form.email.data)
-        except (InvalidInput, Conflict) as refused:
-            error = refused
-        else:
             page = organization_page("account/deleted.html", context.organization)
             clear_sign_in(page, context.organization.id)
             return page
-    return context.render(
-        "account/delete.html", form=form, error=error, end=preview_account_deletion(context.actor)
-    )
+    return context.render("account/delete.html", form=form, end=preview_account_deletion(context.actor))

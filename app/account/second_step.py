@@ -120,7 +120,8 @@ def enrol_page(organization: str) -> Response:
     except SignInEnded:
         return _restart(org, None)
     except (InvalidInput, Conflict) as error:
-        return _enrol_page(org, waiting, pending, form, error)
+        form.add_errors(error)
+        return _enrol_page(org, waiting, pending, form)
     return _enrolled_page(org, enrolled, pending)
 
 
@@ -146,7 +147,9 @@ def enrol_passkey(organization: str) -> Response:
     except SignInEnded:
         return _restart(org, None)
     except DomainError as error:
-        return _enrol_page(org, waiting, pending, AuthenticatorAppForm(), error)
+        app_form = AuthenticatorAppForm()
+        app_form.add_errors(error)
+        return _enrol_page(org, waiting, pending, app_form)
     return _enrolled_page(org, enrolled, pending)
 
 
@@ -232,22 +235,19 @@ def _enrol_page(
     waiting: PendingSignInState,
     pending: AuthorizationRequestRecord | None,
     form: AuthenticatorAppForm,
-    error: DomainError | None = None,
 ) -> Response:
     """Render the page on which two-step verification is set up."""
     user = waiting.to_actor(anonymous_actor(organization))
-    is_new = error is None and not form.is_submitted()
     app = (
-        factor_enrollment.begin_authenticator_app(user)
-        if is_new
-        else factor_enrollment.continue_authenticator_app(user, form.secret.data or "")
+        factor_enrollment.continue_authenticator_app(user, form.secret.data or "")
+        if form.is_submitted()
+        else factor_enrollment.begin_authenticator_app(user)
     )
     form.secret.data, form.code.data = app.sealed, ""
     return organization_page(
         "account/enrol.html",
         organization,
         form=form,
-        error=error,
         token=_token(),
         email=waiting.pending.email,
         until=waiting.until,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from werkzeug.wrappers import Response
 
-from app.account.context import AccountContext, account, account_page
+from app.account.context import AccountContext, account_page
 from app.account.forms import AuthenticatorAppForm, PasskeyForm, RenamePasskeyForm
 from app.account.sign_in import current_browser
 from app.operations.sign_in import factor_enrollment
@@ -19,7 +19,7 @@ from app.operations.sign_in.passkey_registration import (
 )
 from app.rules.errors import Conflict, DomainError, InvalidInput
 from app.rules.sign_in.browser_names import browser_name
-from app.web.browser_session import known_browser, set_sign_in
+from app.web.browser_session import known_browser
 from app.web.forms import PageForm
 from app.web.languages import translate
 from app.web.qr_codes import qr_svg
@@ -28,37 +28,29 @@ _SECURITY = "/security"
 _LIST = "/security/passkeys"
 
 
-@account.get("/organizations/<organization>/account/security")
-@account_page
+@account_page("/account/security", "GET")
 def security_page(context: AccountContext) -> Response:
     """Show what protects the account, with a link to change each of it."""
     return _security_page(context, PageForm())
 
 
-@account.route("/organizations/<organization>/account/security/app", methods=["GET", "POST"])
-@account_page
+@account_page("/account/security/app", "GET", "POST")
 def add_app_page(context: AccountContext) -> Response:
     """Set up an authenticator app. Requires a recent sign-in."""
     factor_enrollment.require_fresh_own_account(context.actor)
     form = AuthenticatorAppForm()
-    error: DomainError | None = None
     if form.validate_on_submit():
         known = known_browser(context.organization.id)
-        try:
+        with form.show_errors(InvalidInput, Conflict):
             added = factor_enrollment.add_authenticator_app(
                 context.actor, form.secret.data or "", form.code.data, known_cookie=known
             )
-        except (InvalidInput, Conflict) as refused:
-            error = refused
-        else:
             response = (
                 _codes_page(context, added.codes, is_first=True)
                 if added.codes
                 else context.done(_SECURITY, "factor-added")
             )
-            if added.token is not None:
-                set_sign_in(response, context.organization.id, added.token)
-            return response
+            return context.stay_signed_in(response, added.token)
     app = (
         factor_enrollment.continue_authenticator_app(context.actor, form.secret.data or "")
         if form.is_submitted()
@@ -68,56 +60,44 @@ def add_app_page(context: AccountContext) -> Response:
     return context.render(
         "account/app_add.html",
         form=form,
-        error=error,
         new=app,
         picture=qr_svg(app.otpauth_uri),
         has_app=factor_enrollment.own_factors(context.actor).app is not None,
     )
 
 
-@account.route("/organizations/<organization>/account/security/app/remove", methods=["GET", "POST"])
-@account_page
+@account_page("/account/security/app/remove", "GET", "POST")
 def remove_app_factor_page(context: AccountContext) -> Response:
     """Remove the authenticator app. Requires a recent sign-in with two-step verification."""
     factor_enrollment.require_fresh_own_account(context.actor)
     form = PageForm()
-    error: DomainError | None = None
     if form.validate_on_submit():
-        try:
+        with form.show_errors(Conflict):
             token = factor_enrollment.remove_authenticator_app(context.actor)
-        except Conflict as refused:
-            error = refused
-        else:
-            response = context.done(_SECURITY, "factor-removed")
-            if token is not None:
-                set_sign_in(response, context.organization.id, token)
-            return response
+            return context.stay_signed_in(context.done(_SECURITY, "factor-removed"), token)
     own = factor_enrollment.own_factors(context.actor)
-    return context.render("account/factor_remove.html", form=form, error=error, own=own)
+    return context.render("account/factor_remove.html", form=form, own=own)
 
 
-@account.route("/organizations/<organization>/account/security/recovery-codes", methods=["GET", "POST"])
-@account_page
+@account_page("/account/security/recovery-codes", "GET", "POST")
 def recovery_codes_page(context: AccountContext) -> Response:
     """Create recovery codes and show them once. Requires a recent sign-in."""
     factor_enrollment.require_fresh_own_account(context.actor)
     form = PageForm()
     if form.validate_on_submit():
-        try:
+        with form.show_errors(Conflict):
             return _codes_page(
                 context, factor_enrollment.regenerate_recovery_codes(context.actor), is_first=False
             )
-        except Conflict as refused:
-            return _security_page(context, form, refused)
+        return _security_page(context, form)
     own = factor_enrollment.own_factors(context.actor)
     return context.render("account/recovery_codes.html", form=form, own=own)
 
 
-def _security_page(context: AccountContext, form: PageForm, error: DomainError | None = None) -> Response:
+def _security_page(context: AccountContext, form: PageForm) -> Response:
     return context.render(
         "account/security.html",
         form=form,
-        error=error,
         user=context.user,
         own=factor_enrollment.own_factors(context.actor),
         passkeys=len(list_passkeys(context.actor)),
@@ -129,8 +109,7 @@ def _codes_page(context: AccountContext, codes: tuple[str, ...], *, is_first: bo
     return context.render("account/recovery_codes_shown.html", codes=codes, is_first=is_first)
 
 
-@account.get("/organizations/<organization>/account/security/passkeys")
-@account_page
+@account_page("/account/security/passkeys", "GET")
 def passkeys_page(context: AccountContext) -> Response:
     """List the user's passkeys, newest first."""
     passkeys = [(passkey, browser_name(passkey.user_agent)) for passkey in list_passkeys(context.actor)]
@@ -139,74 +118,56 @@ def passkeys_page(context: AccountContext) -> Response:
     )
 
 
-@account.route("/organizations/<organization>/account/security/passkeys/add", methods=["GET", "POST"])
-@account_page
+@account_page("/account/security/passkeys/add", "GET", "POST")
 def add_passkey_page(context: AccountContext) -> Response:
     """Add a passkey that the browser created; the first verification method comes with recovery codes, shown once."""
     form = PasskeyForm()
     browser = current_browser(context.organization)
-    error: DomainError | None = None
     if form.validate_on_submit():
         try:
             added = finish_registration(context.actor, form.answer.data or "", form.name.data or "", browser)
         except DomainError as refused:
             if refused.status in (401, 403):
                 raise
-            error = refused
+            form.add_errors(refused)
         else:
             response = (
                 context.render("account/passkey_added.html", codes=added.codes)
                 if added.codes
                 else context.done(_LIST, "passkey-added")
             )
-            if added.token is not None:
-                set_sign_in(response, context.organization.id, added.token)
-            return response
+            return context.stay_signed_in(response, added.token)
     form.name.data = form.name.data or translate(browser_name(browser.user_agent))
     return context.render(
         "account/passkey_add.html",
         form=form,
-        error=error,
         options=begin_registration(context.actor, browser),
     )
 
 
-@account.route(
-    "/organizations/<organization>/account/security/passkeys/<passkey_id>", methods=["GET", "POST"]
-)
-@account_page
+@account_page("/account/security/passkeys/<passkey_id>", "GET", "POST")
 def passkey_page(context: AccountContext, passkey_id: str) -> Response:
     """Show a passkey, and rename it."""
     form = RenamePasskeyForm()
-    error: DomainError | None = None
     if form.validate_on_submit():
-        try:
+        with form.show_errors(InvalidInput):
             rename_passkey(context.actor, passkey_id, form.name.data)
-        except InvalidInput as refused:
-            error = refused
-        else:
             return context.done(_LIST, "saved")
-    return _passkey_page(context, passkey_id, form, error)
+    return _passkey_page(context, passkey_id, form)
 
 
-@account.post("/organizations/<organization>/account/security/passkeys/<passkey_id>/remove")
-@account_page
+@account_page("/account/security/passkeys/<passkey_id>/remove", "POST")
 def remove_passkey_action(context: AccountContext, passkey_id: str) -> Response:
     """Remove a passkey. Requires a recent sign-in with two-step verification."""
-    try:
+    form = RenamePasskeyForm()
+    with form.show_errors(Conflict):
         token = remove_passkey(context.actor, passkey_id)
-    except Conflict as refused:
-        return _passkey_page(context, passkey_id, RenamePasskeyForm(), refused)
-    response = context.done(_LIST, "passkey-removed")
-    if token is not None:
-        set_sign_in(response, context.organization.id, token)
-    return response
+        return context.stay_signed_in(context.done(_LIST, "passkey-removed"), token)
+    return _passkey_page(context, passkey_id, form)
 
 
-def _passkey_page(
-    context: AccountContext, passkey_id: str, form: RenamePasskeyForm, error: DomainError | None = None
-) -> Response:
+def _passkey_page(context: AccountContext, passkey_id: str, form: RenamePasskeyForm) -> Response:
     passkey = get_passkey(context.actor, passkey_id)
     if form.name.data is None:
         form.name.data = passkey.name
-    return context.render("account/passkey.html", form=form, error=error, passkey=passkey)
+    return context.render("account/passkey.html", form=form, passkey=passkey)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from flask import redirect, request
 from werkzeug.wrappers import Response
 
-from app.account.context import AccountContext, account, account_page
+from app.account.context import AccountContext, account_page
 from app.operations.audit.audit_events import ACTIVITY_WINDOW, list_activity
 from app.operations.authorization.connected_apps import ConsentRecord, list_consents, withdraw_consent
 from app.operations.clients.scopes import ScopeRecord, list_scopes
@@ -22,8 +22,7 @@ from app.web.parameters import page_meta, page_position
 _ACTIVITY = "account activity"
 
 
-@account.get("/organizations/<organization>/account/sessions")
-@account_page
+@account_page("/account/sessions", "GET")
 def sessions_page(context: AccountContext) -> Response:
     """List sessions and recognized browsers, this browser first."""
     sessions = [(session, browser_name(session.user_agent)) for session in list_sessions(context.actor)]
@@ -35,16 +34,14 @@ def sessions_page(context: AccountContext) -> Response:
     )
 
 
-@account.post("/organizations/<organization>/account/sessions/known/<browser_id>/forget")
-@account_page
+@account_page("/account/sessions/known/<browser_id>/forget", "POST")
 def remove_browser(context: AccountContext, browser_id: str) -> Response:
     """Stop recognizing a browser; a session in it stays active."""
     forget_browser(context.actor, browser_id)
     return context.done("/sessions", "forgotten")
 
 
-@account.post("/organizations/<organization>/account/sessions/<session_id>/end")
-@account_page
+@account_page("/account/sessions/<session_id>/end", "POST")
 def end_one_session(context: AccountContext, session_id: str) -> Response:
     """End a session; ending the current one leads to the sign-out page."""
     is_current = any(
@@ -58,16 +55,14 @@ def end_one_session(context: AccountContext, session_id: str) -> Response:
     return response
 
 
-@account.post("/organizations/<organization>/account/sessions/end-others")
-@account_page
+@account_page("/account/sessions/end-others", "POST")
 def end_all_other_sessions(context: AccountContext) -> Response:
     """End every session but the current one."""
     end_other_sessions(context.actor)
     return context.done("/sessions", "others-ended")
 
 
-@account.get("/organizations/<organization>/account/activity")
-@account_page
+@account_page("/account/activity", "GET")
 def activity_page(context: AccountContext) -> Response:
     """List sign-ins, failed attempts, security changes and app access, newest first."""
     organization_id = context.organization.id
@@ -90,8 +85,7 @@ def activity_page(context: AccountContext) -> Response:
     )
 
 
-@account.get("/organizations/<organization>/account/apps")
-@account_page
+@account_page("/account/apps", "GET")
 def apps_page(context: AccountContext) -> Response:
     """List the apps with access to the account and what each may do."""
     apps = list_consents(context.actor)
@@ -101,16 +95,14 @@ def apps_page(context: AccountContext) -> Response:
     )
 
 
-@account.get("/organizations/<organization>/account/apps/<consent_id>/remove")
-@account_page
+@account_page("/account/apps/<consent_id>/remove", "GET")
 def remove_app_page(context: AccountContext, consent_id: str) -> Response:
     """Show what the app will no longer be able to do."""
     app = _find(context, consent_id)
     return context.render("account/app_remove.html", app=app, titles=_scope_titles(context))
 
 
-@account.post("/organizations/<organization>/account/apps/<consent_id>/remove")
-@account_page
+@account_page("/account/apps/<consent_id>/remove", "POST")
 def remove_app(context: AccountContext, consent_id: str) -> Response:
     """Remove the app's access."""
     withdraw_consent(context.actor, _find(context, consent_id).id)

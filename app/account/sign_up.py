@@ -40,7 +40,7 @@ from app.operations.users.invitations import (
 )
 from app.operations.users.registrations import RegistrationEnded, confirm_registration, find_registration
 from app.operations.users.sign_up import register_user, require_registration_open
-from app.rules.errors import Conflict, DomainError, InvalidInput, TooManyRequests
+from app.rules.errors import Conflict, InvalidInput, TooManyRequests
 from app.rules.sign_in.passkeys import InvalidPasskeyResponse
 from app.rules.users.profile import require_invitation_by_password
 from app.web.headers import page_class
@@ -60,9 +60,8 @@ def sign_up_page(organization: str) -> Response:
     form.password.description = password_help(org)
     if not form.is_submitted() and pending is not None:
         form.email.data = pending.sent.get("login_hint", "")[:254]
-    error: DomainError | None = None
     if form.validate_on_submit():
-        try:
+        with form.show_errors(InvalidInput, TooManyRequests):
             register_user(
                 org,
                 email=form.email.data,
@@ -71,15 +70,11 @@ def sign_up_page(organization: str) -> Response:
                 ip_address=request.remote_addr,
                 request_id=request_id(),
             )
-        except (InvalidInput, TooManyRequests) as refused:
-            error = refused
-        else:
             return redirect(_sign_in_url(org, registered="1"), 303)
     return organization_page(
         "account/sign_up.html",
         org,
         form=form,
-        error=error,
         sign_in_url=_sign_in_url(org),
         return_parameters=return_parameters(),
     )
@@ -93,17 +88,14 @@ def confirm_registration_page(organization: str, token: str) -> Response:
     registration = find_registration(org, token)
     if registration is None:
         raise RegistrationEnded
-    form, error = ConfirmRegistrationForm(), None
+    form = ConfirmRegistrationForm()
     if form.validate_on_submit():
-        try:
+        with form.show_errors(InvalidInput, TooManyRequests):
             confirm_registration(
                 org, token, form.password.data, ip_address=request.remote_addr, request_id=request_id()
             )
-        except (InvalidInput, TooManyRequests) as refused:
-            error = refused
-        else:
             return redirect(f"/organizations/{org.slug}/login?confirmed=1", 303)
-    return organization_page("account/confirm.html", org, form=form, error=error, email=registration.email)
+    return organization_page("account/confirm.html", org, form=form, email=registration.email)
 
 
 def _sign_in_url(organization: OrganizationSnapshot, **more: str) -> str:
@@ -126,7 +118,6 @@ def invitation_page(organization: str, token: str) -> Response:
         form.password.description = password_help(org)
     if not form.is_submitted():
         form.name.data = invitation.name
-    error: DomainError | None = None
     try:
         if form.validate_on_submit():
             if isinstance(form, InvitationPasskeyForm):
@@ -135,12 +126,11 @@ def invitation_page(organization: str, token: str) -> Response:
     except InvitationEnded:
         raise
     except _SHOWN as refused:
-        error = refused
+        form.add_errors(refused)
     return organization_page(
         "account/invitation.html",
         org,
         form=form,
-        error=error,
         invitation=invitation,
         passkey=begin_invited_passkey(anonymous_actor(org), invitation, current_browser(org)),
     )

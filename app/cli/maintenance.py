@@ -5,12 +5,11 @@ from __future__ import annotations
 import sys
 
 import click
-from flask import current_app
 from flask.cli import with_appcontext
 from flask_migrate import upgrade
 
 from app.cli.errors import report_errors
-from app.config import Config
+from app.config import current
 from app.operations.maintenance import demo, doctor
 from app.operations.maintenance.doctor import run_checks
 from app.operations.maintenance.janitor import purge_expired
@@ -24,7 +23,7 @@ _MARKS = {"ok": "ok   ", "warning": "note ", "problem": "WRONG"}
 
 def before_serving(*, with_demo: bool = False) -> None:
     """Migrate the schema, and print the setup link of a new installation or the sign-ins of the demo."""
-    config: Config = current_app.config["GATEHOUSE"]
+    config = current()
     # Before anything is written (KY-6).
     require_master_key()
     require_current_database()
@@ -56,7 +55,7 @@ def demo_command() -> None:
 
 def fill_and_print() -> None:
     """Create the demo organization and print its sign-ins. The passwords are generated now and not stored in clear."""
-    config: Config = current_app.config["GATEHOUSE"]
+    config = current()
     made = demo.create_demo()
     width = max(len(person.email) for person in made.sign_ins)
     click.echo("\nSign in with:\n")
@@ -80,7 +79,7 @@ def doctor_command(strict: bool) -> None:
 
     Exit status 0: no problems. 1: at least one problem.
     """
-    diagnosis = run_checks(current_app.config["GATEHOUSE"])
+    diagnosis = run_checks(current())
     for finding in diagnosis.findings:
         click.echo(f"{_MARKS[finding.level]}  {finding.topic}: {finding.message}")
         if finding.fix:
@@ -129,7 +128,7 @@ def setup_command(
     link: bool,
 ) -> None:
     """Create the administrator, the first organization and the first management client."""
-    config: Config = current_app.config["GATEHOUSE"]
+    config = current()
     if setup.is_set_up():
         raise click.ClickException("This installation is already set up.")
     if link:

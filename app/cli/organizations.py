@@ -13,7 +13,7 @@ from app.cli.errors import report_errors
 from app.operations.directory.lookups import get_root_organization
 from app.operations.maintenance.transfer import export_organization, import_organization
 from app.operations.organizations import organizations
-from app.operations.store.transactions import MAX_LIMIT
+from app.operations.store.transactions import MAX_LIMIT, iterate_pages
 from app.rules.actor import Actor
 
 organizations_commands = AppGroup("organizations", help="Organizations, and their export and import.")
@@ -31,16 +31,13 @@ _passphrase = click.option(
 @report_errors
 def list_command(search: str | None, status: str | None) -> None:
     """List organizations: ID, status, name."""
-    after = None
-    while True:
-        page = organizations.list_organizations(
-            _operator(), limit=MAX_LIMIT, after=after, query=search, status=status
+    operator = _operator()
+    for record in iterate_pages(
+        lambda after: organizations.list_organizations(
+            operator, limit=MAX_LIMIT, after=after, query=search, status=status
         )
-        for record in page.items:
-            click.echo(f"{record.slug:40} {record.status:9} {record.name}")
-        after = page.next_cursor_key
-        if after is None:
-            return
+    ):
+        click.echo(f"{record.slug:40} {record.status:9} {record.name}")
 
 
 @organizations_commands.command("suspend")

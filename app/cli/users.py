@@ -13,7 +13,7 @@ from flask.cli import AppGroup
 
 from app.cli.errors import report_errors
 from app.operations.directory.lookups import get_organization_by_slug
-from app.operations.store.transactions import MAX_LIMIT
+from app.operations.store.transactions import MAX_LIMIT, iterate_pages
 from app.operations.users import import_records, import_runner, import_uploads, user_changes, users
 from app.operations.users.factor_resets import reset_user_factors
 from app.operations.users.import_records import ImportRecord
@@ -39,14 +39,10 @@ def list_command(organization: str, search: str | None, status: str | None) -> N
     """List users by email: ID, status, email, roles."""
     actor = _operator(organization)
     filters = {"status": status} if status else {}
-    after = None
-    while True:
-        page = users.list_users(actor, limit=MAX_LIMIT, after=after, query=search, filters=filters)
-        for record in page.items:
-            click.echo(_line(record))
-        after = page.next_cursor_key
-        if after is None:
-            return
+    for record in iterate_pages(
+        lambda after: users.list_users(actor, limit=MAX_LIMIT, after=after, query=search, filters=filters)
+    ):
+        click.echo(_line(record))
 
 
 @users_commands.command("create")
@@ -111,7 +107,7 @@ def _line(record: UserRecord) -> str:
 
 @users_commands.command("import")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--organization", required=True, help="ID of the organization.")
+@_organization
 @click.option("--format", "file_format", type=click.Choice(FORMATS), help="Default: from the file name.")
 @click.option("--on-existing", type=click.Choice(ON_EXISTING), default="skip", show_default=True)
 @click.option("--dry-run", is_flag=True, help="Check the file and print what would happen.")
@@ -131,7 +127,7 @@ def import_command(
 
     Exit status 1 when rows were rejected.
     """
-    actor = Actor.system(get_organization_by_slug(organization).id, "command line")
+    actor = _operator(organization)
     begun = import_uploads.find_interrupted(actor, _digest(file))
     if begun is not None and not resume:
         raise click.ClickException(

@@ -23,7 +23,7 @@ from app.operations.clients.access_requests import (
 from app.operations.clients.clients import get_client
 from app.operations.clients.resources import ResourceRecord, get_resource
 from app.portal.clients import client_page
-from app.portal.context import PageResponse, PortalContext, portal, portal_page
+from app.portal.context import PageResponse, PortalContext, portal_page
 from app.portal.labels import ACCESS_POLICIES, ACCESS_STATUSES
 from app.rules.clients.client_access import MAX_TEXT_LENGTH
 from app.rules.errors import Conflict, InvalidInput, NotFound
@@ -60,8 +60,7 @@ class GiveAccessForm(PageForm):
     scopes = CheckboxListField("Scopes", description="Added to the scopes that the client already has.")
 
 
-@portal.get("/portal/<organization>/access-requests")
-@portal_page
+@portal_page("/access-requests", "GET")
 def access_requests(context: PortalContext) -> PageResponse:
     """List the pending requests, or with ``?status=`` the access that was given, declined or withdrawn."""
     wanted = request.args.get("status", "requested")
@@ -77,30 +76,26 @@ def access_requests(context: PortalContext) -> PageResponse:
     )
 
 
-@portal.route("/portal/<organization>/access-requests/<access_id>/approve", methods=["GET", "POST"])
-@portal_page
+@portal_page("/access-requests/<access_id>/approve", "GET", "POST")
 def approve_access_request(context: PortalContext, access_id: str) -> PageResponse:
     """Confirm and approve a request for access."""
     return _decide(context, access_id, "approve")
 
 
-@portal.route("/portal/<organization>/access-requests/<access_id>/decline", methods=["GET", "POST"])
-@portal_page
+@portal_page("/access-requests/<access_id>/decline", "GET", "POST")
 def decline_access_request(context: PortalContext, access_id: str) -> PageResponse:
     """Decline a request for access."""
     return _decide(context, access_id, "decline")
 
 
-@portal.route("/portal/<organization>/access-requests/<access_id>/withdraw", methods=["GET", "POST"])
-@portal_page
+@portal_page("/access-requests/<access_id>/withdraw", "GET", "POST")
 def withdraw_client_access(context: PortalContext, access_id: str) -> PageResponse:
     """Show what will stop working, and withdraw the access of a client."""
     preview = preview_withdrawal(context.actor, access_id)
     return _decide(context, access_id, "withdraw", access_tokens=preview.access_tokens)
 
 
-@portal.route("/portal/<organization>/apis/<api_id>/clients", methods=["GET", "POST"])
-@portal_page
+@portal_page("/apis/<api_id>/clients", "GET", "POST")
 def api_clients(context: PortalContext, api_id: str) -> PageResponse:
     """List the clients with access to an API and the requests for it, and give a client access."""
     api = get_resource(context.actor, api_id)
@@ -135,8 +130,7 @@ def api_clients(context: PortalContext, api_id: str) -> PageResponse:
     )
 
 
-@portal.get("/portal/<organization>/clients/<client_id>/apis")
-@portal_page
+@portal_page("/clients/<client_id>/apis", "GET")
 def client_apis(context: PortalContext, client_id: str) -> PageResponse:
     """List the APIs that a client has access to, its requests, and the APIs that can be requested."""
     client = get_client(context.actor, client_id)
@@ -155,8 +149,7 @@ def client_apis(context: PortalContext, client_id: str) -> PageResponse:
     )
 
 
-@portal.route("/portal/<organization>/clients/<client_id>/apis/<api_id>", methods=["GET", "POST"])
-@portal_page
+@portal_page("/clients/<client_id>/apis/<api_id>", "GET", "POST")
 def request_api_access(context: PortalContext, client_id: str, api_id: str) -> PageResponse:
     """Request access to an API for a client."""
     api = get_requestable_resource(context.actor, client_id, api_id)

@@ -32,7 +32,7 @@ from app.operations.clients.resources import (
 )
 from app.operations.clients.scopes import can_edit_scope, get_scope, search_scopes, update_scope
 from app.operations.tokens.introspection import metadata_for
-from app.portal.context import PageResponse, PortalContext, portal, portal_page, search_query
+from app.portal.context import PageResponse, PortalContext, portal_page, search_query
 from app.portal.labels import ACCESS_POLICIES
 from app.rules.clients.client_types import TOKEN_FORMATS
 from app.rules.errors import Conflict, InvalidInput, PreconditionFailed
@@ -140,8 +140,7 @@ class ScopeForm(PageForm):
     )
 
 
-@portal.get("/portal/<organization>/apis")
-@portal_page
+@portal_page("/apis", "GET")
 def apis(context: PortalContext) -> PageResponse:
     """List the APIs by name; ``q`` searches."""
     query = search_query()
@@ -155,8 +154,7 @@ def apis(context: PortalContext) -> PageResponse:
     )
 
 
-@portal.route("/portal/<organization>/apis/new", methods=["GET", "POST"])
-@portal_page
+@portal_page("/apis/new", "GET", "POST")
 def new_api(context: PortalContext) -> PageResponse:
     """Create an API."""
     context.actor.require_for_own("resources:write")
@@ -172,8 +170,7 @@ def new_api(context: PortalContext) -> PageResponse:
     return _api_page(context, None, form)
 
 
-@portal.route("/portal/<organization>/apis/<api_id>", methods=["GET", "POST"])
-@portal_page
+@portal_page("/apis/<api_id>", "GET", "POST")
 def api_page(context: PortalContext, api_id: str) -> PageResponse:
     """Show and change an API, and show the metadata that it should publish."""
     api = get_resource(context.actor, api_id)
@@ -217,8 +214,7 @@ def api_page(context: PortalContext, api_id: str) -> PageResponse:
     return _api_page(context, api, form, code=code, asks_to_confirm=asks)
 
 
-@portal.route("/portal/<organization>/apis/<api_id>/delete", methods=["GET", "POST"])
-@portal_page
+@portal_page("/apis/<api_id>/delete", "GET", "POST")
 def delete_api(context: PortalContext, api_id: str) -> PageResponse:
     """Show what will stop working, and delete the API once its name is typed."""
     api = get_resource(context.actor, api_id)
@@ -239,8 +235,7 @@ def delete_api(context: PortalContext, api_id: str) -> PageResponse:
     )
 
 
-@portal.get("/portal/<organization>/scopes")
-@portal_page
+@portal_page("/scopes", "GET")
 def scopes(context: PortalContext) -> PageResponse:
     """List every scope by name, including those of no API; ``q`` searches."""
     query = search_query()
@@ -250,8 +245,7 @@ def scopes(context: PortalContext) -> PageResponse:
     )
 
 
-@portal.route("/portal/<organization>/scopes/<path:scope_name>", methods=["GET", "POST"])
-@portal_page
+@portal_page("/scopes/<path:scope_name>", "GET", "POST")
 def scope_page(context: PortalContext, scope_name: str) -> PageResponse:
     """Show and change the texts of one scope; an API's scopes are changed on the page of the API."""
     scope = get_scope(context.actor, scope_name)

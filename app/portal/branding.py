@@ -52,15 +52,13 @@ def allow_large_logo(endpoint: str | None, values: dict[str, Any] | None) -> Non
     accept_large_form(branding.MAX_LOGO_BYTES)
 
 
-@portal.get("/portal/<organization>/settings/branding/logo")
-@portal_page
+@portal_page("/settings/branding/logo", "GET")
 def logo_page(context: PortalContext) -> PageResponse:
     """Show the logo, with the form to replace it."""
     return _page(context, LogoForm())
 
 
-@portal.post("/portal/<organization>/settings/branding/logo")
-@portal_page
+@portal_page("/settings/branding/logo", "POST")
 def logo_upload(context: PortalContext) -> PageResponse:
     """Save an uploaded image as the logo."""
     slug = context.organization.slug
@@ -68,25 +66,19 @@ def logo_upload(context: PortalContext) -> PageResponse:
     form = LogoForm()
     if not form.validate_on_submit():
         return _page(context, form)
-    try:
+    with form.show_errors(InvalidInput, Conflict):
         content = form.logo.data.stream.read(branding.MAX_LOGO_BYTES + 1)
-        saved = branding.set_logo(context.actor, slug, content)
-    except (InvalidInput, Conflict) as error:
-        form.add_errors(error)
-        return _page(context, form, error.status)
-    return _done(context, saved)
+        return _done(context, branding.set_logo(context.actor, slug, content))
+    return _page(context, form)
 
 
-@portal.post("/portal/<organization>/settings/branding/logo/remove")
-@portal_page
+@portal_page("/settings/branding/logo/remove", "POST")
 def logo_remove(context: PortalContext) -> PageResponse:
     """Remove the logo."""
-    try:
+    form = LogoForm()
+    with form.show_errors(Conflict):
         return _done(context, branding.remove_logo(context.actor, context.organization.slug))
-    except Conflict as error:
-        form = LogoForm()
-        form.add_errors(error)
-        return _page(context, form, error.status)
+    return _page(context, form)
 
 
 @portal.get("/portal/theme/<color>.css")
@@ -109,8 +101,6 @@ def _done(context: PortalContext, saved: UpdatedSettings) -> PageResponse:
     return context.done(_PAGE, "saved" if saved.changed else "unchanged")
 
 
-def _page(context: PortalContext, form: LogoForm, code: int | None = None) -> PageResponse:
+def _page(context: PortalContext, form: LogoForm) -> PageResponse:
     view = get_settings(context.actor, context.organization.slug)
-    return context.render(
-        "portal/settings/logo.html", form=form, code=code, logo=view.document["branding"]["logo"]
-    )
+    return context.render("portal/settings/logo.html", form=form, logo=view.document["branding"]["logo"])

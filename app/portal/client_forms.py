@@ -23,7 +23,7 @@ from app.rules.actor import Actor
 from app.rules.clients import client_types
 from app.rules.clients.client_types import CLIENT_TYPES
 from app.rules.strict_json import InvalidJson, load_object
-from app.web.forms import CheckboxListField, PageForm, StringListField, VersionField
+from app.web.forms import CheckboxListField, PageForm, StringListField, VersionField, plain_text_field
 
 _NO_AUTOCOMPLETE = {"autocomplete": "off"}
 _LINES = {"spellcheck": "false", "autocapitalize": "off"}
@@ -96,11 +96,8 @@ class ScopesForm(PageForm):
 class RegistrationForm(ScopesForm):
     """The second page of a registration."""
 
-    name = StringField(
-        "Name",
-        [InputRequired(), Length(max=100)],
-        description="Shown to users when they sign in.",
-        render_kw=_NO_AUTOCOMPLETE,
+    name = plain_text_field(
+        "Name", max_length=100, required=True, description="Shown to users when they sign in."
     )
     redirect_uris = StringListField("Redirect URIs", [InputRequired()], render_kw={**_LINES, "rows": 4})
     resources = CheckboxListField("APIs", description="The client's tokens are only valid for these APIs.")
@@ -180,11 +177,8 @@ class DetailsForm(PageForm):
     """The Details tab; trust is only shown to actors who decide it, and only sent if it was shown."""
 
     version = VersionField()
-    name = StringField(
-        "Name",
-        [InputRequired(), Length(max=100)],
-        description="Shown to users when they sign in.",
-        render_kw=_NO_AUTOCOMPLETE,
+    name = plain_text_field(
+        "Name", max_length=100, required=True, description="Shown to users when they sign in."
     )
     description = TextAreaField(
         "Description", [Length(max=1000)], description="For you and your colleagues.", render_kw={"rows": 3}

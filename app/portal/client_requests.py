@@ -14,7 +14,7 @@ from app.operations.authorization.approval_requests import (
     list_client_requests,
 )
 from app.operations.clients.scopes import list_scopes
-from app.portal.context import PageResponse, PortalContext, portal, portal_page
+from app.portal.context import PageResponse, PortalContext, portal_page
 from app.portal.labels import REQUEST_STATUSES, TRUST_LEVELS
 from app.rules.authorization.consents import MAX_REASON_LENGTH
 from app.rules.errors import Conflict, InvalidInput
@@ -36,8 +36,7 @@ class DeclineRequestForm(PageForm):
     message = TextAreaField("Message", [Length(max=MAX_REASON_LENGTH)], render_kw={"rows": 3})
 
 
-@portal.get("/portal/<organization>/client-requests")
-@portal_page
+@portal_page("/client-requests", "GET")
 def client_requests(context: PortalContext) -> PageResponse:
     """List the open requests, or with ``?status=`` the approved or declined ones."""
     requested = request.args.get("status", "open")
@@ -55,8 +54,7 @@ def client_requests(context: PortalContext) -> PageResponse:
     )
 
 
-@portal.route("/portal/<organization>/client-requests/<request_id>/approve", methods=["GET", "POST"])
-@portal_page
+@portal_page("/client-requests/<request_id>/approve", "GET", "POST")
 def approve_request(context: PortalContext, request_id: str) -> PageResponse:
     """Confirm and approve a client, so that members can allow it."""
     record = get_client_request(context.actor, request_id)
@@ -78,8 +76,7 @@ def approve_request(context: PortalContext, request_id: str) -> PageResponse:
     return _page(context, "approve", record, form, 409 if form.errors else None)
 
 
-@portal.route("/portal/<organization>/client-requests/<request_id>/decline", methods=["GET", "POST"])
-@portal_page
+@portal_page("/client-requests/<request_id>/decline", "GET", "POST")
 def decline_request(context: PortalContext, request_id: str) -> PageResponse:
     """Decline a request with a message for the member."""
     record = get_client_request(context.actor, request_id)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flask import redirect
-from wtforms import BooleanField, HiddenField, RadioField, SelectChoice, SelectField, StringField
-from wtforms.validators import Length
+from wtforms import BooleanField, HiddenField, RadioField, SelectChoice, SelectField
 
 from app.operations.clients import rotations
 from app.operations.clients.client_usage import (
@@ -25,24 +24,23 @@ from app.operations.clients.credentials import (
 )
 from app.operations.clients.rotations import get_rotation
 from app.portal.clients import client_page
-from app.portal.context import PageResponse, PortalContext, portal, portal_page
+from app.portal.context import PageResponse, PortalContext, portal_page
 from app.rules.errors import Conflict, InvalidInput
-from app.web.forms import PageForm
+from app.web.forms import PageForm, plain_text_field
 from app.web.languages import duration
 
 _EXTENSIONS = (3_600, 86_400, 7 * 86_400, 30 * 86_400)
 _SECRET_METHODS = frozenset({"client_secret_basic", "client_secret_post"})
-_CREDENTIALS = "/portal/<organization>/clients/<client_id>/credentials"
+_CREDENTIALS = "/clients/<client_id>/credentials"
 
 
 class NewSecretForm(PageForm):
     """Adds a secret, and optionally retires the others (a rotation)."""
 
-    name = StringField(
+    name = plain_text_field(
         "Name",
-        [Length(max=100)],
+        max_length=100,
         description="Helps you tell secrets apart. Leave empty to use the current month.",
-        render_kw={"autocomplete": "off"},
     )
     others = RadioField("Existing secrets", default="keep", validate_choice=False)
     revoke_tokens = BooleanField(
@@ -96,8 +94,7 @@ class CancelRotationForm(PageForm):
     )
 
 
-@portal.get(_CREDENTIALS)
-@portal_page
+@portal_page(_CREDENTIALS, "GET")
 def credentials(context: PortalContext, client_id: str) -> PageResponse:
     """Show the client ID, and the secrets for actors who may see them."""
     ledger = get_client_credentials(context.actor, client_id)
@@ -116,8 +113,7 @@ def credentials(context: PortalContext, client_id: str) -> PageResponse:
     )
 
 
-@portal.route(f"{_CREDENTIALS}/new", methods=["GET", "POST"])
-@portal_page
+@portal_page(f"{_CREDENTIALS}/new", "GET", "POST")
 def new_secret(context: PortalContext, client_id: str) -> PageResponse:
     """Add a secret and show it in the response to the form; retiring the others starts a rotation."""
     ledger = preview_credential_creation(context.actor, client_id)
@@ -136,7 +132,7 @@ def new_secret(context: PortalContext, client_id: str) -> PageResponse:
         ),
     ]
     if form.validate_on_submit():
-        try:
+        with form.show_errors(InvalidInput, Conflict, fields={"retire_others_in_seconds": "others"}):
             made = create_credential(
                 context.actor,
                 client_id,
@@ -144,9 +140,6 @@ def new_secret(context: PortalContext, client_id: str) -> PageResponse:
                 retire_others_in_seconds=overlap if form.others.data == "retire" else None,
                 revoke_tokens=form.revoke_tokens.data,
             )
-        except (InvalidInput, Conflict) as error:
-            form.add_errors(error, {"retire_others_in_seconds": "others"})
-        else:
             return _secret_page(context, ledger.client, made.credential, made.secret, made.retired)
     return context.render(
         "portal/clients/new_secret.html",
@@ -157,8 +150,7 @@ def new_secret(context: PortalContext, client_id: str) -> PageResponse:
     )
 
 
-@portal.route(f"{_CREDENTIALS}/<credential_id>/reveal", methods=["GET", "POST"])
-@portal_page
+@portal_page(f"{_CREDENTIALS}/<credential_id>/reveal", "GET", "POST")
 def reveal(context: PortalContext, client_id: str, credential_id: str) -> PageResponse:
     """Show a secret in the response to a form; a link shows the form. Requires a fresh sign-in."""
     found = preview_reveal(context.actor, client_id, credential_id)
@@ -175,16 +167,14 @@ def reveal(context: PortalContext, client_id: str, credential_id: str) -> PageRe
     )
 
 
-@portal.post(f"{_CREDENTIALS}/<credential_id>/confirm")
-@portal_page
+@portal_page(f"{_CREDENTIALS}/<credential_id>/confirm", "POST")
 def confirm(context: PortalContext, client_id: str, credential_id: str) -> PageResponse:
     """Let a secret from before a restore work again. Requires a fresh sign-in."""
     confirm_credential(context.actor, client_id, credential_id)
     return context.done(f"/clients/{client_id}/credentials", "secret-confirmed")
 
 
-@portal.route(f"{_CREDENTIALS}/<credential_id>/revoke", methods=["GET", "POST"])
-@portal_page
+@portal_page(f"{_CREDENTIALS}/<credential_id>/revoke", "GET", "POST")
 def revoke(context: PortalContext, client_id: str, credential_id: str) -> PageResponse:
     """Show what will stop working, and revoke the secret. The last one requires a fresh sign-in."""
     found = preview_revocation(context.actor, client_id, credential_id)
@@ -209,30 +199,25 @@ def revoke(context: PortalContext, client_id: str, credential_id: str) -> PageRe
     )
 
 
-@portal.get(f"{_CREDENTIALS}/rotation")
-@portal_page
+@portal_page(f"{_CREDENTIALS}/rotation", "GET")
 def rotation(context: PortalContext, client_id: str) -> PageResponse:
     """Show the new and the old secrets of a rotation, and whether the old ones are still used."""
     return _rotation_page(context, client_id)
 
 
-@portal.post(f"{_CREDENTIALS}/rotation/update")
-@portal_page
+@portal_page(f"{_CREDENTIALS}/rotation/update", "POST")
 def update_rotation(context: PortalContext, client_id: str) -> PageResponse:
     """Change when the old secrets expire, or end the rotation now."""
     form = RotationForm()
-    try:
+    with form.show_errors(InvalidInput):
         updated = rotations.update_rotation(context.actor, client_id, form.values())
-    except InvalidInput as error:
-        form.add_errors(error)
-        return _rotation_page(context, client_id, form)
-    if updated.is_under_way:
-        return context.done(f"/clients/{client_id}/credentials/rotation", "rotation-updated")
-    return context.done(f"/clients/{client_id}/credentials", "rotation-finished")
+        if updated.is_under_way:
+            return context.done(f"/clients/{client_id}/credentials/rotation", "rotation-updated")
+        return context.done(f"/clients/{client_id}/credentials", "rotation-finished")
+    return _rotation_page(context, client_id, form)
 
 
-@portal.post(f"{_CREDENTIALS}/rotation/cancel")
-@portal_page
+@portal_page(f"{_CREDENTIALS}/rotation/cancel", "POST")
 def cancel_rotation(context: PortalContext, client_id: str) -> PageResponse:
     """Keep the old secrets, and revoke the new one if that is checked."""
     form = CancelRotationForm()

@@ -29,7 +29,7 @@ from app.portal.client_forms import (
     RedirectsForm,
     RegistrationForm,
 )
-from app.portal.context import PageResponse, PortalContext, portal, portal_page, search_query
+from app.portal.context import PageResponse, PortalContext, portal_page, search_query
 from app.portal.labels import (
     AGENT_TYPE,
     API_TYPE,
@@ -39,7 +39,7 @@ from app.portal.labels import (
     TRUST_LEVELS,
 )
 from app.rules.clients.client_types import CLIENT_TYPES
-from app.rules.errors import Conflict, Forbidden, InvalidInput, PreconditionFailed
+from app.rules.errors import Conflict, Forbidden, InvalidInput
 
 _LISTING = "portal clients"
 _TABS = (
@@ -54,8 +54,7 @@ _TABS = (
 )
 
 
-@portal.get("/portal/<organization>/clients")
-@portal_page
+@portal_page("/clients", "GET")
 def clients(context: PortalContext) -> PageResponse:
     """List the clients that the actor may see, by name; ``q`` searches, ``type`` and ``source`` filter."""
     query = search_query()
@@ -81,8 +80,7 @@ def clients(context: PortalContext) -> PageResponse:
     )
 
 
-@portal.route("/portal/<organization>/clients/new", methods=["GET", "POST"])
-@portal_page
+@portal_page("/clients/new", "GET", "POST")
 def new_client(context: PortalContext) -> PageResponse:
     """Ask what is being built, then with ``?type=`` register it and show its first secret.
 
@@ -118,11 +116,8 @@ def new_client(context: PortalContext) -> PageResponse:
     )
     type_label = AGENT_TYPE if is_agent else CLIENT_TYPE_LABELS[kind]
     if form.validate_on_submit():
-        try:
+        with form.show_errors(InvalidInput, Conflict):
             registered = register_client(context.actor, form.values(kind, is_agent=is_agent))
-        except (InvalidInput, Conflict) as error:
-            form.add_errors(error)
-        else:
             # The secret is only in this response and in no URL.
             return context.render(
                 "portal/clients/registered.html",
@@ -158,24 +153,21 @@ def client_page(
     )
 
 
-@portal.get("/portal/<organization>/clients/<client_id>")
-@portal_page
+@portal_page("/clients/<client_id>", "GET")
 def client(context: PortalContext, client_id: str) -> PageResponse:
     """Redirect to the first tab."""
     found = get_client(context.actor, client_id)
     return redirect(context.url(f"/clients/{found.client_id}/credentials"), 303)
 
 
-@portal.route("/portal/<organization>/clients/<client_id>/redirects", methods=["GET", "POST"])
-@portal_page
+@portal_page("/clients/<client_id>/redirects", "GET", "POST")
 def client_redirects(context: PortalContext, client_id: str) -> PageResponse:
     """Show and change the redirect URIs."""
     found = get_client(context.actor, client_id)
     return _edit(context, found, "redirects", RedirectsForm(obj=found))
 
 
-@portal.route("/portal/<organization>/clients/<client_id>/access", methods=["GET", "POST"])
-@portal_page
+@portal_page("/clients/<client_id>/access", "GET", "POST")
 def client_access(context: PortalContext, client_id: str) -> PageResponse:
     """Show and change the scopes of the client, and who may use it."""
     found = get_client(context.actor, client_id)
@@ -193,8 +185,7 @@ def client_access(context: PortalContext, client_id: str) -> PageResponse:
     return _edit(context, found, "access", form, **scope_variables)
 
 
-@portal.route("/portal/<organization>/clients/<client_id>/details", methods=["GET", "POST"])
-@portal_page
+@portal_page("/clients/<client_id>/details", "GET", "POST")
 def client_details(context: PortalContext, client_id: str) -> PageResponse:
     """Show and change what users read about the client, and whether it is active."""
     found = get_client(context.actor, client_id)
@@ -202,8 +193,7 @@ def client_details(context: PortalContext, client_id: str) -> PageResponse:
     return _edit(context, found, "details", form)
 
 
-@portal.route("/portal/<organization>/clients/<client_id>/advanced", methods=["GET", "POST"])
-@portal_page
+@portal_page("/clients/<client_id>/advanced", "GET", "POST")
 def client_advanced(context: PortalContext, client_id: str) -> PageResponse:
     """Show and change settings whose defaults come from the type of client."""
     found = get_client(context.actor, client_id)
@@ -212,8 +202,7 @@ def client_advanced(context: PortalContext, client_id: str) -> PageResponse:
     return _edit(context, found, "advanced", form)
 
 
-@portal.route("/portal/<organization>/clients/<client_id>/delete", methods=["GET", "POST"])
-@portal_page
+@portal_page("/clients/<client_id>/delete", "GET", "POST")
 def client_delete(context: PortalContext, client_id: str) -> PageResponse:
     """Show what will stop working, and delete the client once its name is typed. Requires a fresh sign-in."""
     preview = preview_deletion(context.actor, client_id)
@@ -258,28 +247,18 @@ def _edit(
     **variables: Any,
 ) -> PageResponse:
     """Show the form of a tab, or save it; errors are shown at their fields."""
-    code = None
     if form.validate_on_submit():
         try:
-            updated = update_client(
-                context.actor, client.client_id, form.values(), expected_version=form.version.data
-            )
-        except PreconditionFailed:
-            code = 412
-            form.add_error(
-                "Someone changed this client after you opened the page. Check the values and save again."
-            )
-            form.version.data = client.version
-        except (InvalidInput, Conflict) as error:
-            form.add_errors(error)
+            with form.show_edit_errors("this client", client.version):
+                updated = update_client(
+                    context.actor, client.client_id, form.values(), expected_version=form.version.data
+                )
+                return context.done(
+                    f"/clients/{client.client_id}/{tab}", "saved" if updated.changed else "unchanged"
+                )
         except Forbidden as error:
             if not error.errors:
                 raise
             # The actor may change the client, but not this field.
-            code = 403
             form.add_errors(error)
-        else:
-            return context.done(
-                f"/clients/{client.client_id}/{tab}", "saved" if updated.changed else "unchanged"
-            )
-    return client_page(context, client, tab, form=form, code=code, **variables)
+    return client_page(context, client, tab, form=form, **variables)

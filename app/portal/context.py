@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
-from flask import Blueprint, Response, make_response, redirect, render_template, request
+from flask import Blueprint, make_response, redirect, render_template, request
 from flask_login import current_user, login_required
 from werkzeug.wrappers import Response as BaseResponse
 
@@ -17,12 +17,10 @@ from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.store.transactions import CursorKey, Page
 from app.rules.actor import Actor
 from app.rules.errors import DomainError, Forbidden, InvalidInput, NotFound, TooManyRequests
-from app.web.branding import branding_of_path
 from app.web.browser_session import actor_for, session_for
-from app.web.error_pages import error_response
+from app.web.error_pages import error_response, page_of_error
 from app.web.forms import PageForm
 from app.web.parameters import page_meta, page_position
-from app.web.request_log import request_id
 
 portal = Blueprint("portal", __name__)
 
@@ -43,27 +41,11 @@ def show_error(error: DomainError) -> BaseResponse:
     if isinstance(error, FreshSignInRequired) and slug:
         home = home_slug(actor_for(get_organization_by_slug(slug)))
         return redirect(sign_in_url(home or slug, again=True), 303)
-    back_url, back_label = _way_back(error, slug)
     title, hint = next(
         ((title, hint) for kind, title, hint in _ERRORS if isinstance(error, kind)),
         ("Something went wrong", None),
     )
-    page = render_template(
-        "error.html",
-        title=title,
-        message=error.description,
-        hint=hint,
-        error_code=error.code,
-        request_id=request_id(),
-        **branding_of_path(),
-        back_url=back_url,
-        back_label=back_label,
-    )
-    response: Response = make_response(page, error.status)
-    retry_after = getattr(error, "retry_after", None)
-    if retry_after is not None:
-        response.headers["Retry-After"] = str(retry_after)
-    return response
+    return page_of_error(error, title, hint, back=_way_back(error, slug))
 
 
 def _way_back(error: DomainError, slug: str | None) -> tuple[str, str]:
@@ -76,6 +58,7 @@ def _way_back(error: DomainError, slug: str | None) -> tuple[str, str]:
 
 
 PageResponse = str | BaseResponse | tuple[str, int]
+PortalView = Callable[..., PageResponse]
 _NOT_FILTERS = frozenset({"done"})
 
 
@@ -95,21 +78,24 @@ class PortalContext:
         template: str,
         *,
         form: PageForm | None = None,
+        error: DomainError | None = None,
         code: int | None = None,
         pager: dict[str, str | None] | None = None,
         **variables: Any,
     ) -> BaseResponse:
-        """Render a page within the layout; the status is 400 for a form with errors, unless ``code`` is given."""
+        """Render a page within the layout; the status is that of the error or the form, unless ``code`` is given."""
         page = render_template(
             template,
             **layout_variables(self.organization, self.actor),
             base=self.url(),
             may=self.actor.has_permission,
             form=form,
+            error=error.description if error else None,
             **(pager or {}),
             **variables,
         )
-        return make_response(page, code or (400 if form is not None and form.errors else 200))
+        status = error.status if error else form.response_status if form else 200
+        return make_response(page, code or status)
 
     def done(self, path: str, notice_key: str) -> BaseResponse:
         """Redirect to a page that shows a notice (a key of ``layout.notice``)."""
@@ -133,15 +119,22 @@ class PortalContext:
         }
 
 
-def portal_page(view: Callable[..., PageResponse]) -> Callable[..., PageResponse]:
-    """Pass a PortalContext to the view in place of the organization's slug; require a sign-in."""
+def portal_page(path: str, *methods: str) -> Callable[[PortalView], PortalView]:
+    """Register a view for the methods at a path below ``/portal/<organization>``.
 
-    @functools.wraps(view)
-    @login_required
-    def run(organization: str, **values: Any) -> PageResponse:
-        return view(PortalContext(get_organization_by_slug(organization), current_user.actor), **values)
+    The view receives a PortalContext in place of the organization's slug. Requires a sign-in.
+    """
 
-    return run
+    def register(view: PortalView) -> PortalView:
+        @portal.route(f"/portal/<organization>{path}", methods=methods)
+        @functools.wraps(view)
+        @login_required
+        def run(organization: str, **values: Any) -> PageResponse:
+            return view(PortalContext(get_organization_by_slug(organization), current_user.actor), **values)
+
+        return run
+
+    return register
 
 
 def search_query() -> str:

@@ -13,10 +13,10 @@ from app.operations.organizations.instance_limits import (
     get_instance_limits,
     update_instance_limits,
 )
-from app.portal.context import PageResponse, PortalContext, portal, portal_page
+from app.portal.context import PageResponse, PortalContext, portal_page
 from app.portal.setting_texts import TOPICS
 from app.portal.settings import choice_label, describe_setting, describe_value
-from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
+from app.rules.errors import NotFound
 from app.rules.organizations.instance_limits import BOUNDABLE, allowed_values
 from app.rules.organizations.organizations import ROOT_SLUG
 from app.rules.organizations.settings_table import SETTINGS
@@ -55,8 +55,7 @@ class LimitForm(PageForm):
         return {name: value for name, value in limit.items() if value is not None} or None
 
 
-@portal.get("/portal/<organization>/instance-limits")
-@portal_page
+@portal_page("/instance-limits", "GET")
 def instance_limits(context: PortalContext) -> PageResponse:
     """List every setting that can be limited, by topic, with its limit."""
     view = _limits(context)
@@ -78,8 +77,7 @@ def instance_limits(context: PortalContext) -> PageResponse:
     return context.render("portal/instance_limits/list.html", groups=groups, view=view)
 
 
-@portal.route("/portal/<organization>/instance-limits/<setting>", methods=["GET", "POST"])
-@portal_page
+@portal_page("/instance-limits/<setting>", "GET", "POST")
 def instance_limit(context: PortalContext, setting: str) -> PageResponse:
     """Show one setting's limit; preview, save or remove it."""
     view = _limits(context)
@@ -91,20 +89,14 @@ def instance_limit(context: PortalContext, setting: str) -> PageResponse:
         # The operation runs in any case, so that all errors are shown at once.
         form.validate()
         limit = None if form.remove.data else form.limit(setting)
-        try:
+        fields = {f"{setting}.{name}": name for name in ("min", "max", "allowed")}
+        fields[setting] = "allowed" if allowed_values(setting) else "max"
+        with form.show_edit_errors("the limits", view.version, fields=fields):
             if form.preview.data:
                 previewed = update_instance_limits(context.actor, {setting: limit}, dry_run=True)
             else:
                 update_instance_limits(context.actor, {setting: limit}, expected_version=form.version.data)
                 return context.done("/instance-limits", "saved")
-        except PreconditionFailed:
-            form.add_error(
-                "Someone changed the limits after you opened the page. Check the values and save again."
-            )
-            form.version.data = view.version
-        except (InvalidInput, Conflict) as error:
-            fields = {f"{setting}.{name}": name for name in ("min", "max", "allowed")}
-            form.add_errors(error, {**fields, setting: "allowed" if allowed_values(setting) else "max"})
     return context.render(
         "portal/instance_limits/limit.html",
         form=form,

@@ -24,7 +24,7 @@ from app.operations.clients.clients import get_client, update_client
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.store.transactions import Page
 from app.portal.clients import client_page
-from app.portal.context import PageResponse, PortalContext, portal, portal_page
+from app.portal.context import PageResponse, PortalContext, portal_page
 from app.portal.labels import AUDIT_ACTIONS
 from app.rules.audit.failed_requests import CAUSES, closest_difference
 from app.rules.errors import Conflict, DomainError, InvalidInput, NotFound
@@ -44,8 +44,7 @@ _UNREGISTERED = "redirect_uri_not_registered"
 _URI_CAUSES = frozenset({_UNREGISTERED, "redirect_uri_mismatch"})
 
 
-@portal.get("/portal/<organization>/audit")
-@portal_page
+@portal_page("/audit", "GET")
 def audit_log(context: PortalContext) -> PageResponse:
     """List the events, newest first; ``since`` and ``until`` are days, both inclusive."""
     shown, filters = _filters()
@@ -60,8 +59,7 @@ def audit_log(context: PortalContext) -> PageResponse:
     )
 
 
-@portal.get("/portal/<organization>/audit/<event_id>")
-@portal_page
+@portal_page("/audit/<event_id>", "GET")
 def audit_event(context: PortalContext, event_id: str) -> PageResponse:
     """Show who did what, when and from where, and each changed field."""
     event = get_audit_event(context.actor, event_id)
@@ -69,8 +67,7 @@ def audit_event(context: PortalContext, event_id: str) -> PageResponse:
     return context.render("portal/audit/event.html", event=event, target=target, actions=AUDIT_ACTIONS)
 
 
-@portal.get("/portal/<organization>/audit/export/<file_format>")
-@portal_page
+@portal_page("/audit/export/<file_format>", "GET")
 def audit_export(context: PortalContext, file_format: str) -> PageResponse:
     """Download all pages of the list as ``csv`` or ``json``."""
     if file_format not in _EXPORT_FORMATS:
@@ -157,8 +154,7 @@ def _csv_line(values: Iterable[str | None]) -> str:
 _EXPORT_FORMATS = {"csv": ("text/csv", _csv), "json": ("application/json", _json)}
 
 
-@portal.get("/portal/<organization>/logs")
-@portal_page
+@portal_page("/logs", "GET")
 def logs(context: PortalContext) -> PageResponse:
     """List rejected requests, newest first; ``cause`` and ``request_id`` filter."""
     context.actor.require_for_own("logs:read")
@@ -172,8 +168,7 @@ def logs(context: PortalContext) -> PageResponse:
     )
 
 
-@portal.get("/portal/<organization>/clients/<client_id>/logs")
-@portal_page
+@portal_page("/clients/<client_id>/logs", "GET")
 def client_logs(context: PortalContext, client_id: str) -> PageResponse:
     """List the rejected requests of one client, as a tab of its page."""
     client = get_client(context.actor, client_id)
@@ -190,15 +185,13 @@ def client_logs(context: PortalContext, client_id: str) -> PageResponse:
     )
 
 
-@portal.get("/portal/<organization>/logs/<failed_request_id>")
-@portal_page
+@portal_page("/logs/<failed_request_id>", "GET")
 def log_entry(context: PortalContext, failed_request_id: str) -> PageResponse:
     """Show what happened, the received and expected values, and how to fix it."""
     return _entry(context, get_failed_request(context.actor, failed_request_id))
 
 
-@portal.post("/portal/<organization>/logs/<failed_request_id>/redirect-uri")
-@portal_page
+@portal_page("/logs/<failed_request_id>/redirect-uri", "POST")
 def add_redirect_uri(context: PortalContext, failed_request_id: str) -> PageResponse:
     """Register the redirect URI that the client sent."""
     entry = get_failed_request(context.actor, failed_request_id)
@@ -219,7 +212,7 @@ def add_redirect_uri(context: PortalContext, failed_request_id: str) -> PageResp
             expected_version=client.version,
         )
     except (InvalidInput, Conflict) as error:
-        return _entry(context, entry, error=error, code=400)
+        return _entry(context, entry, error)
     return context.done(f"/clients/{entry.client_id}/redirects", "redirect-added")
 
 
@@ -237,20 +230,19 @@ def _list(
 
 
 def _entry(
-    context: PortalContext, entry: FailedRequestRecord, *, error: DomainError | None = None, code: int = 200
+    context: PortalContext, entry: FailedRequestRecord, error: DomainError | None = None
 ) -> BaseResponse:
     is_unregistered = entry.cause == _UNREGISTERED and entry.received is not None
     may_change = context.actor.has_permission("clients:write", owner_id=entry.client_created_by_user_id)
     return context.render(
         "portal/logs/entry.html",
-        code=code,
         entry=entry,
         difference=closest_difference(entry.received, entry.expected)
         if entry.received and entry.cause in _URI_CAUSES
         else None,
         curl=_curl(entry, context.organization),
         may_add=is_unregistered and may_change,
-        error=error.description if error is not None else None,
+        error=error,
     )
 
 

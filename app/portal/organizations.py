@@ -17,10 +17,10 @@ from app.operations.organizations.organizations import (
     update_organization,
 )
 from app.operations.sign_in.reauthentication import require_fresh_sign_in
-from app.portal.context import PageResponse, PortalContext, portal, portal_page, search_query
+from app.portal.context import PageResponse, PortalContext, portal_page, search_query
 from app.rules.errors import Conflict, InvalidInput, NotFound
 from app.rules.organizations.organizations import ROOT_SLUG
-from app.web.forms import PageForm
+from app.web.forms import PageForm, plain_text_field
 
 _STATUSES = ("active", "suspended", "deleted")
 _LISTING = "portal organizations"
@@ -30,11 +30,8 @@ _NO_AUTOCOMPLETE = {"autocomplete": "off"}
 class OrganizationForm(PageForm):
     """Creates an organization, and invites its first administrator."""
 
-    name = StringField(
-        "Name",
-        [InputRequired(), Length(max=100)],
-        description="Shown to users on the sign-in page.",
-        render_kw=_NO_AUTOCOMPLETE,
+    name = plain_text_field(
+        "Name", max_length=100, required=True, description="Shown to users on the sign-in page."
     )
     id = StringField(
         "ID",
@@ -47,9 +44,7 @@ class OrganizationForm(PageForm):
         description="Optional. The administrator receives an invitation.",
         render_kw=_NO_AUTOCOMPLETE,
     )
-    person = StringField(
-        "Administrator's name", [Length(max=100)], description="Optional.", render_kw=_NO_AUTOCOMPLETE
-    )
+    person = plain_text_field("Administrator's name", max_length=100, description="Optional.")
 
     def values(self) -> dict[str, Any]:
         """Return the fields as the operation takes them."""
@@ -93,8 +88,7 @@ def _require_root(context: PortalContext) -> None:
     context.actor.require("organizations:read")
 
 
-@portal.get("/portal/<organization>/organizations")
-@portal_page
+@portal_page("/organizations", "GET")
 def organizations(context: PortalContext) -> PageResponse:
     """List every organization by ID; ``q`` searches, ``status`` filters."""
     _require_root(context)
@@ -114,19 +108,16 @@ def organizations(context: PortalContext) -> PageResponse:
     )
 
 
-@portal.route("/portal/<organization>/organizations/new", methods=["GET", "POST"])
-@portal_page
+@portal_page("/organizations/new", "GET", "POST")
 def new_organization(context: PortalContext) -> PageResponse:
     """Create an organization, and show the invitation link of its first administrator."""
     _require_root(context)
     context.actor.require("organizations:write")
     form = OrganizationForm()
     if form.validate_on_submit():
-        try:
+        names = {"admin.email": "email", "admin.name": "person"}
+        with form.show_errors(InvalidInput, Conflict, fields=names):
             created = create_organization(context.actor, form.values())
-        except (InvalidInput, Conflict) as error:
-            form.add_errors(error, {"admin.email": "email", "admin.name": "person"})
-        else:
             if created.invitation is None:
                 return redirect(f"{context.url('/organizations')}/{created.organization.slug}", 303)
             return context.render(
@@ -138,8 +129,7 @@ def new_organization(context: PortalContext) -> PageResponse:
     return context.render("portal/organizations/new.html", form=form)
 
 
-@portal.route("/portal/<organization>/organizations/<slug>", methods=["GET", "POST"])
-@portal_page
+@portal_page("/organizations/<slug>", "GET", "POST")
 def organization_page(context: PortalContext, slug: str) -> PageResponse:
     """Show one organization; suspend, resume or restore it."""
     _require_root(context)
@@ -160,8 +150,7 @@ def organization_page(context: PortalContext, slug: str) -> PageResponse:
     )
 
 
-@portal.route("/portal/<organization>/organizations/<slug>/delete", methods=["GET", "POST"])
-@portal_page
+@portal_page("/organizations/<slug>/delete", "GET", "POST")
 def organization_delete(context: PortalContext, slug: str) -> PageResponse:
     """Show what will stop working, and delete the organization. Requires a fresh sign-in."""
     _require_root(context)

@@ -38,8 +38,7 @@ def choose_organization() -> PageResponse:
     )
 
 
-@portal.get("/portal/<organization>")
-@portal_page
+@portal_page("", "GET")
 def overview(context: PortalContext) -> PageResponse:
     """Show figures, what needs attention and recent activity; a checklist while the organization is new."""
     figures = get_overview(context.actor)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from wtforms import StringField
-from wtforms.validators import InputRequired, Length
 from wtforms.widgets import NumberInput
 
 from app.operations.clients.initial_access_tokens import (
@@ -14,10 +12,10 @@ from app.operations.clients.initial_access_tokens import (
     list_registration_tokens,
     revoke_registration_token,
 )
-from app.portal.context import PageResponse, PortalContext, portal, portal_page
+from app.portal.context import PageResponse, PortalContext, portal_page
 from app.rules.clients.credentials import DEFAULT_LIFETIME, MAX_INITIAL_ACCESS_LIFETIME
 from app.rules.errors import Conflict, InvalidInput
-from app.web.forms import NumberField, PageForm
+from app.web.forms import NumberField, PageForm, plain_text_field
 
 _LISTING = "portal registration tokens"
 
@@ -25,11 +23,8 @@ _LISTING = "portal registration tokens"
 class RegistrationTokenForm(PageForm):
     """Creates an initial access token."""
 
-    name = StringField(
-        "Name",
-        [InputRequired(), Length(max=100)],
-        description="Who or what the token is for.",
-        render_kw={"autocomplete": "off"},
+    name = plain_text_field(
+        "Name", max_length=100, required=True, description="Who or what the token is for."
     )
     days = NumberField(
         "Valid for (days)",
@@ -56,18 +51,14 @@ class RegistrationTokenForm(PageForm):
         return {name: value for name, value in values.items() if value is not None or name == "name"}
 
 
-@portal.route("/portal/<organization>/registration-tokens", methods=["GET", "POST"])
-@portal_page
+@portal_page("/registration-tokens", "GET", "POST")
 def registration_tokens(context: PortalContext) -> PageResponse:
     """List the tokens, and create one; its value is only in the response to the form."""
     form = RegistrationTokenForm()
     registration_url = f"{context.organization.issuer}/oauth/register"
     if form.validate_on_submit():
-        try:
+        with form.show_errors(InvalidInput, Conflict, fields={"expires_in_days": "days"}):
             made = create_registration_token(context.actor, form.values())
-        except (InvalidInput, Conflict) as error:
-            form.add_errors(error, {"expires_in_days": "days"})
-        else:
             return context.render(
                 "portal/registration_tokens/created.html",
                 record=made.record,
@@ -85,8 +76,7 @@ def registration_tokens(context: PortalContext) -> PageResponse:
     )
 
 
-@portal.route("/portal/<organization>/registration-tokens/<token_id>/revoke", methods=["GET", "POST"])
-@portal_page
+@portal_page("/registration-tokens/<token_id>/revoke", "GET", "POST")
 def revoke_initial_access(context: PortalContext, token_id: str) -> PageResponse:
     """Confirm and revoke a token."""
     record = get_registration_token(context.actor, token_id)

@@ -24,7 +24,7 @@ from app.operations.organizations.roles import (
     update_role,
 )
 from app.operations.users.invitations import list_invitations, revoke_invitation
-from app.portal.context import PageResponse, PortalContext, portal, portal_page
+from app.portal.context import PageResponse, PortalContext, portal_page
 from app.portal.labels import PERMISSION_GROUPS
 from app.rules.directory.permissions import (
     ADMIN,
@@ -34,8 +34,8 @@ from app.rules.directory.permissions import (
     PERMISSIONS,
     effective_roles,
 )
-from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
-from app.web.forms import CheckboxListField, PageForm, StringListField, VersionField
+from app.rules.errors import Conflict, InvalidInput, NotFound
+from app.web.forms import CheckboxListField, PageForm, StringListField, VersionField, plain_text_field
 
 _NO_AUTOCOMPLETE = {"autocomplete": "off"}
 _MAX_INVITATIONS = 50
@@ -52,8 +52,8 @@ class RoleForm(PageForm):
         description="Used by the API: lowercase letters, digits, _ and -. It can't be changed later.",
         render_kw={**_NO_AUTOCOMPLETE, "spellcheck": "false", "autocapitalize": "off"},
     )
-    name = StringField("Name", [InputRequired(), Length(max=60)], render_kw=_NO_AUTOCOMPLETE)
-    description = StringField("Description", [Length(max=300)], render_kw=_NO_AUTOCOMPLETE)
+    name = plain_text_field("Name", max_length=60, required=True)
+    description = plain_text_field("Description", max_length=300)
     permissions = CheckboxListField(
         "Permissions", description="You can only grant permissions that you have yourself."
     )
@@ -80,31 +80,26 @@ class RemoveRoleForm(PageForm):
     remove = SubmitField()
 
 
-@portal.get("/portal/<organization>/settings/permissions")
-@portal_page
+@portal_page("/settings/permissions", "GET")
 def roles(context: PortalContext) -> PageResponse:
     """List the roles with the number of their permissions."""
     return context.render("portal/settings/roles.html", roles=list_roles(context.actor), admin=ADMIN)
 
 
-@portal.route("/portal/<organization>/settings/permissions/new", methods=["GET", "POST"])
-@portal_page
+@portal_page("/settings/permissions/new", "GET", "POST")
 def new_role(context: PortalContext) -> PageResponse:
     """Add a custom role."""
     context.actor.require("roles:write")
     form = RoleForm()
     del form.version
     if form.validate_on_submit():
-        try:
+        with form.show_errors(InvalidInput, Conflict, fields={"id": "key"}):
             create_role(context.actor, {"id": form.key.data, **form.values()})
             return context.done("/settings/permissions", "saved")
-        except (InvalidInput, Conflict) as error:
-            form.add_errors(error, {"id": "key"})
     return _page(context, None, form)
 
 
-@portal.route("/portal/<organization>/settings/permissions/<role>", methods=["GET", "POST"])
-@portal_page
+@portal_page("/settings/permissions/<role>", "GET", "POST")
 def role(context: PortalContext, role: str) -> PageResponse:
     """Show and change one role; remove a custom role or reset a built-in one."""
     record = get_role(context.actor, role)
@@ -115,13 +110,9 @@ def role(context: PortalContext, role: str) -> PageResponse:
         return _remove(context, record, remove_form)
     form = _form(record)
     if form.validate_on_submit():
-        try:
+        with form.show_edit_errors("this role", record.version):
             update_role(context.actor, role, form.values(), expected_version=form.version.data)
             return context.done("/settings/permissions", "saved")
-        except PreconditionFailed:
-            _add_conflict(form, record)
-        except (InvalidInput, Conflict) as error:
-            form.add_errors(error)
     return _page(context, record, form, remove_form)
 
 
@@ -129,17 +120,13 @@ def _remove(context: PortalContext, record: RoleRecord, remove_form: RemoveRoleF
     version = remove_form.version.data
     form = _form(record)
     form.process(data=_stored(record))
-    try:
+    with form.show_edit_errors("this role", record.version):
         if record.is_built_in:
             reset = dict.fromkeys(("name", "description", "permissions"))
             update_role(context.actor, record.key, reset, expected_version=version)
             return context.done("/settings/permissions", "reset")
         delete_role(context.actor, record.key, expected_version=version)
         return context.done("/settings/permissions", "role-removed")
-    except PreconditionFailed:
-        _add_conflict(form, record)
-    except (InvalidInput, Conflict) as error:
-        form.add_errors(error)
     return _page(context, record, form, RemoveRoleForm(formdata=None, version=record.version))
 
 
@@ -162,11 +149,6 @@ def _form(record: RoleRecord) -> RoleForm:
             "You can remove permissions from a built-in role. To grant more, add a custom role."
         )
     return form
-
-
-def _add_conflict(form: RoleForm, record: RoleRecord) -> None:
-    form.add_error("Someone changed this role after you opened the page. Check the values and save again.")
-    form.version.data = record.version
 
 
 def _permission_groups(key: str | None) -> list[tuple[str, list[tuple[str, str, bool]]]]:
@@ -216,17 +198,11 @@ class AdministratorForm(PageForm):
         " mail server is configured, you get a link to share. You can also enter a user ID (usr_…).",
         render_kw={"autocomplete": "off"},
     )
-    name = StringField(
-        "Name",
-        [Length(max=100)],
-        description="Optional. Used in the invitation.",
-        render_kw={"autocomplete": "off"},
-    )
+    name = plain_text_field("Name", max_length=100, description="Optional. Used in the invitation.")
     role = RadioField("Role", validate_choice=False)
 
 
-@portal.get("/portal/<organization>/administrators")
-@portal_page
+@portal_page("/administrators", "GET")
 def administrators(context: PortalContext) -> PageResponse:
     """List the administrators and their open invitations."""
     slug = context.organization.slug
@@ -240,8 +216,7 @@ def administrators(context: PortalContext) -> PageResponse:
     )
 
 
-@portal.route("/portal/<organization>/administrators/new", methods=["GET", "POST"])
-@portal_page
+@portal_page("/administrators/new", "GET", "POST")
 def new_administrator(context: PortalContext) -> PageResponse:
     """Add a known user at once, or invite an unknown one and show the link of the invitation."""
     context.actor.require("admins:write")
@@ -251,7 +226,7 @@ def new_administrator(context: PortalContext) -> PageResponse:
         SelectChoice(key, role.name, {"help": role.description}) for key, role in roles.items()
     ]
     if form.validate_on_submit():
-        try:
+        with form.show_errors(InvalidInput, Conflict, fields={"user_id": "email"}):
             added = add_administrator(
                 context.actor,
                 context.organization.slug,
@@ -259,9 +234,6 @@ def new_administrator(context: PortalContext) -> PageResponse:
                 name=form.name.data or None,
                 role=form.role.data or "admin",
             )
-        except (InvalidInput, Conflict) as error:
-            form.add_errors(error, {"user_id": "email"})
-        else:
             if added.invitation is None:
                 return context.done("/administrators", "administrator-added")
             return context.render(
@@ -275,8 +247,7 @@ def new_administrator(context: PortalContext) -> PageResponse:
     )
 
 
-@portal.route("/portal/<organization>/administrators/<admin_id>/remove", methods=["GET", "POST"])
-@portal_page
+@portal_page("/administrators/<admin_id>/remove", "GET", "POST")
 def remove(context: PortalContext, admin_id: str) -> PageResponse:
     """Confirm and remove an administrator's role."""
     context.actor.require("admins:write")
@@ -285,24 +256,19 @@ def remove(context: PortalContext, admin_id: str) -> PageResponse:
     is_self = admin.user_id == context.actor.user_id
     form = PageForm()
     if form.validate_on_submit():
-        try:
+        with form.show_errors(Conflict):
             remove_administrator(context.actor, slug, admin_id)
-        except Conflict as error:
-            form.add_errors(error)
-        else:
             return context.done("" if is_self else "/administrators", "administrator-removed")
     return context.render(
         "portal/administrators/remove.html",
         form=form,
-        code=409 if form.errors else 200,
         admin=admin,
         is_self=is_self,
         roles=effective_roles(context.organization.settings),
     )
 
 
-@portal.post("/portal/<organization>/administrators/invitations/<invitation_id>/revoke")
-@portal_page
+@portal_page("/administrators/invitations/<invitation_id>/revoke", "POST")
 def revoke_administrator_invitation(context: PortalContext, invitation_id: str) -> PageResponse:
     """Revoke an invitation; its link stops working."""
     revoke_invitation(context.actor, context.organization.slug, invitation_id)

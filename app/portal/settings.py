@@ -18,7 +18,6 @@ from wtforms import (
     SubmitField,
     TextAreaField,
 )
-from wtforms.validators import InputRequired, Length
 from wtforms.widgets import ColorInput
 
 from app.operations.organizations.organizations import (
@@ -38,11 +37,11 @@ from app.operations.tokens.signing_key_lists import (
     list_signing_keys,
     rotate_signing_key,
 )
-from app.portal.context import PageResponse, PortalContext, portal, portal_page
+from app.portal.context import PageResponse, PortalContext, portal_page
 from app.portal.organizations import DeleteOrganizationForm
 from app.portal.setting_texts import CHOICE_TEXTS, CHOICE_TEXTS_BY_PATH, EMPTY_TEXTS, TOPICS, Topic
 from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
-from app.rules.organizations.settings import value_at
+from app.rules.organizations.settings import put_at, value_at
 from app.rules.organizations.settings_table import (
     SETTINGS,
     Boolean,
@@ -53,7 +52,14 @@ from app.rules.organizations.settings_table import (
     Text,
 )
 from app.rules.strict_json import InvalidJson, load_object
-from app.web.forms import CheckboxListField, NumberField, PageForm, StringListField, VersionField
+from app.web.forms import (
+    CheckboxListField,
+    NumberField,
+    PageForm,
+    StringListField,
+    VersionField,
+    plain_text_field,
+)
 from app.web.languages import duration
 
 # The part of a setting's reason that explains null in JSON means nothing on a form.
@@ -66,11 +72,8 @@ class GeneralForm(PageForm):
     """The organization's name."""
 
     version = VersionField()
-    name = StringField(
-        "Name",
-        [InputRequired(), Length(max=100)],
-        description="Shown to users on the sign-in and consent pages.",
-        render_kw={"autocomplete": "off"},
+    name = plain_text_field(
+        "Name", max_length=100, required=True, description="Shown to users on the sign-in and consent pages."
     )
 
 
@@ -80,8 +83,7 @@ class RotateKeyForm(PageForm):
     algorithm = HiddenField()
 
 
-@portal.get("/portal/<organization>/settings")
-@portal_page
+@portal_page("/settings", "GET")
 def settings(context: PortalContext) -> PageResponse:
     """List the topics, with the number of settings that the organization has changed."""
     view = get_settings(context.actor, context.organization.slug)
@@ -89,32 +91,22 @@ def settings(context: PortalContext) -> PageResponse:
     return context.render("portal/settings/index.html", topics=TOPICS, changed=changed, view=view)
 
 
-@portal.route("/portal/<organization>/settings/general", methods=["GET", "POST"])
-@portal_page
+@portal_page("/settings/general", "GET", "POST")
 def general(context: PortalContext) -> PageResponse:
     """Show and change the organization's name."""
     slug = context.organization.slug
     record = get_organization(context.actor, slug)
-    form, code = GeneralForm(obj=record), None
+    form = GeneralForm(obj=record)
     if form.validate_on_submit():
-        try:
+        with form.show_edit_errors("the organization", record.version):
             updated = update_organization(
                 context.actor, slug, {"name": form.name.data}, expected_version=form.version.data
             )
             return context.done("/settings/general", "saved" if updated.changed else "unchanged")
-        except PreconditionFailed:
-            code = 412
-            form.add_error(
-                "Someone changed the organization after you opened the page. Check the values and save again."
-            )
-            form.version.data = record.version
-        except (InvalidInput, Conflict) as error:
-            form.add_errors(error)
-    return context.render("portal/settings/general.html", form=form, code=code, record=record)
+    return context.render("portal/settings/general.html", form=form, record=record)
 
 
-@portal.route("/portal/<organization>/settings/delete", methods=["GET", "POST"])
-@portal_page
+@portal_page("/settings/delete", "GET", "POST")
 def delete(context: PortalContext) -> PageResponse:
     """Show what will stop working, and delete the organization. Requires a fresh sign-in."""
     slug = context.organization.slug
@@ -127,8 +119,7 @@ def delete(context: PortalContext) -> PageResponse:
     return context.render("portal/settings/delete.html", form=form, record=record)
 
 
-@portal.get("/portal/<organization>/settings/keys")
-@portal_page
+@portal_page("/settings/keys", "GET")
 def signing_keys(context: PortalContext) -> PageResponse:
     """List the published keys, with their next change."""
     return context.render(
@@ -138,8 +129,7 @@ def signing_keys(context: PortalContext) -> PageResponse:
     )
 
 
-@portal.post("/portal/<organization>/settings/keys/rotate")
-@portal_page
+@portal_page("/settings/keys/rotate", "POST")
 def rotate_keys(context: PortalContext) -> PageResponse:
     """Publish the next key of an algorithm; one published for a day already starts to sign."""
     algorithm = RotateKeyForm().algorithm.data or ""
@@ -147,8 +137,7 @@ def rotate_keys(context: PortalContext) -> PageResponse:
     return context.done("/settings/keys", "key-published" if key.state == "next" else "key-active")
 
 
-@portal.route("/portal/<organization>/settings/keys/<algorithm>/replace", methods=["GET", "POST"])
-@portal_page
+@portal_page("/settings/keys/<algorithm>/replace", "GET", "POST")
 def replace_keys(context: PortalContext, algorithm: str) -> PageResponse:
     """Confirm and replace every key of the algorithm with a new one. Requires a fresh sign-in."""
     form = PageForm()
@@ -161,8 +150,7 @@ def replace_keys(context: PortalContext, algorithm: str) -> PageResponse:
     )
 
 
-@portal.route("/portal/<organization>/settings/<topic>", methods=["GET", "POST"])
-@portal_page
+@portal_page("/settings/<topic>", "GET", "POST")
 def setting_topic(context: PortalContext, topic: str) -> PageResponse:
     """Show one topic; preview or save its changed fields, or reset one to its default."""
     if topic not in TOPICS:
@@ -367,11 +355,7 @@ def nested(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return values by path as the nested document that the operation takes."""
     document: dict[str, Any] = {}
     for path, value in values.items():
-        *parents, last = path.split(".")
-        node = document
-        for parent in parents:
-            node = node.setdefault(parent, {})
-        node[last] = value
+        put_at(document, path, value)
     return document
 
 

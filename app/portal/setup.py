@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from urllib.parse import urlencode
 
-from flask import current_app, make_response, render_template, request
+from flask import make_response, render_template, request
 from werkzeug.wrappers import Response
 from wtforms import EmailField, HiddenField, PasswordField, StringField
 from wtforms.validators import EqualTo, InputRequired, Length
 
-from app.config import Config
+from app.config import current
 from app.operations.maintenance.doctor import run_checks
 from app.operations.organizations import setup
 from app.portal.context import portal
@@ -91,7 +91,7 @@ def setup_submit() -> Response:
     page = render_template(
         "portal/setup_done.html",
         result=result,
-        base_url=_config().base_url,
+        base_url=current().base_url,
         sign_in_url=f"/organizations/root/login?{urlencode({'next': first_client})}",
     )
     return make_response(page)
@@ -101,7 +101,7 @@ def _page(form: SetupForm, code: int = 200) -> Response:
     token = form.token.data or ""
     is_valid = setup.is_setup_token(token)
     form.organization_id.description = (
-        f"Part of its URLs, such as {_config().base_url}/organizations/acme. It can't be changed later."
+        f"Part of its URLs, such as {current().base_url}/organizations/acme. It can't be changed later."
         " Leave empty to derive it from the name."
     )
     page = render_template(
@@ -111,8 +111,8 @@ def _page(form: SetupForm, code: int = 200) -> Response:
         is_valid=is_valid,
         was_invalid=bool(token) and not is_valid,
         # Anyone with the token controls this installation. Others learn nothing about it.
-        findings=run_checks(_config()).findings if is_valid else (),
-        configured=_config().base_url,
+        findings=run_checks(current()).findings if is_valid else (),
+        configured=current().base_url,
         seen=request.host_url.rstrip("/"),
     )
     return make_response(page, code)
@@ -121,8 +121,3 @@ def _page(form: SetupForm, code: int = 200) -> Response:
 def _require_first_run() -> None:
     if setup.is_set_up():
         raise NotFound("This page does not exist.")
-
-
-def _config() -> Config:
-    config: Config = current_app.config["GATEHOUSE"]
-    return config

@@ -6,7 +6,6 @@ from typing import Any
 
 from flask import request
 from wtforms import BooleanField, HiddenField, StringField, SubmitField
-from wtforms.validators import Length
 from wtforms.widgets import DateTimeLocalInput
 
 from app.operations.audit.audit_events import find_names
@@ -16,10 +15,10 @@ from app.operations.tokens.bulk_revocation import BulkRevocation, bulk_revoke
 from app.operations.tokens.revocation import get_receipt, list_receipts
 from app.operations.tokens.token_lists import list_tokens, revoke_listed_token
 from app.portal.clients import client_page
-from app.portal.context import PageResponse, PortalContext, portal, portal_page
+from app.portal.context import PageResponse, PortalContext, portal_page
 from app.rules.errors import InvalidInput
 from app.rules.tokens.revocation import ORGANIZATION, WITH_SESSIONS
-from app.web.forms import PageForm
+from app.web.forms import PageForm, plain_text_field
 
 _RECEIPTS = "portal revocations"
 _SELECTORS = ("client_id", "credential_id", "user_id")
@@ -38,12 +37,7 @@ class BulkRevocationForm(PageForm):
         render_kw={"step": "1"},
     )
     include_sessions = BooleanField()
-    reason = StringField(
-        "Reason",
-        [Length(max=500)],
-        description="Saved in the receipt and the audit log.",
-        render_kw={"autocomplete": "off"},
-    )
+    reason = plain_text_field("Reason", max_length=500, description="Saved in the receipt and the audit log.")
     revoke = SubmitField("Revoke tokens")
     count = SubmitField("Update preview")
 
@@ -63,8 +57,7 @@ class BulkRevocationForm(PageForm):
         return order
 
 
-@portal.get("/portal/<organization>/clients/<client_id>/tokens")
-@portal_page
+@portal_page("/clients/<client_id>/tokens", "GET")
 def client_tokens(context: PortalContext, client_id: str) -> PageResponse:
     """List the active grants of one client, as a tab of its page."""
     client = get_client(context.actor, client_id)
@@ -83,8 +76,7 @@ def client_tokens(context: PortalContext, client_id: str) -> PageResponse:
     )
 
 
-@portal.post("/portal/<organization>/clients/<client_id>/tokens/<grant_id>/revoke")
-@portal_page
+@portal_page("/clients/<client_id>/tokens/<grant_id>/revoke", "POST")
 def revoke_client_grant(context: PortalContext, client_id: str, grant_id: str) -> PageResponse:
     """Revoke a grant; its user has to sign in to the client again."""
     client = get_client(context.actor, client_id)
@@ -92,8 +84,7 @@ def revoke_client_grant(context: PortalContext, client_id: str, grant_id: str) -
     return context.done(f"/clients/{client.client_id}/tokens", "grant-revoked")
 
 
-@portal.get("/portal/<organization>/clients/<client_id>/tokens/access")
-@portal_page
+@portal_page("/clients/<client_id>/tokens/access", "GET")
 def client_access_tokens(context: PortalContext, client_id: str) -> PageResponse:
     """List the active access tokens of one client, including those without a user."""
     client = get_client(context.actor, client_id)
@@ -113,8 +104,7 @@ def client_access_tokens(context: PortalContext, client_id: str) -> PageResponse
     )
 
 
-@portal.post("/portal/<organization>/clients/<client_id>/tokens/access/<access_token_id>/revoke")
-@portal_page
+@portal_page("/clients/<client_id>/tokens/access/<access_token_id>/revoke", "POST")
 def revoke_client_token(context: PortalContext, client_id: str, access_token_id: str) -> PageResponse:
     """Revoke one access token; its grant stays."""
     client = get_client(context.actor, client_id)
@@ -122,8 +112,7 @@ def revoke_client_token(context: PortalContext, client_id: str, access_token_id:
     return context.done(f"/clients/{client.client_id}/tokens/access", "token-revoked")
 
 
-@portal.get("/portal/<organization>/revocations")
-@portal_page
+@portal_page("/revocations", "GET")
 def revocations(context: PortalContext) -> PageResponse:
     """List the receipts of bulk revocations, newest first."""
     page = list_receipts(context.actor, context.organization.slug, after=context.position(_RECEIPTS))
@@ -136,8 +125,7 @@ def revocations(context: PortalContext) -> PageResponse:
     )
 
 
-@portal.get("/portal/<organization>/revocations/<revocation_id>")
-@portal_page
+@portal_page("/revocations/<revocation_id>", "GET")
 def revocation(context: PortalContext, revocation_id: str) -> PageResponse:
     """Show one receipt."""
     receipt = get_receipt(context.actor, context.organization.slug, revocation_id)
@@ -145,8 +133,7 @@ def revocation(context: PortalContext, revocation_id: str) -> PageResponse:
     return context.render("portal/revocations/receipt.html", receipt=receipt, names=names)
 
 
-@portal.route("/portal/<organization>/revocations/new", methods=["GET", "POST"])
-@portal_page
+@portal_page("/revocations/new", "GET", "POST")
 def new_revocation(context: PortalContext) -> PageResponse:
     """Preview how many tokens would be revoked, and revoke them."""
     form = BulkRevocationForm(**{name: request.args.get(name, "") for name in _SELECTORS})

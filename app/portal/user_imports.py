@@ -77,15 +77,13 @@ def allow_large_import(endpoint: str | None, values: dict[str, Any] | None) -> N
     accept_large_form(MAX_FILE_BYTES)
 
 
-@portal.get("/portal/<organization>/users/imports")
-@portal_page
+@portal_page("/users/imports", "GET")
 def imports(context: PortalContext) -> PageResponse:
     """List the imports, with the upload form."""
     return _list(context, UserImportForm())
 
 
-@portal.post("/portal/<organization>/users/imports")
-@portal_page
+@portal_page("/users/imports", "POST")
 def import_upload(context: PortalContext) -> PageResponse:
     """Check an uploaded file; no user is imported before an administrator has seen the preview."""
     context.actor.require("users:write")
@@ -93,7 +91,7 @@ def import_upload(context: PortalContext) -> PageResponse:
     if not form.validate_on_submit():
         return _list(context, form)
     file = form.file.data
-    try:
+    with form.show_errors(InvalidInput, Conflict):
         upload = import_uploads.receive_upload(
             context.actor,
             file.stream.read,
@@ -102,21 +100,17 @@ def import_upload(context: PortalContext) -> PageResponse:
             on_existing=form.on_existing.data or "skip",
         )
         begun = import_uploads.confirm_upload(context.actor, upload, is_dry_run=True)
-    except (InvalidInput, Conflict) as error:
-        form.add_errors(error)
-        return _list(context, form, code=error.status)
-    return context.done(f"/users/imports/{begun.public_id}", "import-received")
+        return context.done(f"/users/imports/{begun.public_id}", "import-received")
+    return _list(context, form)
 
 
-@portal.get("/portal/<organization>/users/imports/<import_id>")
-@portal_page
+@portal_page("/users/imports/<import_id>", "GET")
 def import_page(context: PortalContext, import_id: str) -> PageResponse:
     """Show the progress of an import, its result and the first rejected rows."""
     return _import_page(context, import_id)
 
 
-@portal.post("/portal/<organization>/users/imports/<import_id>/start")
-@portal_page
+@portal_page("/users/imports/<import_id>/start", "POST")
 def import_start(context: PortalContext, import_id: str) -> PageResponse:
     """Import the users of a checked file."""
     return _change(
@@ -124,8 +118,7 @@ def import_start(context: PortalContext, import_id: str) -> PageResponse:
     )
 
 
-@portal.post("/portal/<organization>/users/imports/<import_id>/cancel")
-@portal_page
+@portal_page("/users/imports/<import_id>/cancel", "POST")
 def import_cancel(context: PortalContext, import_id: str) -> PageResponse:
     """Stop an import; users that were imported already stay."""
     return _change(
@@ -133,8 +126,7 @@ def import_cancel(context: PortalContext, import_id: str) -> PageResponse:
     )
 
 
-@portal.get("/portal/<organization>/users/imports/<import_id>/rejected.csv")
-@portal_page
+@portal_page("/users/imports/<import_id>/rejected.csv", "GET")
 def import_report(context: PortalContext, import_id: str) -> PageResponse:
     """Download the rejected rows with their errors, to be corrected and uploaded again."""
     lines = import_records.refusal_report(context.actor, import_id)
@@ -153,12 +145,11 @@ def _change(
     return context.done(f"/users/imports/{import_id}", notice_key)
 
 
-def _list(context: PortalContext, form: UserImportForm, *, code: int | None = None) -> PageResponse:
+def _list(context: PortalContext, form: UserImportForm) -> PageResponse:
     page = import_records.list_imports(context.actor, after=context.position(_LISTING))
     return context.render(
         "portal/users/imports.html",
         form=form,
-        code=code,
         page=page,
         columns=CSV_FIELDS,
         status_labels=_STATUS_LABELS,
@@ -173,12 +164,11 @@ def _import_page(context: PortalContext, import_id: str, error: DomainError | No
         rejected = import_records.list_refused_rows(context.actor, import_id, limit=MAX_ERRORS_SHOWN).items
     page = context.render(
         "portal/users/import.html",
-        code=409 if error else None,
         record=record,
         record_url=context.url(f"/users/imports/{import_id}"),
         rejected=rejected,
         status_labels=_STATUS_LABELS,
-        error=error.description if error else None,
+        error=error,
     )
     if record.is_under_way:
         # Reload without scripts until the import is finished.

@@ -25,7 +25,7 @@ from app.operations.users.user_changes import (
     update_user,
 )
 from app.operations.users.users import FILTERS, get_user_record, list_users
-from app.portal.context import PageResponse, PortalContext, portal, portal_page, search_query
+from app.portal.context import PageResponse, PortalContext, portal_page, search_query
 from app.rules.directory.permissions import effective_roles
 from app.rules.errors import Conflict
 from app.rules.sign_in.browser_names import browser_name
@@ -44,8 +44,7 @@ class DeleteUserForm(PageForm):
     )
 
 
-@portal.get("/portal/<organization>/users")
-@portal_page
+@portal_page("/users", "GET")
 def users(context: PortalContext) -> PageResponse:
     """List the users by email; ``q`` searches, ``status`` and ``role`` filter."""
     roles = effective_roles(context.organization.settings)
@@ -67,15 +66,13 @@ def users(context: PortalContext) -> PageResponse:
     )
 
 
-@portal.get("/portal/<organization>/users/<user_id>")
-@portal_page
+@portal_page("/users/<user_id>", "GET")
 def user(context: PortalContext, user_id: str) -> PageResponse:
     """Show a user's profile, roles, sessions and apps."""
     return _user_page(context, user_id)
 
 
-@portal.post("/portal/<organization>/users/<user_id>/disable")
-@portal_page
+@portal_page("/users/<user_id>/disable", "POST")
 def disable_user(context: PortalContext, user_id: str) -> PageResponse:
     """Disable the account and sign the user out everywhere."""
     return _change_user(
@@ -86,8 +83,7 @@ def disable_user(context: PortalContext, user_id: str) -> PageResponse:
     )
 
 
-@portal.post("/portal/<organization>/users/<user_id>/enable")
-@portal_page
+@portal_page("/users/<user_id>/enable", "POST")
 def enable_user(context: PortalContext, user_id: str) -> PageResponse:
     """Let the user sign in again."""
     return _change_user(
@@ -95,8 +91,7 @@ def enable_user(context: PortalContext, user_id: str) -> PageResponse:
     )
 
 
-@portal.post("/portal/<organization>/users/<user_id>/sign-out")
-@portal_page
+@portal_page("/users/<user_id>/sign-out", "POST")
 def sign_out_user(context: PortalContext, user_id: str) -> PageResponse:
     """End all sessions of the user."""
     return _change_user(
@@ -104,8 +99,7 @@ def sign_out_user(context: PortalContext, user_id: str) -> PageResponse:
     )
 
 
-@portal.post("/portal/<organization>/users/<user_id>/sessions/<session_id>/end")
-@portal_page
+@portal_page("/users/<user_id>/sessions/<session_id>/end", "POST")
 def end_one_user_session(context: PortalContext, user_id: str, session_id: str) -> PageResponse:
     """End one session of the user."""
     return _change_user(
@@ -113,8 +107,7 @@ def end_one_user_session(context: PortalContext, user_id: str, session_id: str) 
     )
 
 
-@portal.post("/portal/<organization>/users/<user_id>/reset")
-@portal_page
+@portal_page("/users/<user_id>/reset", "POST")
 def reset_user_password(context: PortalContext, user_id: str) -> PageResponse:
     """Create a password reset link and show it once, unless it was sent by email."""
     try:
@@ -125,13 +118,12 @@ def reset_user_password(context: PortalContext, user_id: str) -> PageResponse:
     return context.render("portal/users/reset.html", user=found, user_url=_url(context, found), new=new)
 
 
-@portal.route("/portal/<organization>/users/<user_id>/delete", methods=["GET", "POST"])
-@portal_page
+@portal_page("/users/<user_id>/delete", "GET", "POST")
 def delete_user_page(context: PortalContext, user_id: str) -> PageResponse:
     """Show what will stop working, and delete the user once the email is typed. Requires a fresh sign-in."""
     context.actor.require("users:write")
     record = get_user_record(context.actor, user_id)
-    form, code = DeleteUserForm(), None
+    form = DeleteUserForm()
     if form.validate_on_submit():
         if form.email.data != record.user.email:
             form.add_error(
@@ -139,17 +131,12 @@ def delete_user_page(context: PortalContext, user_id: str) -> PageResponse:
                 "email",
             )
         else:
-            try:
+            with form.show_errors(Conflict):
                 delete_user(context.actor, user_id)
-            except Conflict as error:
-                form.add_errors(error)
-                code = 409
-            else:
                 return context.done("/users", "user-deleted")
     return context.render(
         "portal/users/delete.html",
         form=form,
-        code=code,
         user=record.user,
         user_url=_url(context, record.user),
         sessions=list_user_sessions(context.actor, user_id),
@@ -157,8 +144,7 @@ def delete_user_page(context: PortalContext, user_id: str) -> PageResponse:
     )
 
 
-@portal.route("/portal/<organization>/users/<user_id>/second-factors/reset", methods=["GET", "POST"])
-@portal_page
+@portal_page("/users/<user_id>/second-factors/reset", "GET", "POST")
 def reset_second_factors(context: PortalContext, user_id: str) -> PageResponse:
     """Confirm and remove all second factors of the user. Requires a fresh sign-in."""
     context.actor.require("users:write")
@@ -176,15 +162,13 @@ def reset_second_factors(context: PortalContext, user_id: str) -> PageResponse:
     )
 
 
-@portal.get("/portal/<organization>/registrations")
-@portal_page
+@portal_page("/registrations", "GET")
 def registrations(context: PortalContext) -> PageResponse:
     """List the registrations that wait for verification or approval, newest first."""
     return _registrations_page(context)
 
 
-@portal.post("/portal/<organization>/registrations/<registration_id>/approve")
-@portal_page
+@portal_page("/registrations/<registration_id>/approve", "POST")
 def approve_registration(context: PortalContext, registration_id: str) -> PageResponse:
     """Create the account without a verified email."""
     try:
@@ -194,8 +178,7 @@ def approve_registration(context: PortalContext, registration_id: str) -> PageRe
     return context.done("/registrations", "registration-approved")
 
 
-@portal.post("/portal/<organization>/registrations/<registration_id>/reject")
-@portal_page
+@portal_page("/registrations/<registration_id>/reject", "POST")
 def reject_registration(context: PortalContext, registration_id: str) -> PageResponse:
     """Delete the registration."""
     pending_registrations.reject_registration(context.actor, registration_id)
@@ -217,7 +200,6 @@ def _user_page(context: PortalContext, user_id: str, error: Conflict | None = No
     sessions = list_user_sessions(context.actor, user_id)
     return context.render(
         "portal/users/user.html",
-        code=409 if error else None,
         user=record.user,
         user_url=_url(context, record.user),
         roles=_role_names(context, record.roles),
@@ -227,7 +209,7 @@ def _user_page(context: PortalContext, user_id: str, error: Conflict | None = No
         if context.actor.has_permission("consents:read")
         else None,
         emails_reset_link=can_email_reset_links(context.organization),
-        error=error.description if error else None,
+        error=error,
     )
 
 
@@ -235,10 +217,9 @@ def _registrations_page(context: PortalContext, error: Conflict | None = None) -
     page = list_registrations(context.actor, after=context.position(_REGISTRATIONS))
     return context.render(
         "portal/users/registrations.html",
-        code=error.status if error else None,
         page=page,
         next_step=next_registration_step(context.organization),
-        error=error.description if error else None,
+        error=error,
         pager=context.pager(page, _REGISTRATIONS),
     )
 

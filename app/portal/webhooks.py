@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from werkzeug.wrappers import Response as BaseResponse
-from wtforms import BooleanField, SelectChoice, StringField, URLField
+from wtforms import BooleanField, SelectChoice, URLField
 from wtforms.validators import InputRequired, Length
 
 from app.operations.audit.webhook_deliveries import get_delivery, list_deliveries, redeliver, send_test
@@ -21,11 +21,11 @@ from app.operations.audit.webhooks import (
     rotate_webhook_secret,
     update_webhook,
 )
-from app.portal.context import PageResponse, PortalContext, portal, portal_page
+from app.portal.context import PageResponse, PortalContext, portal_page
 from app.portal.labels import EVENT_GROUPS, WEBHOOK_DISABLED_REASONS
 from app.rules.audit.events import ALL_EVENTS, EVENT_TYPES, GROUPS
-from app.rules.errors import Conflict, DomainError, InvalidInput, PreconditionFailed, TooManyRequests
-from app.web.forms import CheckboxListField, PageForm, StringListField, VersionField
+from app.rules.errors import Conflict, DomainError, InvalidInput, TooManyRequests
+from app.web.forms import CheckboxListField, PageForm, StringListField, VersionField, plain_text_field
 
 _LISTING = "portal webhooks"
 
@@ -40,12 +40,7 @@ class WebhookForm(PageForm):
         description="A public https URL, such as https://example.com/hooks.",
         render_kw={"autocomplete": "off", "spellcheck": "false"},
     )
-    description = StringField(
-        "Description",
-        [Length(max=200)],
-        description="For you and your colleagues.",
-        render_kw={"autocomplete": "off"},
-    )
+    description = plain_text_field("Description", max_length=200, description="For you and your colleagues.")
     groups = CheckboxListField(
         "Events",
         description="A group also includes event types that are added later. You can add single event types below.",
@@ -80,65 +75,48 @@ class RotateSecretForm(PageForm):
     )
 
 
-@portal.get("/portal/<organization>/webhooks")
-@portal_page
+@portal_page("/webhooks", "GET")
 def webhooks(context: PortalContext) -> PageResponse:
     """List the webhooks, newest first."""
     page = list_webhooks(context.actor, after=context.position(_LISTING))
     return context.render("portal/webhooks/list.html", page=page, pager=context.pager(page, _LISTING))
 
 
-@portal.route("/portal/<organization>/webhooks/new", methods=["GET", "POST"])
-@portal_page
+@portal_page("/webhooks/new", "GET", "POST")
 def webhook_new(context: PortalContext) -> PageResponse:
     """Add a webhook; its signing secret is only in the response to the form."""
     # Require the fresh sign-in before the user fills in the form.
     require_fresh_webhook_permissions(context.actor)
     form = _form(None)
     if form.validate_on_submit():
-        try:
+        with form.show_errors(InvalidInput, Conflict):
             made = create_webhook(context.actor, form.values())
-        except (InvalidInput, Conflict) as error:
-            form.add_errors(error)
-        else:
             return _secret_page(context, made.record, made.secret, is_new=True)
     return _form_page(context, None, form)
 
 
-@portal.get("/portal/<organization>/webhooks/<webhook_id>")
-@portal_page
+@portal_page("/webhooks/<webhook_id>", "GET")
 def webhook_page(context: PortalContext, webhook_id: str) -> PageResponse:
     """Show one webhook and its deliveries."""
     return _webhook_page(context, webhook_id)
 
 
-@portal.route("/portal/<organization>/webhooks/<webhook_id>/edit", methods=["GET", "POST"])
-@portal_page
+@portal_page("/webhooks/<webhook_id>/edit", "GET", "POST")
 def webhook_edit(context: PortalContext, webhook_id: str) -> PageResponse:
     """Show and change a webhook."""
     require_webhook_permissions(context.actor)
     webhook = get_webhook(context.actor, webhook_id)
-    form, code = _form(webhook), None
+    form = _form(webhook)
     if form.validate_on_submit():
-        try:
+        with form.show_edit_errors("this webhook", webhook.version):
             _, changed = update_webhook(
                 context.actor, webhook_id, form.values(), expected_version=form.version.data
             )
-        except PreconditionFailed:
-            code = 412
-            form.add_error(
-                "Someone changed this webhook after you opened the page. Check the values and save again."
-            )
-            form.version.data = webhook.version
-        except (InvalidInput, Conflict) as error:
-            form.add_errors(error)
-        else:
             return context.done(f"/webhooks/{webhook_id}", "saved" if changed else "unchanged")
-    return _form_page(context, webhook, form, code)
+    return _form_page(context, webhook, form)
 
 
-@portal.route("/portal/<organization>/webhooks/<webhook_id>/secret", methods=["GET", "POST"])
-@portal_page
+@portal_page("/webhooks/<webhook_id>/secret", "GET", "POST")
 def webhook_secret(context: PortalContext, webhook_id: str) -> PageResponse:
     """Confirm and replace the signing secret; the new one is only in the response to the form."""
     require_fresh_webhook_permissions(context.actor)
@@ -151,8 +129,7 @@ def webhook_secret(context: PortalContext, webhook_id: str) -> PageResponse:
     return context.render("portal/webhooks/rotate.html", form=form, webhook=webhook)
 
 
-@portal.post("/portal/<organization>/webhooks/<webhook_id>/test")
-@portal_page
+@portal_page("/webhooks/<webhook_id>/test", "POST")
 def webhook_test(context: PortalContext, webhook_id: str) -> PageResponse:
     """Send a test event."""
     try:
@@ -162,8 +139,7 @@ def webhook_test(context: PortalContext, webhook_id: str) -> PageResponse:
     return context.done(f"/webhooks/{webhook_id}/deliveries/{made.public_id}", "webhook-sent")
 
 
-@portal.route("/portal/<organization>/webhooks/<webhook_id>/delete", methods=["GET", "POST"])
-@portal_page
+@portal_page("/webhooks/<webhook_id>/delete", "GET", "POST")
 def webhook_delete(context: PortalContext, webhook_id: str) -> PageResponse:
     """Confirm and delete a webhook."""
     webhook = get_webhook(context.actor, webhook_id)
@@ -175,15 +151,13 @@ def webhook_delete(context: PortalContext, webhook_id: str) -> PageResponse:
     return context.render("portal/webhooks/delete.html", form=form, webhook=webhook)
 
 
-@portal.get("/portal/<organization>/webhooks/<webhook_id>/deliveries/<delivery_id>")
-@portal_page
+@portal_page("/webhooks/<webhook_id>/deliveries/<delivery_id>", "GET")
 def webhook_delivery(context: PortalContext, webhook_id: str, delivery_id: str) -> PageResponse:
     """Show one delivery: the request, and the status and headers of the response."""
     return _delivery_page(context, webhook_id, delivery_id)
 
 
-@portal.post("/portal/<organization>/webhooks/<webhook_id>/deliveries/<delivery_id>/redeliver")
-@portal_page
+@portal_page("/webhooks/<webhook_id>/deliveries/<delivery_id>/redeliver", "POST")
 def webhook_redeliver(context: PortalContext, webhook_id: str, delivery_id: str) -> PageResponse:
     """Send an event again."""
     try:
@@ -215,12 +189,8 @@ def _members(group: str) -> str | None:
     return ", ".join(name.partition(".")[2].replace("_", " ") for name in names)
 
 
-def _form_page(
-    context: PortalContext, webhook: WebhookRecord | None, form: WebhookForm, code: int | None = None
-) -> BaseResponse:
-    return context.render(
-        "portal/webhooks/form.html", form=form, code=code, webhook=webhook, event_types=EVENT_TYPES
-    )
+def _form_page(context: PortalContext, webhook: WebhookRecord | None, form: WebhookForm) -> BaseResponse:
+    return context.render("portal/webhooks/form.html", form=form, webhook=webhook, event_types=EVENT_TYPES)
 
 
 def _secret_page(
@@ -235,10 +205,9 @@ def _webhook_page(context: PortalContext, webhook_id: str, error: DomainError | 
     page = list_deliveries(context.actor, webhook_id, after=context.position(listing))
     return context.render(
         "portal/webhooks/show.html",
-        code=error.status if error else None,
         webhook=webhook,
         page=page,
-        error=error.description if error else None,
+        error=error,
         disabled_reasons=WEBHOOK_DISABLED_REASONS,
         pager=context.pager(page, listing),
     )
@@ -250,9 +219,8 @@ def _delivery_page(
     delivery = get_delivery(context.actor, webhook_id, delivery_id)
     return context.render(
         "portal/webhooks/delivery.html",
-        code=error.status if error else None,
         webhook=get_webhook(context.actor, webhook_id),
         delivery=delivery,
         body=None if delivery.body is None else json.dumps(delivery.body, indent=2, ensure_ascii=False),
-        error=error.description if error else None,
+        error=error,
     )

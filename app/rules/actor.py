@@ -57,6 +57,10 @@ class Actor:
         """Return the same actor in another organization that was named explicitly. Only root may do this."""
         return replace(self, organization_id=organization_id, permissions=permissions)
 
+    def as_user(self, user_id: UUID, label: str) -> Actor:
+        """Return the user of an anonymous caller's organization as an actor with the caller's request."""
+        return replace(self, kind="user", user_id=user_id, label=label)
+
     def require_own_account(self) -> UUID:
         """Return the id of the signed-in user for pages of their own account. Raises Forbidden."""
         if self.user_id is None or self.organization_id != self.home_organization_id:

@@ -60,17 +60,14 @@ def find_unknown(
     known: Collection[str],
     *,
     synonyms: Mapping[str, str] | None = None,
-    read_only: Collection[str] = (),
     noun: str = "field",
 ) -> None:
-    """Add an error for each unknown name, with a suggestion, and for each name that is read-only."""
+    """Add an error for each unknown name, with a suggestion."""
     unknown = 0
     for name in sent:
         if unknown >= MAX_UNKNOWN:
             return
-        if name in read_only:
-            errors.add(name, "read_only", "This is set by the service and cannot be sent.")
-        elif name not in known:
+        if name not in known:
             unknown += 1
             errors.add(
                 name[:100], f"unknown_{noun}", f"There is no such {noun}.{suggestion(name, known, synonyms)}"

@@ -45,6 +45,6 @@ def unwrap_data_key(master_key: bytes, organization_id: str, wrapped: bytes) -> 
     return unseal(master_key, wrapped, f"data-key|1|{organization_id}".encode())
 
 
-def derive(key: bytes, label: str, length: int = 32) -> bytes:
-    """Derive a subkey for one purpose, named by ``label`` (HKDF-SHA-256, RFC 5869)."""
-    return HKDF(algorithm=hashes.SHA256(), length=length, salt=None, info=label.encode()).derive(key)
+def derive(key: bytes, label: str) -> bytes:
+    """Derive a 256-bit subkey for one purpose, named by ``label`` (HKDF-SHA-256, RFC 5869)."""
+    return HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=label.encode()).derive(key)

@@ -279,11 +279,10 @@ def check_shape(
     synonyms: Mapping[str, str] | None = None,
     read_only: Collection[str] = (),
     required: Mapping[str, str] | None = None,
-    at: str = "",
 ) -> None:
     """Add everything that is wrong with the fields of a body, and unknown fields with what was probably meant.
 
-    ``required`` holds messages for fields that are missing; ``at`` is put in front of each field's name.
+    ``required`` holds messages for fields that are missing.
     """
     try:
         shape.model_validate(dict(sent))
@@ -297,8 +296,8 @@ def check_shape(
                 problem = _unknown_field(shape, detail, synonyms, read_only)
             else:
                 problem = _problem(detail, required or {})
-            errors.add_problem(at + _path(detail["loc"]), problem)
-    _find_duplicates(errors, shape, sent, at)
+            errors.add_problem(_path(detail["loc"]), problem)
+    _find_duplicates(errors, shape, sent)
 
 
 def _problem(detail: ErrorDetails, required: Mapping[str, str]) -> FieldProblem:
@@ -337,15 +336,15 @@ def _path(location: tuple[int | str, ...]) -> str:
     return path
 
 
-def _find_duplicates(errors: ValidationErrors, shape: type[Shape], sent: Mapping[str, Any], at: str) -> None:
+def _find_duplicates(errors: ValidationErrors, shape: type[Shape], sent: Mapping[str, Any]) -> None:
     for name in _unique_lists(shape):
-        value, path = sent.get(name), f"{at}{name}"
-        if not isinstance(value, (list, tuple)) or any(error.field == path for error in errors.errors):
+        value = sent.get(name)
+        if not isinstance(value, (list, tuple)) or any(error.field == name for error in errors.errors):
             continue
         seen: set[str] = set()
         for position, item in enumerate(value):
             if isinstance(item, str) and item in seen:
-                errors.add(f"{path}[{position}]", "duplicate", "Duplicate entry.")
+                errors.add(f"{name}[{position}]", "duplicate", "Duplicate entry.")
             elif isinstance(item, str):
                 seen.add(item)
 

@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlencode
 
-from flask import Flask, Request, current_app, g, redirect, request, session
+from flask import Flask, Request, g, redirect, request, session
 from flask.sessions import SessionInterface, SessionMixin
 from flask_login import UserMixin
 from flask_wtf.csrf import CSRFError
 from itsdangerous import BadSignature, URLSafeSerializer
 from werkzeug.wrappers import Response
 
-from app.config import Config
+from app.config import Config, current
 from app.extensions import csrf, login_manager
 from app.operations.directory.lookups import (
     OrganizationSnapshot,
@@ -67,16 +67,6 @@ class SignedInUser(UserMixin):
         """Return ``usr_…``."""
         return self.session.user_public_id
 
-    @property
-    def email(self) -> str:
-        """Return the email address that the user signs in with."""
-        return self.session.user_email
-
-    @property
-    def name(self) -> str:
-        """Return the name to display."""
-        return self.session.user_name or self.session.user_email
-
 
 def register(app: Flask) -> None:
     """Set up cookies, CSRF protection and Flask-Login."""
@@ -89,8 +79,6 @@ def register(app: Flask) -> None:
     app.config["WTF_CSRF_FIELD_NAME"] = _CSRF_FIELD
     app.before_request(_refuse_other_sites)
     csrf.init_app(app)
-    # Flask-Login's remember cookie is not used (SS-1). No request can carry a cookie with a semicolon in its name.
-    app.config["REMEMBER_COOKIE_NAME"] = "remember;unused"
     # A context processor would load the user for every template, also for the page of a failed database.
     login_manager.init_app(app, add_context_processor=False)
     login_manager.session_protection = None
@@ -147,7 +135,7 @@ def forget_sign_ins() -> None:
 
 def current_sessions() -> list[SessionRecord]:
     """Return all active sessions of this browser, sorted by the organization's name."""
-    prefix = f"{_prefix(_config())}-"
+    prefix = f"{_prefix(current())}-"
     names = (name.removeprefix(prefix) for name in request.cookies if name.startswith(prefix))
     keys = [name for name in names if is_routing_key(name)]
     views = [session_for(key) for key in keys[:MAX_SESSIONS]]
@@ -186,7 +174,7 @@ def sign_in_token(organization_id: str) -> str | None:
 
 def cookie_name(organization_id: str) -> str:
     """Return the name of the session cookie for the organization."""
-    return f"{_prefix(_config())}-{organization_id}"
+    return f"{_prefix(current())}-{organization_id}"
 
 
 def set_sign_in(response: Response, organization_id: str, token: str, *, known: str = "") -> None:
@@ -194,10 +182,7 @@ def set_sign_in(response: Response, organization_id: str, token: str, *, known: 
 
     ``known`` is the value of the cookie of recognized browsers, if the sign-in created one.
     """
-    config = _config()
-    response.set_cookie(
-        cookie_name(organization_id), token, secure=config.is_https, httponly=True, samesite="Lax", path="/"
-    )
+    response.set_cookie(cookie_name(organization_id), token, **_cookie_attributes())
     if known:
         set_known_browser(response, organization_id, known)
     renew_form_token()
@@ -210,7 +195,7 @@ def known_browser(organization_id: str) -> str:
 
 def known_cookie_name(organization_id: str) -> str:
     """Return the name of the cookie of recognized browsers for the organization."""
-    return f"{_prefix(_config())}-known-{organization_id}"
+    return f"{_prefix(current())}-known-{organization_id}"
 
 
 def set_known_browser(response: Response, organization_id: str, value: str) -> None:
@@ -219,20 +204,18 @@ def set_known_browser(response: Response, organization_id: str, value: str) -> N
         known_cookie_name(organization_id),
         value,
         max_age=KNOWN_BROWSER_LIFETIME,
-        secure=_config().is_https,
-        httponly=True,
-        samesite="Lax",
-        path="/",
+        **_cookie_attributes(),
     )
 
 
 def clear_sign_in(response: Response, organization_id: str) -> None:
     """Delete the session cookie and renew the CSRF token."""
-    config = _config()
-    response.delete_cookie(
-        cookie_name(organization_id), secure=config.is_https, httponly=True, samesite="Lax", path="/"
-    )
+    response.delete_cookie(cookie_name(organization_id), **_cookie_attributes())
     renew_form_token()
+
+
+def _cookie_attributes() -> dict[str, Any]:
+    return {"secure": current().is_https, "httponly": True, "samesite": "Lax", "path": "/"}
 
 
 def browser_id() -> str:
@@ -271,8 +254,7 @@ def check_origin() -> None:
             raise CSRFError("The form was sent from another site.")
         return
     origin = request.headers.get("Origin")
-    config: Config = current_app.config["GATEHOUSE"]
-    if origin is not None and origin not in {config.base_url, request.host_url.rstrip("/")}:
+    if origin is not None and origin not in {current().base_url, request.host_url.rstrip("/")}:
         raise CSRFError("The form was sent from another site.")
 
 
@@ -305,11 +287,6 @@ def _root_actor(organization: OrganizationSnapshot) -> Actor | None:
 def _prefix(config: Config) -> str:
     # A __Host- cookie must be Secure, which plain http on the loopback interface cannot set everywhere.
     return "__Host-gatehouse" if config.is_https else "gatehouse"
-
-
-def _config() -> Config:
-    config: Config = current_app.config["GATEHOUSE"]
-    return config
 
 
 class _AnonymousSession(SessionMixin):

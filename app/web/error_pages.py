@@ -81,17 +81,15 @@ def register(app: Flask) -> None:
 
 
 def _expired_form(error: CSRFError) -> Response:
-    page = render_template(
-        "error.html",
+    return _page(
+        400,
         title=lazy_gettext("This form has expired"),
         message=lazy_gettext(
             "You signed in or out after opening this form, or your browser blocks cookies for this site."
         ),
         hint=lazy_gettext("Nothing was changed. Go back, reload the page and submit the form again."),
         error_code="form_expired",
-        request_id=request_id(),
     )
-    return make_response(page, 400)
 
 
 def error_response(error: DomainError) -> Response:
@@ -99,11 +97,7 @@ def error_response(error: DomainError) -> Response:
     if _wants_json():
         return json_api.error_response(error)
     title, hint = _TEXTS.get(error.status, _TEXTS[400])
-    response = _page(error.status, title, error.description, hint, error.code)
-    retry_after = getattr(error, "retry_after", None)
-    if retry_after is not None:
-        response.headers["Retry-After"] = str(retry_after)
-    return response
+    return page_of_error(error, title, hint)
 
 
 def _database_error(error: Exception) -> Response:
@@ -125,27 +119,40 @@ def _http_error(error: HTTPException) -> Response | HTTPException:
     if _wants_json():
         return json_api.http_error_response(error)
     title, message = _TEXTS.get(status, _TEXTS[400] if status < 500 else _FAILURE)
-    response = _page(status, title, message, None, json_api.error_code(status))
+    response = _page(status, title=title, message=message, error_code=json_api.error_code(status))
     for name, value in error.get_headers():
         if name in {"Allow", "Retry-After", "WWW-Authenticate"}:
             response.headers[name] = value
     return response
 
 
-def _page(status: int, title: str, message: str, hint: str | None, code: str) -> Response:
+def page_of_error(
+    error: DomainError, title: str, hint: str | None, *, back: tuple[str, str] | None = None
+) -> Response:
+    """Return the page of an error; ``back`` is the URL and the label of its button."""
+    back_url, back_label = back or (None, None)
+    response = _page(
+        error.status,
+        title=title,
+        message=error.description,
+        hint=hint,
+        error_code=error.code,
+        back_url=back_url,
+        back_label=back_label,
+    )
+    retry_after = getattr(error, "retry_after", None)
+    if retry_after is not None:
+        response.headers["Retry-After"] = str(retry_after)
+    return response
+
+
+def _page(status: int, **variables: str | None) -> Response:
     if status >= 500:
         apply_browser_language()
-    page = render_template(
-        "error.html",
-        title=title,
-        message=message,
-        hint=hint,
-        error_code=code,
-        request_id=request_id(),
-        **_HOME_BUTTON if status in {404, 405} else {},
-        # The database may have failed, so the page of a server error reads nothing.
-        **(branding_of_path() if status < 500 else {}),
-    )
+    # The database may have failed, so the page of a server error reads nothing.
+    branding = branding_of_path() if status < 500 else {}
+    home = _HOME_BUTTON if status in {404, 405} and not variables.get("back_url") else {}
+    page = render_template("error.html", request_id=request_id(), **{**branding, **variables, **home})
     return make_response(page, status)
 
 

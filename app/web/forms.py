@@ -7,16 +7,16 @@ shows their errors at the fields. ``templates/macros/fields.html`` renders a fie
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from flask import request
 from flask_wtf import FlaskForm
 from werkzeug.datastructures import CombinedMultiDict
 from wtforms import HiddenField, PasswordField, SelectMultipleField, StringField, TextAreaField
-from wtforms.validators import ValidationError
+from wtforms.validators import InputRequired, Length, ValidationError
 
-from app.rules.errors import DomainError
+from app.rules.errors import Conflict, DomainError, InvalidInput, PreconditionFailed
 from app.web.languages import translate
 
 _VERSION = re.compile(r"[0-9]{1,10}")
@@ -26,6 +26,9 @@ _INDEX = re.compile(r"\[(\d+)\].*")
 
 class PageForm(FlaskForm):
     """A form of a page. Text is stripped and has Unix line endings; passwords are left as they were typed."""
+
+    refusal: DomainError | None = None
+    """The error of the operation that the form shows."""
 
     class Meta(FlaskForm.Meta):
         """Settings that all forms of pages share."""
@@ -57,19 +60,46 @@ class PageForm(FlaskForm):
         ``fields`` maps a field of the operation to a field of the form where the names differ.
         ``redirect_uris[1]`` is shown at ``redirect_uris`` and names the line.
         """
+        self.refusal = error
         if not error.errors:
             self.add_error(translate(error.description))
         rejected = set(self.errors)
-        for problem in error.errors:
-            index = _INDEX.search(problem.field)
-            name = _INDEX.sub("", problem.field)
-            name = (fields or {}).get(name, name)
-            if name in rejected:
-                continue
-            message = translate(problem.message)
-            if index:
-                message = f"Line {int(index[1]) + 1}: {message}"
-            self.add_error(message, name)
+        for name, message in _field_messages(error, fields or {}):
+            if name not in rejected:
+                self.add_error(message, name)
+
+    def show_errors(
+        self, *kinds: type[DomainError], fields: Mapping[str, str] | None = None
+    ) -> ErrorsShownInForm:
+        """Run a ``with`` block, and continue after it with ``add_errors`` if it raises an error of these kinds."""
+        return ErrorsShownInForm(kinds, lambda error: self.add_errors(error, fields))
+
+    def show_edit_errors(
+        self, what: str, current_version: int, *, fields: Mapping[str, str] | None = None
+    ) -> ErrorsShownInForm:
+        """Run a ``with`` block that saves a record, and continue after it if the operation refuses the values.
+
+        After an edit conflict the form has the current version, so that saving again overwrites it.
+        """
+
+        def show(error: DomainError) -> None:
+            if not isinstance(error, PreconditionFailed):
+                self.add_errors(error, fields)
+                return
+            self.refusal = error
+            self.add_error(
+                f"Someone changed {what} after you opened the page. Check the values and save again."
+            )
+            self["version"].data = current_version
+
+        return ErrorsShownInForm((InvalidInput, Conflict, PreconditionFailed), show)
+
+    @property
+    def response_status(self) -> int:
+        """The HTTP status of a page with this form: that of the refusal, 400 for other errors, or 200."""
+        if self.refusal is not None:
+            return self.refusal.status
+        return 400 if self.errors else 200
 
     @property
     def summary(self) -> list[tuple[Any, str]]:
@@ -78,9 +108,39 @@ class PageForm(FlaskForm):
         return whole + [(field, " ".join(map(str, field.errors))) for field in self if field.errors]
 
 
+class ErrorsShownInForm:
+    """A ``with`` block whose errors of some kinds are shown in a form. The code after the block renders the page."""
+
+    def __init__(self, kinds: tuple[type[DomainError], ...], show: Callable[[DomainError], None]) -> None:
+        self._kinds = kinds
+        self._show = show
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
+        if not isinstance(error, self._kinds):
+            return False
+        self._show(error)
+        return True
+
+
 def clean_text(value: Any) -> Any:
     """Strip a text and give it Unix line endings; return everything else unchanged."""
     return value.strip().replace("\r\n", "\n") if isinstance(value, str) else value
+
+
+def plain_text_field(
+    label: str, *, max_length: int, required: bool = False, description: str = ""
+) -> StringField:
+    """Return a field for a line of text, which browsers do not complete."""
+    checks = [InputRequired()] if required else []
+    return StringField(
+        label,
+        [*checks, Length(max=max_length)],
+        description=description,
+        render_kw={"autocomplete": "off"},
+    )
 
 
 class StringListField(TextAreaField):
@@ -142,3 +202,12 @@ class VersionField(HiddenField):
         """Read a version number."""
         found = _VERSION.fullmatch(valuelist[0].strip()) if valuelist else None
         self.data: Any = int(found[0]) if found else None
+
+
+def _field_messages(error: DomainError, fields: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield (field of the form, translated message) for each error; ``redirect_uris[1]`` becomes a line number."""
+    for problem in error.errors:
+        index = _INDEX.search(problem.field)
+        name = _INDEX.sub("", problem.field)
+        message = translate(problem.message)
+        yield fields.get(name, name), f"Line {int(index[1]) + 1}: {message}" if index else message

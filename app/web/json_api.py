@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from flask import Blueprint, Response, current_app, json, request
+from flask import Blueprint, Response, json, request
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
-from app.config import Config
+from app.config import current
 from app.extensions import csrf
 from app.operations.clients.dpop_proofs import fresh_nonce
 from app.operations.sign_in.reauthentication import FreshSignInRequired
@@ -169,8 +169,7 @@ def error_code(status: int) -> str:
 
 def _resource() -> str:
     """Return the parameters of a challenge that identify this API."""
-    config: Config = current_app.config["GATEHOUSE"]
-    described = f'realm="{config.base_url}/management"'
+    described = f'realm="{current().base_url}/management"'
     # A client that knows only this API's URL finds the authorization server here (RFC 9728 section 5.1).
     return f'{described}, resource_metadata="{management_metadata_url()}"'
 

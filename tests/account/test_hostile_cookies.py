@@ -68,4 +68,4 @@ def test_remember_cookie_does_not_affect_current_user(make: Any, app: Flask, acm
     cookies = f"remember_token=x|\xe9; {make.cookie_name(acme)}={token}"
     path = f"/organizations/{acme.slug}/account/profile"
     with app.test_request_context(path, environ_overrides={"HTTP_COOKIE": cookies}):
-        assert current_user.email == ada.email
+        assert current_user.actor.label == ada.email

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from app.rules.organizations.settings import WITHOUT_EFFECT_YET
 from app.rules.organizations.settings_table import SETTINGS
 from tests.factories import Factory
 from tests.journeys import effects_in_time, effects_on_users
@@ -241,7 +240,7 @@ def server(
 
 
 def test_every_setting_is_covered() -> None:
-    assert set(EFFECTS) | WITHOUT_EFFECT_YET == set(SETTINGS)
+    assert set(EFFECTS) == set(SETTINGS)
 
 
 @pytest.mark.parametrize("path", EFFECTS)

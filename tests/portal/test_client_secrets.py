@@ -157,7 +157,7 @@ def test_too_many_secrets_show_error(make: Any, portal_user: Any) -> None:
     assert "Add a secret" not in ada.text
     answer = ada.send(_path(client, "/new"), name="third", others="keep")
 
-    assert answer.status_code == 400 and "Revoke one first" in ada.text
+    assert answer.status_code == 409 and "Revoke one first" in ada.text
 
 
 def test_auditor_sees_client_without_secrets(make: Any, acme: Any, portal_user: Any, orchard: Any) -> None:

@@ -56,7 +56,7 @@ def test_invalid_numbers_and_stale_forms_are_rejected(op: Any) -> None:
     assert op.send(path, min="soon", max="1", save="1", version=version).status_code == 400
     assert 'id="min-error"' in op.page.text and 'id="max-error"' in op.page.text
     op.send(path, min="", max="900", save="1", version=version)
-    assert op.send(path, min="", max="600", save="1", version=version).status_code == 400
+    assert op.send(path, min="", max="600", save="1", version=version).status_code == 412
     assert "Someone changed the limits" in op.text
 
 

@@ -58,7 +58,7 @@ def test_scope_of_api_is_edited_on_api_page(app: Flask, ada: PortalUser, acme: A
     page = ada.get("/scopes/api:read")
     assert f'href="/portal/acme/apis/{api.public_id}"' in page.text
     assert "disabled" in page.text
-    assert ada.send("/scopes/api:read", title="Mine").status_code == 400
+    assert ada.send("/scopes/api:read", title="Mine").status_code == 409
     assert "This scope belongs to" in ada.text
 
 

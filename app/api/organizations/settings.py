@@ -14,7 +14,7 @@ from app.api.organizations.roles import ROLE_KEY_PATTERN, role_fields_schema
 from app.api.representations import Representation, optional, rfc3339
 from app.operations.organizations import branding, settings
 from app.operations.organizations.settings import SettingsRecord, UpdatedSettings
-from app.rules.organizations.settings import MAX_ROLES, ROLES_PATH, describe_setting
+from app.rules.organizations.settings import MAX_ROLES, ROLES_PATH
 from app.rules.organizations.settings_table import SETTINGS, Setting
 from app.rules.shapes import described
 from app.web.bearer import ApiContext, authenticate_again
@@ -90,8 +90,7 @@ def _document_schema(
     schema_of: Callable[[Setting], JsonSchema], roles: JsonSchema, *, is_complete: bool
 ) -> JsonSchema:
     leaves = {
-        path: schema_of(setting) | {"description": describe_setting(path, setting.description)}
-        for path, setting in SETTINGS.items()
+        path: schema_of(setting) | {"description": setting.description} for path, setting in SETTINGS.items()
     }
     return _section({**leaves, ROLES_PATH: roles}, is_complete=is_complete)
 

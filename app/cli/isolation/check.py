@@ -15,7 +15,7 @@ from app.cli.errors import report_errors
 from app.cli.isolation.attacks import Finding, on_oauth_endpoints, on_the_api, on_the_pages
 from app.cli.isolation.visitor import Visitor
 from app.cli.isolation.world import Side
-from app.config import Config
+from app.config import current
 from app.operations.directory.lookups import get_root_organization
 from app.operations.maintenance.isolation import (
     create_isolation_organization,
@@ -49,7 +49,7 @@ def isolation_check_command(url: str | None, verbose: bool) -> None:
     Exit status 0: no attack succeeded. 1: an attack succeeded, or the check failed. The organizations are named
     isolation-… and are purged by the janitor's next run; the slugs stay tombstones.
     """
-    config: Config = current_app.config["GATEHOUSE"]
+    config = current()
     visitor = Visitor(url or config.base_url, urlsplit(config.base_url).netloc)
     counted: Counter[str] = Counter()
     breaches = 0

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import select, update
+from sqlalchemy import ColumnElement, select, update
 from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
@@ -134,6 +134,22 @@ def mark_user_verified(organization_id: str, user_id: UUID) -> None:
         .where(User.organization_id == organization_id, User.id == user_id, User.made_unproven.is_(True))
         .values(made_unproven=False)
     )
+
+
+def update_user_row(
+    organization_id: str, user_id: UUID, *conditions: ColumnElement[bool], **columns: Any
+) -> bool:
+    """Update columns of the user's row, its time and its version, and return whether the conditions were met.
+
+    Call it in the transaction that records the audit event.
+    """
+    changed = count_changed(
+        update(User)
+        .where(User.organization_id == organization_id, User.id == user_id, *conditions)
+        .values(**columns, updated_at=clock.now(), version=User.version + 1)
+    )
+    db.session.expire_all()
+    return changed == 1
 
 
 @read

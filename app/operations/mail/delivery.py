@@ -11,7 +11,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from app.config import current
-from app.operations.directory.lookups import get_organization_by_id
 from app.operations.mail import emails
 from app.operations.mail.emails import Email, compose, language_of_address
 from app.operations.mail.notices import ROOT_NOTICE_KIND, administrator_emails
@@ -21,7 +20,6 @@ from app.operations.store.outbox import DeliveryDeferred, DeliveryRejected, Mess
 from app.operations.store.outgoing_http import OutgoingRequestFailed
 from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
-from app.rules.errors import NotFound
 from app.rules.identifiers import public_id
 
 
@@ -40,10 +38,7 @@ def deliver(message: Message) -> None:
     server = current().mail_server
     if server is None:
         raise OutgoingRequestFailed("No mail server is configured.")
-    try:
-        organization = get_organization_by_id(message.organization_id)
-    except NotFound:
-        raise DeliveryRejected("its organization is deleted") from None
+    organization = emails.get_organization_of_message(message)
     email = emails.read_email(organization.id, message.payload)
     if email.until is not None and datetime.fromisoformat(email.until) <= clock.now():
         raise DeliveryRejected("its link has expired")
@@ -81,10 +76,7 @@ def deliver_root_notice(message: Message) -> None:
 
     Raises DeliveryRejected for a deleted organization.
     """
-    try:
-        organization = get_organization_by_id(message.organization_id)
-    except NotFound as gone:
-        raise DeliveryRejected("the organization is deleted") from gone
+    organization = emails.get_organization_of_message(message)
     payload: dict[str, Any] = dict(message.payload)
     values = {
         "by": str(payload["by"]),

@@ -20,9 +20,11 @@ from urllib.parse import urlsplit
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from app.config import ROOT, current
-from app.operations.directory.lookups import OrganizationSnapshot
+from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
 from app.operations.directory.users import find_user_by_email
 from app.operations.store import keyring, outbox
+from app.operations.store.outbox import DeliveryRejected, Message
+from app.rules.errors import NotFound
 from app.rules.languages.moments import written_moment
 from app.rules.languages.translation import ENGLISH, catalog_of, language_for, translate
 from app.rules.mail.email_addresses import canonical_email
@@ -70,9 +72,7 @@ def send(
     if address is None or not is_possible():
         return
     email = Email(address, template, dict(values or {}), until.isoformat() if until else None, language)
-    outbox.enqueue(
-        organization.id, KIND, seal_payload(organization.id, KIND, asdict(email)), receiver=RECEIVER
-    )
+    enqueue_sealed(organization.id, KIND, asdict(email), receiver=RECEIVER)
 
 
 def read_email(organization_id: str, payload: Mapping[str, str]) -> Email:
@@ -165,6 +165,19 @@ def _translating(language: str, environment: Environment) -> Environment:
 
 def _loader() -> FileSystemLoader:
     return FileSystemLoader(ROOT / "templates" / "mail")
+
+
+def enqueue_sealed(organization_id: str, kind: str, values: Mapping[str, Any], *, receiver: str) -> None:
+    """Queue a message whose payload is encrypted, in the current transaction."""
+    outbox.enqueue(organization_id, kind, seal_payload(organization_id, kind, values), receiver=receiver)
+
+
+def get_organization_of_message(message: Message) -> OrganizationSnapshot:
+    """Return the organization of an outbox message. Raises DeliveryRejected if it was deleted."""
+    try:
+        return get_organization_by_id(message.organization_id)
+    except NotFound:
+        raise DeliveryRejected("the organization was deleted") from None
 
 
 def seal_payload(organization_id: str, kind: str, values: Mapping[str, Any]) -> dict[str, str]:

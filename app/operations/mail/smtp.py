@@ -15,20 +15,20 @@ CONNECT_SECONDS = 5.0
 TOTAL_SECONDS = 20.0
 
 
-class MailRefused(Exception):
-    """The server rejected this email permanently; ``code`` is its reply code."""
+class MailNotAccepted(Exception):
+    """The server does not accept this email; ``code`` is its reply code."""
 
     def __init__(self, code: int) -> None:
         super().__init__(f"the mail server answered {code}")
         self.code = code
 
 
-class MailLater(Exception):
-    """The server does not accept this email now; ``code`` is its reply code."""
+class MailRefused(MailNotAccepted):
+    """The server rejected this email permanently."""
 
-    def __init__(self, code: int) -> None:
-        super().__init__(f"the mail server answered {code}")
-        self.code = code
+
+class MailLater(MailNotAccepted):
+    """The server does not accept this email now."""
 
 
 def send_mail(server: MailServer, mail: EmailMessage, to: str, *, local_name: str) -> None:

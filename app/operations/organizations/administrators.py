@@ -17,14 +17,22 @@ from app.operations.directory.users import UserSnapshot, find_user_by_email, get
 from app.operations.mail.notices import notify_administrators
 from app.operations.sign_in.actor_access import enter_organization, require_role_permissions
 from app.operations.store import audit
-from app.operations.store.transactions import DEFAULT_LIMIT, Page, count_changed, read, transaction
+from app.operations.store.transactions import (
+    DEFAULT_LIMIT,
+    CursorKey,
+    Page,
+    count_changed,
+    paginate,
+    read,
+    transaction,
+)
 from app.operations.users.invitations import NewInvitation, create_invitation
 from app.operations.users.role_assignments import assign_role, require_grantable, require_other_administrator
 from app.rules.actor import Actor
 from app.rules.directory.permissions import ADMIN, MEMBER, effective_roles
 from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
 from app.rules.fields import ValidationErrors
-from app.rules.identifiers import decode_uuid, encode_uuid, parse_public_id, public_id
+from app.rules.identifiers import encode_uuid, parse_public_id, public_id
 from app.rules.organizations.organizations import MAX_NAME_LENGTH, parse_email_and_name
 from app.rules.shapes import SchemaOnly, Shape, Text, check_shape, described
 from app.rules.versions import compute_version
@@ -91,23 +99,20 @@ def list_administrators(
     slug: str,
     *,
     limit: int = DEFAULT_LIMIT,
-    after: tuple[str, ...] | None = None,
+    after: CursorKey | None = None,
     role: str | None = None,
     descending: bool = False,
 ) -> Page[AdministratorRecord]:
     """List the role assignments of the organization, in the order in which they were made."""
     inside, organization = enter_organization(actor, slug)
     inside.require("admins:read")
-    order = RoleAssignment.id.desc() if descending else RoleAssignment.id
-    statement = _assignments(organization).order_by(order).limit(limit + 1)
+    statement = _assignments(organization)
     if role is not None:
         if role not in effective_roles(organization.settings):
             raise InvalidInput("There is no such role.", field="role", code="unknown_role")
         statement = statement.where(RoleAssignment.role == role)
-    begin = decode_uuid(after[0]) if after else None
-    if begin is not None:
-        statement = statement.where(RoleAssignment.id < begin if descending else RoleAssignment.id > begin)
-    rows = db.session.execute(statement).all()
+    ordered = paginate(statement, (RoleAssignment.id,), after, descending=descending)
+    rows = db.session.execute(ordered.limit(limit + 1)).all()
     items = tuple(_record(organization, row) for row in rows[:limit])
     return Page(items, (encode_uuid(items[-1].id),) if len(rows) > limit else None)
 

@@ -10,9 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import select, update
-from sqlalchemy.exc import IntegrityError
 
-from app.database_errors import is_duplicate_key
 from app.extensions import db
 from app.fast_path import cache_invalidation
 from app.models import organization as organization_model
@@ -20,7 +18,7 @@ from app.models.organization import InstanceLimits, Organization
 from app.operations.directory.lookups import get_root_organization
 from app.operations.sign_in.actor_access import can_any_user_sign_in_with_passkey, find_caller
 from app.operations.store import audit, clock
-from app.operations.store.transactions import count_changed, read, transaction
+from app.operations.store.transactions import count_changed, read, savepoint, transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, PreconditionFailed
 from app.rules.organizations import instance_limits as rules
@@ -30,7 +28,7 @@ from app.rules.organizations.lockout_prevention import require_no_lockout
 MAX_ORGANIZATIONS_COUNTED = 20_000
 """Maximum number of organizations that a dry run checks. The result says how many it checked."""
 _ROW = "instance"
-_MFA = "authentication.mfa_changed.policy"
+_MFA = "authentication.mfa.policy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,14 +123,9 @@ def _store(actor: Actor, row: InstanceLimits | None, bounds: dict[str, Any], mfa
         if stored != 1:
             raise _busy()
         return
-    try:
-        with db.session.begin_nested():
-            # Version 1 means that no limits were ever set.
-            db.session.add(InstanceLimits(name=_ROW, version=2, **values))
-    except IntegrityError as error:
-        if not is_duplicate_key(error):
-            raise
-        raise _busy() from error
+    with savepoint(on_duplicate=_busy):
+        # Version 1 means that no limits were ever set.
+        db.session.add(InstanceLimits(name=_ROW, version=2, **values))
 
 
 def _impact(before: rules.Bounds, after: rules.Bounds, changed: tuple[str, ...]) -> InstanceLimitsImpact:

@@ -8,9 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import or_, select, update
-from sqlalchemy.exc import IntegrityError
 
-from app.database_errors import is_duplicate_key
 from app.extensions import db
 from app.fast_path import cache_invalidation
 from app.models.organization import ACTIVE, DELETED, PURGED, SUSPENDED, Organization
@@ -26,6 +24,7 @@ from app.operations.store.transactions import (
     count_changed,
     current_unit_of_work,
     read,
+    savepoint,
     transaction,
 )
 from app.operations.users.invitations import NewInvitation, create_invitation
@@ -71,13 +70,8 @@ def insert_organization(
         created_by=actor.label[:200],
         updated_at=now,
     )
-    try:
-        with db.session.begin_nested():
-            db.session.add(organization)
-    except IntegrityError as error:
-        if not is_duplicate_key(error):
-            raise
-        raise slug_taken_error(slug) from error
+    with savepoint(on_duplicate=lambda: slug_taken_error(slug)):
+        db.session.add(organization)
     seed_identity_scopes(key)
     inside = (
         Actor.system(key, actor.label) if actor.kind == "system" else actor.acting_in(key, actor.permissions)

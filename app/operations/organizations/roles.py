@@ -44,11 +44,7 @@ class RoleRecord:
 def list_roles(actor: Actor) -> tuple[RoleRecord, ...]:
     """List all roles of the organization, a few dozen at most."""
     actor.require("roles:read")
-    organization = get_organization_by_id(actor.organization_id)
-    return tuple(
-        RoleRecord(key, role, organization.slug)
-        for key, role in effective_roles(organization.settings).items()
-    )
+    return _roles(actor)
 
 
 @read

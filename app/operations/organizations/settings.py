@@ -38,7 +38,7 @@ from app.rules.errors import Conflict, Forbidden, PreconditionFailed
 from app.rules.organizations import instance_limits
 from app.rules.organizations import settings as rules
 from app.rules.organizations.lockout_prevention import require_no_lockout
-from app.rules.organizations.settings import value_at, warnings_for
+from app.rules.organizations.settings import value_at
 
 SECRET_DISPLAY = "oauth.clients.secret_display"
 _SESSIONS = "authentication.sessions."
@@ -196,7 +196,7 @@ class UpdatedSettings:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Warnings about changed settings that have no effect yet or need a mail server."""
+        """Warnings about changed settings that need a mail server."""
         registration = self.settings.document["authentication"]["registration"]
         waits = (
             any(path.startswith("authentication.registration.") for path in self.changed)
@@ -204,7 +204,7 @@ class UpdatedSettings:
             and registration["verify_email"]
             and not emails.is_possible()
         )
-        return (*warnings_for(self.changed), *((NO_MAIL_SERVER_WARNING,) if waits else ()))
+        return (NO_MAIL_SERVER_WARNING,) if waits else ()
 
 
 @read

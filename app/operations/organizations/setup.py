@@ -14,7 +14,6 @@ from typing import Any
 from uuid import UUID
 
 from sqlalchemy import delete
-from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
 from app.models.audit import InstanceFact
@@ -24,7 +23,7 @@ from app.operations.organizations.administrators import add_administrator
 from app.operations.organizations.organizations import create_organization, insert_organization
 from app.operations.sign_in.passwords import hash_new_password
 from app.operations.store import audit, clock
-from app.operations.store.transactions import read, transaction
+from app.operations.store.transactions import read, savepoint, transaction
 from app.rules import token_values
 from app.rules.actor import Actor
 from app.rules.directory.permissions import ADMIN, PERMISSIONS, ROOT_ONLY
@@ -167,12 +166,9 @@ def _create_root(
     ip_address: str | None,
     request_id: str | None,
 ) -> tuple[str, UUID]:
-    try:
-        # This row can be inserted only once, which decides between concurrent requests.
-        with db.session.begin_nested():
-            db.session.add(InstanceFact(name=_DONE, value={}, updated_at=clock.now()))
-    except IntegrityError as taken:
-        raise _not_found() from taken
+    # This row can be inserted only once, which decides between concurrent requests.
+    with savepoint(on_duplicate=_not_found):
+        db.session.add(InstanceFact(name=_DONE, value={}, updated_at=clock.now()))
     if token is not None and not is_setup_token(token):
         raise _not_found()
     db.session.execute(delete(InstanceFact).where(InstanceFact.name == _TOKEN))
@@ -184,7 +180,7 @@ def _create_root(
     # The token came from the terminal and its holder entered the email address, so it needs no verification.
     user_id = create_user(root_id, email=email, name=name, password_hash=password_hash, email_verified=True)
     add_administrator(system, ROOT_SLUG, user_id=public_id("usr", user_id), role=ADMIN)
-    audit.record(system, "instance.set_up", target_type="user", target_id=public_id("usr", user_id))
+    audit.record_user_event(system, "instance.set_up", user_id)
     return root_id, user_id
 
 

@@ -33,7 +33,6 @@ from app.operations.store.transactions import read, transaction
 from app.rules import sealing
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, InvalidInput, NotFound
-from app.rules.identifiers import public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.sign_in.second_factors import (
     TOTP,
@@ -281,11 +280,10 @@ def complete_factor_removal(
             )
     ended = end_sessions_of_user(organization.id, user_id, keep=actor.session_id)
     grants = revoke_grants_of_user(actor, user_id, reason="second_factor_removed")
-    audit.record(
+    audit.record_user_event(
         actor,
         "second_factor.removed",
-        target_type="user",
-        target_id=public_id("usr", user_id),
+        user_id,
         before={"method": method},
         after={"ended_sessions": ended, "ended_grants": grants},
     )
@@ -308,13 +306,7 @@ def regenerate_recovery_codes(actor: Actor) -> tuple[str, ...]:
             "Set up two-step verification before you create recovery codes.", code="no_second_factor"
         )
     codes = second_factors.create_recovery_codes(organization, user_id)
-    audit.record(
-        actor,
-        "recovery_codes.renewed",
-        target_type="user",
-        target_id=public_id("usr", user_id),
-        after={"recovery_codes": len(codes)},
-    )
+    audit.record_user_event(actor, "recovery_codes.renewed", user_id, after={"recovery_codes": len(codes)})
     notify_user(actor, user_id, "recovery_codes_renewed")
     require_active_session(actor)
     return codes
@@ -338,11 +330,10 @@ def _record_added(
 ) -> tuple[str, ...]:
     codes = second_factors.create_first_recovery_codes(organization, user_id)
     grants = revoke_grants_of_user(actor, user_id, reason="second_factor_added")
-    audit.record(
+    audit.record_user_event(
         actor,
         "second_factor.added",
-        target_type="user",
-        target_id=public_id("usr", user_id),
+        user_id,
         after={
             "method": method,
             "recovery_codes": len(codes),

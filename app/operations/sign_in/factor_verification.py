@@ -16,7 +16,6 @@ from app.operations.sign_in.sign_in import Browser, SecondStepRequired, SignedIn
 from app.operations.store import audit
 from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
-from app.rules.identifiers import public_id
 
 OTP_AMR = "otp"
 
@@ -54,9 +53,7 @@ def verify_code(
         return InvalidCode(0, attempt.retry_after, is_capped=attempt.is_capped)
     if second_factors.use_authenticator_code(organization.id, pending.user_id, code):
         return complete_second_factor(actor, organization, pending, (OTP_AMR,), browser)
-    audit.record(
-        actor, "second_factor.failed", target_type="user", target_id=public_id("usr", pending.user_id)
-    )
+    audit.record_user_event(actor, "second_factor.failed", pending.user_id)
     if attempt.attempts_left:
         return InvalidCode(attempt.attempts_left)
     delete_similar_pending_sign_ins(pending)
@@ -67,11 +64,5 @@ def _record_recovery_code_use(
     actor: Actor, organization: OrganizationSnapshot, pending: PendingSignInRecord
 ) -> None:
     left = second_factors.count_recovery_codes(organization.id, pending.user_id)
-    audit.record(
-        actor,
-        "recovery_code.used",
-        target_type="user",
-        target_id=public_id("usr", pending.user_id),
-        after={"left": left},
-    )
+    audit.record_user_event(actor, "recovery_code.used", pending.user_id, after={"left": left})
     notify_user(actor, pending.user_id, "recovery_code_used")

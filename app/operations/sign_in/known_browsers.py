@@ -23,7 +23,7 @@ from app.operations.store.transactions import count_changed, current_unit_of_wor
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
 from app.rules.identifiers import new_id, parse_public_id, public_id
-from app.rules.sign_in.browser_names import browser_name
+from app.rules.sign_in.browser_names import browser_name, printable_user_agent
 from app.rules.token_values import KNOWN_BROWSER, digest, new_token, parse_token
 
 MAX_BROWSERS_PER_USER = 20
@@ -124,7 +124,7 @@ def remember_browser(
         "last_used_at": now,
         "expires_at": now + KNOWN_BROWSER_LIFETIME,
         "address": (actor.ip_address or "")[:64] or None,
-        "user_agent": "".join(char for char in user_agent if char.isprintable())[:255],
+        "user_agent": printable_user_agent(user_agent),
     }
     if used_factor:
         seen["factor_given_at"] = now

@@ -10,7 +10,6 @@ from typing import Any
 from uuid import UUID
 
 from sqlalchemy import delete, insert, select, update
-from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
 from app.models.second_factor import Passkey, PasskeyHandle
@@ -52,12 +51,13 @@ from app.operations.store.transactions import (
     current_unit_of_work,
     insert_or_update,
     read,
+    savepoint,
     transaction,
 )
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, NotFound
 from app.rules.identifiers import new_id, parse_public_id, public_id
-from app.rules.sign_in.browser_names import browser_name
+from app.rules.sign_in.browser_names import browser_name, printable_user_agent
 from app.rules.sign_in.passkeys import (
     MAX_PASSKEYS_PER_USER,
     RegistrationResponse,
@@ -193,34 +193,29 @@ def store_passkey(
     Raises Conflict when it is registered already. Audit: ``passkey.registered``.
     """
     created, passkey_id = verified.created, current_unit_of_work().stable_value("passkey", new_id)
-    printable = "".join(char for char in verified.user_agent if char.isprintable())
-    try:
-        with db.session.begin_nested():
-            db.session.execute(
-                insert(Passkey).values(
-                    organization_id=organization.id,
-                    id=passkey_id,
-                    user_id=user_id,
-                    credential_id=created.credential_id,
-                    public_key=created.public_key,
-                    sign_count=created.sign_count,
-                    transports=" ".join(verified.response.transports),
-                    aaguid=created.aaguid,
-                    name=verified.name,
-                    may_sync=created.may_sync,
-                    is_synced=created.is_synced,
-                    signs_in_alone=verified.response.is_discoverable and created.was_verified,
-                    user_agent=printable[:255],
-                    created_at=clock.now(),
-                )
+    with savepoint(on_duplicate=_passkey_exists):
+        db.session.execute(
+            insert(Passkey).values(
+                organization_id=organization.id,
+                id=passkey_id,
+                user_id=user_id,
+                credential_id=created.credential_id,
+                public_key=created.public_key,
+                sign_count=created.sign_count,
+                transports=" ".join(verified.response.transports),
+                aaguid=created.aaguid,
+                name=verified.name,
+                may_sync=created.may_sync,
+                is_synced=created.is_synced,
+                signs_in_alone=verified.response.is_discoverable and created.was_verified,
+                user_agent=printable_user_agent(verified.user_agent),
+                created_at=clock.now(),
             )
-    except IntegrityError:
-        raise Conflict("This passkey is already registered.", code="passkey_exists") from None
-    audit.record(
+        )
+    audit.record_user_event(
         actor,
         "passkey.registered",
-        target_type="user",
-        target_id=public_id("usr", user_id),
+        user_id,
         after={
             "passkey": public_id(PUBLIC_ID_PREFIX, passkey_id),
             "name": verified.name,
@@ -243,12 +238,12 @@ def get_passkey(actor: Actor, passkey_id: str) -> PasskeyRecord:
     row = db.session.scalar(
         select(Passkey).where(
             Passkey.organization_id == organization.id,
-            Passkey.id == _parse_passkey_id(passkey_id),
+            Passkey.id == parse_public_id(PUBLIC_ID_PREFIX, passkey_id),
             Passkey.user_id == user_id,
         )
     )
     if row is None:
-        raise NotFound("There is no such passkey.")
+        raise _passkey_not_found()
     return passkey_record(row)
 
 
@@ -262,18 +257,17 @@ def rename_passkey(actor: Actor, passkey_id: str, name: str) -> None:
     chosen_name = normalize_passkey_name(name)
     if chosen_name == passkey.name:
         return
-    _require_one_changed(
-        count_changed(
-            update(Passkey)
-            .where(Passkey.organization_id == actor.organization_id, Passkey.id == passkey.id)
-            .values(name=chosen_name)
-        )
+    renamed = count_changed(
+        update(Passkey)
+        .where(Passkey.organization_id == actor.organization_id, Passkey.id == passkey.id)
+        .values(name=chosen_name)
     )
-    audit.record(
+    if not renamed:
+        raise _passkey_not_found()
+    audit.record_user_event(
         actor,
         "passkey.renamed",
-        target_type="user",
-        target_id=public_id("usr", passkey.user_id),
+        passkey.user_id,
         before={"passkey": passkey.public_id, "name": passkey.name},
         after={"passkey": passkey.public_id, "name": chosen_name},
     )
@@ -289,20 +283,16 @@ def remove_passkey(actor: Actor, passkey_id: str) -> str | None:
     organization, user_id = get_own_account(actor)
     require_fresh_sign_in(actor)
     passkey = get_passkey(actor, passkey_id)
-    _require_one_changed(
-        count_changed(
-            delete(Passkey).where(Passkey.organization_id == actor.organization_id, Passkey.id == passkey.id)
-        )
+    removed = count_changed(
+        delete(Passkey).where(Passkey.organization_id == actor.organization_id, Passkey.id == passkey.id)
     )
+    if not removed:
+        raise _passkey_not_found()
     has_passwords = organization.settings["authentication"]["password"]["enabled"]
     if not has_passwords and not has_passwordless_passkey(organization.id, user_id):
         raise LastSignInMethod("This passkey is your only way to sign in. Add another passkey first.")
-    audit.record(
-        actor,
-        "passkey.removed",
-        target_type="user",
-        target_id=public_id("usr", user_id),
-        before={"passkey": passkey.public_id, "name": passkey.name},
+    audit.record_user_event(
+        actor, "passkey.removed", user_id, before={"passkey": passkey.public_id, "name": passkey.name}
     )
     return complete_factor_removal(actor, organization, user_id, PASSKEY)
 
@@ -390,13 +380,9 @@ def _get_or_create_handle(organization_id: str, user_id: UUID) -> str:
     return db.session.scalars(select_handle).one()
 
 
-def _parse_passkey_id(response_json: str) -> UUID:
-    select_handle = parse_public_id(PUBLIC_ID_PREFIX, response_json)
-    if select_handle is None:
-        raise NotFound("There is no such passkey.")
-    return select_handle
+def _passkey_exists() -> Conflict:
+    return Conflict("This passkey is already registered.", code="passkey_exists")
 
 
-def _require_one_changed(changed: int) -> None:
-    if changed != 1:
-        raise NotFound("There is no such passkey.")
+def _passkey_not_found() -> NotFound:
+    return NotFound("There is no such passkey.")

@@ -256,11 +256,10 @@ def _record_use(
     if stored is None or is_sign_count_valid(stored, assertion.sign_count):
         return PasskeyRefused("unknown")
     anonymous = Actor.anonymous(organization.id, actor.ip_address, actor.request_id)
-    audit.record(
+    audit.record_user_event(
         anonymous,
         "passkey.counter_went_back",
-        target_type="user",
-        target_id=public_id("usr", passkey.user_id),
+        passkey.user_id,
         before={"passkey": public_id(PUBLIC_ID_PREFIX, passkey.id), "sign_count": stored},
         after={"sign_count": assertion.sign_count},
     )
@@ -275,9 +274,7 @@ def _record_failure(
     if passkey is None or not _should_audit_failure(organization, passkey.id):
         return
     after = {"email": passkey.email, "reason": reason, "passkey": public_id(PUBLIC_ID_PREFIX, passkey.id)}
-    audit.record(
-        actor, "sign_in.failed", target_type="user", target_id=public_id("usr", passkey.user_id), after=after
-    )
+    audit.record_user_event(actor, "sign_in.failed", passkey.user_id, after=after)
 
 
 @transaction
@@ -285,9 +282,7 @@ def _record_second_factor_failure(
     actor: Actor, organization: OrganizationSnapshot, pending: PendingSignInRecord
 ) -> None:
     if _should_audit_failure(organization, pending.user_id):
-        audit.record(
-            actor, "second_factor.failed", target_type="user", target_id=public_id("usr", pending.user_id)
-        )
+        audit.record_user_event(actor, "second_factor.failed", pending.user_id)
 
 
 def _should_audit_failure(organization: OrganizationSnapshot, of: UUID) -> bool:

@@ -15,22 +15,22 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
-from sqlalchemy import select, update
+from sqlalchemy import select
 
 from app.extensions import db
 from app.models.user import ACTIVE, User
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
-from app.operations.directory.users import list_password_schemes
+from app.operations.directory.users import list_password_schemes, update_user_row
 from app.operations.grants.revocation import revoke_grants_of_user
 from app.operations.mail.notices import notify_user
 from app.operations.sign_in import known_browsers, sign_in_limits
 from app.operations.sign_in.sessions import end_sessions_of_user, rotate_session_token
 from app.operations.store import audit, clock, rate_limits
-from app.operations.store.transactions import count_changed, read, transaction
+from app.operations.store.transactions import read, transaction
 from app.rules.actor import Actor
-from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound, TooManyRequests, Unavailable
-from app.rules.identifiers import public_id
+from app.rules.errors import Conflict, InvalidInput, NotFound, TooManyRequests, Unavailable
 from app.rules.languages.translation import lazy_gettext
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.sign_in import imported_hashes, passwords
@@ -139,8 +139,7 @@ def change_password(actor: Actor, current: str, new: str, *, known_cookie: str =
     ``new_password``, TooManyRequests, and Unavailable when hashing has to wait. Audit:
     ``user.password_changed``.
     """
-    if actor.user_id is None or actor.organization_id != actor.home_organization_id:
-        raise Forbidden("Only users have a password.")
+    user_id = actor.require_own_account()
     organization = get_organization_by_id(actor.organization_id)
     email, name, stored_hash = _find_credentials(actor, organization)
     attempt = sign_in_limits.claim_password_attempt(
@@ -168,7 +167,7 @@ def change_password(actor: Actor, current: str, new: str, *, known_cookie: str =
     new_hash = hash_new_password(
         organization.settings, new, personal=personal, field="new_password", **queue_share
     )
-    return _store_password(actor, stored_hash, new_hash, known_cookie)
+    return _store_password(actor, user_id, stored_hash, new_hash, known_cookie)
 
 
 @contextmanager
@@ -237,34 +236,23 @@ def _find_credentials(actor: Actor, organization: OrganizationSnapshot) -> tuple
 
 
 @transaction
-def _store_password(actor: Actor, old_hash: str | None, new_hash: str, known_cookie: str) -> ChangedPassword:
-    user_id = actor.user_id
-    if user_id is None:
-        raise Forbidden("Only users have a password.")
-    now = clock.now()
-    changed = count_changed(
-        update(User)
-        .where(
-            User.organization_id == actor.organization_id, User.id == user_id, User.password_hash == old_hash
-        )
-        .values(
-            password_hash=new_hash,
-            password_scheme=None,
-            password_changed_at=now,
-            updated_at=now,
-            version=User.version + 1,
-        )
+def _store_password(
+    actor: Actor, user_id: UUID, old_hash: str | None, new_hash: str, known_cookie: str
+) -> ChangedPassword:
+    is_stored = update_user_row(
+        actor.organization_id,
+        user_id,
+        User.password_hash == old_hash,
+        password_hash=new_hash,
+        password_scheme=None,
+        password_changed_at=clock.now(),
     )
-    if not changed:
+    if not is_stored:
         raise Conflict("Your password was just changed in another window. Try again with your new password.")
     ended = end_sessions_of_user(actor.organization_id, user_id, keep=actor.session_id)
     grants = revoke_grants_of_user(actor, user_id, reason="password_changed")
-    audit.record(
-        actor,
-        "user.password_changed",
-        target_type="user",
-        target_id=public_id("usr", user_id),
-        after={"ended_sessions": ended, "ended_grants": grants},
+    audit.record_user_event(
+        actor, "user.password_changed", user_id, after={"ended_sessions": ended, "ended_grants": grants}
     )
     known_browsers.forget_browsers_of_user(actor.organization_id, user_id, keep=known_cookie)
     notify_user(actor, user_id, "password_changed")

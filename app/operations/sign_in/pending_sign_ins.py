@@ -64,7 +64,7 @@ class PendingSignInRecord:
 
     def to_actor(self, anonymous: Actor) -> Actor:
         """Return the user as an actor with the request's details. They are not signed in yet."""
-        return replace(anonymous, kind="user", user_id=self.user_id, label=self.email, amr=self.amr)
+        return replace(anonymous.as_user(self.user_id, self.email), amr=self.amr)
 
 
 class SignInEnded(NotFound):

@@ -9,7 +9,6 @@ from typing import Any
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, delete, func, insert, select, update
-from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
 from app.models.organization import InstanceLimits, Organization
@@ -18,7 +17,13 @@ from app.models.user import RoleAssignment, User
 from app.operations.directory.lookups import OrganizationSnapshot, created_after_restore
 from app.operations.sign_in.passkeys import count_passkeys_of_users
 from app.operations.store import clock, keyring
-from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
+from app.operations.store.transactions import (
+    count_changed,
+    current_unit_of_work,
+    read,
+    savepoint,
+    transaction,
+)
 from app.rules import sealing
 from app.rules.directory.permissions import ADMIN
 from app.rules.errors import Conflict
@@ -236,19 +241,16 @@ def store_authenticator_app(organization_id: str, user_id: UUID, secret: bytes, 
     Raises Conflict.
     """
     sealed = seal_secret(organization_id, user_id, "app", secret)
-    try:
-        with db.session.begin_nested():
-            db.session.execute(
-                insert(AuthenticatorApp).values(
-                    organization_id=organization_id,
-                    user_id=user_id,
-                    sealed_secret=sealed,
-                    last_step=step,
-                    created_at=clock.now(),
-                )
+    with savepoint(on_duplicate=_app_exists):
+        db.session.execute(
+            insert(AuthenticatorApp).values(
+                organization_id=organization_id,
+                user_id=user_id,
+                sealed_secret=sealed,
+                last_step=step,
+                created_at=clock.now(),
             )
-    except IntegrityError:
-        raise Conflict("You already have an authenticator app. Remove it first.", code="app_exists") from None
+        )
 
 
 @transaction
@@ -329,6 +331,10 @@ def _has_recovery_codes(organization_id: str, user_id: UUID) -> bool:
         )
         is not None
     )
+
+
+def _app_exists() -> Conflict:
+    return Conflict("You already have an authenticator app. Remove it first.", code="app_exists")
 
 
 def _key(organization_id: str) -> bytes:

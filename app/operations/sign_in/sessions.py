@@ -25,6 +25,7 @@ from app.rules.actor import Actor
 from app.rules.directory.permissions import permissions_of_roles
 from app.rules.errors import NotFound
 from app.rules.identifiers import new_id, parse_public_id, public_id
+from app.rules.sign_in.browser_names import printable_user_agent
 from app.rules.token_values import SESSION, digest, new_token, parse_token
 
 MAX_SESSIONS_PER_USER = 100
@@ -182,7 +183,7 @@ def start_session(
             last_seen_at=now,
             expires_at=now + timedelta(seconds=limits["absolute_timeout_seconds"]),
             address=(ip_address or "")[:64] or None,
-            user_agent=_printable(user_agent)[:255],
+            user_agent=printable_user_agent(user_agent),
         )
     )
     return token, session_id
@@ -298,10 +299,7 @@ def end_other_sessions(actor: Actor) -> int:
     organization, user_id = _get_own_account(actor)
     ended = end_sessions_of_user(organization.id, user_id, keep=actor.session_id)
     if ended:
-        target = public_id("usr", user_id)
-        audit.record(
-            actor, "session.others_ended", target_type="user", target_id=target, after={"sessions": ended}
-        )
+        audit.record_user_event(actor, "session.others_ended", user_id, after={"sessions": ended})
     return ended
 
 
@@ -412,10 +410,6 @@ def _enforce_session_limit(organization_id: str, user_id: UUID, max_sessions: in
 def _last_seen_interval(organization: OrganizationSnapshot) -> timedelta:
     idle = timedelta(seconds=organization.settings["authentication"]["sessions"]["idle_timeout_seconds"])
     return min(LAST_SEEN_INTERVAL, idle / 10)
-
-
-def _printable(text: str) -> str:
-    return "".join(char for char in text if char.isprintable())
 
 
 def _get_own_account(actor: Actor) -> tuple[OrganizationSnapshot, UUID]:

@@ -120,11 +120,10 @@ def complete_first_factor(
     if decision.requirement is MfaRequirement.NOTHING:
         return _start_session(actor, organization, user_id, amr, browser)
     token, expires_at = create_pending_sign_in(organization, user_id, amr, browser.id, browser.known_cookie)
-    audit.record(
+    audit.record_user_event(
         _user_actor(actor, organization, user_id),
         "sign_in.first_proof_given",
-        target_type="user",
-        target_id=public_id("usr", user_id),
+        user_id,
         after={"methods": list(amr), "needs": decision.requirement.value},
     )
     return SecondStepRequired(token, expires_at, decision.requirement, decision.until)
@@ -285,15 +284,7 @@ def _user_actor(actor: Actor, organization: OrganizationSnapshot, user_id: UUID)
     email = db.session.scalar(
         select(User.email).where(User.organization_id == organization.id, User.id == user_id)
     )
-    return Actor(
-        "user",
-        organization.id,
-        organization.id,
-        user_id=user_id,
-        label=email or "",
-        ip_address=actor.ip_address,
-        request_id=actor.request_id,
-    )
+    return actor.as_user(user_id, email or "")
 
 
 @read

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
+from uuid import UUID
 
 from sqlalchemy import select
 
@@ -75,6 +76,19 @@ def record(
             AuditEvent.organization_id == actor.organization_id, AuditEvent.id == event_id
         )
     )
+
+
+def record_user_event(
+    actor: Actor,
+    action: str,
+    user_id: UUID,
+    *,
+    before: Mapping[str, Any] | None = None,
+    after: Mapping[str, Any] | None = None,
+) -> None:
+    """Record an event whose target is a user. The rest is as in ``record``."""
+    target_id = public_id("usr", user_id)
+    record(actor, action, target_type="user", target_id=target_id, before=before, after=after)
 
 
 def actor_public_id(actor: Actor) -> str | None:

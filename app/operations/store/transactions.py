@@ -15,21 +15,22 @@ import functools
 import itertools
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 from uuid import UUID
 
 from sqlalchemy import Connection, CursorResult, Delete, Select, Update, literal, tuple_
 from sqlalchemy.dialects import mysql, sqlite
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from app.database import context, in_transaction, on_commit, open_transaction
-from app.database_errors import ErrorClass, classify_error
+from app.database_errors import ErrorClass, classify_error, is_duplicate_key
 from app.extensions import db
 from app.models.base import Base
-from app.rules.errors import InvalidInput, Unavailable
+from app.rules.errors import DomainError, InvalidInput, Unavailable
 from app.rules.identifiers import decode_uuid, new_id
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "on_commit",
     "on_commit_or_now",
     "read",
+    "savepoint",
     "transaction",
     "verify_commit_with",
 ]
@@ -149,6 +151,18 @@ def insert_or_update(
         db.session.execute(lite.on_conflict_do_update(index_elements=list(key), set_=changes))
     else:
         db.session.execute(mysql.insert(model).values(row).on_duplicate_key_update(changes))
+
+
+@contextmanager
+def savepoint(*, on_duplicate: Callable[[], DomainError]) -> Iterator[None]:
+    """Run a ``with`` block in a savepoint, and raise ``on_duplicate()`` if it violates a unique key."""
+    try:
+        with db.session.begin_nested():
+            yield
+    except IntegrityError as error:
+        if not is_duplicate_key(error):
+            raise
+        raise on_duplicate() from error
 
 
 def transaction(function: Callable[P, R]) -> Callable[P, R]:
@@ -296,6 +310,15 @@ class Page(Generic[T]):
 
     items: tuple[T, ...]
     next_cursor_key: CursorKey | None = None
+
+
+def iterate_pages(load: Callable[[CursorKey | None], Page[T]]) -> Iterator[T]:
+    """Yield the items of every page of a list. ``load`` returns the page after a sort key."""
+    page = load(None)
+    yield from page.items
+    while page.next_cursor_key is not None:
+        page = load(page.next_cursor_key)
+        yield from page.items
 
 
 def paginate(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import delete, func, select
 
 from app.extensions import db
 from app.models.grant import Consent
-from app.models.user import DELETED, Invitation, RoleAssignment, User
+from app.models.user import DELETED, Invitation, RoleAssignment
 from app.operations.authorization import approval_requests
 from app.operations.directory.lookups import get_organization_by_id, get_user_roles
 from app.operations.directory.users import UserSnapshot, get_user
@@ -18,16 +18,16 @@ from app.operations.sign_in.actor_access import require_manageable_user
 from app.operations.sign_in.known_browsers import forget_browsers_of_user
 from app.operations.sign_in.reauthentication import require_fresh_sign_in, require_fresh_user_sign_in
 from app.operations.sign_in.sessions import end_sessions_of_user, list_sessions
-from app.operations.store import audit, clock
+from app.operations.store import audit
 from app.operations.store.transactions import count_changed, read, transaction
 from app.operations.users import sign_up
 from app.operations.users.factor_resets import remove_all_factors
 from app.operations.users.role_assignments import require_other_administrators_everywhere
-from app.operations.users.user_changes import require_version
+from app.operations.users.user_changes import require_version, update_unchanged_user
 from app.operations.users.users import parse_user_id
 from app.rules.actor import Actor
 from app.rules.directory.permissions import effective_roles
-from app.rules.errors import Conflict, Forbidden, InvalidInput
+from app.rules.errors import Forbidden, InvalidInput
 from app.rules.mail.email_addresses import canonical_email
 from app.tenant_fence import ACROSS
 
@@ -96,11 +96,10 @@ def erase_user(actor: Actor, user: UserSnapshot) -> UserDeletion:
             Invitation.organization_id == organization_id, Invitation.email_canonical == user.email_canonical
         )
     )
-    audit.record(
+    audit.record_user_event(
         actor,
         "user.deleted",
-        target_type="user",
-        target_id=user.public_id,
+        user.id,
         after={
             "ended_sessions": ended.sessions,
             "ended_grants": ended.grants,
@@ -149,33 +148,20 @@ def delete_own_account(actor: Actor, *, email: str) -> UserDeletion:
 
 
 def _erase(user: UserSnapshot) -> None:
-    erased = count_changed(
-        update(User)
-        .where(
-            User.organization_id == user.organization_id,
-            User.id == user.id,
-            User.version == user.version,
-            User.status != DELETED,
-        )
-        .values(
-            status=DELETED,
-            email="",
-            # Emails have no spaces, so no one can register this one.
-            email_canonical=f"deleted {user.public_id}",
-            email_verified=False,
-            name="",
-            profile={},
-            password_hash=None,
-            password_scheme=None,
-            password_changed_at=None,
-            last_sign_in_at=None,
-            updated_at=clock.now(),
-            version=user.version + 1,
-        )
+    update_unchanged_user(
+        user,
+        status=DELETED,
+        email="",
+        # Emails have no spaces, so no one can register this one.
+        email_canonical=f"deleted {user.public_id}",
+        email_verified=False,
+        name="",
+        profile={},
+        password_hash=None,
+        password_scheme=None,
+        password_changed_at=None,
+        last_sign_in_at=None,
     )
-    if erased != 1:
-        raise Conflict("The user was changed at the same time. Reload the user and try again.", code="busy")
-    db.session.expire_all()
 
 
 def _count_apps(user: UserSnapshot) -> int:
@@ -184,11 +170,10 @@ def _count_apps(user: UserSnapshot) -> int:
 
 
 def _require_allowed(actor: Actor) -> UserSnapshot:
-    if actor.user_id is None or actor.organization_id != actor.home_organization_id:
-        raise Forbidden("Only users have an account.")
+    user_id = actor.require_own_account()
     if not can_delete_account(actor):
         raise Forbidden(
             "Your organization doesn't let members delete their account. Contact your administrator."
         )
     require_fresh_sign_in(actor)
-    return get_user(actor.organization_id, actor.user_id)
+    return get_user(actor.organization_id, user_id)

@@ -10,30 +10,27 @@ from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
-from sqlalchemy import select, update
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import select
 
-from app.database_errors import is_duplicate_key
 from app.extensions import db
-from app.models.user import ACTIVE, AccountLink, User
+from app.models.user import ACTIVE, User
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
-from app.operations.directory.users import find_user_by_email
+from app.operations.directory.users import find_user_by_email, update_user_row
 from app.operations.grants.revocation import revoke_grants_of_user
 from app.operations.mail import emails
 from app.operations.mail.notices import Notice, notify_user
 from app.operations.sign_in.reauthentication import require_active_session, require_fresh_sign_in
 from app.operations.sign_in.second_factors import count_factors
 from app.operations.sign_in.sessions import end_sessions_of_user
-from app.operations.store import audit, clock, rate_limits
+from app.operations.store import audit, rate_limits
 from app.operations.store.rate_limits import Limit, bucket_key
-from app.operations.store.transactions import count_changed, read, transaction
+from app.operations.store.transactions import read, savepoint, transaction
 from app.operations.users import sign_up
 from app.operations.users.email_verification import revoke_unverified_state_elsewhere
 from app.operations.users.own_profile import can_change_profile
 from app.operations.users.sign_up import AccountLinkRecord
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, InvalidInput
-from app.rules.identifiers import public_id
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.sign_in.passwords import Lockout
 from app.rules.token_values import EMAIL_VERIFICATION
@@ -83,14 +80,6 @@ class EmailVerificationRecord:
     link: AccountLinkRecord
 
 
-@dataclass(frozen=True, slots=True)
-class EmailVerificationResult:
-    """The verified email. ``has_ended`` says that unverified state was revoked."""
-
-    verification: EmailVerificationRecord
-    has_ended: bool
-
-
 def on_email_changed(
     actor: Actor, user_id: UUID, *, old: str, new: str, keep: UUID | None = None
 ) -> dict[str, int]:
@@ -120,8 +109,7 @@ def request_email_verification(actor: Actor, email: str) -> None:
     or the domain is not allowed, InvalidInput naming ``email``, Conflict without a mail server,
     FreshSignInRequired, TooManyRequests. Audit: ``user.email_proof_requested``.
     """
-    if actor.user_id is None or actor.organization_id != actor.home_organization_id:
-        raise Forbidden("Only users have an email address.")
+    user_id = actor.require_own_account()
     if not emails.is_possible():
         raise Conflict(
             "This service has no mail server, so email addresses can't be verified.", code="no_mail_server"
@@ -131,9 +119,9 @@ def request_email_verification(actor: Actor, email: str) -> None:
     canonical = canonical_email(email)
     if canonical is None:
         raise InvalidInput("Enter a valid email address.", field="email", code="invalid_email")
-    _require_allowed(actor, organization, actor.user_id, email, canonical)
+    _require_allowed(actor, organization, user_id, email, canonical)
     for bucket in (
-        bucket_key("address proof", str(actor.user_id)),
+        bucket_key("address proof", str(user_id)),
         bucket_key("address proof", canonical),
     ):
         rate_limits.require_attempt_allowed(
@@ -141,7 +129,7 @@ def request_email_verification(actor: Actor, email: str) -> None:
             "You requested too many links. Check your email, or try again in an hour.",
             Limit(bucket, _HOURLY),
         )
-    _send(actor, organization, actor.user_id, email.strip(), canonical)
+    _send(actor, organization, user_id, email.strip(), canonical)
 
 
 @read
@@ -157,38 +145,21 @@ def find_email_verification(actor: Actor, token: str) -> EmailVerificationRecord
         return None
     if link.user_id != actor.user_id:
         raise WrongAccount
-    row = db.session.execute(
-        select(User.email, User.email_canonical, AccountLink.address)
-        .join(
-            AccountLink,
-            (AccountLink.organization_id == User.organization_id) & (AccountLink.user_id == User.id),
-        )
-        .where(
-            User.organization_id == organization.id,
-            User.id == link.user_id,
-            User.status == ACTIVE,
-            AccountLink.purpose == EMAIL_VERIFICATION,
-        )
-    ).first()
-    if (
-        row is None
-        or row.address is None
-        or not link.is_bound_to(_bound_value(organization.id, link.user_id))
-    ):
+    if link.address is None:
         return None
-    return EmailVerificationRecord(
-        row.address, row.email, canonical_email(row.address) != row.email_canonical, link
-    )
+    is_change = canonical_email(link.address) != link.email_canonical
+    return EmailVerificationRecord(link.address, link.email, is_change, link)
 
 
 @transaction
-def verify_email(actor: Actor, token: str, *, known_cookie: str = "") -> EmailVerificationResult:
+def verify_email(actor: Actor, token: str, *, known_cookie: str = "") -> bool:
     """Set the account's email to the verified one; the actor has shown access to its mailbox (OI-5).
 
     If the email changes, other sessions and grants end (SS-6) and the old email is notified. If it was
     already the account's, the user is notified by email with the remaining second factors. The first
     verification of an account that no administrator created also revokes the state that others set up in it.
-    ``known_cookie`` is the value of the known-browsers cookie. Raises EmailVerificationEnded, also when another
+    Return whether such state was revoked. ``known_cookie`` is the value of the known-browsers cookie. Raises
+    EmailVerificationEnded, also when another
     account has the email by now, WrongAccount, and FreshSignInRequired when the session has ended meanwhile.
     Audit: ``user.email_changed`` or ``user.email_verified``, and as ``revoke_unverified_state_elsewhere``.
     """
@@ -200,30 +171,25 @@ def verify_email(actor: Actor, token: str, *, known_cookie: str = "") -> EmailVe
     _store_email(organization.id, user_id, verification)
     revoked = revoke_unverified_state_elsewhere(actor, user_id, known_cookie=known_cookie)
     if not verification.is_change:
-        audit.record(
-            actor,
-            "user.email_verified",
-            target_type="user",
-            target_id=public_id("usr", user_id),
-            after={"email": verification.address, **revoked},
+        audit.record_user_event(
+            actor, "user.email_verified", user_id, after={"email": verification.address, **revoked}
         )
         remaining = count_factors(organization.id, user_id)
         notify_user(actor, user_id, "address_confirmed", **remaining.email_values("left"))
         require_active_session(actor)
-        return EmailVerificationResult(verification, bool(revoked))
+        return bool(revoked)
     ended = on_email_changed(
         actor, user_id, old=verification.email, new=verification.address, keep=actor.session_id
     )
-    audit.record(
+    audit.record_user_event(
         actor,
         "user.email_changed",
-        target_type="user",
-        target_id=public_id("usr", user_id),
+        user_id,
         before={"email": verification.email},
         after={"email": verification.address, **revoked, **ended},
     )
     require_active_session(actor)
-    return EmailVerificationResult(verification, bool(revoked))
+    return bool(revoked)
 
 
 @read
@@ -270,7 +236,6 @@ def _send(
             organization.id,
             user_id,
             EMAIL_VERIFICATION,
-            bound_to=_bound_value(organization.id, user_id),
             lifetime=VERIFICATION_LINK_LIFETIME,
             is_mailed=True,
             address=email,
@@ -281,48 +246,19 @@ def _send(
             "until": expires_at.isoformat(),
         }
         emails.send(organization, email, "confirm_address", values, until=expires_at)
-    audit.record(
-        actor,
-        "user.email_proof_requested",
-        target_type="user",
-        target_id=public_id("usr", user_id),
-        after={"email": canonical},
-    )
+    audit.record_user_event(actor, "user.email_proof_requested", user_id, after={"email": canonical})
 
 
 def _store_email(organization_id: str, user_id: UUID, verification: EmailVerificationRecord) -> None:
-    try:
-        with db.session.begin_nested():
-            stored = count_changed(
-                update(User)
-                .where(
-                    User.organization_id == organization_id,
-                    User.id == user_id,
-                    User.status == ACTIVE,
-                    User.email_canonical == canonical_email(verification.email),
-                )
-                .values(
-                    email=verification.address,
-                    email_canonical=canonical_email(verification.address),
-                    email_verified=True,
-                    updated_at=clock.now(),
-                    version=User.version + 1,
-                )
-            )
-    except IntegrityError as error:
-        if not is_duplicate_key(error):
-            raise
-        raise EmailVerificationEnded from error
-    if stored != 1:
-        raise EmailVerificationEnded
-    db.session.expire_all()
-
-
-def _bound_value(organization_id: str, user_id: UUID) -> str:
-    """Return what must not change until the link is used: the password hash and the email."""
-    row = db.session.execute(
-        select(User.password_hash, User.email_canonical).where(
-            User.organization_id == organization_id, User.id == user_id
+    with savepoint(on_duplicate=EmailVerificationEnded):
+        is_stored = update_user_row(
+            organization_id,
+            user_id,
+            User.status == ACTIVE,
+            User.email_canonical == canonical_email(verification.email),
+            email=verification.address,
+            email_canonical=canonical_email(verification.address),
+            email_verified=True,
         )
-    ).one()
-    return f"{row.password_hash or ''}\n{row.email_canonical}"
+    if not is_stored:
+        raise EmailVerificationEnded

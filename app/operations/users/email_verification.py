@@ -16,15 +16,14 @@ from sqlalchemy import update
 from app.models.user import User
 from app.operations.authorization.consents import delete_consents_of_user
 from app.operations.grants.revocation import revoke_grants_of_other_sessions
-from app.operations.mail.emails import seal_payload
+from app.operations.mail import emails
 from app.operations.sign_in import known_browsers
 from app.operations.sign_in.second_factors import NO_FACTORS, FactorCount, count_factors
 from app.operations.sign_in.sessions import end_sessions_of_user
-from app.operations.store import audit, outbox
+from app.operations.store import audit
 from app.operations.store.transactions import count_changed, transaction
 from app.operations.users.factor_resets import remove_all_factors
 from app.rules.actor import Actor
-from app.rules.identifiers import public_id
 from app.rules.sign_in.second_factors import used_second_factor
 
 REGISTRATION_MESSAGE = "registration"
@@ -56,12 +55,7 @@ def enqueue_registration(
         "address": ip_address,
         "request_id": request_id,
     }
-    outbox.enqueue(
-        organization_id,
-        REGISTRATION_MESSAGE,
-        seal_payload(organization_id, REGISTRATION_MESSAGE, values),
-        receiver="registration",
-    )
+    emails.enqueue_sealed(organization_id, REGISTRATION_MESSAGE, values, receiver="registration")
 
 
 @transaction
@@ -117,11 +111,5 @@ def _revoke_factors(actor: Actor, user_id: UUID) -> FactorCount:
     removed = count_factors(actor.organization_id, user_id)
     methods = remove_all_factors(actor.organization_id, user_id)
     if removed:
-        audit.record(
-            actor,
-            "second_factors.ended",
-            target_type="user",
-            target_id=public_id("usr", user_id),
-            before={"methods": list(methods)},
-        )
+        audit.record_user_event(actor, "second_factors.ended", user_id, before={"methods": list(methods)})
     return removed

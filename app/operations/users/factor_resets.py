@@ -85,11 +85,10 @@ def reset_user_factors(actor: Actor, user_id: str) -> FactorResetResult:
         return FactorResetResult((), 0, 0)
     sessions = end_sessions_of_user(organization_id, user.id)
     grants = revoke_grants_of_user(actor, user.id, reason="second_factors_reset")
-    audit.record(
+    audit.record_user_event(
         actor,
         "second_factors.reset",
-        target_type="user",
-        target_id=user.public_id,
+        user.id,
         before={"methods": list(methods)},
         after={"ended_sessions": sessions, "ended_grants": grants},
     )

@@ -307,11 +307,10 @@ def _create_users(part: ImportPart, imported_users: Sequence[ImportedUser]) -> N
         db.session.execute(insert(RoleAssignment), roles)
     source = public_id("imp", part.job.id)
     for user_id, imported in zip(ids, imported_users, strict=True):
-        audit.record(
+        audit.record_user_event(
             part.importer,
             "user.imported",
-            target_type="user",
-            target_id=public_id("usr", user_id),
+            user_id,
             after={
                 "email": imported.email,
                 "name": imported.name,

@@ -32,6 +32,7 @@ from app.operations.store.transactions import (
     CursorKey,
     Page,
     count_changed,
+    iterate_pages,
     paginate,
     read,
     transaction,
@@ -283,13 +284,7 @@ def _format_errors(row: RefusedRowRecord) -> str:
 
 
 def _all_refused_rows(actor: Actor, import_id: str) -> Iterator[RefusedRowRecord]:
-    after: CursorKey | None = None
-    while True:
-        page = list_refused_rows(actor, import_id, limit=MAX_LIMIT, after=after)
-        yield from page.items
-        after = page.next_cursor_key
-        if after is None:
-            return
+    return iterate_pages(lambda after: list_refused_rows(actor, import_id, limit=MAX_LIMIT, after=after))
 
 
 @transaction

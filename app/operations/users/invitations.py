@@ -27,9 +27,11 @@ from app.operations.sign_in.sign_in import Browser, SecondStepRequired, SignedIn
 from app.operations.store import audit, clock, keyring
 from app.operations.store.transactions import (
     DEFAULT_LIMIT,
+    CursorKey,
     Page,
     count_changed,
     current_unit_of_work,
+    paginate,
     read,
     transaction,
 )
@@ -38,7 +40,7 @@ from app.rules.actor import Actor
 from app.rules.directory.permissions import effective_roles
 from app.rules.errors import Conflict, NotFound, PreconditionFailed
 from app.rules.fields import ValidationErrors
-from app.rules.identifiers import decode_uuid, encode_uuid, new_id, parse_public_id, public_id
+from app.rules.identifiers import encode_uuid, new_id, parse_public_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.organizations.organizations import parse_email_and_name
@@ -158,7 +160,7 @@ def create_invitation(
     if find_user_by_email(organization.id, email) is not None:
         raise Conflict("There is already a user with this email address.", field="email", code="email_taken")
     now = clock.now()
-    _revoke_open_invitations(organization.id, canonical, now)
+    _end_invitations(organization.id, Invitation.email_canonical == canonical, revoked_at=now)
     if _count_open_invitations(organization) >= MAX_OPEN_INVITATIONS:
         raise Conflict("Too many invitations are pending. Revoke some first.", code="too_many_invitations")
     unit = current_unit_of_work()
@@ -249,7 +251,7 @@ def accept_invitation(token: str, *, name: str, password_hash: str | None) -> UU
         require_invitation_by_password(settings)
     if record.role not in effective_roles(settings):
         raise InvitationEnded("The role in this invitation no longer exists. Ask for a new invitation.")
-    if not _end_invitation(record.organization_id, record.id, used_at=clock.now()):
+    if not _end_invitations(record.organization_id, Invitation.id == record.id, used_at=clock.now()):
         raise InvitationEnded("This invitation was already used.")
     user_id = create_user(
         record.organization_id,
@@ -272,21 +274,14 @@ def accept_invitation(token: str, *, name: str, password_hash: str | None) -> UU
 
 @read
 def list_invitations(
-    actor: Actor, slug: str, *, limit: int = DEFAULT_LIMIT, after: tuple[str, ...] | None = None
+    actor: Actor, slug: str, *, limit: int = DEFAULT_LIMIT, after: CursorKey | None = None
 ) -> Page[InvitationRecord]:
     """List the organization's open invitations, oldest first."""
     acting_actor, organization = enter_organization(actor, slug)
     acting_actor.require("admins:read")
-    statement = (
-        select(Invitation)
-        .where(open_invitation_condition(organization))
-        .order_by(Invitation.id)
-        .limit(limit + 1)
-    )
-    after_id = decode_uuid(after[0]) if after else None
-    if after_id is not None:
-        statement = statement.where(Invitation.id > after_id)
-    rows = db.session.scalars(statement).all()
+    statement = select(Invitation).where(open_invitation_condition(organization))
+    ordered = paginate(statement, (Invitation.id,), after, descending=False)
+    rows = db.session.scalars(ordered.limit(limit + 1)).all()
     items = tuple(invitation_record(row, organization) for row in rows[:limit])
     return Page(items, (encode_uuid(items[-1].id),) if len(rows) > limit else None)
 
@@ -312,7 +307,7 @@ def revoke_invitation(
     record = invitation_record(_get_open_row(organization, invitation_id), organization)
     if expected_version is not None and record.version != expected_version:
         raise PreconditionFailed("The invitation has changed. Reload it and try again.")
-    if not _end_invitation(organization.id, record.id, revoked_at=clock.now()):
+    if not _end_invitations(organization.id, Invitation.id == record.id, revoked_at=clock.now()):
         raise _invitation_not_found()
     audit.record(
         acting_actor,
@@ -336,32 +331,17 @@ def _invitation_not_found() -> NotFound:
     return NotFound("There is no such invitation.")
 
 
-def _end_invitation(organization_id: str, invitation_id: UUID, **end: datetime) -> bool:
-    """Set the end if there is none yet. The row count decides between concurrent callers."""
-    return bool(
-        count_changed(
-            update(Invitation)
-            .where(
-                Invitation.organization_id == organization_id,
-                Invitation.id == invitation_id,
-                Invitation.used_at.is_(None),
-                Invitation.revoked_at.is_(None),
-            )
-            .values(**end)
-        )
-    )
-
-
-def _revoke_open_invitations(organization_id: str, canonical: str, now: datetime) -> None:
-    count_changed(
+def _end_invitations(organization_id: str, condition: ColumnElement[bool], **end: datetime) -> int:
+    """Set the end of those that have none yet. The row count decides between concurrent callers."""
+    return count_changed(
         update(Invitation)
         .where(
             Invitation.organization_id == organization_id,
-            Invitation.email_canonical == canonical,
+            condition,
             Invitation.used_at.is_(None),
             Invitation.revoked_at.is_(None),
         )
-        .values(revoked_at=now)
+        .values(**end)
     )
 
 
@@ -438,16 +418,7 @@ def _accept(
 ) -> SignedIn | SecondStepRequired:
     user_id = accept_invitation(token, name=name, password_hash=None)
     _store_handle(organization, invitation, user_id)
-    user_actor = Actor(
-        "user",
-        organization.id,
-        organization.id,
-        user_id=user_id,
-        label=invitation.email,
-        ip_address=actor.ip_address,
-        request_id=actor.request_id,
-    )
-    store_passkey(user_actor, organization, user_id, verified)
+    store_passkey(actor.as_user(user_id, invitation.email), organization, user_id, verified)
     amr = passkey_amr(may_sync=verified.created.may_sync, passwordless=True)
     return complete_first_factor(actor, organization, user_id, amr=amr, browser=browser)
 

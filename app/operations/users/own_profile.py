@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import update
-
-from app.extensions import db
 from app.models.user import User
 from app.operations.directory.lookups import get_organization_by_id
-from app.operations.directory.users import MAX_NAME_LENGTH, UserSnapshot, get_user
-from app.operations.store import audit, clock
-from app.operations.store.transactions import count_changed, transaction
+from app.operations.directory.users import MAX_NAME_LENGTH, UserSnapshot, get_user, update_user_row
+from app.operations.store import audit
+from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, InvalidInput
 from app.rules.fields import ValidationErrors, text_problem
-from app.rules.identifiers import public_id
 from app.rules.users.profile import validate_profile
 
 
@@ -35,42 +31,34 @@ def change_profile(actor: Actor, *, name: str, profile: Mapping[str, Any]) -> Us
     Raises Forbidden if members may not change their profile, InvalidInput naming every wrong claim, Conflict
     after a concurrent change. Audit: ``user.updated`` with what differs.
     """
-    if actor.user_id is None or actor.organization_id != actor.home_organization_id:
-        raise Forbidden("Only users have a profile.")
+    user_id = actor.require_own_account()
     if not can_change_profile(actor):
         raise Forbidden(
             "Your organization doesn't let members change their profile. Contact your administrator."
         )
     new = _validate(name.strip(), profile)
-    user = get_user(actor.organization_id, actor.user_id)
+    user = get_user(actor.organization_id, user_id)
     current = {"name": user.name, **user.profile}
     changed = sorted(key for key in {*current, *new} if current.get(key) != new.get(key))
     if not changed:
         return user
-    stored = count_changed(
-        update(User)
-        .where(
-            User.organization_id == actor.organization_id, User.id == user.id, User.version == user.version
-        )
-        .values(
-            name=new["name"],
-            profile={key: value for key, value in new.items() if key != "name"},
-            updated_at=clock.now(),
-            version=user.version + 1,
-        )
+    is_stored = update_user_row(
+        actor.organization_id,
+        user.id,
+        User.version == user.version,
+        name=new["name"],
+        profile={key: value for key, value in new.items() if key != "name"},
     )
-    if stored != 1:
+    if not is_stored:
         raise Conflict("Your profile was changed at the same time. Check it and try again.")
-    audit.record(
+    audit.record_user_event(
         actor,
         "user.updated",
-        target_type="user",
-        target_id=public_id("usr", user.id),
+        user.id,
         before={key: current.get(key) for key in changed},
         after={key: new.get(key) for key in changed},
     )
-    db.session.expire_all()
-    return get_user(actor.organization_id, actor.user_id)
+    return get_user(actor.organization_id, user.id)
 
 
 def _validate(name: str, profile: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,15 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from sqlalchemy import select, update
-
-from app.extensions import db
 from app.models.user import ACTIVE, User
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
-from app.operations.directory.users import find_user_by_email
+from app.operations.directory.users import find_user_by_email, update_user_row
 from app.operations.grants.revocation import revoke_grants_of_user
 from app.operations.mail import emails
-from app.operations.mail.emails import open_payload, seal_payload
+from app.operations.mail.emails import open_payload
 from app.operations.mail.notices import notify_user
 from app.operations.sign_in import known_browsers, sign_in_limits
 from app.operations.sign_in.actor_access import require_manageable_user
@@ -24,13 +21,12 @@ from app.operations.sign_in.sessions import end_sessions_of_user
 from app.operations.store import audit, clock, outbox, rate_limits
 from app.operations.store.outbox import DeliveryRejected, Message
 from app.operations.store.rate_limits import Limit, bucket_key, network_limits
-from app.operations.store.transactions import count_changed, read, transaction
+from app.operations.store.transactions import transaction
 from app.operations.users import sign_up
 from app.operations.users.email_verification import RevokedState, revoke_unverified_state
 from app.operations.users.sign_up import AccountLinkRecord
 from app.rules.actor import Actor
-from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound
-from app.rules.identifiers import public_id
+from app.rules.errors import Conflict, Forbidden, InvalidInput
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.sign_in.passwords import Lockout
 from app.rules.token_values import PASSWORD_RESET
@@ -70,16 +66,6 @@ class PasswordResetResult:
     ended: FactorCount
 
 
-@dataclass(frozen=True, slots=True)
-class PasswordResetRecord:
-    """The user that a reset link belongs to."""
-
-    email: str
-    name: str
-    link: AccountLinkRecord
-    password_hash: str | None
-
-
 @transaction
 def issue_reset_link(actor: Actor, user_id: UUID) -> NewResetLink:
     """Issue a link with which the user can choose a new password once. Earlier links become invalid.
@@ -96,9 +82,7 @@ def issue_reset_link(actor: Actor, user_id: UUID) -> NewResetLink:
     require_passwords_enabled(organization)
     is_mailed = can_email_reset_links(organization)
     token, expires_at = create_reset_link(organization, user_id, is_mailed=is_mailed)
-    audit.record(
-        actor, "user.password_reset_requested", target_type="user", target_id=public_id("usr", user_id)
-    )
+    audit.record_user_event(actor, "user.password_reset_requested", user_id)
     link = reset_url(organization, token)
     if not is_mailed:
         return NewResetLink(link, expires_at)
@@ -123,19 +107,9 @@ def create_reset_link(
     organization: OrganizationSnapshot, user_id: UUID, *, is_mailed: bool
 ) -> tuple[str, datetime]:
     """Create a link bound to the user's current password and email, and return its token and expiry (RP-1)."""
-    row = db.session.execute(
-        select(User.password_hash, User.email_canonical).where(
-            User.organization_id == organization.id, User.id == user_id
-        )
-    ).one()
     lifetime = timedelta(seconds=organization.settings["authentication"]["recovery"]["reset_ttl_seconds"])
     return sign_up.create_link(
-        organization.id,
-        user_id,
-        PASSWORD_RESET,
-        bound_to=_bound_value(*row),
-        lifetime=lifetime,
-        is_mailed=is_mailed,
+        organization.id, user_id, PASSWORD_RESET, lifetime=lifetime, is_mailed=is_mailed
     )
 
 
@@ -150,21 +124,12 @@ def require_passwords_enabled(organization: OrganizationSnapshot) -> None:
         raise Conflict("This organization doesn't allow signing in with a password.", code="password_off")
 
 
-@read
-def find_reset(organization: OrganizationSnapshot, token: str) -> PasswordResetRecord | None:
+def find_reset(organization: OrganizationSnapshot, token: str) -> AccountLinkRecord | None:
     """Find the user of a reset link, or None if the link has ended or the password was changed."""
+    if not organization.is_active:
+        return None
     lifetime = organization.settings["authentication"]["recovery"]["reset_ttl_seconds"]
-    link = sign_up.find_link(organization.id, token, PASSWORD_RESET, lifetime_seconds=lifetime)
-    if link is None or not organization.is_active:
-        return None
-    row = db.session.execute(
-        select(User.email, User.email_canonical, User.name, User.password_hash).where(
-            User.organization_id == organization.id, User.id == link.user_id, User.status == ACTIVE
-        )
-    ).first()
-    if row is None or not link.is_bound_to(_bound_value(row.password_hash, row.email_canonical)):
-        return None
-    return PasswordResetRecord(row.email, row.name, link, row.password_hash)
+    return sign_up.find_link(organization.id, token, PASSWORD_RESET, lifetime_seconds=lifetime)
 
 
 def reset_password(
@@ -242,10 +207,7 @@ def deliver_reset_link(message: Message) -> None:
 
     Raises Refused when the organization was deleted or does not offer this any more.
     """
-    try:
-        organization = get_organization_by_id(message.organization_id)
-    except NotFound:
-        raise DeliveryRejected("the organization was deleted") from None
+    organization = emails.get_organization_of_message(message)
     if not is_password_recovery_offered(organization):
         raise DeliveryRejected("password recovery is not offered any more")
     request = open_payload(organization.id, RECOVERY_MESSAGE, message.payload)
@@ -255,45 +217,36 @@ def deliver_reset_link(message: Message) -> None:
     token, expires_at = create_reset_link(organization, user.id, is_mailed=True)
     send_reset_link(organization, user.email, reset_url(organization, token), expires_at)
     anonymous = Actor.anonymous(organization.id, request["address"], request["request_id"])
-    audit.record(anonymous, "user.password_reset_requested", target_type="user", target_id=user.public_id)
+    audit.record_user_event(anonymous, "user.password_reset_requested", user.id)
 
 
 @transaction
 def _store_password(
-    actor: Actor, reset: PasswordResetRecord, new_hash: str, known_cookie: str, user_agent: str
+    actor: Actor, reset: AccountLinkRecord, new_hash: str, known_cookie: str, user_agent: str
 ) -> PasswordResetResult:
-    user_id = reset.link.user_id
-    now = clock.now()
-    values = {"email_verified": True} if reset.link.is_mailed else {}
-    if not sign_up.consume_link(reset.link):
+    user_id = reset.user_id
+    values = {"email_verified": True} if reset.is_mailed else {}
+    if not sign_up.consume_link(reset):
         raise _reset_ended()
-    changed = count_changed(
-        update(User)
-        .where(
-            User.organization_id == actor.organization_id,
-            User.id == user_id,
-            User.status == ACTIVE,
-            User.password_hash == reset.password_hash,
-        )
-        .values(
-            password_hash=new_hash,
-            password_scheme=None,
-            password_changed_at=now,
-            updated_at=now,
-            version=User.version + 1,
-            **values,
-        )
+    is_stored = update_user_row(
+        actor.organization_id,
+        user_id,
+        User.status == ACTIVE,
+        User.password_hash == reset.password_hash,
+        password_hash=new_hash,
+        password_scheme=None,
+        password_changed_at=clock.now(),
+        **values,
     )
-    if not changed:
+    if not is_stored:
         raise _reset_ended()
-    revoked = revoke_unverified_state(actor, user_id) if reset.link.is_mailed else RevokedState()
+    revoked = revoke_unverified_state(actor, user_id) if reset.is_mailed else RevokedState()
     ended = end_sessions_of_user(actor.organization_id, user_id)
     grants = revoke_grants_of_user(actor, user_id, reason="password_forgotten")
-    audit.record(
+    audit.record_user_event(
         actor,
         "user.password_reset",
-        target_type="user",
-        target_id=public_id("usr", user_id),
+        user_id,
         after={"ended_sessions": ended, "ended_grants": grants, "ended_consents": revoked.consents},
     )
     remaining = count_factors(actor.organization_id, user_id)
@@ -305,17 +258,13 @@ def _store_password(
         **remaining.email_values("left"),
     )
     sign_in_limits.clear_failed_attempts(
-        actor.organization_id, canonical_email(reset.email) or "", ip_address=actor.ip_address
+        actor.organization_id, reset.email_canonical, ip_address=actor.ip_address
     )
     known_browsers.forget_browsers_of_user(actor.organization_id, user_id, keep=known_cookie)
     known_cookie = known_browsers.remember_browser(
         actor, user_id, known_cookie, user_agent=user_agent, has_signed_in_before=False
     )
     return PasswordResetResult(known_cookie, revoked.factors)
-
-
-def _bound_value(password_hash: str | None, email_canonical: str) -> str:
-    return f"{password_hash or ''}\n{email_canonical}"
 
 
 def _reset_ended() -> ResetEnded:
@@ -329,9 +278,4 @@ def _enqueue(
     organization: OrganizationSnapshot, canonical: str, ip_address: str | None, request_id: str | None
 ) -> None:
     values = {"email": canonical, "address": ip_address, "request_id": request_id}
-    outbox.enqueue(
-        organization.id,
-        RECOVERY_MESSAGE,
-        seal_payload(organization.id, RECOVERY_MESSAGE, values),
-        receiver="recovery",
-    )
+    emails.enqueue_sealed(organization.id, RECOVERY_MESSAGE, values, receiver="recovery")

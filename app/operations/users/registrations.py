@@ -92,7 +92,7 @@ def process_registration(message: Message) -> None:
     Raises Refused when the organization was deleted, is closed to registrations, or has too many pending
     ones. Audit: ``registration.asked`` or ``user.registration_refused``.
     """
-    organization = _require_still_open(message.organization_id)
+    organization = _require_still_open(message)
     request = open_payload(organization.id, REGISTRATION_MESSAGE, message.payload)
     anonymous = Actor.anonymous(organization.id, request["address"], request["request_id"])
     organization_url = f"{organization.base_url}/organizations/{organization.slug}"
@@ -281,12 +281,7 @@ def reject_registration(actor: Actor, registration_id: str) -> RegistrationRecor
     """
     actor.require("users:write")
     pending = get_registration(actor, registration_id)
-    deleted = count_changed(
-        delete(Registration).where(
-            Registration.organization_id == actor.organization_id, Registration.id == pending.id
-        )
-    )
-    if not deleted:
+    if not _delete(actor.organization_id, Registration.id == pending.id):
         raise _registration_not_found()
     audit.record(
         actor,
@@ -322,14 +317,11 @@ def _find_row(organization: OrganizationSnapshot, token: str) -> Registration | 
     return row
 
 
-def _require_still_open(organization_id: str) -> OrganizationSnapshot:
-    try:
-        organization = get_organization_by_id(organization_id)
-    except NotFound:
-        raise DeliveryRejected("the organization was deleted") from None
+def _require_still_open(message: Message) -> OrganizationSnapshot:
+    organization = emails.get_organization_of_message(message)
     if not organization.is_active or not is_registration_open(organization.settings):
         raise DeliveryRejected("registration is closed")
-    waiting = db.session.scalar(select(func.count()).where(Registration.organization_id == organization_id))
+    waiting = db.session.scalar(select(func.count()).where(Registration.organization_id == organization.id))
     if (waiting or 0) >= MAX_PENDING_PER_ORGANIZATION:
         raise DeliveryRejected("too many registrations are pending")
     return organization

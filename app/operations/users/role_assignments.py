@@ -8,16 +8,14 @@ from __future__ import annotations
 from uuid import UUID
 
 from sqlalchemy import and_, func, or_, select
-from sqlalchemy.exc import IntegrityError
 
-from app.database_errors import is_duplicate_key
 from app.extensions import db
 from app.models.organization import Organization
 from app.models.user import ACTIVE, RoleAssignment, User
 from app.operations.directory.lookups import OrganizationSnapshot, touch_organization
 from app.operations.sign_in.actor_access import require_role_permissions
 from app.operations.store import audit, clock
-from app.operations.store.transactions import current_unit_of_work, transaction
+from app.operations.store.transactions import current_unit_of_work, savepoint, transaction
 from app.rules.actor import Actor
 from app.rules.directory.permissions import ADMIN, effective_roles
 from app.rules.errors import Conflict
@@ -79,23 +77,18 @@ def assign_role(
     if (role_count or 0) >= MAX_ROLES_PER_USER:
         raise Conflict(f"A user can have at most {MAX_ROLES_PER_USER} roles.", code="too_many_roles")
     row_id: UUID = current_unit_of_work().stable_value(f"assignment {user_id} {role}", new_id)
-    try:
-        with db.session.begin_nested():
-            db.session.add(
-                RoleAssignment(
-                    organization_id=organization_id,
-                    id=row_id,
-                    user_organization_id=user_organization_id,
-                    user_id=user_id,
-                    role=role,
-                    created_at=clock.now(),
-                    created_by=actor.label[:200],
-                )
+    with savepoint(on_duplicate=lambda: AlreadyAssigned(f"This user already has the role {role}.")):
+        db.session.add(
+            RoleAssignment(
+                organization_id=organization_id,
+                id=row_id,
+                user_organization_id=user_organization_id,
+                user_id=user_id,
+                role=role,
+                created_at=clock.now(),
+                created_by=actor.label[:200],
             )
-    except IntegrityError as error:
-        if not is_duplicate_key(error):
-            raise
-        raise AlreadyAssigned(f"This user already has the role {role}.") from error
+        )
     audit.record(
         actor,
         "administrator.added",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
 from uuid import UUID
@@ -11,7 +11,7 @@ from uuid import UUID
 from sqlalchemy import delete, select
 
 from app.extensions import db
-from app.models.user import AccountLink
+from app.models.user import ACTIVE, AccountLink, User
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
 from app.operations.directory.users import create_user
 from app.operations.mail import emails
@@ -30,7 +30,6 @@ from app.operations.users.role_assignments import assign_role
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden
 from app.rules.fields import ValidationErrors
-from app.rules.identifiers import public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.organizations.organizations import parse_email_and_name
@@ -149,11 +148,10 @@ def create_registered_user(
     system = Actor.system(organization.id, email)
     for role in dict.fromkeys(organization.settings["authentication"]["registration"]["default_roles"]):
         assign_role(system, organization.id, organization.id, user_id, role)
-    audit.record(
+    audit.record_user_event(
         actor,
         "user.registered",
-        target_type="user",
-        target_id=public_id("usr", user_id),
+        user_id,
         after={"email": email, "name": name, "email_verified": email_verified},
     )
     return user_id
@@ -178,19 +176,17 @@ def _create_or_record_refusal(
 
 @dataclass(frozen=True, slots=True)
 class AccountLinkRecord:
-    """An unexpired link without its token."""
+    """A valid link without its token, with its account. ``address`` is the email that the link verifies, if any."""
 
     organization_id: str
     user_id: UUID
-    purpose: str
-    is_mailed: bool
     digest: bytes
-    bound_digest: bytes
-    expires_at: datetime
-
-    def is_bound_to(self, value: str) -> bool:
-        """Return whether the value is unchanged since the link was created."""
-        return self.bound_digest == _digest_of(value)
+    is_mailed: bool
+    address: str | None
+    email: str
+    email_canonical: str
+    name: str
+    password_hash: str | None = field(repr=False)
 
 
 @transaction
@@ -199,17 +195,21 @@ def create_link(
     user_id: UUID,
     purpose: str,
     *,
-    bound_to: str,
     lifetime: timedelta,
     is_mailed: bool,
     address: str | None = None,
 ) -> tuple[str, datetime]:
     """Create the user's only link for the purpose and return its token and expiry.
 
-    An earlier link becomes invalid (RP-1). ``purpose`` is the token's kind. ``bound_to`` must not change
-    until the link is used. ``address`` is the email that the link verifies, if any. Call it in the
+    An earlier link becomes invalid (RP-1). This one does when the password or the email changes.
+    ``purpose`` is the token's kind. ``address`` is the email that the link verifies, if any. Call it in the
     transaction that audits it.
     """
+    user = db.session.execute(
+        select(User.password_hash, User.email_canonical).where(
+            User.organization_id == organization_id, User.id == user_id
+        )
+    ).one()
     token: str = current_unit_of_work().stable_value(
         f"link {purpose} {user_id}", lambda: new_token(purpose, organization_id)
     )
@@ -217,7 +217,7 @@ def create_link(
     key = {"organization_id": organization_id, "user_id": user_id, "purpose": purpose}
     values = {
         "digest": digest(token),
-        "bound_digest": _digest_of(bound_to),
+        "bound_digest": _bound_digest(*user),
         "is_mailed": is_mailed,
         "address": address,
         "created_at": now,
@@ -231,30 +231,50 @@ def create_link(
 def find_link(
     organization_id: str, token: str, purpose: str, *, lifetime_seconds: int
 ) -> AccountLinkRecord | None:
-    """Find the link of a token, or None if it was used or replaced or has expired.
+    """Find the link of a token and its active user.
 
+    Return None if the link was used or replaced or has expired, or if the user's password or email was changed.
     ``lifetime_seconds`` is the current lifetime of links with the purpose.
     """
     parsed = parse_token(token)
     if parsed is None or (parsed.kind, parsed.organization_id) != (purpose, organization_id):
         return None
-    row = db.session.scalar(
-        select(AccountLink).where(
-            AccountLink.organization_id == organization_id, AccountLink.digest == digest(token)
+    row = db.session.execute(
+        select(
+            AccountLink.user_id,
+            AccountLink.is_mailed,
+            AccountLink.address,
+            AccountLink.bound_digest,
+            AccountLink.created_at,
+            AccountLink.expires_at,
+            User.email,
+            User.email_canonical,
+            User.name,
+            User.password_hash,
         )
-    )
+        .join(User, (User.organization_id == AccountLink.organization_id) & (User.id == AccountLink.user_id))
+        .where(
+            AccountLink.organization_id == organization_id,
+            AccountLink.digest == digest(token),
+            User.status == ACTIVE,
+        )
+    ).first()
     if row is None or earliest_expiry(row.expires_at, row.created_at, lifetime_seconds) <= clock.now():
         return None
     if get_organization_by_id(organization_id, fresh=False).is_before_restore(row.created_at):
         return None
+    if row.bound_digest != _bound_digest(row.password_hash, row.email_canonical):
+        return None
     return AccountLinkRecord(
-        row.organization_id,
-        row.user_id,
-        row.purpose,
-        row.is_mailed,
-        row.digest,
-        row.bound_digest,
-        row.expires_at,
+        organization_id=organization_id,
+        user_id=row.user_id,
+        digest=digest(token),
+        is_mailed=row.is_mailed,
+        address=row.address,
+        email=row.email,
+        email_canonical=row.email_canonical,
+        name=row.name,
+        password_hash=row.password_hash,
     )
 
 
@@ -282,5 +302,6 @@ def revoke_links(organization_id: str, user_id: UUID, purpose: str | None = None
     count_changed(statement)
 
 
-def _digest_of(value: str) -> bytes:
-    return hashlib.sha256(value.encode()).digest()
+def _bound_digest(password_hash: str | None, email_canonical: str) -> bytes:
+    """Return the digest of what must not change until a link is used."""
+    return hashlib.sha256(f"{password_hash or ''}\n{email_canonical}".encode()).digest()

@@ -6,17 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import update
-from sqlalchemy.exc import IntegrityError
-
-from app.database_errors import is_duplicate_key
-from app.extensions import db
 from app.models.session import Session
 from app.models.user import DELETED, DISABLED, User
 from app.operations.authorization import connected_apps
 from app.operations.authorization.connected_apps import ConsentRecord
 from app.operations.directory.lookups import get_organization_by_id
-from app.operations.directory.users import UserSnapshot, create_user, email_taken_error, get_user
+from app.operations.directory.users import (
+    UserSnapshot,
+    create_user,
+    email_taken_error,
+    get_user,
+    update_user_row,
+)
 from app.operations.sign_in.actor_access import require_manageable_user
 from app.operations.sign_in.sessions import (
     SessionSummary,
@@ -25,14 +26,14 @@ from app.operations.sign_in.sessions import (
     end_sessions_of_user,
     list_sessions_of_user,
 )
-from app.operations.store import audit, clock
-from app.operations.store.transactions import count_changed, read, transaction
+from app.operations.store import audit
+from app.operations.store.transactions import read, savepoint, transaction
 from app.operations.users.email_change import on_email_changed
 from app.operations.users.password_resets import NewResetLink, issue_reset_link
 from app.operations.users.users import UserRecord, disable_user, enable_user, load_user_record, parse_user_id
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, NotFound, PreconditionFailed
-from app.rules.identifiers import parse_public_id, public_id
+from app.rules.identifiers import parse_public_id
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.users.profile import validate_new_user, validate_user_change
 
@@ -55,9 +56,7 @@ def add_user(actor: Actor, fields: Mapping[str, Any]) -> UserRecord:
     actor.require("users:write")
     checked = validate_new_user(fields)
     user_id = create_user(actor.organization_id, **checked)
-    audit.record(
-        actor, "user.created", target_type="user", target_id=public_id("usr", user_id), after=checked
-    )
+    audit.record_user_event(actor, "user.created", user_id, after=checked)
     return load_user_record(actor, user_id)
 
 
@@ -84,11 +83,10 @@ def update_user(
         ended = {}
         if "email" in after and canonical_email(after["email"]) != user.email_canonical:
             ended = on_email_changed(actor, user.id, old=user.email, new=after["email"])
-        audit.record(
+        audit.record_user_event(
             actor,
             "user.updated",
-            target_type="user",
-            target_id=user.public_id,
+            user.id,
             before={name: getattr(user, name) for name in changed},
             after=after | ended,
         )
@@ -125,13 +123,7 @@ def end_user_sessions(actor: Actor, user_id: str) -> int:
     user = require_manageable_user(actor, parse_user_id(user_id))
     ended = end_sessions_of_user(user.organization_id, user.id)
     if ended:
-        audit.record(
-            actor,
-            "user.signed_out",
-            target_type="user",
-            target_id=user.public_id,
-            after={"ended_sessions": ended},
-        )
+        audit.record_user_event(actor, "user.signed_out", user.id, after={"ended_sessions": ended})
     return ended
 
 
@@ -176,22 +168,12 @@ def _store(user: UserSnapshot, values: dict[str, Any]) -> None:
         canonical = canonical_email(values["email"])
         columns["email_canonical"] = canonical
         columns["email_verified"] = user.email_verified and canonical == user.email_canonical
-    try:
-        with db.session.begin_nested():
-            stored = count_changed(
-                update(User)
-                .where(
-                    User.organization_id == user.organization_id,
-                    User.id == user.id,
-                    User.version == user.version,
-                    User.status != DELETED,
-                )
-                .values(**columns, updated_at=clock.now(), version=user.version + 1)
-            )
-    except IntegrityError as error:
-        if not is_duplicate_key(error):
-            raise
-        raise email_taken_error() from error
-    if stored != 1:
+    with savepoint(on_duplicate=email_taken_error):
+        update_unchanged_user(user, **columns)
+
+
+def update_unchanged_user(user: UserSnapshot, **columns: Any) -> None:
+    """Update columns of the user's row. Raises Conflict if the user was changed or deleted since it was read."""
+    is_unchanged = (User.version == user.version) & (User.status != DELETED)
+    if not update_user_row(user.organization_id, user.id, is_unchanged, **columns):
         raise Conflict("The user was changed at the same time. Reload the user and try again.", code="busy")
-    db.session.expire_all()

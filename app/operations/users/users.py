@@ -7,23 +7,28 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Select, exists, func, literal, or_, select, update
+from sqlalchemy import Select, exists, func, literal, or_, select
 
 from app.extensions import db
 from app.models.user import ACTIVE, DELETED, DISABLED, RoleAssignment, User
 from app.operations.directory.lookups import get_organization_by_id, get_user_roles
-from app.operations.directory.users import UserSnapshot, find_user_by_email, get_user, to_user_snapshot
+from app.operations.directory.users import (
+    UserSnapshot,
+    find_user_by_email,
+    get_user,
+    to_user_snapshot,
+    update_user_row,
+)
 from app.operations.grants.revocation import revoke_grants_of_user
 from app.operations.sign_in.actor_access import require_manageable_user
 from app.operations.sign_in.second_factors import find_methods_of_user, find_methods_of_users
 from app.operations.sign_in.sessions import end_sessions_of_user
-from app.operations.store import audit, clock
+from app.operations.store import audit
 from app.operations.store.transactions import (
     DEFAULT_LIMIT,
     MAX_LIMIT,
     CursorKey,
     Page,
-    count_changed,
     paginate,
     read,
     transaction,
@@ -32,7 +37,7 @@ from app.operations.users.role_assignments import require_other_administrators_e
 from app.rules.actor import Actor
 from app.rules.directory.permissions import effective_roles
 from app.rules.errors import FieldError, InvalidInput, NotFound
-from app.rules.identifiers import encode_uuid, parse_public_id, public_id
+from app.rules.identifiers import encode_uuid, parse_public_id
 from app.rules.users.profile import STATUSES
 
 # Ids are time-ordered, so ordering by id is ordering by creation.
@@ -203,7 +208,7 @@ def disable_user(actor: Actor, user_id: UUID) -> UserSnapshot:
         ended = end_sessions_of_user(actor.organization_id, user_id)
         grants = revoke_grants_of_user(actor, user_id, reason="user_disabled")
         after = {"status": DISABLED, "ended_sessions": ended, "ended_grants": grants}
-        audit.record(actor, "user.disabled", target_type="user", target_id=user.public_id, after=after)
+        audit.record_user_event(actor, "user.disabled", user.id, after=after)
     return get_user(actor.organization_id, user_id)
 
 
@@ -215,21 +220,11 @@ def enable_user(actor: Actor, user_id: UUID) -> UserSnapshot:
     """
     require_manageable_user(actor, user_id)
     if _set_status(actor, user_id, ACTIVE):
-        target = public_id("usr", user_id)
-        audit.record(actor, "user.enabled", target_type="user", target_id=target, after={"status": ACTIVE})
+        audit.record_user_event(actor, "user.enabled", user_id, after={"status": ACTIVE})
     return get_user(actor.organization_id, user_id)
 
 
 def _set_status(actor: Actor, user_id: UUID, status: str) -> bool:
-    changed = count_changed(
-        update(User)
-        .where(
-            User.organization_id == actor.organization_id,
-            User.id == user_id,
-            # A user who was deleted in the meantime stays deleted.
-            User.status.not_in((status, DELETED)),
-        )
-        .values(status=status, updated_at=clock.now(), version=User.version + 1)
-    )
-    db.session.expire_all()
-    return changed > 0
+    # A user who was deleted in the meantime stays deleted.
+    is_other = User.status.not_in((status, DELETED))
+    return update_user_row(actor.organization_id, user_id, is_other, status=status)

@@ -54,9 +54,9 @@ def exact_span(seconds: int, language: str = ENGLISH) -> str:
     return _units(0, "second", language)
 
 
-def rough_span(span: timedelta, language: str = ENGLISH, *, rounded: bool = False) -> str:
-    """Format a duration as ``22 hours``; a remaining duration is ``rounded``, so that a new day has 24 hours left."""
-    return _units(*_rough(span, rounded=rounded), language)
+def rough_span(span: timedelta, *, rounded: bool = False) -> str:
+    """Format a duration as ``22 hours`` in English; a remaining one is ``rounded``: a new day has 24 hours left."""
+    return _units(*_rough(span, rounded=rounded), ENGLISH)
 
 
 def past_span(span: timedelta, language: str = ENGLISH) -> str:

@@ -73,11 +73,9 @@ def slug_from_name(name: str) -> str | None:
     return slug if _SLUG.fullmatch(slug) else None
 
 
-def slug_candidates(slug: str, attempts: int = 20) -> list[str]:
-    """Return the derived slug, then the same with -2, -3 …, in case it was taken."""
-    return [slug] + [
-        f"{slug[: MAX_SLUG_LENGTH - 4]}-{number}".replace("--", "-") for number in range(2, attempts + 1)
-    ]
+def slug_candidates(slug: str) -> list[str]:
+    """Return the derived slug, then the same with -2 to -20, in case it was taken."""
+    return [slug] + [f"{slug[: MAX_SLUG_LENGTH - 4]}-{number}".replace("--", "-") for number in range(2, 21)]
 
 
 def _slug_problem(value: str) -> FieldProblem | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -42,8 +42,8 @@ def default_settings() -> Document:
     """Return the document of an organization that changed nothing."""
     document: Document = {}
     for setting in SETTINGS.values():
-        _put(document, setting.path, copy.deepcopy(setting.default))
-    _put(
+        put_at(document, setting.path, copy.deepcopy(setting.default))
+    put_at(
         document,
         ROLES_PATH,
         {
@@ -66,8 +66,8 @@ def effective_settings(overrides: Mapping[str, Any], bounds: Bounds = NO_BOUNDS)
         # value to the minimum first, then cap the smaller one, so that the order holds and no minimum is violated.
         minimum = bounds.get(small, {}).get("min")
         if minimum is not None:
-            _put(document, large, max(value_at(document, large), minimum))
-        _put(document, small, min(value_at(document, small), value_at(document, large)))
+            put_at(document, large, max(value_at(document, large), minimum))
+        put_at(document, small, min(value_at(document, small), value_at(document, large)))
     return document
 
 
@@ -76,10 +76,10 @@ def _apply_overrides(overrides: Mapping[str, Any], bounds: Bounds) -> Document:
     for path, value in _leaves(overrides):
         setting = SETTINGS.get(path)
         if setting is not None or path.startswith(f"{ROLES_PATH}."):
-            _put(document, path, copy.deepcopy(value))
+            put_at(document, path, copy.deepcopy(value))
     for path in bounds:
         if path in SETTINGS:
-            _put(document, path, copy.deepcopy(apply_bounds(path, value_at(document, path), bounds)))
+            put_at(document, path, copy.deepcopy(apply_bounds(path, value_at(document, path), bounds)))
     return document
 
 
@@ -132,7 +132,7 @@ def merge_settings(
             stored[path] = copy.deepcopy(value)
     result: Document = {}
     for path, value in stored.items():
-        _put(result, path, value)
+        put_at(result, path, value)
     document = _apply_overrides(result, bounds)
     errors = list(_contradictions(document, {path for path, _ in _leaves(partial)}))
     errors += _roles_without_permissions(partial, document)
@@ -167,7 +167,7 @@ def _problems(partial: Mapping[str, Any], head: str = "") -> Iterator[FieldError
             yield from _role_problems(value)
         elif path in SETTINGS:
             if value is not None:
-                yield from _value_problems(path, value)
+                yield from SETTINGS[path].kind.check(path, value)
         elif path in _SECTIONS:
             if isinstance(value, dict):
                 yield from _problems(value, f"{path}.")
@@ -199,10 +199,6 @@ def _server_managed_problems(
             and path not in server_managed
         ):
             yield kind.error(path)
-
-
-def _value_problems(path: str, value: Any) -> Iterator[FieldError]:
-    yield from SETTINGS[path].kind.check(path, value)
 
 
 def _role_problems(roles: Any) -> Iterator[FieldError]:
@@ -311,7 +307,8 @@ def _leaves(document: Mapping[str, Any], head: str = "") -> Iterator[tuple[str, 
             yield f"{head}{key}", value
 
 
-def _put(document: Document, path: str, value: Any) -> None:
+def put_at(document: Document, path: str, value: Any) -> None:
+    """Set the value at a dotted path of a document."""
     *sections, last = path.split(".")
     node = document
     for part in sections:
@@ -327,16 +324,6 @@ def validate_imported_settings(foreign: Mapping[str, Any], bounds: Bounds = NO_B
     """
     paths = frozenset(path for path, setting in SETTINGS.items() if isinstance(setting.kind, ServerManaged))
     return merge_settings({}, foreign, bounds, server_managed=paths)
-
-
-def warnings_for(changed: Iterable[str]) -> tuple[str, ...]:
-    """Return one sentence for each changed path that has no effect."""
-    return tuple(f"{path}: {WITHOUT_EFFECT}" for path in changed if path in WITHOUT_EFFECT_YET)
-
-
-def describe_setting(path: str, why: str) -> str:
-    """Return the description of the setting, and that it has no effect yet where that is so."""
-    return f"{why} {WITHOUT_EFFECT}" if path in WITHOUT_EFFECT_YET else why
 
 
 def earliest_expiry(stored: datetime, started_at: datetime, seconds: int) -> datetime:

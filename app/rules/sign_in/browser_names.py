@@ -29,6 +29,11 @@ _SYSTEMS = (
 )
 
 
+def printable_user_agent(header: str) -> str:
+    """Return the header's printable characters, as many as are stored."""
+    return "".join(char for char in header if char.isprintable())[:255]
+
+
 def browser_name(user_agent: str) -> str:
     """Return a name such as ``Firefox on Windows``, or the part of it that is known."""
     browser = next((name for mark, name in _BROWSERS if mark.lower() in user_agent.lower()), None)

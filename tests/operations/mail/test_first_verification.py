@@ -209,7 +209,7 @@ def test_verification_with_session_ends_other_sessions(
     here, _ = (sign_in(acme.id, squatted.email, PASSWORD) for _ in range(2))
     assert isinstance(here, SignedIn)
     done = confirm(squatted, here, box, deliver, ("pwd",))
-    assert done.has_ended
+    assert done
     assert [database.count(table) for table in ("sessions", "known_browsers")] == [1, 1]
     assert [mail["Subject"] for mail in box.mails] == ["Your email at Acme is verified"]
 
@@ -221,7 +221,7 @@ def test_verification_with_second_factor_keeps_it(
     assert isinstance(here, SignedIn)
     with_app(app, squatted, session_id=here.session_id)
     done = confirm(squatted, here, box, deliver, ("pwd", "otp", "mfa"))
-    assert not done.has_ended
+    assert not done
     assert find_methods_of_user(acme.id, squatted.id) == ("totp",)
     assert "Your account has an authenticator app." in plain(box.mails[-1])
 
@@ -232,7 +232,7 @@ def test_verification_removes_factors_not_used_in_the_session(
     here = sign_in(acme.id, squatted.email, PASSWORD)
     assert isinstance(here, SignedIn)
     with_app(app, squatted, session_id=here.session_id)
-    assert confirm(squatted, here, box, deliver, ("pwd",)).has_ended
+    assert confirm(squatted, here, box, deliver, ("pwd",))
     assert find_methods_of_user(acme.id, squatted.id) == ()
 
 
@@ -292,7 +292,7 @@ def test_verification_revokes_consents_without_other_state(
     granted(made, squatted)
     set_rows(Grant, session_id=here.session_id)
     granted(made, squatted)
-    assert confirm(squatted, here, box, deliver, ("pwd",)).has_ended
+    assert confirm(squatted, here, box, deliver, ("pwd",))
     reasons = db.session.scalars(select(Grant.revoked_reason).order_by(Grant.id)).all()
     assert reasons == [None, "email_verified"]
     assert not get_consent_state(client, squatted.id).scopes

@@ -45,4 +45,4 @@ def test_reset_link_is_returned_without_reset_by_email(
     link = issue_reset_link(make.actor(acme), ada.id).link
     assert link is not None and deliver() == 0
     reset = find_reset(acme, link.rpartition("/")[2])
-    assert reset is not None and not reset.link.is_mailed
+    assert reset is not None and not reset.is_mailed

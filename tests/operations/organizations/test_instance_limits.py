@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,12 +11,17 @@ from flask import Flask
 
 from app.config import current
 from app.fast_path import cache_invalidation
+from app.models.user import User
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.organizations.instance_limits import get_instance_limits, update_instance_limits
 from app.operations.organizations.settings import get_settings, update_settings
+from app.operations.sign_in.second_factors import decide_mfa_of_user
+from app.operations.store import clock
 from app.rules.actor import Actor
 from app.rules.errors import Forbidden, InvalidInput, PreconditionFailed
+from app.rules.sign_in.second_factors import MfaRequirement
 from tests.factories import Factory
+from tests.support.authenticator import set_rows
 from tests.support.databases import Database
 from tests.support.threads import at_once
 
@@ -61,6 +67,17 @@ def test_other_machines_are_invalidated_with_one_row(context: Flask, make: Facto
     update_instance_limits(op, {TTL: {"max": 900}})
     cache_invalidation.poll()
     assert set(seen).isdisjoint(cache_invalidation._followers[current().database_url].stamps)
+
+
+def test_grace_period_starts_when_a_limit_requires_second_factors(
+    context: Flask, make: Factory, op: Actor
+) -> None:
+    acme = make.organization()
+    user = make.user(acme)
+    set_rows(User, created_at=clock.now() - timedelta(days=400))
+    update_instance_limits(op, {"authentication.mfa.policy": {"allowed": ["required"]}})
+    decision = decide_mfa_of_user(get_organization_by_id(acme.id), user.id, ("pwd",))
+    assert decision.requirement is MfaRequirement.OFFER
 
 
 def test_dry_run_counts_affected_organizations_and_stores_nothing(

@@ -1,4 +1,4 @@
-"""Effects of settings: each is read somewhere or marked as having no effect."""
+"""Effects of settings: each is read somewhere."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from app.rules.organizations import settings
-from app.rules.organizations.settings import WITHOUT_EFFECT, WITHOUT_EFFECT_YET, warnings_for
 from app.rules.organizations.settings_table import SETTINGS
 
 ROOT = Path(__file__).parents[3]
@@ -37,18 +36,9 @@ def _is_read(path: str) -> bool:
 
 
 @pytest.mark.parametrize("path", SETTINGS)
-def test_each_setting_is_read_or_marked_without_effect(path: str) -> None:
-    assert _is_read(path) != (path in WITHOUT_EFFECT_YET)
-
-
-def test_settings_without_effect_exist() -> None:
-    assert set(SETTINGS) >= WITHOUT_EFFECT_YET
+def test_each_setting_is_read(path: str) -> None:
+    assert _is_read(path)
 
 
 def test_defaults_are_valid() -> None:
     assert settings.merge_settings({}, settings.default_settings()) == {}
-
-
-def test_change_without_effect_warns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settings, "WITHOUT_EFFECT_YET", frozenset({"branding.logo"}))
-    assert warnings_for(["branding.theme", "branding.logo"]) == (f"branding.logo: {WITHOUT_EFFECT}",)
