@@ -5,8 +5,12 @@ from __future__ import annotations
 import sqlite3
 from enum import Enum
 
+import MySQLdb
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+# The errors of a statement or a connection: SQLAlchemy's, and those of the drivers for statements compiled in advance.
+DATABASE_ERRORS = (DBAPIError, PoolTimeout, MySQLdb.Error, sqlite3.Error)
 
 
 class ErrorClass(Enum):

@@ -7,16 +7,12 @@ of an exception. The error handlers of the blueprints come first.
 from __future__ import annotations
 
 import re
-import sqlite3
 
-import MySQLdb
 from flask import Flask, Response, make_response, render_template, request
 from flask_wtf.csrf import CSRFError
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 from werkzeug.exceptions import HTTPException, SecurityError
 
-from app.database_errors import is_temporary
+from app.database_errors import DATABASE_ERRORS, is_temporary
 from app.rules.errors import DomainError, Unavailable
 from app.rules.languages.translation import lazy_gettext
 from app.web import json_api
@@ -76,7 +72,7 @@ def register(app: Flask) -> None:
     app.register_error_handler(DomainError, error_response)
     app.register_error_handler(HTTPException, _http_error)
     app.register_error_handler(SecurityError, _foreign_host)
-    for kind in (DBAPIError, PoolTimeout, MySQLdb.Error, sqlite3.Error):
+    for kind in DATABASE_ERRORS:
         app.register_error_handler(kind, _database_error)
 
 
