@@ -77,6 +77,8 @@ def register(app: Flask) -> None:
     # ``check_origin`` needs no Referer header.
     app.config["WTF_CSRF_SSL_STRICT"] = False
     app.config["WTF_CSRF_FIELD_NAME"] = _CSRF_FIELD
+    # Flask-Login's remember cookie is not used (SS-1). No request can carry a cookie with a semicolon in its name.
+    app.config["REMEMBER_COOKIE_NAME"] = "remember;unused"
     app.before_request(_refuse_other_sites)
     csrf.init_app(app)
     # A context processor would load the user for every template, also for the page of a failed database.

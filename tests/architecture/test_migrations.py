@@ -195,11 +195,11 @@ def put_event(action: bytes, target: bytes, actor: bytes | None, after: str | No
 
 
 def test_restore_cutoffs_are_unset_for_existing_rows(unmigrated: Flask) -> None:
-    """0027: nothing was restored before; the columns and only they go when it is reversed."""
-    upgrade(revision="0027")
+    """0026: nothing was restored before; the columns and only they go when it is reversed."""
+    upgrade(revision="0026")
     downgrade(revision="-1")
     put("organizations", id=b"acme0000", slug=b"acme", status=b"active", name="Acme")
-    upgrade(revision="0027")
+    upgrade(revision="0026")
     columns = "name, restored_at, secrets_not_before, passwords_not_before"
     with db.engine.connect() as connection:
         kept = connection.exec_driver_sql(f"SELECT {columns} FROM organizations").all()

@@ -172,6 +172,7 @@ def create_credential(context: ApiContext, client_id: str) -> Response:
     scope="credentials:write",
     returns=Credential,
     status=200,
+    is_idempotent=False,
     errors=(409,),
 )
 def confirm_credential(context: ApiContext, client_id: str, credential_id: str) -> Response:
