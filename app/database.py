@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import os
+import stat
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -238,12 +239,14 @@ def _replace_or_ping(connection: Any, record: Any, _proxy: Any) -> None:
 def _make_file_private(_dialect: Any, _record: Any, arguments: Any, _parameters: Any) -> None:
     """Create the database with mode 0600, and take away what others may do with an older one.
 
-    SQLite gives the files beside it the mode of the database, and would create that with the process's umask.
+    SQLite gives the files beside it the mode of the database, and would create that with the process's umask. The file
+    is not opened here: to close it would release the locks of this process's connections, another process would take
+    itself for the last one and delete the write-ahead log, and this one would go on with the deleted one.
     """
     for name in (arguments[0], f"{arguments[0]}-wal", f"{arguments[0]}-shm"):
         try:
-            if name == arguments[0]:
-                os.close(os.open(name, os.O_WRONLY | os.O_CREAT, 0o600))
+            if name == arguments[0] and not os.path.exists(name):
+                os.mknod(name, stat.S_IFREG | 0o600)
             if os.stat(name).st_mode & 0o077:
                 os.chmod(name, 0o600)
         except OSError:

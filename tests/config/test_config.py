@@ -78,6 +78,25 @@ def test_sqlite_files_are_private(tmp_path: Path, before: int | None) -> None:
     assert modes == dict.fromkeys([file.name, f"{file.name}-shm", f"{file.name}-wal"], 0o600)
 
 
+def test_sqlite_database_is_shared_with_other_processes(tmp_path: Path) -> None:
+    """A new connection must not release the locks of the others: the next process would delete their log."""
+    file = tmp_path / "gatehouse.sqlite3"
+    environ = {"GATEHOUSE_INSTANCE": str(tmp_path / "instance"), "DATABASE_URL": f"sqlite:///{file}"}
+    code = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('INSERT INTO t VALUES (1)'); c.commit()"
+    with create_app(load(environ), commands=False).app_context():
+        with db.engine.begin() as connection:
+            connection.exec_driver_sql("CREATE TABLE t (a)")
+        first = db.engine.raw_connection()
+        for rows in (1, 2):
+            db.engine.raw_connection().close()
+            db.engine.dispose()
+            db.engine.raw_connection().close()
+            subprocess.run([sys.executable, "-c", code, str(file)], check=True)
+            count = first.cursor().execute("SELECT count(*) FROM t").fetchone()
+            assert count == (rows,)
+        first.close()
+
+
 def test_workers_starting_together_share_one_key(tmp_path: Path) -> None:
     """BS-2."""
     with ThreadPoolExecutor(20) as pool:

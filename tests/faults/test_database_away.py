@@ -11,7 +11,7 @@ import MySQLdb
 import pytest
 from flask import Flask
 from flask.testing import FlaskClient
-from sqlalchemy import event, text
+from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError
 from werkzeug.test import TestResponse
 
@@ -118,7 +118,7 @@ def test_readyz_reports_a_database_that_cannot_be_written(
     make.root()
     assert http.get("/readyz").status_code == 200
     # Other tests use the same server, so it does not become a replica.
-    monkeypatch.setattr(dispatcher, "_IS_READ_ONLY", text("SELECT 1"))
+    monkeypatch.setattr(dispatcher, "why_not_writable", lambda: "it is a replica")
     monkeypatch.setattr(dispatcher, "_MIN_FREE_BYTES", 1 << 60)
     answer = http.get("/readyz")
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")

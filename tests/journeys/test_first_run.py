@@ -109,7 +109,7 @@ def register(page: Page, server: LiveServer, application: Application) -> tuple[
     page.get_by_role("button", name="Register").click()
     expect(page.locator("h1")).to_have_text("Fruit Shop is registered")
     made = page.inner_text("#client-id").strip(), page.inner_text("#client-secret").strip()
-    page.get_by_role("link", name="Go to client").click()
+    page.get_by_role("link", name="View client").click()
     page.get_by_role("button", name="Reveal").click()
     assert page.inner_text("#client-secret").strip() == made[1]
     assert made[1] not in page.url
