@@ -124,6 +124,7 @@ AUDIT_ACTIONS: dict[str, str] = {
     "consent.denied": "denied access to a client",
     "consent.given": "allowed access to a client",
     "consent.withdrawn": "removed a client's access",
+    "credential.confirmed": "confirmed a secret",
     "credential.created": "created a secret",
     "credential.kept": "kept a secret",
     "credential.retired": "scheduled a secret to expire",

@@ -120,7 +120,7 @@ def invite(page: Page, server: LiveServer, email: str) -> str:
     """Return an invitation link to the organization."""
     page.goto(f"{server.url}/portal/orchard/administrators/new")
     page.fill("#email", email)
-    page.get_by_role("button", name="Add").click()
+    page.get_by_role("button", name="Add administrator").click()
     return page.inner_text("#invitation-link").strip()
 
 

@@ -9,7 +9,7 @@ from flask import Flask
 
 from app.operations.clients import resources
 from tests.factories import Factory, MadeClient
-from tests.portal.conftest import Person
+from tests.portal.conftest import PortalUser
 
 pytestmark = pytest.mark.either
 MACHINE: dict[str, Any] = {"type": "machine", "redirect_uris": [], "grant_types": ["client_credentials"]}
@@ -28,21 +28,21 @@ def payroll(app: Flask, make: Factory, acme: Any) -> str:
 
 
 @pytest.fixture
-def grace(acme: Any, person: Any) -> Person:
+def grace(acme: Any, portal_user: Any) -> PortalUser:
     """A developer."""
-    found: Person = person(acme, "developer", email="grace@acme.example")
+    found: PortalUser = portal_user(acme, "developer", email="grace@acme.example")
     return found
 
 
 @pytest.fixture
-def slips(make: Factory, acme: Any, payroll: str, grace: Person) -> MadeClient:
+def slips(make: Factory, acme: Any, payroll: str, grace: PortalUser) -> MadeClient:
     """A client of the developer with the API's scope, but without access."""
     by = make.actor(acme, "clients:write:own", "clients:read:own", user=grace.user)
     return make.client(acme, by=by, name="Slips", **MACHINE, scopes=["payroll:read"])
 
 
 def test_request_is_approved_and_withdrawn(
-    ada: Person, grace: Person, slips: MadeClient, payroll: str
+    ada: PortalUser, grace: PortalUser, slips: MadeClient, payroll: str
 ) -> None:
     tab = f"/clients/{slips.client_id}/apis"
     grace.get(tab)
@@ -79,7 +79,7 @@ def test_request_is_approved_and_withdrawn(
     assert "Access withdrawn" in ada.text
 
 
-def test_administrator_gives_access(ada: Person, slips: MadeClient, payroll: str) -> None:
+def test_administrator_gives_access(ada: PortalUser, slips: MadeClient, payroll: str) -> None:
     page = f"/apis/{payroll}/clients"
     ada.get(page)
     assert "No client has access yet" in ada.text and "only clients with access get tokens" in ada.text
@@ -91,7 +91,7 @@ def test_administrator_gives_access(ada: Person, slips: MadeClient, payroll: str
 
 
 def test_policy_is_changed_on_the_page_of_the_api(
-    ada: Person, grace: Person, slips: MadeClient, payroll: str
+    ada: PortalUser, grace: PortalUser, slips: MadeClient, payroll: str
 ) -> None:
     page = ada.get(f"/apis/{payroll}")
     assert 'value="approval" required checked' in page.text

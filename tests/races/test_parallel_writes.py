@@ -125,6 +125,7 @@ OF_ROOT = {"createOrganization", "updateInstanceLimits"}
 WITHOUT_EFFECT = {
     "cancelUserImport",
     "createCredential",
+    "declineClientAccess",
     "declineClientRequest",
     "rejectRegistration",
     "resetUserSecondFactors",

@@ -14,7 +14,7 @@ from app.extensions import db
 from app.models.client import Client, Credential, CredentialUse
 from app.models.grant import Grant
 from app.models.token import AccessToken
-from app.operations.directory.lookups import get_organization_by_id
+from app.operations.directory.lookups import get_unpurged_organization
 from app.operations.grants import grants
 from app.operations.grants.grants import grant_issued_after_cutoffs, token_issued_after_cutoffs
 from app.operations.store import clock, keyring
@@ -195,7 +195,7 @@ def _record(
     live_tokens: int,
     settings: Mapping[str, Any],
 ) -> CredentialRecord:
-    organization = get_organization_by_id(row.organization_id, fresh=False)
+    organization = get_unpurged_organization(row.organization_id)
     status = get_credential_status(
         now,
         expires_at=row.expires_at,

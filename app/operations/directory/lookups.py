@@ -261,7 +261,7 @@ def hold_organization(organization_id: str) -> OrganizationSnapshot:
 
 def created_after_restore(created_at: Any, organization_id: str) -> ColumnElement[bool]:
     """Return the SQL condition that a row was created after the last restore of a backup, which may have revived it."""
-    restored_at = get_organization_by_id(organization_id, fresh=False).restored_at
+    restored_at = get_unpurged_organization(organization_id).restored_at
     return true() if restored_at is None else created_at >= restored_at
 
 
