@@ -194,7 +194,7 @@ SETTINGS = (
         "GATEHOUSE_DATABASE_ENGINE",
         "auto",
         "How the database is replicated: `single`, `galera`, `group-replication`, `aurora`, or `auto`, which asks each "
-        "server. On Galera and group replication reads wait for what other nodes committed before.",
+        "server. On clusters reads wait for what other nodes committed before.",
     ),
     Setting(
         "GATEHOUSE_DATABASE_POOL",
