@@ -63,8 +63,10 @@ def servers(cluster: GaleraCluster, instances: tuple[Path, Path]) -> Iterator[tu
     one, two = instances
     for key in one.glob("*.key"):
         shutil.copy2(key, two)
-    made = [
-        LiveServer(
+    made: list[LiveServer] = []
+    for node, instance in zip(cluster.nodes, instances, strict=False):
+        # Each is started before the next one looks for a free port.
+        server = LiveServer(
             NodeDatabase(node, "gatehouse"),
             instance,
             instance.with_suffix(".log"),
@@ -72,10 +74,9 @@ def servers(cluster: GaleraCluster, instances: tuple[Path, Path]) -> Iterator[tu
             expected="",
             settings={"GATEHOUSE_DATABASE_TIMEOUT": "15"},
         )
-        for node, instance in zip(cluster.nodes, instances, strict=False)
-    ]
-    for server in made:
         server.start()
+        made.append(server)
+    assert made[0].url != made[1].url
     yield made[0], made[1]
     for server in made:
         server.stop()
@@ -213,7 +214,11 @@ def test_node_without_quorum_is_not_ready(
     node.execute(options.format(1))
     try:
         process.wait_until(lambda: ready(server) == 503, "not ready", seconds=15)
-        assert send(server.url, Post("/oauth/token", CLIENT_CREDENTIALS, machine.basic)).status == 503
+        # Readiness may give up first, while the node still waits for the others.
+        request = Post("/oauth/token", CLIENT_CREDENTIALS, machine.basic)
+        process.wait_until(lambda: send(server.url, request).status == 503, "tokens are refused", seconds=15)
+        assert {send(server.url, request).status for _ in range(10)} == {503}
+        assert ready(server) == 503
     finally:
         node.execute(options.format(0))
     process.wait_until(lambda: ready(server) == 200, "ready again", seconds=30)
