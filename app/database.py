@@ -11,9 +11,11 @@ from __future__ import annotations
 import functools
 import os
 import stat
+import threading
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any, Protocol
 
@@ -22,6 +24,7 @@ from flask import Flask, has_app_context
 from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine, ExceptionContext
 from sqlalchemy.exc import DisconnectionError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from app import database_engine
 from app.config import Config, application
@@ -33,7 +36,10 @@ AUTOCOMMIT = "autocommit"
 IDLE_SECONDS = 30.0
 # A longer use would keep a process with a node that the load balancer has left.
 MAX_CONNECTION_SECONDS = 60
+# How long a transaction waits for a connection before the request fails with 503.
+POOL_WAIT_SECONDS = 2
 _ENGINES = "gatehouse engines"
+_TURNS = "gatehouse turns"
 FENCE = Fence(
     lambda: frozenset(name for name, table in db.metadata.tables.items() if "organization_id" in table.c)
 )
@@ -56,6 +62,7 @@ def configure(app: Flask, config: Config) -> None:
         }
     }
     db.init_app(app)
+    app.extensions[_TURNS] = _Turns(2 * config.database_pool)
     with app.app_context():
         app.extensions[_ENGINES] = (db.engine, db.engines[AUTOCOMMIT])
         for engine in app.extensions[_ENGINES]:
@@ -122,6 +129,55 @@ def _ask_if_writable(engine: Engine) -> str | None:
     return reason
 
 
+class _Turns:
+    """A semaphore that serves in the order of arrival.
+
+    A pool of connections lets a newcomer overtake the threads that wait, some of them until their time is over.
+    """
+
+    def __init__(self, free: int) -> None:
+        self._free = free
+        self._waiting: deque[threading.Event] = deque()
+        self._lock = threading.Lock()
+
+    def take(self, seconds: float) -> None:
+        """Wait for a turn. Raises sqlalchemy.exc.TimeoutError after so many seconds."""
+        with self._lock:
+            if self._free:
+                self._free -= 1
+                return
+            called = threading.Event()
+            self._waiting.append(called)
+        if called.wait(seconds):
+            return
+        with self._lock:
+            if not called.is_set():
+                self._waiting.remove(called)
+                raise PoolTimeout("every connection of the pool is in use")
+
+    def give_back(self) -> None:
+        """End a turn: it is the next thread's."""
+        with self._lock:
+            if self._waiting:
+                self._waiting.popleft().set()
+            else:
+                self._free += 1
+
+
+@contextmanager
+def turn_at_pool() -> Iterator[None]:
+    """Run a ``with`` block that uses one connection of the pool, in the order of arrival.
+
+    Raises sqlalchemy.exc.TimeoutError if none is free for POOL_WAIT_SECONDS.
+    """
+    turns: _Turns = application().extensions[_TURNS]
+    turns.take(POOL_WAIT_SECONDS)
+    try:
+        yield
+    finally:
+        turns.give_back()
+
+
 class OpenTransaction(Protocol):
     """The transaction that ``operations`` opened, as the modules below operations see it."""
 
@@ -166,7 +222,7 @@ def _mysql_options(config: Config) -> dict[str, Any]:
     return {
         "pool_size": config.database_pool,
         "max_overflow": config.database_pool,
-        "pool_timeout": 2,
+        "pool_timeout": POOL_WAIT_SECONDS,
         "pool_recycle": MAX_CONNECTION_SECONDS,
         # A session ends its transaction itself; the pool's own rollback would be a round trip for nothing.
         "pool_reset_on_return": None,
@@ -184,7 +240,7 @@ def _sqlite_options(config: Config) -> dict[str, Any]:
     return {
         "pool_size": config.database_pool,
         "max_overflow": config.database_pool,
-        "pool_timeout": 2,
+        "pool_timeout": POOL_WAIT_SECONDS,
         "hide_parameters": True,
         "connect_args": {"timeout": config.database_timeout, "check_same_thread": False},
     }

@@ -57,6 +57,15 @@ def send_concurrently(server: str, posts: Sequence[Post]) -> list[Reply]:
         return list(pool.map(one, posts))
 
 
+def send_until_served(server: str, posts: Sequence[Post]) -> list[Reply]:
+    """Send the requests at once, and those again that an overloaded service answered with 503 (Retry-After)."""
+    replies = send_concurrently(server, posts)
+    return [
+        reply if reply.status != 503 or "retry-after" not in reply.headers else send(server, post)
+        for post, reply in zip(posts, replies, strict=True)
+    ]
+
+
 def send(server: str, request: Post) -> Reply:
     """Send one request on a new connection and return the reply."""
     return _exchange(_connected(server), request)

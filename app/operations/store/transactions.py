@@ -26,7 +26,7 @@ from sqlalchemy.dialects import mysql, sqlite
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from app.database import context, in_transaction, on_commit, open_transaction
+from app.database import context, in_transaction, on_commit, open_transaction, turn_at_pool
 from app.database_errors import ErrorClass, classify_error, is_duplicate_key
 from app.extensions import db
 from app.models.base import Base
@@ -205,8 +205,10 @@ def _run_outermost(work: Callable[[], R], *, read_only: bool) -> R:
     unit_of_work = UnitOfWork(read_only)
     token = open_transaction.set(unit_of_work)
     try:
-        with context():
+        with context(), turn_at_pool():
             result = _run_with_retries(work, unit_of_work)
+    except PoolTimeout as error:
+        raise Unavailable from error
     finally:
         open_transaction.reset(token)
     for callback in unit_of_work.commit_callbacks:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from flask import Flask
 from sqlalchemy import text
 
+from app.database import turn_at_pool
 from app.extensions import db
 from app.operations.store import audit
 from app.operations.store import transactions as module
@@ -263,3 +265,31 @@ def test_busy_database_is_a_503_in_time(counters: Counters, monkeypatch) -> None
     assert (counters.value(1), counters.value(2)) == (0, 0)
     unit()
     assert (counters.value(1), counters.value(2)) == (1, 1)
+
+
+def test_transactions_get_their_connection_in_the_order_of_arrival(
+    context: Flask, counters: Counters, monkeypatch
+) -> None:
+    """A thread that begins its next transaction at once must not overtake those that wait."""
+    order: list[int] = []
+
+    def arrive(number: int) -> None:
+        with context.app_context():
+            for _ in range(3):
+                read(lambda: order.append(number))()
+
+    threads = [threading.Thread(target=arrive, args=[number]) for number in range(20)]
+    with contextlib.ExitStack() as others:
+        for _ in range(9):
+            others.enter_context(turn_at_pool())
+        with turn_at_pool():
+            for thread in threads:
+                thread.start()
+            time.sleep(0.5)
+            monkeypatch.setattr("app.database.POOL_WAIT_SECONDS", 0.05)
+            with pytest.raises(Unavailable):
+                read(lambda: None)()
+            monkeypatch.undo()
+        for thread in threads:
+            thread.join()
+    assert sorted(order[:20]) == list(range(20))
