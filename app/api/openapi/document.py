@@ -157,6 +157,7 @@ def _parameters(endpoint: Endpoint) -> Iterator[JsonSchema]:
         name = shared.get(query.name)
         yield {"$ref": f"#/components/parameters/{name}"} if name else _query(query)
     headers = {
+        "IfNoneMatch": endpoint.method == "GET" and endpoint.etag,
         "Acting": endpoint.names_organization,
         "IfMatch": endpoint.if_match,
         "IdempotencyKey": _takes_key(endpoint),
@@ -196,6 +197,8 @@ def _responses(endpoint: Endpoint) -> JsonSchema:
         responses["200"] = components.response(
             "The counts of a dry run.", _envelope(endpoint), ["X-Request-Id"]
         )
+    if endpoint.method == "GET" and endpoint.etag:
+        responses["304"] = {"$ref": "#/components/responses/NotModified"}
     return responses | components.errors(*statuses)
 
 
