@@ -23,6 +23,7 @@ from app.api.endpoints import (
 )
 from app.api.openapi import components, oauth, service, webhook_events
 from app.api.organizations.settings import SETTINGS_CHANGE_SCHEMA
+from app.config import VERSION
 
 _DESCRIPTION = """\
 Authentication and authorization for many isolated organizations.
@@ -76,7 +77,7 @@ def build_document(base_url: str) -> JsonSchema:
     ]
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Gatehouse", "version": "1", "description": _DESCRIPTION},
+        "info": {"title": "Gatehouse", "version": VERSION, "description": _DESCRIPTION},
         "servers": [
             {"url": base_url, "description": "The paths of the specification."},
             {"url": f"{base_url}/api/v1", "description": "The same management API."},
