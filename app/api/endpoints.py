@@ -87,8 +87,8 @@ class Endpoints:
         self.tag = tag
 
     def get(self, path: str, **declared: Any) -> Callable[[View], View]:
-        """Declare a GET."""
-        return self._declare("GET", path, declared)
+        """Declare a GET. Its response has an ETag, unless it is streamed."""
+        return self._declare("GET", path, {"etag": "response_media" not in declared} | declared)
 
     def post(self, path: str, *, status: int = 201, **declared: Any) -> Callable[[View], View]:
         """Declare a POST, which creates something and accepts an Idempotency-Key."""

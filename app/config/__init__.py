@@ -35,11 +35,13 @@ from .settings import (
     is_loopback_url,
     words,
 )
+from .version import VERSION
 
 __all__ = [
     "EXIT_CONFIGURATION",
     "ROOT",
     "SETTINGS",
+    "VERSION",
     "Config",
     "MailServer",
     "Setting",

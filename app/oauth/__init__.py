@@ -22,7 +22,7 @@ from app.oauth import (
 )
 from app.oauth.fast_path import install_fast_path
 from app.oauth.protocol_request import ProtocolRequest, handle
-from app.oauth.protocol_response import ProtocolResponse, preflight
+from app.oauth.protocol_response import ProtocolResponse
 from app.operations.directory import lookups
 from app.rules.tokens.protected_resources import WELL_KNOWN
 
@@ -47,28 +47,13 @@ def _endpoints(name: str) -> Blueprint:
     blueprint.url_value_preprocessor(_take_organization)
     blueprint.before_request(_use_organization_of_path)
     blueprint.add_url_rule("/authorize", "authorize", authorize.begin, methods=["GET", "POST"])
-    blueprint.add_url_rule(
-        "/token", "token", _flask(token.issue), methods=["POST"], provide_automatic_options=False
-    )
+    blueprint.add_url_rule("/token", "token", _flask(token.issue), methods=["POST"])
     blueprint.add_url_rule("/introspect", "introspect", _flask(introspection.introspect), methods=["POST"])
+    blueprint.add_url_rule("/revoke", "revoke", _flask(introspection.revoke), methods=["POST"])
+    blueprint.add_url_rule("/par", "push", _flask(par.push), methods=["POST"])
+    blueprint.add_url_rule("/userinfo", "userinfo", _flask(userinfo.userinfo), methods=["GET", "POST"])
     blueprint.add_url_rule(
-        "/revoke", "revoke", _flask(introspection.revoke), methods=["POST"], provide_automatic_options=False
-    )
-    blueprint.add_url_rule(
-        "/par", "push", _flask(par.push), methods=["POST"], provide_automatic_options=False
-    )
-    blueprint.add_url_rule(
-        "/userinfo",
-        "userinfo",
-        _flask(userinfo.userinfo),
-        methods=["GET", "POST"],
-        provide_automatic_options=False,
-    )
-    blueprint.add_url_rule(
-        "/device_authorization",
-        "device_authorization",
-        _flask(device.authorize_device),
-        methods=["POST"],
+        "/device_authorization", "device_authorization", _flask(device.authorize_device), methods=["POST"]
     )
     own = "/register/<client_id>"
     for path, view, method in (
@@ -78,14 +63,9 @@ def _endpoints(name: str) -> Blueprint:
         (own, registration.remove, "DELETE"),
     ):
         name = f"{view.__name__}_registration"
-        blueprint.add_url_rule(path, name, view, methods=[method], provide_automatic_options=False)
-    blueprint.add_url_rule("/register", "preflight_register", registration.preflight, methods=["OPTIONS"])
-    blueprint.add_url_rule(own, "preflight_registration", registration.preflight, methods=["OPTIONS"])
+        blueprint.add_url_rule(path, name, view, methods=[method])
     blueprint.add_url_rule("/jwks", "jwks", _flask(discovery.jwks))
     blueprint.add_url_rule("/logout", "logout", logout.begin, methods=["GET", "POST"])
-    # Flask's own response to OPTIONS would come first, without CORS headers.
-    for path in ("/token", "/revoke", "/userinfo", "/par"):
-        blueprint.add_url_rule(path, f"preflight_{path[1:]}", preflight, methods=["OPTIONS"])
     # No cookie authorizes anything here, so there is no CSRF to protect against.
     csrf.exempt(blueprint)
     return blueprint

@@ -10,7 +10,7 @@ from app.config import Config
 from app.fast_path.middleware import Endpoints, FastPathMiddleware
 from app.oauth import discovery, introspection, token
 from app.oauth.protocol_request import MAX_BODY, ProtocolRequest, handle
-from app.oauth.protocol_response import STATUS_LINES, ProtocolResponse, json_response
+from app.oauth.protocol_response import STATUS_LINES, ProtocolResponse, json_response, with_cors
 
 _log = logging.getLogger("gatehouse.oauth")
 
@@ -38,7 +38,8 @@ def _failed(request: ProtocolRequest) -> ProtocolResponse:
     """Log the exception being handled and answer without its details."""
     _log.exception("an OAuth request failed", extra={"request_id": request.request_id})
     description = "Something went wrong on our side. Include the request ID when you report it."
-    return json_response({"error": "server_error", "error_description": description}, 500)
+    response = json_response({"error": "server_error", "error_description": description}, 500)
+    return with_cors(response, request, None) if request.endpoint != "introspect" else response
 
 
 ENDPOINTS = Endpoints(

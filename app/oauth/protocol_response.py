@@ -9,7 +9,6 @@ from http import HTTPStatus
 from typing import Any
 
 from flask import Response
-from flask import request as flask_request
 
 from app import config
 from app.oauth.failures import record_refusal
@@ -18,12 +17,12 @@ from app.operations.clients import dpop_proofs
 from app.operations.directory.lookups import AuthenticatedClient
 from app.rules.clients.redirect_uris import get_web_origin
 from app.rules.errors import DomainError, InvalidClient
+from app.web.cors import response_headers
 from app.web.headers import program_headers
 
 REALM = "gatehouse"
 STATUS_LINES = {status.value: f"{status.value} {status.phrase}" for status in HTTPStatus}
 _JSON = (("Content-Type", "application/json"), ("Pragma", "no-cache"))
-_PREFLIGHT_SECONDS = "600"
 
 
 @dataclass(slots=True)
@@ -82,29 +81,11 @@ def with_dpop_nonce(response: ProtocolResponse, request: ProtocolRequest) -> Pro
 def with_cors(
     response: ProtocolResponse, request: ProtocolRequest, authenticated: AuthenticatedClient | None
 ) -> ProtocolResponse:
-    """Let the client's own web pages read the response: those at the origin of a redirect URI (CR-3).
-
-    Never with credentials, never for the origin ``null``.
-    """
+    """Let the client's own web pages read the response: those at the origin of a redirect URI (CR-3)."""
     origin = request.origin
-    if origin is None:
-        return response
-    response.headers.append(("Vary", "Origin"))
-    if authenticated is not None and origin in {
-        get_web_origin(uri) for uri in authenticated.client.document["redirect_uris"]
-    }:
-        response.headers.append(("Access-Control-Allow-Origin", origin))
-        response.headers.append(("Access-Control-Expose-Headers", "DPoP-Nonce, WWW-Authenticate"))
-    return response
-
-
-def preflight() -> Response:
-    """Answer OPTIONS, alike for every origin: the response reveals nothing about any client."""
-    response = Response(status=204)
-    if "Origin" in flask_request.headers:
-        response.headers["Access-Control-Allow-Origin"] = flask_request.headers["Origin"]
-        response.headers["Access-Control-Allow-Methods"] = "GET, POST"
-        response.headers["Access-Control-Allow-Headers"] = "Authorization, Content-Type, DPoP"
-        response.headers["Access-Control-Max-Age"] = _PREFLIGHT_SECONDS
-    response.vary.add("Origin")
+    if origin is not None:
+        is_allowed = authenticated is not None and origin in {
+            get_web_origin(uri) for uri in authenticated.client.document["redirect_uris"]
+        }
+        response.headers += response_headers(origin, is_allowed=is_allowed, status=response.status)
     return response

@@ -14,7 +14,6 @@ from flask import Response
 
 from app.oauth.protocol_request import ProtocolRequest, handle
 from app.oauth.protocol_response import REALM, ProtocolResponse, error_response
-from app.oauth.protocol_response import preflight as default_preflight
 from app.oauth.request_parsing import ParsedJsonRequest, require_https
 from app.oauth.server import checked_response, server
 from app.operations.clients import dynamic_registration
@@ -25,8 +24,6 @@ from app.rules.actor import Actor
 from app.rules.clients.dynamic_metadata import MAX_BYTES, NAMES, as_document, refusal_code, refusal_words
 from app.rules.errors import DomainError, Forbidden, InvalidInput, OAuthError, Unauthenticated
 from app.rules.strict_json import load_object
-
-_METHODS = "GET, POST, PUT, DELETE"
 
 
 class MetadataClaims(ClientMetadataClaims):
@@ -209,14 +206,6 @@ def remove(client_id: str) -> Response:
     )
 
 
-def preflight(client_id: str = "") -> Response:
-    """Answer OPTIONS, alike for every origin and client."""
-    response = default_preflight()
-    if "Access-Control-Allow-Methods" in response.headers:
-        response.headers["Access-Control-Allow-Methods"] = _METHODS
-    return response
-
-
 @transaction
 def _change(endpoint: str, request: RegistrationRequest) -> ProtocolResponse:
     return _create_response(endpoint, request)
@@ -252,7 +241,6 @@ def _answered(work: Callable[[ProtocolRequest], ProtocolResponse], client_id: st
         response.headers.append(("WWW-Authenticate", f'Bearer realm="{REALM}"{why}'))
     except DomainError as error:
         response = error_response(error, request)
-    response.headers.append(("Access-Control-Allow-Origin", "*"))
     return response.to_flask()
 
 

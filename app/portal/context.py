@@ -12,6 +12,7 @@ from flask import Blueprint, make_response, redirect, render_template, request
 from flask_login import current_user, login_required
 from werkzeug.wrappers import Response as BaseResponse
 
+from app.config import VERSION
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_slug
 from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.store.transactions import CursorKey, Page
@@ -175,6 +176,7 @@ def layout_variables(organization: OrganizationSnapshot | None, actor: Actor | N
         else None,
         "acts_from_root": bool(organization and actor and actor.home_organization_id != organization.id),
         "switch_url": "/portal",
+        "version": VERSION,
         "status": notice(request.args.get("done")),
     }
 

@@ -230,6 +230,10 @@ _TOPICS = (
                 ),
             ),
             (
+                "Management API",
+                (("management_api.allowed_origins", "Web origins that may call the management API"),),
+            ),
+            (
                 "Requirements for all clients",
                 (
                     ("oauth.require_par", "Require pushed authorization requests (PAR)"),
@@ -370,5 +374,6 @@ EMPTY_TEXTS: dict[str, str] = {
     "oauth.consent.ttl_seconds": "never expires",
     "oauth.clients.secret_ttl_seconds": "never expires",
     "oauth.redirect_uris.allowed_hosts": "any host",
+    "management_api.allowed_origins": "no web page of another origin",
     "branding.display_name": "the organization's name",
 }

@@ -1,10 +1,18 @@
-"""Versions of objects without a counter: a number that changes when the displayed values change."""
+"""Versions of objects: which ones a caller accepts, and numbers for objects without a counter."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from hashlib import sha256
+
+# The versions that the caller of an operation accepts, such as those in If-Match. None accepts every version.
+ExpectedVersion = int | Collection[int] | None
+
+
+def is_expected(version: int, expected: ExpectedVersion) -> bool:
+    """Return whether the caller accepts this version."""
+    return expected is None or version in ([expected] if isinstance(expected, int) else expected)
 
 
 def compute_version(*values: object) -> int:

@@ -8,6 +8,7 @@ from werkzeug.middleware.proxy_fix import ProxyFix
 from app.config import Config
 from app.web import (
     browser_session,
+    cors,
     error_pages,
     failed_requests,
     headers,
@@ -26,7 +27,10 @@ def register(app: Flask, config: Config) -> None:
     if config.proxy_hops:
         hops = config.proxy_hops
         app.wsgi_app = ProxyFix(app.wsgi_app, x_for=hops, x_proto=hops, x_host=0, x_prefix=0)  # type: ignore[method-assign]
+    # Werkzeug would redirect "//clients" to "/clients" with a page, also for a program.
+    app.url_map.merge_slashes = False
     for part in (
+        cors,
         browser_session,
         languages,
         headers,

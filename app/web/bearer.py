@@ -32,6 +32,7 @@ from app.operations.tokens.introspection import actor_of_token, find_management_
 from app.rules.actor import Actor
 from app.rules.clients.dpop import ALGORITHMS
 from app.rules.errors import InvalidInput, Unauthenticated
+from app.web.cors import require_allowed_origin
 from app.web.parameters import query_parameters
 from app.web.request_log import note, request_id
 
@@ -183,6 +184,8 @@ def authenticate_again(context: ApiContext) -> ApiContext:
 def authenticate_caller(*, is_proven: bool = False) -> tuple[Actor, OrganizationSnapshot]:
     """Return who calls, by the access token in the header. Raises Unauthenticated, also if only a cookie was sent.
 
+    Raises OriginNotAllowed for a web page that the organization of the token does not list (CR-4).
+
     ``is_proven`` means that the DPoP proof of this request was verified before: a proof can be used only once.
     """
     if len(flask_request.headers.getlist("Authorization")) > 1:
@@ -201,6 +204,7 @@ def authenticate_caller(*, is_proven: bool = False) -> tuple[Actor, Organization
         token.view, ip_address=flask_request.remote_addr, request_id=request_id()
     )
     note(organization=organization.slug, actor=actor_public_id(actor))
+    require_allowed_origin(organization.settings["management_api"]["allowed_origins"])
     return actor, organization
 
 

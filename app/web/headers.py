@@ -24,6 +24,8 @@ _FEATURES = (
     "idle-detection, magnetometer, microphone, midi, payment, serial, usb, xr-spatial-tracking"
 )
 _PERMISSIONS_POLICY = ", ".join(f"{name}=()" for name in _FEATURES.split(", "))
+# Where nothing more is known, such as while a page's form waits for a limit.
+_RETRY_SECONDS = "60"
 _HSTS = "max-age=31536000; includeSubDomains"
 
 
@@ -75,6 +77,8 @@ def register(app: Flask) -> None:
 
 def _harden(app: Flask, config: Config, response: Response) -> Response:
     headers = response.headers
+    if response.status_code in {429, 503} and "Retry-After" not in headers:
+        headers["Retry-After"] = _RETRY_SECONDS
     if "X-Content-Type-Options" in headers:
         return response  # Made with ``program_headers``.
     headers["X-Content-Type-Options"] = "nosniff"

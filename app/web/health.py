@@ -1,4 +1,4 @@
-"""Health checks: ``/healthz`` for the process, ``/readyz`` for what it depends on. Neither tells a version."""
+"""Health checks: ``/healthz`` for the process, ``/readyz`` for what it depends on. The first tells the version."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from flask import Blueprint, Flask, Response, current_app, jsonify
 
+from app.config import VERSION
 from app.operations.maintenance.dispatcher import require_database_ready
 from app.rules.errors import Unavailable
 from app.web.request_log import request_id
@@ -18,7 +19,7 @@ _log = logging.getLogger("gatehouse.health")
 @blueprint.get("/healthz")
 def alive() -> Response:
     """Respond 200 without checking anything else: restarting this process would not repair a database."""
-    return _no_store(jsonify(success=True, data="alive"))
+    return _no_store(jsonify(success=True, data="alive", version=VERSION))
 
 
 @blueprint.get("/readyz")

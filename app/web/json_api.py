@@ -19,6 +19,7 @@ from app.rules.actor import Actor
 from app.rules.errors import DomainError, Forbidden, InvalidInput, Unauthenticated
 from app.rules.strict_json import MAX_BODY_BYTES, load_object, load_value
 from app.web.bearer import challenges, is_by_dpop
+from app.web.parameters import add_content_to_etag
 from app.web.request_log import request_id
 
 _HTTP_ERRORS = {
@@ -51,6 +52,7 @@ def blueprint(name: str) -> Blueprint:
     result.register_error_handler(DomainError, error_response)
     result.register_error_handler(HTTPException, http_error_response)
     result.after_request(_add_dpop_nonce)
+    result.after_request(_make_conditional)
     return result
 
 
@@ -178,6 +180,14 @@ def _add_dpop_nonce(response: Response) -> Response:
     """Add the nonce for the next DPoP proof, if the request has one (RFC 9449 section 8.2)."""
     if "DPoP" in request.headers:
         response.headers["DPoP-Nonce"] = fresh_nonce()
+    return response
+
+
+def _make_conditional(response: Response) -> Response:
+    """Give each response to GET an ETag, and answer 304 if the caller has it (RFC 9110 section 13.1.2)."""
+    if request.method in {"GET", "HEAD"} and response.status_code == 200 and not response.is_streamed:
+        add_content_to_etag(response)
+        response.make_conditional(request)
     return response
 
 

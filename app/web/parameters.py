@@ -11,9 +11,10 @@ import json
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Collection, Mapping
+from hashlib import sha256
 from typing import Any
 
-from flask import request
+from flask import Response, request
 
 from app.operations.store.keyring import derive_instance_key
 from app.operations.store.transactions import DEFAULT_LIMIT, CursorKey, Page
@@ -27,7 +28,7 @@ _LIMIT = re.compile(r"[1-9][0-9]{0,2}")
 _MAC_LENGTH = 16
 _TAG = r'"[\x21\x23-\x7e]{1,64}"'
 _LIST = re.compile(rf"(?:W/)?{_TAG}(?:\s*,\s*(?:W/)?{_TAG})*")
-_VERSION = re.compile(r'(?<!W/)"v([1-9][0-9]{0,9})"')
+_VERSION = re.compile(r'(?<!W/)"v([1-9][0-9]{0,9})(?:-[0-9a-f]{16})?"')
 
 
 def query_parameters(known: Collection[str]) -> dict[str, str]:
@@ -124,12 +125,23 @@ def _mac(organization_id: str, signed_context: str, payload: bytes) -> bytes:
 
 
 def etag_of(version: int) -> str:
-    """Return the strong ETag of a version."""
+    """Return the ETag of a version. A response to GET adds a digest of its content (``add_content_to_etag``)."""
     return f'"v{version}"'
 
 
-def expected_version() -> int | None:
-    """Return the version in If-Match, or None if there is no such header or it is ``*``.
+def add_content_to_etag(response: Response) -> None:
+    """Add a digest of the content to the ETag of a response, or give it one.
+
+    A representation also shows what is not part of the version, such as when a secret was last used, and a 304 must
+    not hide that (RFC 9110 section 8.8.3). If-Match looks only at the version.
+    """
+    content = sha256(response.get_data()).hexdigest()[:16]
+    version, _ = response.get_etag()
+    response.set_etag(content if version is None else f"{version}-{content}")
+
+
+def expected_version() -> frozenset[int] | None:
+    """Return the versions in If-Match, or None if there is no such header or it is ``*``.
 
     Raises InvalidInput for a malformed header, PreconditionFailed for ETags that this service does not use.
     """
@@ -138,7 +150,7 @@ def expected_version() -> int | None:
         return None
     if _LIST.fullmatch(header.strip()) is None:
         raise InvalidInput('If-Match must be an ETag from a response, such as "v3".', field="If-Match")
-    versions = _VERSION.findall(header)
+    versions = frozenset(int(version) for version in _VERSION.findall(header))
     if not versions:
         raise PreconditionFailed("This is not the current version. Read it again.")
-    return max(int(version) for version in versions)
+    return versions

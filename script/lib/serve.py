@@ -120,6 +120,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--demo", action="store_true", help="create the demo organization acme and print its sign-ins"
     )
+    version = load_file("gatehouse_version", ROOT / "app" / "config" / "version.py").VERSION
+    parser.add_argument("--version", action="version", version=f"Gatehouse {version}")
     return parser.parse_args(arguments)
 
 

@@ -80,21 +80,6 @@ def test_session_cookie_is_not_accepted(http: FlaskClient, make: Factory) -> Non
     refusal(http.post("/clients", json=GOOD), 401)
 
 
-@pytest.mark.parametrize("path", ["/clients", "/api/v1/clients", "/settings", "/api/v1/revoke"])
-@pytest.mark.parametrize("origin", ["https://portal.example", "http://localhost", "null"])
-def test_api_sends_no_cors_headers(http: FlaskClient, token: dict[str, str], path: str, origin: str) -> None:
-    """CR-4: no setting allows other origins, with or without a preflight request."""
-    asking = {"Origin": origin, "Access-Control-Request-Method": "POST"}
-    answers = [
-        http.get(path, headers=token | asking),
-        http.post(path, json={}, headers=token | asking),
-        http.get(path, headers=asking),
-        http.options(path, headers=asking | {"Access-Control-Request-Headers": "authorization"}),
-    ]
-    for answer in answers:
-        assert not [name for name, _ in answer.headers if name.startswith("Access-Control")]
-
-
 def test_token_in_url_is_rejected_as_unknown_parameter(http: FlaskClient, token: dict[str, str]) -> None:
     value = token["Authorization"].split()[1]
     refusal(http.get(f"/clients?access_token={value}"), 401)

@@ -37,9 +37,7 @@ def _routes(app: Flask) -> set[tuple[str, str]]:
     for rule in app.url_map.iter_rules():
         if rule.endpoint.split(".")[0] in _PAGES or rule.endpoint == "static":
             continue
-        methods = set(rule.methods or ()) - {"HEAD"}
-        if methods != {"OPTIONS"}:
-            methods -= {"OPTIONS"}
+        methods = set(rule.methods or ()) - {"HEAD", "OPTIONS"}
         found |= {(method, _shape(rule.rule)) for method in methods}
     return found
 
@@ -91,6 +89,8 @@ def test_scopes_are_permissions_and_responses_are_envelopes(document: dict[str, 
         responses = operation.document["responses"]
         assert {"400", "401", "403", "405", "429", "500", "503"} <= set(responses), operation.id
         for status, response in responses.items():
+            if status == "304":
+                continue  # It has no body.
             content = resolve(document, response)["content"]
             if status == "200" and set(content) == {"application/x-ndjson"}:
                 continue  # An export is lines; its refusals are envelopes.

@@ -27,6 +27,7 @@ from tests.support.servers import WORKERS, LiveServer
 
 MOST_TRIES = 60
 OTHER = "https://meadow.example/callback"
+OTHER_ORIGIN = "https://meadow.example"
 
 
 def _part(jwt: str, number: int) -> dict[str, Any]:
@@ -169,6 +170,11 @@ EFFECTS: dict[str, Effect] = effects_on_users.EFFECTS | effects_in_time.EFFECTS 
     ),
     "oauth.redirect_uris.allowed_hosts": (
         _registers(redirect_uris=[OTHER]), [(["orchard.example"], 400), ([], 201)], {},
+    ),
+    "management_api.allowed_origins": (
+        lambda place: place.ask("GET", "/clients", headers=place.headers | {"Origin": OTHER_ORIGIN}).status_code,
+        [([OTHER_ORIGIN], 200), ([], 403)],
+        {},
     ),
     "oauth.redirect_uris.max_per_client": (_registers(redirect_uris=[CALLBACK, OTHER]), [(1, 400), (2, 201)], {}),
     f"{CLIENT}secret_display": (lambda place: _ledger(place, "revealable"), [("once", False), ("reveal", True)], {}),

@@ -49,3 +49,9 @@ def rows_of(database: Database, corner: Corner) -> dict[str, list[str]]:
 
 def _raw(value: Any) -> Any:
     return bytes(value) if isinstance(value, (bytes, bytearray, memoryview)) else value
+
+
+def version_of(answer: Any) -> str:
+    """Return the version in the ETag of a response, without the digest that a response to GET adds."""
+    tag: str = answer.headers["ETag"]
+    return tag.strip('"').partition("-")[0]

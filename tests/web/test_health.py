@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from flask.testing import FlaskClient
 
 from app import config, create_app
+from app.config import ROOT
 
 
 def test_process_with_its_database_is_alive_and_ready(http: FlaskClient) -> None:
@@ -40,7 +45,33 @@ def test_database_without_tables_is_not_ready(tmp_path: Path) -> None:
     assert app.test_client().get("/readyz").status_code == 503
 
 
-def test_health_endpoints_reveal_no_version(http: FlaskClient) -> None:
-    for path in ("/healthz", "/readyz"):
-        answer = http.get(path)
-        assert not any(char.isdigit() for char in answer.text)
+def test_version_is_in_health_openapi_and_script(http: FlaskClient) -> None:
+    """The same everywhere, and versions of nothing else."""
+    version = re.search(r'^version = "(0\.\d+\.\d+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert version is not None
+    assert http.get("/healthz").get_json() == {"success": True, "data": "alive", "version": version[1]}
+    assert not any(char.isdigit() for char in http.get("/readyz").text)
+    assert http.get("/openapi.json").get_json()["info"]["version"] == version[1]
+    said = subprocess.run(
+        [sys.executable, "script/lib/serve.py", "--version"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert said.stdout == f"Gatehouse {version[1]}\n"
+
+
+def test_openapi_document_is_compressed_for_callers_that_accept_it(http: FlaskClient) -> None:
+    plain = http.get("/openapi.json", headers={"Accept-Encoding": "gzip;q=0, br"})
+    small = http.get("/openapi.json", headers={"Accept-Encoding": "br, gzip"})
+    assert "Content-Encoding" not in plain.headers and small.headers["Content-Encoding"] == "gzip"
+    assert gzip.decompress(small.data) == plain.data and len(small.data) * 10 < len(plain.data)
+    for answer in (plain, small):
+        assert "Accept-Encoding" in answer.headers["Vary"]
+    etags = {plain.headers["ETag"], small.headers["ETag"]}
+    assert len(etags) == 2
+    same = http.get(
+        "/openapi.json", headers={"Accept-Encoding": "gzip", "If-None-Match": small.headers["ETag"]}
+    )
+    assert (same.status_code, same.data) == (304, b"")

@@ -113,7 +113,7 @@ def create_webhook(context: ApiContext) -> Response:
     return run_idempotently(context.actor, body, work)
 
 
-@endpoints.get("/webhooks/<webhook_id>", scope="webhooks:read", returns=Webhook, etag=True)
+@endpoints.get("/webhooks/<webhook_id>", scope="webhooks:read", returns=Webhook)
 def get_webhook(context: ApiContext, webhook_id: str) -> Response:
     """Get a webhook."""
     return _response(webhooks.get_webhook(context.actor, webhook_id))

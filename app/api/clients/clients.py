@@ -149,7 +149,7 @@ def register_client(context: ApiContext) -> Response:
     return run_idempotently(context.actor, body, work)
 
 
-@endpoints.get("/clients/<client_id>", scope="clients:read", returns=Client, etag=True)
+@endpoints.get("/clients/<client_id>", scope="clients:read", returns=Client)
 def get_client(context: ApiContext, client_id: str) -> Response:
     """Get a client application."""
     record = clients.get_client(context.actor, client_id)

@@ -112,7 +112,6 @@ class Rotation(Representation):
     query=(_REVEAL,),
     returns=Credential,
     is_page=True,
-    etag=True,
     errors=(409,),
 )
 def list_credentials(context: ApiContext, client_id: str) -> Response:
@@ -136,7 +135,6 @@ def list_credentials(context: ApiContext, client_id: str) -> Response:
     scope="credentials:read",
     query=(_REVEAL,),
     returns=Credential,
-    etag=True,
     errors=(409,),
 )
 def get_credential(context: ApiContext, client_id: str, credential_id: str) -> Response:

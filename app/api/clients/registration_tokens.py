@@ -79,7 +79,7 @@ def create_registration_token(context: ApiContext) -> Response:
 
 
 @endpoints.get(
-    "/registration-tokens/<registration_token_id>", scope="clients:read", returns=RegistrationToken, etag=True
+    "/registration-tokens/<registration_token_id>", scope="clients:read", returns=RegistrationToken
 )
 def get_registration_token(context: ApiContext, registration_token_id: str) -> Response:
     """Get an initial access token."""

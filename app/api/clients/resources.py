@@ -135,7 +135,7 @@ def create_resource(context: ApiContext) -> Response:
     return run_idempotently(context.actor, body, work)
 
 
-@endpoints.get("/resources/<resource_id>", scope="resources:read", returns=Resource, etag=True)
+@endpoints.get("/resources/<resource_id>", scope="resources:read", returns=Resource)
 def get_resource(context: ApiContext, resource_id: str) -> Response:
     """Get a resource."""
     record = resources.get_resource(context.actor, resource_id)
@@ -208,7 +208,7 @@ def list_scopes(context: ApiContext) -> Response:
     return list_response(context, "scopes", scopes.search_scopes, show=Scope.to_json, query=query)
 
 
-@endpoints.get("/scopes/<path:scope_name>", scope="resources:read", returns=Scope, etag=True)
+@endpoints.get("/scopes/<path:scope_name>", scope="resources:read", returns=Scope)
 def get_scope(context: ApiContext, scope_name: str) -> Response:
     """Get a scope."""
     record = scopes.get_scope(context.actor, scope_name)

@@ -54,9 +54,7 @@ def list_signing_keys(context: ApiContext, slug: str) -> Response:
     return envelope([SigningKey.to_json(record) for record in records], meta={"next_cursor": None})
 
 
-@endpoints.get(
-    "/organizations/<slug>/signing-keys/<kid>", scope="settings:read", returns=SigningKey, etag=True
-)
+@endpoints.get("/organizations/<slug>/signing-keys/<kid>", scope="settings:read", returns=SigningKey)
 def get_signing_key(context: ApiContext, slug: str, kid: str) -> Response:
     """Get a signing key."""
     record = signing_key_lists.get_signing_key(context.actor, slug, kid)

@@ -14,7 +14,7 @@ from app.rules.shapes import Check, ClientId, PublicId, SchemaOnly, described
 ERRORS: dict[int, tuple[str, str]] = {
     400: ("BadRequest", "The request is invalid. `errors` lists all invalid fields."),
     401: ("Unauthorized", "No token, a token that is not valid for this API, or a sign-in that is too old (RFC 9470)."),
-    403: ("Forbidden", "The token does not have the permission in `required_scope`."),
+    403: ("Forbidden", "The permission in `required_scope` is missing, or the web page's origin is not allowed."),
     404: ("NotFound", "The object does not exist, was deleted, or belongs to another organization."),
     405: ("MethodNotAllowed", "The path supports only the methods in `Allow`."),
     408: ("RequestTimeout", "The body was sent too slowly."),
@@ -75,8 +75,16 @@ PARAMETERS: JsonSchema = {
     "IfMatch": _parameter(
         Query(
             "If-Match",
-            {"type": "string", "pattern": '^(\\*|"[!-~]{1,64}")$'},
-            "The ETag that was read. If the object has changed since, the response is 412.",
+            {"type": "string", "pattern": '^(\\*|"[!#-~]{1,64}"( *, *"[!#-~]{1,64}")*)$'},
+            "The ETag that was read, or several. If the object has another version now, the response is 412.",
+        ),
+        "header",
+    ),
+    "IfNoneMatch": _parameter(
+        Query(
+            "If-None-Match",
+            {"type": "string", "maxLength": 1000},
+            "The ETag that was read. If nothing has changed since, the response is 304.",
         ),
         "header",
     ),
@@ -92,7 +100,7 @@ PARAMETERS: JsonSchema = {
         "name": "registeredClientId",
         "in": "path",
         "required": True,
-        "description": "The client_id. A preflight request gets the same response for every value.",
+        "description": "The client_id.",
         "schema": {"type": "string"},
     },
 }
@@ -174,7 +182,12 @@ def errors(*statuses: int) -> JsonSchema:
 def error_responses() -> JsonSchema:
     """Return the components that ``errors`` refers to."""
     schema = {"$ref": "#/components/schemas/Error"}
-    return {
+    headers = {name: {"$ref": f"#/components/headers/{name}"} for name in ("X-Request-Id", "ETag")}
+    not_modified = {
+        "description": "Nothing has changed since the version in If-None-Match.",
+        "headers": headers,
+    }
+    return {"NotModified": not_modified} | {
         name: response(text, schema, ("X-Request-Id", *(["Retry-After"] if status in (429, 503) else [])))
         for status, (name, text) in ERRORS.items()
     }

@@ -23,6 +23,7 @@ from app.api.endpoints import (
 )
 from app.api.openapi import components, oauth, service, webhook_events
 from app.api.organizations.settings import SETTINGS_CHANGE_SCHEMA
+from app.config import VERSION
 
 _DESCRIPTION = """\
 Authentication and authorization for many isolated organizations.
@@ -76,7 +77,7 @@ def build_document(base_url: str) -> JsonSchema:
     ]
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Gatehouse", "version": "1", "description": _DESCRIPTION},
+        "info": {"title": "Gatehouse", "version": VERSION, "description": _DESCRIPTION},
         "servers": [
             {"url": base_url, "description": "The paths of the specification."},
             {"url": f"{base_url}/api/v1", "description": "The same management API."},
@@ -157,6 +158,7 @@ def _parameters(endpoint: Endpoint) -> Iterator[JsonSchema]:
         name = shared.get(query.name)
         yield {"$ref": f"#/components/parameters/{name}"} if name else _query(query)
     headers = {
+        "IfNoneMatch": endpoint.method == "GET" and endpoint.etag,
         "Acting": endpoint.names_organization,
         "IfMatch": endpoint.if_match,
         "IdempotencyKey": _takes_key(endpoint),
@@ -196,6 +198,8 @@ def _responses(endpoint: Endpoint) -> JsonSchema:
         responses["200"] = components.response(
             "The counts of a dry run.", _envelope(endpoint), ["X-Request-Id"]
         )
+    if endpoint.method == "GET" and endpoint.etag:
+        responses["304"] = {"$ref": "#/components/responses/NotModified"}
     return responses | components.errors(*statuses)
 
 

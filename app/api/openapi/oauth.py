@@ -210,8 +210,6 @@ def _at_issuer(*, is_root: bool) -> JsonSchema:
     introspection["200"]["content"] |= signed
     revoked = {"200": {"description": "The token is revoked, or was unknown.",
                        "content": {"application/json": {"schema": {"type": "object"}}}}}  # fmt: skip
-    preflight = {"204": {"description": "What browsers may send."}, "404": {"description": "No such issuer."}}
-    preflight_registration = {"204": {"description": "The same for every origin."}, **_errors(404, 500, 503)}
     claims = _json("The claims.", "Claims") | _errors(403, *faults)
     names_and_paths: dict[str, JsonSchema] = {
         "authorize": {
@@ -223,7 +221,6 @@ def _at_issuer(*, is_root: bool) -> JsonSchema:
                 "issueToken", "Obtain tokens", _json("The tokens.", "TokenAnswer") | _errors(*faults),
                 form=_TOKEN, required=["grant_type"], security=_CLIENT,
             ) | _PROOF,
-            "options": _operation("preflightToken", "CORS preflight", preflight),
         },
         "introspect": {
             "post": _operation(
@@ -236,12 +233,10 @@ def _at_issuer(*, is_root: bool) -> JsonSchema:
                 "revokeByForm", "Revoke a token (RFC 7009)", revoked | _errors(*faults),
                 form=_TOKEN_QUERY, required=["token"], security=_CLIENT,
             ),
-            "options": _operation("preflightRevoke", "CORS preflight", preflight),
         },
         "userinfo": {
             "get": _operation("userinfo", "Get claims about the user", claims, security=_BEARER) | _PROOF,
             "post": _operation("userinfoByPost", "Get claims about the user", claims, security=_BEARER) | _PROOF,
-            "options": _operation("preflightUserinfo", "CORS preflight", preflight),
         },
         "jwks": {
             "get": _operation(
@@ -255,7 +250,6 @@ def _at_issuer(*, is_root: bool) -> JsonSchema:
                 _json("The request was stored.", "PushedRequest", 201) | _errors(429, *faults),
                 form={**_AUTHORIZATION, **_CLIENT_FIELDS}, without=["request_uri"], security=_CLIENT,
             ),
-            "options": _operation("preflightPush", "CORS preflight", preflight),
         },
         "device_authorization": {
             "post": _operation(
@@ -271,7 +265,6 @@ def _at_issuer(*, is_root: bool) -> JsonSchema:
         "register": {
             "post": _operation("registerItself", "Register a client (RFC 7591)", created | _errors(409, *own),
                                requestBody=metadata),
-            "options": _operation("preflightRegister", "CORS preflight", preflight_registration),
         },
         "register/{registeredClientId}": {
             "get": _operation("readRegistration", "Get the client's own registration (RFC 7592)", got | _errors(*own)),
@@ -279,7 +272,6 @@ def _at_issuer(*, is_root: bool) -> JsonSchema:
                               got | _errors(409, *own), requestBody=metadata),
             "delete": _operation("removeRegistration", "Delete the client's own registration (RFC 7592)",
                                  {"204": {"description": "The registration was deleted."}, **_errors(*own)}),
-            "options": _operation("preflightRegistration", "CORS preflight", preflight_registration),
         },
     }  # fmt: skip
     prefix = "" if is_root else "/organizations/{id}"

@@ -8,7 +8,11 @@ from app.api.openapi.components import errors
 SCHEMAS: JsonSchema = {
     "Health": {
         "type": "object",
-        "properties": {"success": {"const": True}, "data": {"type": "string"}},
+        "properties": {
+            "success": {"const": True},
+            "data": {"type": "string"},
+            "version": {"type": "string", "description": "Of this service. Only of `/healthz`."},
+        },
         "required": ["success", "data"],
         "additionalProperties": False,
     }

@@ -95,9 +95,7 @@ def add_administrator(context: ApiContext, slug: str) -> Response:
     )
 
 
-@endpoints.get(
-    "/organizations/<slug>/admins/<admin_id>", scope="admins:read", returns=Administrator, etag=True
-)
+@endpoints.get("/organizations/<slug>/admins/<admin_id>", scope="admins:read", returns=Administrator)
 def get_administrator(context: ApiContext, slug: str, admin_id: str) -> Response:
     """Get an administrator."""
     record = administrators.get_administrator(context.actor, slug, admin_id)

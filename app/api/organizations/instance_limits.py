@@ -83,7 +83,6 @@ _LIMITS = NamedSchema("InstanceLimits", _limits_schema)
     scope="instance:read",
     returns=_LIMITS,
     meta=InstanceLimitsMeta,
-    etag=True,
     names_organization=False,
 )
 def get_instance_limits(context: ApiContext) -> Response:

@@ -108,7 +108,7 @@ def create_organization(context: ApiContext) -> Response:
     return run_idempotently(context.actor, body, work)
 
 
-@endpoints.get("/organizations/<slug>", scope="organization:read", returns=Organization, etag=True)
+@endpoints.get("/organizations/<slug>", scope="organization:read", returns=Organization)
 def get_organization(context: ApiContext, slug: str) -> Response:
     """Get an organization."""
     record = organizations.get_organization(context.actor, slug)

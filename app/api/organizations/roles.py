@@ -76,7 +76,7 @@ def create_role(context: ApiContext) -> Response:
     return run_idempotently(context.actor, body, work)
 
 
-@endpoints.get("/roles/<role_id>", scope="roles:read", returns=Role, etag=True)
+@endpoints.get("/roles/<role_id>", scope="roles:read", returns=Role)
 def get_role(context: ApiContext, role_id: str) -> Response:
     """Get a role."""
     return _response(roles.get_role(context.actor, role_id))

@@ -119,7 +119,6 @@ SETTINGS_CHANGE_SCHEMA = NamedSchema("SettingsChange", settings_change_schema)
     scope="settings:read",
     returns=SETTINGS_SCHEMA,
     meta=SettingsMeta,
-    etag=True,
 )
 def get_settings(context: ApiContext, slug: str) -> Response:
     """Get the settings.

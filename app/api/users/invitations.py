@@ -43,9 +43,7 @@ def list_invitations(context: ApiContext, slug: str) -> Response:
     return list_response(context, f"invitations {slug}", read, slug, show=Invitation.to_json)
 
 
-@endpoints.get(
-    "/organizations/<slug>/invitations/<invitation_id>", scope="admins:read", returns=Invitation, etag=True
-)
+@endpoints.get("/organizations/<slug>/invitations/<invitation_id>", scope="admins:read", returns=Invitation)
 def get_invitation(context: ApiContext, slug: str, invitation_id: str) -> Response:
     """Get an open invitation."""
     view = invitations.get_invitation(context.actor, slug, invitation_id)

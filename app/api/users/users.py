@@ -168,7 +168,7 @@ def create_user(context: ApiContext) -> Response:
     return run_idempotently(context.actor, body, work)
 
 
-@endpoints.get("/users/<user_id>", scope="users:read", returns=User, etag=True)
+@endpoints.get("/users/<user_id>", scope="users:read", returns=User)
 def get_user(context: ApiContext, user_id: str) -> Response:
     """Get a user."""
     record = users.get_user_record(context.actor, user_id)

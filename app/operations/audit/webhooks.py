@@ -45,6 +45,7 @@ from app.rules.audit.webhooks import (
 from app.rules.errors import Conflict, NotFound, PreconditionFailed
 from app.rules.identifiers import encode_uuid, new_id, parse_public_id, public_id
 from app.rules.store.outgoing_http import parse_target
+from app.rules.versions import ExpectedVersion, is_expected
 
 PREFIX = "whk"
 GONE, FAILING, BACKLOG = "gone", "failing", "backlog"
@@ -95,9 +96,9 @@ def get_webhook_row(actor: Actor, webhook_id: str) -> Webhook:
     return row
 
 
-def require_version(row: Webhook, expected: int | None) -> None:
+def require_version(row: Webhook, expected: ExpectedVersion) -> None:
     """Raise PreconditionFailed when the caller read another version."""
-    if expected not in {None, row.version}:
+    if not is_expected(row.version, expected):
         raise PreconditionFailed("The webhook was changed since you read it. Read it again.")
 
 
@@ -224,7 +225,7 @@ def create_webhook(actor: Actor, sent: Mapping[str, Any]) -> SignedWebhook:
 
 @transaction
 def update_webhook(
-    actor: Actor, webhook_id: str, sent: Mapping[str, Any], *, expected_version: int | None = None
+    actor: Actor, webhook_id: str, sent: Mapping[str, Any], *, expected_version: ExpectedVersion = None
 ) -> tuple[WebhookRecord, tuple[str, ...]]:
     """Update the given fields and return the webhook with the names of the changed fields.
 
@@ -261,7 +262,9 @@ def update_webhook(
 
 
 @transaction
-def delete_webhook(actor: Actor, webhook_id: str, *, expected_version: int | None = None) -> WebhookRecord:
+def delete_webhook(
+    actor: Actor, webhook_id: str, *, expected_version: ExpectedVersion = None
+) -> WebhookRecord:
     """Delete a webhook. Pending deliveries are not sent, its secret is deleted now and its deliveries later.
 
     Raises NotFound, Forbidden, PreconditionFailed, Conflict. Audit: ``webhook.deleted``.

@@ -42,6 +42,7 @@ from app.rules.directory.permissions import ALL_PERMISSIONS, PERMISSIONS, ROOT_O
 from app.rules.errors import Conflict, FieldError, Forbidden, InvalidInput, NotFound, PreconditionFailed
 from app.rules.identifiers import encode_uuid, format_client_id, parse_client_id
 from app.rules.scopes import IDENTITY_SCOPES
+from app.rules.versions import ExpectedVersion, is_expected
 
 UNVERIFIED = "unverified"
 _APPROVAL_FIELDS = ("approval", "approved_scopes")
@@ -173,9 +174,9 @@ def update_client_row(row: Client, values: Mapping[str, Any]) -> bool:
     return changed
 
 
-def require_client_version(row: Client, expected: int | None) -> None:
+def require_client_version(row: Client, expected: ExpectedVersion) -> None:
     """Raise PreconditionFailed unless the row has the version that the caller read."""
-    if expected is not None and row.version != expected:
+    if not is_expected(row.version, expected):
         raise PreconditionFailed("The client was changed since you read it. Read it again.")
 
 

@@ -58,6 +58,7 @@ from app.rules.clients.client_metadata import ClientMetadata, ClientPolicy, chan
 from app.rules.clients.client_types import BLOCKED, uses_grants_without_consent
 from app.rules.errors import Conflict
 from app.rules.identifiers import format_client_id, new_id
+from app.rules.versions import ExpectedVersion
 
 __all__ = [
     "ClientRecord",
@@ -149,7 +150,7 @@ def get_client(actor: Actor, client_id: str) -> ClientRecord:
 
 
 def update_client(
-    actor: Actor, client_id: str, fields: Mapping[str, Any], *, expected_version: int | None = None
+    actor: Actor, client_id: str, fields: Mapping[str, Any], *, expected_version: ExpectedVersion = None
 ) -> UpdatedClient:
     """Replace the given fields. ``null`` restores a default, and fields not given keep their value.
 
@@ -164,7 +165,7 @@ def update_client(
 
 
 @transaction
-def delete_client(actor: Actor, client_id: str, *, expected_version: int | None = None) -> DeletedClient:
+def delete_client(actor: Actor, client_id: str, *, expected_version: ExpectedVersion = None) -> DeletedClient:
     """Delete a client and revoke its tokens, codes, consents and secrets. Return how many there were.
 
     Raises NotFound, Forbidden, PreconditionFailed, and FreshSignInRequired if the user signed in too long ago
@@ -314,7 +315,7 @@ def _register(actor: Actor, metadata: ClientMetadata, origin: ClientOrigin) -> R
 
 @transaction
 def _update(
-    actor: Actor, client_id: str, fields: Mapping[str, Any], expected_version: int | None
+    actor: Actor, client_id: str, fields: Mapping[str, Any], expected_version: ExpectedVersion
 ) -> UpdatedClient:
     for _ in range(_MAX_ATTEMPTS):
         row = get_client_row(actor, client_id, "clients:write")

@@ -35,7 +35,7 @@ from app.operations.store.transactions import count_changed, transaction
 from app.rules.actor import Actor
 from app.rules.errors import NotFound, PreconditionFailed
 from app.rules.identifiers import format_client_id, parse_public_id, public_id
-from app.rules.versions import combine_versions
+from app.rules.versions import ExpectedVersion, combine_versions, is_expected
 
 KIND = "grants_of_secret"
 BATCH_SIZE = 200
@@ -59,7 +59,7 @@ def revoke_credentials(
     *,
     credential_id: str | None = None,
     revoke_tokens: bool = False,
-    expected_version: int | None = None,
+    expected_version: ExpectedVersion = None,
 ) -> RevokedCredentials:
     """Revoke one secret of the client, or all active ones.
 
@@ -111,7 +111,7 @@ def revoke_credentials_in_transaction(
     *,
     credential_id: str | None = None,
     revoke_tokens: bool = False,
-    expected_version: int | None = None,
+    expected_version: ExpectedVersion = None,
 ) -> tuple[RevokedCredentials, list[UUID]]:
     """Revoke as ``revoke_credentials`` does, in one transaction.
 
@@ -129,7 +129,7 @@ def revoke_credentials_in_transaction(
         current_version = (
             records[0].version if credential_id else combine_versions(each.version for each in records)
         )
-        if expected_version not in {None, current_version}:
+        if not is_expected(current_version, expected_version):
             raise PreconditionFailed("The secrets were changed since you read them. Read them again.")
         revoked = [row for row in rows if _revoke(actor, row)]
         flagged = [row for row in rows if revoke_tokens and _mark_tokens_revoked(row)]

@@ -30,7 +30,7 @@ from app.rules.clients.credentials import validate_registration_terms
 from app.rules.errors import Conflict, NotFound, PreconditionFailed, Unauthenticated
 from app.rules.identifiers import encode_uuid, new_id, parse_public_id, public_id
 from app.rules.token_values import INITIAL_ACCESS, digest, hint, new_token, parse_token
-from app.rules.versions import compute_version
+from app.rules.versions import ExpectedVersion, compute_version, is_expected
 
 MAX_ACTIVE_TOKENS = 100
 LIVE, EXPIRED, REVOKED, USED_UP = "live", "expired", "revoked", "used_up"
@@ -145,7 +145,7 @@ def get_registration_token(actor: Actor, token_id: str) -> RegistrationTokenReco
 
 @transaction
 def revoke_registration_token(
-    actor: Actor, token_id: str, *, expected_version: int | None = None
+    actor: Actor, token_id: str, *, expected_version: ExpectedVersion = None
 ) -> RegistrationTokenRecord:
     """Revoke the token. Clients registered with it remain.
 
@@ -155,7 +155,7 @@ def revoke_registration_token(
     actor.require("clients:write")
     now = clock.now()
     record = _record(_get_row(actor, token_id), now)
-    if expected_version is not None and record.version != expected_version:
+    if not is_expected(record.version, expected_version):
         raise PreconditionFailed("The token was changed since you read it. Read it again.")
     changed = count_changed(
         update(RegistrationToken)

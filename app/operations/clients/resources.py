@@ -53,6 +53,7 @@ from app.rules.clients.resource_fields import (
 from app.rules.clients.resource_indicators import Catalog, KnownResource
 from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
 from app.rules.identifiers import encode_uuid, new_id, parse_public_id, public_id
+from app.rules.versions import ExpectedVersion, is_expected
 
 __all__ = [
     "DeletedResource",
@@ -206,7 +207,7 @@ def update_resource(
     resource_id: str,
     fields: Mapping[str, Any],
     *,
-    expected_version: int | None = None,
+    expected_version: ExpectedVersion = None,
     confirmed: bool = False,
 ) -> UpdatedResource:
     """Replace the given fields. ``null`` restores a default, and fields not given keep their value.
@@ -238,7 +239,7 @@ def update_resource(
 
 @transaction
 def delete_resource(
-    actor: Actor, resource_id: str, *, expected_version: int | None = None, confirmed: bool = False
+    actor: Actor, resource_id: str, *, expected_version: ExpectedVersion = None, confirmed: bool = False
 ) -> DeletedResource:
     """Delete the resource and its scopes. Clients can no longer get tokens for it.
 
@@ -393,8 +394,8 @@ def _enforce_resource_limit(actor: Actor) -> None:
         raise Conflict(f"An organization has at most {MAX_RESOURCES} resources.", code="too_many")
 
 
-def _require_version(row: Resource, expected: int | None) -> None:
-    if expected is not None and row.version != expected:
+def _require_version(row: Resource, expected: ExpectedVersion) -> None:
+    if not is_expected(row.version, expected):
         raise PreconditionFailed("The resource was changed since you read it. Read it again.")
 
 

@@ -30,6 +30,7 @@ from app.rules.fields import ValidationErrors
 from app.rules.identifiers import new_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.shapes import check_shape
+from app.rules.versions import ExpectedVersion, is_expected
 
 _TEXT_FIELDS = ("title", "description")
 IDENTITY_SCOPES = {
@@ -122,7 +123,7 @@ def can_edit_scope(actor: Actor, scope: ScopeRecord) -> bool:
 
 @transaction
 def update_scope(
-    actor: Actor, name: str, fields: Mapping[str, Any], *, expected_version: int | None = None
+    actor: Actor, name: str, fields: Mapping[str, Any], *, expected_version: ExpectedVersion = None
 ) -> tuple[ScopeRecord, list[str]]:
     """Change the texts of a scope. Return it with the names of the fields that changed.
 
@@ -135,7 +136,7 @@ def update_scope(
     errors = ValidationErrors()
     check_shape(errors, ScopeText, fields, read_only=("name", "is_identity", "resource_id"))
     errors.raise_if_any()
-    if expected_version is not None and scope.version != expected_version:
+    if not is_expected(scope.version, expected_version):
         raise PreconditionFailed("The scope has changed. Reload it and try again.")
     if scope.resource_id is not None:
         raise Conflict(

@@ -35,7 +35,7 @@ from app.rules.fields import ValidationErrors
 from app.rules.identifiers import encode_uuid, parse_public_id, public_id
 from app.rules.organizations.organizations import MAX_NAME_LENGTH, parse_email_and_name
 from app.rules.shapes import SchemaOnly, Shape, Text, check_shape, described
-from app.rules.versions import compute_version
+from app.rules.versions import ExpectedVersion, compute_version, is_expected
 
 
 class NewAdministrator(Shape):
@@ -194,7 +194,7 @@ def add_administrator_from_json(actor: Actor, slug: str, fields: dict[str, Any])
 
 @transaction
 def remove_administrator(
-    actor: Actor, slug: str, admin_id: str, *, expected_version: int | None = None
+    actor: Actor, slug: str, admin_id: str, *, expected_version: ExpectedVersion = None
 ) -> AdministratorRecord:
     """Remove the role from the user with immediate effect. Sessions and other roles are kept.
 
@@ -205,7 +205,7 @@ def remove_administrator(
     inside.require("admins:write")
     record = _find(organization, admin_id)
     require_role_permissions(inside, organization, record.role)
-    if expected_version is not None and record.version != expected_version:
+    if not is_expected(record.version, expected_version):
         raise PreconditionFailed("The administrator was changed since you read it. Read it again.")
     assignment = db.session.get(RoleAssignment, (organization.id, record.id))
     if assignment is None:

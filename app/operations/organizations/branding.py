@@ -23,6 +23,7 @@ from app.rules.actor import Actor
 from app.rules.clients.metadata_documents import InvalidImage, render_logo
 from app.rules.errors import InvalidInput, NotFound
 from app.rules.identifiers import is_routing_key, new_id
+from app.rules.versions import ExpectedVersion
 
 MAX_LOGO_BYTES = 1024 * 1024
 LOGO_FORMATS = ("PNG", "JPEG", "WEBP")
@@ -45,7 +46,7 @@ def require_logo_permission(actor: Actor, slug: str) -> None:
 
 
 def set_logo(
-    actor: Actor, slug: str, content: bytes, *, expected_version: int | None = None
+    actor: Actor, slug: str, content: bytes, *, expected_version: ExpectedVersion = None
 ) -> UpdatedSettings:
     """Set the logo of the organization and delete the previous one.
 
@@ -68,7 +69,7 @@ def set_logo(
 
 
 @transaction
-def remove_logo(actor: Actor, slug: str, *, expected_version: int | None = None) -> UpdatedSettings:
+def remove_logo(actor: Actor, slug: str, *, expected_version: ExpectedVersion = None) -> UpdatedSettings:
     """Remove the logo, so that pages show initials instead. Same as setting ``branding.logo`` to null."""
     inside, organization = enter_organization(actor, slug)
     inside.require("settings:write")
@@ -89,7 +90,7 @@ def get_logo_picture(organization_id: str, digest: str) -> bytes:
 
 @transaction
 def _store(
-    actor: Actor, organization: OrganizationSnapshot, picture: bytes, expected_version: int | None
+    actor: Actor, organization: OrganizationSnapshot, picture: bytes, expected_version: ExpectedVersion
 ) -> UpdatedSettings:
     digest = hashlib.sha256(picture).digest()
     path = f"/logos/organizations/{organization.id}/{digest.hex()}.png"

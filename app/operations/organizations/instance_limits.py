@@ -24,6 +24,7 @@ from app.rules.errors import Conflict, Forbidden, PreconditionFailed
 from app.rules.organizations import instance_limits as rules
 from app.rules.organizations import settings
 from app.rules.organizations.lockout_prevention import require_no_lockout
+from app.rules.versions import ExpectedVersion, is_expected
 
 MAX_ORGANIZATIONS_COUNTED = 20_000
 """Maximum number of organizations that a dry run checks. The result says how many it checked."""
@@ -67,7 +68,11 @@ def get_instance_limits(actor: Actor) -> InstanceLimitsRecord:
 
 @transaction
 def update_instance_limits(
-    actor: Actor, partial: Mapping[str, Any], *, expected_version: int | None = None, dry_run: bool = False
+    actor: Actor,
+    partial: Mapping[str, Any],
+    *,
+    expected_version: ExpectedVersion = None,
+    dry_run: bool = False,
 ) -> UpdatedInstanceLimits:
     """Set limits for every organization including root. ``null`` removes a limit.
 
@@ -79,7 +84,7 @@ def update_instance_limits(
     _require_root(actor, "instance:write")
     row = _row()
     before = _record(row)
-    if expected_version is not None and before.version != expected_version:
+    if not is_expected(before.version, expected_version):
         raise PreconditionFailed("The instance limits were changed since you read them. Read them again.")
     bounds = rules.merge_bounds(before.bounds, partial)
     changed = tuple(path for path in rules.BOUNDABLE if before.bounds.get(path) != bounds.get(path))

@@ -36,6 +36,7 @@ from app.rules.organizations.organizations import (
     parse_organization_changes,
     slug_candidates,
 )
+from app.rules.versions import ExpectedVersion, is_expected
 
 DELETED_ACTION = "organization.deleted"
 LISTED_STATUSES = (ACTIVE, SUSPENDED, DELETED)
@@ -252,7 +253,7 @@ def list_organizations(
 
 @transaction
 def update_organization(
-    actor: Actor, slug: str, fields: Mapping[str, Any], *, expected_version: int | None = None
+    actor: Actor, slug: str, fields: Mapping[str, Any], *, expected_version: ExpectedVersion = None
 ) -> UpdatedOrganization:
     """Change the name or the status of an organization.
 
@@ -287,7 +288,7 @@ def update_organization(
 
 @transaction
 def delete_organization(
-    actor: Actor, slug: str, *, expected_version: int | None = None
+    actor: Actor, slug: str, *, expected_version: ExpectedVersion = None
 ) -> OrganizationRecord:
     """Delete an organization: sessions, tokens and API stop working now, and the data is purged 30 days later.
 
@@ -362,16 +363,16 @@ def _row(condition: Any) -> Organization:
     return row
 
 
-def _require_version(row: Organization, expected: int | None) -> None:
-    if expected is not None and row.version != expected:
+def _require_version(row: Organization, expected: ExpectedVersion) -> None:
+    if not is_expected(row.version, expected):
         raise PreconditionFailed("The organization was changed since you read it. Read it again.")
 
 
-def _change(row: Organization, values: Mapping[str, Any], expected_version: int | None) -> None:
+def _change(row: Organization, values: Mapping[str, Any], expected_version: ExpectedVersion) -> None:
     """Update the row if it is unchanged since it was read. The number of changed rows decides."""
     statement = update(Organization).where(Organization.id == row.id, Organization.status == row.status)
     if expected_version is not None:
-        statement = statement.where(Organization.version == expected_version)
+        statement = statement.where(Organization.version == row.version)
     statement = statement.values(**values, version=Organization.version + 1, updated_at=clock.now())
     if count_changed(statement) != 1:
         refusal = Conflict if expected_version is None else PreconditionFailed

@@ -16,7 +16,7 @@ from app.rules.errors import Conflict, DomainError, FieldError, InvalidInput, No
 from app.rules.fields import ValidationErrors, find_unknown
 from app.rules.organizations.settings import ROLES_PATH
 from app.rules.organizations.settings_table import ROLE_FIELDS
-from app.rules.versions import compute_version
+from app.rules.versions import ExpectedVersion, compute_version, is_expected
 
 FIELDS = ("id", *ROLE_FIELDS)
 
@@ -86,7 +86,7 @@ def create_role(actor: Actor, fields: Mapping[str, Any]) -> RoleRecord:
 
 @transaction
 def update_role(
-    actor: Actor, key: str, fields: Mapping[str, Any], *, expected_version: int | None = None
+    actor: Actor, key: str, fields: Mapping[str, Any], *, expected_version: ExpectedVersion = None
 ) -> tuple[RoleRecord, tuple[str, ...]]:
     """Change the given fields of the role for everyone who has it, and return the changed fields.
 
@@ -105,7 +105,7 @@ def update_role(
 
 
 @transaction
-def delete_role(actor: Actor, key: str, *, expected_version: int | None = None) -> RoleRecord:
+def delete_role(actor: Actor, key: str, *, expected_version: ExpectedVersion = None) -> RoleRecord:
     """Delete a custom role. Raises NotFound, RoleInUse with the number of users, Conflict for a built-in role.
 
     Audit: ``settings.updated``.
@@ -118,11 +118,11 @@ def delete_role(actor: Actor, key: str, *, expected_version: int | None = None) 
     return record
 
 
-def _find(actor: Actor, key: str, expected_version: int | None) -> RoleRecord:
+def _find(actor: Actor, key: str, expected_version: ExpectedVersion) -> RoleRecord:
     record = next((record for record in _roles(actor) if record.key == key), None)
     if record is None:
         raise NotFound("There is no such role.")
-    if expected_version is not None and record.version != expected_version:
+    if not is_expected(record.version, expected_version):
         raise PreconditionFailed("The role was changed since you read it. Read it again.")
     if key == ADMIN:
         raise Conflict("The admin role has every permission and cannot be changed.", code="built_in_role")

@@ -39,6 +39,7 @@ from app.rules.organizations import instance_limits
 from app.rules.organizations import settings as rules
 from app.rules.organizations.lockout_prevention import require_no_lockout
 from app.rules.organizations.settings import value_at
+from app.rules.versions import ExpectedVersion, is_expected
 
 SECRET_DISPLAY = "oauth.clients.secret_display"
 _SESSIONS = "authentication.sessions."
@@ -222,7 +223,7 @@ def update_settings(
     slug: str,
     partial: Mapping[str, Any],
     *,
-    expected_version: int | None = None,
+    expected_version: ExpectedVersion = None,
     dry_run: bool = False,
 ) -> UpdatedSettings:
     """Update the given settings with immediate effect on every worker. ``null`` resets a setting to its default.
@@ -244,7 +245,7 @@ def store_settings(
     organization: OrganizationSnapshot,
     partial: Mapping[str, Any],
     *,
-    expected_version: int | None = None,
+    expected_version: ExpectedVersion = None,
     dry_run: bool = False,
     server_managed: frozenset[str] = frozenset(),
 ) -> UpdatedSettings:
@@ -253,7 +254,7 @@ def store_settings(
     ``server_managed`` are the paths whose value this service has just generated.
     """
     row = _row(organization.id)
-    if expected_version is not None and row.settings_version != expected_version:
+    if not is_expected(row.settings_version, expected_version):
         raise PreconditionFailed("The settings were changed since you read them. Read them again.")
     bounds = current_limits()
     overrides = rules.merge_settings(row.settings, partial, bounds, server_managed=server_managed)

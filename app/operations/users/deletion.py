@@ -29,6 +29,7 @@ from app.rules.actor import Actor
 from app.rules.directory.permissions import effective_roles
 from app.rules.errors import Forbidden, InvalidInput
 from app.rules.mail.email_addresses import canonical_email
+from app.rules.versions import ExpectedVersion
 from app.tenant_fence import ACROSS
 
 
@@ -53,7 +54,7 @@ class AccountDeletionPreview:
 
 
 @transaction
-def delete_user(actor: Actor, user_id: str, *, expected_version: int | None = None) -> UserDeletion:
+def delete_user(actor: Actor, user_id: str, *, expected_version: ExpectedVersion = None) -> UserDeletion:
     """Delete a user with their sessions, grants, consents and roles. The email becomes available again.
 
     The row remains without personal data, so that its id (``sub``) never identifies another user (OI-1). The

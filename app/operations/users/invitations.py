@@ -52,7 +52,7 @@ from app.rules.users.profile import (
     require_invitation_by_password,
     require_invitations_possible,
 )
-from app.rules.versions import compute_version
+from app.rules.versions import ExpectedVersion, compute_version, is_expected
 
 MAX_OPEN_INVITATIONS = 1000
 """Per organization, so that invitations cannot fill the table."""
@@ -296,7 +296,7 @@ def get_invitation(actor: Actor, slug: str, invitation_id: str) -> InvitationRec
 
 @transaction
 def revoke_invitation(
-    actor: Actor, slug: str, invitation_id: str, *, expected_version: int | None = None
+    actor: Actor, slug: str, invitation_id: str, *, expected_version: ExpectedVersion = None
 ) -> InvitationRecord:
     """Withdraw an open invitation.
 
@@ -305,7 +305,7 @@ def revoke_invitation(
     acting_actor, organization = enter_organization(actor, slug)
     acting_actor.require("admins:write")
     record = invitation_record(_get_open_row(organization, invitation_id), organization)
-    if expected_version is not None and record.version != expected_version:
+    if not is_expected(record.version, expected_version):
         raise PreconditionFailed("The invitation has changed. Reload it and try again.")
     if not _end_invitations(organization.id, Invitation.id == record.id, revoked_at=clock.now()):
         raise _invitation_not_found()

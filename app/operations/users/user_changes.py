@@ -36,6 +36,7 @@ from app.rules.errors import Conflict, NotFound, PreconditionFailed
 from app.rules.identifiers import parse_public_id
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.users.profile import validate_new_user, validate_user_change
+from app.rules.versions import ExpectedVersion, is_expected
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ def add_user(actor: Actor, fields: Mapping[str, Any]) -> UserRecord:
 
 @transaction
 def update_user(
-    actor: Actor, user_id: str, fields: Mapping[str, Any], *, expected_version: int | None = None
+    actor: Actor, user_id: str, fields: Mapping[str, Any], *, expected_version: ExpectedVersion = None
 ) -> UpdatedUser:
     """Update the fields given; ``profile`` is replaced as a whole.
 
@@ -96,9 +97,9 @@ def update_user(
     return UpdatedUser(load_user_record(actor, user.id), changed)
 
 
-def require_version(user: UserSnapshot, expected: int | None) -> None:
+def require_version(user: UserSnapshot, expected: ExpectedVersion) -> None:
     """Require that the user is at the version that the caller read. Raises PreconditionFailed."""
-    if expected is not None and user.version != expected:
+    if not is_expected(user.version, expected):
         raise PreconditionFailed("The user was changed since you loaded it. Reload the user and try again.")
 
 

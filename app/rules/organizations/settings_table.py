@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from app.rules.clients.redirect_uris import get_web_origin, redirect_uri_problem
 from app.rules.directory.permissions import ORGANIZATION_PERMISSIONS, ROOT_ONLY, is_permission_name
 from app.rules.errors import FieldError
 from app.rules.fields import suggestion, text_problem, type_name
@@ -176,6 +177,15 @@ def _host(value: str) -> str | None:
     )
 
 
+def _origin(value: str) -> str | None:
+    return (
+        None
+        if redirect_uri_problem(f"{value}/", client_type="web") is None
+        and get_web_origin(f"{value}/") == value
+        else "Must be an origin: https:// and a host in lowercase, without a path."
+    )
+
+
 def _color(value: str) -> str | None:
     return None if re.fullmatch(r"#[0-9a-fA-F]{6}", value) else "Must be a color such as #3347c9."
 
@@ -209,6 +219,7 @@ _FORMATS: dict[str, Callable[[str], str | None]] = {
     "permission": _permission,
     "domain": _domain,
     "host": _host,
+    "origin": _origin,
     "color": _color,
     "email": _email,
     "uri": _uri,
@@ -294,6 +305,7 @@ _ROWS: tuple[tuple[str, SettingKind, Any, str], ...] = (
     ("oauth.require_dpop", Boolean(), False, "Require DPoP-bound tokens (RFC 9449)."),
     ("oauth.signing.algorithm", _choice("RS256", "PS256", "ES256", "EdDSA"), "RS256", "Signing algorithm of tokens unless a client requests another."),
     ("oauth.signing.rotation_seconds", Number(7 * DAY, 730 * DAY), 90 * DAY, "How often signing keys are rotated."),
+    ("management_api.allowed_origins", StringList(Text(255, "origin"), 20), [], "Web origins whose pages may call the management API (CORS), such as https://admin.example.com."),
     ("user_permissions.members_can_register_clients", Boolean(), False, "Members can register and manage their own clients."),
     ("user_permissions.members_can_edit_profile", Boolean(), True, "Members can edit their name and profile."),
     ("user_permissions.members_can_delete_account", Boolean(), False, "Members can delete their own account."),
