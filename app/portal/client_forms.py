@@ -261,6 +261,11 @@ class AdvancedForm(PageForm):
         description="Tokens are bound to the client's key, so stolen tokens are useless. A client without DPoP"
         " support can no longer get tokens.",
     )
+    require_pkce = BooleanField(
+        "Require PKCE",
+        description="Authorization requests without PKCE are rejected. Public clients and FAPI clients always need it."
+        " The Details tab shows whether the client uses it.",
+    )
     require_pushed_authorization_requests = BooleanField(
         "Require pushed authorization requests (PAR)",
         description="Authorization requests that weren't pushed first are rejected.",
@@ -291,6 +296,7 @@ class AdvancedForm(PageForm):
             "token_endpoint_auth_method": self.token_endpoint_auth_method.data,
             "jwks": self.jwks.data,
             "dpop_bound_access_tokens": self.dpop_bound_access_tokens.data,
+            "require_pkce": self.require_pkce.data,
             "require_pushed_authorization_requests": self.require_pushed_authorization_requests.data,
             "resources": self.resources.data,
         }

@@ -11,7 +11,9 @@ from app.rules.clients.client_types import (
     CLIENT_CREDENTIALS,
     CLIENT_TYPES,
     DEVICE_CODE,
+    METADATA_DOCUMENT,
     NONE,
+    PERSON,
     PRE_APPROVED,
     PRIVATE_KEY_JWT,
     REFRESH_TOKEN,
@@ -37,6 +39,9 @@ _ALGORITHM_FIELDS = (
 
 MAX_SCOPE_PARAMETER_LENGTH = 4000
 NATIVE, UNVERIFIED = "native", "unverified"
+# What protects a client's codes from injection, from the strictest. The first two are also values of ``oauth.pkce``.
+PKCE_REQUIRED, PKCE_OR_NONCE, PKCE_OPTIONAL = "required", "required_or_nonce", "optional"
+CODE_PROTECTIONS = (PKCE_REQUIRED, PKCE_OR_NONCE, PKCE_OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +50,14 @@ class ClientRequirements:
 
     ``algorithms`` are the JWS algorithms for everything it signs (assertions, request objects, DPoP proofs)
     and everything signed for it. ``issuer_audience``: its assertions and request objects must have the issuer
-    as their only ``aud``, a string. ``pushed_requests``: RFC 9126. ``request_objects``: signed, RFC 9101.
+    as their only ``aud``, a string. ``code_protection``: one of CODE_PROTECTIONS (RFC 9700 section 2.1.1).
+    ``pushed_requests``: RFC 9126. ``request_objects``: signed, RFC 9101.
     ``dpop``: RFC 9449, with ``dpop_nonce`` if proofs must contain a nonce from this server. ``fapi2``: the
     FAPI 2.0 Security Profile, which implies some of the others.
     """
 
     fapi2: bool
+    code_protection: str
     pushed_requests: bool
     request_objects: bool
     dpop: bool
@@ -59,12 +66,18 @@ class ClientRequirements:
     algorithms: tuple[str, ...]
 
 
-def get_client_requirements(document: Mapping[str, Any], settings: Mapping[str, Any]) -> ClientRequirements:
-    """Return the requirements of a client in an organization with these effective settings."""
+def get_client_requirements(
+    document: Mapping[str, Any], settings: Mapping[str, Any], source: str = PERSON
+) -> ClientRequirements:
+    """Return the requirements of a client in an organization with these effective settings.
+
+    ``source`` says who registered it, one of SOURCES.
+    """
     oauth = settings["oauth"]
     fapi2 = document.get("security_profile") == FAPI2
     return ClientRequirements(
         fapi2=fapi2,
+        code_protection=required_code_protection(document, settings, source),
         pushed_requests=(
             fapi2 or bool(document.get("require_pushed_authorization_requests")) or oauth["require_par"]
         ),
@@ -74,6 +87,25 @@ def get_client_requirements(document: Mapping[str, Any], settings: Mapping[str, 
         issuer_audience=fapi2,
         algorithms=FAPI2_ALGORITHMS if fapi2 else SIGNING_ALGORITHMS,
     )
+
+
+def required_code_protection(document: Mapping[str, Any], settings: Mapping[str, Any], source: str) -> str:
+    """Return the protection that the client's codes need, one of CODE_PROTECTIONS (OAuth 2.1 section 7.5.1).
+
+    Public clients and agents with a metadata document always need PKCE, whatever the organization's policy: nothing
+    else binds a code to them, and nobody here reviewed how they verify a nonce. So do clients with the FAPI 2.0 profile
+    (section 5.3.2.2).
+    """
+    policy = settings["oauth"]["pkce"]
+    if (
+        document["token_endpoint_auth_method"] == NONE
+        or source == METADATA_DOCUMENT
+        or document.get("security_profile") == FAPI2
+        or document.get("require_pkce")
+        or policy == PKCE_REQUIRED
+    ):
+        return PKCE_REQUIRED
+    return PKCE_OR_NONCE if policy == PKCE_OR_NONCE else PKCE_OPTIONAL
 
 
 def requires_dpop(document: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:

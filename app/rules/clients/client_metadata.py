@@ -64,6 +64,8 @@ READ_ONLY = frozenset(
         "created_by",
         "updated_at",
         "last_used_at",
+        "pkce_used_at",
+        "pkce_omitted_at",
         "source",
         "metadata_document_uri",
     }
@@ -145,6 +147,12 @@ class ClientMetadata:
         bool, described("Rejects token requests without a DPoP proof (RFC 9449 section 5.2).")
     ] = False
     require_pushed_authorization_requests: bool = False
+    require_pkce: Annotated[
+        bool,
+        described(
+            "Rejects authorization requests without PKCE, also where the setting `oauth.pkce` allows them (RFC 7636)."
+        ),
+    ] = False
     security_profile: (
         Annotated[
             str,

@@ -134,7 +134,9 @@ def _texts(value: Any) -> list[str]:
 
 TRUST = ("first_party", "verified", "unverified")
 STATUS = ("active", "disabled")
-SOURCES = ("person", "dynamic", "metadata_document")
+# How a client was registered: by a user, by itself (RFC 7591), or from its metadata document.
+PERSON, DYNAMIC, METADATA_DOCUMENT = "person", "dynamic", "metadata_document"
+SOURCES = (PERSON, DYNAMIC, METADATA_DOCUMENT)
 SIGNING_ALGORITHMS = ("RS256", "PS256", "ES256", "EdDSA")
 TOKEN_FORMATS = ("opaque", "jwt")
 SUBJECT_TYPES = ("public", "pairwise")
