@@ -200,6 +200,7 @@ class RequestPolicy:
                 redirect_uri=redirect_uri,
                 client=client.document,
                 code_protection=client.code_protection,
+                default_scopes=access_tokens.default_user_scopes(client),
             )
             request.parameters = access_tokens.restrict_to_resources(client, parameters)
 

@@ -287,13 +287,16 @@ class AdvancedForm(PageForm):
         """Offer the grant types and authentication methods of a type of client."""
         kind = CLIENT_TYPES[client_type]
         self.grant_types.choices = {name: GRANT_TYPES[name] for name in kind.possible_grant_types}
-        self.token_endpoint_auth_method.choices = {name: AUTH_METHODS[name] for name in kind.auth_methods}
+        methods = {name: AUTH_METHODS[name] for name in kind.auth_methods}
+        if kind.auth_methods[0] in client_types.SECRET_METHODS:
+            methods = {"": "Secret, in the header or in the body", **methods}
+        self.token_endpoint_auth_method.choices = methods
 
     def values(self) -> dict[str, Any]:
         """Return the fields as the operation takes them."""
         values: dict[str, Any] = {
             "grant_types": self.grant_types.data,
-            "token_endpoint_auth_method": self.token_endpoint_auth_method.data,
+            "token_endpoint_auth_method": self.token_endpoint_auth_method.data or None,
             "jwks": self.jwks.data,
             "dpop_bound_access_tokens": self.dpop_bound_access_tokens.data,
             "require_pkce": self.require_pkce.data,

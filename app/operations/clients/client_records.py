@@ -52,7 +52,7 @@ _UNAFFECTED_BY_TRUST = frozenset({"description", "contacts", "metadata", "status
 _NOT_IN_DOCUMENT = frozenset(
     {
         *("description", "metadata", "status", "trust", "resources", "optional_scopes"),
-        *("access_token_format", "token_exchange", "approval", "approved_scopes"),
+        *("access_token_format", "token_exchange", "approval", "approved_scopes", "require_pkce"),
     }
 )
 _MAX_NAME_KEY_BYTES = 400

@@ -182,17 +182,19 @@ def parse_authorization_request(
     redirect_uri: str,
     client: Mapping[str, Any],
     code_protection: str = PKCE_REQUIRED,
+    default_scopes: tuple[str, ...] = (),
 ) -> AuthorizationParameters:
     """Validate a request. Raises AuthorizationError (RFC 6749 section 4.1.2.1, OIDC Core 3.1.2.6).
 
     ``repeated`` are the names of parameters that were sent twice; ``client`` is the client's document.
-    ``code_protection`` is what its codes need, one of CODE_PROTECTIONS.
+    ``code_protection`` is what its codes need, one of CODE_PROTECTIONS. ``default_scopes`` are those of a request
+    without ``scope`` (RFC 6749 section 3.3).
     """
     _require_each_once(repeated)
     _require_code(sent)
     _require_bounded(sent)
     claims = restrict_to_scopes(parse_claims(sent["claims"]), client["scopes"]) if "claims" in sent else None
-    scopes = _scopes(sent, client["scopes"])
+    scopes = _scopes(sent, client["scopes"], default_scopes)
     nonce = _bounded(sent, "nonce", MAX_NONCE_BYTES)
     return AuthorizationParameters(
         redirect_uri=redirect_uri,
@@ -298,11 +300,18 @@ def _dpop_jkt(sent: Mapping[str, str]) -> str | None:
     return jkt
 
 
-def _scopes(sent: Mapping[str, str], client_scopes: Collection[str]) -> tuple[str, ...]:
-    scopes = parse_scope(sent.get("scope", ""))
+def _scopes(
+    sent: Mapping[str, str], client_scopes: Collection[str], default_scopes: tuple[str, ...]
+) -> tuple[str, ...]:
+    text = sent.get("scope", "")
+    scopes = parse_scope(text) if text else default_scopes
+    if scopes is None:
+        raise AuthorizationError("invalid_scope", "The parameter scope is malformed.").with_cause(
+            "parameter_malformed", received="scope"
+        )
     if not scopes:
         raise AuthorizationError(
-            "invalid_scope", "The parameter scope is missing, empty or malformed."
+            "invalid_scope", "The parameter scope is missing, and the client has no default scopes."
         ).with_cause("parameter_missing", expected="scope")
     refused = disallowed_scopes(scopes, client_scopes)
     if refused:

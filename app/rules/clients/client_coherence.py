@@ -17,6 +17,7 @@ from app.rules.clients.client_types import (
     PRE_APPROVED,
     PRIVATE_KEY_JWT,
     REFRESH_TOKEN,
+    SECRET_METHODS,
     SIGNING_ALGORITHMS,
     TOKEN_EXCHANGE,
 )
@@ -248,6 +249,14 @@ def _method_fits_type(client: Client) -> FieldProblem | None:
     return FieldProblem("not_allowed", f"A client of type {client['type']}, {kind.title}, can use: {listed}.")
 
 
+def _secret_methods_fit_method(client: Client) -> FieldProblem | None:
+    if client.get("any_secret_method") and client["token_endpoint_auth_method"] not in SECRET_METHODS:
+        return FieldProblem(
+            "inconsistent", "Only a client that authenticates with a secret can use any method for it."
+        )
+    return None
+
+
 def _responses_fit_grants(client: Client) -> FieldProblem | None:
     if AUTHORIZATION_CODE in client["grant_types"]:
         return (
@@ -352,6 +361,7 @@ _RULES: tuple[tuple[str, tuple[str, ...], Rule], ...] = (
     ("grant_types", (), _grants_fit_type),
     ("grant_types", (), _refresh_has_a_source),
     ("token_endpoint_auth_method", (), _method_fits_type),
+    ("any_secret_method", ("token_endpoint_auth_method",), _secret_methods_fit_method),
     ("response_types", ("grant_types",), _responses_fit_grants),
     ("redirect_uris", ("grant_types",), _redirects_fit_grants),
     ("post_logout_redirect_uris", ("grant_types",), _logout_redirects_fit_grants),

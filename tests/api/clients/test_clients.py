@@ -18,6 +18,7 @@ GOOD: dict[str, Any] = {
 FIELDS = {
     *("client_id", "organization_id", "name", "type", "redirect_uris", "post_logout_redirect_uris", "scopes"),
     *("optional_scopes", "grant_types", "response_types", "token_endpoint_auth_method", "jwks", "jwks_uri"),
+    "any_secret_method",
     *("client_uri", "logo_uri", "policy_uri", "tos_uri", "contacts", "backchannel_logout_uri"),
     *("backchannel_logout_session_required", "initiate_login_uri", "subject_type", "sector_identifier_uri"),
     *("default_max_age", "require_auth_time", "default_acr_values"),
