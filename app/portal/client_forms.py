@@ -239,6 +239,14 @@ class AdvancedForm(PageForm):
         choices={**_DEFAULT, **{name: name for name in client_types.SIGNING_ALGORITHMS}},
         validate_choice=False,
     )
+    id_token_claims = SelectField(
+        "ID token claims",
+        choices={
+            "full": "Name and email, for the scopes profile and email",
+            "minimal": "None, only in userinfo",
+        },
+        validate_choice=False,
+    )
     jwks = JwksField(
         "Public keys (JWKS)",
         description="A JWK set or a single JWK with public keys, for signed assertions and requests.",
@@ -297,6 +305,7 @@ class AdvancedForm(PageForm):
         values: dict[str, Any] = {
             "grant_types": self.grant_types.data,
             "token_endpoint_auth_method": self.token_endpoint_auth_method.data or None,
+            "id_token_claims": self.id_token_claims.data or None,
             "jwks": self.jwks.data,
             "dpop_bound_access_tokens": self.dpop_bound_access_tokens.data,
             "require_pkce": self.require_pkce.data,

@@ -53,6 +53,7 @@ _NOT_IN_DOCUMENT = frozenset(
     {
         *("description", "metadata", "status", "trust", "resources", "optional_scopes"),
         *("access_token_format", "token_exchange", "approval", "approved_scopes", "require_pkce"),
+        "id_token_claims",
     }
 )
 _MAX_NAME_KEY_BYTES = 400

@@ -17,7 +17,9 @@ from app.rules.clients.client_types import (
     AUTH_METHODS,
     AUTHORIZATION_CODE,
     CLIENT_TYPES,
+    FULL,
     GRANT_TYPES,
+    ID_TOKEN_CLAIM_SETS,
     MAX_AGE_SECONDS,
     NONE,
     POLICIES,
@@ -133,6 +135,14 @@ class ClientMetadata:
     id_token_signed_response_alg: (
         Annotated[_SigningAlgorithm, described("If null, the organization's algorithm.")] | None
     ) = None
+    id_token_claims: Annotated[
+        str,
+        OneOf(ID_TOKEN_CLAIM_SETS),
+        described(
+            "With `full`, ID tokens contain the name and email claims that the scopes `profile` and `email` release. "
+            "With `minimal`, they are only in userinfo, which always has all claims."
+        ),
+    ] = FULL
     userinfo_signed_response_alg: Annotated[_SigningAlgorithm, described("If null, plain JSON.")] | None = (
         None
     )

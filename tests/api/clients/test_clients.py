@@ -22,7 +22,12 @@ FIELDS = {
     *("client_uri", "logo_uri", "policy_uri", "tos_uri", "contacts", "backchannel_logout_uri"),
     *("backchannel_logout_session_required", "initiate_login_uri", "subject_type", "sector_identifier_uri"),
     *("default_max_age", "require_auth_time", "default_acr_values"),
-    *("id_token_signed_response_alg", "userinfo_signed_response_alg", "introspection_signed_response_alg"),
+    *(
+        "id_token_signed_response_alg",
+        "id_token_claims",
+        "userinfo_signed_response_alg",
+        "introspection_signed_response_alg",
+    ),
     *("request_object_signing_alg", "require_signed_request_object", "token_endpoint_auth_signing_alg"),
     *(
         "access_token_format",
