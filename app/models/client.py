@@ -63,6 +63,12 @@ class Client(Tenant, Base):
     )
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
     last_used_at: Mapped[datetime | None] = mapped_column(UtcDateTime, comment="sampled")
+    pkce_used_at: Mapped[datetime | None] = mapped_column(
+        UtcDateTime, comment="when it last redeemed a code with PKCE, sampled"
+    )
+    pkce_omitted_at: Mapped[datetime | None] = mapped_column(
+        UtcDateTime, comment="when it last redeemed a code without PKCE, sampled"
+    )
     tokens_not_before: Mapped[datetime | None] = mapped_column(
         UtcDateTime, comment="what was issued before is dead: set by a revocation, never set back"
     )

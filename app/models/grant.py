@@ -108,7 +108,9 @@ class AuthorizationCode(Tenant, Base):
     redirect_uri: Mapped[str] = mapped_column(String(2048))
     scope: Mapped[str] = mapped_column(String(4000))
     nonce: Mapped[str | None] = mapped_column(String(2048))
-    code_challenge: Mapped[str] = mapped_column(Identifier(43), comment="S256 (RFC 7636)")
+    code_challenge: Mapped[str | None] = mapped_column(
+        Identifier(43), comment="S256 (RFC 7636); NULL without PKCE"
+    )
     auth_time: Mapped[datetime] = mapped_column(UtcDateTime)
     amr: Mapped[str] = mapped_column(Identifier(64))
     acr: Mapped[str | None] = mapped_column(Identifier(128), comment="what the sign-in reached")

@@ -14,7 +14,7 @@ from app.operations.clients import client_authentication, dpop_proofs
 from app.operations.clients.client_authentication import NONE
 from app.operations.directory import lookups
 from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
-from app.rules.clients.client_types import PRIVATE_KEY_JWT, can_use_grant
+from app.rules.clients.client_types import PRIVATE_KEY_JWT, accepts_auth_method, can_use_grant
 from app.rules.clients.dpop import InvalidProof
 from app.rules.clients.redirect_uris import match_redirect_uri
 from app.rules.errors import InvalidClient, InvalidGrant, InvalidScope, InvalidTarget, UnauthorizedClient
@@ -55,9 +55,12 @@ class ProtocolClient(ClientMixin):
     def get_default_redirect_uri(self) -> None:
         """Return None: every request must name its redirect URI (RU-4)."""
 
-    def get_allowed_scope(self, scope: str) -> str:
-        """Return the scope unchanged: ``RequestPolicy`` has rejected scopes that the client may not request."""
-        return scope
+    def get_allowed_scope(self, scope: str | None) -> str:
+        """Return the scope unchanged: ``RequestPolicy`` has rejected scopes that the client may not request.
+
+        Without one, it has set the default scopes.
+        """
+        return scope or ""
 
     def check_redirect_uri(self, redirect_uri: str) -> bool:
         """Return whether the URI is registered (RU-1, RU-2)."""
@@ -69,8 +72,9 @@ class ProtocolClient(ClientMixin):
         return False
 
     def check_endpoint_auth_method(self, method: str, endpoint: str) -> bool:
-        """Return whether this is the registered method, which is the same for all endpoints (CA-7)."""
-        return bool(method == self.view.document["token_endpoint_auth_method"])
+        """Return whether the client may use this method, at all endpoints alike (CA-7)."""
+        view = self.view
+        return accepts_auth_method(method, document=view.document, settings=view.organization.settings)
 
     def check_response_type(self, response_type: str) -> bool:
         """Return whether the client may use the authorization endpoint."""

@@ -40,6 +40,7 @@ from app.operations.directory import lookups
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.sign_in.sessions import SessionRecord
 from app.operations.store.transactions import transaction
+from app.operations.tokens import access_tokens
 from app.rules.actor import Actor
 from app.rules.authorization.authorization_request import AuthorizationParameters
 from app.rules.authorization.interaction import format_user_code, generate_user_code, parse_user_code
@@ -97,10 +98,13 @@ class DeviceAuthorizationEndpoint(AuthlibDeviceAuthorizationEndpoint):
         request, client = current_request(), self._client
         if not client.check_grant_type(DEVICE_CODE):
             raise UnauthorizedClient(DEVICE_CODE)
+        registered = (
+            access_tokens.default_user_scopes(client.view) if not scope else client.view.document["scopes"]
+        )
         device_codes.store_device_code(
             request.actor_of(client.authenticated),
             client.view,
-            scopes_for_a_user(scope or "", client.view.document["scopes"]),
+            scopes_for_a_user(scope or "", registered),
             device_code=data["device_code"],
             user_code=data["user_code"],
             resources=parse_resources(request.parameters.get("resource", "")),
@@ -241,7 +245,7 @@ def _step(actor: Actor, session: SessionRecord, found: DeviceRequest, decision: 
 
 def _asked(found: DeviceRequest) -> AuthorizationParameters:
     """Return the request as parameters of an authorization request, without a redirect URI."""
-    return AuthorizationParameters(redirect_uri="", scopes=found.scopes, code_challenge="")
+    return AuthorizationParameters(redirect_uri="", scopes=found.scopes, code_challenge=None)
 
 
 def _entry(

@@ -86,6 +86,8 @@ def document_of(organization: OrganizationSnapshot) -> dict[str, Any]:
         **_assertions(methods),
         "introspection_signing_alg_values_supported": list(signing_keys.ALGORITHMS),
         "code_challenge_methods_supported": [METHOD],
+        # Not in a standard: which clients must use PKCE, as in the settings.
+        "pkce_policy": oauth["pkce"],
         "dpop_signing_alg_values_supported": list(dpop.ALGORITHMS),
         "claims_supported": list(SUPPORTED_CLAIMS),
         "claim_types_supported": ["normal"],

@@ -195,25 +195,33 @@ class RequestPolicy:
             raise request.refusal
         if request.parameters is None:
             parameters = parse_authorization_request(
-                request.payload.data, request.repeated, redirect_uri=redirect_uri, client=client.document
+                request.payload.data,
+                request.repeated,
+                redirect_uri=redirect_uri,
+                client=client.document,
+                code_protection=client.code_protection,
+                default_scopes=access_tokens.default_user_scopes(client),
             )
             request.parameters = access_tokens.restrict_to_resources(client, parameters)
 
 
 class CodeChallengeS256(CodeChallenge):
-    """PKCE for every client, only with S256 (RFC 7636, RFC 9700 section 2.1.1); ``RequestPolicy`` requires it."""
+    """PKCE, only with S256 (RFC 7636, RFC 9700 section 2.1.1); ``RequestPolicy`` says which clients need it."""
 
     DEFAULT_CODE_CHALLENGE_METHOD = METHOD
     SUPPORTED_CODE_CHALLENGE_METHOD = (METHOD,)
     CODE_CHALLENGE_METHODS = MappingProxyType({METHOD: is_verified})
 
     def validate_code_verifier(self, grant: Any, result: Any) -> None:
-        """Raise InvalidGrant for a missing, malformed or wrong verifier (RFC 7636 section 4.6).
+        """Raise InvalidGrant for a missing, malformed, wrong or unexpected verifier (RFC 7636 section 4.6).
 
-        The stock method answers invalid_request for the first two.
+        The stock method answers invalid_request for all but a wrong one.
         """
-        codes.require_verifier(grant.request.authorization_code.row, grant.request.form.get("code_verifier"))
+        request = grant.request
+        row = request.authorization_code.row
+        codes.require_verifier(request.client.view, row, request.form.get("code_verifier"))
         super().validate_code_verifier(grant, result)
+        request.protocol.used_pkce = row.code_challenge is not None
 
 
 class IdTokens:

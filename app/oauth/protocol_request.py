@@ -64,6 +64,7 @@ class ProtocolRequest:
         "organization_slug",
         "parameters",
         "presented",
+        "used_pkce",
     )
 
     def __init__(self, environ: WSGIEnvironment, organization_slug: str | None) -> None:
@@ -75,6 +76,8 @@ class ProtocolRequest:
         self.has_claimed_assertion = False
         self.parameters: Mapping[str, str] = {}
         self.presented: Presented | None = None
+        # Whether a code was redeemed with PKCE; None if none was.
+        self.used_pkce: bool | None = None
         self._organization_id: str | None = None
 
     @classmethod
@@ -161,7 +164,7 @@ class ProtocolRequest:
     def note_use(self) -> None:
         """Record, sampled, that the client and its secret were used."""
         if self.authenticated is not None:
-            client_usage.record_client_use(self.authenticated, self.ip_address)
+            client_usage.record_client_use(self.authenticated, self.ip_address, used_pkce=self.used_pkce)
 
     def add_log_fields(self, **fields: str | None) -> None:
         """Add fields to this request's line in the log."""

@@ -239,6 +239,14 @@ class AdvancedForm(PageForm):
         choices={**_DEFAULT, **{name: name for name in client_types.SIGNING_ALGORITHMS}},
         validate_choice=False,
     )
+    id_token_claims = SelectField(
+        "ID token claims",
+        choices={
+            "full": "Name and email, for the scopes profile and email",
+            "minimal": "None, only in userinfo",
+        },
+        validate_choice=False,
+    )
     jwks = JwksField(
         "Public keys (JWKS)",
         description="A JWK set or a single JWK with public keys, for signed assertions and requests.",
@@ -261,6 +269,11 @@ class AdvancedForm(PageForm):
         description="Tokens are bound to the client's key, so stolen tokens are useless. A client without DPoP"
         " support can no longer get tokens.",
     )
+    require_pkce = BooleanField(
+        "Require PKCE",
+        description="Authorization requests without PKCE are rejected. Public clients and FAPI clients always need it."
+        " The Details tab shows whether the client uses it.",
+    )
     require_pushed_authorization_requests = BooleanField(
         "Require pushed authorization requests (PAR)",
         description="Authorization requests that weren't pushed first are rejected.",
@@ -282,15 +295,20 @@ class AdvancedForm(PageForm):
         """Offer the grant types and authentication methods of a type of client."""
         kind = CLIENT_TYPES[client_type]
         self.grant_types.choices = {name: GRANT_TYPES[name] for name in kind.possible_grant_types}
-        self.token_endpoint_auth_method.choices = {name: AUTH_METHODS[name] for name in kind.auth_methods}
+        methods = {name: AUTH_METHODS[name] for name in kind.auth_methods}
+        if kind.auth_methods[0] in client_types.SECRET_METHODS:
+            methods = {"": "Secret, in the header or in the body", **methods}
+        self.token_endpoint_auth_method.choices = methods
 
     def values(self) -> dict[str, Any]:
         """Return the fields as the operation takes them."""
         values: dict[str, Any] = {
             "grant_types": self.grant_types.data,
-            "token_endpoint_auth_method": self.token_endpoint_auth_method.data,
+            "token_endpoint_auth_method": self.token_endpoint_auth_method.data or None,
+            "id_token_claims": self.id_token_claims.data or None,
             "jwks": self.jwks.data,
             "dpop_bound_access_tokens": self.dpop_bound_access_tokens.data,
+            "require_pkce": self.require_pkce.data,
             "require_pushed_authorization_requests": self.require_pushed_authorization_requests.data,
             "resources": self.resources.data,
         }

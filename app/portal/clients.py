@@ -199,6 +199,8 @@ def client_advanced(context: PortalContext, client_id: str) -> PageResponse:
     found = get_client(context.actor, client_id)
     form = AdvancedForm(obj=found)
     form.set_type_choices(found.type)
+    if found.any_secret_method and not form.is_submitted():
+        form.token_endpoint_auth_method.data = ""
     return _edit(context, found, "advanced", form)
 
 

@@ -236,6 +236,7 @@ _TOPICS = (
             (
                 "Requirements for all clients",
                 (
+                    ("oauth.pkce", "Require PKCE"),
                     ("oauth.require_par", "Require pushed authorization requests (PAR)"),
                     ("oauth.require_dpop", "Require DPoP"),
                 ),
@@ -348,6 +349,15 @@ CHOICE_TEXTS_BY_PATH: dict[tuple[str, str], tuple[str, str]] = {
     ("authentication.mfa.policy", "required"): ("Everyone", ""),
     ("authentication.mfa.methods", "totp"): ("Authenticator app", ""),
     ("authentication.mfa.methods", "passkey"): ("Passkey", ""),
+    ("oauth.pkce", "required"): ("For all clients", ""),
+    ("oauth.pkce", "required_or_nonce"): (
+        "For all clients without a nonce",
+        "Confidential clients may send an OpenID Connect nonce instead.",
+    ),
+    ("oauth.pkce", "public_clients"): (
+        "Only for public clients",
+        "Codes of confidential clients may be unprotected against injection.",
+    ),
     ("oauth.consent.policy", "always"): ("All clients", "Including first-party clients."),
     ("oauth.consent.members_may_allow", "all"): ("All clients", "Except those that require approval."),
     ("oauth.consent.members_may_allow", "verified"): (

@@ -162,13 +162,16 @@ class OAuthError(DomainError):
 
 
 class InvalidClient(OAuthError):
-    """Client authentication failed. The description is the same whatever was wrong (CA-3)."""
+    """Client authentication failed. The description is the same whatever was wrong (CA-3).
+
+    Only a client that sent its secret is told more.
+    """
 
     status = 401
     code = "invalid_client"
 
-    def __init__(self) -> None:
-        super().__init__("Client authentication failed.")
+    def __init__(self, description: str = "Client authentication failed.") -> None:
+        super().__init__(description)
 
 
 class InvalidGrant(OAuthError):

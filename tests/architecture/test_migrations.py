@@ -209,6 +209,39 @@ def test_restore_cutoffs_are_unset_for_existing_rows(unmigrated: Flask) -> None:
         assert connection.exec_driver_sql("SELECT name FROM organizations").scalar_one() == "Acme"
 
 
+def test_existing_organizations_keep_requiring_pkce(unmigrated: Flask) -> None:
+    """0029: an upgrade loosens nothing, keeps all other settings, and can be reversed with codes of both kinds."""
+    upgrade(revision="0029")
+    downgrade(revision="-1")
+    before = {b"acme0000": {}, b"0ther000": {"oauth": {"require_par": True}, "branding": {"theme": "dark"}}}
+    for organization, settings in before.items():
+        text = json.dumps(settings)
+        put("organizations", id=organization, slug=organization, status=b"active", settings=text, version=7)
+    upgrade(revision="0029")
+
+    def stored() -> dict[bytes, dict[str, Any]]:
+        with db.engine.connect() as connection:
+            rows = connection.exec_driver_sql("SELECT id, settings FROM organizations").all()
+        return {bytes(row[0]): json.loads(row[1]) for row in rows}
+
+    assert stored() == {
+        b"acme0000": {"oauth": {"pkce": "required"}},
+        b"0ther000": {"oauth": {"require_par": True, "pkce": "required"}, "branding": {"theme": "dark"}},
+    }
+    user_id, _ = put_user("ada@a.example")
+    client_id = new_id().bytes
+    put("clients", organization_id=b"acme0000", id=client_id, document="{}")
+    for number, challenge in enumerate((b"c" * 43, None)):
+        owners = {"organization_id": b"acme0000", "client_id": client_id, "user_id": user_id}
+        row_id = {"id": new_id().bytes, "grant_id": new_id().bytes, "digest": bytes([number]) * 32}
+        put("authorization_codes", code_challenge=challenge, **owners, **row_id)
+    downgrade(revision="-1")
+    assert stored() == {**before, b"acme0000": {"oauth": {}}}
+    with db.engine.connect() as connection:
+        kept = connection.exec_driver_sql("SELECT code_challenge FROM authorization_codes").scalars().all()
+    assert [bytes(challenge) for challenge in kept] == [b"c" * 43]
+
+
 def test_invited_accounts_are_migrated_as_verified(unmigrated: Flask) -> None:
     """0023: otherwise the owner of the mailbox could remove their second factors by a reset (RP-3, MF-6)."""
     upgrade(revision="0022")

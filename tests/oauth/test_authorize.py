@@ -45,13 +45,13 @@ def test_state_is_returned_unchanged(flow: Flow, state: str) -> None:
     """ST-1, MX-1."""
     answer = flow.authorize(state=state)
     assert (query_of(answer)["state"], query_of(answer)["iss"]) == (state, flow.issuer)
-    assert query_of(flow.authorize(state=state, scope=None))["state"] == state
+    assert query_of(flow.authorize(state=state, scope="other"))["state"] == state
 
 
 def test_missing_state_is_not_added(flow: Flow) -> None:
     """ST-1."""
     assert set(query_of(flow.authorize(state=None))) == {"code", "iss"}
-    assert "state" not in query_of(flow.authorize(state=None, scope=None))
+    assert "state" not in query_of(flow.authorize(state=None, scope="other"))
 
 
 def test_redirect_uri_query_is_preserved(flow: Flow) -> None:
@@ -59,12 +59,12 @@ def test_redirect_uri_query_is_preserved(flow: Flow) -> None:
     uri = "https://orchard.example/callback?flag&k=a%20b+c"
     other = flow.other_client(redirect_uris=[uri], trust="first_party")
     assert location(other.authorize()).startswith(uri + "&code=")
-    assert location(other.authorize(scope=None)).startswith(uri + "&error=")
+    assert location(other.authorize(scope="other")).startswith(uri + "&error=")
 
 
 def test_redirects_are_303_and_not_cached(asking: Flow) -> None:
     """RU-7."""
-    for answer in (asking.authorize(), asking.authorize(scope=None), asking.decide(asking.consent())):
+    for answer in (asking.authorize(), asking.authorize(scope="other"), asking.decide(asking.consent())):
         assert answer.status_code == 303
         assert answer.headers["Cache-Control"] == "no-store"
     assert asking.decide(asking.consent(prompt="consent")).headers["Referrer-Policy"] == "no-referrer"
@@ -213,3 +213,11 @@ def test_removed_redirect_uri_ends_the_flow_with_an_error_page(asking: Flow, dat
     for answer in (asking.decide(page), asking.decide(page, "consent-deny"), asking.http.get(resume)):
         assert answer.status_code == 400 and "Location" not in answer.headers
     assert database.count("authorization_codes") == 0
+
+
+def test_request_without_scope_gets_all_scopes_of_the_client(flow: Flow) -> None:
+    """RFC 6749 section 3.3: the user sees and allows them, and the response says which they are."""
+    for scope in (None, ""):
+        tokens = flow.redeem(flow.code(scope=scope)).get_json()
+        assert tokens["scope"].split() == list(flow.client.registered.client.scopes)
+    assert query_of(flow.authorize(scope=None, prompt="none"))["code"]

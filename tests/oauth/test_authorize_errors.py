@@ -29,7 +29,6 @@ ERRORS: dict[str, tuple[str, dict[str, str | None]]] = {
     "plain": ("invalid_request", {"code_challenge_method": "plain"}),
     "a short challenge": ("invalid_request", {"code_challenge": "a" * 42}),
     "a line feed after the challenge": ("invalid_request", {"code_challenge": "a" * 43 + "\n"}),
-    "no scope": ("invalid_scope", {"scope": None}),
     "a scope that was not registered": ("invalid_scope", {"scope": "openid address"}),
     "a malformed scope": ("invalid_scope", {"scope": 'openid "x"'}),
     "an unknown prompt": ("invalid_request", {"prompt": "often"}),
@@ -86,7 +85,7 @@ def test_errors_are_redirected_once_client_and_uri_are_valid(stranger: Flow, cod
 def test_errors_are_redirected_to_the_registered_uri_of_any_client(stranger: Flow, trust: str) -> None:
     """The client learns only the error at its own URL: no code, nothing about the user, and no referrer."""
     client = stranger.other_client(trust=trust, redirect_uris=[REDIRECT_URI])
-    for changes in ({"scope": None}, {"prompt": "none"}):
+    for changes in ({"scope": "openid other"}, {"prompt": "none"}):
         answer = client.authorize(**changes)
         assert set(query_of(answer)) == {"error", "error_description", "state", "iss"}
         assert answer.headers["Location"].startswith(REDIRECT_URI + "?error=")
@@ -159,7 +158,7 @@ def test_errors_are_not_redirected_if_client_or_uri_is_invalid(stranger: Flow, w
 
 
 def test_post_request_gets_the_same_errors(stranger: Flow) -> None:
-    good = stranger.http.post("/oauth/authorize", data=stranger.parameters(scope=None))
+    good = stranger.http.post("/oauth/authorize", data=stranger.parameters(scope="other"))
     assert query_of(good)["error"] == "invalid_scope"
     for wrong in WRONG.values():
         assert is_page(stranger.http.post("/oauth/authorize", data=stranger.parameters(**wrong)))
@@ -211,7 +210,7 @@ def test_deleted_client_shows_an_error_page_at_once(flow: Flow, change: Change) 
     with flow.app.app_context(), on_another_worker():
         change(flow)
     assert is_page(flow.authorize())
-    assert is_page(flow.authorize(scope=None))
+    assert is_page(flow.authorize(scope="other"))
 
 
 def test_client_without_the_code_grant_gets_unauthorized_client(flow: Flow) -> None:

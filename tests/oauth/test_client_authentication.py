@@ -17,6 +17,7 @@ from app.operations.clients import client_authentication
 from app.operations.clients.clients import delete_client, update_client
 from app.operations.clients.credentials import create_credential, revoke_credentials
 from app.operations.directory import lookups
+from app.operations.organizations.settings import update_settings
 from app.operations.store import clock
 from app.rules.token_values import new_token
 from tests.factories import Factory, MadeClient
@@ -44,7 +45,7 @@ def post(http: FlaskClient, path: str, headers: dict[str, str] | None = None, **
 @pytest.fixture
 def machine(make: Factory) -> MadeClient:
     """A client registered for client_secret_basic."""
-    return make.machine(make.organization(), "reports:read")
+    return make.machine(make.organization(), "reports:read", token_endpoint_auth_method="client_secret_basic")
 
 
 @pytest.fixture
@@ -74,6 +75,37 @@ def test_other_method_is_rejected(http, path: str, machine: MadeClient, posting:
     """CA-1, CA-7: at every endpoint."""
     assert is_refused(post(http, path, client_id=machine.client_id, client_secret=machine.secret))
     assert is_refused(post(http, path, basic(posting.client_id, posting.secret)))
+
+
+@PATHS
+def test_error_names_the_registered_method_to_a_client_with_the_right_secret(
+    http, path: str, machine: MadeClient
+) -> None:
+    """CA-3: only its owner knows the secret, so nobody else learns anything."""
+    right = post(http, path, client_id=machine.client_id, client_secret=machine.secret)
+    wrong = post(http, path, client_id=machine.client_id, client_secret=machine.secret[:-1] + "0")
+    assert is_refused(right) and is_refused(wrong)
+    words = right.get_json()["error_description"]
+    assert "client_secret_basic" in words and "client_secret_post" in words
+    assert wrong.get_json()["error_description"] == "Client authentication failed."
+
+
+@PATHS
+def test_secret_of_a_client_without_a_chosen_method_is_accepted_in_header_and_body(
+    http, make: Factory, path: str
+) -> None:
+    """Libraries send what their own default is."""
+    client = make.machine(make.organization(), "reports:read")
+    assert client.registered.client.any_secret_method
+    assert post(http, path, client.basic).status_code == 200
+    in_body = {"client_id": client.client_id, "client_secret": client.secret}
+    assert post(http, path, **in_body).status_code == 200
+    with http.application.app_context():
+        system = make.system(client.organization)
+        methods = {"oauth": {"clients": {"token_endpoint_auth_methods": ["client_secret_basic"]}}}
+        update_settings(system, client.organization.slug, methods)
+    assert post(http, path, client.basic).status_code == 200
+    assert is_refused(post(http, path, **in_body))
 
 
 @PATHS

@@ -66,7 +66,6 @@ def test_device_and_user_code_are_not_stored_in_clear_text(device: Device, datab
 @pytest.mark.parametrize(
     ("changes", "status", "error"),
     [
-        ({"scope": None}, 400, "invalid_scope"),
         ({"scope": "openid email"}, 400, "invalid_scope"),
         ({"scope": 'openid "'}, 400, "invalid_scope"),
         ({"client_id": None}, 401, "invalid_client"),
@@ -146,3 +145,12 @@ def test_discovery_lists_the_endpoint(device: Device) -> None:
     ).get_json()
     assert document["device_authorization_endpoint"] == f"{document['issuer']}/oauth/device_authorization"
     assert GRANT in document["grant_types_supported"]
+
+
+def test_device_request_without_scope_gets_all_scopes_of_the_client(
+    device: Device, database: Database
+) -> None:
+    """RFC 8628 section 3.1, RFC 6749 section 3.3."""
+    assert device.ask(scope=None).status_code == 200
+    [(scope,)] = database.query("SELECT scope FROM device_codes")
+    assert scope.split() == list(device.client.registered.client.scopes)

@@ -95,7 +95,8 @@ def test_metadata_is_valid_according_to_the_standards(http: FlaskClient, make: F
     )
     AuthorizationServerMetadata(json.loads(text)).validate()
     OpenIDProviderMetadata(json.loads(text)).validate()
-    assert set(json.loads(text)) <= REGISTERED
+    # RFC 8414 section 2 allows more; no registered name says who must use PKCE.
+    assert set(json.loads(text)) - REGISTERED == {"pkce_policy"}
 
 
 def test_metadata_lists_the_supported_features(http: FlaskClient, make: Factory) -> None:
@@ -161,6 +162,12 @@ def test_metadata_says_when_pushed_requests_are_required(http: FlaskClient, make
     organization = make.organization(settings={"oauth": {"require_par": True}})
     document = http.get(addresses(organization.slug)[0]).get_json()
     assert document["require_pushed_authorization_requests"] is True
+
+
+@pytest.mark.parametrize("policy", ["required", "required_or_nonce", "public_clients"])
+def test_metadata_says_who_must_use_pkce(http: FlaskClient, make: Factory, policy: str) -> None:
+    organization = make.organization(settings={"oauth": {"pkce": policy}})
+    assert http.get(addresses(organization.slug)[0]).get_json()["pkce_policy"] == policy
 
 
 def test_unknown_organization_has_no_metadata(http: FlaskClient, make: Factory) -> None:

@@ -88,6 +88,7 @@ def test_wrong_secret_is_reported_with_the_active_secrets(flow: Flow) -> None:
 
 
 def test_correct_secret_by_the_wrong_method_is_a_method_mismatch(flow: Flow) -> None:
+    flow = flow.other_client(token_endpoint_auth_method="client_secret_basic")
     flow.token(
         {}, grant_type="client_credentials", client_id=flow.client.client_id, client_secret=flow.client.secret
     )

@@ -51,10 +51,37 @@ def test_id_token_identifies_user_client_and_sign_in(flow: Flow) -> None:
     assert claims["sid"].startswith("ses_")
 
 
-def test_id_token_contains_no_unrequested_claims(flow: Flow) -> None:
-    """OI-2: profile claims are returned by userinfo, and nothing that a user typed is included."""
-    claims = claims_of(flow, flow.tokens()["id_token"])
-    assert set(claims) == {"iss", "sub", "aud", "exp", "iat", "auth_time", "acr", "amr", "at_hash", "sid"}
+PROTOCOL = {"iss", "sub", "aud", "exp", "iat", "auth_time", "acr", "amr", "at_hash", "sid"}
+EMAIL = {"email", "email_verified"}
+
+
+@pytest.mark.parametrize(
+    ("scope", "chosen", "expected"),
+    [
+        ("openid", None, set()),
+        ("openid email", None, EMAIL),
+        ("openid profile", None, {"name"}),
+        ("openid profile email", "full", {"name"} | EMAIL),
+        ("openid profile email", "minimal", set()),
+    ],
+)
+def test_id_token_has_the_claims_of_its_scopes_unless_the_client_wants_fewer(
+    flow: Flow, scope: str, chosen: str | None, expected: set[str]
+) -> None:
+    """OI-2: as at the large providers; the rest of the profile is in userinfo, which stays complete."""
+    more = {} if chosen is None else {"id_token_claims": chosen}
+    other = flow.other_client(redirect_uris=[REDIRECT_URI], trust="first_party", **more)
+    tokens = other.tokens(scope=scope)
+    claims = claims_of(other, tokens["id_token"])
+    assert set(claims) - PROTOCOL == expected and set(claims) >= PROTOCOL
+    if "name" in expected:
+        assert claims["name"] == "Ada Lovelace"
+    if "email" in expected:
+        assert (claims["email"], claims["email_verified"]) == (flow.user.email, True)
+    header = {"Authorization": f"Bearer {tokens['access_token']}"}
+    info = flow.http.get("/oauth/userinfo", headers=header).get_json()
+    asked = scope.split()
+    assert ("email" in info, "name" in info) == ("email" in asked, "profile" in asked)
 
 
 @pytest.mark.parametrize("nonce", ["0", "n" * 1024, "ünï☃", 'say "hi"', "a b+c&d=e"])

@@ -38,7 +38,7 @@ def test_state_is_returned_unchanged(flow: Flow, state: str) -> None:
 
 
 def test_errors_are_sent_by_form_post(flow: Flow) -> None:
-    for changes in ({"scope": None}, {"prompt": "none login"}, {"max_age": "x"}):
+    for changes in ({"scope": "other"}, {"prompt": "none login"}, {"max_age": "x"}):
         values = dict(form_of(flow.authorize(response_mode="form_post", **changes)).values)
         assert "error" in values and "code" not in values
         assert (values["state"], values["iss"]) == ("s", flow.issuer)

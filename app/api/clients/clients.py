@@ -67,6 +67,12 @@ class Client(_ClientFields):
     created_by: str | None
     updated_at: datetime
     last_used_at: Annotated[datetime | None, described("Updated about once a minute.")]
+    pkce_used_at: Annotated[
+        datetime | None, described("When it last redeemed a code with PKCE. Updated about once a minute.")
+    ]
+    pkce_omitted_at: Annotated[
+        datetime | None, described("When it last redeemed a code without PKCE. Updated about once a minute.")
+    ]
 
 
 class RegisteredClient(Client):

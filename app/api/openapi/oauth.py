@@ -70,16 +70,16 @@ _AUTHORIZATION: JsonSchema = {
     "response_mode": _text("How the response is returned.", enum=["query", "form_post"]),
     **_texts(
         "client_id",
-        "scope",
         "nonce",
         "prompt",
         "max_age",
         "login_hint",
         "acr_values",
         "ui_locales",
+        scope="By default all scopes of the client.",
         redirect_uri="A registered redirect URI, compared exactly.",
         state="Returned unchanged.",
-        code_challenge="The PKCE challenge (RFC 7636).",
+        code_challenge="The PKCE challenge (RFC 7636). `pkce_policy` in the metadata says who needs one.",
         request_uri="The reference to a pushed authorization request (RFC 9126).",
         dpop_jkt="The thumbprint of the key that the code is bound to (RFC 9449 section 10).",
     ),
@@ -255,7 +255,7 @@ def _at_issuer(*, is_root: bool) -> JsonSchema:
             "post": _operation(
                 "authorizeDevice", "Start a sign-in on a device (RFC 8628)",
                 _json("The codes.", "DeviceAuthorization") | _errors(429, *faults),
-                form=_DEVICE, required=["scope"], security=_CLIENT,
+                form=_DEVICE, security=_CLIENT,
             ),
         },
         "logout": {

@@ -158,7 +158,7 @@ def _redeem(
     actor: Actor, authenticated: AuthenticatedClient, presented: PresentedCode
 ) -> TokenResponse | ReplayedCode:
     row = find_code(authenticated, presented.code, presented.redirect_uri)
-    require_verifier(row, presented.code_verifier)
+    require_verifier(authenticated.client, row, presented.code_verifier)
     claimed = claim_code(actor, authenticated, row, presented.resources)
     if isinstance(claimed, ReplayedCode):
         return claimed
@@ -196,9 +196,25 @@ def find_code(authenticated: AuthenticatedClient, code: str, redirect_uri: str |
     return row
 
 
-def require_verifier(row: Any, code_verifier: str | None) -> None:
-    """Raise InvalidGrant unless the verifier matches the code's challenge (RFC 7636 section 4.6)."""
-    if not authorization_request.is_verified(code_verifier, row.code_challenge):
+def require_verifier(client: ClientSnapshot, row: Any, code_verifier: str | None) -> None:
+    """Raise InvalidGrant unless the verifier matches the code's challenge, or both are missing and may be.
+
+    A verifier for a code without a challenge is rejected: the challenge may have been removed on its way here (RFC 7636
+    section 4.6, RFC 9700 section 4.8.2). The policy is the client's now, so a stricter one applies at once.
+    """
+    if row.code_challenge is None:
+        if code_verifier is not None:
+            raise InvalidGrant(
+                "A code_verifier was sent, but the authorization request had no code_challenge."
+            ).with_cause("verifier_unexpected")
+        is_protected = authorization_request.is_code_protected(
+            client.code_protection, has_challenge=False, nonce=row.nonce, scopes=row.scope.split()
+        )
+        if not is_protected:
+            raise InvalidGrant("The code was issued without PKCE, which the client now needs.").with_cause(
+                "pkce_missing"
+            )
+    elif not authorization_request.is_verified(code_verifier, row.code_challenge):
         raise InvalidGrant("The code_verifier is missing or does not match the code_challenge.").with_cause(
             "verifier_mismatch",
             received="no code_verifier" if code_verifier is None else "another code_verifier",

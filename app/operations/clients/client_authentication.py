@@ -27,7 +27,7 @@ from app.rules.clients.client_assertions import (
     validate_assertion,
 )
 from app.rules.clients.client_coherence import get_client_requirements
-from app.rules.clients.client_types import PRIVATE_KEY_JWT
+from app.rules.clients.client_types import PRIVATE_KEY_JWT, accepts_auth_method
 from app.rules.clients.public_keys import usable_keys
 from app.rules.errors import InvalidClient, NotFound, TooManyRequests, Unavailable
 from app.rules.identifiers import parse_client_id
@@ -235,7 +235,9 @@ class Presented:
 def authenticate_client(
     presented: Presented, *, organization_id: str | None = None, ip_address: str | None = None
 ) -> AuthenticatedClient:
-    """Return the authenticated client. Raises InvalidClient, identical for every cause (CA-3), or TooManyRequests.
+    """Return the authenticated client. Raises InvalidClient or TooManyRequests.
+
+    The error is identical for every cause (CA-3), except for the right secret sent by another method.
 
     Raises KeysUnavailable if the keys at a client's ``jwks_uri`` cannot be fetched. Call it outside of a transaction.
 
@@ -257,10 +259,13 @@ def authenticate_client(
     # Before reading the database, so that a flood of wrong secrets costs little.
     check_failure_limit(organization_id, presented.client_id, ip_address)
     # A secret that another worker has just created may be missing in the cached snapshot.
-    authenticated = _authenticate(presented, organization_id, ip_address, fresh=True)
-    if authenticated is None:
+    try:
+        authenticated = _authenticate(presented, organization_id, ip_address, fresh=True)
+        if authenticated is None:
+            raise InvalidClient
+    except InvalidClient:
         note_failure(organization_id, presented.client_id, ip_address)
-        raise InvalidClient
+        raise
     return authenticated
 
 
@@ -277,8 +282,17 @@ def _authenticate(
     credential_id = _matching_secret(client, presented.secret or "")
     if client is None or credential_id is None or not client.is_active:
         return None
-    if presented.method not in {ANY_SECRET, client.document["token_endpoint_auth_method"]}:
-        return None
+    document, settings = client.document, client.organization.settings
+    if presented.method != ANY_SECRET and not accepts_auth_method(
+        presented.method, document=document, settings=settings
+    ):
+        if not fresh:
+            return None
+        # The secret is right, so this tells no stranger anything (CA-3).
+        registered = str(document["token_endpoint_auth_method"])
+        raise InvalidClient(
+            f"The client is registered for {registered}, but used {presented.method}. Configure the one or the other."
+        ).with_cause("auth_method_mismatch", received=presented.method, expected=registered)
     return AuthenticatedClient(client, credential_id)
 
 

@@ -53,7 +53,8 @@ _UNAFFECTED_BY_TRUST = frozenset({"description", "contacts", "metadata", "status
 _NOT_IN_DOCUMENT = frozenset(
     {
         *("description", "metadata", "status", "trust", "resources", "optional_scopes"),
-        *("access_token_format", "token_exchange", "approval", "approved_scopes"),
+        *("access_token_format", "token_exchange", "approval", "approved_scopes", "require_pkce"),
+        "id_token_claims",
     }
 )
 _MAX_NAME_KEY_BYTES = 400
@@ -80,6 +81,8 @@ class ClientRecord(ClientMetadata):
     created_by_user_id: UUID | None
     updated_at: datetime
     last_used_at: datetime | None
+    pkce_used_at: datetime | None = None
+    pkce_omitted_at: datetime | None = None
     source: str = PERSON
     metadata_document_uri: str | None = None
 
@@ -199,6 +202,8 @@ def to_client_record(row: Client) -> ClientRecord:
         created_by_user_id=row.created_by_user_id,
         updated_at=row.updated_at,
         last_used_at=row.last_used_at,
+        pkce_used_at=row.pkce_used_at,
+        pkce_omitted_at=row.pkce_omitted_at,
         source=row.source,
         metadata_document_uri=row.metadata_document_uri,
     )

@@ -38,20 +38,24 @@ _MAX_REMEMBERED = 50_000
 _recorded: BoundedCache[float] = BoundedCache(_MAX_REMEMBERED)
 
 
-def record_client_use(authenticated: AuthenticatedClient, ip_address: str | None) -> None:
+def record_client_use(
+    authenticated: AuthenticatedClient, ip_address: str | None, *, used_pkce: bool | None = None
+) -> None:
     """Record that the client and its secret were used, at most once a minute per worker process.
 
-    A missed sample is ignored: an unavailable database must not fail a request that issued a token.
+    ``used_pkce`` says whether the client redeemed a code with PKCE or without, None if it redeemed no code. A missed
+    sample is ignored: an unavailable database must not fail a request that issued a token.
     """
     client, credential_id = authenticated.client, authenticated.credential_id
-    key = (client.client_id, credential_id.int if credential_id is not None else 0, ip_address or "")
+    secret = credential_id.int if credential_id is not None else 0
+    key = (client.client_id, secret, ip_address or "", used_pkce)
     tick = time.monotonic()
     last = _recorded.get(client.organization.id, *key)
     if last is not None and tick - last < SAMPLE_SECONDS:
         return
     _recorded.put(client.organization.id, *key, value=tick)
     try:
-        _write(Actor.system(client.organization.id), client, credential_id, ip_address)
+        _write(Actor.system(client.organization.id), client, credential_id, ip_address, used_pkce)
     except (Unavailable, IntegrityError):
         return
 
@@ -62,12 +66,19 @@ def clear_recorded_uses() -> None:
 
 
 @transaction
-def _write(actor: Actor, client: ClientSnapshot, credential_id: UUID | None, ip_address: str | None) -> None:
+def _write(
+    actor: Actor,
+    client: ClientSnapshot,
+    credential_id: UUID | None,
+    ip_address: str | None,
+    used_pkce: bool | None,
+) -> None:
     now = clock.now()
+    by_pkce = {} if used_pkce is None else {"pkce_used_at" if used_pkce else "pkce_omitted_at": now}
     count_changed(
         update(Client)
         .where(Client.organization_id == actor.organization_id, Client.id == client.id)
-        .values(last_used_at=now)
+        .values(last_used_at=now, **by_pkce)
     )
     if credential_id is None:
         return

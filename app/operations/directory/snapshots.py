@@ -11,6 +11,7 @@ from uuid import UUID
 from app.models import client as client_model
 from app.models import organization as organization_model
 from app.operations.store import clock
+from app.rules.clients.client_coherence import required_code_protection
 from app.rules.clients.client_types import BLOCKED
 from app.rules.clients.resource_indicators import ResourceAccess
 
@@ -187,6 +188,11 @@ class ClientSnapshot:
     def is_unreviewed(self) -> bool:
         """Return whether the client registered itself and no administrator has verified it since."""
         return self.source != client_model.PERSON and self.trust == "unverified"
+
+    @property
+    def code_protection(self) -> str:
+        """The protection that the client's authorization codes need, one of CODE_PROTECTIONS."""
+        return required_code_protection(self.document, self.organization.settings, self.source)
 
     @property
     def is_public(self) -> bool:

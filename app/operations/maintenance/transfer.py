@@ -38,10 +38,17 @@ from app.operations.organizations.organizations import record_organization_event
 from app.operations.store import clock, keyring, leases
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
+from app.rules.clients.client_coherence import PKCE_REQUIRED
 from app.rules.errors import Conflict, InvalidInput, NotFound
 from app.rules.identifiers import is_routing_key
 from app.rules.organizations.organizations import slug_problem
-from app.rules.organizations.settings import validate_imported_settings
+from app.rules.organizations.settings import (
+    effective_settings,
+    overridden_paths,
+    put_at,
+    validate_imported_settings,
+    value_at,
+)
 
 _BATCH = 500
 COLUMNS = (
@@ -51,6 +58,7 @@ COLUMNS = (
     "factor_demanded_at", "admins_factor_demanded_at",
 )  # fmt: skip
 
+_PKCE = "oauth.pkce"
 _IMPORT_BATCH = 200
 _LEASE_SECONDS = 120
 _KEY_BYTES = 32
@@ -143,6 +151,8 @@ def _organization(connection: Connection, organization_id: str) -> dict[str, Any
     row = connection.execute(select(table).where(table.c.id == organization_id)).one()
     data_key = keyring.unwrap_data_key(organization_id, row.data_key)
     values = {name: getattr(row, name) for name in COLUMNS}
+    # Written in full: a file without it was made by a release in which every client had to use PKCE.
+    put_at(values["settings"], _PKCE, value_at(effective_settings(values["settings"]), _PKCE))
     values_as_json = {
         name: value.isoformat() if isinstance(value, datetime) else value for name, value in values.items()
     }
@@ -228,7 +238,7 @@ def _validate_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     bounds = current_limits()
     try:
         with _reject_malformed():
-            return validate_imported_settings(settings, bounds)
+            validated = validate_imported_settings(settings, bounds)
     except UnreadableArchive:
         raise
     except InvalidInput as refusal:
@@ -236,6 +246,9 @@ def _validate_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
         words = "The settings in the file are not valid here: "
         listed = " ".join(f"{error.field}: {error.message}" for error in errors)
         raise UnreadableArchive(f"{words}{listed}", errors=errors, code=UnreadableArchive.code) from refusal
+    if _PKCE not in overridden_paths(settings):
+        put_at(validated, _PKCE, PKCE_REQUIRED)
+    return validated
 
 
 @contextmanager

@@ -32,7 +32,7 @@ from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, read, transaction
 from app.operations.users.factor_resets import count_users_without_factor
 from app.rules.actor import Actor
-from app.rules.clients.client_coherence import get_client_requirements
+from app.rules.clients.client_coherence import CODE_PROTECTIONS, get_client_requirements
 from app.rules.directory.permissions import MEMBER, effective_roles, missing_permissions, permissions_of_role
 from app.rules.errors import Conflict, Forbidden, PreconditionFailed
 from app.rules.organizations import instance_limits
@@ -50,6 +50,7 @@ _CLIENT_CONSTRAINTS = frozenset(
         "oauth.clients.token_endpoint_auth_methods",
         "oauth.redirect_uris.allowed_hosts",
         "oauth.redirect_uris.max_per_client",
+        "oauth.pkce",
         "oauth.require_par",
         "oauth.require_dpop",
     }
@@ -133,11 +134,11 @@ def _count_clients(
     own = (Client.organization_id == organization_id, Client.status == client_model.ACTIVE)
     if paths - _CLIENT_CONSTRAINTS:
         return db.session.scalar(select(func.count()).where(*own)) or 0
-    documents = db.session.scalars(select(Client.document).where(*own).limit(MAX_CLIENTS_CHECKED))
+    rows = db.session.execute(select(Client.document, Client.source).where(*own).limit(MAX_CLIENTS_CHECKED))
     return sum(
         (_satisfies(document, before) and not _satisfies(document, after))
-        or _has_new_requirements(document, before, after)
-        for document in documents
+        or _has_new_requirements(document, source, before, after)
+        for document, source in rows
     )
 
 
@@ -155,12 +156,15 @@ def _satisfies(document: Mapping[str, Any], settings: Mapping[str, Any]) -> bool
 
 
 def _has_new_requirements(
-    document: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str, Any]
+    document: Mapping[str, Any], source: str, before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> bool:
-    """Return whether the client would newly have to push its requests or bind its tokens."""
-    now, then = get_client_requirements(document, before), get_client_requirements(document, after)
+    """Return whether the client would newly have to use PKCE or a nonce, push its requests or bind its tokens."""
+    now = get_client_requirements(document, before, source)
+    then = get_client_requirements(document, after, source)
     pushes = "authorization_code" in (document.get("grant_types") or ())
-    return (pushes and then.pushed_requests and not now.pushed_requests) or (then.dpop and not now.dpop)
+    is_stricter = CODE_PROTECTIONS.index(then.code_protection) < CODE_PROTECTIONS.index(now.code_protection)
+    requests = is_stricter or (then.pushed_requests and not now.pushed_requests)
+    return (pushes and requests) or (then.dpop and not now.dpop)
 
 
 def _is_host_allowed(uri: str, hosts: Iterable[str]) -> bool:

@@ -57,6 +57,11 @@ def accessible_scopes(
     return found
 
 
+def default_user_scopes(client: ClientSnapshot) -> tuple[str, ...]:
+    """Return the scopes that a client requests from a user if it names none: all that it has access to."""
+    return accessible_scopes(client, tuple(client.document["scopes"]), is_consented=True)
+
+
 def default_client_scopes(
     client: ClientSnapshot, scopes: tuple[str, ...], resources: Sequence[str]
 ) -> tuple[str, ...]:

@@ -43,7 +43,7 @@ def subject_of(client: ClientSnapshot, user_id: UUID) -> str:
 class IdTokenDetails:
     """The contents of an ID token. ``nonce`` is None when none was sent.
 
-    ``requested_claims`` are user claims that were requested by name (OIDC Core 5.5).
+    ``user_claims`` are those for its scopes, and those requested by name (OIDC Core 5.4, 5.5).
     """
 
     subject: str
@@ -52,7 +52,7 @@ class IdTokenDetails:
     nonce: str | None
     session_id: UUID | None
     acr: str | None = None
-    requested_claims: Mapping[str, Any] = field(default_factory=dict)
+    user_claims: Mapping[str, Any] = field(default_factory=dict)
 
 
 def algorithm_of(client: ClientSnapshot) -> str:
@@ -72,7 +72,7 @@ def sign_id_token(
     algorithm = algorithm_of(client)
     claims: dict[str, Any] = {
         # First, so that no claim of the profile can overwrite the claims below (OI-2).
-        **details.requested_claims,
+        **details.user_claims,
         "iss": client.organization.issuer,
         "sub": details.subject,
         "aud": client.client_id,

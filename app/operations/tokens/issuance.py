@@ -19,8 +19,10 @@ from app.operations.tokens.id_tokens import subject_of
 from app.rules.actor import Actor
 from app.rules.authorization.authorization_request import ID_TOKEN, requested_names
 from app.rules.clients.client_coherence import signing_algorithm_for
-from app.rules.tokens.claims import claims_for
+from app.rules.clients.client_types import MINIMAL
+from app.rules.tokens.claims import ID_TOKEN_CLAIMS, SCOPE_OF_CLAIM, id_token_claims_for
 
+_SCOPES_WITH_CLAIMS = frozenset(SCOPE_OF_CLAIM[name] for name in ID_TOKEN_CLAIMS)
 _INSERT_TOKEN = CompiledQuery(insert_into(AccessToken))
 
 
@@ -90,7 +92,7 @@ def sign_id_token(client: ClientSnapshot, grant: NewGrant, *, access_token: str)
         nonce=grant.nonce,
         session_id=grant.session_id,
         acr=grant.acr,
-        requested_claims=_requested_id_token_claims(client, grant),
+        user_claims=_id_token_claims(client, grant),
     )
     return id_tokens.sign_id_token(client, facts, access_token=access_token, now=clock.now())
 
@@ -120,9 +122,11 @@ def ensure_signing_keys(client: ClientSnapshot) -> None:
         )
 
 
-def _requested_id_token_claims(client: ClientSnapshot, grant: NewGrant) -> dict[str, Any]:
-    """Return the user claims that the ``claims`` parameter requests for the ID token (OIDC Core 5.5)."""
+def _id_token_claims(client: ClientSnapshot, grant: NewGrant) -> dict[str, Any]:
+    """Return the user claims of the ID token: for the scopes (OIDC Core 5.4) and for the ``claims`` parameter (5.5)."""
     requested = requested_names(grant.claims, ID_TOKEN)
-    return (
-        claims_for(get_user(client.organization.id, grant.user_id).claims, (), requested) if requested else {}
-    )
+    scopes = () if client.document.get("id_token_claims") == MINIMAL else grant.scopes
+    if not requested and _SCOPES_WITH_CLAIMS.isdisjoint(scopes):
+        return {}
+    user = get_user(client.organization.id, grant.user_id)
+    return id_token_claims_for(user.claims, scopes, requested)

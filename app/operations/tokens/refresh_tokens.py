@@ -166,8 +166,10 @@ def prepare_refresh(
     if "openid" not in scopes:
         return prepared
     access_token = prepared.answer.access_token
+    # With fewer scopes than the grant, the ID token has fewer claims as well.
+    narrowed = replace(grant, scopes=scopes)
     id_token = unit_of_work.stable_value(
-        "id_token", lambda: issuance.sign_id_token(client, grant, access_token=access_token)
+        "id_token", lambda: issuance.sign_id_token(client, narrowed, access_token=access_token)
     )
     return issuance.PreparedTokens(prepared.row, replace(prepared.answer, id_token=id_token))
 

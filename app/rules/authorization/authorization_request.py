@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from app.rules.clients.client_coherence import PKCE_OPTIONAL, PKCE_OR_NONCE, PKCE_REQUIRED
 from app.rules.clients.dpop import is_thumbprint
 from app.rules.clients.redirect_uris import get_web_origin
 from app.rules.clients.resource_indicators import parse_resources
@@ -113,6 +114,11 @@ def _takes_forms(redirect_uri: str) -> bool:
     return get_web_origin(redirect_uri) is not None
 
 
+_PKCE_MISSING = {
+    PKCE_REQUIRED: "PKCE is required: the parameter code_challenge is missing.",
+    PKCE_OR_NONCE: "PKCE or a nonce is required: send code_challenge, or nonce with the scope openid.",
+}
+
 # Unknown parameters are ignored (RFC 6749 section 3.1).
 NAMES = (
     "response_type",
@@ -143,12 +149,12 @@ class AuthorizationParameters:
     ``resources`` are resource indicators (RFC 8707), ``bare_resources`` those without a requested scope, ``claims`` the
     known part of the claims parameter (OIDC Core 5.5), ``acr_values`` the requested context classes,
     ``id_token_hint`` an unverified ID token, ``dpop_jkt`` the thumbprint that the code is bound to (RFC 9449
-    section 10).
+    section 10). ``code_challenge`` is None without PKCE.
     """
 
     redirect_uri: str
     scopes: tuple[str, ...]
-    code_challenge: str
+    code_challenge: str | None
     state: str | None = None
     nonce: str | None = None
     prompts: tuple[str, ...] = ()
@@ -170,22 +176,32 @@ class AuthorizationParameters:
 
 
 def parse_authorization_request(
-    sent: Mapping[str, str], repeated: Collection[str], *, redirect_uri: str, client: Mapping[str, Any]
+    sent: Mapping[str, str],
+    repeated: Collection[str],
+    *,
+    redirect_uri: str,
+    client: Mapping[str, Any],
+    code_protection: str = PKCE_REQUIRED,
+    default_scopes: tuple[str, ...] = (),
 ) -> AuthorizationParameters:
     """Validate a request. Raises AuthorizationError (RFC 6749 section 4.1.2.1, OIDC Core 3.1.2.6).
 
     ``repeated`` are the names of parameters that were sent twice; ``client`` is the client's document.
+    ``code_protection`` is what its codes need, one of CODE_PROTECTIONS. ``default_scopes`` are those of a request
+    without ``scope`` (RFC 6749 section 3.3).
     """
     _require_each_once(repeated)
     _require_code(sent)
     _require_bounded(sent)
     claims = restrict_to_scopes(parse_claims(sent["claims"]), client["scopes"]) if "claims" in sent else None
+    scopes = _scopes(sent, client["scopes"], default_scopes)
+    nonce = _bounded(sent, "nonce", MAX_NONCE_BYTES)
     return AuthorizationParameters(
         redirect_uri=redirect_uri,
-        scopes=_scopes(sent, client["scopes"]),
-        code_challenge=_code_challenge(sent),
+        scopes=scopes,
+        code_challenge=_code_challenge(sent, scopes, nonce, code_protection),
         state=_bounded(sent, "state", MAX_STATE_BYTES),
-        nonce=_bounded(sent, "nonce", MAX_NONCE_BYTES),
+        nonce=nonce,
         prompts=_prompts(sent),
         max_age=_max_age(sent, client.get("default_max_age")),
         response_mode=validate_response_mode(sent),
@@ -240,12 +256,32 @@ def _require_code(sent: Mapping[str, str]) -> None:
         )
 
 
-def _code_challenge(sent: Mapping[str, str]) -> str:
+def is_code_protected(
+    protection: str, *, has_challenge: bool, nonce: str | None, scopes: Collection[str]
+) -> bool:
+    """Return whether a code with this challenge or nonce has the ``protection`` that its client needs.
+
+    A nonce only protects a code that an ID token is issued for, which repeats it (OAuth 2.1 section 7.5.1).
+    """
+    if has_challenge or protection == PKCE_OPTIONAL:
+        return True
+    return protection == PKCE_OR_NONCE and bool(nonce) and "openid" in scopes
+
+
+def _code_challenge(
+    sent: Mapping[str, str], scopes: Collection[str], nonce: str | None, protection: str
+) -> str | None:
     challenge = sent.get("code_challenge")
     if challenge is None:
-        raise AuthorizationError(
-            "invalid_request", "PKCE is required: the parameter code_challenge is missing."
-        ).with_cause("pkce_missing")
+        if "code_challenge_method" in sent:
+            # Somebody may have removed the challenge on its way here.
+            raise AuthorizationError(
+                "invalid_request",
+                "The parameter code_challenge is missing, but code_challenge_method was sent.",
+            ).with_cause("pkce_missing")
+        if not is_code_protected(protection, has_challenge=False, nonce=nonce, scopes=scopes):
+            raise AuthorizationError("invalid_request", _PKCE_MISSING[protection]).with_cause("pkce_missing")
+        return None
     if sent.get("code_challenge_method") != METHOD:
         raise AuthorizationError(
             "invalid_request", "The parameter code_challenge_method must be S256."
@@ -264,11 +300,18 @@ def _dpop_jkt(sent: Mapping[str, str]) -> str | None:
     return jkt
 
 
-def _scopes(sent: Mapping[str, str], client_scopes: Collection[str]) -> tuple[str, ...]:
-    scopes = parse_scope(sent.get("scope", ""))
+def _scopes(
+    sent: Mapping[str, str], client_scopes: Collection[str], default_scopes: tuple[str, ...]
+) -> tuple[str, ...]:
+    text = sent.get("scope", "")
+    scopes = parse_scope(text) if text else default_scopes
+    if scopes is None:
+        raise AuthorizationError("invalid_scope", "The parameter scope is malformed.").with_cause(
+            "parameter_malformed", received="scope"
+        )
     if not scopes:
         raise AuthorizationError(
-            "invalid_scope", "The parameter scope is missing, empty or malformed."
+            "invalid_scope", "The parameter scope is missing, and the client has no default scopes."
         ).with_cause("parameter_missing", expected="scope")
     refused = disallowed_scopes(scopes, client_scopes)
     if refused:

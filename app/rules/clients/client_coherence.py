@@ -11,10 +11,13 @@ from app.rules.clients.client_types import (
     CLIENT_CREDENTIALS,
     CLIENT_TYPES,
     DEVICE_CODE,
+    METADATA_DOCUMENT,
     NONE,
+    PERSON,
     PRE_APPROVED,
     PRIVATE_KEY_JWT,
     REFRESH_TOKEN,
+    SECRET_METHODS,
     SIGNING_ALGORITHMS,
     TOKEN_EXCHANGE,
 )
@@ -37,6 +40,9 @@ _ALGORITHM_FIELDS = (
 
 MAX_SCOPE_PARAMETER_LENGTH = 4000
 NATIVE, UNVERIFIED = "native", "unverified"
+# What protects a client's codes from injection, from the strictest. The first two are also values of ``oauth.pkce``.
+PKCE_REQUIRED, PKCE_OR_NONCE, PKCE_OPTIONAL = "required", "required_or_nonce", "optional"
+CODE_PROTECTIONS = (PKCE_REQUIRED, PKCE_OR_NONCE, PKCE_OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +51,14 @@ class ClientRequirements:
 
     ``algorithms`` are the JWS algorithms for everything it signs (assertions, request objects, DPoP proofs)
     and everything signed for it. ``issuer_audience``: its assertions and request objects must have the issuer
-    as their only ``aud``, a string. ``pushed_requests``: RFC 9126. ``request_objects``: signed, RFC 9101.
+    as their only ``aud``, a string. ``code_protection``: one of CODE_PROTECTIONS (RFC 9700 section 2.1.1).
+    ``pushed_requests``: RFC 9126. ``request_objects``: signed, RFC 9101.
     ``dpop``: RFC 9449, with ``dpop_nonce`` if proofs must contain a nonce from this server. ``fapi2``: the
     FAPI 2.0 Security Profile, which implies some of the others.
     """
 
     fapi2: bool
+    code_protection: str
     pushed_requests: bool
     request_objects: bool
     dpop: bool
@@ -59,12 +67,18 @@ class ClientRequirements:
     algorithms: tuple[str, ...]
 
 
-def get_client_requirements(document: Mapping[str, Any], settings: Mapping[str, Any]) -> ClientRequirements:
-    """Return the requirements of a client in an organization with these effective settings."""
+def get_client_requirements(
+    document: Mapping[str, Any], settings: Mapping[str, Any], source: str = PERSON
+) -> ClientRequirements:
+    """Return the requirements of a client in an organization with these effective settings.
+
+    ``source`` says who registered it, one of SOURCES.
+    """
     oauth = settings["oauth"]
     fapi2 = document.get("security_profile") == FAPI2
     return ClientRequirements(
         fapi2=fapi2,
+        code_protection=required_code_protection(document, settings, source),
         pushed_requests=(
             fapi2 or bool(document.get("require_pushed_authorization_requests")) or oauth["require_par"]
         ),
@@ -74,6 +88,25 @@ def get_client_requirements(document: Mapping[str, Any], settings: Mapping[str, 
         issuer_audience=fapi2,
         algorithms=FAPI2_ALGORITHMS if fapi2 else SIGNING_ALGORITHMS,
     )
+
+
+def required_code_protection(document: Mapping[str, Any], settings: Mapping[str, Any], source: str) -> str:
+    """Return the protection that the client's codes need, one of CODE_PROTECTIONS (OAuth 2.1 section 7.5.1).
+
+    Public clients and agents with a metadata document always need PKCE, whatever the organization's policy: nothing
+    else binds a code to them, and nobody here reviewed how they verify a nonce. So do clients with the FAPI 2.0 profile
+    (section 5.3.2.2).
+    """
+    policy = settings["oauth"]["pkce"]
+    if (
+        document["token_endpoint_auth_method"] == NONE
+        or source == METADATA_DOCUMENT
+        or document.get("security_profile") == FAPI2
+        or document.get("require_pkce")
+        or policy == PKCE_REQUIRED
+    ):
+        return PKCE_REQUIRED
+    return PKCE_OR_NONCE if policy == PKCE_OR_NONCE else PKCE_OPTIONAL
 
 
 def requires_dpop(document: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
@@ -216,6 +249,14 @@ def _method_fits_type(client: Client) -> FieldProblem | None:
     return FieldProblem("not_allowed", f"A client of type {client['type']}, {kind.title}, can use: {listed}.")
 
 
+def _secret_methods_fit_method(client: Client) -> FieldProblem | None:
+    if client.get("any_secret_method") and client["token_endpoint_auth_method"] not in SECRET_METHODS:
+        return FieldProblem(
+            "inconsistent", "Only a client that authenticates with a secret can use any method for it."
+        )
+    return None
+
+
 def _responses_fit_grants(client: Client) -> FieldProblem | None:
     if AUTHORIZATION_CODE in client["grant_types"]:
         return (
@@ -320,6 +361,7 @@ _RULES: tuple[tuple[str, tuple[str, ...], Rule], ...] = (
     ("grant_types", (), _grants_fit_type),
     ("grant_types", (), _refresh_has_a_source),
     ("token_endpoint_auth_method", (), _method_fits_type),
+    ("any_secret_method", ("token_endpoint_auth_method",), _secret_methods_fit_method),
     ("response_types", ("grant_types",), _responses_fit_grants),
     ("redirect_uris", ("grant_types",), _redirects_fit_grants),
     ("post_logout_redirect_uris", ("grant_types",), _logout_redirects_fit_grants),

@@ -17,7 +17,9 @@ from app.rules.clients.client_types import (
     AUTH_METHODS,
     AUTHORIZATION_CODE,
     CLIENT_TYPES,
+    FULL,
     GRANT_TYPES,
+    ID_TOKEN_CLAIM_SETS,
     MAX_AGE_SECONDS,
     NONE,
     POLICIES,
@@ -64,6 +66,8 @@ READ_ONLY = frozenset(
         "created_by",
         "updated_at",
         "last_used_at",
+        "pkce_used_at",
+        "pkce_omitted_at",
         "source",
         "metadata_document_uri",
     }
@@ -91,6 +95,13 @@ class ClientMetadata:
     grant_types: Annotated[tuple[Annotated[str, OneOf(GRANT_TYPES)], ...], Items(len(GRANT_TYPES))] = ()
     response_types: Annotated[tuple[Annotated[str, OneOf(("code",))], ...], Items(1)] = ()
     token_endpoint_auth_method: Annotated[str, OneOf(AUTH_METHODS)] = NONE
+    any_secret_method: Annotated[
+        bool,
+        described(
+            "The secret may be sent by `client_secret_basic` or by `client_secret_post`, if the organization allows "
+            "both. True by default if no `token_endpoint_auth_method` was chosen."
+        ),
+    ] = False
     jwks: Annotated[Jwks, described("Public keys, for private_key_jwt.")] | None = None
     jwks_uri: WebUrl | None = None
     client_uri: WebUrl | None = None
@@ -124,6 +135,14 @@ class ClientMetadata:
     id_token_signed_response_alg: (
         Annotated[_SigningAlgorithm, described("If null, the organization's algorithm.")] | None
     ) = None
+    id_token_claims: Annotated[
+        str,
+        OneOf(ID_TOKEN_CLAIM_SETS),
+        described(
+            "With `full`, ID tokens contain the name and email claims that the scopes `profile` and `email` release. "
+            "With `minimal`, they are only in userinfo, which always has all claims."
+        ),
+    ] = FULL
     userinfo_signed_response_alg: Annotated[_SigningAlgorithm, described("If null, plain JSON.")] | None = (
         None
     )
@@ -145,6 +164,12 @@ class ClientMetadata:
         bool, described("Rejects token requests without a DPoP proof (RFC 9449 section 5.2).")
     ] = False
     require_pushed_authorization_requests: bool = False
+    require_pkce: Annotated[
+        bool,
+        described(
+            "Rejects authorization requests without PKCE, also where the setting `oauth.pkce` allows them (RFC 7636)."
+        ),
+    ] = False
     security_profile: (
         Annotated[
             str,
@@ -295,7 +320,7 @@ def _checked(
     _check_resources(errors, given, policy)
     _check_approved(errors, merged, given)
     if is_typed:
-        _fill_defaults(errors, merged, policy)
+        _fill_defaults(errors, merged, sent, policy)
         check_coherence(errors, merged)
         _check_policy(errors, merged, frozenset(sent) if unchanged else frozenset(FIELDS), policy)
     errors.raise_if_any()
@@ -340,8 +365,13 @@ def _check_approved(errors: ValidationErrors, merged: Mapping[str, Any], given: 
             errors.add(f"approved_scopes[{position}]", "inconsistent", message)
 
 
-def _fill_defaults(errors: ValidationErrors, merged: dict[str, Any], policy: ClientPolicy) -> None:
+def _fill_defaults(
+    errors: ValidationErrors, merged: dict[str, Any], sent: Mapping[str, Any], policy: ClientPolicy
+) -> None:
     kind = CLIENT_TYPES[merged["type"]]
+    is_default = "token_endpoint_auth_method" not in merged
+    is_chosen_now = is_default or "token_endpoint_auth_method" in sent
+    is_method_unsettled = is_chosen_now and sent.get("any_secret_method") is None
     if "grant_types" not in merged:
         allowed = tuple(grant for grant in kind.grant_types if grant in policy.grant_types)
         # If the organization forbids the main grant of the type, the error must say so.
@@ -352,6 +382,9 @@ def _fill_defaults(errors: ValidationErrors, merged: dict[str, Any], policy: Cli
         ] or kind.auth_methods
         usable = [method for method in fitting if method in policy.auth_methods]
         merged["token_endpoint_auth_method"] = (usable or fitting)[0]
+    if is_method_unsettled:
+        # Nobody chose the method, so libraries may use their own default.
+        merged["any_secret_method"] = is_default and merged["token_endpoint_auth_method"] in SECRET_METHODS
     if "response_types" not in merged and not errors.has_error("grant_types"):
         merged["response_types"] = ("code",) if AUTHORIZATION_CODE in merged["grant_types"] else ()
     merged.setdefault("scopes", kind.scopes)

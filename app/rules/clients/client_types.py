@@ -134,10 +134,14 @@ def _texts(value: Any) -> list[str]:
 
 TRUST = ("first_party", "verified", "unverified")
 STATUS = ("active", "disabled")
-SOURCES = ("person", "dynamic", "metadata_document")
+# How a client was registered: by a user, by itself (RFC 7591), or from its metadata document.
+PERSON, DYNAMIC, METADATA_DOCUMENT = "person", "dynamic", "metadata_document"
+SOURCES = (PERSON, DYNAMIC, METADATA_DOCUMENT)
 SIGNING_ALGORITHMS = ("RS256", "PS256", "ES256", "EdDSA")
 TOKEN_FORMATS = ("opaque", "jwt")
 SUBJECT_TYPES = ("public", "pairwise")
+FULL, MINIMAL = "full", "minimal"
+ID_TOKEN_CLAIM_SETS = (FULL, MINIMAL)
 SECURITY_PROFILES = ("fapi2",)
 MAX_AGE_SECONDS = 10 * 365 * 86_400
 MAX_METADATA_ENTRIES = 50
@@ -226,15 +230,18 @@ def scopes_for_itself(requested: str, registered: Collection[str]) -> tuple[str,
 
 
 def scopes_for_a_user(requested: str, registered: Collection[str]) -> tuple[str, ...]:
-    """Return the scopes that a client requests from a user, at least one (RFC 8628 section 3.1).
+    """Return the scopes that a client requests from a user: the requested ones, or all that it is registered for.
 
-    Raises InvalidScope for no scope, a malformed parameter, and scopes that are not registered.
+    RFC 6749 section 3.3 lets a request without ``scope`` have default scopes. Raises InvalidScope for a malformed
+    parameter, scopes that are not registered, and a client without scopes.
     """
-    scopes = parse_scope(requested)
-    if not scopes:
-        raise InvalidScope("The parameter scope is missing, empty or malformed.").with_cause(
-            "parameter_missing", expected="scope"
+    scopes = parse_scope(requested) if requested else tuple(registered)
+    if scopes is None:
+        raise InvalidScope("The parameter scope is malformed.").with_cause(
+            "parameter_malformed", received="scope"
         )
+    if not scopes:
+        raise InvalidScope("The client is not registered for any scope.").with_cause("scope_not_allowed")
     refused = disallowed_scopes(scopes, registered)
     if refused:
         raise InvalidScope("The client is not registered for one of these scopes.").with_cause(
@@ -250,6 +257,18 @@ _FOR_CONFIDENTIAL_CLIENTS = frozenset({"client_credentials", TOKEN_EXCHANGE})
 def uses_grants_without_consent(grant_types: Collection[str]) -> bool:
     """Return whether a client with these grant types can get tokens that no user allowed it."""
     return not _FOR_CONFIDENTIAL_CLIENTS.isdisjoint(grant_types)
+
+
+def accepts_auth_method(method: str, *, document: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
+    """Return whether the client may authenticate by the method: its registered one, or any for its secret."""
+    registered = document["token_endpoint_auth_method"]
+    if method == registered:
+        return True
+    return (
+        bool(document.get("any_secret_method"))
+        and {method, registered} <= SECRET_METHODS
+        and method in settings["oauth"]["clients"]["token_endpoint_auth_methods"]
+    )
 
 
 def can_use_grant(

@@ -47,7 +47,15 @@ _AS_SENT = (
     "request_object_signing_alg", "require_signed_request_object", "token_endpoint_auth_signing_alg",
     "dpop_bound_access_tokens", "require_pushed_authorization_requests", "software_id", "software_version",
 )  # fmt: skip
-_READ = ("contacts", "jwks", "scopes", "grant_types", "response_types", "token_endpoint_auth_method")
+_READ = (
+    "contacts",
+    "jwks",
+    "scopes",
+    "grant_types",
+    "response_types",
+    "token_endpoint_auth_method",
+    "any_secret_method",
+)
 FIELDS = ("name", "type", *_READ, *_AS_SENT)
 # All fields that are read from a client's metadata, by their names in RFC 7591.
 NAMES = (
@@ -100,6 +108,8 @@ def as_fields(sent: Mapping[str, Any], offer: Offer) -> dict[str, Any]:
     fields["name"] = given.get("client_name") or _name_from(given)
     fields |= _tolerantly(given)
     fields["token_endpoint_auth_method"] = _method(given, offer, errors)
+    is_chosen = "token_endpoint_auth_method" in given
+    fields["any_secret_method"] = not is_chosen and fields["token_endpoint_auth_method"] in SECRET_METHODS
     fields["type"] = _type(given, fields["token_endpoint_auth_method"])
     fields["grant_types"] = _grant_types(given, offer, fields["type"], errors)
     if "response_types" in given:

@@ -301,6 +301,7 @@ _ROWS: tuple[tuple[str, SettingKind, Any, str], ...] = (
     ("oauth.dynamic_registration.mode", _choice("off", "initial_access_token", "open"), "off", "Who may register clients dynamically (RFC 7591)."),
     ("oauth.dynamic_registration.client_id_metadata_documents", Boolean(), False, "Accept the URL of a client metadata document as client_id, as agents (MCP) use."),
     ("oauth.dynamic_registration.idle_ttl_seconds", Number(DAY, 365 * DAY), 30 * DAY, "When an unused dynamically registered client is deleted."),
+    ("oauth.pkce", _choice("required", "required_or_nonce", "public_clients"), "required_or_nonce", "Which clients must use PKCE: all of them; public ones, and confidential ones unless they send an OpenID nonce (OAuth 2.1 section 7.5.1); or only public ones."),
     ("oauth.require_par", Boolean(), False, "Require pushed authorization requests (RFC 9126)."),
     ("oauth.require_dpop", Boolean(), False, "Require DPoP-bound tokens (RFC 9449)."),
     ("oauth.signing.algorithm", _choice("RS256", "PS256", "ES256", "EdDSA"), "RS256", "Signing algorithm of tokens unless a client requests another."),

@@ -75,6 +75,15 @@ SCOPE_OF_CLAIM: Mapping[str, str] = {
     name: scope for scope, names in CLAIMS_OF_SCOPE.items() for name in names
 }
 
+ID_TOKEN_CLAIMS: tuple[str, ...] = (
+    *("name", "family_name", "given_name", "nickname", "preferred_username", "picture", "locale"),
+    *("email", "email_verified"),
+)
+"""Claims that an ID token carries for its scopes, as at the large providers: apps read them from there.
+
+The others stay in userinfo, so that an ID token fits into a cookie or header.
+"""
+
 SUPPORTED_CLAIMS: tuple[str, ...] = (*PROFILE_CLAIMS, "acr", "amr", "auth_time", "sid")
 """``claims_supported`` of the discovery document: those, and what ID tokens say of the sign-in."""
 
@@ -120,6 +129,14 @@ def claims_for(profile: Profile, scopes: Collection[str], requested: Collection[
     names += (name for name in PROFILE_CLAIMS if name in requested)
     released = {name: _value(profile, name) for name in dict.fromkeys(names)}
     return {name: value for name, value in released.items() if value is not None}
+
+
+def id_token_claims_for(
+    profile: Profile, scopes: Collection[str], requested: Collection[str]
+) -> dict[str, Any]:
+    """Return the user's claims for an ID token: those of ID_TOKEN_CLAIMS that the scopes release, and the requested."""
+    released = (name for name in ID_TOKEN_CLAIMS if SCOPE_OF_CLAIM[name] in scopes)
+    return claims_for(profile, (), (*released, *requested))
 
 
 def _value(profile: Profile, name: str) -> Any:

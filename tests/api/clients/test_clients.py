@@ -19,10 +19,16 @@ GOOD: dict[str, Any] = {
 FIELDS = {
     *("client_id", "organization_id", "name", "type", "redirect_uris", "post_logout_redirect_uris", "scopes"),
     *("optional_scopes", "grant_types", "response_types", "token_endpoint_auth_method", "jwks", "jwks_uri"),
+    "any_secret_method",
     *("client_uri", "logo_uri", "policy_uri", "tos_uri", "contacts", "backchannel_logout_uri"),
     *("backchannel_logout_session_required", "initiate_login_uri", "subject_type", "sector_identifier_uri"),
     *("default_max_age", "require_auth_time", "default_acr_values"),
-    *("id_token_signed_response_alg", "userinfo_signed_response_alg", "introspection_signed_response_alg"),
+    *(
+        "id_token_signed_response_alg",
+        "id_token_claims",
+        "userinfo_signed_response_alg",
+        "introspection_signed_response_alg",
+    ),
     *("request_object_signing_alg", "require_signed_request_object", "token_endpoint_auth_signing_alg"),
     *(
         "access_token_format",
@@ -31,9 +37,10 @@ FIELDS = {
         "software_id",
         "software_version",
     ),
-    *("require_pushed_authorization_requests", "resources", "token_exchange"),
+    *("require_pushed_authorization_requests", "require_pkce", "resources", "token_exchange"),
     *("trust", "approval", "approved_scopes", "status", "description", "metadata"),
     *("source", "metadata_document_uri", "created_at", "created_by", "updated_at", "last_used_at"),
+    *("pkce_used_at", "pkce_omitted_at"),
 }
 
 

@@ -138,11 +138,12 @@ def test_dry_run_counts_clients_with_new_requirements(context: Flask, make: Fact
     make.machine(acme, "clients:read")
     admin = make.actor(acme)
 
-    def affected(**oauth: bool) -> int:
+    def affected(**oauth: bool | str) -> int:
         ran = settings.update_settings(admin, acme.slug, {"oauth": oauth}, dry_run=True)
         assert ran.impact is not None
         return ran.impact.clients_affected
 
+    assert affected(pkce="required") == 3, "they could do without so far"
     assert affected(require_par=True) == 2, "a machine asks for no authorization"
     assert affected(require_dpop=True) == 3
     assert affected(require_par=True, require_dpop=True) == 4

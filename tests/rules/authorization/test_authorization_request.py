@@ -82,7 +82,7 @@ REFUSED = [
     ("invalid_request", {"code_challenge": "a" * 44}),
     ("invalid_request", {"code_challenge": "a" * 43 + "\n"}),
     ("invalid_request", {"code_challenge": "a" * 42 + "="}),
-    ("invalid_scope", {"scope": None}),
+    ("invalid_scope", {"scope": "openid,profile"}),
     ("invalid_scope", {"scope": "openid address"}),
     ("invalid_scope", {"scope": "openid  profile"}),
     ("invalid_scope", {"scope": ' openid"'}),
@@ -152,3 +152,17 @@ def test_claims_beyond_the_clients_scopes_are_not_requested() -> None:
     request = check(claims='{"userinfo": {"email": null, "address": null}}')
     assert request.claims == {"userinfo": {"email": None}}
     assert request.consent_scopes == ("openid", "profile", "email")
+
+
+@pytest.mark.parametrize("scope", [None, ""])
+def test_request_without_scope_gets_the_default_scopes(scope: str | None) -> None:
+    """RFC 6749 section 3.3."""
+    sent = {name: value for name, value in (GOOD | {"scope": scope}).items() if value is not None}
+    client = {"scopes": SCOPES}
+    asked = parse_authorization_request(
+        sent, (), redirect_uri=URI, client=client, default_scopes=("openid", "email")
+    )
+    assert asked.scopes == ("openid", "email")
+    with pytest.raises(AuthorizationError) as refused:
+        parse_authorization_request(sent, (), redirect_uri=URI, client={"scopes": ()})
+    assert refused.value.code == "invalid_scope"

@@ -251,3 +251,36 @@ def test_stored_metadata_round_trips():
     client = complete({**WEB, "metadata": {"a": "b"}, "jwks": {"keys": [EC_KEY]}}, POLICY)
     columns = {"name": client.name, "type": client.type, "trust": client.trust, "status": client.status}
     assert from_document(to_document(client), **columns) == client
+
+
+ANY = {"name": "x", "redirect_uris": ["https://rp.example/cb"]}
+
+
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [
+        ({}, True),
+        ({"type": "machine"}, True),
+        ({"type": "spa"}, False),
+        ({"token_endpoint_auth_method": "client_secret_basic"}, False),
+        ({"token_endpoint_auth_method": "client_secret_post"}, False),
+        ({"token_endpoint_auth_method": "client_secret_post", "any_secret_method": True}, True),
+        ({"any_secret_method": False}, False),
+    ],
+)
+def test_any_secret_method_is_accepted_until_one_is_chosen(sent: dict[str, object], expected: bool) -> None:
+    fields: dict[str, object] = ANY | sent
+    if sent.get("type") == "machine":
+        del fields["redirect_uris"]
+    assert complete(fields, POLICY).any_secret_method is expected
+
+
+def test_choice_of_the_method_ends_and_null_restores_any_secret_method() -> None:
+    client = complete(ANY, POLICY)
+    assert change(client, {"name": "y"}, POLICY).any_secret_method
+    chosen = change(client, {"token_endpoint_auth_method": "client_secret_basic"}, POLICY)
+    assert not chosen.any_secret_method
+    assert not change(chosen, {"name": "y"}, POLICY).any_secret_method
+    assert change(chosen, {"token_endpoint_auth_method": None}, POLICY).any_secret_method
+    wrong = refusals({**ANY, "type": "spa", "any_secret_method": True})
+    assert wrong == {"any_secret_method": "inconsistent"}

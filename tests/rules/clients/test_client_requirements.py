@@ -6,18 +6,24 @@ from typing import Any
 
 import pytest
 
+from app.rules.authorization.authorization_request import is_code_protected
 from app.rules.clients.client_coherence import (
     ClientRequirements,
     get_client_requirements,
+    required_code_protection,
     rotates_refresh_tokens,
     signing_algorithm_for,
 )
 from app.rules.organizations.settings import effective_settings
 
 ALL = ("RS256", "PS256", "ES256", "EdDSA")
+SECRET = {"token_endpoint_auth_method": "client_secret_basic"}
+PUBLIC = {"token_endpoint_auth_method": "none"}
+KEYS = {"token_endpoint_auth_method": "private_key_jwt"}
 STRONG = ("PS256", "ES256", "EdDSA")
 NOTHING = ClientRequirements(
     fapi2=False,
+    code_protection="required_or_nonce",
     pushed_requests=False,
     request_objects=False,
     dpop=False,
@@ -46,13 +52,14 @@ def test_requirement_comes_from_client_or_organization(
     document: dict[str, Any], oauth: dict[str, Any], changed: dict[str, Any]
 ) -> None:
     wanted = {name: changed.get(name, getattr(NOTHING, name)) for name in ClientRequirements.__slots__}
-    assert get_client_requirements(document, settings(**oauth)) == ClientRequirements(**wanted)
+    assert get_client_requirements(SECRET | document, settings(**oauth)) == ClientRequirements(**wanted)
 
 
 def test_profile_implies_requirements() -> None:
     """FAPI 2.0 Security Profile sections 5.3.2 and 5.4.1."""
-    assert get_client_requirements({"security_profile": "fapi2"}, settings()) == ClientRequirements(
+    assert get_client_requirements(KEYS | {"security_profile": "fapi2"}, settings()) == ClientRequirements(
         fapi2=True,
+        code_protection="required",
         pushed_requests=True,
         request_objects=False,
         dpop=True,
@@ -60,6 +67,43 @@ def test_profile_implies_requirements() -> None:
         issuer_audience=True,
         algorithms=STRONG,
     )
+
+
+@pytest.mark.parametrize("policy", ["required", "required_or_nonce", "public_clients"])
+@pytest.mark.parametrize(
+    ("document", "source", "is_strict"),
+    [
+        (SECRET, "person", False),
+        (SECRET, "dynamic", False),
+        (KEYS, "person", False),
+        (KEYS, "metadata_document", True),
+        (PUBLIC, "person", True),
+        (PUBLIC, "dynamic", True),
+        (PUBLIC, "metadata_document", True),
+        (SECRET | {"require_pkce": True}, "person", True),
+        (KEYS | {"security_profile": "fapi2"}, "person", True),
+    ],
+)
+@pytest.mark.parametrize("has_challenge", [True, False])
+@pytest.mark.parametrize(("nonce", "scopes"), [(None, ["openid"]), ("n", ["openid"]), ("n", ["email"])])
+def test_policy_client_challenge_and_nonce_decide_together(
+    policy: str,
+    document: dict[str, Any],
+    source: str,
+    is_strict: bool,
+    has_challenge: bool,
+    nonce: str | None,
+    scopes: list[str],
+) -> None:
+    """OAuth 2.1 section 7.5.1: a client is never less strict than its organization."""
+    needed = required_code_protection(document, settings(pkce=policy), source)
+    usual = {"public_clients": "optional"}.get(policy, policy)
+    assert needed == ("required" if is_strict else usual)
+    has_nonce = nonce is not None and "openid" in scopes
+    expected = has_challenge or (
+        not is_strict and (policy == "public_clients" or (policy == "required_or_nonce" and has_nonce))
+    )
+    assert is_code_protected(needed, has_challenge=has_challenge, nonce=nonce, scopes=scopes) is expected
 
 
 @pytest.mark.parametrize(

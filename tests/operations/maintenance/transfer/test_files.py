@@ -80,7 +80,7 @@ def test_crafted_file_cannot_affect_other_organizations(
             {"authentication": {"password": {"min_length": "x"}}},
             "settings.authentication.password.min_length",
         ),
-        ({"oauth": {"pkce": "off"}}, "settings.oauth.pkce"),
+        ({"oauth": {"pkcs": "off"}}, "settings.oauth.pkcs"),
         (
             {"user_permissions": {"roles": {"developer": {"permissions": ["organizations:write"]}}}},
             "settings.user_permissions.roles.developer.permissions[0]",
@@ -115,6 +115,23 @@ def test_invalid_settings_are_not_imported(
     assert [error.field for error in refusal.value.errors] == [field]
     assert field in refusal.value.description
     assert database.count("organizations") == before
+
+
+@pytest.mark.slow
+def test_file_of_a_release_without_a_pkce_policy_keeps_requiring_pkce(
+    moved: Moved, elsewhere: tuple[Flask, Database]
+) -> None:
+    there, _ = elsewhere
+    organization, *rest = ArchiveReader(io.BytesIO(moved.file), PASSPHRASE).records()
+    assert organization["organization"]["settings"]["oauth"].pop("pkce") == "required_or_nonce"
+    stream = io.BytesIO()
+    writer = ArchiveWriter(stream, PASSPHRASE, {"organization": "acme"})
+    for record in (organization, *rest):
+        writer.write(record)
+    writer.close()
+    brought_in(there, stream.getvalue())
+    with there.app_context():
+        assert lookups.get_organization_by_slug("acme").settings["oauth"]["pkce"] == "required"
 
 
 @pytest.mark.slow

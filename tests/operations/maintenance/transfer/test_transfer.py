@@ -44,6 +44,7 @@ def test_users_clients_keys_and_audit_log_work_after_import(
         acme = lookups.get_organization_by_slug("acme")
         assert (acme.id, acme.name) == (moved.organization.id, moved.organization.name)
         assert acme.settings["branding"]["display_name"] == "Acmé ☀"
+        assert acme.settings["oauth"]["pkce"] == "required_or_nonce"
         signed_in = sign_in(acme.id, moved.user.email, PASSWORD)
         assert isinstance(signed_in, SignedIn)
         system = Actor.system(acme.id, "tests")
