@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from itertools import groupby
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import delete, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from app.config import current
@@ -27,12 +28,13 @@ from app.models.organization import Organization
 from app.operations.audit.audit_events import PREFIX
 from app.operations.store import clock, keyring, leases
 from app.operations.store.checkpoints import find_epoch, write_private_file
-from app.operations.store.transactions import count_changed, read, transaction
+from app.operations.store.transactions import insert_or_update, read, transaction
 from app.rules.actor import Actor
 from app.rules.audit.events import GENESIS, PROBLEMS, head_mac, link_mac, serialize_event
-from app.rules.errors import Conflict, NotFound
+from app.rules.errors import NotFound
 from app.rules.identifiers import first_id_at, public_id
 from app.rules.organizations.organizations import ROOT_SLUG
+from app.rules.sealing import UnsealError
 from app.tenant_fence import ACROSS
 
 LEASE = "audit-sealer"
@@ -42,6 +44,8 @@ BATCH = 1000
 MAX_COMMIT_DELAY = timedelta(minutes=2)
 _PROGRESS = "audit sealer"
 _COLUMNS = [column.name for column in AuditEvent.__table__.columns]
+# Both ends of a chain without links.
+_EMPTY: Mapping[str, Any] = MappingProxyType({"length": 0, "head": GENESIS, "removed": 0, "anchor": GENESIS})
 _log = logging.getLogger("gatehouse.audit")
 MAX_EVENTS_CHECKED = 5_000
 MAX_PROBLEMS = 100
@@ -59,6 +63,10 @@ class ChainHead:
     mac: bytes
 
 
+class _LeaseLost(Exception):
+    """Another sealer has taken over."""
+
+
 def seal_pending_events(actor: Actor, *, holder: str) -> dict[str, ChainHead] | None:
     """Add every committed event to its organization's chain, and return the chains that grew.
 
@@ -70,22 +78,22 @@ def seal_pending_events(actor: Actor, *, holder: str) -> dict[str, ChainHead] | 
     heads: dict[str, ChainHead] = {}
     skipped: set[str] = set()
     stalled: list[datetime] = []
-    while leases.renew(LEASE, holder, LEASE_SECONDS):
+    while True:
         started_at, through = clock.now(), sealed_through()
         rows = _find_unsealed(None if through is None else through - MAX_COMMIT_DELAY, skipped)
-        for organization_id, group in groupby(sorted(rows, key=_organization_id), key=_organization_id):
-            waiting = list(group)
-            try:
-                head = _try_append(organization_id, waiting)
-            except NotFound:
-                # The organization was purged in the meantime.
-                skipped.add(organization_id)
-                continue
-            if head is None:
-                skipped.add(organization_id)
-                stalled.append(min(row.at for row in waiting))
-            else:
-                heads[organization_id] = head
+        waiting = _group_by_organization(rows)
+        keys, unreadable = _find_keys(waiting)
+        try:
+            grown = _try_append(keys, {name: waiting[name] for name in keys}, holder)
+        except _LeaseLost:
+            return heads
+        heads |= grown
+        # Those without a key were purged in the meantime.
+        skipped |= waiting.keys() - grown.keys()
+        stalled += [
+            min(row.at for row in waiting[organization_id])
+            for organization_id in (keys.keys() | unreadable) - grown.keys()
+        ]
         is_done = len(rows) < BATCH
         # Nothing is skipped: the next run begins where a chain could not be extended.
         _set_progress(min([started_at if is_done else min(started_at, rows[-1].at), *stalled]))
@@ -101,7 +109,7 @@ def seal_all_events(actor: Actor, organization_id: str) -> None:
     """
     actor.require("instance:write")
     while rows := _find_unsealed_of(organization_id):
-        _try_append(organization_id, rows)
+        _try_append({organization_id: chain_key(organization_id)}, {organization_id: rows})
 
 
 @read
@@ -134,13 +142,15 @@ def remove_events_before(organization_id: str, before: datetime, limit: int) -> 
     transaction.
     """
     key = chain_key(organization_id)
+    chain = _lock_chains([organization_id]).get(organization_id)
     links = _find_oldest(organization_id, before, limit)
-    if not links:
+    if chain is None or not links:
         return 0
-    chain = _find_chain(organization_id)
     last = links[-1]
     ids = [link.id for link in links]
-    _update_chain(key, organization_id, chain, {"removed": last.position, "anchor": last.mac})
+    _replace_chains(
+        {organization_id: key}, {organization_id: chain | {"removed": last.position, "anchor": last.mac}}
+    )
     for model in (AuditLink, AuditEvent):
         table = model.__table__
         db.session.execute(
@@ -150,8 +160,31 @@ def remove_events_before(organization_id: str, before: datetime, limit: int) -> 
     return len(links)
 
 
-def _organization_id(row: Any) -> str:
-    return str(row.organization_id)
+def _group_by_organization(rows: Sequence[Any]) -> dict[str, list[Any]]:
+    """Group the rows, the organizations in the order in which every transaction locks their chains."""
+    groups: dict[str, list[Any]] = defaultdict(list)
+    for row in rows:
+        groups[row.organization_id].append(row)
+    return dict(sorted(groups.items()))
+
+
+def _find_keys(organization_ids: Collection[str]) -> tuple[dict[str, bytes], set[str]]:
+    """Return the keys of the chains, and the organizations whose data key cannot be unwrapped.
+
+    Organizations whose data key was destroyed are in neither.
+    """
+    keyring.cache_data_keys(organization_ids)
+    keys: dict[str, bytes] = {}
+    unreadable: set[str] = set()
+    for organization_id in organization_ids:
+        try:
+            keys[organization_id] = chain_key(organization_id)
+        except NotFound:
+            continue
+        except UnsealError:
+            unreadable.add(organization_id)
+            _log.error("the data key of %s cannot be unwrapped, its events are not sealed", organization_id)
+    return keys, unreadable
 
 
 @read
@@ -184,51 +217,85 @@ def _find_unsealed_of(organization_id: str) -> list[Any]:
     return list(db.session.execute(found).all())
 
 
-def _try_append(organization_id: str, rows: Sequence[Any]) -> ChainHead | None:
-    """Return the new head of the chain, or None if retention changed the chain at the same time."""
-    key = chain_key(organization_id)
+def _try_append(
+    keys: Mapping[str, bytes], rows: Mapping[str, Sequence[Any]], holder: str | None = None
+) -> dict[str, ChainHead]:
+    """Append each organization's rows to its chain, and return the new heads of the chains that accepted them.
+
+    Raises _LeaseLost if ``holder`` is no longer the sealer.
+    """
     try:
-        return _append(key, organization_id, rows)
-    except (Conflict, IntegrityError):
-        _log.warning(
-            "the chain of %s was changed concurrently, its events are sealed in the next run", organization_id
-        )
-        return None
+        return _append(keys, rows, holder)
+    except IntegrityError:
+        if len(rows) > 1:
+            # One chain has links that its end does not know of, so no other chain may wait for it.
+            return {
+                name: head
+                for organization_id, own in rows.items()
+                for name, head in _try_append(keys, {organization_id: own}, holder).items()
+            }
+        _log.warning("the chain of %s was changed concurrently, its events are sealed in the next run", *rows)
+        return {}
 
 
 @transaction
-def _append(key: bytes, organization_id: str, rows: Sequence[Any]) -> ChainHead:
-    chain = _find_chain(organization_id)
-    if chain is None:
-        ends: dict[str, Any] = {"length": 0, "head": GENESIS, "removed": 0, "anchor": GENESIS}
-        first = {"organization_id": organization_id, "mac": head_mac(key, **ends), "grown_at": clock.now()}
-        db.session.execute(insert(AuditChain).values(**first, **ends))
-        chain = _find_chain(organization_id)
-    position, mac = chain.length, chain.head
-    links = []
-    for row in rows:
-        position += 1
-        mac = link_mac(key, mac, position, serialize_row(row))
-        links.append({"organization_id": organization_id, "id": row.id, "position": position, "mac": mac})
-    db.session.execute(insert(AuditLink), links)
-    _update_chain(key, organization_id, chain, {"length": position, "head": mac})
-    return ChainHead(organization_id, position, mac)
+def _append(
+    keys: Mapping[str, bytes], rows: Mapping[str, Sequence[Any]], holder: str | None
+) -> dict[str, ChainHead]:
+    """Append with the same number of statements for any number of organizations.
+
+    The lease is renewed in this transaction and the chains are locked, so that a sealer that stalled adds nothing after
+    another has taken over. Even without locks no chain forks: a position of a chain is unique.
+    """
+    if holder is not None and not leases.renew(LEASE, holder, LEASE_SECONDS):
+        raise _LeaseLost
+    chains = _lock_chains(rows)
+    links: list[dict[str, Any]] = []
+    for organization_id, own in rows.items():
+        key, chain = keys[organization_id], chains.get(organization_id, _EMPTY)
+        position, mac = chain["length"], chain["head"]
+        for row in own:
+            position += 1
+            mac = link_mac(key, mac, position, serialize_row(row))
+            links.append({"organization_id": organization_id, "id": row.id, "position": position, "mac": mac})
+        chains[organization_id] = {**chain, "length": position, "head": mac}
+    if links:
+        db.session.execute(insert(AuditLink), links)
+        _replace_chains(keys, chains)
+    return {name: ChainHead(name, chain["length"], chain["head"]) for name, chain in chains.items()}
 
 
-def _update_chain(key: bytes, organization_id: str, chain: Any, changes: Mapping[str, Any]) -> None:
-    names = ("length", "head", "removed", "anchor")
-    ends = {name: getattr(chain, name) for name in names} | dict(changes)
-    changed = count_changed(
-        update(AuditChain)
-        .where(
-            AuditChain.organization_id == organization_id,
-            AuditChain.length == chain.length,
-            AuditChain.removed == chain.removed,
-        )
-        .values(**ends, mac=head_mac(key, **ends), grown_at=clock.now())
+def _lock_chains(organization_ids: Collection[str]) -> dict[str, dict[str, Any]]:
+    """Return both ends of the chains that exist. No other transaction can change them until this one ends."""
+    columns = [AuditChain.__table__.c[name] for name in ("organization_id", *_EMPTY)]
+    found = (
+        select(*columns)
+        .where(columns[0].in_(organization_ids))
+        .order_by(columns[0])
+        .with_for_update()
+        .execution_options(**ACROSS)
     )
-    if changed != 1:
-        raise Conflict("The chain was changed by another process.")
+    rows = db.session.execute(found).mappings()
+    return {row["organization_id"]: {name: row[name] for name in _EMPTY} for row in rows}
+
+
+def _replace_chains(keys: Mapping[str, bytes], chains: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write both ends of chains that are locked or new.
+
+    The rows are deleted and inserted because no UPDATE that every engine knows takes different values for many rows.
+    """
+    db.session.execute(
+        delete(AuditChain).where(AuditChain.organization_id.in_(list(chains))),
+        execution_options={"synchronize_session": False, **ACROSS},
+    )
+    now = clock.now()
+    db.session.execute(
+        insert(AuditChain),
+        [
+            {"organization_id": name, **chain, "mac": head_mac(keys[name], **chain), "grown_at": now}
+            for name, chain in chains.items()
+        ],
+    )
 
 
 @read
@@ -251,12 +318,8 @@ def _find_oldest(organization_id: str, before: datetime, limit: int) -> list[Any
 
 @transaction
 def _set_progress(through: datetime) -> None:
-    fact = db.session.get(InstanceFact, _PROGRESS)
-    value = {"through": through.isoformat()}
-    if fact is None:
-        db.session.add(InstanceFact(name=_PROGRESS, value=value, updated_at=clock.now()))
-    else:
-        fact.value, fact.updated_at = value, clock.now()
+    values = {"value": {"through": through.isoformat()}, "updated_at": clock.now()}
+    insert_or_update(InstanceFact, {"name": _PROGRESS}, values)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,10 @@ Deleting a data key makes everything sealed with it unreadable (SE-8). Rotating 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
+from collections.abc import Collection
 
 from sqlalchemy import select
 
@@ -88,6 +90,22 @@ def derive_instance_key(label: str) -> bytes:
     return _derive(config.secret_key, label)
 
 
+def cache_data_keys(organization_ids: Collection[str]) -> None:
+    """Load the data keys that this process has not cached with one query, for work on many organizations.
+
+    A key that cannot be unwrapped is left out: its use raises UnsealError.
+    """
+    missing = [
+        organization_id
+        for organization_id in organization_ids
+        if _data_keys.get(organization_id, _master_key()) is None
+    ]
+    for organization_id, wrapped in _find_wrapped_keys(missing).items():
+        with contextlib.suppress(sealing.UnsealError):
+            data_key = unwrap_data_key(organization_id, wrapped)
+            _data_keys.put(organization_id, _master_key(), value=data_key)
+
+
 def clear_cached_keys(organization_id: str) -> None:
     """Remove the organization's data key from this process's cache."""
     _data_keys.remove(organization_id, _master_key())
@@ -113,6 +131,15 @@ def _find_wrapped_key(organization_id: str) -> bytes:
     if wrapped is None:
         raise NotFound("The encryption keys of this organization were deleted.")
     return wrapped
+
+
+@read
+def _find_wrapped_keys(organization_ids: Collection[str]) -> dict[str, bytes]:
+    if not organization_ids:
+        return {}
+    found = select(Organization.id, Organization.data_key).where(Organization.id.in_(organization_ids))
+    rows = db.session.execute(found)
+    return {organization_id: wrapped for organization_id, wrapped in rows if wrapped is not None}
 
 
 def _master_key() -> bytes:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 import pytest
 from flask import Flask
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import delete, event, insert, select, update
+from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
-from app.models.audit import AuditEvent, InstanceFact
+from app.models.audit import AuditEvent, InstanceFact, Lease
+from app.models.organization import Organization
 from app.operations.audit import chain
 from app.operations.audit.chain import (
     ChainHead,
@@ -26,6 +30,7 @@ from app.operations.audit.chain import (
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.store import clock
 from app.operations.store.checkpoints import advance, begin_epoch
+from app.operations.store.keyring import clear_cached_keys
 from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
 from app.rules.errors import Forbidden
@@ -64,6 +69,18 @@ def happen(organization: OrganizationSnapshot, count: int, hours_ago: float = 0)
             | {"target_id": f"thg_{number}", "before": None, "after": after}
         )
     write(insert(AuditEvent).values(rows))
+
+
+@contextlib.contextmanager
+def counted_statements() -> Iterator[list[str]]:
+    seen: list[str] = []
+
+    def note(*told: Any) -> None:
+        seen.append(told[2])
+
+    event.listen(db.engine, "before_cursor_execute", note)
+    yield seen
+    event.remove(db.engine, "before_cursor_execute", note)
 
 
 def test_events_are_sealed_once_and_verify(context: Flask, make: Factory) -> None:
@@ -105,12 +122,63 @@ def test_only_one_worker_seals(context: Flask, make: Factory) -> None:
 
 def test_concurrent_sealers_make_one_chain(context: Flask, make: Factory) -> None:
     """Even without the lease, the chain accepts only one sealer."""
+    acme, globex = make.organization(), make.organization()
+    happen(acme, 3)
+    waiting = chain._group_by_organization(chain._find_unsealed(None, ()))
+    keys, _ = chain._find_keys(waiting)
+    assert chain._try_append(keys, {acme.id: waiting[acme.id]}).keys() == {acme.id}
+    assert acme.id not in chain._try_append(keys, waiting), (
+        "what is sealed already keeps no other chain waiting"
+    )
+    for organization in (acme, globex):
+        assert verified(organization).is_intact and not verified(organization).pending
+
+
+def test_sealing_executes_the_same_statements_for_many_organizations(context: Flask, make: Factory) -> None:
+    organizations = [make.organization() for _ in range(5)]
+    seal()
+    counts = []
+    for chosen in (organizations[:1], organizations):
+        for organization in chosen:
+            happen(organization, 2)
+            clear_cached_keys(organization.id)
+        with counted_statements() as statements:
+            assert set(seal()) == {organization.id for organization in chosen}
+        counts.append(len(statements))
+    assert counts[0] == counts[1]
+
+
+def test_unreadable_key_of_one_organization_keeps_no_other_waiting(context: Flask, make: Factory) -> None:
+    acme, globex = make.organization(), make.organization()
+    [key] = db.session.scalars(select(Organization.data_key).where(Organization.id == acme.id))
+    write(update(Organization).where(Organization.id == acme.id).values(data_key=b"damaged"))
+    clear_cached_keys(acme.id)
+    assert acme.id not in (grown := seal()) and globex.id in grown
+    write(update(Organization).where(Organization.id == acme.id).values(data_key=key))
+    assert set(seal()) == {acme.id} and verified(acme).is_intact
+
+
+def test_stalled_sealer_adds_nothing_after_another_took_over(
+    context: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has read what waits, and resumes after its lease ended."""
     acme = make.organization()
     happen(acme, 3)
-    rows = chain._find_unsealed(None, ())
-    assert chain._try_append(acme.id, [row for row in rows if row.organization_id == acme.id])
-    assert chain._try_append(acme.id, [row for row in rows if row.organization_id == acme.id]) is None
-    assert verified(acme).is_intact
+    resumed: list[dict[str, ChainHead] | None] = []
+    real = chain._find_keys
+
+    def stall(waiting: Any) -> Any:
+        monkeypatch.setattr(chain, "_find_keys", real)
+        write(update(Lease).values(expires_at=clock.now() - timedelta(seconds=1)))
+        resumed.append(seal_pending_events(SEALER, holder="second"))
+        happen(acme, 2)
+        return real(waiting)
+
+    monkeypatch.setattr(chain, "_find_keys", stall)
+    assert seal_pending_events(SEALER, holder="first") == {}
+    [other] = resumed
+    assert other is not None and other[acme.id].length == verified(acme).length
+    assert verified(acme).is_intact and verified(acme).pending == 2
 
 
 def test_events_that_could_not_be_sealed_are_sealed_in_the_next_run(
@@ -120,8 +188,14 @@ def test_events_that_could_not_be_sealed_are_sealed_in_the_next_run(
     acme, globex = make.organization(), make.organization()
     happen(acme, 3, hours_ago=1)
     with monkeypatch.context() as busy:
-        real = chain._try_append
-        busy.setattr(chain, "_try_append", lambda here, rows: None if here == acme.id else real(here, rows))
+        real = chain._append
+
+        def append(keys: Any, rows: Any, holder: Any) -> Any:
+            if acme.id in rows:
+                raise IntegrityError("INSERT", {}, Exception("Duplicate entry"))
+            return real(keys, rows, holder)
+
+        busy.setattr(chain, "_append", append)
         assert globex.id in seal()
     assert not verified(acme).problems and verified(acme).pending == 4
     assert set(seal()) == {acme.id}
