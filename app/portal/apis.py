@@ -19,7 +19,7 @@ from wtforms import (
 )
 from wtforms.validators import InputRequired, Length
 
-from app.operations.clients.access_requests import count_pending_requests
+from app.operations.clients.access_records import count_pending_requests
 from app.operations.clients.resource_scopes import MAX_HOLDERS, ScopesInUse
 from app.operations.clients.resources import (
     ResourceRecord,

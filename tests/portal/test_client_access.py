@@ -55,6 +55,12 @@ def test_request_is_approved_and_withdrawn(
     grace.follow()
     assert "We notified the owner of the API" in grace.text and "Requested" in grace.text
 
+    assert "Cancel request" in grace.text
+    grace.send(f"{tab}/{payroll}/cancel")
+    grace.follow()
+    assert "Request cancelled" in grace.text and "No access to APIs yet" in grace.text
+    grace.send(f"{tab}/{payroll}", scopes="payroll:read", reason="For <b>slips</b>")
+
     ada.get("")
     assert "1 open access request" in ada.text
     ada.get("/apis")
