@@ -29,6 +29,7 @@ from app.operations.clients.client_access import (
     record_change,
 )
 from app.operations.clients.client_records import load_client_row
+from app.operations.clients.resource_scopes import ScopeHolder, find_holder_rows, to_scope_holder
 from app.operations.clients.resources import get_resource_row, scope_names_of
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.mail.notices import notify_user
@@ -44,6 +45,7 @@ from app.rules.clients.client_access import (
     check_grant,
     require_scopes_of_resource,
 )
+from app.rules.clients.client_types import begins_to_require_access
 from app.rules.clients.resource_indicators import LISTED
 from app.rules.errors import NotFound
 from app.rules.identifiers import format_client_id
@@ -130,6 +132,32 @@ def preview_withdrawal(actor: Actor, access_id: str) -> WithdrawalPreview:
     # The identifier of another API may begin with this one.
     count = sum(resource.identifier in audience.split() for audience in db.session.scalars(issued))
     return WithdrawalPreview(read_access(actor, row.id), count)
+
+
+@read
+def preview_access_policy(actor: Actor, resource_id: str, policy: str) -> list[ScopeHolder]:
+    """List the clients with the API or its scopes that would need access with this policy and do not have it.
+
+    At most 501. Raises NotFound, Forbidden.
+    """
+    resource = get_resource_row(actor, resource_id, "resources:write")
+    names = scope_names_of(resource)
+    rows = db.session.execute(
+        select(ClientAccess.client_id, ClientAccess.scopes).where(
+            ClientAccess.organization_id == actor.organization_id,
+            ClientAccess.resource_id == resource.id,
+            ClientAccess.status == GRANTED,
+        )
+    )
+    granted = {client_id: frozenset(scopes) for client_id, scopes in rows}
+    return [
+        to_scope_holder(client)
+        for client in find_holder_rows(actor, [*names, resource.identifier])
+        if begins_to_require_access(resource.access_policy, policy, client.document["grant_types"])
+        and (
+            client.id not in granted or names.intersection(client.document["scopes"]) - {*granted[client.id]}
+        )
+    ]
 
 
 @transaction

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from app.rules.clients.public_keys import jwks_problem
 from app.rules.clients.redirect_uris import is_private_scheme, web_url_problem
-from app.rules.clients.resource_indicators import identifier_problem
+from app.rules.clients.resource_indicators import identifier_problem, requires_access
 from app.rules.errors import InvalidScope
 from app.rules.fields import FieldProblem
 from app.rules.mail.email_addresses import is_email
@@ -250,6 +250,19 @@ _FOR_CONFIDENTIAL_CLIENTS = frozenset({"client_credentials", TOKEN_EXCHANGE})
 def uses_grants_without_consent(grant_types: Collection[str]) -> bool:
     """Return whether a client with these grant types can get tokens that no user allowed it."""
     return not _FOR_CONFIDENTIAL_CLIENTS.isdisjoint(grant_types)
+
+
+def begins_to_require_access(before: str, after: str, grant_types: Collection[str]) -> bool:
+    """Return whether a change of an API's policy takes tokens from clients with these grant types and no access."""
+    ways = set()
+    if uses_grants_without_consent(grant_types):
+        ways.add(False)
+    if not _FOR_CONFIDENTIAL_CLIENTS.issuperset(grant_types):
+        ways.add(True)
+    return any(
+        requires_access(after, is_consented=way) and not requires_access(before, is_consented=way)
+        for way in ways
+    )
 
 
 def can_use_grant(
