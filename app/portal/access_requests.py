@@ -6,19 +6,24 @@ from flask import request
 from wtforms import SelectChoice, StringField, TextAreaField
 from wtforms.validators import InputRequired, Length
 
-from app.operations.clients.access_requests import (
-    AccessRecord,
+from app.operations.clients.access_decisions import (
     approve_access,
     decline_access,
-    get_client_access,
-    get_requestable_resource,
     give_access,
+    preview_withdrawal,
+    withdraw_access,
+)
+from app.operations.clients.access_records import (
+    AccessRecord,
+    get_client_access,
     list_access_of_client,
     list_client_access,
+)
+from app.operations.clients.access_requests import (
+    cancel_request,
+    get_requestable_resource,
     list_requestable_resources,
-    preview_withdrawal,
     request_access,
-    withdraw_access,
 )
 from app.operations.clients.clients import get_client
 from app.operations.clients.resources import ResourceRecord, get_resource
@@ -144,6 +149,7 @@ def client_apis(context: PortalContext, client_id: str) -> PageResponse:
         page=page,
         statuses=ACCESS_STATUSES,
         policies=ACCESS_POLICIES,
+        may_request=may_request,
         requestable=list_requestable_resources(context.actor, client_id) if may_request else [],
         pager=context.pager(page, listing),
     )
@@ -178,6 +184,13 @@ def request_api_access(context: PortalContext, client_id: str, api_id: str) -> P
         client_url=context.url(f"/clients/{client_id}"),
         decides_alone=context.actor.has_permission("resources:write", owner_id=api.created_by_user_id),
     )
+
+
+@portal_page("/clients/<client_id>/apis/<api_id>/cancel", "POST")
+def cancel_access_request(context: PortalContext, client_id: str, api_id: str) -> PageResponse:
+    """Cancel the pending request of a client."""
+    cancel_request(context.actor, client_id, api_id)
+    return context.done(f"/clients/{client_id}/apis", "access-request-cancelled")
 
 
 _DECISIONS = {

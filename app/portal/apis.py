@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from werkzeug.wrappers import Response as BaseResponse
@@ -19,8 +20,9 @@ from wtforms import (
 )
 from wtforms.validators import InputRequired, Length
 
-from app.operations.clients.access_requests import count_pending_requests
-from app.operations.clients.resource_scopes import MAX_HOLDERS, ScopesInUse
+from app.operations.clients.access_decisions import preview_access_policy
+from app.operations.clients.access_records import count_pending_requests
+from app.operations.clients.resource_scopes import MAX_HOLDERS, ScopeHolder, ScopesInUse
 from app.operations.clients.resources import (
     ResourceRecord,
     define_resource,
@@ -94,6 +96,7 @@ class ApiForm(PageForm):
         ],
         default="approval",
     )
+    policy_confirmed = BooleanField("Change the client access although these clients lose access")
     is_active = BooleanField(
         "Active", description="No tokens are issued for an inactive API. Its data stays as it is."
     )
@@ -159,7 +162,7 @@ def new_api(context: PortalContext) -> PageResponse:
     """Create an API."""
     context.actor.require_for_own("resources:write")
     form = ApiForm(scopes=[{}] * _EMPTY_ROWS)
-    del form.version, form.confirmed, form.is_active
+    del form.version, form.confirmed, form.policy_confirmed, form.is_active
     if form.validate_on_submit():
         try:
             made = define_resource(context.actor, form.values())
@@ -189,7 +192,15 @@ def api_page(context: PortalContext, api_id: str) -> PageResponse:
     )
     del form.identifier
     asks, code = False, None
-    if form.validate_on_submit():
+    losing: list[ScopeHolder] = []
+    is_valid = form.validate_on_submit()
+    if is_valid and not form.policy_confirmed.data:
+        losing = preview_access_policy(context.actor, api_id, form.access_policy.data)
+    if losing:
+        form.add_error(
+            "Clients lose access to this API. Confirm the change, or give them access first.", "access_policy"
+        )
+    elif is_valid:
         try:
             updated = update_resource(
                 context.actor,
@@ -211,7 +222,7 @@ def api_page(context: PortalContext, api_id: str) -> PageResponse:
             form.add_errors(error)
         else:
             return context.done(f"/apis/{api_id}", "saved" if updated.changed else "unchanged")
-    return _api_page(context, api, form, code=code, asks_to_confirm=asks)
+    return _api_page(context, api, form, code=code, asks_to_confirm=asks, losing=losing)
 
 
 @portal_page("/apis/<api_id>/delete", "GET", "POST")
@@ -281,6 +292,7 @@ def _api_page(
     *,
     code: int | None = None,
     asks_to_confirm: bool = False,
+    losing: Sequence[ScopeHolder] = (),
 ) -> BaseResponse:
     owner_id = None if api is None else api.created_by_user_id
     metadata = None if api is None else metadata_for(context.actor, api.public_id)
@@ -290,6 +302,7 @@ def _api_page(
         code=code,
         api=api,
         asks_to_confirm=asks_to_confirm,
+        losing=losing,
         may_change=api is None or context.actor.has_permission("resources:write", owner_id=owner_id),
         metadata=metadata,
         document=json.dumps(metadata.document, indent=2) if metadata is not None else None,

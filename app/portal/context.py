@@ -229,6 +229,7 @@ _NOTICES = {
     "reset": "Reset to the default. The change is live.",
     "api-defined": "API created. Clients can request its scopes now.",
     "access-requested": "Access requested. We notified the owner of the API.",
+    "access-request-cancelled": "Request cancelled. Access that the client already has stays.",
     "access-given": "Access given. The client can get tokens now.",
     "access-declined": "Request declined. We notified the developer.",
     "access-withdrawn": "Access withdrawn. The client’s tokens for this API no longer work.",

@@ -112,6 +112,7 @@ AUDIT_ACTIONS: dict[str, str] = {
     "client.deleted": "deleted a client",
     "client.registered": "registered a client",
     "client.updated": "updated a client",
+    "client_access.cancelled": "cancelled a request for access to an API",
     "client_access.declined": "declined a request for access to an API",
     "client_access.granted": "gave a client access to an API",
     "client_access.requested": "requested access to an API",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from flask import redirect, render_template
 
 from app.operations.authorization.approval_requests import count_open_requests
-from app.operations.clients.access_requests import count_pending_requests
+from app.operations.clients.access_records import count_pending_requests
 from app.operations.organizations.overview import MAX_COUNT, get_overview
 from app.operations.users.registrations import count_registrations
 from app.portal.context import PageResponse, PortalContext, portal, portal_page, search_query

@@ -23,7 +23,7 @@ from app.operations.grants.signing_keys import rotate_due_keys
 from app.operations.mail import delivery
 from app.operations.maintenance.dispatcher import THREADS, Dispatcher
 from app.operations.maintenance.janitor import purge_expired
-from app.operations.store import checkpoints, clock
+from app.operations.store import checkpoints, clock, outages
 from app.operations.tokens import logout
 from app.operations.users import import_runner, password_resets, registrations
 from app.operations.users.import_uploads import import_ready
@@ -32,6 +32,7 @@ from app.rules.audit.events import format_checkpoint
 from app.web import failed_requests
 
 EVERY_SECONDS = 60.0
+HEARTBEAT_EVERY_SECONDS = 2.0
 CHECKPOINT_EVERY_SECONDS = 10.0
 SEALS_EVERY_SECONDS = 6.0
 _AFTER_A_FAULT_SECONDS = 5.0
@@ -58,6 +59,7 @@ def start(app: Flask) -> None:
     for number in range(THREADS):
         name = f"dispatcher-{number}"
         threading.Thread(target=_dispatch, args=(app, dispatcher), name=name, daemon=True).start()
+    threading.Thread(target=_beat, args=(app,), name="heartbeat", daemon=True).start()
     threading.Thread(target=_checkpoint, args=(app,), name="checkpoints", daemon=True).start()
     threading.Thread(target=_seal, args=(app,), name="sealer", daemon=True).start()
     threading.Thread(target=_import, args=(app,), name="importer", daemon=True).start()
@@ -88,6 +90,17 @@ def _dispatch(app: Flask, dispatcher: Dispatcher) -> None:
                 _log.warning("the outbox could not be read or written: %s", type(error).__name__)
                 _log.debug("the fault of the outbox", exc_info=True)
                 pause.wait(_AFTER_A_FAULT_SECONDS)
+
+
+def _beat(app: Flask) -> None:
+    pause = threading.Event()
+    while True:
+        with app.app_context():
+            try:
+                outages.beat()
+            except Exception:  # noqa: BLE001 - the next report that can be written tells of the outage
+                _log.debug("the heartbeat could not be written", exc_info=True)
+        pause.wait(HEARTBEAT_EVERY_SECONDS * random.uniform(0.75, 1.25))  # noqa: S311 - jitter is no secret
 
 
 def _checkpoint(app: Flask) -> None:

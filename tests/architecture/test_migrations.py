@@ -210,14 +210,14 @@ def test_restore_cutoffs_are_unset_for_existing_rows(unmigrated: Flask) -> None:
 
 
 def test_existing_organizations_keep_requiring_pkce(unmigrated: Flask) -> None:
-    """0029: an upgrade loosens nothing, keeps all other settings, and can be reversed with codes of both kinds."""
-    upgrade(revision="0029")
+    """0027: an upgrade loosens nothing, keeps all other settings, and can be reversed with codes of both kinds."""
+    upgrade(revision="0027")
     downgrade(revision="-1")
     before = {b"acme0000": {}, b"0ther000": {"oauth": {"require_par": True}, "branding": {"theme": "dark"}}}
     for organization, settings in before.items():
         text = json.dumps(settings)
         put("organizations", id=organization, slug=organization, status=b"active", settings=text, version=7)
-    upgrade(revision="0029")
+    upgrade(revision="0027")
 
     def stored() -> dict[bytes, dict[str, Any]]:
         with db.engine.connect() as connection:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import time
+
+import pytest
+
+from app.operations.organizations.settings import update_settings
+from app.operations.store import outages
 from tests.factories import Factory
 from tests.faults.conftest import restarted
 from tests.journeys.conftest import REDIRECT_URI, SCOPE
 from tests.races.conftest import Race
+from tests.support import process
 from tests.support.concurrent_requests import Post, Reply, send
 from tests.support.dpop import Prover
+from tests.support.mariadb import MariaDB
 from tests.support.servers import LiveServer
+
+GRACE_SECONDS = 6
 
 
 def race_on(server: LiveServer) -> Race:
@@ -61,3 +71,42 @@ def test_single_use_values_stay_used_after_a_restart(mortal_server: LiveServer) 
     assert (send(url, proven).status, send(url, proven).json["error"]) == (400, "invalid_dpop_proof")
     assert is_refused(send(url, race.redemption(code)))
     assert send(url, race.introspection(tokens["access_token"])).json == {"active": False}
+
+
+def start_refresh(race: Race) -> tuple[Post, Reply]:
+    """Refresh in an organization with a short grace period; return the request and the response, as if it were lost."""
+    changes = {"oauth": {"refresh_token": {"reuse_grace_seconds": GRACE_SECONDS}}}
+    with race.server.app.app_context():
+        update_settings(race.make.system(race.client.organization), race.client.organization.slug, changes)
+    request = race.refresh(send(race.server.url, race.redemption(race.code())).json["refresh_token"])
+    return request, send(race.server.url, request)
+
+
+@pytest.mark.parametrize("what", ["server", "database"])
+def test_response_lost_in_an_outage_is_repeated_afterwards(
+    mortal_server: LiveServer, mortal_database: MariaDB, what: str
+) -> None:
+    """RF-3: the grace period goes on when the service is back, and ends when it was reachable for so long."""
+    race, url = race_on(mortal_server), mortal_server.url
+    process.wait_until(lambda: is_reported(mortal_server), "the first report that the service is reachable")
+    request, lost = start_refresh(race)
+    if what == "server":
+        mortal_server.kill()
+    else:
+        mortal_database.kill()
+    time.sleep(2 * GRACE_SECONDS)
+    if what == "server":
+        mortal_server.start()
+    else:
+        mortal_database.start()
+        process.wait_until(lambda: send(url, race.refresh("x")).status == 400, "the database is back")
+    repeated = send(url, request)
+    assert (repeated.status, repeated.json["refresh_token"]) == (200, lost.json["refresh_token"])
+    time.sleep(GRACE_SECONDS + 2 * outages.MIN_OUTAGE.total_seconds())
+    assert is_refused(send(url, request))
+    assert is_refused(send(url, race.refresh(lost.json["refresh_token"])))
+
+
+def is_reported(server: LiveServer) -> bool:
+    """Return whether the server has reported that it is reachable."""
+    return bool(server.database.query("SELECT 1 FROM instance_facts WHERE name = 'heartbeat'"))

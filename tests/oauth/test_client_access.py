@@ -8,7 +8,7 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
-from app.operations.clients import access_requests, clients, resources
+from app.operations.clients import access_decisions, access_requests, clients, resources
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.rules.actor import Actor
 from app.rules.directory.permissions import BUILT_IN_ROLES
@@ -74,13 +74,13 @@ def change_policy(app: Flask, admin: Actor, payroll: str, policy: str) -> None:
 
 def give(app: Flask, admin: Actor, payroll: str, client: MadeClient, *scopes: str) -> str:
     with app.app_context():
-        given = access_requests.give_access(admin, payroll, client.client_id, {"scopes": list(scopes)})
+        given = access_decisions.give_access(admin, payroll, client.client_id, {"scopes": list(scopes)})
         return given.public_id
 
 
 def withdraw(app: Flask, admin: Actor, access_id: str) -> None:
     with app.app_context():
-        access_requests.withdraw_access(admin, access_id)
+        access_decisions.withdraw_access(admin, access_id)
 
 
 def mint(http: FlaskClient, client: MadeClient, **form: Any) -> Any:
@@ -204,7 +204,7 @@ def test_withdrawal_stops_the_next_token_and_revokes_earlier_ones(
     own = mint(outsider.http, outsider.client, scope=READ).get_json()["access_token"]
     exchanged = exchange(outsider, by_user).get_json()["access_token"]
     with app.app_context():
-        assert access_requests.preview_withdrawal(admin, access).access_tokens == 2
+        assert access_decisions.preview_withdrawal(admin, access).access_tokens == 2
     withdraw(app, admin, access)
     assert outcome(mint(outsider.http, outsider.client, scope=READ)) == "invalid_scope"
     alive = [outsider.is_alive(token) for token in (own, exchanged, by_user)]

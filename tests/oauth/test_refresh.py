@@ -15,7 +15,7 @@ from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery
 from app.models.grant import Grant
 from app.operations.organizations.settings import update_settings
-from app.operations.store import keyring
+from app.operations.store import clock, keyring, outages
 from app.operations.store.transactions import transaction
 from app.operations.tokens import issuance, refresh_tokens
 from app.rules import sealing
@@ -266,3 +266,46 @@ def test_sealed_response_opens_only_with_the_presented_token(flow: Flow, databas
         sealing.unseal(refresh_tokens._key(second["refresh_token"]), grant.sealed_answer, grant.id.bytes)
     opened = sealing.unseal(refresh_tokens._key(first["refresh_token"]), grant.sealed_answer, grant.id.bytes)
     assert second["access_token"].encode() in opened
+
+
+def beat(app: Flask, *seconds_ago: float) -> None:
+    """Report the service as reachable at these times, from the first on."""
+    now = clock.now()
+    with app.app_context(), pytest.MonkeyPatch.context() as patch:
+        for seconds in seconds_ago:
+            patch.setattr(clock, "now", lambda seconds=seconds: now - timedelta(seconds=seconds))
+            outages.beat()
+
+
+# Seconds ago: when the answer was lost, and when the service reported that it is reachable. The grace period is 30 s.
+LOST_ANSWERS = {
+    "an hour away, just back": (3605, (3606, 5), True),
+    "an hour away, back, and no report yet": (3605, (3606,), True),
+    "away soon after the answer": (3620, (3620, 3610, 10), True),
+    "away twice": (700, (701, 400, 395, 5), True),
+    "away without end": (8 * 86_400, (8 * 86_400 + 1, 5), False),
+    "back for longer than the grace period": (3600, (3601, *range(40, 0, -4)), False),
+    "away before the answer only": (60, (7200, *range(61, 0, -4)), False),
+    "reachable all the time": (40, tuple(range(42, 0, -4)), False),
+    "never a report": (40, (), False),
+}
+
+
+@pytest.mark.parametrize(("lost", "reports", "is_repeated"), LOST_ANSWERS.values(), ids=LOST_ANSWERS.keys())
+def test_grace_period_counts_only_while_the_service_is_reachable(
+    flow: Flow, database: Database, lost: float, reports: tuple[float, ...], is_repeated: bool
+) -> None:
+    """RF-3: an outage does not use up the time in which a lost answer can be fetched again."""
+    first = flow.tokens()
+    second = flow.refresh(first["refresh_token"]).get_json()
+    beat(flow.app, *reports)
+    move(flow.app, rotated_at=-timedelta(seconds=lost))
+    answer = flow.refresh(first["refresh_token"])
+    if is_repeated:
+        assert answer.get_json() | {"expires_in": 0} == second | {"expires_in": 0}
+        assert answer.get_json()["expires_in"] == max(0, second["expires_in"] - int(lost))
+        assert flow.refresh(second["refresh_token"]).status_code == 200
+        assert audited(database, "refresh_token.reused") == 0
+    # Once the successor was used, no outage excuses the old token (RF-4).
+    assert is_refused(flow.refresh(first["refresh_token"]))
+    assert audited(database, "refresh_token.reused") == 1

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from flask import Flask
@@ -21,11 +22,23 @@ from app.operations.clients.initial_access_tokens import (
     require_usable_token,
     revoke_registration_token,
 )
-from app.operations.directory.lookups import ClientSnapshot, find_client
+from app.operations.directory.lookups import (
+    ClientSnapshot,
+    OrganizationSnapshot,
+    find_client,
+    get_organization_by_slug,
+)
 from app.operations.organizations.administrators import list_administrators, remove_administrator
-from app.operations.sign_in.second_factors import create_recovery_codes, use_recovery_code
+from app.operations.sign_in.passkeys import SIGN_IN, consume_challenge, issue_challenge, validate_challenge
+from app.operations.sign_in.second_factors import (
+    create_recovery_codes,
+    store_authenticator_app,
+    use_authenticator_code,
+    use_recovery_code,
+)
 from app.operations.sign_in.sessions import find_session
 from app.operations.sign_in.sign_in import SignedIn, sign_in
+from app.operations.store import clock
 from app.operations.store.checkpoints import advance, require_current_database
 from app.operations.store.transactions import transaction
 from app.operations.users.deletion import delete_user
@@ -34,12 +47,15 @@ from app.operations.users.password_resets import find_reset, issue_reset_link, r
 from app.operations.users.user_changes import end_user_sessions, update_user
 from app.operations.users.users import disable_user
 from app.rules.errors import DomainError
+from app.rules.sign_in.second_factors import STEP_SECONDS, new_secret, totp_code
 from tests.cli.test_commands import run
 from tests.factories import Factory, MadeClient, MadeUser, bearer_header
 from tests.oauth.conftest import SCOPES, Flow, location
 from tests.oauth.device import Device
 from tests.support.applications import forget
 from tests.support.databases import Database
+from tests.support.dpop import Prover
+from tests.support.signer import Signer
 
 NEW_PASSWORD = "an entirely new long sentence"
 
@@ -369,3 +385,80 @@ def test_changes_that_were_undone_after_the_backup_are_not_repeated(world: World
     options = ("--audit-export", str(export), "--secrets", "keep", "--passwords", "keep")
     done = run(world.app, "maintenance", "restore", *options)
     assert done.exit_code == 0 and "Ended again" not in done.stdout, done.output
+
+
+def used_values(flow: Flow, make: Factory) -> dict[str, Callable[[], Callable[[], bool]]]:
+    """Return functions that make a value for one use, and return the function that uses it."""
+    organization, signer = flow.organization, Signer()
+    client = make.machine(organization, "reports:read", **signer.registration)
+
+    def assertion(**changes: Any) -> Callable[[], bool]:
+        fields = signer.fields(client.client_id, organization.issuer, **changes)
+        form = {"grant_type": "client_credentials"} | fields
+        return lambda: flow.http.post("/oauth/token", data=form).status_code == 200
+
+    def proof() -> Callable[[], bool]:
+        headers = client_of_secret.basic | Prover().headers(
+            "POST", f"{flow.app.config['TEST_BASE_URL']}/oauth/token"
+        )
+        form = {"grant_type": "client_credentials"}
+        return lambda: flow.http.post("/oauth/token", data=form, headers=headers).status_code == 200
+
+    def totp() -> Callable[[], bool]:
+        user, secret = make.user(organization), new_secret()
+        step = int(clock.now().timestamp()) // STEP_SECONDS
+        store_authenticator_app(organization.id, user.id, secret, step - 2)
+        return lambda: use_authenticator_code(organization.id, user.id, totp_code(secret, step))
+
+    def passkey() -> Callable[[], bool]:
+        challenge = issue_challenge(organization, SIGN_IN, "browser")
+
+        def use() -> None:
+            validate_challenge(organization_of(flow), SIGN_IN, "browser", challenge)
+            consume_challenge(organization, challenge)
+
+        return lambda: succeeds(use)
+
+    client_of_secret = make.machine(organization, "reports:read")
+    return {
+        "assertion": assertion,
+        "assertion with an expiry only": lambda: assertion(iat=None),
+        "proof": proof,
+        "authenticator code": totp,
+        "passkey challenge": passkey,
+    }
+
+
+def organization_of(flow: Flow) -> OrganizationSnapshot:
+    """Return the organization as the database has it now."""
+    return get_organization_by_slug(flow.organization.slug)
+
+
+def test_value_for_one_use_is_not_used_again_after_a_restore(
+    flow: Flow, make: Factory, database: Database
+) -> None:
+    """BK-2: the backup does not know that it was used. One that is made later works."""
+    make.root()
+    with flow.app.app_context():
+        make_value = used_values(flow, make)
+        values = {name: make() for name, make in make_value.items()}
+
+        def usable() -> set[str]:
+            forget(flow.app)
+            return {name for name, use in values.items() if use()}
+
+        def put_back() -> None:
+            database.query("DELETE FROM used_identifiers")
+            database.query("UPDATE authenticator_apps SET last_step = 0")
+
+        assert usable() == set(values)
+        assert usable() == set()
+        put_back()
+        assert usable() == set(values), "what the backup revives"
+        put_back()
+        done = run(flow.app, "maintenance", "restore", "--secrets", "keep", "--passwords", "keep")
+        assert done.exit_code == 0, done.output
+        assert usable() == set()
+        # As if six minutes had passed since.
+        database.query("UPDATE organizations SET restored_at = '2020-01-01 00:00:00.000000'")
+        assert usable() == set(values)

@@ -55,6 +55,12 @@ def test_request_is_approved_and_withdrawn(
     grace.follow()
     assert "We notified the owner of the API" in grace.text and "Requested" in grace.text
 
+    assert "Cancel request" in grace.text
+    grace.send(f"{tab}/{payroll}/cancel")
+    grace.follow()
+    assert "Request cancelled" in grace.text and "No access to APIs yet" in grace.text
+    grace.send(f"{tab}/{payroll}", scopes="payroll:read", reason="For <b>slips</b>")
+
     ada.get("")
     assert "1 open access request" in ada.text
     ada.get("/apis")
@@ -88,6 +94,47 @@ def test_administrator_gives_access(ada: PortalUser, slips: MadeClient, payroll:
     ada.send(page, client_id=slips.client_id, scopes="payroll:read")
     ada.follow()
     assert "Slips" in ada.text and "Has access" in ada.text
+
+
+def test_page_of_the_api_shows_who_loses_access_before_the_policy_is_narrowed(
+    app: Flask,
+    make: Factory,
+    ada: PortalUser,
+    grace: PortalUser,
+    slips: MadeClient,
+    payroll: str,
+    acme: Any,
+) -> None:
+    make.client(acme, name="Unrelated", **MACHINE, scopes=[])
+    make.client(
+        acme,
+        by=make.actor(acme, "clients:write:own", "clients:read:own", user=grace.user),
+        name="Orchard",
+        redirect_uris=["https://orchard.example/cb"],
+        grant_types=["authorization_code"],
+        scopes=["payroll:read"],
+    )
+
+    def save(policy: str, **more: str) -> None:
+        ada.get(f"/apis/{payroll}")
+        fields = {"name": "Payroll", "scopes-0-name": "payroll:read", "is_active": "1"} | more
+        ada.send(f"/apis/{payroll}", **fields, version=ada.hidden("version"), access_policy=policy)
+
+    save("open")
+    ada.follow()
+    assert "Saved" in ada.text
+    save("approval")
+    assert "1 client will lose access" in ada.text and "Slips" in ada.text and "Orchard" not in ada.text
+    save("listed")
+    assert "2 clients will lose access" in ada.text and "Orchard" in ada.text and "Unrelated" not in ada.text
+    with app.app_context():
+        assert resources.get_resource(make.actor(acme), payroll).access_policy == "open"
+    ada.send(f"/apis/{payroll}/clients", client_id=slips.client_id, scopes="payroll:read")
+    save("listed")
+    assert "1 client will lose access" in ada.text and "Slips" not in ada.text
+    save("listed", policy_confirmed="1")
+    ada.follow()
+    assert "Saved" in ada.text
 
 
 def test_policy_is_changed_on_the_page_of_the_api(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from flask import Flask
 
-from app.operations.clients import access_requests, resources
+from app.operations.clients import access_decisions, access_requests, resources
 from app.operations.directory import lookups
 from app.operations.directory.lookups import AuthenticatedClient
 from app.operations.tokens import tokens
@@ -40,7 +40,7 @@ def test_no_token_survives_a_concurrent_withdrawal(app: Flask, payroll: tuple[An
     for _ in range(ROUNDS):
         given: list[str] = []
         with app.app_context():
-            access = access_requests.give_access(boss, api, client.client_id, {"scopes": ["payroll:read"]})
+            access = access_decisions.give_access(boss, api, client.client_id, {"scopes": ["payroll:read"]})
             view = lookups.find_client(client.client_id, fresh=True)
             assert view is not None
         stale = AuthenticatedClient(view, view.secrets[0].id)
@@ -49,7 +49,7 @@ def test_no_token_survives_a_concurrent_withdrawal(app: Flask, payroll: tuple[An
             given.extend(tokens.issue_to_client(stale, ("payroll:read",)).access_token for _ in range(3))
 
         def withdraw(access_id: str = access.public_id) -> object:
-            return access_requests.withdraw_access(boss, access_id)
+            return access_decisions.withdraw_access(boss, access_id)
 
         at_once(app, [*[issue] * (CALLS // 2), withdraw, *[issue] * (CALLS // 2)])
         with app.app_context():
@@ -67,10 +67,32 @@ def test_concurrent_decisions_have_one_winner(
     asked = {"scopes": ["payroll:read"], "reason": "For the pay slips."}
     with app.app_context():
         request = access_requests.request_access(ada, client.client_id, api, asked)
-    decide = [access_requests.approve_access, access_requests.decline_access]
+    decide = [access_decisions.approve_access, access_decisions.decline_access]
     results = at_once(app, [lambda act=decide[n % 2]: act(boss, request.public_id) for n in range(2 * CALLS)])
     assert sorted(results) == ["AccessRecord", *["AlreadyDecided"] * (2 * CALLS - 1)]
     assert database.count("client_access") == 1
+
+
+def test_request_is_either_cancelled_or_approved(
+    app: Flask, payroll: tuple[Any, str, Any], database: Database
+) -> None:
+    boss, api, (ada, client) = payroll
+    asked = {"scopes": ["payroll:read"], "reason": "For the pay slips."}
+    with app.app_context():
+        request = access_requests.request_access(ada, client.client_id, api, asked)
+    acts = [
+        lambda: access_requests.cancel_request(ada, client.client_id, api),
+        lambda: access_decisions.approve_access(boss, request.public_id),
+    ]
+    results = at_once(app, [acts[n % 2] for n in range(2 * CALLS)])
+    assert results.count("AccessRecord") == 1 and set(results) <= {
+        "AccessRecord",
+        "AlreadyDecided",
+        "NotFound",
+    }
+    events = database.query("SELECT CAST(action AS CHAR) FROM audit_events ORDER BY id")
+    [outcome] = {action for (action,) in events} & {"client_access.cancelled", "client_access.granted"}
+    assert database.count("client_access") == (outcome == "client_access.granted")
 
 
 def test_concurrent_requests_leave_one(app: Flask, payroll: tuple[Any, str, Any], database: Database) -> None:

@@ -91,6 +91,11 @@ class LiveServer:
             troubles = self.troubles()
             assert not troubles, "\n".join(["the server's log tells of trouble:", *troubles])
 
+    def kill(self) -> None:
+        """Kill all processes of the server at once, as a power failure would."""
+        assert self._process is not None
+        process.kill_group(self._process)
+
     def troubles(self) -> list[str]:
         """Return the warnings in the log that were not ``expected``."""
         return [

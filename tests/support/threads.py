@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from flask import Flask
 
-from app.rules.errors import Conflict
+from app.rules.errors import Conflict, NotFound
 
 
 def at_once(app: Flask, calls: Sequence[Callable[[], object]]) -> list[str]:
@@ -20,7 +20,7 @@ def at_once(app: Flask, calls: Sequence[Callable[[], object]]) -> list[str]:
             gate.wait()
             try:
                 results.append(type(call()).__name__)
-            except Conflict as refusal:
+            except (Conflict, NotFound) as refusal:
                 results.append(type(refusal).__name__)
 
     threads = [threading.Thread(target=run, args=(call,)) for call in calls]

@@ -18,8 +18,8 @@ from app.api.endpoints import (
     list_response,
 )
 from app.api.representations import ClientId, Representation, Slug, Source
-from app.operations.clients import access_requests
-from app.operations.clients.access_requests import FILTERS, AccessRecord
+from app.operations.clients import access_decisions, access_records, access_requests
+from app.operations.clients.access_records import FILTERS, AccessRecord
 from app.operations.store.idempotency import IdempotentResult
 from app.rules.clients.client_access import (
     MAX_TEXT_LENGTH,
@@ -99,7 +99,7 @@ def list_client_access(context: ApiContext) -> Response:
     return list_response(
         context,
         "client access",
-        access_requests.list_client_access,
+        access_records.list_client_access,
         show=lambda record: _to_json(context, record),
         filters=filters_of(context, FILTERS),
     )
@@ -120,7 +120,7 @@ def give_client_access(context: ApiContext, resource_id: str, client_id: str) ->
     body = read_object()
 
     def work() -> IdempotentResult:
-        record = access_requests.give_access(context.actor, resource_id, client_id, body)
+        record = access_decisions.give_access(context.actor, resource_id, client_id, body)
         return IdempotentResult(200, _to_json(context, record), {}, {})
 
     return run_idempotently(context.actor, body, work)
@@ -129,7 +129,7 @@ def give_client_access(context: ApiContext, resource_id: str, client_id: str) ->
 @endpoints.get("/client-access/<client_access_id>", scope="resources:read", returns=ClientAccess)
 def get_client_access(context: ApiContext, client_access_id: str) -> Response:
     """Get the access of a client, or a request."""
-    return envelope(_to_json(context, access_requests.get_client_access(context.actor, client_access_id)))
+    return envelope(_to_json(context, access_records.get_client_access(context.actor, client_access_id)))
 
 
 _DECIDES: dict[str, Any] = {
@@ -147,7 +147,7 @@ def approve_client_access(context: ApiContext, client_access_id: str) -> Respons
 
     Who requested it is notified. The response is 409 if the request was already decided.
     """
-    return _decide(context, access_requests.approve_access, client_access_id)
+    return _decide(context, access_decisions.approve_access, client_access_id)
 
 
 @endpoints.post("/client-access/<client_access_id>/decline", **_DECIDES)
@@ -157,7 +157,7 @@ def decline_client_access(context: ApiContext, client_access_id: str) -> Respons
     Who requested it is notified. Access that the client already has does not change. The response is 409 if the request
     was already decided.
     """
-    return _decide(context, access_requests.decline_access, client_access_id)
+    return _decide(context, access_decisions.decline_access, client_access_id)
 
 
 @endpoints.post("/client-access/<client_access_id>/withdraw", **_DECIDES)
@@ -167,7 +167,7 @@ def withdraw_client_access(context: ApiContext, client_access_id: str) -> Respon
     Its tokens for the resource are revoked, and it gets no new ones. Tokens that users allowed are affected only if the
     resource is for listed clients. The response is 409 if the access was already withdrawn.
     """
-    return _decide(context, access_requests.withdraw_access, client_access_id)
+    return _decide(context, access_decisions.withdraw_access, client_access_id)
 
 
 @endpoints.get(
@@ -178,7 +178,7 @@ def list_access_of_client(context: ApiContext, client_id: str) -> Response:
     return list_response(
         context,
         f"access of {client_id}",
-        access_requests.list_access_of_client,
+        access_records.list_access_of_client,
         client_id,
         show=lambda record: _to_json(context, record),
     )
@@ -204,6 +204,19 @@ def request_client_access(context: ApiContext, client_id: str, resource_id: str)
         return IdempotentResult(200, _to_json(context, record), {}, {})
 
     return run_idempotently(context.actor, body, work)
+
+
+@endpoints.delete(
+    "/clients/<client_id>/access/<resource_id>/request", scope="clients:write", returns=ClientAccess
+)
+def cancel_access_request(context: ApiContext, client_id: str, resource_id: str) -> Response:
+    """Cancel a client's pending request for access to a resource (API).
+
+    Access that the client already has does not change. Returns the request as it was. The response is 404 if no request
+    is pending, also because it was decided.
+    """
+    record = access_requests.cancel_request(context.actor, client_id, resource_id)
+    return envelope(_to_json(context, record))
 
 
 @endpoints.get(

@@ -212,7 +212,8 @@ def _validated(
 
 
 def _is_first_use(client: ClientSnapshot, valid: ValidAssertion) -> bool:
-    return idempotency.claim(
+    # A restored backup does not know which assertions were used after it.
+    return not client.organization.is_before_restore(valid.since) and idempotency.claim(
         client.organization.id, "client assertion", client.client_id, valid.jti, expires_at=valid.until
     )
 

@@ -56,7 +56,7 @@ def key_of_request(
             raise InvalidProof(message).with_cause("dpop_missing")
         return None
     validated = dpop.validate_proof(proof, method=method, url=url, now=clock.now())
-    _use_proof(client.organization.id, validated, needs_nonce=requires_dpop_nonce(client.document))
+    _use_proof(client, validated)
     return validated.jkt
 
 
@@ -76,25 +76,25 @@ def require_holder(
         )
         if not hmac.compare_digest(validated.jkt, token_snapshot.dpop_jkt):
             raise Unauthenticated("The access token is bound to another key than the one of the proof.")
-        _use_proof(
-            token_snapshot.client.organization.id,
-            validated,
-            needs_nonce=requires_dpop_nonce(token_snapshot.client.document),
-        )
+        _use_proof(token_snapshot.client, validated)
     except (InvalidProof, NonceNeeded) as refusal:
         raise ProofRefused(refusal, token_snapshot.client) from None
 
 
-def _use_proof(organization_id: str, proof: Proof, *, needs_nonce: bool) -> None:
+def _use_proof(client: ClientSnapshot, proof: Proof) -> None:
     if proof.nonce is None:
-        if needs_nonce:
+        if requires_dpop_nonce(client.document):
             raise NonceNeeded
     else:
         slot = _slot()
         valid_nonces = [_nonce_of(at).encode() for at in (slot, slot - 1)]
         if not any(hmac.compare_digest(proof.nonce.encode(), nonce) for nonce in valid_nonces):
             raise NonceNeeded
-    if not idempotency.claim(organization_id, "dpop", proof.jkt, proof.jti, expires_at=proof.until):
+    organization = client.organization
+    # A restored backup does not know which proofs were used after it.
+    if organization.is_before_restore(proof.since) or not idempotency.claim(
+        organization.id, "dpop", proof.jkt, proof.jti, expires_at=proof.until
+    ):
         raise InvalidProof("The DPoP proof was already used. Its jti must be unique.").with_cause(
             "dpop_replayed"
         )

@@ -70,7 +70,7 @@ def apply_scope_changes(
     _add_all(actor, row, new)
     adopted = [name for name, scope in known.items() if scope.resource_id is None]
     if adopted:
-        grant_adopted_access(actor, row, _find_holder_rows(actor, adopted), adopted)
+        grant_adopted_access(actor, row, find_holder_rows(actor, adopted), adopted)
     for words in wanted:
         scope = known.get(words.name)
         if scope is not None and not _is_unchanged(scope, row, words):
@@ -102,15 +102,17 @@ def delete_scopes(row: Resource, names: Sequence[str]) -> None:
 
 def find_scope_holders(actor: Actor, removed: Collection[str]) -> list[ScopeHolder]:
     """List the clients that have any of the scopes or identifiers, at most ``MAX_HOLDERS`` + 1."""
-    return [
-        ScopeHolder(format_client_id(row.organization_id, row.id), row.name)
-        for row in _find_holder_rows(actor, removed)
-    ]
+    return [to_scope_holder(row) for row in find_holder_rows(actor, removed)]
+
+
+def to_scope_holder(row: Client) -> ScopeHolder:
+    """Return what is shown of a client that has a scope or resource."""
+    return ScopeHolder(format_client_id(row.organization_id, row.id), row.name)
 
 
 def keep_access_of_holders(actor: Actor, row: Resource) -> None:
     """Give clients that already have the new resource among their own the access to it."""
-    grant_adopted_access(actor, row, _find_holder_rows(actor, [row.identifier]), ())
+    grant_adopted_access(actor, row, find_holder_rows(actor, [row.identifier]), ())
 
 
 def remove_scopes_from_clients(actor: Actor, removed: Collection[str], *, confirmed: bool) -> int:
@@ -119,7 +121,7 @@ def remove_scopes_from_clients(actor: Actor, removed: Collection[str], *, confir
     Runs in the current transaction. Raises ScopesInUse if clients have them and it is not ``confirmed``, or
     too many have. Audit: ``client.updated`` for each.
     """
-    rows = _find_holder_rows(actor, removed)
+    rows = find_holder_rows(actor, removed)
     if rows and (not confirmed or len(rows) > MAX_HOLDERS):
         raise ScopesInUse(min(len(rows), MAX_HOLDERS), len(rows) > MAX_HOLDERS)
     for row in rows:
@@ -127,7 +129,8 @@ def remove_scopes_from_clients(actor: Actor, removed: Collection[str], *, confir
     return len(rows)
 
 
-def _find_holder_rows(actor: Actor, removed: Collection[str]) -> list[Client]:
+def find_holder_rows(actor: Actor, removed: Collection[str]) -> list[Client]:
+    """Return the rows of the clients that have any of the scopes or identifiers, at most ``MAX_HOLDERS`` + 1."""
     if not removed:
         return []
     # Metadata is stored as JSON. Neither scopes nor identifiers contain characters that JSON would escape.

@@ -359,6 +359,11 @@ def to_resource_records(rows: Sequence[Resource]) -> list[ResourceRecord]:
     return [_record(row, scopes[row.id]) for row in rows]
 
 
+def scope_names_of(row: Resource) -> frozenset[str]:
+    """Return the names of the resource's scopes."""
+    return frozenset(scope.name for scope in to_resource_records([row])[0].scopes)
+
+
 def _build_catalog(rows: Sequence[Sequence[Any]]) -> Catalog:
     resources: dict[str, KnownResource] = {}
     owners: dict[str, str] = {}

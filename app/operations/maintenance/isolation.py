@@ -21,7 +21,7 @@ from app.models.organization import DELETED, Organization
 from app.operations.audit import webhook_deliveries, webhooks
 from app.operations.authorization import approval_requests, connected_apps, consents
 from app.operations.clients import (
-    access_requests,
+    access_decisions,
     clients,
     credentials,
     initial_access_tokens,
@@ -212,7 +212,7 @@ def create_isolation_organization(actor: Actor) -> IsolationOrganization:
     resource = resources.define_resource(
         system, {"identifier": f"urn:{marker}", "name": marker, "scopes": [{"name": f"{marker}:read"}]}
     )
-    access_requests.give_access(system, resource.public_id, app.client.client_id, {"scopes": []})
+    access_decisions.give_access(system, resource.public_id, app.client.client_id, {"scopes": []})
     scopes.add_scopes(system, [f"{marker}/plain"])
     initial_access_tokens.create_registration_token(system, {"name": marker})
     roles.create_role(system, {"id": f"r{marker[:20]}", "name": marker, "permissions": []})

@@ -291,15 +291,15 @@ def issue_challenge(
 def validate_challenge(
     organization: OrganizationSnapshot, purpose: str, browser_id: str, challenge: str, subject: str = ""
 ) -> None:
-    """Require that the challenge was issued for this purpose and has not expired. Raises InvalidChallenge.
+    """Require that the challenge was issued for this purpose, has not expired, and is not from before a restore.
+
+    Raises InvalidChallenge.
 
     ``consume_challenge`` checks whether it was used before.
     """
     binding = _challenge_binding(organization, purpose, browser_id, subject)
-    if (
-        check_challenge(_challenge_key(organization), binding, challenge, clock.now())[0]
-        is not ChallengeState.GOOD
-    ):
+    state, expires_at = check_challenge(_challenge_key(organization), binding, challenge, clock.now())
+    if state is not ChallengeState.GOOD or organization.is_before_restore(expires_at - CHALLENGE_LIFETIME):
         raise InvalidChallenge
 
 

@@ -14,7 +14,11 @@ from app.extensions import db
 from app.models.organization import InstanceLimits, Organization
 from app.models.second_factor import AuthenticatorApp, RecoveryCode
 from app.models.user import RoleAssignment, User
-from app.operations.directory.lookups import OrganizationSnapshot, created_after_restore
+from app.operations.directory.lookups import (
+    OrganizationSnapshot,
+    created_after_restore,
+    get_unpurged_organization,
+)
 from app.operations.sign_in.passkeys import count_passkeys_of_users
 from app.operations.store import clock, keyring
 from app.operations.store.transactions import (
@@ -33,6 +37,7 @@ from app.rules.sign_in.second_factors import (
     MfaDecision,
     MfaGraceStart,
     MfaRequirement,
+    accepted_since,
     decide_mfa,
     is_mfa_offered,
     matching_step,
@@ -263,7 +268,8 @@ def use_authenticator_code(organization_id: str, user_id: UUID, typed: str) -> b
         return False
     now = clock.now()
     step = matching_step(open_secret(organization_id, user_id, "app", sealed), typed, now)
-    if step is None:
+    # A restored backup does not know which codes were used after it.
+    if step is None or get_unpurged_organization(organization_id).is_before_restore(accepted_since(step)):
         return False
     used = count_changed(
         update(AuthenticatorApp)

@@ -20,7 +20,7 @@ from app.operations.directory.snapshots import is_before_cutoff
 from app.operations.grants import grants
 from app.operations.grants.grants import CONSENT_OF_GRANT
 from app.operations.mail.notices import notify_user
-from app.operations.store import audit, clock, keyring
+from app.operations.store import audit, clock, keyring, outages
 from app.operations.store.transactions import (
     OutdatedRead,
     current_unit_of_work,
@@ -57,6 +57,8 @@ _CURRENT = update(Grant).where(
     Grant.refresh_digest == bindparam("current_digest"),
     Grant.revoked_at.is_(None),
 )
+# After a longer outage a repeated request counts as reuse.
+MAX_ANSWER_AGE = timedelta(days=7)
 _USED: dict[str, Any] = {name: bindparam(name) for name in ("idle_expires_at", "refreshed_at")}
 _KEEP = CompiledQuery(_CURRENT.values(**_USED))
 _ROTATE = CompiledQuery(
@@ -80,7 +82,8 @@ class Reused:
 class RefreshCredential:
     """A refresh token that may be used. ``scopes`` are those that the client still has of the grant's.
 
-    ``earlier_answer`` is set for a repeated request within the grace period: it receives that response again (RF-3).
+    ``earlier_answer`` is set for a repeated request within the grace period: it receives that response again (RF-3),
+    after an outage with what remains of ``expires_in``.
     """
 
     row: Any
@@ -286,13 +289,23 @@ def _grant_of(client: ClientSnapshot, row: Any, resources: tuple[str, ...]) -> g
 
 
 def _earlier_answer(client: ClientSnapshot, row: Any, presented: str) -> TokenResponse | None:
-    """Return the response to the first use, during the grace period and while its successor is unused."""
+    """Return the response to the first use, during the grace period and while its successor is unused.
+
+    An outage does not use up the grace period: a client whose response it lost can only retry afterwards.
+    """
     if row.previous_digest is None or not hmac.compare_digest(digest(presented), row.previous_digest):
         return None
     grace = timedelta(seconds=client.organization.settings["oauth"]["refresh_token"]["reuse_grace_seconds"])
-    if row.sealed_answer is None or clock.now() > row.rotated_at + grace:
+    age = clock.now() - row.rotated_at
+    if row.sealed_answer is None or age > MAX_ANSWER_AGE:
         return None
-    return TokenResponse(**json.loads(sealing.unseal(_key(presented), row.sealed_answer, row.id.bytes)))
+    if age > grace and age - outages.unreachable_since(row.rotated_at) > grace:
+        return None
+    answer = TokenResponse(**json.loads(sealing.unseal(_key(presented), row.sealed_answer, row.id.bytes)))
+    if age <= grace:
+        return answer
+    # The access token may have expired during the outage: the client uses the refresh token at once then.
+    return replace(answer, expires_in=max(0, answer.expires_in - int(age.total_seconds())))
 
 
 def _reuse(actor: Actor, row: Any) -> Reused:

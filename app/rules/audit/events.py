@@ -25,6 +25,7 @@ EVENT_TYPES: Mapping[str, str] = {
     "client.deleted": "A client was deleted with its secrets and tokens.",
     "client.registered": "A client was registered by a user or dynamically.",
     "client.updated": "A client was changed.",
+    "client_access.cancelled": "A request for access to an API was cancelled.",
     "client_access.declined": "A request for access to an API was declined.",
     "client_access.granted": "A client was given access to an API.",
     "client_access.requested": "A developer requested access to an API for a client.",

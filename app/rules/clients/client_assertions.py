@@ -195,9 +195,10 @@ def _decoded(encoded: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ValidAssertion:
-    """A valid assertion. It expires at ``until``, so its ``jti`` need not be stored longer."""
+    """A valid assertion. It was not accepted before ``since`` and is not after ``until``."""
 
     jti: str
+    since: datetime
     until: datetime
 
 
@@ -256,7 +257,15 @@ def validate_assertion(
         raise InvalidClient().with_cause(
             "client_assertion_clock_skew", received=time_error, expected="exp at most 5 minutes ahead"
         )
-    return ValidAssertion(jti, datetime.fromtimestamp(expires, UTC) + LEEWAY)
+    begins = max(
+        expires - MAX_LIFETIME.total_seconds(),
+        *(time_of(jwt.claims, name) or 0 for name in ("iat", "nbf")),
+    )
+    return ValidAssertion(
+        jti,
+        since=datetime.fromtimestamp(begins, UTC) - LEEWAY,
+        until=datetime.fromtimestamp(expires, UTC) + LEEWAY,
+    )
 
 
 def _require_audience(jwt: ClientJwt, issuer: str, endpoints: Collection[str]) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from app.rules.clients.public_keys import jwks_problem
 from app.rules.clients.redirect_uris import is_private_scheme, web_url_problem
-from app.rules.clients.resource_indicators import identifier_problem
+from app.rules.clients.resource_indicators import identifier_problem, requires_access
 from app.rules.errors import InvalidScope
 from app.rules.fields import FieldProblem
 from app.rules.mail.email_addresses import is_email
@@ -268,6 +268,19 @@ def accepts_auth_method(method: str, *, document: Mapping[str, Any], settings: M
         bool(document.get("any_secret_method"))
         and {method, registered} <= SECRET_METHODS
         and method in settings["oauth"]["clients"]["token_endpoint_auth_methods"]
+    )
+
+
+def begins_to_require_access(before: str, after: str, grant_types: Collection[str]) -> bool:
+    """Return whether a change of an API's policy takes tokens from clients with these grant types and no access."""
+    ways = set()
+    if uses_grants_without_consent(grant_types):
+        ways.add(False)
+    if not _FOR_CONFIDENTIAL_CLIENTS.issuperset(grant_types):
+        ways.add(True)
+    return any(
+        requires_access(after, is_consented=way) and not requires_access(before, is_consented=way)
+        for way in ways
     )
 
 

@@ -39,11 +39,15 @@ _KINDS: Mapping[str, type[ECKey] | type[OKPKey] | type[RSAKey]] = {"EC": ECKey, 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """A valid proof. ``jkt`` is its key's thumbprint (RFC 7638), ``until`` its expiry."""
+    """A valid proof. ``jkt`` is its key's thumbprint (RFC 7638).
+
+    It was not accepted before ``since`` and is not after ``until``.
+    """
 
     jkt: str
     jti: str
     nonce: str | None
+    since: datetime
     until: datetime
 
 
@@ -82,7 +86,7 @@ def validate_proof(
     _require_this_request(payload, method, url)
     issued_at = _issued_at(payload, now)
     _require_this_token(payload, access_token)
-    return Proof(_thumbprint(members), _jti(payload), _nonce(payload), issued_at + OLDEST)
+    return Proof(_thumbprint(members), _jti(payload), _nonce(payload), issued_at - AHEAD, issued_at + OLDEST)
 
 
 def is_thumbprint(text: str) -> bool:

@@ -71,9 +71,7 @@ class Catalog:
     def requires_access(self, identifier: str, *, is_consented: bool) -> bool:
         """Return whether only clients with access get tokens for the resource."""
         known = self.resources.get(identifier)
-        if known is None:
-            return False
-        return known.access_policy == LISTED or (known.access_policy == APPROVAL and not is_consented)
+        return known is not None and requires_access(known.access_policy, is_consented=is_consented)
 
     @property
     def has_jwt(self) -> bool:
@@ -116,6 +114,11 @@ class TokenTarget:
 
     scopes: tuple[str, ...]
     audience: tuple[str, ...]
+
+
+def requires_access(policy: str, *, is_consented: bool) -> bool:
+    """Return whether only clients with access get tokens for a resource with this policy."""
+    return policy == LISTED or (policy == APPROVAL and not is_consented)
 
 
 def identifier_problem(value: object) -> FieldProblem | None:

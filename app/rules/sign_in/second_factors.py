@@ -15,7 +15,7 @@ import struct
 from base64 import b32encode
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -107,6 +107,11 @@ def matching_step(secret: bytes, typed: str, now: datetime) -> int | None:
         if hmac.compare_digest(totp_code(secret, current + offset), code)
     ]
     return starts[0] if starts else None
+
+
+def accepted_since(step: int) -> datetime:
+    """Return when the code of the time step was first accepted."""
+    return datetime.fromtimestamp((step - max(ACCEPTED_STEP_OFFSETS)) * STEP_SECONDS, UTC)
 
 
 def new_recovery_code() -> str:

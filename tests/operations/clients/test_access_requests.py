@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from flask import Flask
 
-from app.operations.clients import access_requests, clients, resources
-from app.operations.clients.access_requests import AlreadyDecided
+from app.operations.clients import access_decisions, access_records, access_requests, clients, resources
+from app.operations.clients.access_records import AlreadyDecided
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.rules.actor import Actor
 from app.rules.directory.permissions import BUILT_IN_ROLES
@@ -33,7 +33,7 @@ class Place:
     developer: Actor
     client: str
 
-    def request(self, **changes: Any) -> access_requests.AccessRecord:
+    def request(self, **changes: Any) -> access_records.AccessRecord:
         return access_requests.request_access(self.developer, self.client, self.api, ASKED | changes)
 
 
@@ -61,47 +61,70 @@ def place(app: Flask, make: Factory) -> Iterator[Place]:
 def test_owner_of_the_api_approves_a_request(place: Place, database: Database) -> None:
     request = place.request()
     assert (request.status, request.reason) == ("requested", "For the pay slips.")
-    assert access_requests.count_pending_requests(place.owner) == 1
-    assert access_requests.count_pending_requests(place.developer) == 0
-    granted = access_requests.approve_access(place.owner, request.public_id, {"message": "Welcome"})
+    assert access_records.count_pending_requests(place.owner) == 1
+    assert access_records.count_pending_requests(place.developer) == 0
+    granted = access_decisions.approve_access(place.owner, request.public_id, {"message": "Welcome"})
     assert (granted.id, granted.status, granted.scopes) == (request.id, "granted", ("payroll:read",))
-    [seen] = access_requests.list_access_of_client(place.developer, place.client).items
+    [seen] = access_records.list_access_of_client(place.developer, place.client).items
     assert seen == granted
     assert audited(database, "client_access.requested") == audited(database, "client_access.granted") == 1
 
 
 def test_declined_request_can_be_made_again(place: Place, database: Database) -> None:
-    declined = access_requests.decline_access(place.owner, place.request().public_id, {"message": "Why?"})
+    declined = access_decisions.decline_access(place.owner, place.request().public_id, {"message": "Why?"})
     assert (declined.status, declined.message) == ("declined", "Why?")
     with pytest.raises(AlreadyDecided):
-        access_requests.approve_access(place.owner, declined.public_id)
+        access_decisions.approve_access(place.owner, declined.public_id)
     again = place.request(reason="For the pay slips of August.")
-    access_requests.approve_access(place.owner, again.public_id)
-    statuses = [item.status for item in access_requests.list_client_access(place.owner).items]
+    access_decisions.approve_access(place.owner, again.public_id)
+    statuses = [item.status for item in access_records.list_client_access(place.owner).items]
     assert statuses == ["granted"]
     assert audited(database, "client_access.declined") == 1
 
 
 def test_second_approval_adds_its_scopes(place: Place) -> None:
-    access_requests.approve_access(place.owner, place.request().public_id)
+    access_decisions.approve_access(place.owner, place.request().public_id)
     more = place.request(scopes=["payroll:write"])
-    granted = access_requests.approve_access(place.owner, more.public_id)
+    granted = access_decisions.approve_access(place.owner, more.public_id)
     assert granted.scopes == ("payroll:read", "payroll:write")
-    assert len(access_requests.list_client_access(place.owner).items) == 1
+    assert len(access_records.list_client_access(place.owner).items) == 1
 
 
 def test_pending_request_is_replaced(place: Place) -> None:
     place.request()
     place.request(scopes=["payroll:write"])
-    [pending] = access_requests.list_client_access(place.owner, filters={"status": "requested"}).items
+    [pending] = access_records.list_client_access(place.owner, filters={"status": "requested"}).items
     assert pending.scopes == ("payroll:write",)
 
 
+def test_cancelled_request_is_deleted_and_keeps_the_access(place: Place, database: Database) -> None:
+    access_decisions.approve_access(place.owner, place.request().public_id)
+    pending = place.request(scopes=["payroll:write"])
+    assert access_requests.cancel_request(place.developer, place.client, place.api) == pending
+    [left] = access_records.list_access_of_client(place.developer, place.client).items
+    assert (left.status, left.scopes) == ("granted", ("payroll:read",))
+    assert access_records.count_pending_requests(place.owner) == 0
+    with pytest.raises(NotFound):
+        access_requests.cancel_request(place.developer, place.client, place.api)
+    with pytest.raises(NotFound):
+        access_decisions.approve_access(place.owner, pending.public_id)
+    assert audited(database, "client_access.cancelled") == 1
+
+
+def test_request_of_another_developer_cannot_be_cancelled(place: Place, database: Database) -> None:
+    pending = place.request()
+    with pytest.raises(NotFound):
+        access_requests.cancel_request(place.owner, place.client, place.api)
+    [left] = access_records.list_client_access(place.owner).items
+    assert left == pending
+    assert audited(database, "client_access.cancelled") == 0
+
+
 def test_withdrawn_access_cannot_be_withdrawn_again(place: Place, database: Database) -> None:
-    granted = access_requests.approve_access(place.owner, place.request().public_id)
-    access_requests.withdraw_access(place.owner, granted.public_id, {"message": "No longer needed"})
+    granted = access_decisions.approve_access(place.owner, place.request().public_id)
+    access_decisions.withdraw_access(place.owner, granted.public_id, {"message": "No longer needed"})
     with pytest.raises(AlreadyDecided):
-        access_requests.withdraw_access(place.owner, granted.public_id)
+        access_decisions.withdraw_access(place.owner, granted.public_id)
     assert audited(database, "client_access.withdrawn") == 1
 
 
@@ -110,10 +133,10 @@ def test_only_those_who_manage_the_api_decide(place: Place, decide: str) -> None
     """The developer who asks cannot see the API, so the decision does not exist for them."""
     request = place.request()
     with pytest.raises(NotFound):
-        getattr(access_requests, decide)(place.developer, request.public_id)
+        getattr(access_decisions, decide)(place.developer, request.public_id)
     reader = Actor("user", place.organization.id, place.organization.id, frozenset({"resources:read"}))
     with pytest.raises(Forbidden):
-        getattr(access_requests, decide)(reader, request.public_id)
+        getattr(access_decisions, decide)(reader, request.public_id)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +165,7 @@ def test_open_api_needs_no_request(place: Place) -> None:
 
 
 def test_owner_gives_access_to_a_client_of_others(place: Place) -> None:
-    given = access_requests.give_access(place.owner, place.api, place.client, {"scopes": ["payroll:read"]})
+    given = access_decisions.give_access(place.owner, place.api, place.client, {"scopes": ["payroll:read"]})
     assert given.status == "granted"
     resources.update_resource(place.owner, place.api, {"access_policy": "listed"})
     [known] = access_requests.list_requestable_resources(place.developer, place.client)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.operations.clients import access_requests, resources
+from app.operations.clients import access_decisions, access_requests, resources
 from tests.support.mail_server import Mailbox, plain
 
 pytestmark = pytest.mark.usefixtures("context")
@@ -37,8 +37,8 @@ def test_owner_or_administrators_are_asked_and_the_developer_is_told(
     assert mail["Subject"] == "Request for access to Payroll"
     assert "For the pay slips https://evil.example/button" in plain(mail), "no button is made of it"
     assert f"/portal/{acme.slug}/access-requests" in plain(mail)
-    access_requests.approve_access(owner, request.public_id, {"message": "Welcome"})
-    access_requests.withdraw_access(owner, request.public_id)
+    access_decisions.approve_access(owner, request.public_id, {"message": "Welcome"})
+    access_decisions.withdraw_access(owner, request.public_id)
     deliver()
     granted, withdrawn = box.mails[1:]
     assert granted["To"] == withdrawn["To"] == "dev@acme.example"

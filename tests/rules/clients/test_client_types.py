@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.rules.clients.client_metadata import ClientPolicy, complete
-from app.rules.clients.client_types import AUTH_METHODS, DEVICE_CODE, GRANT_TYPES
+from app.rules.clients.client_types import AUTH_METHODS, DEVICE_CODE, GRANT_TYPES, begins_to_require_access
 
 POLICY = ClientPolicy(GRANT_TYPES, AUTH_METHODS)
 
@@ -57,3 +57,27 @@ def test_type_determines_the_defaults(kind, grants, method, responses, scopes):
 )
 def test_missing_type_is_derived(fields, kind):
     assert complete({"name": "App", **fields}, POLICY).type == kind
+
+
+MACHINE, WEB, BOTH = (
+    ("client_credentials",),
+    ("authorization_code", "refresh_token"),
+    ("authorization_code", "client_credentials"),
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "losing"),
+    [
+        ("open", "approval", {MACHINE, BOTH}),
+        ("open", "listed", {MACHINE, WEB, BOTH}),
+        ("approval", "listed", {WEB, BOTH}),
+        ("approval", "open", set()),
+        ("listed", "approval", set()),
+        ("listed", "listed", set()),
+    ],
+)
+def test_narrower_policy_requires_access_of_the_clients_that_used_the_wider_one(
+    before: str, after: str, losing: set[tuple[str, ...]]
+) -> None:
+    assert {each for each in (MACHINE, WEB, BOTH) if begins_to_require_access(before, after, each)} == losing

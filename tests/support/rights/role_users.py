@@ -74,6 +74,8 @@ def things_of(app: Flask, make: Factory, corner: Corner, owner: MadeUser) -> dic
             other = make.client(corner.organization)
             return access_requested(other, resource.public_id, status=status)
 
+        cancelling = make.client(corner.organization, by=actor)
+        access_requested(cancelling, resource.public_id)
         member = make.user(corner.organization)
         _with_app(member)
         _, session = sessions.start_session(corner.organization, member.id)
@@ -83,6 +85,8 @@ def things_of(app: Flask, make: Factory, corner: Corner, owner: MadeUser) -> dic
             "credentialId": secret.public_id,
             "resourceId": resource.public_id,
             "clientAccessId": access_requested(client, resource.public_id),
+            "cancelAccessRequest.clientId": cancelling.client_id,
+            "portal.cancel_access_request.clientId": cancelling.client_id,
             "declineClientAccess.clientAccessId": requested_by_another(),
             "withdrawClientAccess.clientAccessId": requested_by_another(status="granted"),
             "portal.decline_access_request.clientAccessId": requested_by_another(),

@@ -6,7 +6,7 @@ and all of their clients use PKCE already. They take the new default when they r
 
 The release before ignores the setting, and rejects the few codes without a challenge that are issued beside it.
 
-Revision: 0029
+Revision: 0027
 Follows: 0026
 """
 
@@ -15,7 +15,7 @@ from alembic import op
 
 from migrations.column_types import UTC_DATETIME, identifier
 
-revision = "0029"
+revision = "0027"
 down_revision = "0026"
 branch_labels = None
 depends_on = None

@@ -1,0 +1,216 @@
+"""Decisions about the access of clients to APIs: give, approve, decline and withdraw.
+
+Whoever may manage an API decides which clients get its scopes without a user's consent. Access is checked whenever a
+token is issued or used, so that a withdrawal takes effect at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import func, or_, select
+
+from app.extensions import db
+from app.models.client import Client, ClientAccess, Resource
+from app.models.token import AccessToken
+from app.operations.clients.access_records import (
+    AccessRecord,
+    already_decided_error,
+    get_client_access,
+    read_access,
+)
+from app.operations.clients.client_access import (
+    close_access,
+    grant_access,
+    raise_client_version,
+    record_change,
+)
+from app.operations.clients.client_records import load_client_row
+from app.operations.clients.resource_scopes import ScopeHolder, find_holder_rows, to_scope_holder
+from app.operations.clients.resources import get_resource_row, scope_names_of
+from app.operations.directory.lookups import get_organization_by_id
+from app.operations.mail.notices import notify_user
+from app.operations.store import clock
+from app.operations.store.transactions import read, transaction
+from app.rules.actor import Actor
+from app.rules.clients.client_access import (
+    DECLINED,
+    GRANTED,
+    REQUESTED,
+    WITHDRAWN,
+    check_decision,
+    check_grant,
+    require_scopes_of_resource,
+)
+from app.rules.clients.client_types import begins_to_require_access
+from app.rules.clients.resource_indicators import LISTED
+from app.rules.errors import NotFound
+from app.rules.identifiers import format_client_id
+
+MAX_COUNTED = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class WithdrawalPreview:
+    """The impact of withdrawing access: active tokens that are revoked, at most 1,000, which means "or more"."""
+
+    access: AccessRecord
+    access_tokens: int
+
+
+@transaction
+def give_access(actor: Actor, resource_id: str, client_id: str, fields: Mapping[str, Any]) -> AccessRecord:
+    """Give a client access to an API that the actor may manage, without a request; a pending one stays.
+
+    ``fields``: ``scopes``. Raises InvalidInput naming every wrong field, NotFound, Forbidden.
+    Audit: ``client_access.granted``.
+    """
+    resource = get_resource_row(actor, resource_id, "resources:write")
+    client = load_client_row(actor, client_id)
+    scopes = check_grant(fields)
+    require_scopes_of_resource(scopes, scope_names_of(resource))
+    raise_client_version(client)
+    return read_access(actor, grant_access(actor, client, resource, scopes))
+
+
+@transaction
+def approve_access(actor: Actor, access_id: str, fields: Mapping[str, Any] | None = None) -> AccessRecord:
+    """Approve a request: the client gets access to the scopes that it asked for. Notify who requested it.
+
+    ``fields``: ``message``, a text for the developer. Raises NotFound, Forbidden, InvalidInput, AlreadyDecided. Audit:
+    ``client_access.granted``.
+    """
+    message = check_decision(fields or {})
+    row, client, resource = _load(actor, access_id, REQUESTED)
+    existing = scope_names_of(resource)
+    scopes = [scope for scope in row.scopes if scope in existing]
+    requested_by = row.created_by_user_id
+    granted = grant_access(actor, client, resource, scopes, request=row, message=message)
+    record = read_access(actor, granted)
+    _notify(actor, requested_by, "access_granted", client, resource, message)
+    return record
+
+
+@transaction
+def decline_access(actor: Actor, access_id: str, fields: Mapping[str, Any] | None = None) -> AccessRecord:
+    """Decline a request and notify who requested it. Access that the client already has stays.
+
+    ``fields``: ``message``, a text for the developer. Raises NotFound, Forbidden, InvalidInput, AlreadyDecided. Audit:
+    ``client_access.declined``.
+    """
+    message = check_decision(fields or {})
+    row, client, resource = _load(actor, access_id, REQUESTED)
+    if not close_access(actor, row, REQUESTED, DECLINED, message=message):
+        raise already_decided_error()
+    after = {"scopes": row.scopes, "message": message}
+    record_change(actor, "client_access.declined", client, resource, row.id, after=after)
+    _notify(actor, row.created_by_user_id, "access_declined", client, resource, message)
+    return read_access(actor, row.id)
+
+
+@read
+def preview_withdrawal(actor: Actor, access_id: str) -> WithdrawalPreview:
+    """Return the impact of withdrawing the access. Raises NotFound, Forbidden."""
+    row, _, resource = _find_row(actor, access_id)
+    issued = (
+        select(AccessToken.audience)
+        .where(
+            AccessToken.organization_id == actor.organization_id,
+            AccessToken.client_id == row.client_id,
+            AccessToken.revoked_at.is_(None),
+            AccessToken.expires_at > clock.now(),
+            func.instr(AccessToken.audience, resource.identifier) > 0,
+        )
+        .limit(MAX_COUNTED)
+    )
+    if resource.access_policy != LISTED:
+        # Tokens that a user allowed stay valid.
+        issued = issued.where(or_(AccessToken.grant_id.is_(None), AccessToken.parent_id.is_not(None)))
+    # The identifier of another API may begin with this one.
+    count = sum(resource.identifier in audience.split() for audience in db.session.scalars(issued))
+    return WithdrawalPreview(read_access(actor, row.id), count)
+
+
+@read
+def preview_access_policy(actor: Actor, resource_id: str, policy: str) -> list[ScopeHolder]:
+    """List the clients with the API or its scopes that would need access with this policy and do not have it.
+
+    At most 501. Raises NotFound, Forbidden.
+    """
+    resource = get_resource_row(actor, resource_id, "resources:write")
+    names = scope_names_of(resource)
+    rows = db.session.execute(
+        select(ClientAccess.client_id, ClientAccess.scopes).where(
+            ClientAccess.organization_id == actor.organization_id,
+            ClientAccess.resource_id == resource.id,
+            ClientAccess.status == GRANTED,
+        )
+    )
+    granted = {client_id: frozenset(scopes) for client_id, scopes in rows}
+    return [
+        to_scope_holder(client)
+        for client in find_holder_rows(actor, [*names, resource.identifier])
+        if begins_to_require_access(resource.access_policy, policy, client.document["grant_types"])
+        and (
+            client.id not in granted or names.intersection(client.document["scopes"]) - {*granted[client.id]}
+        )
+    ]
+
+
+@transaction
+def withdraw_access(actor: Actor, access_id: str, fields: Mapping[str, Any] | None = None) -> AccessRecord:
+    """Withdraw the access of a client. Its tokens for the API are revoked, and it gets no new ones.
+
+    Tokens that users allowed are affected only if the API is for listed clients. ``fields``: ``message``, a text for
+    the client's developer, who is notified. Raises NotFound, Forbidden, InvalidInput, AlreadyDecided. Audit:
+    ``client_access.withdrawn``.
+    """
+    message = check_decision(fields or {})
+    row, client, resource = _load(actor, access_id, GRANTED)
+    if not close_access(actor, row, GRANTED, WITHDRAWN, message=message):
+        raise already_decided_error()
+    after = {"scopes": row.scopes, "message": message}
+    record_change(actor, "client_access.withdrawn", client, resource, row.id, after=after)
+    _notify(actor, client.created_by_user_id, "access_withdrawn", client, resource, message)
+    return read_access(actor, row.id)
+
+
+def _find_row(actor: Actor, access_id: str) -> tuple[ClientAccess, Client, Resource]:
+    """Return the rows of an access to an API that the actor may manage. Raises NotFound, Forbidden."""
+    actor.require_for_own("resources:write")
+    record = get_client_access(actor, access_id)
+    resource = get_resource_row(actor, record.resource_id, "resources:write")
+    client = load_client_row(actor, record.client_id)
+    row = db.session.get(ClientAccess, (actor.organization_id, record.id), populate_existing=True)
+    if row is None:
+        raise NotFound("There is no such client access.")
+    return row, client, resource
+
+
+def _load(actor: Actor, access_id: str, status: str) -> tuple[ClientAccess, Client, Resource]:
+    """Return the rows for a decision, with the client's row locked. Raises AlreadyDecided for another status."""
+    row, client, resource = _find_row(actor, access_id)
+    if row.status != status:
+        raise already_decided_error()
+    raise_client_version(client)
+    return row, client, resource
+
+
+def _notify(
+    actor: Actor, user_id: UUID | None, notice: Any, client: Client, resource: Resource, message: str | None
+) -> None:
+    """Notify the developer, unless they did it themselves or are not in the organization any more."""
+    if user_id is None or user_id == actor.user_id:
+        return
+    organization = get_organization_by_id(actor.organization_id)
+    client_id = format_client_id(client.organization_id, client.id)
+    link = f"{organization.base_url}/portal/{organization.slug}/clients/{client_id}/apis"
+    try:
+        notify_user(
+            actor, user_id, notice, client=client.name, api=resource.name, message=message or "", link=link
+        )
+    except NotFound:
+        return

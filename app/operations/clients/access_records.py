@@ -1,0 +1,221 @@
+"""The access of clients to APIs, and requests for it, as lists and pages show them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, Select, and_, false, func, select
+
+from app.extensions import db
+from app.models.client import DELETED, Client, ClientAccess, Resource
+from app.operations.clients.client_access import PREFIX
+from app.operations.clients.client_records import get_client_row
+from app.operations.store.transactions import (
+    DEFAULT_LIMIT,
+    MAX_LIMIT,
+    CursorKey,
+    Page,
+    paginate,
+    read,
+)
+from app.rules.actor import Actor
+from app.rules.clients.client_access import REQUESTED, STATUSES
+from app.rules.errors import Conflict, InvalidInput, NotFound
+from app.rules.fields import ValidationErrors, find_unknown
+from app.rules.identifiers import (
+    encode_uuid,
+    format_client_id,
+    parse_client_id,
+    parse_public_id,
+    public_id,
+)
+
+FILTERS = ("status", "client_id", "resource_id")
+RESOURCE_OF_ACCESS = and_(
+    Resource.organization_id == ClientAccess.organization_id, Resource.id == ClientAccess.resource_id
+)
+_CLIENT_OF_ACCESS = and_(
+    Client.organization_id == ClientAccess.organization_id, Client.id == ClientAccess.client_id
+)
+
+
+class AlreadyDecided(Conflict):
+    """The request was decided, or the access withdrawn, before."""
+
+    code = "already_decided"
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRecord:
+    """The access of a client to an API, or a request for it."""
+
+    id: UUID
+    client_id: str
+    client_name: str
+    resource_id: str
+    resource_name: str
+    resource_identifier: str
+    status: str
+    scopes: tuple[str, ...]
+    reason: str | None
+    message: str | None
+    created_at: datetime
+    created_by: str | None
+    decided_at: datetime | None
+    decided_by: str | None
+
+    @property
+    def public_id(self) -> str:
+        """``acc_…``."""
+        return public_id(PREFIX, self.id)
+
+
+@read
+def list_client_access(
+    actor: Actor,
+    *,
+    limit: int = DEFAULT_LIMIT,
+    after: CursorKey | None = None,
+    filters: Mapping[str, str] | None = None,
+) -> Page[AccessRecord]:
+    """List the access to the APIs that the actor can see, with requests, newest first; ``filters`` are of FILTERS.
+
+    Raises InvalidInput, Forbidden.
+    """
+    actor.require_for_own("resources:read")
+    statement = _select(actor).where(of_visible_resources(actor), *_conditions(actor, filters or {}))
+    return _page(statement, limit, after)
+
+
+@read
+def list_access_of_client(
+    actor: Actor, client_id: str, *, limit: int = DEFAULT_LIMIT, after: CursorKey | None = None
+) -> Page[AccessRecord]:
+    """List the access of a client with its requests, newest first. Raises NotFound, Forbidden."""
+    client = get_client_row(actor, client_id, "clients:read")
+    return _page(_select(actor).where(ClientAccess.client_id == client.id), limit, after)
+
+
+@read
+def get_client_access(actor: Actor, access_id: str) -> AccessRecord:
+    """Return one access or request of an API that the actor can see. Raises NotFound, Forbidden."""
+    actor.require_for_own("resources:read")
+    return _find(actor, access_id, of_visible_resources(actor))
+
+
+@read
+def count_pending_requests(actor: Actor) -> int:
+    """Return the number of pending requests that the actor can decide, at most a hundred."""
+    if not actor.has_permission_for_own("resources:write"):
+        return 0
+    pending = (
+        select(ClientAccess.id)
+        .join(Resource, RESOURCE_OF_ACCESS)
+        .join(Client, _CLIENT_OF_ACCESS)
+        .where(
+            ClientAccess.organization_id == actor.organization_id,
+            ClientAccess.status == REQUESTED,
+            Client.status != DELETED,
+        )
+    )
+    if not actor.has_permission("resources:write"):
+        pending = pending.where(_created_by(actor))
+    return int(db.session.scalar(select(func.count()).select_from(pending.limit(100).subquery())) or 0)
+
+
+def _created_by(actor: Actor) -> ColumnElement[bool]:
+    return false() if actor.user_id is None else Resource.created_by_user_id == actor.user_id
+
+
+def of_visible_resources(actor: Actor) -> ColumnElement[bool]:
+    """Return the condition for the APIs that the actor can see, with a permission for all or their own."""
+    return Resource.id.is_not(None) if actor.has_permission("resources:read") else _created_by(actor)
+
+
+def _select(actor: Actor) -> Select[Any]:
+    return (
+        select(
+            *ClientAccess.__table__.columns,
+            Client.name.label("client_name"),
+            Resource.name.label("resource_name"),
+            Resource.identifier.label("resource_identifier"),
+        )
+        .join(Client, _CLIENT_OF_ACCESS)
+        .join(Resource, RESOURCE_OF_ACCESS)
+        .where(ClientAccess.organization_id == actor.organization_id, Client.status != DELETED)
+    )
+
+
+def _conditions(actor: Actor, filters: Mapping[str, str]) -> list[ColumnElement[bool]]:
+    errors = ValidationErrors()
+    find_unknown(errors, filters, FILTERS, noun="filter")
+    errors.raise_if_any()
+    conditions: list[ColumnElement[bool]] = []
+    if "status" in filters:
+        if filters["status"] not in STATUSES:
+            raise InvalidInput(f"This must be one of: {', '.join(STATUSES)}.", field="status")
+        conditions.append(ClientAccess.status == filters["status"])
+    if "client_id" in filters:
+        client = parse_client_id(filters["client_id"])
+        if client is None:
+            raise InvalidInput("This is not a valid client ID.", field="client_id")
+        is_here = client[0] == actor.organization_id
+        conditions.append(ClientAccess.client_id == client[1] if is_here else false())
+    if "resource_id" in filters:
+        resource_id = parse_public_id("res", filters["resource_id"])
+        if resource_id is None:
+            raise InvalidInput("This is not a valid resource ID.", field="resource_id")
+        conditions.append(ClientAccess.resource_id == resource_id)
+    return conditions
+
+
+def _page(statement: Select[Any], limit: int, after: CursorKey | None) -> Page[AccessRecord]:
+    limit = min(limit, MAX_LIMIT)
+    rows = db.session.execute(paginate(statement, (ClientAccess.id,), after).limit(limit + 1)).all()
+    items = tuple(_record(row) for row in rows[:limit])
+    return Page(items, (encode_uuid(rows[limit - 1].id),) if len(rows) > limit else None)
+
+
+def _find(actor: Actor, access_id: str, *conditions: ColumnElement[bool]) -> AccessRecord:
+    row_id = parse_public_id(PREFIX, access_id)
+    row = None
+    if row_id is not None:
+        row = db.session.execute(_select(actor).where(ClientAccess.id == row_id, *conditions)).first()
+    if row is None:
+        raise NotFound("There is no such client access.")
+    return _record(row)
+
+
+def read_access(actor: Actor, row_id: UUID | None) -> AccessRecord:
+    """Return one access, also of an API that the actor cannot see. Raises AlreadyDecided for None."""
+    if row_id is None:
+        raise already_decided_error()
+    return _find(actor, public_id(PREFIX, row_id))
+
+
+def _record(row: Any) -> AccessRecord:
+    return AccessRecord(
+        id=row.id,
+        client_id=format_client_id(row.organization_id, row.client_id),
+        client_name=row.client_name,
+        resource_id=public_id("res", row.resource_id),
+        resource_name=row.resource_name,
+        resource_identifier=row.resource_identifier,
+        status=row.status,
+        scopes=tuple(row.scopes),
+        reason=row.reason,
+        message=row.message,
+        created_at=row.created_at,
+        created_by=row.created_by,
+        decided_at=row.decided_at,
+        decided_by=row.decided_by,
+    )
+
+
+def already_decided_error() -> AlreadyDecided:
+    """Return the error for a request that was decided, or an access that was withdrawn, before."""
+    return AlreadyDecided("Someone else has already decided about this access.")

@@ -1,0 +1,100 @@
+"""Outages: when no process of the installation could write to the database.
+
+Every two seconds one worker of all hosts writes the time. If the time before was more than five seconds ago, the
+service was not reachable in between: all workers were stopped, or the database was away. Both end without a process
+that could tell when they began, so the last report is what shows it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from app.extensions import db
+from app.models.audit import InstanceFact
+from app.operations.store import clock
+from app.operations.store.transactions import count_changed, read, transaction
+
+INTERVAL = timedelta(seconds=1.5)
+# A busy worker may report a little late.
+MIN_OUTAGE = timedelta(seconds=5)
+# Older ones are forgotten: then a pause that they caused counts as time in which the service was reachable.
+_MAX_OUTAGES = 50
+_FACT = "heartbeat"
+_log = logging.getLogger("gatehouse.outages")
+
+Outage = tuple[datetime, datetime]
+
+
+def beat() -> None:
+    """Report that the service is reachable, unless another worker has just done so, and the outage that this ends."""
+    if _is_due():
+        # Otherwise another worker has just created the row.
+        with contextlib.suppress(IntegrityError):
+            _report()
+
+
+@read
+def unreachable_since(moment: datetime) -> timedelta:
+    """Return for how much of the time from ``moment`` until now the service was not reachable."""
+    now = clock.now()
+    reported = _find_report()
+    if reported is None:
+        return timedelta()
+    value, last = reported
+    outages = _end_outage(_parse(value), last, now)
+    overlaps = (end - max(begin, moment) for begin, end in outages)
+    return sum((each for each in overlaps if each > timedelta()), timedelta())
+
+
+@read
+def _is_due() -> bool:
+    reported = _find_report()
+    # A clock that stepped back must not stop the reports.
+    return reported is None or not clock.now() - INTERVAL < reported[1] <= clock.now()
+
+
+@transaction
+def _report() -> None:
+    now = clock.now()
+    reported = _find_report()
+    if reported is None:
+        db.session.execute(insert(InstanceFact).values(name=_FACT, value=_to_json(()), updated_at=now))
+        return
+    value, last = reported
+    before = _parse(value)
+    outages = _end_outage(before, last, now)
+    changed = count_changed(
+        update(InstanceFact)
+        .where(InstanceFact.name == _FACT, InstanceFact.updated_at == last)
+        .values(value=_to_json(outages), updated_at=now)
+    )
+    if changed and outages != before:
+        _log.info("the service was not reachable for %.1f seconds", (now - last).total_seconds())
+
+
+def _find_report() -> tuple[Any, datetime] | None:
+    """Return the outages and the time of the last report."""
+    found = select(InstanceFact.value, InstanceFact.updated_at).where(InstanceFact.name == _FACT)
+    row = db.session.execute(found).first()
+    return None if row is None else (row.value, row.updated_at)
+
+
+def _end_outage(outages: tuple[Outage, ...], last: datetime, now: datetime) -> tuple[Outage, ...]:
+    """Add the outage between the last report and now, if there was one."""
+    return (*outages, (last, now))[-_MAX_OUTAGES:] if now - last > MIN_OUTAGE else outages
+
+
+def _parse(value: Any) -> tuple[Outage, ...]:
+    return tuple(
+        (datetime.fromisoformat(begin), datetime.fromisoformat(end)) for begin, end in value["outages"]
+    )
+
+
+def _to_json(outages: tuple[Outage, ...]) -> dict[str, Any]:
+    return {"outages": [[begin.isoformat(), end.isoformat()] for begin, end in outages]}
