@@ -36,6 +36,7 @@ def test_paths_of_the_table_exist() -> None:
 def test_client_field_needs_one_line(tmp_path: Path) -> None:
     """The line adds the field to requests, the JSON representation and the OpenAPI document."""
     shutil.copytree(ROOT / "app", tmp_path / "app", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
     file = tmp_path / "app/rules/clients/client_metadata.py"
     source = file.read_text()
     line = '    support_uri: Annotated[WebUrl, described("Where users get help.")] | None = None\n'
