@@ -15,7 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any, Protocol
 
@@ -27,8 +27,9 @@ from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from app import database_engine
+from app.circuit_breaker import CircuitBreaker
 from app.config import Config, application
-from app.database_errors import must_leave_node
+from app.database_errors import is_connection_failure, must_leave_node
 from app.extensions import db
 from app.tenant_fence import Fence
 
@@ -40,6 +41,9 @@ MAX_CONNECTION_SECONDS = 60
 POOL_WAIT_SECONDS = 2
 _ENGINES = "gatehouse engines"
 _TURNS = "gatehouse turns"
+# A new connection that tests whether the server answers. The driver counts in whole seconds.
+_REACHABLE_SECONDS = 1
+_BREAKER = "gatehouse circuit breaker"
 FENCE = Fence(
     lambda: frozenset(name for name, table in db.metadata.tables.items() if "organization_id" in table.c)
 )
@@ -65,6 +69,10 @@ def configure(app: Flask, config: Config) -> None:
     app.extensions[_TURNS] = _Turns(2 * config.database_pool)
     with app.app_context():
         app.extensions[_ENGINES] = (db.engine, db.engines[AUTOCOMMIT])
+        reach = functools.partial(_is_reachable, db.engine, options["connect_args"])
+        # The server has at least one thread more, which remains free for requests that need no database.
+        guard = CircuitBreaker(config.LATE_THREADS, reach)
+        app.extensions[_BREAKER] = guard
         for engine in app.extensions[_ENGINES]:
             if config.is_sqlite:
                 event.listen(engine, "do_connect", _make_file_private)
@@ -73,6 +81,8 @@ def configure(app: Flask, config: Config) -> None:
                 event.listen(engine, "connect", _prepare_sqlite)
                 continue
             is_autocommit = engine is not db.engine
+            event.listen(engine, "do_connect", functools.partial(_refuse_while_open, guard))
+            event.listen(engine, "checkout", functools.partial(_refuse_while_open, guard))
             event.listen(engine, "connect", functools.partial(_prepare_mysql, config, is_autocommit))
             event.listen(engine, "handle_error", _leave_unusable_node)
             event.listen(engine, "checkin", _note_use)
@@ -85,6 +95,32 @@ def engines() -> tuple[Engine, Engine]:
     """Return the engines of the current app: (for transactions, for single statements)."""
     pair: tuple[Engine, Engine] = application().extensions[_ENGINES]
     return pair
+
+
+def breaker() -> CircuitBreaker:
+    """Return the circuit breaker of the current app's database. Each use of the database is a ``with`` block of it."""
+    guard: CircuitBreaker = application().extensions[_BREAKER]
+    return guard
+
+
+def _is_reachable(engine: Engine, options: dict[str, Any]) -> bool:
+    """Return whether the server answers a new connection. To refuse it is an answer too."""
+    if engine.dialect.name == "sqlite":
+        return True
+    arguments, named = engine.dialect.create_connect_args(engine.url)
+    seconds = dict.fromkeys(("connect_timeout", "read_timeout", "write_timeout"), _REACHABLE_SECONDS)
+    try:
+        with closing(engine.dialect.connect(*arguments, **{**named, **options, **seconds})) as connection:
+            connection.cursor().execute("SELECT 1")
+    except MySQLdb.Error as error:
+        return not is_connection_failure(error)
+    return True
+
+
+def _refuse_while_open(guard: CircuitBreaker, *_: Any) -> None:
+    """Refuse a connection while the database does not answer, as if it could not be reached."""
+    if guard.is_open:
+        raise MySQLdb.OperationalError(2003, "The database does not answer.")
 
 
 _left_at = 0.0

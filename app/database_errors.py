@@ -75,6 +75,11 @@ def must_leave_node(error: BaseException | None) -> bool:
     return _error_code(error) in _LEAVE_NODE_CODES
 
 
+def is_connection_failure(error: BaseException) -> bool:
+    """Return whether the driver itself made this error, because no answer of the server arrived."""
+    return 2000 <= (_error_code(error) or 0) < 3000
+
+
 def is_duplicate_key(error: Exception) -> bool:
     """Return whether a unique key rejected the row, which is a result and not a fault."""
     cause = error.orig if isinstance(error, DBAPIError) else error

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from flask import Flask
 from flask.globals import app_ctx
 
+from .instance import FolderFault, fault_of, find_fault
 from .keys import key, make_key, previous_key
 from .mail import MailServer, mail_server
 from .settings import (
@@ -43,10 +44,13 @@ __all__ = [
     "SETTINGS",
     "VERSION",
     "Config",
+    "FolderFault",
     "MailServer",
     "Setting",
     "UnsafeConfiguration",
     "current",
+    "fault_of",
+    "find_fault",
     "is_loopback_url",
     "load",
     "make_key",

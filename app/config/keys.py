@@ -5,27 +5,35 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
+from .instance import fault_of
 from .settings import UnsafeConfiguration
 
 
 def make_key(path: Path) -> bytes:
-    """Create a 256-bit key in the file with mode 0600 and return it; return the existing one if there is one."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    """Create a 256-bit key in the file with mode 0600 and return it; return the existing one if there is one.
+
+    Raises UnsafeConfiguration if the folder is full or read-only.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(secrets.token_hex(32) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
     try:
-        os.link(temporary, path)
-    except FileExistsError:
-        pass  # os.link is atomic: only the first of several workers succeeds
-    finally:
-        os.unlink(temporary)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(descriptor, "w") as file:
+                file.write(secrets.token_hex(32) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            # This is atomic: only the first of several workers succeeds.
+            with suppress(FileExistsError):
+                os.link(temporary, path)
+        finally:
+            os.unlink(temporary)
+    except OSError as error:
+        raise UnsafeConfiguration(f"No key can be created. {fault_of(path.parent, error)}") from error
     return _read_key(path)
 
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from .instance import fault_of
+
 EXIT_CONFIGURATION = 78  # EX_CONFIG of sysexits.h
 _HOST = re.compile(r"([a-z0-9.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
 _GOOD_BASE_URL = "it must look like https://id.example.com, without user, path or query."
@@ -29,7 +31,10 @@ class UnsafeConfiguration(SystemExit):
 def database_url(given: str, instance: Path) -> str:
     """Return SQLAlchemy's database URL; by default the embedded database in the instance folder."""
     if not given:
-        instance.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            instance.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise UnsafeConfiguration(str(fault_of(instance, error))) from error
         return f"sqlite:///{instance / 'gatehouse.sqlite3'}"
     scheme, _, rest = given.partition("://")
     if scheme in {"mysql", "mariadb", "mysql+mysqldb", "mariadb+mysqldb"} and rest:

@@ -8,7 +8,8 @@ Clients and settings are needed by each request and change seldom, so processes 
   rolled back leaves nothing. Rows are deleted only together with the insertion of one that concerns every organization
   (``prune``).
 - After its COMMIT and before its response it renews the organization's stamp in a small file that all processes of this
-  machine map into their memory, so that they read again at once.
+  machine map into their memory, so that they read again at once. If the file cannot be written, they learn of it like
+  other machines.
 
 A cached value is trusted for a second after its own query was sent, and while the last query of the table was sent less
 than a second ago, unless one of the two has shown a change. The seconds are those of ``uptime``, which goes on while a
@@ -21,11 +22,13 @@ server is another one, or an id has disappeared, a process trusts nothing that i
 
 from __future__ import annotations
 
+import errno
 import logging
 import mmap
 import os
 import threading
 import zlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -34,7 +37,7 @@ from sqlalchemy import String, delete, func, insert, select, true
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-from app.config import current
+from app.config import current, fault_of
 from app.database import on_commit
 from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery, connection_number
@@ -50,6 +53,11 @@ POLL_SECONDS = 0.4
 # Every process reads all rows at each poll. Pruning makes every process read its cached values again.
 MAX_ROWS = 200
 _SLOTS, _WIDTH = 4096, 8
+# How long a process does without the file before it tries to map it again.
+_RETRY_SECONDS = 30.0
+_WITHOUT_FILE = (
+    "Meanwhile this machine's processes learn of each other's changes within a second instead of at once."
+)
 _log = logging.getLogger("gatehouse.changes")
 
 
@@ -98,6 +106,10 @@ class Follower:
         self._ids: frozenset[UUID] = frozenset()
         self._source: tuple[object, ...] | None = None
 
+    def forget(self) -> None:
+        """Trust nothing that was read before."""
+        self.stamps = [object()] * _SLOTS
+
     def poll(self) -> None:
         """Apply what has been committed since the last poll. Raises Unavailable or the database's error."""
         sent_at = uptime()
@@ -107,7 +119,7 @@ class Follower:
         new = [row for row in changes if row.id not in self._ids]
         ids = frozenset(row.id for row in changes)
         if source != self._source or not ids >= self._ids or any(row.is_for_all for row in new):
-            self.stamps = [object()] * _SLOTS
+            self.forget()
         for row in new:
             self.stamps[_slot_of(row.organization_id)] = object()
         self._ids, self._source = ids, source
@@ -123,10 +135,11 @@ class CacheStamp:
     def __init__(self, organization_id: str) -> None:
         config = current()
         self._slot = _slot_of(organization_id)
-        self._stamps = _stamps_of(config.instance)
-        self._on_machine = self._stamps[self._slot * _WIDTH : (self._slot + 1) * _WIDTH]
         self._follower = _follower_of(config.database_url)
+        # Before the machine's stamps, which may be mapped anew in this moment.
         self._from_poll = self._follower.stamps[self._slot]
+        self._stamps = _stamps_of(config.instance).memory
+        self._on_machine = self._stamps[self._slot * _WIDTH : (self._slot + 1) * _WIDTH]
         self._read_at = uptime()
 
     @property
@@ -144,7 +157,34 @@ class CacheStamp:
         )
 
 
-_mapped: dict[Path, mmap.mmap] = {}
+@dataclass(frozen=True, slots=True)
+class _MachineStamps:
+    """The stamps that all processes of this machine share, and the file that they are in.
+
+    Without a file the memory belongs to this process alone. ``mapped_at`` is in seconds of ``uptime``.
+    """
+
+    memory: mmap.mmap
+    descriptor: int | None
+    mapped_at: float
+
+    @property
+    def is_due(self) -> bool:
+        """Return whether to try again to map the file."""
+        return self.descriptor is None and uptime() - self.mapped_at > _RETRY_SECONDS
+
+    def write(self, offset: int, stamps: bytes) -> None:
+        """Replace stamps from the offset on, in bytes. Raises OSError when the disk is full.
+
+        A write to the memory would then end the process with SIGBUS, where the file system allocates each page anew.
+        """
+        if self.descriptor is None:
+            self.memory[offset : offset + len(stamps)] = stamps
+        elif os.pwrite(self.descriptor, stamps, offset) < len(stamps):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+_mapped: dict[Path, _MachineStamps] = {}
 _mapping = threading.Lock()
 _followers: dict[str, Follower] = {}
 
@@ -204,12 +244,21 @@ def _insert(organization_id: str, *, is_for_all: bool) -> None:
 
 def _renew(organization_id: str) -> None:
     # The stamp is random, so that two processes that renew it at once cannot bring back an earlier one.
-    slot = _slot_of(organization_id)
-    _stamps_of(current().instance)[slot * _WIDTH : (slot + 1) * _WIDTH] = os.urandom(_WIDTH)
+    _write(_slot_of(organization_id) * _WIDTH, os.urandom(_WIDTH))
 
 
 def _renew_all() -> None:
-    _stamps_of(current().instance)[:] = os.urandom(_SLOTS * _WIDTH)
+    _write(0, os.urandom(_SLOTS * _WIDTH))
+
+
+def _write(offset: int, stamps: bytes) -> None:
+    config = current()
+    try:
+        _stamps_of(config.instance).write(offset, stamps)
+    except OSError as error:
+        # The change is committed, and this process knows of it. The others learn of it by the next poll.
+        _follower_of(config.database_url).forget()
+        _log.warning("%s %s", fault_of(config.instance, error), _WITHOUT_FILE)
 
 
 def _slot_of(organization_id: str) -> int:
@@ -220,28 +269,30 @@ def _follower_of(database_url: str) -> Follower:
     return _followers.get(database_url) or _followers.setdefault(database_url, Follower())
 
 
-def _stamps_of(folder: Path) -> mmap.mmap:
+def _stamps_of(folder: Path) -> _MachineStamps:
     stamps = _mapped.get(folder)
-    if stamps is None:
+    if stamps is None or stamps.is_due:
         with _mapping:
-            stamps = _mapped.get(folder) or _map(folder)
-            _mapped[folder] = stamps
+            stamps = _mapped.get(folder)
+            if stamps is None or stamps.is_due:
+                stamps = _mapped[folder] = _map(folder)
+                # What was cached before is compared with memory that nobody writes to any more.
+                for follower in _followers.copy().values():
+                    follower.forget()
     return stamps
 
 
-def _map(folder: Path) -> mmap.mmap:
+def _map(folder: Path) -> _MachineStamps:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(folder / "changes", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            if os.fstat(descriptor).st_size < _SLOTS * _WIDTH:
-                os.ftruncate(descriptor, _SLOTS * _WIDTH)
-            return mmap.mmap(descriptor, _SLOTS * _WIDTH)
-        finally:
+            # Also the holes of a file that exists: without space for one, touching it would end the process by SIGBUS.
+            os.posix_fallocate(descriptor, 0, _SLOTS * _WIDTH)
+            return _MachineStamps(mmap.mmap(descriptor, _SLOTS * _WIDTH), descriptor, uptime())
+        except OSError:
             os.close(descriptor)
-    except OSError:
-        # Without the file this process learns of its neighbours' changes like another machine: within a second.
-        _log.warning(
-            "the cache stamps are not shared with the other processes of this machine", exc_info=True
-        )
-        return mmap.mmap(-1, _SLOTS * _WIDTH)
+            raise
+    except OSError as error:
+        _log.warning("%s %s", fault_of(folder, error), _WITHOUT_FILE)
+        return _MachineStamps(mmap.mmap(-1, _SLOTS * _WIDTH), None, uptime())

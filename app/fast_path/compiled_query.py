@@ -16,6 +16,7 @@ import threading
 import time
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -28,10 +29,12 @@ from sqlalchemy.pool import PoolProxiedConnection
 from sqlalchemy.sql import ClauseElement, Executable, Insert
 from sqlalchemy.types import Boolean, Integer, LargeBinary, String, TypeEngine
 
+from app.circuit_breaker import CircuitBreaker
 from app.config import current
 from app.database import (
     FENCE,
     IDLE_SECONDS,
+    breaker,
     engines,
     in_transaction,
     is_outdated,
@@ -209,6 +212,21 @@ def _attempts(
     fetch: bool,
     may_exist: bool = False,
 ) -> tuple[Sequence[Sequence[Any]], int]:
+    guard = breaker()
+    # An open transaction has entered it.
+    with nullcontext() if in_transaction() else guard:
+        return _guarded_attempts(guard, engine, compiled, values, fetch=fetch, may_exist=may_exist)
+
+
+def _guarded_attempts(
+    guard: CircuitBreaker,
+    engine: Engine,
+    compiled: _Compiled | _Plain,
+    values: Mapping[str, Any],
+    *,
+    fetch: bool,
+    may_exist: bool,
+) -> tuple[Sequence[Sequence[Any]], int]:
     parameters = compiled.parameters(values) if isinstance(compiled, _Compiled) else ()
     deadline = time.monotonic() + DEADLINE_SECONDS
     rolled_back = 0
@@ -216,8 +234,9 @@ def _attempts(
         try:
             if isinstance(compiled, _Plain):
                 with engine.connect() as connection:
-                    return compiled.run(connection, values, fetch=fetch)
-            return _execute(engine, compiled, parameters, fetch=fetch)
+                    result = compiled.run(connection, values, fetch=fetch)
+            else:
+                result = _execute(engine, compiled, parameters, fetch=fetch)
         except (engine.dialect.loaded_dbapi.Error, DBAPIError, PoolTimeout) as error:
             if may_exist and is_duplicate_key(error):
                 return (), 0
@@ -231,9 +250,12 @@ def _attempts(
             rolled_back += error_class is ErrorClass.RETRY
             pause = _jitter.uniform(0, 0.01 * 2 ** min(attempt, 6))
             is_over = rolled_back == MAX_ATTEMPTS or time.monotonic() + pause > deadline
-            if is_over or error_class is ErrorClass.REFUSED:
+            if is_over or error_class is ErrorClass.REFUSED or guard.is_open:
                 raise Unavailable from error
             time.sleep(pause)
+        else:
+            guard.note_answer()
+            return result
     raise Unavailable
 
 

@@ -15,6 +15,7 @@ import time
 from flask import Flask
 
 from app.config import Config
+from app.database import breaker
 from app.fast_path import cache_invalidation
 from app.operations.audit import webhook_deliveries
 from app.operations.audit.chain import ChainHead, remember_heads, seal_pending_events
@@ -45,6 +46,9 @@ def start(app: Flask) -> None:
     """Start the threads, the janitor only if it is enabled. They end with the process."""
     config: Config = app.config["GATEHOUSE"]
     threading.Thread(target=_follow, args=(app,), name="follower", daemon=True).start()
+    with app.app_context():
+        guard = breaker()
+    threading.Thread(target=guard.watch, name="circuit breaker", daemon=True).start()
     threading.Thread(
         target=failed_requests.write_for_ever, args=(app,), name="failed requests", daemon=True
     ).start()

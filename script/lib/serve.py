@@ -33,6 +33,7 @@ GRACE_SECONDS = 30
 RESPAWN_SECONDS = 3.5
 # New code must have loaded within this time, or it is not used.
 LOAD_SECONDS = 60.0
+EXIT_CONFIGURATION = 78  # EX_CONFIG of sysexits.h
 # The pause before the workers start again after they ended in a row, and how long they must have run for the shortest.
 MIN_PAUSE_SECONDS, MAX_PAUSE_SECONDS, STEADY_SECONDS = 0.5, 30.0, 60.0
 
@@ -43,16 +44,18 @@ def main() -> None:
     sys.path.insert(0, str(ROOT))
     # The printed URL must work, so its port is the served one. A setting in the environment has priority.
     os.environ.setdefault("GATEHOUSE_BASE_URL", f"http://127.0.0.1:{options.port}")
-    config = read_configuration()
+    config, find_fault = read_configuration()
     compile_code()
     if "preload" not in config.disabled_fast_paths:
         load_file("gatehouse_preload", ROOT / "app" / "fast_path" / "preload.py").load_libraries()
-    if options.demo or not is_ready(
+    ready = is_ready(
         config.database_url,
         ROOT / "migrations" / "versions",
         partial(open_data_key, config.master_key),
         config.instance,
-    ):
+    )
+    check_folders(config, find_fault, ready)
+    if options.demo or not ready:
         run_in_child(prepare, options.demo)
     say(f"Gatehouse is running at {config.base_url} (portal: {config.base_url}/portal)")
     stop_starting_workers_at_once()
@@ -125,18 +128,37 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def read_configuration() -> Any:
-    """Return the checked settings; the first start creates the keys. An unsafe setting ends the start."""
+def read_configuration() -> tuple[Any, Any]:
+    """Return the checked settings, and the function that finds why nothing can be stored in a folder.
+
+    The first start creates the keys. An unsafe setting ends the start.
+    """
     module = load_file(
         "gatehouse_config",
         ROOT / "app" / "config" / "__init__.py",
         submodule_search_locations=[str(ROOT / "app" / "config")],
     )
     try:
-        return module.load()
+        return module.load(), module.find_fault
     except module.UnsafeConfiguration as error:
         say(str(error))
         raise
+
+
+def check_folders(config: Any, find_fault: Any, ready: bool) -> None:
+    """Print why nothing can be stored in the instance folder or beside the embedded database, if so.
+
+    Without its database the start ends here. A full disk does not end the start of an installation that is set up:
+    writes fail until there is space again.
+    """
+    fault = find_fault(config.instance)
+    if config.is_sqlite:
+        fault = find_fault(Path(config.database_url.removeprefix("sqlite:///")).parent) or fault
+    if fault is None:
+        return
+    say(str(fault))
+    if config.is_sqlite and not (fault.is_full and ready):
+        raise SystemExit(EXIT_CONFIGURATION)
 
 
 def load_file(name: str, path: Path, **options: Any) -> ModuleType:

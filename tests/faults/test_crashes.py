@@ -48,21 +48,6 @@ def test_killed_database_loses_no_token_and_recovers_in_seconds(
     assert {digest(token) for token in traffic.tokens} <= stored(mortal_server)
 
 
-def test_hanging_database_returns_503(mortal_server: LiveServer, mortal_database: MariaDB) -> None:
-    """F8: every request ends within five seconds, and requests without a query succeed."""
-    make = Factory(mortal_server.app)
-    request = token_request(make.machine(make.organization(), "clients:read"))
-    assert send(mortal_server.url, request).status == 200
-    mortal_database.pause(True)
-    try:
-        began = time.monotonic()
-        assert send(mortal_server.url, request).status == 503
-        assert time.monotonic() - began < 6
-    finally:
-        mortal_database.pause(False)
-    process.wait_until(lambda: send(mortal_server.url, request).status == 200, "tokens again", seconds=5)
-
-
 def test_killed_worker_is_replaced_without_losing_a_token(mortal_server: LiveServer) -> None:
     """F10."""
     make = Factory(mortal_server.app)

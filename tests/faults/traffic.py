@@ -25,6 +25,8 @@ class Traffic:
         self.tokens: list[str] = []
         self.refused: list[Reply] = []
         self.cut = 0
+        self.slowest = 0.0
+        """Seconds that the slowest answer took."""
         self.last_refusal = 0.0
         self.last_issued = 0.0
         """When the last request that was answered with a token was sent, in monotonic seconds."""
@@ -57,6 +59,7 @@ class Traffic:
                 self.cut += 1
                 time.sleep(PAUSE_SECONDS)
                 continue
+            self.slowest = max(self.slowest, time.monotonic() - sent_at)
             if reply.status == 200:
                 self.tokens.append(reply.json["access_token"])
                 self.last_issued = max(self.last_issued, sent_at)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from flask import Flask
@@ -45,7 +45,8 @@ class LiveServer:
 
     ``settings`` are added to the usual ones. With ``certificate``, a file with key, certificate and
     authority, it uses https. ``host`` is its name in the base URL, because passkeys need a host name.
-    ``expected`` is a pattern of warnings that its log may contain; ``stop`` fails at any other.
+    ``expected`` is a pattern of warnings that its log may contain; ``stop`` fails at any other. ``prefix`` is a command
+    that executes the server's.
     """
 
     def __init__(
@@ -59,10 +60,12 @@ class LiveServer:
         certificate: tuple[Path, Path] | None = None,
         host: str = "127.0.0.1",
         expected: str | None = None,
+        prefix: Sequence[str] = (),
     ) -> None:
         self.database, self.instance, self.log, self.workers = database, instance, log, workers
         self.settings = dict(settings or {})
         self.expected = expected
+        self._prefix = prefix
         self.port = process.free_port()
         self._certificate = certificate
         self.url = f"{'http' if certificate is None else 'https'}://{host}:{self.port}"
@@ -81,7 +84,7 @@ class LiveServer:
         if self._certificate is not None:
             own = str(self._certificate[0])
             command += ["--ssl-certificate", own, "--ssl-keyfile", own]
-        self._process = process.start(command, self.log, env=env, cwd=ROOT)
+        self._process = process.start([*self._prefix, *command], self.log, env=env, cwd=ROOT)
         process.wait_until(self._answers, f"the server (log: {self.log})", seconds=60)
 
     def stop(self) -> None:

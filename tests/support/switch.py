@@ -28,7 +28,11 @@ class Switch:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                server = socket.create_connection(("127.0.0.1", self.target))
+                try:
+                    server = socket.create_connection(("127.0.0.1", self.target))
+                except ConnectionRefusedError:
+                    client.close()
+                    continue
                 threading.Thread(target=_serve, args=(client, server), daemon=True).start()
 
 

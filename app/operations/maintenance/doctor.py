@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from sqlalchemy import Connection, exc
 
-from app.config import ROOT, Config, is_loopback_url
+from app.config import ROOT, Config, find_fault, is_loopback_url
 from app.database import engines
 from app.operations.directory import lookups
 from app.operations.maintenance.schema import list_missing_columns
@@ -351,7 +351,10 @@ def _check_certificate_authorities(config: Config) -> Iterator[Finding]:
 
 
 def _check_disk(config: Config) -> Iterator[Finding]:
-    free = shutil.disk_usage(config.instance if config.instance.exists() else ROOT).free // _MEGABYTE
+    if (fault := find_fault(config.instance)) is not None:
+        yield problem("disk", fault.problem, fault.fix)
+        return
+    free = shutil.disk_usage(config.instance).free // _MEGABYTE
     fix = f"Free up space on the file system of {config.instance}."
     if free < 100:
         yield problem("disk", f"{free} MB are free.", fix)

@@ -24,7 +24,7 @@ from typing import Any
 from sqlalchemy import exc, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from app.config import UnsafeConfiguration, current
+from app.config import UnsafeConfiguration, current, fault_of
 from app.database import engines
 from app.extensions import db
 from app.models.audit import InstanceFact
@@ -220,5 +220,6 @@ def write_private_file(path: Path, document: Mapping[str, Any], *, durable: bool
                 os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
-        _log.warning("%s could not be written: %s", path, error)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        _log.warning("%s could not be written. %s", path, fault_of(path.parent, error))

@@ -26,7 +26,7 @@ from sqlalchemy.dialects import mysql, sqlite
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from app.database import context, in_transaction, on_commit, open_transaction, turn_at_pool
+from app.database import breaker, context, in_transaction, on_commit, open_transaction, turn_at_pool
 from app.database_errors import ErrorClass, classify_error, is_duplicate_key
 from app.extensions import db
 from app.models.base import Base
@@ -205,7 +205,7 @@ def _run_outermost(work: Callable[[], R], *, read_only: bool) -> R:
     unit_of_work = UnitOfWork(read_only)
     token = open_transaction.set(unit_of_work)
     try:
-        with context(), turn_at_pool():
+        with context(), breaker(), turn_at_pool():
             result = _run_with_retries(work, unit_of_work)
     except PoolTimeout as error:
         raise Unavailable from error
@@ -301,7 +301,7 @@ def _pause_or_give_up(
 ) -> None:
     pause = _jitter.uniform(0, _FIRST_PAUSE_SECONDS * 2 ** min(turn, 6))
     is_over = attempts == MAX_ATTEMPTS or time.monotonic() + pause > deadline
-    if is_over or error_class is ErrorClass.REFUSED:
+    if is_over or error_class is ErrorClass.REFUSED or breaker().is_open:
         raise Unavailable from error
     time.sleep(pause)
 
