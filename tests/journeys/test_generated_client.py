@@ -58,7 +58,11 @@ def test_generated_client_manages_clients(
     gatehouse = package.AuthenticatedClient(
         base_url=live_server.url, token=token, raise_on_unexpected_status=True
     )
+    with gatehouse:
+        _manage(generated, models, gatehouse)
 
+
+def _manage(generated: str, models: Any, gatehouse: Any) -> None:
     def call(name: str) -> Call:
         found: Call = importlib.import_module(f"{generated}.api.clients.{name}").sync
         return lambda *arguments, **named: found(*arguments, client=gatehouse, **named)
