@@ -13,6 +13,7 @@ from authlib.oauth2.rfc7009 import RevocationEndpoint as AuthlibRevocationEndpoi
 from authlib.oauth2.rfc7662 import IntrospectionEndpoint as AuthlibIntrospectionEndpoint
 
 from app.oauth.client_authentication import AUTH_METHODS, ProtocolClient, authenticate
+from app.oauth.failures import record_refusal
 from app.oauth.protocol_request import ProtocolRequest, current_request
 from app.oauth.protocol_response import ProtocolResponse, error_response, with_cors
 from app.oauth.request_parsing import parse_form
@@ -23,10 +24,20 @@ from app.operations.tokens import introspection, revocation
 from app.operations.tokens.access_tokens import BEARER, DPOP
 from app.operations.tokens.introspection import ActiveToken
 from app.operations.tokens.revocation import RevocableToken
-from app.rules.errors import DomainError
+from app.rules.errors import DomainError, OAuthError
 
 # The media type of a signed response (RFC 9701 section 4).
 SIGNED = "application/token-introspection+jwt"
+
+
+class NotForCaller(OAuthError):
+    """The token is valid, and the caller may not know it: the response says that it is not active."""
+
+    status = 200
+    code = "inactive"
+
+    def __init__(self) -> None:
+        super().__init__("The token is not active.")
 
 
 class IntrospectedToken(TokenMixin):
@@ -57,7 +68,18 @@ class IntrospectionEndpoint(AuthlibIntrospectionEndpoint):
 
     def check_permission(self, token: IntrospectedToken, client: ProtocolClient, request: Any) -> bool:
         """Return whether the token is the client's own or meant for one of its resources (IT-1)."""
-        return introspection.may_see(client.view, token.active)
+        if introspection.may_see(client.view, token.active):
+            return True
+        # The response is that for an unknown token (IT-2). Only the caller's own log says why.
+        record_refusal(
+            NotForCaller().with_cause(
+                "introspection_not_allowed",
+                received=" ".join(token.active.audience) or None,
+                expected=client.view.document.get("resources", ()),
+            ),
+            request.protocol,
+        )
+        return False
 
     def introspect_token(self, token: IntrospectedToken) -> dict[str, Any]:
         """Return the members of the response."""

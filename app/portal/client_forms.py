@@ -102,12 +102,12 @@ class RegistrationForm(ScopesForm):
     redirect_uris = StringListField("Redirect URIs", [InputRequired()], render_kw={**_LINES, "rows": 4})
     resources = CheckboxListField("APIs", description="The client's tokens are only valid for these APIs.")
 
-    def values(self, kind: str, *, is_agent: bool) -> dict[str, Any]:
+    def values(self, kind: str, *, chooses_apis: bool) -> dict[str, Any]:
         """Return the fields as the operation takes them."""
         values: dict[str, Any] = {"name": self.name.data, "type": kind, "scopes": self.all_scopes()}
         if "redirect_uris" in self:
             values["redirect_uris"] = self.redirect_uris.data
-        if is_agent:
+        if chooses_apis:
             values["resources"] = self.resources.data
         return values
 

@@ -18,7 +18,7 @@ from app.operations.clients.clients import (
     register_client,
     update_client,
 )
-from app.operations.clients.resources import list_selectable_resources
+from app.operations.clients.resources import get_resource, list_selectable_resources
 from app.operations.clients.scopes import list_offered_scopes
 from app.portal.client_forms import (
     AccessForm,
@@ -84,7 +84,8 @@ def clients(context: PortalContext) -> PageResponse:
 def new_client(context: PortalContext) -> PageResponse:
     """Ask what is being built, then with ``?type=`` register it and show its first secret.
 
-    An API is created on a page of its own. An agent is a native app that names the APIs it calls.
+    An API is created on a page of its own. An agent is a native app that names the APIs it calls. With ``?api=`` the
+    client is the API itself, which may then introspect its tokens.
     """
     context.actor.require_for_own("clients:write")
     chosen = request.args.get("type", "")
@@ -94,8 +95,16 @@ def new_client(context: PortalContext) -> PageResponse:
     kind = "native" if is_agent else chosen
     if kind not in CLIENT_TYPE_LABELS:
         return _choose_type(context)
+    api = (
+        get_resource(context.actor, request.args["api"])
+        if kind == "machine" and "api" in request.args
+        else None
+    )
     form = RegistrationForm(
-        scopes=CLIENT_TYPES[kind].scopes, redirect_uris=["http://127.0.0.1/callback"] if is_agent else []
+        name=api.name if api else None,
+        scopes=CLIENT_TYPES[kind].scopes,
+        redirect_uris=["http://127.0.0.1/callback"] if is_agent else [],
+        resources=[api.identifier] if api else [],
     )
     form.redirect_uris.description = (
         "Where users return after signing in, one per line. URIs are compared exactly. "
@@ -117,7 +126,9 @@ def new_client(context: PortalContext) -> PageResponse:
     type_label = AGENT_TYPE if is_agent else CLIENT_TYPE_LABELS[kind]
     if form.validate_on_submit():
         with form.show_errors(InvalidInput, Conflict):
-            registered = register_client(context.actor, form.values(kind, is_agent=is_agent))
+            registered = register_client(
+                context.actor, form.values(kind, chooses_apis=is_agent or api is not None)
+            )
             # The secret is only in this response and in no URL.
             return context.render(
                 "portal/clients/registered.html",
@@ -126,7 +137,12 @@ def new_client(context: PortalContext) -> PageResponse:
                 warnings=registered.warnings,
             )
     return context.render(
-        "portal/clients/new.html", form=form, type_label=type_label, is_agent=is_agent, **scope_variables
+        "portal/clients/new.html",
+        form=form,
+        type_label=type_label,
+        is_agent=is_agent,
+        api=api,
+        **scope_variables,
     )
 
 

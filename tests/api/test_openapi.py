@@ -73,6 +73,18 @@ def test_schemas_are_valid_json_schema(document: dict[str, Any]) -> None:
         jsonschema_rs.Draft202012Validator(schema)
 
 
+def test_schemas_have_descriptions_and_responses_have_names(document: dict[str, Any]) -> None:
+    """Generators name classes after components, and inline schemas after paths and statuses."""
+    schemas = document["components"]["schemas"]
+    assert [name for name, schema in schemas.items() if not schema.get("description")] == []
+    for operation in operations(document):
+        if operation.is_management:
+            assert operation.document["summary"], operation.id
+            for response in operation.document["responses"].values():
+                json_content = resolve(document, response).get("content", {}).get("application/json")
+                assert json_content is None or "$ref" in json_content["schema"], operation.id
+
+
 def test_operation_ids_are_unique_and_path_parameters_are_declared(document: dict[str, Any]) -> None:
     every = operations(document)
     assert len({operation.id for operation in every}) == len(every)

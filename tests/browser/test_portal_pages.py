@@ -24,6 +24,7 @@ PAGES = [
     "/clients/new",
     "/clients/new?type=web",
     "/clients/new?type=machine",
+    "/clients/new?type=machine&api={api}",
     "/clients/new?type=device",
     "/clients/{client}/credentials",
     "/clients/{client}/credentials/new",

@@ -24,6 +24,7 @@ from app.rules.actor import Actor
 from app.rules.token_values import new_token
 from tests.factories import Factory
 from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, SCOPES, Flow, on_another_worker
+from tests.oauth.failure_log import only
 
 INACTIVE = b'{"active": false}'
 
@@ -113,6 +114,21 @@ def test_resource_can_introspect_tokens_meant_for_it(flow: Flow) -> None:
     token = {"token": answer.get_json()["access_token"]}
     assert flow.http.post("/oauth/introspect", data=token, headers=api.basic).get_json()["active"] is True
     assert flow.http.post("/oauth/introspect", data=token, headers=other.basic).data == INACTIVE
+
+
+def test_introspection_by_another_api_is_explained_in_its_log(flow: Flow) -> None:
+    """The response is that for an unknown token, which is not recorded."""
+    machine = flow.make.machine(flow.organization, "reports:read", resources=["https://api.example"])
+    other = flow.make.machine(flow.organization, "x:y", resources=["https://other.example"])
+    answer = flow.http.post("/oauth/token", data={"grant_type": "client_credentials"}, headers=machine.basic)
+    for token in (answer.get_json()["access_token"], new_token("at", flow.organization.id)):
+        asked = flow.http.post("/oauth/introspect", data={"token": token}, headers=other.basic)
+        assert asked.data == INACTIVE
+    entry = only(flow)
+    assert (entry.client_id, entry.status, entry.error) == (other.client_id, 200, "inactive")
+    assert (entry.cause, entry.received) == ("introspection_not_allowed", "https://api.example")
+    assert tuple(entry.expected) == ("https://other.example",)
+    assert answer.get_json()["access_token"] not in repr(entry)
 
 
 def test_token_parameter_is_required(flow: Flow) -> None:

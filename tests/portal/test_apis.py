@@ -187,3 +187,18 @@ def test_developer_cannot_allow_token_exchange(app: Flask, make: Factory, portal
     with app.app_context():
         found = clients.get_client(make.actor(organization), made.client_id)
     assert (found.token_exchange, found.grant_types) == (None, ("client_credentials",))
+
+
+def test_api_page_offers_a_client_that_may_introspect_its_tokens(
+    app: Flask, ada: PortalUser, acme: Any, make: Factory, defined: resources.ResourceRecord
+) -> None:
+    ada.get(f"/apis/{defined.public_id}")
+    assert "Create introspection credentials" in ada.text
+    path = f"/clients/new?type=machine&api={defined.public_id}"
+    ada.get(path)
+    assert "It needs no scopes" in ada.text
+    ada.send(path, name="API", resources="urn:api")
+    assert "API is registered" in ada.text
+    with app.app_context():
+        [made] = clients.list_clients(make.actor(acme)).items
+    assert (made.type, made.name, list(made.resources)) == ("machine", "API", ["urn:api"])

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from flask import Response, request
 
-from app.api.endpoints import Endpoint, add_endpoint, api
+from app.api.endpoints import Endpoint, NamedSchema, add_endpoint, api
 from app.api.representations import Representation
 from app.operations.audit import leaked_secrets
 from app.rules.actor import Actor
@@ -28,6 +28,7 @@ _REPORT = {
         "source": {**_TEXT, "description": "What it was found in, such as `commit`."},
     },
 }
+LEAK_REPORT = NamedSchema("LeakReport", lambda: _REPORT)
 
 
 class AcceptedLeakReports(Representation):
@@ -57,8 +58,13 @@ add_endpoint(
         tag="Leak reports",
         view=report_leaks,
         scope=None,
+        # TypeScript generators cannot make a class of "one report or several".
         body={
-            "oneOf": [{"type": "array", "minItems": 1, "maxItems": MAX_REPORTS, "items": _REPORT}, _REPORT]
+            "type": "array",
+            "description": "A single report is accepted without the array too.",
+            "minItems": 1,
+            "maxItems": MAX_REPORTS,
+            "items": {"$ref": "#/components/schemas/LeakReport"},
         },
         returns=AcceptedLeakReports,
         status=202,

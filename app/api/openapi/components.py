@@ -141,6 +141,31 @@ PATH_ARGUMENTS: dict[str, JsonSchema] = {
     "delivery_id": _id(PublicId("dlv", ""), "The delivery."),
     "invitation_id": _id(PublicId("inv", ""), "The invitation."),
 }
+# Of schemas that are not generated from a class with a docstring.
+DESCRIPTIONS: dict[str, str] = {
+    "Claims": "Claims about the user that the token's scopes release (OpenID Connect Core section 5.3).",
+    "ClientChange": "The fields of a client to change. Omitted fields keep their values.",
+    "DeviceAuthorization": "Codes for a sign-in on a device (RFC 8628 section 3.2).",
+    "Health": "The state of this process.",
+    "InstanceLimitsChange": "The limits to change. Omitted limits stay, and null removes one.",
+    "Keys": "The public signing keys of the issuer (RFC 7517).",
+    "Metadata": "The metadata of the issuer (RFC 8414, OpenID Connect Discovery).",
+    "NewClientInOrganization": "A client to register.",
+    "NewResource": "An API to create.",
+    "NewRole": "A role to create.",
+    "OAuthError": "An error of an OAuth endpoint (RFC 6749 section 5.2).",
+    "PostalAddress": "A postal address (OpenID Connect Core section 5.1.1).",
+    "PushedRequest": "A stored authorization request (RFC 9126 section 2.2).",
+    "ResourceChange": "The fields of an API to change. Omitted fields keep their values.",
+    "RoleChange": "The fields of a role to change. Omitted fields keep their values.",
+    "Settings": "All settings of an organization, with defaults and instance limits applied.",
+    "SettingsChange": "The settings to change. Omitted settings keep their values, and null restores the default.",
+    "TokenAnswer": "Tokens (RFC 6749 section 5.1).",
+    "UserProfile": "Profile fields of a user (OpenID Connect Core section 5.1).",
+    "WebhookChange": "The fields of a webhook to change. Omitted fields keep their values.",
+    "WebhookEvent": "The body of a request to a webhook (Standard Webhooks).",
+    "WebhookTestEvent": "The body of a test request to a webhook.",
+}
 SECURITY: JsonSchema = {
     "bearer": {
         "type": "oauth2",

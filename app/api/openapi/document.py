@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 from pydantic_core import core_schema
 
+from app.api.audit.leak_reports import LEAK_REPORT
 from app.api.endpoints import (
     ENDPOINTS,
     Endpoint,
@@ -190,17 +191,27 @@ def _responses(endpoint: Endpoint) -> JsonSchema:
         *(["Location"] if endpoint.status == 201 else []),
         *(["ETag"] if endpoint.etag else []),
     ]
-    response = components.response("The request succeeded.", _envelope(endpoint), names)
+    response = components.response("The request succeeded.", _envelope_reference(endpoint), names)
     if endpoint.response_media != "application/json":
         response["content"] = {endpoint.response_media: {"schema": _schema_of(endpoint.returns)}}
     responses: JsonSchema = {str(endpoint.status): response}
     if endpoint.view.__name__ == "revoke_tokens":
         responses["200"] = components.response(
-            "The counts of a dry run.", _envelope(endpoint), ["X-Request-Id"]
+            "The counts of a dry run.", _envelope_reference(endpoint), ["X-Request-Id"]
         )
     if endpoint.method == "GET" and endpoint.etag:
         responses["304"] = {"$ref": "#/components/responses/NotModified"}
     return responses | components.errors(*statuses)
+
+
+def _envelope_reference(endpoint: Endpoint) -> JsonSchema:
+    """Return the reference to the envelope, a component: generators name their classes after it."""
+    return {"$ref": f"#/components/schemas/{_envelope_name(endpoint)}"}
+
+
+def _envelope_name(endpoint: Endpoint) -> str:
+    identifier = camel_case(endpoint.view.__name__)
+    return f"{identifier[0].upper()}{identifier[1:]}Response"
 
 
 def _envelope(endpoint: Endpoint) -> JsonSchema:
@@ -212,7 +223,13 @@ def _envelope(endpoint: Endpoint) -> JsonSchema:
     if meta:
         properties["meta"] = meta
     required = [name for name in properties if name != "meta" or required_meta]
-    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+    return {
+        "type": "object",
+        "description": f"The response of `{camel_case(endpoint.view.__name__)}`.",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
 
 
 def _meta(endpoint: Endpoint) -> tuple[JsonSchema | None, bool]:
@@ -233,7 +250,7 @@ def _meta(endpoint: Endpoint) -> tuple[JsonSchema | None, bool]:
         properties["warnings"] = {**texts, "description": endpoint.warnings}
     if _takes_key(endpoint):
         repeated = "The Idempotency-Key was used before. Secrets are left out."
-        properties["repeated"] = {"const": True, "description": repeated}
+        properties["repeated"] = {"type": "boolean", "description": repeated}
     if not properties:
         return None, False
     schema = {"type": "object", "properties": properties, "additionalProperties": False}
@@ -254,7 +271,8 @@ def _schema_of(declared: Any) -> JsonSchema:
 
 def _schemas() -> JsonSchema:
     models: dict[str, type[BaseModel]] = {components.Error.__name__: components.Error}
-    named = {SETTINGS_CHANGE_SCHEMA.name: SETTINGS_CHANGE_SCHEMA}
+    # Parts of other schemas.
+    named = {schema.name: schema for schema in (SETTINGS_CHANGE_SCHEMA, LEAK_REPORT)}
     for endpoint in ENDPOINTS:
         for declared in (endpoint.body, endpoint.returns, endpoint.meta):
             inner = get_args(declared)[0] if get_origin(declared) is list else declared
@@ -271,8 +289,16 @@ def _schemas() -> JsonSchema:
     for schema in definitions.values():
         schema.pop("title", None)
     own = {schema.name: schema.build() for schema in named.values()}
-    resolved: JsonSchema = _with_components(definitions | own)
-    return resolved | oauth.SCHEMAS | service.SCHEMAS | webhook_events.SCHEMAS
+    envelopes = {
+        _envelope_name(endpoint): _envelope(endpoint)
+        for endpoint in ENDPOINTS
+        if endpoint.response_media == "application/json"
+    }
+    resolved: JsonSchema = _with_components(definitions | own | envelopes)
+    schemas = resolved | oauth.SCHEMAS | service.SCHEMAS | webhook_events.SCHEMAS
+    for name, description in components.DESCRIPTIONS.items():
+        schemas[name] = schemas[name] | {"description": description}
+    return schemas
 
 
 def _with_components(node: Any) -> Any:

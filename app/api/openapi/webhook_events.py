@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from app.api.endpoints import JsonSchema
@@ -69,15 +70,21 @@ SCHEMAS: JsonSchema = {
         _REQUIRED,
         type={"const": TEST_EVENT},
         timestamp=_TIME,
-        data=_object(organization_id=_SLUG, webhook_id=_id("whk"), truncated={"const": False}),
+        data=_object(organization_id=_SLUG, webhook_id=_id("whk"), truncated={"type": "boolean"}),
     ),
 }
+
+
+def _operation_id(event_type: str) -> str:
+    """Return ``onClientRegistered`` for ``client.registered``."""
+    return "on" + "".join(word.capitalize() for word in re.split(r"[._]", event_type))
 
 
 def _request(event_type: str, description: str, schema: str) -> JsonSchema:
     content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
     return {
         "post": {
+            "operationId": _operation_id(event_type),
             "summary": event_type,
             "description": description,
             "parameters": _HEADERS,

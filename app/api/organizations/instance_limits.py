@@ -47,7 +47,8 @@ def _limit_schema(path: str) -> JsonSchema:
     values: list[Any] = list(allowed_values(path))
     allowed = {
         "type": "array",
-        "items": {"enum": values},
+        # Generators cannot make an enumeration of true and false.
+        "items": {"type": "boolean"} if True in values else {"type": "string", "enum": values},
         "minItems": 1,
         "maxItems": len(values),
         "uniqueItems": True,

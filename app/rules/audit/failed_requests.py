@@ -99,6 +99,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     ("refresh_expired", "The refresh token has expired.", "Let the user sign in again. The lifetimes are in the settings of the organization."),
     ("refresh_reuse", "A refresh token was reused after rotation, and all tokens of the grant were revoked.", "Store the new refresh token first, and let only one process refresh at a time."),
     ("token_not_own", "The token belongs to another client.", "Revoke or introspect only tokens of this client."),
+    ("introspection_not_allowed", "The client introspected a valid token that is neither its own nor for one of its APIs, so the response was inactive.", "Register the API's identifier under resources of the client that introspects, or use the API's own client."),
     # Proof of possession.
     ("dpop_missing", "A required DPoP proof was missing.", "Send a DPoP header with each request (RFC 9449)."),
     ("dpop_invalid", "The DPoP proof is invalid for this request.", "Sign the method, URL, time and jti with the key in the header. Use one proof per request."),
