@@ -15,6 +15,7 @@ from flask import Response, g, redirect, render_template, request
 from werkzeug.wrappers import Response as BaseResponse
 
 from app.oauth.client_authentication import ProtocolClient
+from app.oauth.failures import record_refusal
 from app.oauth.protocol_request import ProtocolRequest, handle
 from app.oauth.request_parsing import ParsedOAuthRequest, parse_authorization_request
 from app.oauth.server import server
@@ -90,6 +91,7 @@ def begin() -> BaseResponse:
         # A POST from another site's form comes without our cookies; browsers send them with the redirect.
         return redirect(f"{request.path}?{urlencode(sent)}", _SEE_OTHER)
     apply_ui_locales(sent, wanted.organization)
+    _record_unregistered_redirect(wanted, sent)
     session = session_for(wanted.organization.id)
     if session is not None and not wanted.skips_confirmation(session.user_id):
         page = render_template(
@@ -113,6 +115,21 @@ def confirm() -> BaseResponse:
     if wanted is None:
         return _error_page(OAuthError(lazy_gettext("This organization is not active.")))
     return _end(wanted, sent)
+
+
+def _record_unregistered_redirect(wanted: LogoutRequest, sent: Mapping[str, str]) -> None:
+    """Tell the app's developer, in its log of failed requests, why users do not return to it."""
+    client = wanted.client
+    if client is None or not wanted.has_unregistered_redirect:
+        return
+    protocol = ProtocolRequest.from_flask()
+    protocol.parameters = sent
+    error = OAuthError("The post_logout_redirect_uri isn't registered.").with_cause(
+        "post_logout_redirect_uri_not_registered",
+        received=wanted.redirect_uri,
+        expected=client.document.get("post_logout_redirect_uris") or (),
+    )
+    record_refusal(error, protocol, client=(client.organization.id, client.id))
 
 
 def _parse() -> Mapping[str, str]:

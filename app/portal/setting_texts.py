@@ -196,6 +196,7 @@ _TOPICS = (
                     "oauth.consent",
                     policy="Clients that ask for consent",
                     members_may_allow="Clients that members can allow",
+                    remember_self_registered="Remember consent to self-registered clients",
                     ttl_seconds="Consent lifetime",
                 ),
             ),
@@ -261,6 +262,7 @@ _TOPICS = (
                 _rows(
                     "oauth.dynamic_registration",
                     mode="Who can register clients",
+                    max_per_hour="Registrations per hour and network",
                     idle_ttl_seconds="Delete unused clients after",
                 ),
             ),

@@ -19,6 +19,7 @@ from app.rules.organizations.settings_table import SETTINGS
 from tests.factories import Factory
 from tests.journeys import effects_in_time, effects_on_users
 from tests.support.databases import MariaDBDatabase
+from tests.support.form_browser import Page
 from tests.support.mail_server import SENDER, Mailbox, mail_server
 from tests.support.mariadb import MariaDB
 from tests.support.organization_probe import CALLBACK, OrganizationProbe, numbers
@@ -104,15 +105,34 @@ def _account(page: str, needle: str) -> Callable[[OrganizationProbe], Any]:
 def _consent(needle: str, client: str = "web") -> Callable[[OrganizationProbe], Any]:
     """Return whether the consent page shows it."""
 
-    def probe(place: OrganizationProbe) -> Any:
-        answer = place.authorize(getattr(place, client))
-        while answer.status_code == 303:
-            cookies = place.cookie | answer.cookies.get_dict()
-            path = answer.headers["Location"].removeprefix(place.server.url)
-            answer = place.ask("GET", path, cookies=cookies)
-        return needle in answer.text
+    return lambda place: needle in _follow(place, place.authorize(getattr(place, client)))[0].text
 
-    return probe
+
+def _follow(place: OrganizationProbe, answer: Any) -> tuple[Any, dict[str, str]]:
+    """Follow the redirects to a page. Return it with the browser's cookies."""
+    cookies = place.cookie | answer.cookies.get_dict()
+    while answer.status_code == 303:
+        path = answer.headers["Location"].removeprefix(place.server.url)
+        answer = place.ask("GET", path, cookies=cookies)
+        cookies |= answer.cookies.get_dict()
+    return answer, cookies
+
+
+def _remembers_self_registered(place: OrganizationProbe) -> Any:
+    """Return whether a client that registered itself, and that the user allowed, gets a code at once."""
+    if "itself" not in place.notes:
+        path = f"/organizations/{place.slug}/oauth/register"
+        body = {"redirect_uris": [CALLBACK], "grant_types": ["authorization_code", "refresh_token"]}
+        itself = place.notes["itself"] = place.ask("POST", path, json=body).json()["client_id"]
+        page, cookies = _follow(place, place.authorize(client_id=itself))
+        form = Page("", 200, page.text).form_with("consent-allow")
+        sent = [*form.values, form.buttons["consent-allow"]]
+        assert place.ask("POST", form.action, data=sent, cookies=cookies).status_code == 303
+    return "code=" in place.authorize(client_id=place.notes["itself"]).headers["Location"]
+
+
+def _second_registration(place: OrganizationProbe) -> Any:
+    return [_self_registered(place) for _ in range(2)][-1]
 
 
 def _has_logo(place: OrganizationProbe) -> Any:
@@ -126,6 +146,7 @@ def _registers(**fields: Any) -> Callable[[OrganizationProbe], Any]:
 Effect = tuple[Callable[[OrganizationProbe], Any], list[tuple[Any, Any]], dict[str, Any]]
 DAY = 86_400
 ALWAYS = {"oauth.consent.policy": "always"}
+SELF_REGISTRATION = {"oauth.dynamic_registration.mode": "open", "oauth.signing.algorithm": "ES256"}
 # RSA keys are slow to generate for each organization.
 JWT = {"oauth.access_token.format": "jwt", "oauth.signing.algorithm": "ES256"}
 CLIENT = "oauth.clients."
@@ -168,6 +189,9 @@ EFFECTS: dict[str, Effect] = effects_on_users.EFFECTS | effects_in_time.EFFECTS 
     "oauth.consent.members_may_allow": (
         _consent('id="consent-allow"', "stranger"), [("none", False), ("all", True)], {},
     ),
+    "oauth.consent.remember_self_registered": (
+        _remembers_self_registered, [(True, True), (False, False)], SELF_REGISTRATION,
+    ),
     "oauth.redirect_uris.allowed_hosts": (
         _registers(redirect_uris=[OTHER]), [(["orchard.example"], 400), ([], 201)], {},
     ),
@@ -192,6 +216,14 @@ EFFECTS: dict[str, Effect] = effects_on_users.EFFECTS | effects_in_time.EFFECTS 
     "oauth.dynamic_registration.client_id_metadata_documents": (
         lambda place: bool(place.discovery().get("client_id_metadata_document_supported")),
         [(True, True), (False, False)],
+        {},
+    ),
+    "oauth.dynamic_registration.max_per_hour": (
+        _second_registration, [(1, False), (10_000, True)], SELF_REGISTRATION,
+    ),
+    "oauth.pkce": (
+        lambda place: "code=" in place.authorize(without_pkce=True).headers.get("Location", ""),
+        [("public_clients", True), ("required", False)],
         {},
     ),
     "oauth.require_par": (

@@ -12,8 +12,9 @@ from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
 from app.operations.directory import lookups
+from app.operations.organizations.settings import update_settings
 from tests.factories import Factory
-from tests.oauth.conftest import REDIRECT_URI, SCOPES, VERIFIER, Flow, query_of
+from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, SCOPES, VERIFIER, Flow, query_of
 from tests.support.dpop import Prover
 from tests.support.signer import Signer
 
@@ -156,3 +157,25 @@ def test_token_endpoint_is_not_a_valid_audience(bank: Bank) -> None:
         form = bank.redemption("x") | bank.signer.fields(bank.client.client_id, audience)
         answer = bank.http.post("/oauth/token", data=form, headers=bank.prover.headers("POST", TOKEN_URL))
         assert answer.get_json()["error"] == "invalid_client"
+
+
+@pytest.mark.slow
+def test_key_that_the_profile_implies_is_published_before_it_signs(
+    app: Flask, http: FlaskClient, make: Factory
+) -> None:
+    """KY-1: at registration, and when the organization changes to an algorithm that the profile excludes."""
+
+    def published(organization: lookups.OrganizationSnapshot) -> set[str]:
+        keys = http.get(f"/organizations/{organization.slug}/oauth/jwks").get_json()["keys"]
+        return {key["alg"] for key in keys}
+
+    fields = {"security_profile": "fapi2", "jwks": Signer().jwks, "redirect_uris": [REDIRECT_URI]}
+    registered_late, changed_late = make.organization(), make.organization(settings=FAST_KEYS)
+    for organization in (registered_late, changed_late):
+        make.client(organization, **fields)
+    assert published(registered_late) == {"RS256", "PS256"}
+    assert published(changed_late) == {"ES256"}
+    with app.app_context():
+        change = {"oauth": {"signing": {"algorithm": "RS256"}}}
+        update_settings(make.system(changed_late), changed_late.slug, change)
+    assert published(changed_late) == {"ES256", "RS256", "PS256"}

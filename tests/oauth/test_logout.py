@@ -9,6 +9,7 @@ import pytest
 
 from tests.factories import Factory
 from tests.oauth.conftest import SCOPES, Flow, audited, location
+from tests.oauth.failure_log import kept
 from tests.support.databases import Database
 from tests.support.form_browser import Page
 
@@ -110,6 +111,19 @@ def test_unregistered_redirect_asks_and_is_not_followed(leaving: Flow, wanted: s
     answer = say_yes(leaving, page)
     assert (answer.status_code, location(answer)) == (303, signed_out_page(leaving))
     assert 'id="logged-out"' in leaving.http.get(location(answer)).text
+
+
+def test_unregistered_redirect_is_in_the_log_of_failed_requests(leaving: Flow) -> None:
+    """The app's developer reads why users don't come back, whether or not a hint proves the app."""
+    for hint in ({"id_token_hint": leaving.tokens()["id_token"]}, {"client_id": leaving.client.client_id}):
+        wrong = "https://orchard.example/elsewhere"
+        page = logout(leaving, post_logout_redirect_uri=wrong, **hint)
+        assert is_question(page)
+    entries = kept(leaving)
+    assert [entry.cause for entry in entries] == ["post_logout_redirect_uri_not_registered"] * len(entries)
+    assert entries and entries[0].received == "https://orchard.example/elsewhere"
+    assert entries[0].expected == tuple(leaving.client.registered.client.post_logout_redirect_uris)
+    assert entries[0].endpoint == "logout"
 
 
 def test_logout_without_redirect_shows_the_page_of_the_organization(leaving: Flow) -> None:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from app.models.client import Client
 from app.models.grant import AuthorizationRequest
 from app.models.session import Session
+from app.operations.clients.clients import update_client
+from app.operations.organizations.settings import update_settings
 from tests.oauth.conftest import (
+    REDIRECT_URI,
     Flow,
     change_rows,
     clock_ago,
@@ -56,3 +60,28 @@ def test_slow_consent_does_not_require_the_password_again(asking: Flow) -> None:
     change_rows(asking, Session, authenticated_at=clock_ago(asking, 300))
     change_rows(asking, AuthorizationRequest, created_at=clock_ago(asking, 400))
     assert "code" in query_of(asking.decide(page))
+
+
+@pytest.mark.parametrize(("remembers", "kind"), [(False, {}), (True, {}), (True, {"type": "spa"})])
+def test_prompt_none_succeeds_for_a_self_registered_client_only_if_consents_are_remembered(
+    asking: Flow, remembers: bool, kind: dict[str, str]
+) -> None:
+    """DC-1, CO-2: by a setting of the organization, and never for a public client."""
+    if remembers:
+        with asking.app.app_context():
+            system = asking.make.system(asking.organization)
+            consent = {"oauth": {"consent": {"remember_self_registered": True}}}
+            update_settings(system, asking.organization.slug, consent)
+    flow = asking.other_client(redirect_uris=[REDIRECT_URI], **kind)
+    change_rows(flow, Client, source="dynamic")
+    with flow.app.app_context():
+        system = flow.make.system(flow.organization)
+        update_client(system, flow.client.client_id, {"description": "Read again."})
+    # Errors of clients that nobody reviewed are shown first (OR-2).
+    assert "consent_required" in flow.authorize(prompt="none").text
+    flow.decide(flow.consent())
+    answer = flow.authorize(prompt="none")
+    if remembers and not kind:
+        assert query_of(answer)["code"]
+    else:
+        assert "consent_required" in answer.text

@@ -58,6 +58,9 @@ def test_form_post_page_may_only_submit_its_form(flow: Flow) -> None:
     assert "frame-ancestors 'none'" in policy
     assert answer.headers["Cache-Control"] == "no-store"
     assert not re.search(r"<script(?![^>]*src=)|onload=|onclick=", answer.text)
+    [script] = re.findall(r"<script[^>]*form_post\.js[^>]*>", answer.text)
+    # Browsers without modules skip those.
+    assert "type=" not in script and "defer" in script
 
 
 def test_decision_is_answered_by_form_post(asking: Flow) -> None:

@@ -176,6 +176,29 @@ def test_each_tab_saves(make: Any, acme: Any, ada: Any, tab: str, fields: dict[s
     assert shown in ada.page.text
 
 
+def test_advanced_tab_leaves_the_form_of_the_secret_open_until_one_is_chosen(
+    make: Any, acme: Any, ada: Any
+) -> None:
+    client = make.client(acme)
+    path = f"/clients/{client.client_id}/advanced"
+    ada.get(path)
+    assert '<option selected value="">Secret, in the header or in the body' in ada.page.text
+    fields = {"grant_types": ["authorization_code", "refresh_token"], "id_token_claims": "minimal"}
+
+    for chosen in ("", "client_secret_basic"):
+        ada.send(
+            path,
+            version=ada.hidden("version"),
+            token_endpoint_auth_method=chosen,
+            require_pkce="1",
+            **fields,
+        )
+        ada.follow()
+
+        assert f'<option selected value="{chosen}">' in ada.page.text
+        assert '<option selected value="minimal">' in ada.page.text
+
+
 def test_unchanged_tab_changes_nothing(make: Any, acme: Any, ada: Any) -> None:
     client = make.client(acme)
     path = f"/clients/{client.client_id}/redirects"

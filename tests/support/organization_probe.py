@@ -102,15 +102,19 @@ class OrganizationProbe:
         form = {"grant_type": "client_credentials"} | form
         return self.ask("POST", "/oauth/token", data=form, headers=self.machine.basic)
 
-    def authorize(self, client: MadeClient | None = None) -> requests.Response:
+    def authorize(
+        self, client: MadeClient | None = None, *, client_id: str | None = None, without_pkce: bool = False
+    ) -> requests.Response:
         query = {
             "response_type": "code",
-            "client_id": (client or self.web).client_id,
+            "client_id": client_id or (client or self.web).client_id,
             "redirect_uri": CALLBACK,
             "scope": "openid offline_access",
             "code_challenge": challenge_of(VERIFIER),
             "code_challenge_method": "S256",
         }
+        if without_pkce:
+            del query["code_challenge"], query["code_challenge_method"]
         return self.ask("GET", "/oauth/authorize", params=query, cookies=self.cookie)
 
     def code(self) -> str:

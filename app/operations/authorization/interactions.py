@@ -73,14 +73,15 @@ def requires_consent_page(
     client: ClientSnapshot, parameters: AuthorizationParameters, consent_state: ConsentState
 ) -> bool:
     """Return whether the consent page must be shown, in any flow."""
+    settings = client.organization.settings
     return needs_consent(
         parameters,
         trust=client.trust,
         is_public=client.is_public or client.type == NATIVE,
         allowed=consent_state.scopes,
         declined=consent_state.declined,
-        settings=client.organization.settings,
-        is_unreviewed=client.is_unreviewed,
+        settings=settings,
+        is_unreviewed=client.is_unreviewed and not settings["oauth"]["consent"]["remember_self_registered"],
         approval=client.approval,
         approved_scopes=client.document.get("approved_scopes") or (),
     )

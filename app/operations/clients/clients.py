@@ -54,6 +54,7 @@ from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, on_commit, read, transaction
 from app.rules.actor import Actor
 from app.rules.authorization.consents import DECIDED_RETENTION, DECLINED
+from app.rules.clients.client_coherence import signing_algorithm_for
 from app.rules.clients.client_metadata import ClientMetadata, ClientPolicy, change, changed_fields, complete
 from app.rules.clients.client_types import BLOCKED, uses_grants_without_consent
 from app.rules.errors import Conflict
@@ -233,11 +234,16 @@ def enforce_client_limit(organization_id: str, origin: ClientOrigin) -> None:
 
 
 def ensure_chosen_keys(organization: OrganizationSnapshot, metadata: ClientMetadata) -> None:
-    """Create a signing key for each algorithm that the client chose, after the current transaction (KY-2).
+    """Create a signing key for each algorithm that the client chose or its profile implies (KY-2).
 
-    Generating an RSA key takes a second, during which the transaction would hold its locks.
+    The key set then has it before anything is signed for the client. This happens after the current transaction:
+    generating an RSA key takes a second, during which the transaction would hold its locks.
     """
+    default = organization.settings["oauth"]["signing"]["algorithm"]
+    implied = signing_algorithm_for({"security_profile": metadata.security_profile}, organization.settings)
     chosen = {
+        # The key set always has a key of the organization's algorithm.
+        None if implied == default else implied,
         metadata.id_token_signed_response_alg,
         metadata.userinfo_signed_response_alg,
         metadata.introspection_signed_response_alg,

@@ -42,8 +42,7 @@ from app.rules.token_values import REGISTRATION_ACCESS, digest, new_token, parse
 from app.tenant_fence import ACROSS
 
 OFF, BY_TOKEN = "off", "initial_access_token"
-# From one network where no token is required. One run of a conformance suite registers dozens of clients.
-NETWORK_LIMIT = Lockout(120, timedelta(hours=1), timedelta(minutes=1), timedelta(minutes=15))
+_LIMIT_WINDOW, _DELAY, _MAX_DELAY = timedelta(hours=1), timedelta(minutes=1), timedelta(minutes=15)
 _LABEL = "the app itself"
 _READ_ONLY = (
     "client_id_issued_at",
@@ -93,7 +92,7 @@ def permit_registration(actor: Actor, sent: Mapping[str, Any], token: str | None
         # First, so that strangers cannot make this service fetch a sector document.
         require_usable_token(organization.id, token or "")
     else:
-        _check_registration_limit(actor)
+        _check_registration_limit(actor, organization)
     fetch_sector_document(actor, sent)
     return RegistrationPermit(organization, (token or "") if mode == BY_TOKEN else None)
 
@@ -194,8 +193,10 @@ def registrar_actor(actor: Actor, label: str) -> Actor:
     return replace(actor, permissions=frozenset({"clients:write", "clients:read"}), label=label)
 
 
-def _check_registration_limit(actor: Actor) -> None:
-    limits = network_limits(NETWORK_LIMIT, actor.ip_address, "dynamic registration")
+def _check_registration_limit(actor: Actor, organization: OrganizationSnapshot) -> None:
+    per_hour = organization.settings["oauth"]["dynamic_registration"]["max_per_hour"]
+    lockout = Lockout(per_hour, _LIMIT_WINDOW, _DELAY, _MAX_DELAY)
+    limits = network_limits(lockout, actor.ip_address, "dynamic registration")
     rate_limits.require_attempt_allowed(
         actor.organization_id,
         "Too many clients were registered from your network. Wait a few minutes, then try again.",

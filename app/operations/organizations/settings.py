@@ -19,7 +19,9 @@ from app.models import client as client_model
 from app.models.client import Client, Credential, OrganizationLogo
 from app.models.organization import Organization
 from app.models.session import Session
+from app.models.token import ACTIVE as KEY_ACTIVE
 from app.operations.directory.lookups import OrganizationSnapshot, current_limits
+from app.operations.grants import signing_keys
 from app.operations.mail import emails
 from app.operations.organizations.overview import require_roles_unused
 from app.operations.sign_in.actor_access import (
@@ -29,10 +31,15 @@ from app.operations.sign_in.actor_access import (
 )
 from app.operations.sign_in.second_factors import record_mfa_policy_change
 from app.operations.store import audit, clock
-from app.operations.store.transactions import count_changed, read, transaction
+from app.operations.store.transactions import count_changed, on_commit, read, transaction
 from app.operations.users.factor_resets import count_users_without_factor
 from app.rules.actor import Actor
-from app.rules.clients.client_coherence import CODE_PROTECTIONS, get_client_requirements
+from app.rules.clients.client_coherence import (
+    CODE_PROTECTIONS,
+    FAPI2,
+    get_client_requirements,
+    signing_algorithm_for,
+)
 from app.rules.directory.permissions import MEMBER, effective_roles, missing_permissions, permissions_of_role
 from app.rules.errors import Conflict, Forbidden, PreconditionFailed
 from app.rules.organizations import instance_limits
@@ -41,6 +48,7 @@ from app.rules.organizations.lockout_prevention import require_no_lockout
 from app.rules.organizations.settings import value_at
 from app.rules.versions import ExpectedVersion, is_expected
 
+_SIGNING_ALGORITHM = "oauth.signing.algorithm"
 SECRET_DISPLAY = "oauth.clients.secret_display"
 _SESSIONS = "authentication.sessions."
 # Settings that a client registration may or may not satisfy. Every other setting under oauth affects all clients.
@@ -300,6 +308,8 @@ def store_settings(
     cache_invalidation.invalidate(organization.id)
     if SECRET_DISPLAY in changed and rules.value_at(after, SECRET_DISPLAY) == "once":
         _wipe_sealed_secrets(organization.id)
+    if _SIGNING_ALGORITHM in changed:
+        on_commit(lambda: _publish_keys(organization.id, after))
     if LOGO in changed:
         _delete_logo(organization.id)
     record_mfa_policy_change(organization.id, before, after)
@@ -313,6 +323,15 @@ def store_settings(
     )
     row = _row(organization.id)
     return UpdatedSettings(_record(row, row.settings), changed)
+
+
+def _publish_keys(organization_id: str, settings: Mapping[str, Any]) -> None:
+    """Create the keys of a new algorithm, and of the one that FAPI clients use instead, before they sign.
+
+    Call this after the transaction, because generating an RSA key takes a second.
+    """
+    for algorithm in {signing_algorithm_for({"security_profile": name}, settings) for name in (None, FAPI2)}:
+        signing_keys.ensure_key(Actor.system(organization_id), algorithm, KEY_ACTIVE)
 
 
 def _require_grantable(actor: Actor, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:

@@ -67,6 +67,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     ("redirect_uri_missing", "The request has no redirect URI.", "Send redirect_uri. It is required even if only one is registered."),
     ("redirect_uri_not_registered", "The client sent a redirect URI that is not registered.", "Change the client, or register this URI. URIs are compared character by character."),
     ("redirect_uri_mismatch", "The redirect URI at the token endpoint is not the one of the authorization request.", "Send the same redirect_uri in both requests."),
+    ("post_logout_redirect_uri_not_registered", "After signing out, users can't return to this URI, because it is not registered.", "Change the client, or register the URI under Redirects. URIs are compared character by character."),
     ("response_type_unsupported", "The client requested an unsupported response type.", "Send response_type=code. Implicit and hybrid flows are not supported."),
     ("pkce_missing", "The request had no code_challenge.", "Use PKCE with S256. Where the setting oauth.pkce allows it, a confidential client can send an OpenID nonce instead."),
     ("pkce_method_unsupported", "The code challenge method is not S256.", "Send code_challenge_method=S256 and 43 base64url characters."),

@@ -185,8 +185,9 @@ def needs_consent(
     ``approved_scopes`` are the administrators' decision about the client for all users.
 
     A public client needs consent each time, because any program could impersonate it (CO-2, RFC 8252 section 8.6), and
-    so does a client that registered itself and was not reviewed (DC-1). First-party confidential clients need consent
-    only if the organization's settings require it.
+    so does a client that registered itself and was not reviewed (DC-1), which ``is_unreviewed`` says unless the
+    organization remembers such consents. First-party confidential clients need consent only if the organization's
+    settings require it.
     """
     if is_public or is_unreviewed or "consent" in parameters.prompts or is_local(parameters.redirect_uri):
         return True
