@@ -47,6 +47,8 @@ _BREAKER = "gatehouse circuit breaker"
 FENCE = Fence(
     lambda: frozenset(name for name, table in db.metadata.tables.items() if "organization_id" in table.c)
 )
+# The server ends the transaction of a frozen process, with its locks. No connection that was idle for so long is used.
+FROZEN_SECONDS = MAX_CONNECTION_SECONDS + 30
 # Two waits fit into a transaction's deadline of 2.5 seconds: if a row is locked for longer, the response is a 503.
 LOCK_WAIT_SECONDS = 1
 _SQL_MODE = "STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
@@ -294,6 +296,7 @@ def _prepare_mysql(config: Config, is_autocommit: bool, connection: Any, record:
         "time_zone = '+00:00'",
         f"sql_mode = '{_SQL_MODE}'",
         f"innodb_lock_wait_timeout = {LOCK_WAIT_SECONDS}",
+        f"wait_timeout = {FROZEN_SECONDS}",
         *(profile.statement_variables if is_autocommit else profile.transaction_variables),
     ]
     cursor.execute(f"SET SESSION {', '.join(variables)}")

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from flask import Flask
 from flask_migrate import downgrade, upgrade
 from sqlalchemy import MetaData, Table, inspect, select
@@ -28,6 +29,8 @@ from tests.support.applications import BASE_URL, environment
 from tests.support.databases import MariaDBDatabase, SQLiteDatabase
 
 ROOT = Path(__file__).resolve().parents[2]
+# Later migrations run while the release before them serves.
+LAST_OF_0_1 = "0023"
 A_DAY = datetime(2026, 11, 1, tzinfo=UTC)
 
 
@@ -109,6 +112,37 @@ def test_each_migration_can_be_reversed(unmigrated: Flask) -> None:
         downgrade(revision=step)
         upgrade()
     assert set(Base.metadata.tables) <= tables()
+
+
+def columns() -> dict[tuple[str, str], bool]:
+    """Return each column, and whether an INSERT must give it a value."""
+    inspector = inspect(db.engine)
+    return {
+        (table, column["name"]): not column["nullable"] and column["default"] is None
+        for table in inspector.get_table_names()
+        for column in inspector.get_columns(table)
+    }
+
+
+def test_release_before_a_migration_can_go_on_writing(unmigrated: Flask) -> None:
+    """A migration removes and renames nothing, and a row that the release before inserts is valid: it serves on while
+    others are upgraded. What is no longer used is removed one release later, and then listed here.
+    """
+    removed_later: dict[str, set[tuple[str, str]]] = {}
+    upgrade(revision=LAST_OF_0_1)
+    revisions = ScriptDirectory(str(ROOT / "migrations")).iterate_revisions("heads", LAST_OF_0_1)
+    for revision in reversed([script.revision for script in revisions]):
+        before = columns()
+        upgrade(revision=revision)
+        after = columns()
+        tables_before = {table for table, _ in before}
+        assert before.keys() - after.keys() == removed_later.get(revision, set()), revision
+        required = {
+            name
+            for name, is_required in after.items()
+            if is_required and name[0] in tables_before and not before.get(name, False)
+        }
+        assert required == set(), revision
 
 
 def test_machines_that_start_together_migrate_once(unmigrated: Flask) -> None:

@@ -44,7 +44,9 @@ class Crowd:
 
     def deadlocks(self) -> int:
         """Return how many deadlocks the database has resolved since it started."""
-        return int(self.server.database.query("SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'")[0][1])
+        # MySQL has no status variable for it.
+        found = "SELECT count FROM information_schema.innodb_metrics WHERE name = 'lock_deadlocks'"
+        return int(self.server.database.query(found)[0][0])
 
     def send(self, posts: Sequence[Post]) -> list[Reply]:
         """Send the requests at once; none may deadlock or find the service unavailable.

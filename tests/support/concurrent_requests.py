@@ -31,7 +31,7 @@ class Post:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A response and the worker that sent it."""
+    """A response and the process id of the worker that sent it, 0 if the server does not tell it."""
 
     status: int
     body: bytes
@@ -102,6 +102,6 @@ def _exchange(connection: http.client.HTTPConnection, request: Post) -> Reply:
         )
         answer = connection.getresponse()
         headers = {name.lower(): value for name, value in answer.getheaders()}
-        return Reply(answer.status, answer.read(), int(headers[WORKER_HEADER.lower()]), headers)
+        return Reply(answer.status, answer.read(), int(headers.get(WORKER_HEADER.lower(), 0)), headers)
     finally:
         connection.close()

@@ -55,6 +55,8 @@ fi
 class GaleraNode(MariaDB):
     """One node. The first founds the cluster, the others join it."""
 
+    mysql = None
+
     def __init__(self, folder: Path, port: int, members: list[int], password: str) -> None:
         group = [f"127.0.0.1:{member + _GROUP}" for member in members]
         provider = (

@@ -22,14 +22,13 @@ from tests.support import process
 
 _USER = "gatehouse"
 _NEEDED = ("mariadbd", "mariadb-install-db")
-_MYSQL = os.environ.get("GATEHOUSE_TEST_MYSQL")
 
 
-def require() -> None:
-    """Raise, with the installation command, unless the server is installed."""
-    if _MYSQL:
-        if not (Path(_MYSQL) / "usr/sbin/mysqld").exists():
-            raise RuntimeError(f"{_MYSQL} has no usr/sbin/mysqld. Type: script/test mysql")
+def require(mysql: str | None) -> None:
+    """Raise, with the installation command, unless the server is installed: MySQL in that folder, or MariaDB."""
+    if mysql:
+        if not any((Path(mysql) / place / "mysqld").exists() for place in ("bin", "usr/sbin")):
+            raise RuntimeError(f"{mysql} has no bin/mysqld or usr/sbin/mysqld. Type: script/test mysql")
         return
     missing = [name for name in _NEEDED if _program(name) is None]
     if missing:
@@ -38,6 +37,8 @@ def require() -> None:
 
 class MariaDB:
     """One server process. ``options`` are server options such as ``--innodb-buffer-pool-size=2G``."""
+
+    mysql = os.environ.get("GATEHOUSE_TEST_MYSQL")
 
     def __init__(self, folder: Path, *options: str) -> None:
         self.folder = folder
@@ -51,7 +52,7 @@ class MariaDB:
 
     def begin(self) -> None:
         """Create the data folder and begin to start the server; call ``wait`` before use."""
-        require()
+        require(self.mysql)
         self.folder.mkdir(parents=True, exist_ok=True)
         init = self.folder / "init.sql"
         init.write_text(
@@ -59,7 +60,7 @@ class MariaDB:
             f"\nGRANT ALL ON *.* TO {_USER}@'%' WITH GRANT OPTION;\n"
         )
         init.chmod(0o600)
-        install, server = self._mysql_commands() if _MYSQL else self._mariadb_commands()
+        install, server = self._mysql_commands(self.mysql) if self.mysql else self._mariadb_commands()
         as_root = ["--user=root"] if os.geteuid() == 0 else []
         install, server = [*install, *as_root], [*server, *self._server_options(), *as_root, *self._options]
         # One child process does both, so that tests are collected while the data folder is created.
@@ -189,23 +190,12 @@ class MariaDB:
         ]
         return install, [str(_program("mariadbd")), "--no-defaults", "--innodb-log-file-size=64M"]
 
-    def _mysql_commands(self) -> tuple[list[str], list[str]]:
-        """Return the same for MySQL, run with the libraries of its own folder."""
-        root = Path(str(_MYSQL))
-        machine = os.uname().machine
-        loader = next((root / "lib64").glob("ld-linux-*"), None) or next((root / "lib").glob("ld-linux-*"))
-        mysqld = [
-            *(str(loader), "--library-path", str(root / f"usr/lib/{machine}-linux-gnu")),
-            *(
-                str(root / "usr/sbin/mysqld"),
-                "--no-defaults",
-                f"--lc-messages-dir={root / 'usr/share/mysql'}",
-            ),
-            *(f"--character-sets-dir={root / 'usr/share/mysql/charsets'}", "--secure-file-priv=NULL"),
-            f"--plugin-dir={root / 'usr/lib/mysql/plugin'}",
-        ]
+    def _mysql_commands(self, mysql: str) -> tuple[list[str], list[str]]:
+        """Return the same for MySQL."""
+        mysqld = [*_mysqld(Path(mysql)), "--secure-file-priv=NULL"]
         install = [*mysqld, "--initialize-insecure", f"--datadir={self.folder / 'data'}"]
-        return install, [*mysqld, "--mysqlx=OFF", "--innodb-redo-log-capacity=64M", "--skip-log-bin"]
+        # MySQL 8.0 before 8.0.30 has another name for it.
+        return install, [*mysqld, "--mysqlx=OFF", "--loose-innodb-redo-log-capacity=64M", "--skip-log-bin"]
 
     def _server_options(self) -> list[str]:
         return [
@@ -223,6 +213,28 @@ class MariaDB:
             "--performance-schema=OFF",
             "--skip-name-resolve",
         ]
+
+
+def _mysqld(root: Path) -> list[str]:
+    """Return the command of MySQL's server: of an unpacked archive of MySQL, or of a folder with a whole Debian.
+
+    The latter runs with the libraries of its own folder.
+    """
+    if (unpacked := root / "bin/mysqld").exists():
+        share = ("--lc-messages-dir", "share"), ("--character-sets-dir", "share/charsets")
+        return [
+            str(unpacked),
+            "--no-defaults",
+            f"--basedir={root}",
+            *(f"{name}={root / at}" for name, at in share),
+        ]
+    loader = next((root / "lib64").glob("ld-linux-*"), None) or next((root / "lib").glob("ld-linux-*"))
+    return [
+        *(str(loader), "--library-path", str(root / f"usr/lib/{os.uname().machine}-linux-gnu")),
+        *(str(root / "usr/sbin/mysqld"), "--no-defaults", f"--lc-messages-dir={root / 'usr/share/mysql'}"),
+        f"--character-sets-dir={root / 'usr/share/mysql/charsets'}",
+        f"--plugin-dir={root / 'usr/lib/mysql/plugin'}",
+    ]
 
 
 def _program(name: str) -> str | None:

@@ -9,7 +9,8 @@ from itertools import groupby
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, exists, func, or_, select, true
+from sqlalchemy import ColumnElement, ScalarSelect, Select, exists, func, or_, select, true
+from sqlalchemy.orm import InstrumentedAttribute
 
 from app.extensions import db
 from app.models.client import DELETED, Client
@@ -35,18 +36,6 @@ from app.rules.errors import NotFound
 from app.rules.identifiers import encode_uuid, format_client_id, parse_public_id, public_id
 
 MAX_LISTED = 200
-# A consent is also used without a page, by a silent authorization request or a refresh.
-_USED = (
-    select(func.max(func.coalesce(Grant.rotated_at, Grant.created_at)))
-    .where(
-        Grant.organization_id == Consent.organization_id,
-        Grant.user_id == Consent.user_id,
-        Grant.client_id == Consent.client_id,
-    )
-    .correlate(Consent)
-    .scalar_subquery()
-)
-
 PREFIX = "con"
 
 
@@ -85,7 +74,8 @@ def list_consents(actor: Actor) -> list[ConsentRecord]:
             Client.name,
             Client.type,
             Client.trust,
-            _USED.label("used_at"),
+            _newest_of_grants(Grant.created_at).label("granted_at"),
+            _newest_of_grants(Grant.rotated_at).label("rotated_at"),
         )
         .join(Client, (Client.organization_id == Consent.organization_id) & (Client.id == Consent.client_id))
         .where(
@@ -108,11 +98,28 @@ def list_consents(actor: Actor) -> list[ConsentRecord]:
             created_at=row.created_at,
             updated_at=row.updated_at,
             expires_at=consent_expiry(row.updated_at, row.expires_at, max_consent_seconds(settings)),
-            last_used_at=max((at for at in (row.last_used_at, row.used_at) if at is not None), default=None),
+            # A consent is also used without a page, by a silent authorization request or a refresh.
+            last_used_at=max(filter(None, (row.last_used_at, row.granted_at, row.rotated_at)), default=None),
         )
         for row in rows
     ]
     return consented + _list_without_consent(actor, settings)
+
+
+def _newest_of_grants(column: InstrumentedAttribute[Any]) -> ScalarSelect[Any]:
+    """Select the newest of these times of the consent's grants, one column at a time: MySQL 8.0.15 returns text for
+    MAX(COALESCE(…)).
+    """
+    return (
+        select(func.max(column))
+        .where(
+            Grant.organization_id == Consent.organization_id,
+            Grant.user_id == Consent.user_id,
+            Grant.client_id == Consent.client_id,
+        )
+        .correlate(Consent)
+        .scalar_subquery()
+    )
 
 
 def _list_without_consent(actor: Actor, settings: Mapping[str, Any]) -> list[ConsentRecord]:

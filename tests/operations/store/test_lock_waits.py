@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from app import database
 from app.database import LOCK_WAIT_SECONDS
 from app.operations.store.transactions import transaction
 from app.rules.errors import Unavailable
@@ -53,3 +54,26 @@ def test_lock_that_is_never_released_is_a_503_in_time(counters: Counters) -> Non
         other.execute("ROLLBACK")
     assert 2 * LOCK_WAIT_SECONDS <= waited < 4.5
     assert (counters.value(1), counters.value(2)) == (0, 0)
+
+
+@pytest.mark.mariadb
+def test_locks_of_a_frozen_process_are_released(counters: Counters, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connection stays open, because its kernel still answers."""
+    monkeypatch.setattr(database, "FROZEN_SECONDS", 1)
+    engine = database.engines()[0]
+    engine.dispose()
+    frozen = engine.connect()
+    try:
+        frozen.exec_driver_sql("UPDATE counters SET n = n + 1 WHERE id = 1")
+        time.sleep(1.5)
+
+        @transaction
+        def unit() -> None:
+            counters.add(1)
+
+        unit()
+        assert counters.value(1) == 1
+    finally:
+        frozen.invalidate()
+        frozen.close()
+        engine.dispose()
