@@ -64,7 +64,7 @@ MAX_LIMIT = 100
 
 
 class OutdatedRead(Exception):
-    """What the transaction has read was changed since: roll it back and run it again."""
+    """A row that the transaction has read was changed since: roll it back and run it again."""
 
 
 @dataclass(slots=True)
