@@ -41,7 +41,7 @@ _MAX_DISORDER = timedelta(minutes=10)
 
 @dataclass(frozen=True, slots=True)
 class ChainProblem:
-    """One place where log and chain differ; ``kind`` is one of rules/audit/chain.PROBLEMS."""
+    """One place where log and chain differ; ``kind`` is one of rules/audit/events.PROBLEMS."""
 
     kind: str
     position: int | None = None
