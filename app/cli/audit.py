@@ -10,7 +10,7 @@ import click
 from flask.cli import AppGroup
 
 from app.cli.errors import report_errors
-from app.operations.audit.chain import matches_checkpoint, verify_audit_log
+from app.operations.audit.chain_verification import matches_checkpoint, verify_audit_log
 from app.operations.directory.lookups import get_organization_by_slug, get_root_organization
 from app.operations.organizations.organizations import list_organizations
 from app.rules.actor import Actor

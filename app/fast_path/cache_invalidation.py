@@ -92,7 +92,7 @@ _CHANGES = CompiledQuery(
 
 
 class Follower:
-    """What this process knows about the changes in one database.
+    """The changes in one database that this process has seen.
 
     ``sent_at`` is when it sent the query whose changes it applied last, in seconds of ``uptime``.
     """

@@ -95,7 +95,7 @@ def decline_access_request(context: PortalContext, access_id: str) -> PageRespon
 
 @portal_page("/access-requests/<access_id>/withdraw", "GET", "POST")
 def withdraw_client_access(context: PortalContext, access_id: str) -> PageResponse:
-    """Show what will stop working, and withdraw the access of a client."""
+    """Show the impact, and withdraw the access of a client."""
     preview = preview_withdrawal(context.actor, access_id)
     return _decide(context, access_id, "withdraw", access_tokens=preview.access_tokens)
 

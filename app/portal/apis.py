@@ -227,7 +227,7 @@ def api_page(context: PortalContext, api_id: str) -> PageResponse:
 
 @portal_page("/apis/<api_id>/delete", "GET", "POST")
 def delete_api(context: PortalContext, api_id: str) -> PageResponse:
-    """Show what will stop working, and delete the API once its name is typed."""
+    """Show the impact, and delete the API once its name is typed."""
     api = get_resource(context.actor, api_id)
     holders = list_resource_holders(context.actor, api_id)
     form = DeleteApiForm()

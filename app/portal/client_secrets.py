@@ -176,7 +176,7 @@ def confirm(context: PortalContext, client_id: str, credential_id: str) -> PageR
 
 @portal_page(f"{_CREDENTIALS}/<credential_id>/revoke", "GET", "POST")
 def revoke(context: PortalContext, client_id: str, credential_id: str) -> PageResponse:
-    """Show what will stop working, and revoke the secret. The last one requires a fresh sign-in."""
+    """Show the impact, and revoke the secret. The last one requires a fresh sign-in."""
     found = preview_revocation(context.actor, client_id, credential_id)
     form = RevokeSecretForm()
     if form.validate_on_submit():

@@ -222,7 +222,7 @@ def client_advanced(context: PortalContext, client_id: str) -> PageResponse:
 
 @portal_page("/clients/<client_id>/delete", "GET", "POST")
 def client_delete(context: PortalContext, client_id: str) -> PageResponse:
-    """Show what will stop working, and delete the client once its name is typed. Requires a fresh sign-in."""
+    """Show the impact, and delete the client once its name is typed. Requires a fresh sign-in."""
     preview = preview_deletion(context.actor, client_id)
     found = preview.client
     form = DeleteClientForm()

@@ -152,7 +152,7 @@ def organization_page(context: PortalContext, slug: str) -> PageResponse:
 
 @portal_page("/organizations/<slug>/delete", "GET", "POST")
 def organization_delete(context: PortalContext, slug: str) -> PageResponse:
-    """Show what will stop working, and delete the organization. Requires a fresh sign-in."""
+    """Show the impact, and delete the organization. Requires a fresh sign-in."""
     _require_root(context)
     context.actor.require("organizations:write")
     require_fresh_sign_in(context.actor)

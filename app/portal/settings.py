@@ -108,7 +108,7 @@ def general(context: PortalContext) -> PageResponse:
 
 @portal_page("/settings/delete", "GET", "POST")
 def delete(context: PortalContext) -> PageResponse:
-    """Show what will stop working, and delete the organization. Requires a fresh sign-in."""
+    """Show the impact, and delete the organization. Requires a fresh sign-in."""
     slug = context.organization.slug
     context.actor.require("organization:delete")
     require_fresh_sign_in(context.actor)

@@ -120,7 +120,7 @@ def reset_user_password(context: PortalContext, user_id: str) -> PageResponse:
 
 @portal_page("/users/<user_id>/delete", "GET", "POST")
 def delete_user_page(context: PortalContext, user_id: str) -> PageResponse:
-    """Show what will stop working, and delete the user once the email is typed. Requires a fresh sign-in."""
+    """Show the impact, and delete the user once the email is typed. Requires a fresh sign-in."""
     context.actor.require("users:write")
     record = get_user_record(context.actor, user_id)
     form = DeleteUserForm()

@@ -18,7 +18,8 @@ from app.config import Config
 from app.database import breaker
 from app.fast_path import cache_invalidation
 from app.operations.audit import webhook_deliveries
-from app.operations.audit.chain import ChainHead, remember_heads, seal_pending_events
+from app.operations.audit.chain import ChainHead, seal_pending_events
+from app.operations.audit.chain_verification import remember_heads
 from app.operations.clients import credential_revocation, logos
 from app.operations.grants.signing_keys import rotate_due_keys
 from app.operations.mail import delivery

@@ -15,7 +15,8 @@ from typing import Any
 
 from flask import Flask
 
-from app.operations.audit.chain import remember_heads, seal_pending_events
+from app.operations.audit.chain import seal_pending_events
+from app.operations.audit.chain_verification import remember_heads
 from app.rules.actor import Actor
 from app.rules.identifiers import new_id
 from tests.bench import fill

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.operations.audit.chain import verify_audit_log
+from app.operations.audit.chain_verification import verify_audit_log
 from tests.factories import Factory
 
 pytestmark = pytest.mark.live

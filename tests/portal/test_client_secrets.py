@@ -126,7 +126,7 @@ def test_revocation_requires_confirmation(ada: Any, orchard: Any) -> None:
     ada.send(_path(orchard, "/new"), name="second", others="keep")
     newest = _ids(ada, orchard)[0]
     ada.get(_path(orchard, f"/{newest}/revoke"))
-    assert "What will stop working" in ada.text and "last secret" not in ada.text
+    assert "Impact" in ada.text and "last secret" not in ada.text
 
     ada.send(_path(orchard, f"/{newest}/revoke"), revoke_tokens="1")
     ada.follow()

@@ -68,7 +68,7 @@ def test_reset_link_is_shown_only_once(ada: Any, bob: Any) -> None:
 def test_deletion_requires_email(ada: Any, bob: Any) -> None:
     path = f"/users/{bob.public_id}/delete"
     ada.get(path)
-    assert "What will stop working" in ada.text and bob.public_id in ada.text
+    assert "Impact" in ada.text and bob.public_id in ada.text
     assert ada.send(path, email="ada@acme.example").status_code == 400
     ada.send(path, email=bob.email)
     ada.follow()

@@ -14,7 +14,8 @@ from sqlalchemy import update
 
 from app.models.audit import Lease
 from app.operations.audit import chain
-from app.operations.audit.chain import remove_events_before, seal_all_events, verify_audit_log
+from app.operations.audit.chain import remove_events_before, seal_all_events
+from app.operations.audit.chain_verification import verify_audit_log
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.store import audit, clock, leases
 from app.operations.store.transactions import transaction

@@ -12,7 +12,7 @@ from app.api.endpoints import PAGE, Endpoints, Query, filters_of, list_response,
 from app.api.representations import Count, Representation, Slug, Source
 from app.operations.audit import audit_events
 from app.operations.audit.audit_events import FILTERS, AuditRecord
-from app.operations.audit.chain import verify_audit_log
+from app.operations.audit.chain_verification import verify_audit_log
 from app.rules.audit.events import PROBLEMS
 from app.rules.shapes import OneOf, PublicId, SchemaOnly, described
 from app.web.bearer import ApiContext

@@ -18,7 +18,15 @@ from app.models.user import DELETED, User
 from app.operations.directory import lookups
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.store import clock
-from app.operations.store.transactions import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, paginate, read
+from app.operations.store.transactions import (
+    DEFAULT_LIMIT,
+    MAX_LIMIT,
+    CursorKey,
+    Page,
+    paginate,
+    read,
+    read_newest,
+)
 from app.rules.actor import Actor
 from app.rules.audit.events import ACCOUNT_EVENTS, FieldChange, diff_documents
 from app.rules.errors import NotFound
@@ -81,10 +89,7 @@ def list_audit_events(
     ``until`` (exclusive) are RFC 3339 times, the others are exact. Raises InvalidInput, Forbidden.
     """
     statement = _matching(actor, filters or {})
-    limit = min(limit, MAX_LIMIT)
-    rows = db.session.execute(paginate(statement, (AuditEvent.id,), after).limit(limit + 1)).all()
-    items = tuple(_record(row) for row in rows[:limit])
-    return Page(items, (encode_uuid(rows[limit - 1].id),) if len(rows) > limit else None)
+    return read_newest(statement, AuditEvent.id, limit, after, _record)
 
 
 @read

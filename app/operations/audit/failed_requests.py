@@ -23,19 +23,17 @@ from app.operations.directory.lookups import ClientSnapshot, get_organization_by
 from app.operations.store import clock
 from app.operations.store.transactions import (
     DEFAULT_LIMIT,
-    MAX_LIMIT,
     CursorKey,
     Page,
     current_unit_of_work,
-    paginate,
     read,
+    read_newest,
     transaction,
 )
 from app.rules.actor import Actor
 from app.rules.audit.failed_requests import CAUSES, Explanation, default_cause, redact_and_truncate
 from app.rules.errors import Cause, FieldError, InvalidInput, NotFound, Unavailable
 from app.rules.identifiers import (
-    encode_uuid,
     format_client_id,
     new_id,
     parse_client_id,
@@ -107,11 +105,8 @@ def list_failed_requests(
     statement = _select_visible(actor)
     for condition in _conditions(actor, filters or {}):
         statement = statement.where(condition)
-    limit = min(limit, MAX_LIMIT)
     # Ids are ordered by the time of writing, shortly after the request.
-    rows = db.session.execute(paginate(statement, (FailedRequest.id,), after).limit(limit + 1)).all()
-    items = tuple(_record(row) for row in rows[:limit])
-    return Page(items, (encode_uuid(rows[limit - 1].id),) if len(rows) > limit else None)
+    return read_newest(statement, FailedRequest.id, limit, after, _record)
 
 
 @read

@@ -22,13 +22,12 @@ from app.operations.mail.notices import email_administrators, notify_user
 from app.operations.store import audit, clock, rate_limits
 from app.operations.store.transactions import (
     DEFAULT_LIMIT,
-    MAX_LIMIT,
     CursorKey,
     Page,
     count_changed,
     current_unit_of_work,
-    paginate,
     read,
+    read_newest,
     transaction,
 )
 from app.rules.actor import Actor
@@ -49,7 +48,6 @@ from app.rules.clients.redirect_uris import get_display_host
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound, TooManyRequests
 from app.rules.fields import ValidationErrors, find_unknown
 from app.rules.identifiers import (
-    encode_uuid,
     format_client_id,
     new_id,
     parse_client_id,
@@ -290,10 +288,7 @@ def list_client_requests(
     statement = _visible(actor)
     for condition in _conditions(actor, filters or {}):
         statement = statement.where(condition)
-    limit = min(limit, MAX_LIMIT)
-    rows = db.session.execute(paginate(statement, (ClientRequest.id,), after).limit(limit + 1)).all()
-    items = tuple(build_record(row) for row in rows[:limit])
-    return Page(items, (encode_uuid(rows[limit - 1].id),) if len(rows) > limit else None)
+    return read_newest(statement, ClientRequest.id, limit, after, build_record)
 
 
 @read

@@ -16,18 +16,16 @@ from app.operations.clients.client_access import PREFIX
 from app.operations.clients.client_records import get_client_row
 from app.operations.store.transactions import (
     DEFAULT_LIMIT,
-    MAX_LIMIT,
     CursorKey,
     Page,
-    paginate,
     read,
+    read_newest,
 )
 from app.rules.actor import Actor
 from app.rules.clients.client_access import REQUESTED, STATUSES
 from app.rules.errors import Conflict, InvalidInput, NotFound
 from app.rules.fields import ValidationErrors, find_unknown
 from app.rules.identifiers import (
-    encode_uuid,
     format_client_id,
     parse_client_id,
     parse_public_id,
@@ -88,7 +86,7 @@ def list_client_access(
     """
     actor.require_for_own("resources:read")
     statement = _select(actor).where(of_visible_resources(actor), *_conditions(actor, filters or {}))
-    return _page(statement, limit, after)
+    return read_newest(statement, ClientAccess.id, limit, after, _record)
 
 
 @read
@@ -97,7 +95,9 @@ def list_access_of_client(
 ) -> Page[AccessRecord]:
     """List the access of a client with its requests, newest first. Raises NotFound, Forbidden."""
     client = get_client_row(actor, client_id, "clients:read")
-    return _page(_select(actor).where(ClientAccess.client_id == client.id), limit, after)
+    return read_newest(
+        _select(actor).where(ClientAccess.client_id == client.id), ClientAccess.id, limit, after, _record
+    )
 
 
 @read
@@ -171,13 +171,6 @@ def _conditions(actor: Actor, filters: Mapping[str, str]) -> list[ColumnElement[
             raise InvalidInput("This is not a valid resource ID.", field="resource_id")
         conditions.append(ClientAccess.resource_id == resource_id)
     return conditions
-
-
-def _page(statement: Select[Any], limit: int, after: CursorKey | None) -> Page[AccessRecord]:
-    limit = min(limit, MAX_LIMIT)
-    rows = db.session.execute(paginate(statement, (ClientAccess.id,), after).limit(limit + 1)).all()
-    items = tuple(_record(row) for row in rows[:limit])
-    return Page(items, (encode_uuid(rows[limit - 1].id),) if len(rows) > limit else None)
 
 
 def _find(actor: Actor, access_id: str, *conditions: ColumnElement[bool]) -> AccessRecord:

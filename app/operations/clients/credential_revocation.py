@@ -124,8 +124,7 @@ def revoke_credentials_in_transaction(
         # The version is raised first, because cached snapshots of the client contain its active secrets.
         if not update_client_row(client, {}):
             continue
-        settings = get_unpurged_organization(actor.organization_id).settings
-        records = to_credential_records(rows, settings)
+        records = to_credential_records(rows, get_unpurged_organization(actor.organization_id))
         current_version = (
             records[0].version if credential_id else combine_versions(each.version for each in records)
         )

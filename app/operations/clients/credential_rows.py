@@ -14,7 +14,7 @@ from app.extensions import db
 from app.models.client import Client, Credential, CredentialUse
 from app.models.grant import Grant
 from app.models.token import AccessToken
-from app.operations.directory.lookups import get_unpurged_organization
+from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.grants import grants
 from app.operations.grants.grants import grant_issued_after_cutoffs, token_issued_after_cutoffs
 from app.operations.store import clock, keyring
@@ -93,15 +93,15 @@ class CredentialRecord:
 def add_credential(
     actor: Actor,
     client: Client,
-    settings: Mapping[str, Any],
+    organization: OrganizationSnapshot,
     *,
     name: str | None,
     expires_at: datetime | None,
 ) -> tuple[CredentialRecord, str]:
     """Add a secret to the client. Return its record and its value in clear.
 
-    Only a digest is stored, and a sealed copy if the organization lets secrets be viewed again. ``settings`` are
-    those of ``hold_organization``: a change to ``once`` waits for this transaction and then deletes the copy (SE-7).
+    Only a digest is stored, and a sealed copy if the organization lets secrets be viewed again. ``organization``
+    comes from ``hold_organization``: a change to ``once`` waits for this transaction and then deletes the copy (SE-7).
     """
     credential_id = new_id()
     secret = new_token(CLIENT_SECRET, client.organization_id)
@@ -113,14 +113,16 @@ def add_credential(
         name=name or _choose_name(client, f"{now:%Y-%m}"),
         digest=digest(secret),
         hint=hint(secret),
-        sealed=_seal_secret(client, credential_id, secret) if can_reveal_secrets(settings) else None,
+        sealed=_seal_secret(client, credential_id, secret)
+        if can_reveal_secrets(organization.settings)
+        else None,
         created_at=now,
         created_by=actor.label[:200] or None,
-        expires_at=expires_at or _default_expiry(settings, now),
+        expires_at=expires_at or _default_expiry(organization.settings, now),
     )
     db.session.add(row)
     db.session.flush()
-    return _record(row, now, (), 0, settings), secret
+    return _record(row, now, (), 0, organization), secret
 
 
 def _choose_name(client: Client, base_name: str) -> str:
@@ -181,11 +183,13 @@ def log_token_revocation(credential: Credential) -> None:
     grants.log_revocation(credential.organization_id, "credential", credential.id.bytes)
 
 
-def to_credential_records(rows: Sequence[Credential], settings: Mapping[str, Any]) -> list[CredentialRecord]:
-    """Return the rows as records, with three queries in total."""
+def to_credential_records(
+    rows: Sequence[Credential], organization: OrganizationSnapshot
+) -> list[CredentialRecord]:
+    """Return the rows of the organization as records, with three queries in total."""
     now = clock.now()
     used, counted = _list_ip_addresses(rows, now), _count_active_tokens(rows, now)
-    return [_record(row, now, used.get(row.id, ()), counted.get(row.id, 0), settings) for row in rows]
+    return [_record(row, now, used.get(row.id, ()), counted.get(row.id, 0), organization) for row in rows]
 
 
 def _record(
@@ -193,9 +197,8 @@ def _record(
     now: datetime,
     addresses: tuple[IpAddressUse, ...],
     live_tokens: int,
-    settings: Mapping[str, Any],
+    organization: OrganizationSnapshot,
 ) -> CredentialRecord:
-    organization = get_unpurged_organization(row.organization_id)
     status = get_credential_status(
         now,
         expires_at=row.expires_at,
@@ -226,7 +229,7 @@ def _record(
             addresses=len(addresses),
             live_tokens=live_tokens,
         ),
-        revealable=row.sealed is not None and status in LIVE and can_reveal_secrets(settings),
+        revealable=row.sealed is not None and status in LIVE and can_reveal_secrets(organization.settings),
         is_retiring=row.retiring_since is not None and status in LIVE,
         revoked_by=row.revoked_by,
         retiring_since=row.retiring_since,

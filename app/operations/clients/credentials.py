@@ -33,7 +33,11 @@ from app.operations.clients.credential_rows import (
     to_credential_records,
     unseal_secret,
 )
-from app.operations.directory.lookups import get_organization_by_id, hold_organization
+from app.operations.directory.lookups import (
+    OrganizationSnapshot,
+    get_organization_by_id,
+    hold_organization,
+)
 from app.operations.mail.notices import notify_administrators
 from app.operations.sign_in.reauthentication import require_fresh_sign_in, require_fresh_user_sign_in
 from app.operations.store import audit, clock
@@ -91,7 +95,7 @@ def list_credentials(actor: Actor, client_id: str) -> list[CredentialRecord]:
     Raises NotFound, Forbidden.
     """
     client = get_client_row(actor, client_id, "credentials:read")
-    return to_credential_records(list_credential_rows(client, limit=MAX_LISTED), _settings(actor))
+    return to_credential_records(list_credential_rows(client, limit=MAX_LISTED), _organization(actor))
 
 
 @read
@@ -102,7 +106,7 @@ def get_credential(actor: Actor, client_id: str, credential_id: str) -> Credenti
     row = None if row_id is None else db.session.get(Credential, (client.organization_id, row_id))
     if row is None or row.client_id != client.id:
         raise NotFound("There is no such secret.")
-    return to_credential_records([row], _settings(actor))[0]
+    return to_credential_records([row], _organization(actor))[0]
 
 
 @transaction
@@ -127,8 +131,8 @@ def create_credential(
         require_client_within_permissions(actor, client)
         # The new secret can replace all existing ones, so a recent sign-in of the user is required (PO-4).
         require_fresh_user_sign_in(actor)
-        settings = hold_organization(actor.organization_id).settings
-        rules = settings["oauth"]["clients"]
+        organization = hold_organization(actor.organization_id)
+        rules = organization.settings["oauth"]["clients"]
         now = clock.now()
         ends = validate_secret_terms(
             now,
@@ -147,9 +151,9 @@ def create_credential(
             if retire_others_in_seconds is None
             else _retire(actor, client, now, retire_others_in_seconds, revoke_tokens)
         )
-        credential, secret = add_credential(actor, client, settings, name=name, expires_at=ends)
+        credential, secret = add_credential(actor, client, organization, name=name, expires_at=ends)
         _record_event(actor, "credential.created", credential.id, client, after=_audit_values(credential))
-        return NewCredential(credential, secret, tuple(to_credential_records(retired, settings)))
+        return NewCredential(credential, secret, tuple(to_credential_records(retired, organization)))
     raise client_busy_error()
 
 
@@ -189,7 +193,7 @@ def rotate_credential(actor: Actor, client_id: str, fields: Mapping[str, Any] | 
     ``create_credential``.
     """
     terms = validate_rotation_terms(fields or {})
-    overlap = _settings(actor)["oauth"]["clients"]["rotation_overlap_seconds"]
+    overlap = _organization(actor).settings["oauth"]["clients"]["rotation_overlap_seconds"]
     return create_credential(
         actor,
         client_id,
@@ -216,7 +220,7 @@ def restore_retiring_secrets(actor: Actor, client_id: str) -> list[CredentialRec
         for row in retiring:
             _set_expiry(row, row.previous_expires_at, retiring_since=None, previous=None)
             _record_event(actor, "credential.kept", row.id, client)
-        return to_credential_records(_list_active_rows(client, now), _settings(actor))
+        return to_credential_records(_list_active_rows(client, now), _organization(actor))
     raise client_busy_error()
 
 
@@ -400,8 +404,8 @@ def _refresh_rows(rows: list[Credential]) -> list[Credential]:
     return rows
 
 
-def _settings(actor: Actor) -> Mapping[str, Any]:
-    return get_organization_by_id(actor.organization_id).settings
+def _organization(actor: Actor) -> OrganizationSnapshot:
+    return get_organization_by_id(actor.organization_id)
 
 
 def _audit_values(credential: CredentialRecord) -> dict[str, Any]:

@@ -111,10 +111,10 @@ def cancel_rotation(actor: Actor, client_id: str, *, revoke_new: bool = False) -
 @read
 def load_rotation(client: Client) -> Rotation:
     """Return the rotation of a client whose row the caller can see."""
-    settings = get_organization_by_id(client.organization_id).settings
+    organization = get_organization_by_id(client.organization_id)
     live = [
         record
-        for record in to_credential_records(list_credential_rows(client, limit=MAX_LISTED), settings)
+        for record in to_credential_records(list_credential_rows(client, limit=MAX_LISTED), organization)
         if record.is_live
     ]
     old = tuple(record for record in live if record.is_retiring)

@@ -23,18 +23,16 @@ from app.operations.grants.grants import is_active_grant, is_consented
 from app.operations.store import audit, clock
 from app.operations.store.transactions import (
     DEFAULT_LIMIT,
-    MAX_LIMIT,
     CursorKey,
     Page,
-    paginate,
     read,
+    read_newest,
     transaction,
 )
 from app.rules.actor import Actor
 from app.rules.errors import InvalidInput, NotFound
 from app.rules.fields import ValidationErrors, find_unknown
 from app.rules.identifiers import (
-    encode_uuid,
     format_client_id,
     parse_client_id,
     parse_public_id,
@@ -97,10 +95,7 @@ def list_grants(
     statement = _visible(actor, "tokens:read")
     for condition in filter_conditions(actor, filter_columns(Grant), filters or {}):
         statement = statement.where(condition)
-    limit = min(limit, MAX_LIMIT)
-    rows = db.session.execute(paginate(statement, (Grant.id,), after).limit(limit + 1)).all()
-    items = tuple(_record(row) for row in rows[:limit])
-    return Page(items, (encode_uuid(rows[limit - 1].id),) if len(rows) > limit else None)
+    return read_newest(statement, Grant.id, limit, after, _record)
 
 
 @read

@@ -71,7 +71,7 @@ class ExportedEvent:
 
 @dataclass(slots=True)
 class RestoreReport:
-    """What a restore did. Everything issued before ``at`` is invalid.
+    """The result of a restore. Everything issued before ``at`` is invalid.
 
     ``ended_again`` are the events of the audit export that were applied, ``failed`` those that could not be, with the
     reason, and ``to_review`` changes since the backup that nobody can apply but an administrator. ``links`` are links

@@ -31,7 +31,7 @@ from app.database_errors import ErrorClass, classify_error, is_duplicate_key
 from app.extensions import db
 from app.models.base import Base
 from app.rules.errors import DomainError, InvalidInput, Unavailable
-from app.rules.identifiers import decode_uuid, new_id
+from app.rules.identifiers import decode_uuid, encode_uuid, new_id
 
 __all__ = [
     "OutdatedRead",
@@ -43,6 +43,7 @@ __all__ = [
     "on_commit",
     "on_commit_or_now",
     "read",
+    "read_newest",
     "savepoint",
     "transaction",
     "verify_commit_with",
@@ -64,7 +65,7 @@ MAX_LIMIT = 100
 
 
 class OutdatedRead(Exception):
-    """What the transaction has read was changed since: roll it back and run it again."""
+    """A row that the transaction has read was changed since: roll it back and run it again."""
 
 
 @dataclass(slots=True)
@@ -344,3 +345,13 @@ def paginate(
         return ordered.where(columns[0] < values[0] if descending else columns[0] > values[0])
     here, last = tuple_(*columns), tuple_(*values)
     return ordered.where(here < last if descending else here > last)
+
+
+def read_newest(
+    statement: Select[Any], id_column: Any, limit: int, after: CursorKey | None, make: Callable[[Any], T]
+) -> Page[T]:
+    """Read one page of at most ``MAX_LIMIT`` rows, the newest id first, as what ``make`` returns for each."""
+    limit = min(limit, MAX_LIMIT)
+    rows = db.session.execute(paginate(statement, (id_column,), after).limit(limit + 1)).all()
+    items = tuple(make(row) for row in rows[:limit])
+    return Page(items, (encode_uuid(rows[limit - 1].id),) if len(rows) > limit else None)

@@ -22,17 +22,16 @@ from app.operations.grants.grants import grant_issued_after_cutoffs, token_issue
 from app.operations.store import clock
 from app.operations.store.transactions import (
     DEFAULT_LIMIT,
-    MAX_LIMIT,
     CursorKey,
     Page,
-    paginate,
     read,
+    read_newest,
     transaction,
 )
 from app.operations.tokens import revocation
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
-from app.rules.identifiers import encode_uuid, format_client_id, parse_client_id, parse_public_id, public_id
+from app.rules.identifiers import format_client_id, parse_client_id, parse_public_id, public_id
 
 PREFIX = "tok"
 _FILTERED = {
@@ -99,10 +98,7 @@ def list_tokens(
     statement = _visible(actor, "tokens:read")
     for condition in filter_conditions(actor, _FILTERED, filters or {}):
         statement = statement.where(condition)
-    limit = min(limit, MAX_LIMIT)
-    rows = db.session.execute(paginate(statement, (AccessToken.id,), after).limit(limit + 1)).all()
-    items = tuple(_record(row) for row in rows[:limit])
-    return Page(items, (encode_uuid(rows[limit - 1].id),) if len(rows) > limit else None)
+    return read_newest(statement, AccessToken.id, limit, after, _record)
 
 
 @read

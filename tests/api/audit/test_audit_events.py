@@ -13,7 +13,8 @@ from sqlalchemy import insert, update
 from app.extensions import db
 from app.models.audit import AuditEvent
 from app.operations.audit import audit_events
-from app.operations.audit.chain import seal_pending_events, verify_audit_log
+from app.operations.audit.chain import seal_pending_events
+from app.operations.audit.chain_verification import verify_audit_log
 from app.operations.clients.clients import update_client
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.organizations.organizations import update_organization

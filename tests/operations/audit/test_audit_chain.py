@@ -17,14 +17,12 @@ from sqlalchemy.exc import IntegrityError
 from app.extensions import db
 from app.models.audit import AuditEvent, InstanceFact, Lease
 from app.models.organization import Organization
-from app.operations.audit import chain
-from app.operations.audit.chain import (
-    ChainHead,
+from app.operations.audit import chain, chain_verification
+from app.operations.audit.chain import ChainHead, remove_events_before, seal_pending_events
+from app.operations.audit.chain_verification import (
     ChainVerification,
     matches_checkpoint,
     remember_heads,
-    remove_events_before,
-    seal_pending_events,
     verify_audit_log,
 )
 from app.operations.directory.lookups import OrganizationSnapshot
@@ -233,14 +231,14 @@ def test_retention_during_verification_is_not_a_problem(
     acme = make.organization()
     happen(acme, 10, hours_ago=48)
     seal()
-    real = chain._mac_at
+    real = chain_verification._mac_at
 
     def meanwhile(*given: Any) -> bytes:
         mac = real(*given)
         remove_events_before(acme.id, clock.now() - timedelta(hours=24), 5)
         return mac
 
-    monkeypatch.setattr(chain, "_mac_at", meanwhile)
+    monkeypatch.setattr(chain_verification, "_mac_at", meanwhile)
     assert verified(acme).is_intact
 
 
@@ -261,7 +259,7 @@ def test_long_chain_is_verified_in_parts(context: Flask, make: Factory) -> None:
 def test_missing_chain_is_reported(context: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch) -> None:
     acme = make.organization()
     seal()
-    monkeypatch.setattr(chain, "MAX_COMMIT_DELAY", timedelta(seconds=-1))
+    monkeypatch.setattr(chain_verification, "MAX_COMMIT_DELAY", timedelta(seconds=-1))
     write(*(delete(table).where(table.c.organization_id == acme.id) for table in (EVENTS, LINKS, CHAINS)))
     assert kinds(acme) == ["chain_missing"]
 

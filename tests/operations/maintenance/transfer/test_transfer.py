@@ -7,7 +7,7 @@ import io
 import pytest
 from flask import Flask
 
-from app.operations.audit.chain import verify_audit_log
+from app.operations.audit.chain_verification import verify_audit_log
 from app.operations.clients.credentials import list_credentials, reveal_credential
 from app.operations.directory import lookups
 from app.operations.maintenance import janitor
