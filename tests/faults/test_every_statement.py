@@ -4,6 +4,7 @@ The response is what it would have been, or 503 with Retry-After. After a succes
 once; after a 503 nothing is stored, or all of it: the reply to the commit was lost. Other responses do not occur.
 
 Each request is tried with one of its losses, or with as many as ``GATEHOUSE_LOSSES`` says: 1000 are all of them.
+``--db mariadb`` and ``--db sqlite`` run all parts on that engine.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from tests.support.mail_server import Mailbox
 from tests.support.stored_state import Change, change_between, put_back, read_state
 from tests.support.valid_requests import SAME_ORIGIN, Requests, ValidRequest
 
+pytestmark = pytest.mark.either
 LOSSES = int(os.environ.get("GATEHOUSE_LOSSES", "1"))
 SECONDS = 120 if LOSSES == 1 else 7200
 # What is written in transactions of its own, before or after that of the operation: counters, notes of uses, what was

@@ -477,7 +477,7 @@ class Requests:
             form=form,
         )
         yield added
-        user, http, _ = self.signed_in(role=None, factors=False)
+        _, http, _ = self.signed_in(role=None, factors=False)
         yield from self._both("add_app_page", f"{base}/app", http, **self._new_app(http.get(f"{base}/app")))
         _, http, _ = self.signed_in(role=None)
         yield from self._both("remove_app_factor_page", f"{base}/app/remove", http)
