@@ -463,7 +463,7 @@ class Requests:
 
     def _factor_pages(self) -> Iterator[ValidRequest]:
         base = f"{self.home}/account/security"
-        user, http, _ = self.signed_in(role=None, factors=False)
+        _, http, _ = self.signed_in(role=None, factors=False)
         key = SecurityKey(counter=None)
         page = http.get(f"{base}/passkeys/add")
         yield ValidRequest("account.add_passkey_page", "GET", f"{base}/passkeys/add", cookies_of(http))
