@@ -20,7 +20,6 @@ from app.account.sign_in import (
     continue_sign_in,
     current_browser,
     pending_request,
-    sign_in_with_password,
 )
 from app.operations.directory.lookups import (
     OrganizationSnapshot,
@@ -29,12 +28,11 @@ from app.operations.directory.lookups import (
 )
 from app.operations.sign_in.passkeys import InvalidChallenge, PasskeyNotVerified
 from app.operations.sign_in.passwords import hash_new_password
-from app.operations.sign_in.sign_in import SignInRefused
 from app.operations.users.invitations import (
     InvitationEnded,
     InvitationRecord,
-    accept_invitation,
     accept_invitation_with_passkey,
+    accept_invitation_with_password,
     begin_invited_passkey,
     find_invitation,
 )
@@ -172,8 +170,12 @@ def _accept_with_password(
         organization_id=organization.id,
         ip_address=request.remote_addr,
     )
-    accept_invitation(token, name=name, password_hash=password_hash)
-    outcome = sign_in_with_password(organization, invitation.email, password)
-    if isinstance(outcome, SignInRefused):
-        return redirect(f"/organizations/{organization.slug}/login", 303)
+    outcome = accept_invitation_with_password(
+        anonymous_actor(organization),
+        organization,
+        token,
+        name=name,
+        password_hash=password_hash,
+        browser=current_browser(organization),
+    )
     return continue_sign_in(organization, outcome, None)

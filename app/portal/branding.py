@@ -12,7 +12,7 @@ from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.organizations import branding
 from app.operations.organizations.settings import UpdatedSettings, get_settings
 from app.portal.context import PageResponse, PortalContext, portal, portal_page
-from app.rules.errors import Conflict, DomainError, InvalidInput, NotFound
+from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound
 from app.rules.organizations.branding import readable_accent
 from app.web.browser_session import actor_for
 from app.web.forms import PageForm
@@ -47,7 +47,7 @@ def allow_large_logo(endpoint: str | None, values: dict[str, Any] | None) -> Non
         slug = (values or {})["organization"]
         actor = actor_for(get_organization_by_slug(slug))
         branding.require_logo_permission(actor, slug)
-    except DomainError:
+    except (Forbidden, NotFound):
         return
     accept_large_form(branding.MAX_LOGO_BYTES)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
-from flask import Response, json, request, stream_with_context
+from flask import json, request
 from werkzeug.wrappers import Response as BaseResponse
 
 from app.operations.audit.audit_events import (
@@ -28,6 +28,7 @@ from app.portal.context import PageResponse, PortalContext, portal_page
 from app.portal.labels import AUDIT_ACTIONS
 from app.rules.audit.failed_requests import CAUSES, closest_difference
 from app.rules.errors import Conflict, DomainError, InvalidInput, NotFound
+from app.web.downloads import download
 
 _LISTING = "portal audit"
 _EXACT = ("action", "actor", "target", "request_id")
@@ -74,11 +75,7 @@ def audit_export(context: PortalContext, file_format: str) -> PageResponse:
         raise NotFound("This export format does not exist.")
     mimetype, lines = _EXPORT_FORMATS[file_format]
     records = export_audit_events(context.actor, filters=_filters()[1])
-    response: BaseResponse = Response(stream_with_context(lines(records)), mimetype=mimetype)
-    response.headers["Cache-Control"] = "no-store"
-    name = f"{context.organization.slug}-audit.{file_format}"
-    response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
-    return response
+    return download(lines(records), mimetype, f"{context.organization.slug}-audit.{file_format}")
 
 
 def _filters() -> tuple[dict[str, str], dict[str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flask import Response, request, stream_with_context
+from flask import request
 from flask_wtf.file import FileField, FileRequired
 from werkzeug.wrappers import Response as BaseResponse
 from wtforms import RadioField, SelectChoice
@@ -17,6 +17,7 @@ from app.portal.context import PageResponse, PortalContext, portal, portal_page
 from app.rules.errors import Conflict, DomainError, Forbidden, InvalidInput, NotFound
 from app.rules.users.user_import import CSV_FIELDS, MAX_FILE_BYTES, MAX_ROWS, format_of_name
 from app.web.browser_session import actor_for
+from app.web.downloads import download
 from app.web.forms import PageForm
 from app.web.request_bodies import accept_large_form
 
@@ -130,9 +131,7 @@ def import_cancel(context: PortalContext, import_id: str) -> PageResponse:
 def import_report(context: PortalContext, import_id: str) -> PageResponse:
     """Download the rejected rows with their errors, to be corrected and uploaded again."""
     lines = import_records.refusal_report(context.actor, import_id)
-    report = Response(stream_with_context(lines), mimetype="text/csv")
-    report.headers["Content-Disposition"] = f'attachment; filename="{import_id}-rejected.csv"'
-    return report
+    return download(lines, "text/csv", f"{import_id}-rejected.csv")
 
 
 def _change(

@@ -58,8 +58,11 @@ class PageForm(FlaskForm):
 
         A field that the form itself has rejected keeps its own message.
         ``fields`` maps a field of the operation to a field of the form where the names differ.
-        ``redirect_uris[1]`` is shown at ``redirect_uris`` and names the line.
+        ``redirect_uris[1]`` is shown at ``redirect_uris`` and names the line. Raises an error of the service itself
+        again: its response is 503 with Retry-After.
         """
+        if error.status >= 500:
+            raise error
         self.refusal = error
         if not error.errors:
             self.add_error(translate(error.description))

@@ -59,12 +59,12 @@ class Database(ABC):
             return
         with contextlib.closing(self.connect()) as connection:
             cursor = connection.cursor()
-            cursor.execute(self._no_foreign_keys)
+            cursor.execute(self.no_foreign_keys)
             cursor.execute("BEGIN")
             for table in filled:
                 cursor.execute(f"DELETE FROM {table}")
             for table, rows in wanted.items():
-                marks = ", ".join([self._mark] * len(rows[0]))
+                marks = ", ".join([self.mark] * len(rows[0]))
                 cursor.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
             cursor.execute("COMMIT")
 
@@ -80,8 +80,8 @@ class Database(ABC):
         return int(self.query(f"SELECT COUNT(*) FROM {table}")[0][0])
 
     _list_tables: str
-    _no_foreign_keys: str
-    _mark: str
+    no_foreign_keys: str
+    mark: str
 
     def _filled(self) -> list[str]:
         if not self._tables:
@@ -95,8 +95,8 @@ class MariaDBDatabase(Database):
 
     engine = "mariadb"
     _list_tables = "SHOW TABLES"
-    _no_foreign_keys = "SET foreign_key_checks=0"
-    _mark = "%s"
+    no_foreign_keys = "SET foreign_key_checks=0"
+    mark = "%s"
 
     def __init__(self, server: MariaDB, name: str) -> None:
         super().__init__()
@@ -123,8 +123,8 @@ class SQLiteDatabase(Database):
 
     engine = "sqlite"
     _list_tables = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
-    _no_foreign_keys = "PRAGMA foreign_keys=OFF"
-    _mark = "?"
+    no_foreign_keys = "PRAGMA foreign_keys=OFF"
+    mark = "?"
 
     def __init__(self, file: Path) -> None:
         super().__init__()

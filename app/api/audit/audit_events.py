@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Annotated, Any
 
-from flask import Response, json, stream_with_context
+from flask import Response, json
 
 from app.api.endpoints import PAGE, Endpoints, Query, filters_of, list_response, text_query
 from app.api.representations import Count, Representation, Slug, Source
@@ -16,6 +16,7 @@ from app.operations.audit.chain_verification import verify_audit_log
 from app.rules.audit.events import PROBLEMS
 from app.rules.shapes import OneOf, PublicId, SchemaOnly, described
 from app.web.bearer import ApiContext
+from app.web.downloads import download
 from app.web.json_api import envelope
 from app.web.parameters import integer_parameter
 
@@ -133,10 +134,7 @@ def export_audit_events(context: ApiContext) -> Response:
     """
     records = audit_events.export_audit_events(context.actor, filters=filters_of(context, FILTERS))
     slug = context.organization.slug
-    response = Response(stream_with_context(_lines(records, slug)), mimetype="application/x-ndjson")
-    response.headers["Cache-Control"] = "no-store"
-    response.headers["Content-Disposition"] = f'attachment; filename="{slug}-audit-events.ndjson"'
-    return response
+    return download(_lines(records, slug), "application/x-ndjson", f"{slug}-audit-events.ndjson")
 
 
 @endpoints.get(

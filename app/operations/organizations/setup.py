@@ -118,6 +118,29 @@ def complete_setup(
     password_hash = hash_new_password(
         settings.default_settings(), password, personal=(email, name, organization_name)
     )
+    return _set_up(
+        token,
+        email,
+        name,
+        password_hash,
+        organization={"name": organization_name, "id": slug},
+        ip_address=ip_address,
+        request_id=request_id,
+    )
+
+
+@transaction
+def _set_up(
+    token: str | None,
+    email: str,
+    name: str,
+    password_hash: str,
+    *,
+    organization: Mapping[str, Any],
+    ip_address: str | None,
+    request_id: str | None,
+) -> SetupResult:
+    """Create everything at once: a setup that has begun cannot be repeated."""
     root_id, user_id = _create_root(token, email, name, password_hash, ip_address, request_id)
     actor = Actor(
         kind="user",
@@ -131,15 +154,15 @@ def complete_setup(
         request_id=request_id,
         authenticated_at=clock.now(),
     )
-    organization = create_organization(actor, {"name": organization_name, "id": slug}).organization
+    created = create_organization(actor, organization).organization
     registered = register_client(actor, management_client("Management"))
     if registered.secret is None:
         raise RuntimeError("a machine client has a secret")
     return SetupResult(
         user_id=user_id,
         email=email.strip(),
-        organization_id=organization.slug,
-        organization_name=organization.name,
+        organization_id=created.slug,
+        organization_name=created.name,
         client_id=registered.client.client_id,
         client_secret=registered.secret,
     )

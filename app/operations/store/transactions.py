@@ -254,6 +254,8 @@ def _run_with_retries(work: Callable[[], R], unit_of_work: UnitOfWork) -> R:
             db.session.commit()
             return result
         except DBAPIError as error:
+            # SQLite may leave the transaction open. In the pool it would keep its locks, and no other one could begin.
+            _close_session(unusable=True)
             error_class = classify_error(error)
             if error_class is ErrorClass.FINAL:
                 raise

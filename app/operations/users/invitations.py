@@ -382,6 +382,25 @@ def begin_invited_passkey(
     )
 
 
+@transaction
+def accept_invitation_with_password(
+    actor: Actor,
+    organization: OrganizationSnapshot,
+    token: str,
+    *,
+    name: str,
+    password_hash: str,
+    browser: Browser,
+) -> SignedIn | SecondStepRequired:
+    """Create the invited user with the password, and sign them in.
+
+    Both at once: the link works only once. ``actor`` is the anonymous actor. Raises as ``accept_invitation``. Audit: as
+    ``accept_invitation``, ``session.started``.
+    """
+    user_id = accept_invitation(token, name=name, password_hash=password_hash)
+    return complete_first_factor(actor, organization, user_id, amr=("pwd",), browser=browser)
+
+
 def accept_invitation_with_passkey(
     actor: Actor, invitation: InvitationRecord, token: str, response_json: str, name: str, browser: Browser
 ) -> SignedIn | SecondStepRequired:

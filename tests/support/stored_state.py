@@ -1,0 +1,84 @@
+"""The rows of a database: what a request changed in them, and how to put them back."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Collection
+from typing import Any
+
+from app.models import Base
+from tests.support.databases import Database
+
+# By table, then by primary key.
+State = dict[str, dict[tuple[Any, ...], tuple[Any, ...]]]
+# By table: how many rows were added and deleted, and how often each set of columns was changed.
+Change = dict[str, Counter[str]]
+
+
+def read_state(database: Database) -> State:
+    """Return every row."""
+    state: State = {}
+    with contextlib.closing(database.connect()) as connection:
+        cursor = connection.cursor()
+        for name, table in Base.metadata.tables.items():
+            columns = [column.name for column in table.columns]
+            keys = [columns.index(column.name) for column in table.primary_key]
+            cursor.execute(
+                f"SELECT {', '.join(f'{_quote(column, database)}' for column in columns)} FROM {name}"
+            )
+            state[name] = {tuple(row[key] for key in keys): tuple(row) for row in cursor.fetchall()}
+    return state
+
+
+def change_between(
+    before: State, after: State, *, without: Collection[str] = (), columns: Collection[str] = ()
+) -> Change:
+    """Return what changed, without the values: they differ between two runs of one request.
+
+    ``without`` and ``columns`` are the tables and the columns to ignore.
+    """
+    changes: Change = {}
+    for name, old in before.items():
+        new = after[name]
+        if new == old or name in without:
+            continue
+        names = list(Base.metadata.tables[name].columns.keys())
+        found: Counter[str] = Counter()
+        for key in old.keys() | new.keys():
+            if key not in old:
+                found["added"] += 1
+            elif key not in new:
+                found["deleted"] += 1
+            elif old[key] != new[key]:
+                pairs = zip(names, old[key], new[key], strict=True)
+                changed = [column for column, one, other in pairs if one != other and column not in columns]
+                found[" ".join(changed)] += bool(changed)
+        if +found:
+            changes[name] = +found
+    return changes
+
+
+def put_back(database: Database, before: State, after: State) -> None:
+    """Make the changed tables as they were."""
+    changed = [name for name in before if before[name] != after[name]]
+    if not changed:
+        return
+    with contextlib.closing(database.connect()) as connection:
+        cursor = connection.cursor()
+        cursor.execute(database.no_foreign_keys)
+        cursor.execute("BEGIN")
+        for name in changed:
+            cursor.execute(f"DELETE FROM {name}")
+            rows = list(before[name].values())
+            if rows:
+                columns = ", ".join(
+                    _quote(column.name, database) for column in Base.metadata.tables[name].columns
+                )
+                marks = ", ".join([database.mark] * len(rows[0]))
+                cursor.executemany(f"INSERT INTO {name} ({columns}) VALUES ({marks})", rows)
+        cursor.execute("COMMIT")
+
+
+def _quote(column: str, database: Database) -> str:
+    return f"`{column}`" if database.engine == "mariadb" else f'"{column}"'
