@@ -23,6 +23,7 @@ from app.operations.clients.client_access import (
     delete_access,
     find_access,
     grant_access,
+    hold_resource,
     raise_client_version,
     record_change,
 )
@@ -204,6 +205,7 @@ def request_access(actor: Actor, client_id: str, resource_id: str, fields: Mappi
     require_client_within_permissions(actor, client)
     resource = _get_requestable(actor, client, resource_id)
     scopes, reason = check_request(fields)
+    hold_resource(resource)
     require_scopes_of_resource(scopes, _scope_names(resource))
     raise_client_version(client)
     if actor.has_permission("resources:write", owner_id=resource.created_by_user_id):
@@ -247,6 +249,7 @@ def give_access(actor: Actor, resource_id: str, client_id: str, fields: Mapping[
     resource = get_resource_row(actor, resource_id, "resources:write")
     client = load_client_row(actor, client_id)
     scopes = check_grant(fields)
+    hold_resource(resource)
     require_scopes_of_resource(scopes, _scope_names(resource))
     raise_client_version(client)
     return _read(actor, grant_access(actor, client, resource, scopes))
@@ -451,10 +454,11 @@ def _find_row(actor: Actor, access_id: str) -> tuple[ClientAccess, Client, Resou
 
 
 def _load(actor: Actor, access_id: str, status: str) -> tuple[ClientAccess, Client, Resource]:
-    """Return the rows for a decision, with the client's row locked. Raises AlreadyDecided for another status."""
+    """Return the rows for a decision, those of client and resource locked. Raises AlreadyDecided for another status."""
     row, client, resource = _find_row(actor, access_id)
     if row.status != status:
         raise _already_decided()
+    hold_resource(resource)
     raise_client_version(client)
     return row, client, resource
 
