@@ -147,6 +147,17 @@ def test_access_names_no_scope_that_ends_meanwhile(
     assert not is_deleted or database.count("client_access") == 0
 
 
+def test_new_scope_of_concurrent_clients_is_added_once(app: Flask, make: Factory, database: Database) -> None:
+    boss = make.actor(make.organization())
+    wanted: dict[str, Any] = {**MACHINE, "name": "Robot", "scopes": ["robots:run", "robots:stop"]}
+    for number in range(ROUNDS):
+        new = {**wanted, "scopes": [f"robots:{number}", "robots:stop"]}
+        results = at_once(app, [lambda new=new: clients.register_client(boss, new) for _ in range(CALLS)])
+        assert results == ["RegisteredClient"] * CALLS
+    names = {name for (name,) in database.query("SELECT name FROM scopes WHERE is_identity = 0")}
+    assert len(names) == ROUNDS + 1
+
+
 def in_context(app: Flask, act: Callable[[], object]) -> None:
     with app.app_context():
         act()

@@ -14,6 +14,7 @@ from app.extensions import db
 from app.models.client import DELETED, Client, Resource, Scope
 from app.operations.clients.client_access import grant_adopted_access, remove_scopes_from_access
 from app.operations.clients.client_records import client_busy_error, update_client_row
+from app.operations.clients.scopes import enforce_scope_limit
 from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed
 from app.rules.actor import Actor
@@ -24,7 +25,6 @@ from app.rules.identifiers import format_client_id, new_id
 MAX_HOLDERS = 500
 _MAX_ATTEMPTS = 10
 _LISTS = ("scopes", "optional_scopes", "approved_scopes", "resources")
-MAX_SCOPES = 1000
 
 
 class ScopesInUse(Conflict):
@@ -66,7 +66,7 @@ def apply_scope_changes(
     names = {words.name for words in wanted}
     remove_scopes(actor, row, [name for name in existing if name not in names], confirmed=confirmed)
     new = [words for words in wanted if words.name not in known]
-    _enforce_scope_limit(actor, len(new))
+    enforce_scope_limit(actor.organization_id, len(new))
     _add_all(actor, row, new)
     adopted = [name for name, scope in known.items() if scope.resource_id is None]
     if adopted:
@@ -211,16 +211,6 @@ def _require_available(
             errors.append(FieldError(at, "taken", message))
     if errors:
         raise InvalidInput.of(errors)
-
-
-def _enforce_scope_limit(actor: Actor, new: int) -> None:
-    if not new:
-        return
-    existing = db.session.scalar(
-        select(func.count()).select_from(Scope).where(Scope.organization_id == actor.organization_id)
-    )
-    if int(existing or 0) + new > MAX_SCOPES:
-        raise Conflict(f"An organization has at most {MAX_SCOPES} scopes.", code="too_many")
 
 
 def _add_all(actor: Actor, row: Resource, new: Sequence[ScopeWords]) -> None:
