@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import String, delete, func, literal, or_, select
+from sqlalchemy import ColumnElement, String, delete, func, literal, or_, select
 from sqlalchemy.exc import IntegrityError
 
 from app.database_errors import is_duplicate_key
@@ -18,6 +18,7 @@ from app.operations.clients.scopes import enforce_scope_limit
 from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed
 from app.rules.actor import Actor
+from app.rules.clients.client_types import GRANTS_WITHOUT_CONSENT
 from app.rules.clients.resource_fields import ScopeWords
 from app.rules.errors import Conflict, FieldError, InvalidInput
 from app.rules.identifiers import format_client_id, new_id
@@ -58,7 +59,8 @@ def apply_scope_changes(
     An existing scope without a resource is assigned to this one if the actor can manage all resources.
     Clients that have it then get tokens for this resource, and keep it for tokens without a user's consent. Raises
     InvalidInput for a scope of another resource, ScopesInUse if clients have a removed one and it is not
-    ``confirmed``, Conflict past 1,000 scopes. Audit: ``scope.added``, ``client_access.granted``.
+    ``confirmed``, Conflict past 1,000 scopes or if more than 500 clients would have to be given access. Audit:
+    ``scope.added``, ``client_access.granted``.
     """
     existing = _scope_names(row)
     known = _find_scopes(actor, [words.name for words in wanted])
@@ -70,7 +72,7 @@ def apply_scope_changes(
     _add_all(actor, row, new)
     adopted = [name for name, scope in known.items() if scope.resource_id is None]
     if adopted:
-        grant_adopted_access(actor, row, _find_holder_rows(actor, adopted), adopted)
+        grant_adopted_access(actor, row, _find_machine_rows(actor, adopted), adopted)
     for words in wanted:
         scope = known.get(words.name)
         if scope is not None and not _is_unchanged(scope, row, words):
@@ -109,8 +111,11 @@ def find_scope_holders(actor: Actor, removed: Collection[str]) -> list[ScopeHold
 
 
 def keep_access_of_holders(actor: Actor, row: Resource) -> None:
-    """Give clients that already have the new resource among their own the access to it."""
-    grant_adopted_access(actor, row, _find_holder_rows(actor, [row.identifier]), ())
+    """Give clients that already have the new resource among their own the access to it.
+
+    Raises Conflict if more than 500 clients get tokens for it without a user's consent.
+    """
+    grant_adopted_access(actor, row, _find_machine_rows(actor, [row.identifier]), ())
 
 
 def remove_scopes_from_clients(actor: Actor, removed: Collection[str], *, confirmed: bool) -> int:
@@ -127,14 +132,35 @@ def remove_scopes_from_clients(actor: Actor, removed: Collection[str], *, confir
     return len(rows)
 
 
-def _find_holder_rows(actor: Actor, removed: Collection[str]) -> list[Client]:
+def _find_machine_rows(actor: Actor, names: Collection[str]) -> list[Client]:
+    """Return the clients that use the scopes or identifiers without a user's consent. Raises Conflict past 500."""
+    rows = _find_holder_rows(actor, names, _contains_one_of(GRANTS_WITHOUT_CONSENT))
+    if len(rows) > MAX_HOLDERS:
+        raise Conflict(
+            f"More than {MAX_HOLDERS} clients that act without users have this. Remove it from some of them first.",
+            code="too_many_clients",
+        )
+    return rows
+
+
+def _contains_one_of(names: Collection[str]) -> ColumnElement[bool]:
+    # Metadata is stored as JSON. Neither scopes nor identifiers contain characters that JSON would escape.
+    return or_(*(func.instr(Client.document, literal(f'"{name}"', String())) > 0 for name in names))
+
+
+def _find_holder_rows(
+    actor: Actor, removed: Collection[str], *conditions: ColumnElement[bool]
+) -> list[Client]:
     if not removed:
         return []
-    # Metadata is stored as JSON. Neither scopes nor identifiers contain characters that JSON would escape.
-    names = [func.instr(Client.document, literal(f'"{name}"', String())) > 0 for name in removed]
     rows = db.session.scalars(
         select(Client)
-        .where(Client.organization_id == actor.organization_id, Client.status != DELETED, or_(*names))
+        .where(
+            Client.organization_id == actor.organization_id,
+            Client.status != DELETED,
+            _contains_one_of(removed),
+            *conditions,
+        )
         .order_by(Client.id)
         .limit(MAX_HOLDERS + 1)
         .execution_options(populate_existing=True)
