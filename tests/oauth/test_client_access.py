@@ -8,11 +8,11 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
-from app.operations.clients import access_decisions, access_requests, clients, resources
+from app.operations.clients import access_decisions, access_requests, clients, resource_scopes, resources
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.rules.actor import Actor
 from app.rules.directory.permissions import BUILT_IN_ROLES
-from app.rules.errors import Forbidden, InvalidInput, NotFound
+from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound
 from app.rules.organizations.settings_table import GRANT_TYPES
 from app.rules.tokens.token_exchange import ACCESS_TOKEN_TYPE, GRANT_TYPE
 from tests.factories import Factory, MadeClient
@@ -314,6 +314,22 @@ def test_clients_keep_a_scope_that_an_api_adopts(
         fields = {"identifier": "https://stock.example", "name": "Stock", "scopes": [{"name": "stock:read"}]}
         resources.define_resource(make.actor(organization), fields)
     assert outcome(mint(http, machine)) == "stock:read"
+
+
+def test_api_adopts_no_scope_of_more_clients_than_it_can_give_access(
+    app: Flask, make: Factory, organization: OrganizationSnapshot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those beyond the bound would lose the scope without a word. Clients that act for users do not count."""
+    monkeypatch.setattr(resource_scopes, "MAX_HOLDERS", 1)
+    for _ in range(2):
+        make.client(organization, scopes=["openid", "stock:read"])
+    fields = {"identifier": "https://stock.example", "name": "Stock", "scopes": [{"name": "stock:read"}]}
+    boss = make.actor(organization)
+    with app.app_context():
+        for _ in range(2):
+            make.client(organization, **MACHINE, scopes=["stock:read"])
+        with pytest.raises(Conflict, match="More than 1 clients"):
+            resources.define_resource(boss, fields)
 
 
 def test_failed_request_names_the_missing_access(outsider: Flow) -> None:

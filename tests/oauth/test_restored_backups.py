@@ -15,19 +15,27 @@ from flask import Flask
 from app.config import UnsafeConfiguration
 from app.operations.authorization.connected_apps import list_user_consents, withdraw_user_consent
 from app.operations.authorization.consents import store_consent
+from app.operations.clients.access_requests import list_client_access, withdraw_access
 from app.operations.clients.clients import delete_client, update_client
-from app.operations.clients.credentials import revoke_credentials
+from app.operations.clients.credentials import (
+    list_credentials,
+    restore_retiring_secrets,
+    revoke_credentials,
+    rotate_credential,
+)
 from app.operations.clients.initial_access_tokens import (
     create_registration_token,
     require_usable_token,
     revoke_registration_token,
 )
+from app.operations.clients.resources import define_resource
 from app.operations.directory.lookups import (
     ClientSnapshot,
     OrganizationSnapshot,
     find_client,
     get_organization_by_slug,
 )
+from app.operations.maintenance.restore import RELEVANT_ACTIONS
 from app.operations.organizations.administrators import list_administrators, remove_administrator
 from app.operations.sign_in.passkeys import SIGN_IN, consume_challenge, issue_challenge, validate_challenge
 from app.operations.sign_in.second_factors import (
@@ -46,6 +54,7 @@ from app.operations.users.invitations import accept_invitation, create_invitatio
 from app.operations.users.password_resets import find_reset, issue_reset_link, reset_password
 from app.operations.users.user_changes import end_user_sessions, update_user
 from app.operations.users.users import disable_user
+from app.rules.audit.events import EVENT_TYPES, action_for_event_type
 from app.rules.errors import DomainError
 from app.rules.sign_in.second_factors import STEP_SECONDS, new_secret, totp_code
 from tests.cli.test_commands import run
@@ -139,6 +148,17 @@ class World:
             "deleted client",
             Case(lambda: delete_client(system, deleted.client_id), lambda: mints(deleted)),
         )
+
+        fields = {"identifier": "urn:payroll", "name": "Payroll", "scopes": [{"name": "payroll:read"}]}
+        with self.app.app_context():
+            define_resource(system, fields)
+        paid = make.machine(self.organization, "payroll:read")
+
+        def access() -> str:
+            given = list_client_access(system, filters={"client_id": paid.client_id})
+            return given.items[0].public_id
+
+        yield "client access", Case(lambda: withdraw_access(system, access()), lambda: mints(paid))
 
     def _token_cases(self) -> Iterator[tuple[str, Case]]:
         flow, make = self.flow, self.make
@@ -294,7 +314,7 @@ def test_restored_backup_revives_nothing(world: World, by_export: bool) -> None:
     )
     receipt = json.loads(Path(done.stdout.split("Receipt: ")[1].strip()).read_text())
     assert json.loads(event)["epoch"] == receipt["epoch"]
-    assert len(receipt["ended_again"]) == (8 if by_export else 0), receipt
+    assert len(receipt["ended_again"]) == (9 if by_export else 0), receipt
 
 
 def test_older_database_is_not_served_without_the_command(world: World) -> None:
@@ -369,6 +389,50 @@ def test_unreadable_export_changes_nothing(
     done = run(app, "maintenance", "restore", "--audit-export", str(tmp_path / "export"))
     assert done.exit_code == 1 and words in done.stderr, done.output
     assert app.test_client().get("/clients", headers=bearer_header(token)).status_code == 200
+
+
+def test_secret_ends_when_it_was_scheduled_to_after_the_backup(world: World) -> None:
+    rotated, kept = (world.make.machine(world.organization, "clients:read") for _ in range(2))
+    world.back_up()
+
+    def expiries(client: MadeClient) -> set[bool]:
+        with world.app.app_context():
+            return {each.expires_at is not None for each in list_credentials(world.system, client.client_id)}
+
+    with world.app.app_context():
+        for client in (rotated, kept):
+            rotate_credential(world.system, client.client_id, {"expires_in_seconds": 3600})
+        restore_retiring_secrets(world.system, kept.client_id)
+    export = world.end_all()
+    world.restore()
+    assert expiries(rotated) == {False}
+    options = ("--audit-export", str(export), "--secrets", "keep", "--passwords", "keep")
+    done = run(world.app, "maintenance", "restore", *options)
+    assert done.exit_code == 0, done.output
+    assert expiries(rotated) == {True} and expiries(kept) == {False}
+
+
+# They take nothing away, concern what a cutoff invalidates, or can only be repeated by whoever they concern.
+NOT_REPEATED = """
+    administrator.added browser.forgotten client.registered client_access.declined client_access.granted
+    client_access.requested client_request.approved client_request.created client_request.declined code.replayed
+    consent.denied consent.given credential.confirmed credential.created credential.revealed device_code.allowed
+    device_code.denied grant.created grant.revoked invitation.accepted invitation.created invitation.revoked
+    mail.refused organization.exported organization.updated passkey.counter_went_back passkey.registered
+    passkey.renamed recovery_code.used recovery_codes.renewed refresh_token.reused registration_token.created
+    registration_token.revoked resource.defined scope.added second_factor.added second_factor.failed session.ended
+    session.others_ended session.started sign_in.failed sign_in.first_proof_given signing_key.activated
+    signing_key.created signing_key.retired token.exchanged token.revoked tokens.revoked user.created
+    user.email_proof_requested user.email_verified user.password_reset_requested user.registered
+    user.registration_refused user.signed_out user_import.cancelled user_import.ended user_import.failed
+    user_import.started webhook.created webhook.disabled
+"""
+
+
+def test_every_event_is_repeated_or_need_not_be() -> None:
+    """BK-2: whoever adds an event decides what a restored backup does with it."""
+    actions = {action_for_event_type(name) for name in EVENT_TYPES}
+    assert actions - RELEVANT_ACTIONS == set(NOT_REPEATED.split())
 
 
 def test_changes_that_were_undone_after_the_backup_are_not_repeated(world: World) -> None:

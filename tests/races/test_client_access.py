@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from flask import Flask
 
-from app.operations.clients import access_decisions, access_requests, resources
+from app.operations.clients import access_decisions, access_requests, client_access, clients, resources
 from app.operations.directory import lookups
 from app.operations.directory.lookups import AuthenticatedClient
 from app.operations.tokens import tokens
 from app.rules.directory.permissions import BUILT_IN_ROLES
-from app.rules.errors import OAuthError
+from app.rules.errors import Conflict, InvalidInput, NotFound, OAuthError
 from tests.factories import Factory
 from tests.support.databases import Database
 from tests.support.threads import at_once
@@ -104,3 +107,81 @@ def test_concurrent_requests_leave_one(app: Flask, payroll: tuple[Any, str, Any]
     )
     assert len(results) == CALLS and set(results) <= {"AccessRecord", "Conflict"}, results
     assert database.count("client_access") == 1
+
+
+@pytest.mark.mariadb
+@pytest.mark.parametrize("is_deleted", [False, True], ids=["scope removed", "API deleted"])
+@pytest.mark.parametrize("way", ["give", "request", "approve", "register"])
+def test_access_names_no_scope_that_ends_meanwhile(
+    app: Flask,
+    payroll: tuple[Any, str, Any],
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+    way: str,
+    is_deleted: bool,
+) -> None:
+    """A scope of the same name that is added later would be included. Without the API, there is no row."""
+    boss, api, (ada, client) = payroll
+    asked: dict[str, Any] = {"scopes": ["payroll:read"], "reason": "For the pay slips."}
+    with app.app_context():
+        clients.update_client(boss, client.client_id, {"scopes": []})
+        pending = access_requests.request_access(ada, client.client_id, api, asked)
+    if way != "approve":
+        database.query("DELETE FROM client_access")
+
+    def end() -> object:
+        if is_deleted:
+            return resources.delete_resource(boss, api, confirmed=True)
+        return resources.update_resource(boss, api, {"scopes": []}, confirmed=True)
+
+    ended: list[threading.Thread] = []
+
+    def end_before(original: Callable[..., Any]) -> Callable[..., Any]:
+        """Let another thread end the scope before the first call, or during it if it has to wait."""
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            if not ended:
+                ended.append(threading.Thread(target=in_context, args=(app, end)))
+                ended[0].start()
+                ended[0].join(0.5)
+            return original(*arguments, **named)
+
+        return call
+
+    acts: dict[str, Callable[[], object]] = {
+        "give": lambda: access_decisions.give_access(
+            boss, api, client.client_id, {"scopes": asked["scopes"]}
+        ),
+        "request": lambda: access_requests.request_access(ada, client.client_id, api, asked),
+        "approve": lambda: access_decisions.approve_access(boss, pending.public_id),
+        "register": lambda: clients.update_client(boss, client.client_id, {"scopes": asked["scopes"]}),
+    }
+    module, name = {
+        "give": (access_decisions, "grant_access"),
+        "request": (access_requests, "raise_client_version"),
+        "approve": (access_decisions, "grant_access"),
+        "register": (client_access, "grant_access"),
+    }[way]
+    monkeypatch.setattr(module, name, end_before(getattr(module, name)))
+    with app.app_context(), contextlib.suppress(NotFound, InvalidInput, Conflict):
+        acts[way]()
+    ended[0].join()
+    named = "".join(str(row) for row in database.query("SELECT scopes FROM client_access"))
+    assert "payroll:read" not in named
+    assert not is_deleted or database.count("client_access") == 0
+
+
+def test_new_scope_of_concurrent_clients_is_added_once(app: Flask, make: Factory, database: Database) -> None:
+    boss = make.actor(make.organization())
+    wanted: dict[str, Any] = {**MACHINE, "name": "Robot", "scopes": ["robots:run", "robots:stop"]}
+    for number in range(ROUNDS):
+        new = {**wanted, "scopes": [f"robots:{number}", "robots:stop"]}
+        results = at_once(app, [lambda new=new: clients.register_client(boss, new) for _ in range(CALLS)])
+        assert results == ["RegisteredClient"] * CALLS
+    names = {name for (name,) in database.query("SELECT name FROM scopes WHERE is_identity = 0")}
+    assert len(names) == ROUNDS + 1
+
+
+def in_context(app: Flask, act: Callable[[], object]) -> None:
+    with app.app_context():
+        act()

@@ -25,6 +25,7 @@ from app.operations.clients.access_records import (
 from app.operations.clients.client_access import (
     close_access,
     grant_access,
+    hold_resource,
     raise_client_version,
     record_change,
 )
@@ -71,6 +72,7 @@ def give_access(actor: Actor, resource_id: str, client_id: str, fields: Mapping[
     resource = get_resource_row(actor, resource_id, "resources:write")
     client = load_client_row(actor, client_id)
     scopes = check_grant(fields)
+    hold_resource(resource)
     require_scopes_of_resource(scopes, scope_names_of(resource))
     raise_client_version(client)
     return read_access(actor, grant_access(actor, client, resource, scopes))
@@ -191,10 +193,11 @@ def _find_row(actor: Actor, access_id: str) -> tuple[ClientAccess, Client, Resou
 
 
 def _load(actor: Actor, access_id: str, status: str) -> tuple[ClientAccess, Client, Resource]:
-    """Return the rows for a decision, with the client's row locked. Raises AlreadyDecided for another status."""
+    """Return the rows for a decision, those of client and resource locked. Raises AlreadyDecided for another status."""
     row, client, resource = _find_row(actor, access_id)
     if row.status != status:
         raise already_decided_error()
+    hold_resource(resource)
     raise_client_version(client)
     return row, client, resource
 

@@ -24,6 +24,7 @@ from app.operations.clients.client_access import (
     delete_access,
     find_access,
     grant_access,
+    hold_resource,
     raise_client_version,
     record_change,
 )
@@ -92,6 +93,7 @@ def request_access(actor: Actor, client_id: str, resource_id: str, fields: Mappi
     require_client_within_permissions(actor, client)
     resource = _get_requestable(actor, client, resource_id)
     scopes, reason = check_request(fields)
+    hold_resource(resource)
     require_scopes_of_resource(scopes, scope_names_of(resource))
     raise_client_version(client)
     if actor.has_permission("resources:write", owner_id=resource.created_by_user_id):

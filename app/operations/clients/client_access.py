@@ -16,7 +16,7 @@ from app.extensions import db
 from app.models.client import Client, ClientAccess, Resource, Scope
 from app.operations.clients.client_records import client_busy_error, update_client_row
 from app.operations.store import audit, clock
-from app.operations.store.transactions import count_changed, current_unit_of_work
+from app.operations.store.transactions import OutdatedRead, count_changed, current_unit_of_work
 from app.rules.actor import Actor
 from app.rules.clients.client_access import DECLINED, GRANTED, REQUESTED
 from app.rules.clients.client_types import uses_grants_without_consent
@@ -41,8 +41,9 @@ def grant_access(
     An approved ``request`` becomes the access, or is deleted if there already is one. Returns None if it was decided
     before.
 
-    The caller has just created the client's row or raised its version, so that two changes of the access of one client
-    cannot overlap and every cached copy is read again. Audit: ``client_access.granted``.
+    The caller holds the resource or has changed it. It has just created the client's row or raised its version, so
+    that two changes of the access of one client cannot overlap and every cached copy is read again. Audit:
+    ``client_access.granted``.
     """
     row, declined = find_access(client, resource, GRANTED), find_access(client, resource, DECLINED)
     if declined is not None:
@@ -118,6 +119,7 @@ def grant_managed_access(
             names = granted.setdefault(resource.id, (resource, []))[1]
             names += [] if scope is None else [scope]
     for resource, names in granted.values():
+        hold_resource(resource)
         grant_access(actor, client, resource, names)
 
 
@@ -135,6 +137,22 @@ def grant_adopted_access(
             grant_access(
                 actor, client, resource, [name for name in client.document["scopes"] if name in names]
             )
+
+
+def hold_resource(resource: Resource) -> None:
+    """Keep the resource and its scopes as they were read until the current transaction ends.
+
+    Otherwise a scope could end between the read and the access that names it, and a later scope of the same name would
+    be included. Call it before ``raise_client_version``: who changes a resource locks it before its clients. Raises
+    OutdatedRead if the resource was changed or deleted since it was read.
+    """
+    version = db.session.scalar(
+        select(Resource.version)
+        .where(Resource.organization_id == resource.organization_id, Resource.id == resource.id)
+        .with_for_update(read=True)
+    )
+    if version != resource.version:
+        raise OutdatedRead
 
 
 def raise_client_version(client: Client) -> None:

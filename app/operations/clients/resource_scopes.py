@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import String, delete, func, literal, or_, select
+from sqlalchemy import ColumnElement, String, delete, func, literal, or_, select
 from sqlalchemy.exc import IntegrityError
 
 from app.database_errors import is_duplicate_key
@@ -14,9 +14,11 @@ from app.extensions import db
 from app.models.client import DELETED, Client, Resource, Scope
 from app.operations.clients.client_access import grant_adopted_access, remove_scopes_from_access
 from app.operations.clients.client_records import client_busy_error, update_client_row
+from app.operations.clients.scopes import enforce_scope_limit
 from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed
 from app.rules.actor import Actor
+from app.rules.clients.client_types import GRANTS_WITHOUT_CONSENT
 from app.rules.clients.resource_fields import ScopeWords
 from app.rules.errors import Conflict, FieldError, InvalidInput
 from app.rules.identifiers import format_client_id, new_id
@@ -24,7 +26,6 @@ from app.rules.identifiers import format_client_id, new_id
 MAX_HOLDERS = 500
 _MAX_ATTEMPTS = 10
 _LISTS = ("scopes", "optional_scopes", "approved_scopes", "resources")
-MAX_SCOPES = 1000
 
 
 class ScopesInUse(Conflict):
@@ -58,7 +59,8 @@ def apply_scope_changes(
     An existing scope without a resource is assigned to this one if the actor can manage all resources.
     Clients that have it then get tokens for this resource, and keep it for tokens without a user's consent. Raises
     InvalidInput for a scope of another resource, ScopesInUse if clients have a removed one and it is not
-    ``confirmed``, Conflict past 1,000 scopes. Audit: ``scope.added``, ``client_access.granted``.
+    ``confirmed``, Conflict past 1,000 scopes or if more than 500 clients would have to be given access. Audit:
+    ``scope.added``, ``client_access.granted``.
     """
     existing = _scope_names(row)
     known = _find_scopes(actor, [words.name for words in wanted])
@@ -66,11 +68,11 @@ def apply_scope_changes(
     names = {words.name for words in wanted}
     remove_scopes(actor, row, [name for name in existing if name not in names], confirmed=confirmed)
     new = [words for words in wanted if words.name not in known]
-    _enforce_scope_limit(actor, len(new))
+    enforce_scope_limit(actor.organization_id, len(new))
     _add_all(actor, row, new)
     adopted = [name for name, scope in known.items() if scope.resource_id is None]
     if adopted:
-        grant_adopted_access(actor, row, find_holder_rows(actor, adopted), adopted)
+        grant_adopted_access(actor, row, _find_machine_rows(actor, adopted), adopted)
     for words in wanted:
         scope = known.get(words.name)
         if scope is not None and not _is_unchanged(scope, row, words):
@@ -111,8 +113,11 @@ def to_scope_holder(row: Client) -> ScopeHolder:
 
 
 def keep_access_of_holders(actor: Actor, row: Resource) -> None:
-    """Give clients that already have the new resource among their own the access to it."""
-    grant_adopted_access(actor, row, find_holder_rows(actor, [row.identifier]), ())
+    """Give clients that already have the new resource among their own the access to it.
+
+    Raises Conflict if more than 500 clients get tokens for it without a user's consent.
+    """
+    grant_adopted_access(actor, row, _find_machine_rows(actor, [row.identifier]), ())
 
 
 def remove_scopes_from_clients(actor: Actor, removed: Collection[str], *, confirmed: bool) -> int:
@@ -129,15 +134,36 @@ def remove_scopes_from_clients(actor: Actor, removed: Collection[str], *, confir
     return len(rows)
 
 
-def find_holder_rows(actor: Actor, removed: Collection[str]) -> list[Client]:
+def _find_machine_rows(actor: Actor, names: Collection[str]) -> list[Client]:
+    """Return the clients that use the scopes or identifiers without a user's consent. Raises Conflict past 500."""
+    rows = find_holder_rows(actor, names, _contains_one_of(GRANTS_WITHOUT_CONSENT))
+    if len(rows) > MAX_HOLDERS:
+        raise Conflict(
+            f"More than {MAX_HOLDERS} clients that act without users have this. Remove it from some of them first.",
+            code="too_many_clients",
+        )
+    return rows
+
+
+def _contains_one_of(names: Collection[str]) -> ColumnElement[bool]:
+    # Metadata is stored as JSON. Neither scopes nor identifiers contain characters that JSON would escape.
+    return or_(*(func.instr(Client.document, literal(f'"{name}"', String())) > 0 for name in names))
+
+
+def find_holder_rows(
+    actor: Actor, removed: Collection[str], *conditions: ColumnElement[bool]
+) -> list[Client]:
     """Return the rows of the clients that have any of the scopes or identifiers, at most ``MAX_HOLDERS`` + 1."""
     if not removed:
         return []
-    # Metadata is stored as JSON. Neither scopes nor identifiers contain characters that JSON would escape.
-    names = [func.instr(Client.document, literal(f'"{name}"', String())) > 0 for name in removed]
     rows = db.session.scalars(
         select(Client)
-        .where(Client.organization_id == actor.organization_id, Client.status != DELETED, or_(*names))
+        .where(
+            Client.organization_id == actor.organization_id,
+            Client.status != DELETED,
+            _contains_one_of(removed),
+            *conditions,
+        )
         .order_by(Client.id)
         .limit(MAX_HOLDERS + 1)
         .execution_options(populate_existing=True)
@@ -214,16 +240,6 @@ def _require_available(
             errors.append(FieldError(at, "taken", message))
     if errors:
         raise InvalidInput.of(errors)
-
-
-def _enforce_scope_limit(actor: Actor, new: int) -> None:
-    if not new:
-        return
-    existing = db.session.scalar(
-        select(func.count()).select_from(Scope).where(Scope.organization_id == actor.organization_id)
-    )
-    if int(existing or 0) + new > MAX_SCOPES:
-        raise Conflict(f"An organization has at most {MAX_SCOPES} scopes.", code="too_many")
 
 
 def _add_all(actor: Actor, row: Resource, new: Sequence[ScopeWords]) -> None:

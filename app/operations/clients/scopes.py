@@ -8,7 +8,9 @@ from typing import Any
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, Select, func, literal, or_, select, true, update
+from sqlalchemy.exc import IntegrityError
 
+from app.database_errors import is_duplicate_key
 from app.extensions import db
 from app.fast_path import cache_invalidation
 from app.models.client import Resource, Scope
@@ -17,6 +19,7 @@ from app.operations.store.transactions import (
     DEFAULT_LIMIT,
     MAX_LIMIT,
     CursorKey,
+    OutdatedRead,
     Page,
     count_changed,
     read,
@@ -32,6 +35,7 @@ from app.rules.languages.translation import lazy_gettext
 from app.rules.shapes import check_shape
 from app.rules.versions import ExpectedVersion, is_expected
 
+MAX_SCOPES = 1000
 _TEXT_FIELDS = ("title", "description")
 IDENTITY_SCOPES = {
     "openid": (lazy_gettext("Sign you in"), lazy_gettext("The app learns which account you use.")),
@@ -73,7 +77,7 @@ class ScopeRecord:
 @read
 def list_scopes(actor: Actor) -> list[ScopeRecord]:
     """List all scopes of the actor's organization by name. There are at most 1,000."""
-    rows = db.session.execute(_select_scopes(actor).order_by(Scope.name).limit(1000))
+    rows = db.session.execute(_select_scopes(actor).order_by(Scope.name).limit(MAX_SCOPES))
     return [_record(scope, resource_name) for scope, resource_name in rows]
 
 
@@ -84,7 +88,7 @@ def list_offered_scopes(actor: Actor, *, also: Collection[str] = ()) -> list[Sco
     Those of APIs for listed clients are left out, unless the actor can see the API or they are among ``also``.
     """
     offered = or_(_is_visible(actor), Scope.name.in_(list(also)))
-    rows = db.session.execute(_select_scopes(actor).where(offered).order_by(Scope.name).limit(1000))
+    rows = db.session.execute(_select_scopes(actor).where(offered).order_by(Scope.name).limit(MAX_SCOPES))
     return [_record(scope, resource_name) for scope, resource_name in rows]
 
 
@@ -165,26 +169,52 @@ def update_scope(
 def add_scopes(actor: Actor, names: Iterable[str]) -> list[str]:
     """Add unknown scopes, without texts yet. Return the new names.
 
-    Audit: ``scope.added``.
+    Raises Conflict past 1,000 scopes, OutdatedRead if another transaction just added one of them. Audit:
+    ``scope.added``.
     """
     actor.require("resources:write")
-    known = {scope.name for scope in list_scopes(actor)}
-    new = [name for name in dict.fromkeys(names) if name not in known]
-    for name in new:
-        db.session.add(
-            Scope(
-                organization_id=actor.organization_id,
-                id=new_id(),
-                name=name,
-                created_at=clock.now(),
-                created_by=actor.label[:200],
-            )
+    wanted = list(dict.fromkeys(names))
+    known = set(
+        db.session.scalars(
+            select(Scope.name).where(Scope.organization_id == actor.organization_id, Scope.name.in_(wanted))
         )
+    )
+    new = [name for name in wanted if name not in known]
+    enforce_scope_limit(actor.organization_id, len(new))
+    try:
+        with db.session.begin_nested():
+            # Sorted, so that two transactions that add the same do not wait for each other.
+            for name in sorted(new):
+                db.session.add(
+                    Scope(
+                        organization_id=actor.organization_id,
+                        id=new_id(),
+                        name=name,
+                        created_at=clock.now(),
+                        created_by=actor.label[:200],
+                    )
+                )
+    except IntegrityError as error:
+        if not is_duplicate_key(error):
+            raise
+        raise OutdatedRead from error
+    for name in new:
         audit.record(actor, "scope.added", target_type="scope", target_id=name[:64])
     if new:
         # The discovery document lists them.
         cache_invalidation.invalidate(actor.organization_id)
     return new
+
+
+def enforce_scope_limit(organization_id: str, new: int) -> None:
+    """Raise Conflict if the organization would have more than 1,000 scopes with so many new ones."""
+    if not new:
+        return
+    existing = db.session.scalar(
+        select(func.count()).select_from(Scope).where(Scope.organization_id == organization_id)
+    )
+    if int(existing or 0) + new > MAX_SCOPES:
+        raise Conflict(f"An organization has at most {MAX_SCOPES} scopes.", code="too_many")
 
 
 def seed_identity_scopes(organization_id: str) -> None:

@@ -407,9 +407,11 @@ def _delete(
         own = (column == value for column, value in zip(leading, shared, strict=True))
         conditions.append(and_(*own, last.in_(ids)))
     if conditions:
-        # Alternatives, because MariaDB executes (a, b) IN (…) as a full table scan.
+        # The condition again, because a row may have been renewed since it was found. Alternatives, because MariaDB
+        # executes (a, b) IN (…) as a full table scan.
         db.session.execute(
-            delete(table).where(or_(*conditions)), execution_options={"synchronize_session": False, **ACROSS}
+            delete(table).where(condition, or_(*conditions)),
+            execution_options={"synchronize_session": False, **ACROSS},
         )
     return len(keys)
 

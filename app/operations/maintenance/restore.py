@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, or_, select, update
 
 from app.extensions import db
 from app.fast_path import cache_invalidation
@@ -23,6 +23,8 @@ from app.models.organization import Organization
 from app.models.second_factor import Passkey
 from app.models.user import User
 from app.operations.authorization.connected_apps import revoke_consent
+from app.operations.clients.access_decisions import withdraw_access
+from app.operations.clients.access_records import AlreadyDecided
 from app.operations.clients.clients import delete_client, update_client
 from app.operations.clients.credential_revocation import revoke_credentials
 from app.operations.directory.lookups import (
@@ -128,7 +130,7 @@ def invalidate_restored_state(
 def confirm_secrets(actor: Actor, client_id: str | None = None) -> int:
     """Let the blocked secrets of a client, or of all clients of the actor's organization, work again.
 
-    Return how many. Audit: ``credentials.confirmed``. Raises NotFound for a malformed ``client_id``.
+    Return how many. Audit: ``credential.confirmed``. Raises NotFound for a malformed ``client_id``.
     """
     actor.require("credentials:write")
     condition = (
@@ -146,7 +148,7 @@ def confirm_secrets(actor: Actor, client_id: str | None = None) -> int:
     if confirmed:
         audit.record(
             actor,
-            "credentials.confirmed",
+            "credential.confirmed",
             target_type=None if client_id is None else "client",
             target_id=client_id,
             after={"secrets": confirmed},
@@ -195,7 +197,7 @@ def _read_export(lines: Iterable[str]) -> Iterable[ExportedEvent]:
             continue
         try:
             event = json.loads(line)
-            if event["action"] not in _RELEVANT:
+            if event["action"] not in RELEVANT_ACTIONS:
                 continue
             yield ExportedEvent(
                 id=event["id"],
@@ -222,8 +224,10 @@ def _apply(events: list[ExportedEvent], report: RestoreReport) -> None:
         key = (event.organization, event.action, subject)
         if event.action in _CANCELS:
             ended.pop((event.organization, _CANCELS[event.action], event.target), None)
-        elif event.action in _TO_REVIEW or (event.action == "client.updated" and not _access_of(event)):
+        elif _is_to_review(event):
             report.to_review.append(event.words)
+        elif event.action not in _HANDLERS:
+            continue
         elif key in ended:
             ended[key] = replace(event, after={**ended[key].after, **event.after})
         else:
@@ -275,6 +279,44 @@ def _revoke_secret(actor: Actor, event: ExportedEvent) -> bool:
     return True
 
 
+@transaction
+def _retire_secret(actor: Actor, event: ExportedEvent) -> bool:
+    """Let a secret end when it was scheduled to end, also if that is past."""
+    ends = event.after["expires_at"] and datetime.fromisoformat(event.after["expires_at"])
+    if ends is None:
+        return False
+    touch_organization(actor.organization_id)
+    own = (
+        Credential.organization_id == actor.organization_id,
+        Credential.id == parse_public_id("sec", event.target),
+    )
+    changed = count_changed(
+        update(Credential)
+        .where(*own, or_(Credential.expires_at.is_(None), Credential.expires_at > ends))
+        .values(expires_at=ends)
+    )
+    if changed:
+        audit.record(
+            actor,
+            "credential.retired",
+            target_type="credential",
+            target_id=event.target,
+            after={name: event.after.get(name) for name in ("client_id", "expires_at")},
+        )
+    elif db.session.scalar(select(Credential.id).where(*own)) is None:
+        raise NotFound("There is no such secret.")
+    return bool(changed)
+
+
+def _is_to_review(event: ExportedEvent) -> bool:
+    """Return whether an administrator has to decide about the change."""
+    return (
+        event.action in _TO_REVIEW
+        or (event.action == "client.updated" and not _access_of(event))
+        or (event.action == "user.updated" and "email" in event.after)
+    )
+
+
 def _access_of(event: ExportedEvent) -> dict[str, Any]:
     """Return the changed fields of a client that may have taken its access away."""
     return {name: event.after[name] for name in ("status", "approval") if name in event.after}
@@ -288,6 +330,15 @@ def _block_client(actor: Actor, event: ExportedEvent) -> bool:
 
 def _delete_client(actor: Actor, event: ExportedEvent) -> bool:
     delete_client(actor, event.target)
+    return True
+
+
+def _withdraw_access(actor: Actor, event: ExportedEvent) -> bool:
+    """Withdraw the access of a client to an API, also if it was given again later, possibly with fewer scopes."""
+    try:
+        withdraw_access(actor, event.target, {"message": event.after.get("message")})
+    except AlreadyDecided:
+        return False
     return True
 
 
@@ -380,6 +431,8 @@ def _delete_organization(_: Actor, event: ExportedEvent) -> bool:
 
 
 _HANDLERS: Mapping[str, Callable[[Actor, ExportedEvent], bool]] = {
+    "client_access.withdrawn": _withdraw_access,
+    "credential.retired": _retire_secret,
     "credential.revoked": _revoke_secret,
     "credential.tokens_revoked": _revoke_secret,
     "client.updated": _block_client,
@@ -397,6 +450,7 @@ _HANDLERS: Mapping[str, Callable[[Actor, ExportedEvent], bool]] = {
     "organization.deleted": _delete_organization,
 }
 _CANCELS = {
+    "credential.kept": "credential.retired",
     "user.enabled": "user.disabled",
     "organization.resumed": "organization.suspended",
     "organization.restored": "organization.deleted",
@@ -405,7 +459,9 @@ _CANCELS = {
 _TO_REVIEW = frozenset(
     (
         "settings.updated", "resource.updated", "resource.deleted", "scope.updated", "user.email_changed",
-        "second_factor.removed", "webhook.updated", "webhook.deleted", "webhook.secret_rotated", "secret.leak_reported",
+        "second_factor.removed", "second_factors.ended", "webhook.updated", "webhook.deleted", "webhook.secret_rotated",
+        "secret.leak_reported", "instance.ceilings_updated",
     )
 )  # fmt: skip
-_RELEVANT = _HANDLERS.keys() | _CANCELS.keys() | _TO_REVIEW
+RELEVANT_ACTIONS = _HANDLERS.keys() | _CANCELS.keys() | _TO_REVIEW | {"user.updated"}
+"""Audit actions that a restore applies again or lists. All others take nothing away, or end by the cutoffs."""

@@ -251,12 +251,12 @@ def scopes_for_a_user(requested: str, registered: Collection[str]) -> tuple[str,
 
 
 # Grants that rely on the client's own identity, which a public client cannot authenticate (CC-1).
-_FOR_CONFIDENTIAL_CLIENTS = frozenset({"client_credentials", TOKEN_EXCHANGE})
+GRANTS_WITHOUT_CONSENT = frozenset({"client_credentials", TOKEN_EXCHANGE})
 
 
 def uses_grants_without_consent(grant_types: Collection[str]) -> bool:
     """Return whether a client with these grant types can get tokens that no user allowed it."""
-    return not _FOR_CONFIDENTIAL_CLIENTS.isdisjoint(grant_types)
+    return not GRANTS_WITHOUT_CONSENT.isdisjoint(grant_types)
 
 
 def accepts_auth_method(method: str, *, document: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
@@ -276,7 +276,7 @@ def begins_to_require_access(before: str, after: str, grant_types: Collection[st
     ways = set()
     if uses_grants_without_consent(grant_types):
         ways.add(False)
-    if not _FOR_CONFIDENTIAL_CLIENTS.issuperset(grant_types):
+    if not GRANTS_WITHOUT_CONSENT.issuperset(grant_types):
         ways.add(True)
     return any(
         requires_access(after, is_consented=way) and not requires_access(before, is_consented=way)
@@ -288,6 +288,6 @@ def can_use_grant(
     grant_type: str, *, document: Mapping[str, Any], settings: Mapping[str, Any], is_public: bool
 ) -> bool:
     """Return whether client and organization allow the grant type and it suits the client."""
-    if is_public and grant_type in _FOR_CONFIDENTIAL_CLIENTS:
+    if is_public and grant_type in GRANTS_WITHOUT_CONSENT:
         return False
     return grant_type in document["grant_types"] and grant_type in settings["oauth"]["grant_types"]

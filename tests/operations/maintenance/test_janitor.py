@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from app.models.audit import AuditEvent, Lease, OutboxMessage
 from app.models.base import Base
 from app.models.session import Attempt
 from app.models.token import AccessToken
+from app.models.user import AccountLink
 from app.operations.audit.chain import seal_pending_events
 from app.operations.maintenance import janitor
 from app.operations.maintenance.janitor import DELETED_CLIENTS, PURGE_RULES, purge_expired
@@ -120,6 +122,26 @@ def test_unsent_message_is_not_deleted(context: Flask, make: Factory, database: 
     )
     assert purge_expired(SYSTEM, pause=0) == {"outbox": 1}
     assert [row[0] for row in database.query("SELECT attempts FROM outbox")] == [9]
+
+
+def test_row_that_is_renewed_meanwhile_is_not_deleted(
+    context: Flask, make: Factory, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user may request a new link while the old one, which has the same key, is being deleted."""
+    organization = make.organization()
+    user = make.user(organization)
+    [rule] = [rule for rule in PURGE_RULES if rule.table.name == "account_links"]
+    link = {"organization_id": organization.id, "user_id": user.id, "purpose": "pw"}
+    values = {"digest": b"d" * 32, "bound_digest": b"b" * 32, "is_mailed": True}
+    past, future = (clock.now() + timedelta(days=days) for days in (-1, 1))
+    write(insert(AccountLink).values(**link, **values, created_at=past, expires_at=past))
+
+    def renew(*_: Any) -> None:
+        write(update(AccountLink).filter_by(**link).values(expires_at=future))
+
+    monkeypatch.setattr(janitor, "PURGE_RULES", (replace(rule, before=renew),))
+    purge_expired(SYSTEM, pause=0)
+    assert database.count("account_links") == 1
 
 
 def test_every_growing_table_has_a_purge_rule() -> None:
