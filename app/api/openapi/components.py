@@ -83,7 +83,7 @@ PARAMETERS: JsonSchema = {
     "IfNoneMatch": _parameter(
         Query(
             "If-None-Match",
-            {"type": "string", "maxLength": 1000},
+            {"type": "string"},
             "The ETag that was read. If nothing has changed since, the response is 304.",
         ),
         "header",
