@@ -20,7 +20,7 @@ class Outcome(Enum):
 
     OK = "accepted"
     REFUSED = "rejected"
-    UNKNOWN = "no response, or one that says nothing: 503, 429"
+    UNKNOWN = "no response, or one that says nothing, such as 503"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
