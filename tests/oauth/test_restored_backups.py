@@ -15,7 +15,8 @@ from flask import Flask
 from app.config import UnsafeConfiguration
 from app.operations.authorization.connected_apps import list_user_consents, withdraw_user_consent
 from app.operations.authorization.consents import store_consent
-from app.operations.clients.access_requests import list_client_access, withdraw_access
+from app.operations.clients.access_decisions import withdraw_access
+from app.operations.clients.access_records import list_client_access
 from app.operations.clients.clients import delete_client, update_client
 from app.operations.clients.credentials import (
     list_credentials,

@@ -66,9 +66,9 @@ def send_until_served(server: str, posts: Sequence[Post]) -> list[Reply]:
     ]
 
 
-def send(server: str, request: Post) -> Reply:
+def send(server: str, request: Post, *, timeout: float = TIMEOUT_SECONDS) -> Reply:
     """Send one request on a new connection and return the reply."""
-    return _exchange(_connected(server), request)
+    return _exchange(_connected(server, timeout), request)
 
 
 def replies_of_every_worker(server: str, request: Post, workers: Sequence[int]) -> list[Reply]:
@@ -82,8 +82,8 @@ def replies_of_every_worker(server: str, request: Post, workers: Sequence[int]) 
     raise AssertionError(f"of {list(workers)} only {sorted({reply.worker for reply in replies})} answered")
 
 
-def _connected(server: str) -> http.client.HTTPConnection:
-    connection = http.client.HTTPConnection(urlsplit(server).netloc, timeout=TIMEOUT_SECONDS)
+def _connected(server: str, timeout: float = TIMEOUT_SECONDS) -> http.client.HTTPConnection:
+    connection = http.client.HTTPConnection(urlsplit(server).netloc, timeout=timeout)
     connection.connect()
     return connection
 

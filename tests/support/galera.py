@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
+import subprocess
+from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 import MySQLdb
@@ -35,8 +39,10 @@ if [ "$role" = donor ]; then
         rm -f "$data/tables_flushed"
         echo "flush tables"
         until [ -s "$data/tables_flushed" ]; do sleep 0.05; done
+        find "$to" -mindepth 1 -maxdepth 1 ! -name galera.cache ! -name grastate.dat ! -name gvwstate.dat \\
+            -exec rm -r {} +
         find "$data" -mindepth 1 -maxdepth 1 ! -name galera.cache ! -name grastate.dat ! -name gvwstate.dat \\
-            ! -name 'ibtmp*' ! -name tables_flushed -exec cp -r {} "$to" ';'
+            ! -name 'ibtmp*' ! -name tables_flushed ! -name 'position*' -exec cp -r {} "$to" ';'
         rm "$data/tables_flushed"
         echo continue
     fi
@@ -48,43 +54,61 @@ else
     echo "ready $address$data"
     until [ -s "$data/position" ]; do sleep 0.05; done
     cat "$data/position"
+    rm "$data/position"
 fi
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a node is: a host, and a port with the next ones."""
+
+    host: str
+    port: int
+
+    @property
+    def group(self) -> str:
+        """The address of its group communication."""
+        return f"{self.host}:{self.port + _GROUP}"
+
+
 class GaleraNode(MariaDB):
-    """One node. The first founds the cluster, the others join it."""
+    """One node. The first founds the cluster, the others join it, and so does the first when it is started again."""
 
     mysql = None
 
-    def __init__(self, folder: Path, port: int, members: list[int], password: str) -> None:
-        group = [f"127.0.0.1:{member + _GROUP}" for member in members]
+    def __init__(self, folder: Path, address: Address, members: Sequence[Address], password: str) -> None:
+        host, port = address.host, address.port
+        group = [member.group for member in members]
         provider = (
-            f"base_port={port + _GROUP};gmcast.listen_addr=tcp://127.0.0.1:{port + _GROUP};"
-            f"ist.recv_addr=127.0.0.1:{port + _TRANSFER};gcache.size=32M"
+            f"base_port={port + _GROUP};gmcast.listen_addr=tcp://{address.group};"
+            f"ist.recv_addr={host}:{port + _TRANSFER};gcache.size=32M"
         )
         options = [
             "--wsrep-on=ON",
             f"--wsrep-provider={_PROVIDER}",
             "--wsrep-cluster-name=gatehouse",
             f"--wsrep-cluster-address=gcomm://{','.join(group)}",
-            f"--wsrep-node-address=127.0.0.1:{port + _GROUP}",
-            f"--wsrep-node-incoming-address=127.0.0.1:{port}",
+            f"--wsrep-node-address={address.group}",
+            f"--wsrep-node-incoming-address={host}:{port}",
             f"--wsrep-provider-options={provider}",
             "--wsrep-sst-method=copy",
             "--binlog-format=ROW",
             "--innodb-autoinc-lock-mode=2",
         ]
-        self._is_first = port == members[0]
-        if self._is_first:
-            options.append("--wsrep-new-cluster")
+        self._is_first, self._was_started = address == members[0], False
         super().__init__(folder, *options)
-        self.port, self.password = port, password
+        self.port, self.password, self._member_options = port, password, options
 
     def begin(self) -> None:
-        """Begin to start the node. All but the first receive their data from another node."""
-        if not self._is_first:
+        """Begin to start the node. It receives from another node what it lacks: all data at its first start."""
+        if self._was_started:
+            self._options = [*self._member_options, f"--wsrep-start-position={self._recovered_position()}"]
+        elif self._is_first:
+            self._options = [*self._member_options, "--wsrep-new-cluster"]
+        else:
             (self.folder / "data" / "mysql").mkdir(parents=True)
+        self._was_started = True
         self.folder.mkdir(parents=True, exist_ok=True)
         script = self.folder / "wsrep_sst_copy"
         script.write_text(_COPY)
@@ -104,6 +128,19 @@ class GaleraNode(MariaDB):
         super().wait(seconds)
         process.wait_until(self._is_synced, f"the Galera node in {self.folder}", seconds=seconds)
 
+    def _recovered_position(self) -> str:
+        """Return the last transaction of the data folder, as ``galera_recovery`` of the packages does."""
+        log = self.folder / "recovery.log"
+        log.unlink(missing_ok=True)
+        command = [*self._mariadb_commands()[1], *self._server_options(), *self._member_options]
+        command += ["--user=root"] if os.geteuid() == 0 else []
+        command += ["--wsrep-recover", "--skip-networking", f"--log-error={log}"]
+        subprocess.run(command, check=False, capture_output=True)
+        found = re.findall(r"WSREP: Recovered position:? (\S+)", log.read_text(errors="replace"))
+        if not found:
+            raise RuntimeError(f"no recovered position:\n{log.read_text(errors='replace')[-2000:]}")
+        return str(found[-1])
+
     def _is_synced(self) -> bool:
         try:
             return self.status("wsrep_local_state_comment") == "Synced"
@@ -112,17 +149,17 @@ class GaleraNode(MariaDB):
 
 
 class GaleraCluster:
-    """Some nodes, of which each can be written."""
+    """Some nodes, of which each can be written. ``hosts`` are their IP addresses, one for each node."""
 
-    def __init__(self, folder: Path, size: int = 3) -> None:
+    def __init__(self, folder: Path, hosts: Sequence[str] = ("127.0.0.1",) * 3) -> None:
         if not _PROVIDER.exists():
             raise RuntimeError("galera-4 not found. Type: sudo apt-get install -y galera-4")
         password = secrets.token_hex(16)
-        first = process.free_port(size * _PORTS)
-        members = [first + _PORTS * number for number in range(size)]
+        first = process.free_port(len(hosts) * _PORTS)
+        members = [Address(host, first + _PORTS * number) for number, host in enumerate(hosts)]
         self.nodes = [
-            GaleraNode(folder / f"node{number}", port, members, password)
-            for number, port in enumerate(members)
+            GaleraNode(folder / f"node{number}", member, members, password)
+            for number, member in enumerate(members)
         ]
 
     def found(self) -> GaleraNode:

@@ -47,7 +47,9 @@ class MariaDB:
         self.socket = f"/tmp/gatehouse-{os.getpid()}-{secrets.token_hex(4)}.sock"  # noqa: S108 - 32 random bits
         self.password = secrets.token_hex(16)
         self.environment = dict(os.environ)
-        self._options = options
+        # A command that runs the server, for example in a network namespace.
+        self.launcher: list[str] = []
+        self._options = list(options)
         self._process: subprocess.Popen[bytes] | None = None
 
     def begin(self) -> None:
@@ -66,6 +68,7 @@ class MariaDB:
         # One child process does both, so that tests are collected while the data folder is created.
         both = 'if [ ! -d "$1/data/mysql" ]; then "${@:3:$2}" || exit 1; fi; exec "${@:3+$2}"'
         command = ["bash", "-c", both, "mariadb", str(self.folder), str(len(install)), *install, *server]
+        command = [*self.launcher, *command]
         self._process = process.start(command, self.folder / "server.log", env=self.environment)
 
     def address(self) -> dict[str, str | int]:
@@ -81,10 +84,10 @@ class MariaDB:
         server.password = str(address["password"])
         return server
 
-    def start(self) -> MariaDB:
-        """Start the server and wait until it answers."""
+    def start(self, seconds: float = 60.0) -> MariaDB:
+        """Start the server and wait for so many seconds until it answers."""
         self.begin()
-        self.wait()
+        self.wait(seconds)
         return self
 
     def wait(self, seconds: float = 60.0) -> None:
@@ -125,9 +128,9 @@ class MariaDB:
         socket = quote(self.socket, "")
         return f"mysql+mysqldb://{_USER}:{self.password}@localhost/{database}?unix_socket={socket}"
 
-    def tcp_url(self, database: str) -> str:
-        """Return the URL of a database over the server's loopback port."""
-        return f"mysql+mysqldb://{_USER}:{self.password}@127.0.0.1:{self.port}/{database}"
+    def tcp_url(self, database: str, host: str = "127.0.0.1") -> str:
+        """Return the URL of a database over the server's port, by default on the loopback interface."""
+        return f"mysql+mysqldb://{_USER}:{self.password}@{host}:{self.port}/{database}"
 
     def dump(self, database: str, *options: str) -> bytes:
         """Return the ``mariadb-dump`` of the database, binary columns unencoded."""
@@ -157,6 +160,16 @@ class MariaDB:
         """Kill the server as a power cut would; its data folder stays."""
         assert self._process is not None
         process.kill_group(self._process)
+
+    def shut_down(self) -> None:
+        """Stop the server as an operator would; its data folder stays."""
+        assert self._process is not None
+        process.stop(self._process, patience=30)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the server was started and its process has not ended."""
+        return self._process is not None and self._process.poll() is None
 
     def pause(self, paused: bool) -> None:
         """Suspend or resume the server."""

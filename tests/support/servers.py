@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import ssl
 import subprocess
 import sys
@@ -46,7 +47,7 @@ class LiveServer:
     ``settings`` are added to the usual ones. With ``certificate``, a file with key, certificate and
     authority, it uses https. ``host`` is its name in the base URL, because passkeys need a host name.
     ``expected`` is a pattern of warnings that its log may contain; ``stop`` fails at any other. ``prefix`` is a command
-    that executes the server's.
+    that executes the server's. ``root`` is the repository whose code it runs.
     """
 
     def __init__(
@@ -61,7 +62,9 @@ class LiveServer:
         host: str = "127.0.0.1",
         expected: str | None = None,
         prefix: Sequence[str] = (),
+        root: Path = ROOT,
     ) -> None:
+        self.root = root
         self.database, self.instance, self.log, self.workers = database, instance, log, workers
         self.settings = dict(settings or {})
         self.expected = expected
@@ -72,8 +75,8 @@ class LiveServer:
         self.app: Flask = application(database, instance, self.url)
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
-        """Start the server and wait until it answers."""
+    def start(self, seconds: float = 60) -> None:
+        """Start the server and wait for so many seconds until it answers."""
         env = (
             os.environ
             | environment(self.database, self.instance, self.url)
@@ -84,8 +87,8 @@ class LiveServer:
         if self._certificate is not None:
             own = str(self._certificate[0])
             command += ["--ssl-certificate", own, "--ssl-keyfile", own]
-        self._process = process.start([*self._prefix, *command], self.log, env=env, cwd=ROOT)
-        process.wait_until(self._answers, f"the server (log: {self.log})", seconds=60)
+        self._process = process.start([*self._prefix, *command], self.log, env=env, cwd=self.root)
+        process.wait_until(self._answers, f"the server (log: {self.log})", seconds=seconds)
 
     def stop(self) -> None:
         """Stop the server; fail if its log has warnings that were not ``expected``."""
@@ -98,6 +101,10 @@ class LiveServer:
         """Kill all processes of the server at once, as a power failure would."""
         assert self._process is not None
         process.kill_group(self._process)
+
+    def pause(self, paused: bool) -> None:
+        """Suspend or resume the main process and the workers."""
+        os.killpg(self.pid, signal.SIGSTOP if paused else signal.SIGCONT)
 
     def troubles(self) -> list[str]:
         """Return the warnings in the log that were not ``expected``."""

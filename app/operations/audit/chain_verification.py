@@ -84,16 +84,25 @@ def remember_heads(heads: Collection[ChainHead]) -> None:
         write_private_file(_head_file(head.organization_id), document, durable=False)
 
 
-def _find_rollback(organization_id: str, chain: Any) -> list[ChainProblem]:
+def _read_head(organization_id: str) -> tuple[int, bytes, str | None] | None:
+    """Return length, MAC and epoch of the head that this host has seen last, or None."""
+    try:
+        seen = json.loads(_head_file(organization_id).read_text())
+        return int(seen["length"]), bytes.fromhex(seen["mac"]), seen["epoch"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _find_rollback(
+    organization_id: str, chain: Any, seen: tuple[int, bytes, str | None] | None
+) -> list[ChainProblem]:
     """Return the problem that the chain does not contain the head that this host has seen last, if it does not.
 
     A head from before a restore of a backup is ignored: ``maintenance restore`` begins a new epoch.
     """
-    try:
-        seen = json.loads(_head_file(organization_id).read_text())
-        length, mac, epoch = int(seen["length"]), bytes.fromhex(seen["mac"]), seen["epoch"]
-    except (OSError, ValueError, KeyError, TypeError):
+    if seen is None:
         return []
+    length, mac, epoch = seen
     current_epoch = _current_epoch()
     if current_epoch is not None and epoch != current_epoch:
         return []
@@ -121,10 +130,12 @@ def verify_audit_log(actor: Actor, *, after: int = 0, limit: int = MAX_EVENTS_CH
     """
     actor.require("audit:read")
     here = actor.organization_id
+    # The head before the chain: a worker of this host may append to the chain and remember its new head meanwhile.
+    seen = _read_head(here)
     key, chain = chain_key(here), find_chain(here)
     found = ChainVerification()
     if chain is None:
-        found.problems += _find_rollback(here, None)
+        found.problems += _find_rollback(here, None, seen)
         _check_unsealed_events(here, found)
         if not found.pending and _should_have_chain(here):
             found.problems.insert(0, ChainProblem("chain_missing"))
@@ -138,7 +149,7 @@ def verify_audit_log(actor: Actor, *, after: int = 0, limit: int = MAX_EVENTS_CH
         return found
     if last < chain.length or (last == chain.length and mac != chain.head):
         found.problems.append(ChainProblem("truncated", last))
-    found.problems += _find_rollback(here, chain)
+    found.problems += _find_rollback(here, chain, seen)
     _check_unsealed_events(here, found)
     del found.problems[MAX_PROBLEMS:]
     return found

@@ -75,27 +75,25 @@ def require_current_database() -> None:
         # This runs before migrations, so it reads only columns that every release has.
         with engines()[0].connect() as connection:
             root_id = connection.scalar(select(Organization.id).where(Organization.slug == ROOT_SLUG))
+            # The file before the checkpoint: other workers of this host raise both meanwhile, the file last.
+            seen = None if root_id is None else _read_file(root_id)
             value = connection.scalar(select(InstanceFact.value).where(InstanceFact.name == _FACT))
     except (exc.DBAPIError, exc.TimeoutError):
         return
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UnsafeConfiguration(
+            f"The checkpoint {_path(str(root_id))} cannot be read ({type(error).__name__}). Check its owner and mode, "
+            "or delete it once you have made sure that the database is not an older copy."
+        ) from error
     finally:
         # A server that forks workers after this must not share the connection with them.
         engines()[0].dispose()
-    if root_id is None:
-        return
-    try:
-        seen = _read_file(root_id)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UnsafeConfiguration(
-            f"The checkpoint {_path(root_id)} cannot be read ({type(error).__name__}). Check its owner and mode, or "
-            "delete it once you have made sure that the database is not an older copy."
-        ) from error
     if seen is None or (value is not None and _parse(value).includes(seen)):
         return
     raise UnsafeConfiguration(
         "This database is older than it was when this host last served it, as after restoring a backup. What was "
         "revoked, used or deleted since would be valid again. To serve it, run: flask --app wsgi maintenance restore "
-        f"(it is compared with {_path(root_id)})"
+        f"(it is compared with {_path(str(root_id))})"
     )
 
 
@@ -117,7 +115,9 @@ def advance() -> None:
     # Otherwise another worker has just created it.
     with contextlib.suppress(IntegrityError):
         _raise_if_due(root_id)
-    found, seen = find_checkpoint(), _read_file(root_id)
+    # The file first: between the two, another worker of this host may raise the checkpoint and write the file.
+    seen = _read_file(root_id)
+    found = find_checkpoint()
     if found is None:
         return
     if seen is not None and not found.includes(seen):
@@ -161,7 +161,9 @@ def _raise_if_due(root_id: str) -> None:
     fact = db.session.get(InstanceFact, _FACT, populate_existing=True)
     now = clock.now()
     if fact is None:
-        _store(root_id, Checkpoint((secrets.token_hex(8),), 1))
+        # Never an update: another worker may have created the first one since, and its host may have seen it.
+        first = _document(root_id, Checkpoint((secrets.token_hex(8),), 1))
+        db.session.execute(insert(InstanceFact).values(name=_FACT, value=first, updated_at=now))
     # A clock that stepped back must not stop the counting.
     elif not now - INTERVAL < fact.updated_at <= now:
         raised = {**fact.value, "sequence": fact.value["sequence"] + 1}
@@ -173,10 +175,13 @@ def _raise_if_due(root_id: str) -> None:
 
 
 def _store(root_id: str, checkpoint: Checkpoint) -> None:
-    value = {**checkpoint.to_json(), "mac": _mac(root_id, checkpoint.epochs)}
-    values = {"value": value, "updated_at": clock.now()}
+    values = {"value": _document(root_id, checkpoint), "updated_at": clock.now()}
     if not count_changed(update(InstanceFact).where(InstanceFact.name == _FACT).values(**values)):
         db.session.execute(insert(InstanceFact).values(name=_FACT, **values))
+
+
+def _document(root_id: str, checkpoint: Checkpoint) -> dict[str, Any]:
+    return {**checkpoint.to_json(), "mac": _mac(root_id, checkpoint.epochs)}
 
 
 def _mac(root_id: str, epochs: tuple[str, ...]) -> str:

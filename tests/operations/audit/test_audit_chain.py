@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -26,7 +27,7 @@ from app.operations.audit.chain_verification import (
     verify_audit_log,
 )
 from app.operations.directory.lookups import OrganizationSnapshot
-from app.operations.store import clock
+from app.operations.store import checkpoints, clock
 from app.operations.store.checkpoints import advance, begin_epoch
 from app.operations.store.keyring import clear_cached_keys
 from app.operations.store.transactions import transaction
@@ -302,6 +303,57 @@ def test_rolled_back_end_is_detected_by_the_host_that_sealed_it(context: Flask, 
     set_checkpoint(fact)
     begin_epoch(root.id)
     assert kinds(acme) == []
+
+
+def test_log_that_another_worker_seals_during_verification_is_intact(
+    context: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make.root()
+    advance()
+    acme = make.organization()
+    remember_heads(seal().values())
+    find_chain = chain._find_chain
+
+    def find_and_seal(organization_id: str) -> Any:
+        found = find_chain(organization_id)
+        monkeypatch.undo()
+        happen(acme, 3)
+        remember_heads(seal().values())
+        return found
+
+    monkeypatch.setattr(chain, "_find_chain", find_and_seal)
+    assert "rolled_back" not in kinds(acme)
+
+
+def test_checkpoint_that_another_worker_raises_meanwhile_is_no_rollback(
+    context: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = make.root()
+    advance()
+    find_checkpoint = checkpoints.find_checkpoint
+
+    def find_and_raise() -> Any:
+        found = find_checkpoint()
+        assert found is not None
+        checkpoints._write_file(root.id, replace(found, sequence=found.sequence + 1))
+        return found
+
+    monkeypatch.setattr(checkpoints, "find_checkpoint", find_and_raise)
+    advance()
+    assert caplog.messages == []
+
+
+def test_first_checkpoint_of_another_worker_is_not_replaced(
+    context: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make.root()
+    advance()
+    first = checkpoints.find_checkpoint()
+    # What a worker reads that begins at the same moment.
+    with monkeypatch.context() as patch:
+        patch.setattr(type(db.session()), "get", lambda *_, **__: None)
+        advance()
+    assert checkpoints.find_checkpoint() == first
 
 
 @transaction

@@ -1,0 +1,122 @@
+"""``python -m tests.faults``: serve many clients, inject faults, and check the history of what clients were told.
+
+It starts everything itself: two machines with one MariaDB or MySQL, or three machines with a Galera node each. In
+network namespaces of its own (which need root, or a kernel that gives them to users) it can also pull cables and fill
+disks. Exit status 0: nothing acknowledged was lost, nothing ended was revived, no response was a 500.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.faults.history import check_history
+from tests.faults.injection import FAULTS, Injected, inject, possible_faults, wait_until_ready
+from tests.faults.report import Result, describe, write
+from tests.faults.topology import Topology, check_out
+from tests.faults.workload import GRACE_SECONDS, Workload
+from tests.support.network import enter_namespaces
+
+_MACHINES = {"mariadb": 2, "mysql": 2, "galera": 3}
+# How long clients work before the first fault, between two faults, and after the last.
+_CALM_SECONDS = 3.0
+
+
+def main() -> int:
+    """Run the program; return its exit status."""
+    options = _parse()
+    is_isolated = enter_namespaces("tests.faults")
+    seed = random.SystemRandom().randrange(10_000) if options.seed is None else options.seed
+    folder = Path(tempfile.mkdtemp(prefix="gatehouse-faults-"))
+    release = check_out(options.upgrade_from, folder / "release") if options.upgrade_from else None
+    _say(f"{options.database}, {options.minutes:g} minutes, seed {seed}, files in {folder}")
+    machines = _MACHINES[options.database]
+    topology = Topology(options.database, folder, machines=machines, is_isolated=is_isolated, release=release)
+    try:
+        possible = possible_faults(topology)
+        chosen = options.faults.split(",") if options.faults else possible
+        left_out = sorted(set(chosen) - set(possible))
+        if left_out:
+            _say(f"Left out, because they are impossible here: {', '.join(left_out)}. Run it as root.")
+        result = _run(
+            topology,
+            [name for name in chosen if name in possible],
+            options,
+            seed,
+            upgrades=release is not None,
+        )
+    finally:
+        topology.stop()
+    _say(f"{topology.kind} {topology.version}\n{describe(result)}")
+    write(result, folder / "history.txt")
+    if result.is_good:
+        shutil.rmtree(folder, ignore_errors=True)
+    return 0 if result.is_good else 1
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
+    parser.add_argument("--database", choices=sorted(_MACHINES), default="mariadb")
+    parser.add_argument("--minutes", type=float, default=5, help="how long faults are injected")
+    parser.add_argument(
+        "--faults", default="", help=f"comma-separated, by default all of: {', '.join(FAULTS)}"
+    )
+    parser.add_argument("--seed", type=int, help="repeat the schedule of another run")
+    parser.add_argument(
+        "--upgrade-from", help="the revision that serves at first; the upgrade is the first fault"
+    )
+    options = parser.parse_args()
+    if (options.database == "mysql") != bool(os.environ.get("GATEHOUSE_TEST_MYSQL")):
+        parser.error("GATEHOUSE_TEST_MYSQL names the folder of MySQL's programs, for --database mysql only")
+    if unknown := set(filter(None, options.faults.split(","))) - set(FAULTS):
+        parser.error(f"unknown faults: {', '.join(sorted(unknown))}")
+    return options
+
+
+def _run(
+    topology: Topology, names: list[str], options: argparse.Namespace, seed: int, *, upgrades: bool
+) -> Result:
+    chance = random.Random(seed)
+    workload = Workload(topology, seed)
+    faults: list[Injected] = []
+    trouble = ""
+    with workload:
+        time.sleep(_CALM_SECONDS)
+        deadline = time.monotonic() + options.minutes * 60
+        schedule = ["upgrade"] if upgrades else []
+        while time.monotonic() < deadline:
+            if not schedule:
+                schedule = chance.sample(names, len(names))
+            name = schedule.pop(0)
+            try:
+                fault = inject(name, topology, chance, chance.uniform(1, 8))
+                wait_until_ready(topology)
+            except (OSError, RuntimeError) as error:
+                # What clients were told until then is still worth checking.
+                trouble = f"{name} could not be repaired: {error}"
+                break
+            faults.append(fault)
+            _say(f"{fault.healed - fault.began:5.1f} s  {fault.name}: {fault.target}")
+            time.sleep(chance.uniform(1, _CALM_SECONDS))
+        time.sleep(_CALM_SECONDS)
+    history = list(workload.history)
+    unanswered = workload.sweep()
+    audited, problems = topology.audit(workload.organization)
+    violations = check_history(
+        workload.history, audited=audited, chain_problems=problems, grace_seconds=GRACE_SECONDS
+    )
+    return Result(history, workload.history[len(history) :], faults, violations, unanswered, trouble)
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

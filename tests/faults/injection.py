@@ -1,0 +1,234 @@
+"""The faults: each is a context manager that names what it does to what, and repairs it at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.faults.topology import Machine, Topology, is_cluster_node
+from tests.support import process
+from tests.support.mariadb import MariaDB
+from tests.support.servers import ROOT
+
+Fault = Callable[[Topology, random.Random], AbstractContextManager[str]]
+CLOCK_STEP_SECONDS = 60
+_PATIENCE_SECONDS = 10
+# Enough for a machine that runs other tests, too.
+START_SECONDS = 240
+
+
+@dataclass(frozen=True, slots=True)
+class Injected:
+    """A fault that was injected. Times are monotonic seconds; ``healed`` is when its repair was complete."""
+
+    name: str
+    target: str
+    began: float
+    healed: float
+
+
+def inject(name: str, topology: Topology, chance: random.Random, seconds: float) -> Injected:
+    """Inject the fault, wait, repair it, and wait until every machine is ready again."""
+    began = time.monotonic()
+    with FAULTS[name](topology, chance) as target:
+        time.sleep(seconds)
+    return Injected(name, target, began, time.monotonic())
+
+
+@contextlib.contextmanager
+def _killed_server(topology: Topology, chance: random.Random) -> Iterator[str]:
+    """Kill the main process alone; its workers are killed later, when the service is started again."""
+    machine = chance.choice(topology.machines)
+    os.kill(machine.server.pid, signal.SIGKILL)
+    yield str(machine)
+    machine.server.kill()
+    machine.server.start(START_SECONDS)
+
+
+@contextlib.contextmanager
+def _killed_worker(topology: Topology, chance: random.Random) -> Iterator[str]:
+    machine = chance.choice(topology.machines)
+    os.kill(chance.choice(machine.server.worker_pids()), signal.SIGKILL)
+    yield str(machine)
+
+
+@contextlib.contextmanager
+def _killed_database(topology: Topology, chance: random.Random) -> Iterator[str]:
+    database = chance.choice(topology.databases)
+    database.kill()
+    yield _name(topology, database)
+    database.start(START_SECONDS)
+
+
+@contextlib.contextmanager
+def _paused_server(topology: Topology, chance: random.Random) -> Iterator[str]:
+    machine = chance.choice(topology.machines)
+    machine.server.pause(True)
+    yield str(machine)
+    machine.server.pause(False)
+
+
+@contextlib.contextmanager
+def _paused_worker(topology: Topology, chance: random.Random) -> Iterator[str]:
+    machine = chance.choice(topology.machines)
+    pid = chance.choice(machine.server.worker_pids())
+    os.kill(pid, signal.SIGSTOP)
+    yield str(machine)
+    os.kill(pid, signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def _paused_database(topology: Topology, chance: random.Random) -> Iterator[str]:
+    database = chance.choice(topology.databases)
+    database.pause(True)
+    yield _name(topology, database)
+    database.pause(False)
+
+
+@contextlib.contextmanager
+def _partition(topology: Topology, chance: random.Random) -> Iterator[str]:
+    """Separate a node from the other nodes, or a machine from its database. Clients still reach the machine."""
+    number = chance.randrange(len(topology.machines))
+    if topology.cables:
+        topology.cables[number].pull()
+        yield f"machine {number}"
+        topology.cables[number].plug()
+    else:
+        node, option = (
+            topology.machines[number].database,
+            "SET GLOBAL wsrep_provider_options = 'gmcast.isolate={}'",
+        )
+        node.execute(option.format(1))
+        yield f"machine {number}"
+        node.execute(option.format(0))
+    topology.machines[number].database.wait(START_SECONDS)
+
+
+@contextlib.contextmanager
+def _stepped_clock(topology: Topology, chance: random.Random) -> Iterator[str]:
+    """Set the clock of one machine forwards or back, and back again."""
+    machine, seconds = chance.choice(topology.machines), chance.choice([-1, 1]) * CLOCK_STEP_SECONDS
+    machine.clock.set(seconds)
+    yield f"{machine}, {seconds:+} s"
+    machine.clock.set(0)
+
+
+@contextlib.contextmanager
+def _full_database_disk(topology: Topology, chance: random.Random) -> Iterator[str]:
+    database = chance.choice(topology.databases)
+    with _filled(topology.database_disk(database)):
+        yield _name(topology, database)
+    try:
+        database.wait(_PATIENCE_SECONDS)
+    except (RuntimeError, TimeoutError):
+        # It has stopped, or it has left its cluster because it could not apply a write: an operator starts it again.
+        database.kill()
+        database.start(START_SECONDS)
+
+
+@contextlib.contextmanager
+def _full_instance_disk(topology: Topology, chance: random.Random) -> Iterator[str]:
+    machine = chance.choice(topology.machines)
+    with _filled(machine.server.instance):
+        yield str(machine)
+
+
+@contextlib.contextmanager
+def _restarted_servers(topology: Topology, _chance: random.Random) -> Iterator[str]:
+    """Restart one machine after the other."""
+    for machine in topology.machines:
+        _restart(machine)
+    yield "every machine"
+
+
+@contextlib.contextmanager
+def _restarted_databases(topology: Topology, _chance: random.Random) -> Iterator[str]:
+    """Restart one database server after the other."""
+    for database in topology.databases:
+        database.shut_down()
+        database.start(START_SECONDS)
+    yield "every database server"
+
+
+@contextlib.contextmanager
+def _upgraded(topology: Topology, _chance: random.Random) -> Iterator[str]:
+    """Migrate the database, then restart one machine after the other with this release."""
+    topology.upgrade()
+    for machine in topology.machines:
+        machine.server.root = ROOT
+        _restart(machine)
+    yield "every machine"
+
+
+FAULTS: Mapping[str, Fault] = {
+    "kill-server": _killed_server,
+    "kill-worker": _killed_worker,
+    "kill-database": _killed_database,
+    "pause-server": _paused_server,
+    "pause-worker": _paused_worker,
+    "pause-database": _paused_database,
+    "partition": _partition,
+    "step-clock": _stepped_clock,
+    "fill-database-disk": _full_database_disk,
+    "fill-instance-disk": _full_instance_disk,
+    "restart-servers": _restarted_servers,
+    "restart-databases": _restarted_databases,
+    "upgrade": _upgraded,
+}
+
+
+def possible_faults(topology: Topology) -> list[str]:
+    """Return the faults that this topology allows, without the upgrade, which happens once."""
+    impossible = {"upgrade"}
+    if not topology.is_isolated:
+        impossible |= {"fill-database-disk", "fill-instance-disk"}
+        if topology.kind != "galera":
+            impossible.add("partition")
+    return [name for name in FAULTS if name not in impossible]
+
+
+@contextlib.contextmanager
+def _filled(disk: Path) -> Iterator[None]:
+    """Use up the free space of the disk."""
+    filler = disk / "filler"
+    with filler.open("wb") as file:
+        # In smaller and smaller steps, because others write at the same time.
+        size = 0
+        for step in (1 << 20, 1 << 12):
+            with contextlib.suppress(OSError):
+                while True:
+                    os.posix_fallocate(file.fileno(), size, step)
+                    size += step
+    try:
+        yield
+    finally:
+        filler.unlink()
+
+
+def _restart(machine: Machine) -> None:
+    machine.server.stop()
+    machine.server.start(START_SECONDS)
+
+
+def _name(topology: Topology, database: MariaDB) -> str:
+    if not is_cluster_node(database):
+        return "the database"
+    return f"node {topology.databases.index(database)}"
+
+
+def wait_until_ready(topology: Topology, seconds: float = START_SECONDS) -> None:
+    """Wait until every process runs and every database answers."""
+    for machine in topology.machines:
+        machine.database.wait(seconds)
+        process.wait_until(
+            lambda machine=machine: len(machine.server.worker_pids()) >= machine.server.workers,
+            f"workers of {machine}",
+            seconds=seconds,
+        )

@@ -1,0 +1,23 @@
+"""The run of faults in its short form. ``script/test faults`` is the long one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.servers import ROOT
+
+SECONDS = 12
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_short_run_of_faults_loses_and_revives_nothing() -> None:
+    command = [sys.executable, "-m", "tests.faults", "--minutes", str(SECONDS / 60), "--seed", "2"]
+    command += ["--database", "mysql" if os.environ.get("GATEHOUSE_TEST_MYSQL") else "mariadb"]
+    command += ["--faults", "kill-worker,kill-database,pause-worker,step-clock"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, f"{result.stdout}\n{result.stderr[-3000:]}"
