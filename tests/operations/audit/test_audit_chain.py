@@ -312,7 +312,7 @@ def test_log_that_another_worker_seals_during_verification_is_intact(
     advance()
     acme = make.organization()
     remember_heads(seal().values())
-    find_chain = chain._find_chain
+    find_chain = chain_verification.find_chain
 
     def find_and_seal(organization_id: str) -> Any:
         found = find_chain(organization_id)
@@ -321,7 +321,7 @@ def test_log_that_another_worker_seals_during_verification_is_intact(
         remember_heads(seal().values())
         return found
 
-    monkeypatch.setattr(chain, "_find_chain", find_and_seal)
+    monkeypatch.setattr(chain_verification, "find_chain", find_and_seal)
     assert "rolled_back" not in kinds(acme)
 
 
