@@ -103,6 +103,7 @@ class Trial:
         # A download that has begun can only be broken off.
         with suppress(Unavailable) if answer.is_streamed else nullcontext():
             answer.get_data()
+        answer.close()
         self.cuts.stop()
         if again:
             answer = self.request.send(self.app)

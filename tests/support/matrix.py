@@ -116,6 +116,7 @@ BODIES: dict[str, dict[str, Any] | list[dict[str, Any]] | bytes | None] = {
     "declineClientAccess": {},
     "withdrawClientAccess": {},
     "listAccessOfClient": None,
+    "cancelAccessRequest": None,
     "requestClientAccess": {"scopes": [], "reason": "For the harvest."},
     "listRequestableResources": None,
     "listGrants": None,

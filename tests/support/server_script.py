@@ -18,7 +18,16 @@ from pathlib import Path
 from tests.support import process
 
 ROOT = Path(__file__).resolve().parents[2]
-COPIED = ("app", "migrations", "script", "static", "templates", "requirements.txt", "wsgi.py")
+COPIED = (
+    "app",
+    "migrations",
+    "script",
+    "static",
+    "templates",
+    "pyproject.toml",
+    "requirements.txt",
+    "wsgi.py",
+)
 
 
 def copy_to(folder: Path) -> Path:

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, ScalarSelect, Select, exists, func, or_, select, true
+from sqlalchemy import ColumnElement, ScalarSelect, Select, delete, exists, func, or_, select, true
 from sqlalchemy.orm import InstrumentedAttribute
 
 from app.extensions import db
@@ -25,7 +25,9 @@ from app.operations.store.transactions import (
     DEFAULT_LIMIT,
     MAX_LIMIT,
     CursorKey,
+    OutdatedRead,
     Page,
+    count_changed,
     paginate,
     read,
     transaction,
@@ -201,7 +203,7 @@ def withdraw_consent(actor: Actor, consent_id: UUID) -> int:
         raise NotFound("This app is no longer connected.")
     _record_withdrawal(actor, client_id, scopes if consent is None else consent.scope.split(), revoked_count)
     if consent is not None:
-        db.session.delete(consent)
+        _delete(consent)
     return revoked_count
 
 
@@ -211,8 +213,15 @@ def revoke_consent(actor: Actor, consent: Consent) -> int:
     _record_withdrawal(
         actor, consent.client_id, consent.scope.split(), revoked_count, user=public_id("usr", consent.user_id)
     )
-    db.session.delete(consent)
+    _delete(consent)
     return revoked_count
+
+
+def _delete(consent: Consent) -> None:
+    """Delete the consent. Raises OutdatedRead if another request has just withdrawn it."""
+    of_user = (Consent.organization_id == consent.organization_id) & (Consent.id == consent.id)
+    if not count_changed(delete(Consent).where(of_user)):
+        raise OutdatedRead
 
 
 def _record_withdrawal(
