@@ -11,7 +11,8 @@ from pathlib import Path
 
 from flask_migrate import downgrade, upgrade
 
-from app.operations.audit.chain import seal_all_events, verify_audit_log
+from app.operations.audit.chain import seal_all_events
+from app.operations.audit.chain_verification import verify_audit_log
 from app.operations.directory.lookups import OrganizationSnapshot
 from tests.factories import Factory
 from tests.support import network

@@ -415,7 +415,8 @@ def test_secret_ends_when_it_was_scheduled_to_after_the_backup(world: World) -> 
 
 # They take nothing away, concern what a cutoff invalidates, or can only be repeated by whoever they concern.
 NOT_REPEATED = """
-    administrator.added browser.forgotten client.registered client_access.declined client_access.granted
+    administrator.added browser.forgotten client.registered client_access.cancelled client_access.declined
+    client_access.granted
     client_access.requested client_request.approved client_request.created client_request.declined code.replayed
     consent.denied consent.given credential.confirmed credential.created credential.revealed device_code.allowed
     device_code.denied grant.created grant.revoked invitation.accepted invitation.created invitation.revoked

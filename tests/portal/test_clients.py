@@ -239,7 +239,7 @@ def test_deletion_requires_name(make: Any, acme: Any, ada: Any) -> None:
     client = make.client(acme)
     path = f"/clients/{client.client_id}/delete"
     ada.get(path)
-    assert "What will stop working" in ada.text
+    assert "Impact" in ada.text
 
     assert ada.send(path, name="orchard").status_code == 400
     ada.send(path, name="Orchard")

@@ -41,7 +41,7 @@ def test_token_is_created_shown_once_and_revoked(app: Flask, http: FlaskClient, 
     revoke = listed.text.split(f'href="{here}/ria_')[1].split('"')[0]
     page = http.get(f"{here}/ria_{revoke}")
     form = Page("", 200, page.text)
-    assert "What will stop working" in page.text
+    assert "Impact" in page.text
     token_field = form.text.split('name="csrf_token" value="')[1].split('"')[0]
     gone = http.post(f"{here}/ria_{revoke}", data={"csrf_token": token_field})
     assert gone.status_code == 303
