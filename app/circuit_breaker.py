@@ -1,8 +1,8 @@
 """Circuit breaker: a database that does not answer fails requests at once, and never takes every thread of a process.
 
-It opens when the database has answered nothing in this process for half a second, and then not a new connection either.
-One dead connection, a node that failed over, a restart, a lock or a slow statement therefore do not open it. While it
-is open, a thread of the process tries a new connection again and again; the first answer closes it.
+It opens when the database has answered nothing in this process for half a second, and then no new connection for
+1.5 seconds either. One dead connection, a node that failed over, a restart, a lock or a slow statement therefore do not
+open it. While it is open, a thread of the process tries a new connection again and again; the first answer closes it.
 
 Threads that were already waiting are not interrupted: their statement may still succeed, until
 ``GATEHOUSE_DATABASE_TIMEOUT`` is over. Because only some threads may use the database at the same time, the server's
@@ -23,8 +23,10 @@ from app.rules.errors import Unavailable
 
 # A serving process asks the database for changes every 0.4 seconds, so a longer silence is suspicious.
 SILENCE_SECONDS = 0.5
-# How long a new connection may take to be answered. SILENCE_SECONDS have passed before.
-PATIENCE_SECONDS = 0.4
+# How long no new connection may be answered. SILENCE_SECONDS have passed before. An overloaded machine needs a second.
+PATIENCE_SECONDS = 1.5
+# A connection that fails sooner was refused.
+_REFUSAL_SECONDS = 0.4
 # A server that refuses connections keeps no thread waiting, and may be back in a moment: requests that it has failed
 # try again for so long.
 REFUSED_SECONDS = 2.5
@@ -103,7 +105,7 @@ class CircuitBreaker:
             self._reached_at = time.monotonic()
             self._close()
             return
-        is_refused = time.monotonic() - tick < PATIENCE_SECONDS
+        is_refused = time.monotonic() - tick < _REFUSAL_SECONDS
         self._patience = REFUSED_SECONDS if is_refused else PATIENCE_SECONDS
         if self.is_open and not self._is_logged:
             self._is_logged = True

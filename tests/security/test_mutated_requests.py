@@ -209,6 +209,7 @@ def test_no_mutation_of_a_valid_request_causes_500(
         for number in range(EXAMPLES):
             changed = mutated(request, random.Random(f"{request.method} {request.name} {number}"))
             answer = changed.send(app)
+            answer.close()
             statuses[answer.status_code] += 1
             if answer.status_code >= 500:
                 failed.append(

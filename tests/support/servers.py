@@ -132,8 +132,8 @@ class LiveServer:
         return ssl.create_default_context(cafile=self._certificate[1])
 
     def logs(self) -> str:
-        """Return the server's output so far."""
-        return self.log.read_text(errors="replace")
+        """Return the server's output so far, or nothing after its folder was deleted at the end of a run."""
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
 
     def _answers(self) -> bool:
         assert self._process is not None
