@@ -75,12 +75,12 @@ def clear_failed_attempts(
     Failures of the network and the organization remain, so that owning one account does not help to attack
     others.
     """
-    rate_limits.clear_attempts(organization_id, _account_bucket(email_canonical))
-    for network, _ in networks_of(ip_address):
-        rate_limits.clear_attempts(organization_id, bucket_key(_BUCKET, email_canonical, network))
+    buckets = [_account_bucket(email_canonical)]
+    buckets += [bucket_key(_BUCKET, email_canonical, network) for network, _ in networks_of(ip_address)]
     browser = find_known_browser(organization_id, email_canonical, known_cookie) if known_cookie else None
     if browser is not None:
-        rate_limits.clear_attempts(organization_id, _browser_bucket(browser))
+        buckets.append(_browser_bucket(browser))
+    rate_limits.clear_attempts(organization_id, *buckets)
 
 
 def _known_browser_limits(organization: OrganizationSnapshot, browser: UUID) -> tuple[Limit, ...]:
