@@ -62,8 +62,8 @@ class Fleet:
     def start(self, release: Path) -> None:
         """Start one more server and wait until the balancer uses it."""
         port = process.free_port()
-        server = Started(release, **self.settings, GATEHOUSE_TRUSTED_HOSTS=f"127.0.0.1:{port}")
-        assert server.port == port
+        trusted = f"127.0.0.1:{port}"
+        server = Started(release, port=port, **self.settings, GATEHOUSE_TRUSTED_HOSTS=trusted)
         self.servers.append(server)
         self.balancer.backends.append(port)
         process.wait_until(lambda: port in self.balancer.ready, "the server is ready", seconds=60)
@@ -103,9 +103,9 @@ def next_release(tmp_path: Path, release: Path) -> Path:
 
 
 @pytest.fixture
-def fleet(mariadb: MariaDB, tmp_path: Path, release: Path) -> Iterator[Fleet]:
+def fleet(mariadb: MariaDB, tmp_path: Path, release: Path, worker: str) -> Iterator[Fleet]:
     with balancing() as balancer:
-        fleet = Fleet(MariaDBDatabase(mariadb, "rolling"), tmp_path, balancer)
+        fleet = Fleet(MariaDBDatabase(mariadb, f"rolling_{worker}"), tmp_path, balancer)
         try:
             for _ in range(2):
                 fleet.start(release)

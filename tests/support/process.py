@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import os
@@ -56,19 +57,32 @@ def kill_group(process: subprocess.Popen[bytes]) -> None:
     process.wait(10)
 
 
+# Until this process ends, so that no other one takes a port for a server that has not begun to listen.
+_reservations = contextlib.ExitStack()
+atexit.register(_reservations.close)
+
+
 def free_port(run: int = 1) -> int:
-    """Return an unused loopback port outside the ephemeral range, the first of ``run`` unused ones in a row."""
+    """Return an unused loopback port outside the ephemeral range, the first of ``run`` unused ones in a row.
+
+    Servers of two test processes on one port would share its requests (SO_REUSEPORT). So a port is returned once, to
+    one process: its number is reserved by a UDP socket.
+    """
     low = 20000 + (os.getpid() * 7) % 10000
     for port in range(low, low + 2000):
-        if all(_is_free(port + number) for number in range(run)):
-            return port
+        with contextlib.ExitStack() as taken:
+            if all(_is_free(port + number, taken) for number in range(run)):
+                _reservations.push(taken.pop_all())
+                return port
     raise RuntimeError("no free loopback port")
 
 
-def _is_free(port: int) -> bool:
+def _is_free(port: int, taken: contextlib.ExitStack) -> bool:
+    reservation = taken.enter_context(socket.socket(type=socket.SOCK_DGRAM))
     with socket.socket() as probe:
         try:
-            probe.bind(("127.0.0.1", port))
+            for each in (reservation, probe):
+                each.bind(("127.0.0.1", port))
         except OSError:
             return False
     return True

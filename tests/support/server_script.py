@@ -51,8 +51,8 @@ def copy_to(folder: Path) -> Path:
 class Started:
     """One run of script/server."""
 
-    def __init__(self, folder: Path, *arguments: str, **settings: str) -> None:
-        self.port = process.free_port()
+    def __init__(self, folder: Path, *arguments: str, port: int | None = None, **settings: str) -> None:
+        self.port = port or process.free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._log = folder / f"server-{self.port}.log"
         environment = {name: value for name, value in os.environ.items() if not name.startswith("GATEHOUSE_")}
