@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import Iterator
 from urllib.parse import urlsplit
@@ -121,7 +122,9 @@ def exchange(address: tuple[str, int], sent: bytes, *, is_cut: bool) -> bytes:
             connection.sendall(sent)
             if is_cut:
                 return received
-            connection.shutdown(socket.SHUT_WR)
+            # The server may have closed the connection already.
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_WR)
             while chunk := connection.recv(65_536):
                 received += chunk
         except (ConnectionResetError, BrokenPipeError):
