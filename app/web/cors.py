@@ -29,7 +29,7 @@ _EXPOSED = ", ".join(("DPoP-Nonce", "ETag", "Location", "Retry-After", "WWW-Auth
 
 @dataclass(frozen=True, slots=True)
 class _Policy:
-    """What a preflight request of an endpoint is answered, and whether every page may read every response."""
+    """The answer to a preflight request of an endpoint, and whether every page may read every response."""
 
     methods: str
     headers: str

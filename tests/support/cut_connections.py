@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 
 import MySQLdb
 from flask import Flask
@@ -60,10 +60,8 @@ class Cuts:
         if self.is_away or (is_due and self._loss is not Loss.AFTER):
             self.is_away = self._loss is Loss.FOR_GOOD
             connection.cut()
-            execute_on_lost = (
-                execute()
-            )  # The driver notices by itself, except SQLite's, which has no connection.
-            raise AssertionError(f"executed on a lost connection: {execute_on_lost}")
+            # The driver notices by itself, except SQLite's, which has no connection.
+            raise AssertionError(f"executed on a lost connection: {execute()}")
         result = execute()
         if is_due:
             connection.cut()
@@ -71,16 +69,16 @@ class Cuts:
         return result
 
 
-class Cuttable:
+class Cuttable(Protocol):
     """A driver's connection that can be cut."""
 
     def cut(self) -> None:
         """Cut it: what follows on it fails."""
-        raise NotImplementedError
+        ...
 
     def lose_reply(self) -> None:
         """Raise what the driver raises when the reply does not arrive."""
-        raise NotImplementedError
+        ...
 
 
 @contextmanager
