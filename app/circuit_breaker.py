@@ -4,7 +4,7 @@ It opens when the database has answered nothing in this process for half a secon
 1.5 seconds either. One dead connection, a node that failed over, a restart, a lock or a slow statement therefore do not
 open it. While it is open, a thread of the process tries a new connection again and again; the first answer closes it.
 
-Threads that were already waiting are not interrupted: their statement may still succeed, until
+Threads that wait for a reply are not interrupted: their statement may still succeed, until
 ``GATEHOUSE_DATABASE_TIMEOUT`` is over. Because only some threads may use the database at the same time, the server's
 others remain free for requests that need no database.
 """
@@ -15,11 +15,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
 from types import TracebackType
 
-from app.database_errors import DATABASE_ERRORS
 from app.rules.errors import Unavailable
+from app.turns import Turns
 
 # A serving process asks the database for changes every 0.4 seconds, so a longer silence is suspicious.
 SILENCE_SECONDS = 0.5
@@ -31,9 +30,8 @@ _REFUSAL_SECONDS = 0.4
 # try again for so long.
 REFUSED_SECONDS = 2.5
 _CHECK_SECONDS = 0.1
-# While no slot is free: if no request has finished for so long, a later one need not wait either.
-_STALL_SECONDS = 1.0
-_MAX_WAIT_SECONDS = 2.0
+# How long a request waits for a slot of a database that answers, but too slowly for its load.
+_MAX_WAIT_SECONDS = 3.0
 _log = logging.getLogger("gatehouse.database")
 
 
@@ -46,10 +44,8 @@ class CircuitBreaker:
 
     def __init__(self, slots: int, is_reachable: Callable[[], bool]) -> None:
         self._is_reachable = is_reachable
-        self._count, self._free = slots, SimpleQueue[None]()
-        for _ in range(slots):
-            self._free.put(None)
-        self._answered_at = self._reached_at = self._returned_at = time.monotonic()
+        self._slots = Turns(slots)
+        self._answered_at = self._reached_at = time.monotonic()
         # Since when a new connection has not been answered.
         self._unreachable_since: float | None = None
         self._patience = PATIENCE_SECONDS
@@ -61,6 +57,11 @@ class CircuitBreaker:
         since = self._unreachable_since
         return since is not None and time.monotonic() - max(since, self._answered_at) > self._patience
 
+    @property
+    def waiting(self) -> int:
+        """Return how many threads wait for a slot."""
+        return self._slots.waiting
+
     def note_answer(self) -> None:
         """Note that the database has answered a statement just now."""
         self._answered_at = time.monotonic()
@@ -68,19 +69,13 @@ class CircuitBreaker:
     def __enter__(self) -> None:
         if self.is_open:
             raise Unavailable
-        if self._free.qsize() == self._count:
-            self._returned_at = time.monotonic()
-        try:
-            self._free.get_nowait()
-        except Empty:
-            self._wait_for_slot()
+        if not self._slots.take(_MAX_WAIT_SECONDS):
+            raise Unavailable
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None or not issubclass(kind, (Unavailable, *DATABASE_ERRORS)):
-            self._returned_at = time.monotonic()
-        self._free.put(None)
+        self._slots.give_back()
 
     def watch(self) -> None:
         """Open and close the breaker, for ever."""
@@ -107,7 +102,10 @@ class CircuitBreaker:
             return
         is_refused = time.monotonic() - tick < _REFUSAL_SECONDS
         self._patience = REFUSED_SECONDS if is_refused else PATIENCE_SECONDS
-        if self.is_open and not self._is_logged:
+        if not self.is_open:
+            return
+        self._slots.dismiss()
+        if not self._is_logged:
             self._is_logged = True
             _log.warning("the database does not answer: requests that need it get 503")
 
@@ -116,15 +114,3 @@ class CircuitBreaker:
         if self._is_logged:
             self._is_logged = False
             _log.warning("the database answers again")
-
-    def _wait_for_slot(self) -> None:
-        deadline = time.monotonic() + _MAX_WAIT_SECONDS
-        while True:
-            tick = time.monotonic()
-            if self.is_open or tick > deadline or tick - self._returned_at > _STALL_SECONDS:
-                raise Unavailable
-            try:
-                self._free.get(timeout=_CHECK_SECONDS)
-            except Empty:
-                continue
-            return

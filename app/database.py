@@ -11,9 +11,7 @@ from __future__ import annotations
 import functools
 import os
 import stat
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from contextvars import ContextVar
@@ -32,6 +30,7 @@ from app.config import Config, application
 from app.database_errors import is_connection_failure, must_leave_node
 from app.extensions import db
 from app.tenant_fence import Fence
+from app.turns import Turns
 
 AUTOCOMMIT = "autocommit"
 IDLE_SECONDS = 30.0
@@ -68,7 +67,7 @@ def configure(app: Flask, config: Config) -> None:
         }
     }
     db.init_app(app)
-    app.extensions[_TURNS] = _Turns(2 * config.database_pool)
+    app.extensions[_TURNS] = Turns(2 * config.database_pool)
     with app.app_context():
         app.extensions[_ENGINES] = (db.engine, db.engines[AUTOCOMMIT])
         reach = functools.partial(_is_reachable, db.engine, options["connect_args"])
@@ -167,49 +166,15 @@ def _ask_if_writable(engine: Engine) -> str | None:
     return reason
 
 
-class _Turns:
-    """A semaphore that serves in the order of arrival.
-
-    A pool of connections lets a newcomer overtake the threads that wait, some of them until their time is over.
-    """
-
-    def __init__(self, free: int) -> None:
-        self._free = free
-        self._waiting: deque[threading.Event] = deque()
-        self._lock = threading.Lock()
-
-    def take(self, seconds: float) -> None:
-        """Wait for a turn. Raises sqlalchemy.exc.TimeoutError after so many seconds."""
-        with self._lock:
-            if self._free:
-                self._free -= 1
-                return
-            called = threading.Event()
-            self._waiting.append(called)
-        if called.wait(seconds):
-            return
-        with self._lock:
-            if not called.is_set():
-                self._waiting.remove(called)
-                raise PoolTimeout("every connection of the pool is in use")
-
-    def give_back(self) -> None:
-        """End a turn: it is the next thread's."""
-        with self._lock:
-            if self._waiting:
-                self._waiting.popleft().set()
-            else:
-                self._free += 1
-
-
 @contextmanager
 def turn_at_pool() -> Iterator[None]:
     """Run a ``with`` block that uses one connection of the pool, in the order of arrival.
 
     Raises sqlalchemy.exc.TimeoutError if none is free for POOL_WAIT_SECONDS.
     """
-    turns: _Turns = application().extensions[_TURNS]
-    turns.take(POOL_WAIT_SECONDS)
+    turns: Turns = application().extensions[_TURNS]
+    if not turns.take(POOL_WAIT_SECONDS):
+        raise PoolTimeout("every connection of the pool is in use")
     try:
         yield
     finally:

@@ -37,8 +37,9 @@ from tests.support.switch import Switch
 
 HANG_SECONDS = 6.0
 # Once a process has noticed the hang, at most this much after it began.
-NOTICED_SECONDS = 2.5
-AT_ONCE_SECONDS = 0.3
+NOTICED_SECONDS = 3.5
+# Generous: the machine that runs the tests may be busy. Without a breaker it takes 4 to 6 seconds.
+AT_ONCE_SECONDS = 1.0
 CONNECTIONS = 64
 
 
@@ -141,7 +142,7 @@ def test_hanging_database_delays_no_request_that_does_not_need_it(
         finally:
             mortal_database.pause(False)
         issued = len(traffic.tokens)
-        process.wait_until(lambda: len(traffic.tokens) > issued + 200, "tokens again", seconds=3)
+        process.wait_until(lambda: len(traffic.tokens) > issued + 200, "tokens again", seconds=10)
     for path in public:
         mine = [answer for answer in at_once if answer.path == path]
         assert {answer.status for answer in mine} == {200}
@@ -215,7 +216,7 @@ def test_breaker_opens_soon_after_a_hang_and_closes_at_the_first_answer(
         assert time.monotonic() - began < AT_ONCE_SECONDS
     finally:
         mortal_database.pause(False)
-    process.wait_until(lambda: not watched.guard.is_open, "the breaker closes", seconds=1.5)
+    process.wait_until(lambda: not watched.guard.is_open, "the breaker closes", seconds=5)
     assert ONE.rows()
 
 
@@ -227,7 +228,7 @@ def test_breaker_opens_when_the_server_is_gone_and_closes_when_it_is_back(
     assert not watched.opens(2.0)
     assert watched.opens()
     mortal_database.start()
-    process.wait_until(lambda: not watched.guard.is_open, "the breaker closes", seconds=1.5)
+    process.wait_until(lambda: not watched.guard.is_open, "the breaker closes", seconds=5)
 
 
 def test_breaker_stays_closed_while_every_statement_is_slow(watched: Watched) -> None:
@@ -255,17 +256,44 @@ def test_breaker_stays_closed_when_new_connections_lead_to_another_node(
         mortal_database.pause(False)
 
 
-def test_slots_leave_threads_free_and_are_returned(watched: Watched) -> None:
+def test_requests_wait_for_a_slot_in_the_order_of_arrival_until_the_breaker_opens(
+    watched: Watched, mortal_database: MariaDB
+) -> None:
+    served: list[int] = []
+
+    def use(number: int) -> None:
+        with watched.app.app_context():
+            try:
+                with watched.guard:
+                    served.append(number)
+            except Unavailable:
+                served.append(-1)
+
+    def start(count: int) -> list[threading.Thread]:
+        threads = [threading.Thread(target=use, args=[number]) for number in range(count)]
+        for number, thread in enumerate(threads, 1):
+            thread.start()
+            process.wait_until(lambda n=number: watched.guard.waiting == n, "it waits")
+        return threads
+
     for _ in range(Config.LATE_THREADS):
         watched.guard.__enter__()
-    began = time.monotonic()
-    with pytest.raises(Unavailable), watched.guard:
-        pass
-    assert 0.9 < time.monotonic() - began < 2.5
-    began = time.monotonic()
-    with pytest.raises(Unavailable), watched.guard:
-        pass
-    assert time.monotonic() - began < AT_ONCE_SECONDS
+    threads = start(4)
+    watched.guard.__exit__(None, None, None)
+    for thread in threads:
+        thread.join()
+    assert served == [0, 1, 2, 3]
+    watched.guard.__enter__()
+    served.clear()
+    mortal_database.pause(True)
+    try:
+        threads = start(2)
+        for thread in threads:
+            thread.join()
+    finally:
+        mortal_database.pause(False)
+    assert served == [-1, -1]
     for _ in range(Config.LATE_THREADS):
         watched.guard.__exit__(None, None, None)
+    process.wait_until(lambda: not watched.guard.is_open, "the breaker closes", seconds=5)
     assert ONE.rows()

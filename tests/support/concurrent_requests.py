@@ -44,26 +44,26 @@ class Reply:
         return json.loads(self.body)
 
 
-def send_concurrently(server: str, posts: Sequence[Post]) -> list[Reply]:
-    """Send the requests at once, after all are connected, and return the replies."""
+def send_concurrently(server: str, posts: Sequence[Post], *, attempts: int = 5) -> list[Reply]:
+    """Send the requests at once, after all are connected, and return the replies.
+
+    As clients do, send those again that an overloaded service answered with 503 and Retry-After.
+    """
     gate = threading.Barrier(len(posts))
 
     def one(request: Post) -> Reply:
         connection = _connected(server)
         gate.wait(TIMEOUT_SECONDS)
-        return _exchange(connection, request)
+        reply = _exchange(connection, request)
+        for _ in range(attempts - 1):
+            if reply.status != 503 or "retry-after" not in reply.headers:
+                break
+            time.sleep(1)
+            reply = send(server, request)
+        return reply
 
     with ThreadPoolExecutor(len(posts)) as pool:
         return list(pool.map(one, posts))
-
-
-def send_until_served(server: str, posts: Sequence[Post]) -> list[Reply]:
-    """Send the requests at once, and those again that an overloaded service answered with 503 (Retry-After)."""
-    replies = send_concurrently(server, posts)
-    return [
-        reply if reply.status != 503 or "retry-after" not in reply.headers else send(server, post)
-        for post, reply in zip(posts, replies, strict=True)
-    ]
 
 
 def send(server: str, request: Post, *, timeout: float = TIMEOUT_SECONDS) -> Reply:

@@ -107,11 +107,16 @@ class LiveServer:
         os.killpg(self.pid, signal.SIGSTOP if paused else signal.SIGCONT)
 
     def troubles(self) -> list[str]:
-        """Return the warnings in the log that were not ``expected``."""
+        """Return the warnings in the log that were not ``expected``.
+
+        Background work that was put off because the machine is overloaded is none.
+        """
         return [
             line
             for line in self.logs().splitlines()
-            if _TROUBLE.match(line) and not (self.expected is not None and re.search(self.expected, line))
+            if _TROUBLE.match(line)
+            and not line.endswith(': Unavailable"}')
+            and not (self.expected is not None and re.search(self.expected, line))
         ]
 
     @property

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -279,17 +278,19 @@ def test_transactions_get_their_connection_in_the_order_of_arrival(
                 read(lambda: order.append(number))()
 
     threads = [threading.Thread(target=arrive, args=[number]) for number in range(20)]
+    monkeypatch.setattr("app.database.POOL_WAIT_SECONDS", 60)
+    turns = context.extensions["gatehouse turns"]
     with contextlib.ExitStack() as others:
         for _ in range(9):
             others.enter_context(turn_at_pool())
         with turn_at_pool():
             for thread in threads:
                 thread.start()
-            time.sleep(0.5)
+            wait_until(lambda: turns.waiting == len(threads), "every thread waits")
             monkeypatch.setattr("app.database.POOL_WAIT_SECONDS", 0.05)
             with pytest.raises(Unavailable):
                 read(lambda: None)()
-            monkeypatch.undo()
+            monkeypatch.setattr("app.database.POOL_WAIT_SECONDS", 60)
         for thread in threads:
             thread.join()
     assert sorted(order[:20]) == list(range(20))
