@@ -21,10 +21,10 @@ from sqlalchemy.exc import IntegrityError
 from app.extensions import db
 from app.models.audit import AuditChain, AuditEvent, AuditLink, InstanceFact
 from app.operations.store import clock, keyring, leases
-from app.operations.store.transactions import insert_or_update, read, transaction
+from app.operations.store.transactions import MAX_ATTEMPTS, insert_or_update, read, transaction
 from app.rules.actor import Actor
 from app.rules.audit.events import GENESIS, head_mac, link_mac, serialize_event
-from app.rules.errors import NotFound
+from app.rules.errors import Conflict, NotFound
 from app.rules.identifiers import first_id_at
 from app.rules.sealing import UnsealError
 from app.tenant_fence import ACROSS
@@ -92,11 +92,21 @@ def seal_pending_events(actor: Actor, *, holder: str) -> dict[str, ChainHead] | 
 def seal_all_events(actor: Actor, organization_id: str) -> None:
     """Seal all events of one organization, however old, such as imported ones.
 
-    The regular sealing never looks that far back.
+    The regular sealing never looks that far back. Raises Conflict if the chain has links that its end does not know of.
     """
     actor.require("instance:write")
+    attempts = 0
     while rows := _find_unsealed_of(organization_id):
-        _try_append({organization_id: chain_key(organization_id)}, {organization_id: rows})
+        if _try_append({organization_id: chain_key(organization_id)}, {organization_id: rows}):
+            attempts = 0
+            continue
+        # Another sealer may have been faster.
+        attempts += 1
+        if attempts == MAX_ATTEMPTS:
+            raise Conflict(
+                f"The audit log of {organization_id} cannot be sealed: its chain is damaged. Verify it with"
+                " 'flask audit verify'."
+            )
 
 
 @read

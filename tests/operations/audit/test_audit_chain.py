@@ -19,7 +19,7 @@ from app.extensions import db
 from app.models.audit import AuditEvent, InstanceFact, Lease
 from app.models.organization import Organization
 from app.operations.audit import chain, chain_verification
-from app.operations.audit.chain import ChainHead, remove_events_before, seal_pending_events
+from app.operations.audit.chain import ChainHead, remove_events_before, seal_all_events, seal_pending_events
 from app.operations.audit.chain_verification import (
     ChainVerification,
     matches_checkpoint,
@@ -32,7 +32,7 @@ from app.operations.store.checkpoints import advance, begin_epoch
 from app.operations.store.keyring import clear_cached_keys
 from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
-from app.rules.errors import Forbidden
+from app.rules.errors import Conflict, Forbidden
 from app.rules.identifiers import first_id_at
 from tests.factories import Factory
 from tests.support.databases import Database
@@ -263,6 +263,15 @@ def test_missing_chain_is_reported(context: Flask, make: Factory, monkeypatch: p
     monkeypatch.setattr(chain_verification, "MAX_COMMIT_DELAY", timedelta(seconds=-1))
     write(*(delete(table).where(table.c.organization_id == acme.id) for table in (EVENTS, LINKS, CHAINS)))
     assert kinds(acme) == ["chain_missing"]
+
+
+def test_sealing_everything_of_a_damaged_chain_ends(context: Flask, make: Factory) -> None:
+    acme = make.organization()
+    seal()
+    write(delete(CHAINS).where(CHAINS.c.organization_id == acme.id))
+    happen(acme, 1)
+    with pytest.raises(Conflict, match="its chain is damaged"):
+        seal_all_events(SEALER, acme.id)
 
 
 def test_checkpoint_detects_a_restored_log(context: Flask, make: Factory) -> None:
