@@ -48,7 +48,7 @@ def _last(label: str) -> tuple[bool, bool]:
     return ("DELETE" in label or takes_the_tokens, takes_the_tokens)
 
 
-@pytest.mark.timeout(SECONDS + 120)
+@pytest.mark.timeout(SECONDS + 600)
 # Hypothesis warns about any random numbers that are drawn while examples are generated, also in other threads.
 @pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisDeprecationWarning")
 def test_no_input_causes_500_or_undocumented_status(app: Flask, make: Factory, database: Database) -> None:

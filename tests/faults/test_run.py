@@ -14,7 +14,6 @@ SECONDS = 12
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_short_run_of_faults_loses_and_revives_nothing() -> None:
     command = [sys.executable, "-m", "tests.faults", "--minutes", str(SECONDS / 60), "--seed", "2"]
     command += ["--database", "mysql" if os.environ.get("GATEHOUSE_TEST_MYSQL") else "mariadb"]

@@ -13,7 +13,6 @@ from tests.factories import MadeClient, bearer_header
 from tests.races.conftest import Race
 from tests.support.concurrent_requests import Post, Reply, send
 
-pytestmark = pytest.mark.timeout(180)
 MINTERS = 50
 FAMILIES = 12
 SECONDS = 0.7

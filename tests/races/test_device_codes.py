@@ -54,7 +54,6 @@ def poll(client: MadeClient, answer: dict[str, str]) -> Post:
     return Post("/oauth/token", form)
 
 
-@pytest.mark.timeout(180)
 def test_dv1_device_code_is_redeemed_once(
     live_server: LiveServer, user: MadeUser, television: MadeClient
 ) -> None:
@@ -66,7 +65,6 @@ def test_dv1_device_code_is_redeemed_once(
     assert {reply.worker for reply in replies} == set(live_server.worker_pids())
 
 
-@pytest.mark.timeout(180)
 def test_concurrent_polls_are_slowed_down_except_one(live_server: LiveServer, television: MadeClient) -> None:
     answer = codes(live_server, television)
     replies = send_concurrently(live_server.url, [poll(television, answer)] * 200)

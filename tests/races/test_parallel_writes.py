@@ -262,7 +262,6 @@ def test_mixed_management_writes_do_not_deadlock(crowd: Crowd, world: World) -> 
         crowd.send(posts[start::4])
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("part", ["portal", "account"])
 def test_parallel_page_submissions_do_not_deadlock(
     app: Flask,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pytest
-
 from tests.races.conftest import Race
 from tests.support.concurrent_requests import (
     Reply,
@@ -14,7 +12,6 @@ from tests.support.concurrent_requests import (
     send_concurrently,
 )
 
-pytestmark = pytest.mark.timeout(180)
 CROWD = 1000
 FEWER = 200
 """For what comes after the race: how many lost it is of no matter there."""

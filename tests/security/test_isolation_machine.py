@@ -233,7 +233,7 @@ class Organizations(RuleBasedStateMachine):
         return 200 if reach == "all" or (reach == "own" and is_own) else 403
 
 
-@pytest.mark.timeout(max(180, STEPS // 10))
+@pytest.mark.timeout(max(600, STEPS // 10))
 def test_random_actions_never_cross_organizations(app: Flask, make: Factory, database: Database) -> None:
     """TN-1, TN-2, TN-3, TN-11, TN-13."""
     Organizations.app, Organizations.make, Organizations.database = app, make, database

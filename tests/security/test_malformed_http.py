@@ -132,7 +132,6 @@ def exchange(address: tuple[str, int], sent: bytes, *, is_cut: bool) -> bytes:
         return received
 
 
-@pytest.mark.timeout(300)
 def test_malformed_http_is_rejected_and_every_thread_answers_afterwards(live_server: LiveServer) -> None:
     parts = urlsplit(live_server.url)
     assert parts.hostname is not None and parts.port is not None

@@ -189,7 +189,7 @@ def _json(request: ValidRequest, chance: random.Random) -> ValidRequest:
     return replace(request, json=None, body=sent, content_type="application/json")
 
 
-@pytest.mark.timeout(120 if EXAMPLES <= 2 else 7200)
+@pytest.mark.timeout(600 if EXAMPLES <= 2 else 7200)
 @pytest.mark.parametrize("part", PARTS)
 def test_no_mutation_of_a_valid_request_causes_500(
     app: Flask,
