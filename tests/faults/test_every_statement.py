@@ -33,7 +33,7 @@ from tests.support.valid_requests import SAME_ORIGIN, Requests, ValidRequest
 
 pytestmark = pytest.mark.either
 LOSSES = int(os.environ.get("GATEHOUSE_LOSSES", "1"))
-SECONDS = 120 if LOSSES == 1 else 7200
+SECONDS = 900 if LOSSES == 1 else 7200
 # What is written in transactions of its own, before or after that of the operation: counters, notes of uses, what was
 # used up, and the parts of an uploaded file.
 BESIDE = {"attempts", "credential_uses", "failed_requests", "used_identifiers", "user_import_parts"}
