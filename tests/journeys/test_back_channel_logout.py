@@ -141,13 +141,13 @@ def test_client_is_notified_at_once_with_a_verifiable_token(told: Journey, recei
 def test_slow_receiver_delays_no_other_request(told: Journey, receiver: Receiver) -> None:
     """F22: neither the page nor other users' tokens."""
     end = threading.Event()
-    receiver.act = lambda: Response() if end.wait(20) else Response(500)
+    receiver.act = lambda: Response() if end.wait(60) else Response(500)
     _, seconds = sign_in_and_out(told)
-    assert seconds < 15
+    assert seconds < 40
     wait_for(lambda: receiver.heard, "it is being told")
     began = time.monotonic()
     sign_in_and_out(told)
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 40
     wait_for(lambda: all(attempts for attempts, _ in outcomes(told)), "its time is over")
     end.set()
     receiver.act = Response
@@ -166,7 +166,7 @@ def test_failed_delivery_is_retried(told: Journey, receiver: Receiver, status: i
 def test_killed_worker_loses_no_delivery(told: Journey, receiver: Receiver) -> None:
     """F10, P5: the receiver got the request but the worker died; another worker sends it again."""
     end = threading.Event()
-    receiver.act = lambda: Response() if end.wait(20) else Response(500)
+    receiver.act = lambda: Response() if end.wait(60) else Response(500)
     sign_in_and_out(told)
     wait_for(lambda: receiver.heard, "it is being told")
     for pid in told.server.worker_pids():
