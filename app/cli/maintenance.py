@@ -169,7 +169,11 @@ def setup_command(
     click.echo(f"GATEHOUSE_ORGANIZATION={result.organization_id}")
     click.echo(f"GATEHOUSE_CLIENT_ID={result.client_id}")
     click.echo(f"GATEHOUSE_CLIENT_SECRET={result.client_secret}")
-    click.echo(f"Setup complete. Sign in at {config.base_url}/portal", err=True)
+    sign_in = f"{config.base_url}/organizations/{result.organization_id}/login"
+    click.echo(f"Setup complete. Sign in to {result.organization_name} at {sign_in}", err=True)
+    click.echo(
+        f"To manage all organizations, sign in at {config.base_url}/organizations/root/login", err=True
+    )
 
 
 def _password(*, from_stdin: bool) -> str:

@@ -23,6 +23,7 @@ from app.operations.store import leases
 from app.rules.actor import Actor
 from tests.factories import PASSWORD, Factory
 from tests.support.databases import Database
+from tests.support.server_script import copy_to
 from tests.support.servers import ROOT
 
 
@@ -40,6 +41,7 @@ def test_setup_reads_the_password_from_standard_input(app: Flask) -> None:
     assert values["GATEHOUSE_ORGANIZATION"] == "acme"
     assert values["GATEHOUSE_CLIENT_SECRET"].startswith("gth_cs_")
     assert PASSWORD not in result.output
+    assert "Sign in to Acme at http://localhost/organizations/acme/login" in result.stderr
     with app.app_context():
         root = get_organization_by_slug("root")
         assert isinstance(sign_in(root.id, "rosa@gatehouse.example", PASSWORD), SignedIn)
@@ -213,6 +215,17 @@ def test_help_lists_every_command(app: Flask) -> None:
     listed = run(app, "--help").stdout
     for name in ("setup", "doctor", "keys", "purge", "demo", "db"):
         assert re.search(rf"^  {name} ", listed, re.MULTILINE), name
+
+
+@pytest.mark.slow
+def test_command_without_its_environment_creates_nothing(tmp_path: Path) -> None:
+    folder = copy_to(tmp_path)
+    flask = [sys.executable, "-m", "flask", "--app", "wsgi", "doctor"]
+    result = subprocess.run(flask, cwd=folder, env={}, capture_output=True, text=True, check=False)
+    assert result.returncode == 78
+    assert "Neither DATABASE_URL nor GATEHOUSE_INSTANCE is set" in result.stderr
+    assert ". /etc/gatehouse/environment" in result.stderr
+    assert not (folder / "instance").exists()
 
 
 @pytest.mark.slow
