@@ -20,7 +20,7 @@ def made() -> Flask:
     """
     gc.disable()
     from app import create_app
-    from app.config import UnsafeConfiguration
+    from app.config import UnsafeConfiguration, require_instance
     from app.operations.maintenance.master_key import require_master_key
     from app.operations.store.checkpoints import require_current_database
     from app.web import background
@@ -28,6 +28,8 @@ def made() -> Flask:
     # Flask's command line sets this.
     from_command_line = os.environ.get("FLASK_RUN_FROM_CLI") == "true"
     try:
+        if from_command_line:
+            require_instance()
         application = create_app(commands=from_command_line)
         if not from_command_line:
             with application.app_context():

@@ -84,7 +84,9 @@ def choose_organization() -> Response:
         else:
             query = f"?{urlencode({'next': next_path})}" if next_path else ""
             return redirect(f"/organizations/{organization.slug}/login{query}", 303)
-    page = render_template("account/chooser.html", sessions=sessions, form=form, next_path=next_path)
+    page = render_template(
+        "account/chooser.html", sessions=sessions, form=form, next_path=next_path, has_root=is_set_up()
+    )
     return make_response(page, 404 if form.errors else 200)
 
 

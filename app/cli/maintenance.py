@@ -9,8 +9,9 @@ from flask.cli import with_appcontext
 from flask_migrate import upgrade
 
 from app.cli.errors import report_errors
-from app.config import current
+from app.config import UnsafeConfiguration, current
 from app.operations.maintenance import demo, doctor
+from app.operations.maintenance.demo import DemoData
 from app.operations.maintenance.doctor import run_checks
 from app.operations.maintenance.janitor import purge_expired
 from app.operations.maintenance.master_key import require_master_key
@@ -21,8 +22,11 @@ from app.rules.actor import Actor
 _MARKS = {"ok": "ok   ", "warning": "note ", "problem": "WRONG"}
 
 
-def before_serving(*, with_demo: bool = False) -> None:
-    """Migrate the schema, and print the setup link of a new installation or the sign-ins of the demo."""
+def before_serving(*, demo_app_url: str | None = None) -> dict[str, str]:
+    """Migrate the schema, and print the setup link of a new installation or the sign-ins of the demo.
+
+    With ``demo_app_url`` the demo data is created, unless others use the database. Return the demo app's environment.
+    """
     config = current()
     # Before anything is written (KY-6).
     require_master_key()
@@ -30,15 +34,27 @@ def before_serving(*, with_demo: bool = False) -> None:
     if doctor.has_pending_migrations():
         _say("Updating the database schema.")
         upgrade()
-    if with_demo:
-        fill_and_print()
-    elif not setup.is_set_up():
+    if demo_app_url is not None:
+        if setup.is_set_up() and not demo.has_demo():
+            raise UnsafeConfiguration(
+                "This installation is in use, so --demo does not add its data. To try the demo, start an instance of "
+                "its own: env -u DATABASE_URL GATEHOUSE_INSTANCE=demo script/server --demo. To add the data here "
+                "nevertheless: .venv/bin/flask --app wsgi demo"
+            )
+        made = fill_and_print(demo_app_url)
+        return {
+            "ISSUER": made.issuer,
+            "CLIENT_ID": made.app.client_id,
+            "CLIENT_SECRET": made.app.client_secret or "",
+        }
+    if not setup.is_set_up():
         _say(
             "",
             "This installation is new. Open this link within an hour to set it up. It can be used once:",
             "",
         )
         _say(f"    {config.base_url}/setup?token={setup.issue_setup_token()}", "")
+    return {}
 
 
 def _say(*lines: str) -> None:
@@ -49,16 +65,19 @@ def _say(*lines: str) -> None:
 @with_appcontext
 @report_errors
 def demo_command() -> None:
-    """Create the organization acme with users, clients and traffic, and print how to sign in."""
+    """Create the organization acme with users, clients and traffic, and print how to sign in.
+
+    If it was created before, only print how to sign in.
+    """
     fill_and_print()
 
 
-def fill_and_print() -> None:
-    """Create the demo organization and print its sign-ins. The passwords are generated now and not stored in clear."""
+def fill_and_print(app_url: str = demo.APP_URL) -> DemoData:
+    """Create the demo organization if it is missing, and print its sign-ins; ``app_url`` is the demo app's."""
     config = current()
-    made = demo.create_demo()
+    made = demo.create_demo(app_url)
     width = max(len(person.email) for person in made.sign_ins)
-    click.echo("\nSign in with:\n")
+    click.echo("\nSign in with these, unless you changed a password:\n")
     for person in made.sign_ins:
         click.echo(f"    {person.email:{width}}  {person.password}  {person.role}")
         click.echo(f"    {'':{width}}  {config.base_url}/organizations/{person.organization_id}/login")
@@ -69,6 +88,7 @@ def fill_and_print() -> None:
         if client.client_secret is not None:
             click.echo(f"        {client.client_secret}")
     click.echo("")
+    return made
 
 
 @click.command("doctor")
@@ -149,7 +169,11 @@ def setup_command(
     click.echo(f"GATEHOUSE_ORGANIZATION={result.organization_id}")
     click.echo(f"GATEHOUSE_CLIENT_ID={result.client_id}")
     click.echo(f"GATEHOUSE_CLIENT_SECRET={result.client_secret}")
-    click.echo(f"Setup complete. Sign in at {config.base_url}/portal", err=True)
+    sign_in = f"{config.base_url}/organizations/{result.organization_id}/login"
+    click.echo(f"Setup complete. Sign in to {result.organization_name} at {sign_in}", err=True)
+    click.echo(
+        f"To manage all organizations, sign in at {config.base_url}/organizations/root/login", err=True
+    )
 
 
 def _password(*, from_stdin: bool) -> str:

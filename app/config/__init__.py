@@ -54,6 +54,7 @@ __all__ = [
     "is_loopback_url",
     "load",
     "make_key",
+    "require_instance",
 ]
 
 DATABASE_ENGINES = ("auto", "single", "galera", "group-replication", "aurora")
@@ -147,6 +148,21 @@ def load(environ: Mapping[str, str] | None = None) -> Config:
         outgoing_allowed_hosts=hosts(env, "GATEHOUSE_OUTGOING_ALLOWED_HOSTS"),
         mail_server=mail_server(env),
     )
+
+
+def require_instance(environ: Mapping[str, str] | None = None) -> None:
+    """Require that a command is told which installation it is for. Raises UnsafeConfiguration.
+
+    Without its settings, a command in the folder of a service would create another, empty installation there.
+    """
+    env = os.environ if environ is None else environ
+    database = ROOT / "instance" / "gatehouse.sqlite3"
+    if not (env.get("DATABASE_URL") or env.get("GATEHOUSE_INSTANCE") or database.exists()):
+        raise UnsafeConfiguration(
+            f"Neither DATABASE_URL nor GATEHOUSE_INSTANCE is set, and there is no {database}. Load the settings of the "
+            "service first, for example: set -a; . /etc/gatehouse/environment; set +a. To start a new installation on "
+            "this machine: script/server"
+        )
 
 
 def application() -> Flask:

@@ -23,7 +23,13 @@ from app.operations.organizations.roles import (
     list_roles,
     update_role,
 )
-from app.operations.users.invitations import list_invitations, revoke_invitation
+from app.operations.store.transactions import MAX_LIMIT
+from app.operations.users.invitations import (
+    NewInvitation,
+    create_invitation,
+    list_invitations,
+    revoke_invitation,
+)
 from app.portal.context import PageResponse, PortalContext, portal_page
 from app.portal.labels import PERMISSION_GROUPS
 from app.rules.directory.permissions import (
@@ -38,7 +44,6 @@ from app.rules.errors import Conflict, InvalidInput, NotFound
 from app.web.forms import CheckboxListField, PageForm, StringListField, VersionField, plain_text_field
 
 _NO_AUTOCOMPLETE = {"autocomplete": "off"}
-_MAX_INVITATIONS = 50
 _LISTING = "portal administrators"
 
 
@@ -188,7 +193,19 @@ def _page(
     )
 
 
-class AdministratorForm(PageForm):
+class InvitationForm(PageForm):
+    """Invites a user."""
+
+    email = StringField(
+        "Email",
+        [InputRequired()],
+        description="They receive an invitation by email. If no mail server is configured, you get a link to share.",
+        render_kw=_NO_AUTOCOMPLETE,
+    )
+    name = plain_text_field("Name", max_length=100, description="Optional. Used in the invitation.")
+
+
+class AdministratorForm(InvitationForm):
     """Adds an administrator, or invites one."""
 
     email = StringField(
@@ -196,9 +213,8 @@ class AdministratorForm(PageForm):
         [InputRequired()],
         description="Existing users get the role immediately. Anyone else receives an invitation by email. If no"
         " mail server is configured, you get a link to share. You can also enter a user ID (usr_…).",
-        render_kw={"autocomplete": "off"},
+        render_kw=_NO_AUTOCOMPLETE,
     )
-    name = plain_text_field("Name", max_length=100, description="Optional. Used in the invitation.")
     role = RadioField("Role", validate_choice=False)
 
 
@@ -211,7 +227,7 @@ def administrators(context: PortalContext) -> PageResponse:
         "portal/administrators/list.html",
         page=page,
         roles=effective_roles(context.organization.settings),
-        invitations=list_invitations(context.actor, slug, limit=_MAX_INVITATIONS).items,
+        invitations=list_invitations(context.actor, slug, limit=MAX_LIMIT, of_members=False).items,
         pager=context.pager(page, _LISTING),
     )
 
@@ -223,7 +239,9 @@ def new_administrator(context: PortalContext) -> PageResponse:
     roles = effective_roles(context.organization.settings)
     form = AdministratorForm(email=request.args.get("email", ""), role=request.args.get("role", "admin"))
     form.role.choices = [
-        SelectChoice(key, role.name, {"help": role.description}) for key, role in roles.items()
+        SelectChoice(key, role.name, {"help": role.description})
+        for key, role in roles.items()
+        if key != MEMBER
     ]
     if form.validate_on_submit():
         with form.show_errors(InvalidInput, Conflict, fields={"user_id": "email"}):
@@ -236,14 +254,29 @@ def new_administrator(context: PortalContext) -> PageResponse:
             )
             if added.invitation is None:
                 return context.done("/administrators", "administrator-added")
-            return context.render(
-                "portal/administrators/invited.html",
-                invitation=added.invitation.invitation,
-                link=added.link,
-                roles=roles,
-            )
+            return _invited(context, added.invitation)
+    return context.render("portal/administrators/new.html", form=form)
+
+
+@portal_page("/users/invite", "GET", "POST")
+def invite_user(context: PortalContext) -> PageResponse:
+    """Invite someone as an ordinary user and show the link of the invitation."""
+    context.actor.require("admins:write")
+    form = InvitationForm()
+    if form.validate_on_submit():
+        with form.show_errors(InvalidInput, Conflict):
+            slug, name = context.organization.slug, form.name.data or ""
+            return _invited(context, create_invitation(context.actor, slug, email=form.email.data, name=name))
+    return context.render("portal/users/invite.html", form=form)
+
+
+def _invited(context: PortalContext, new: NewInvitation) -> PageResponse:
     return context.render(
-        "portal/administrators/new.html", form=form, invites_member=request.args.get("role") == MEMBER
+        "portal/administrators/invited.html",
+        invitation=new.invitation,
+        link=new.link,
+        is_member=new.invitation.role == MEMBER,
+        roles=effective_roles(context.organization.settings),
     )
 
 
@@ -270,9 +303,9 @@ def remove(context: PortalContext, admin_id: str) -> PageResponse:
 
 @portal_page("/administrators/invitations/<invitation_id>/revoke", "POST")
 def revoke_administrator_invitation(context: PortalContext, invitation_id: str) -> PageResponse:
-    """Revoke an invitation; its link stops working."""
-    revoke_invitation(context.actor, context.organization.slug, invitation_id)
-    return context.done("/administrators", "invitation-revoked")
+    """Revoke an invitation of an administrator or user; its link stops working."""
+    revoked = revoke_invitation(context.actor, context.organization.slug, invitation_id)
+    return context.done("/users" if revoked.role == MEMBER else "/administrators", "invitation-revoked")
 
 
 def _identified_by(email_or_id: str) -> dict[str, str]:

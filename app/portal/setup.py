@@ -92,7 +92,7 @@ def setup_submit() -> Response:
         "portal/setup_done.html",
         result=result,
         base_url=current().base_url,
-        sign_in_url=f"/organizations/root/login?{urlencode({'next': first_client})}",
+        sign_in_url=f"/organizations/{result.organization_id}/login?{urlencode({'next': first_client})}",
     )
     return make_response(page)
 

@@ -10,9 +10,11 @@ from wtforms import StringField
 from wtforms.validators import InputRequired
 
 from app.operations.directory.users import UserSnapshot
+from app.operations.store.transactions import MAX_LIMIT
 from app.operations.users import registrations as pending_registrations
 from app.operations.users.deletion import delete_user
 from app.operations.users.factor_resets import list_user_factors, reset_user_factors
+from app.operations.users.invitations import list_invitations
 from app.operations.users.password_resets import can_email_reset_links
 from app.operations.users.registrations import count_registrations, list_registrations
 from app.operations.users.sign_up import next_registration_step
@@ -62,6 +64,11 @@ def users(context: PortalContext) -> PageResponse:
         roles=roles,
         is_filtered=bool(query or filters),
         waiting=count_registrations(context.actor),
+        invitations=list_invitations(
+            context.actor, context.organization.slug, limit=MAX_LIMIT, of_members=True
+        ).items
+        if context.actor.has_permission("admins:read")
+        else (),
         pager=context.pager(page, _USERS),
     )
 

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import argparse
 import compileall
+import ctypes
 import importlib.util
+import json
 import mmap
 import os
+import secrets
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -34,6 +38,7 @@ RESPAWN_SECONDS = 3.5
 # New code must have loaded within this time, or it is not used.
 LOAD_SECONDS = 60.0
 EXIT_CONFIGURATION = 78  # EX_CONFIG of sysexits.h
+PR_SET_PDEATHSIG = 1  # prctl(2)
 # The pause before the workers start again after they ended in a row, and how long they must have run for the shortest.
 MIN_PAUSE_SECONDS, MAX_PAUSE_SECONDS, STEADY_SECONDS = 0.5, 30.0, 60.0
 
@@ -55,11 +60,23 @@ def main() -> None:
         config.instance,
     )
     check_folders(config, find_fault, ready)
+    if options.demo:
+        check_demo(options, config)
+    demo_app = None
     if options.demo or not ready:
-        run_in_child(prepare, options.demo)
+        app_url = f"http://127.0.0.1:{options.demo_port}" if options.demo else None
+        environment = run_in_child(prepare, app_url)
+        if app_url:
+            demo_app = start_demo_app(options.demo_port, environment)
+            say(f"The demo app is running at {app_url}. Open it and sign in as one of the users above.")
     say(f"Gatehouse is running at {config.base_url} (portal: {config.base_url}/portal)")
     stop_starting_workers_at_once()
-    serve_until_stopped(options, config)
+    try:
+        serve_until_stopped(options, config)
+    finally:
+        if demo_app is not None:
+            demo_app.terminate()
+            demo_app.wait()
 
 
 def serve_until_stopped(options: argparse.Namespace, config: Any) -> None:
@@ -121,8 +138,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "--threads", type=int, default=8, help="concurrent requests in each process (default 8)"
     )
     parser.add_argument(
-        "--demo", action="store_true", help="create the demo organization acme and print its sign-ins"
+        "--demo",
+        action="store_true",
+        help="create the demo organization acme, print its sign-ins and start a demo app",
     )
+    parser.add_argument("--demo-port", type=int, default=9000, help="port of the demo app (default 9000)")
     version = load_file("gatehouse_version", ROOT / "app" / "config" / "version.py").VERSION
     parser.add_argument("--version", action="version", version=f"Gatehouse {version}")
     return parser.parse_args(arguments)
@@ -186,21 +206,46 @@ def open_data_key(master_key: bytes, organization_id: str, wrapped: bytes) -> No
     sealing.unwrap_data_key(master_key, organization_id, wrapped)
 
 
-def prepare(with_demo: bool) -> None:
-    """Migrate the schema, and print the setup link or the demo's sign-ins."""
+def check_demo(options: argparse.Namespace, config: Any) -> None:
+    """End the start unless the demo, whose sign-ins are printed, can be reached from this machine only."""
+    if not config.is_loopback or options.host not in {"127.0.0.1", "::1", "localhost"}:
+        say(f"--demo is for the loopback interface, not for {config.base_url} on {options.host}.")
+        raise SystemExit(EXIT_CONFIGURATION)
+    try:
+        socket.create_server(("127.0.0.1", options.demo_port)).close()
+    except OSError as error:
+        say(
+            f"The demo app needs port {options.demo_port} ({error.strerror}). Choose another one with --demo-port."
+        )
+        raise SystemExit(EXIT_CONFIGURATION) from None
+
+
+def start_demo_app(port: int, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    """Start docs/examples/flask_app.py with the settings of its client, and nothing else of this process."""
+    command = [sys.executable, "-m", "granian", "--interface", "wsgi", "--port", str(port), "--no-ws"]
+    command += ["--log-level", "error", "--working-dir", str(ROOT / "docs" / "examples"), "flask_app:app"]
+    environment |= {"SECRET_KEY": secrets.token_hex(), "PATH": os.environ.get("PATH", os.defpath)}
+    # It ends with this process, however that ends.
+    end_with_parent = partial(ctypes.CDLL(None).prctl, PR_SET_PDEATHSIG, signal.SIGTERM)
+    return subprocess.Popen(command, env=environment, preexec_fn=end_with_parent)
+
+
+def prepare(demo_app_url: str | None) -> dict[str, str]:
+    """Migrate the schema, and print the setup link or the demo's sign-ins. Return the demo app's environment."""
     from app import create_app
     from app.cli.maintenance import before_serving
 
     with create_app().app_context():
-        before_serving(with_demo=with_demo)
+        return before_serving(demo_app_url=demo_app_url)
 
 
-def run_in_child(work: Any, *arguments: Any) -> None:
-    """Run the function in a process of its own; end this one if it fails."""
+def run_in_child(work: Any, *arguments: Any) -> Any:
+    """Run the function in a process of its own and return its small JSON value; end this process if it fails."""
+    reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            work(*arguments)
+            os.write(writer, json.dumps(work(*arguments)).encode())
         except KeyboardInterrupt:
             os._exit(130)
         except SystemExit as end:
@@ -210,9 +255,13 @@ def run_in_child(work: Any, *arguments: Any) -> None:
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as value:
+        text = value.read()
     _, status = os.waitpid(child, 0)
     if status:
         raise SystemExit(os.waitstatus_to_exitcode(status))
+    return json.loads(text)
 
 
 class Stopping:

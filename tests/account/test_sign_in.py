@@ -65,21 +65,28 @@ def test_foreign_destination_is_ignored(visitor: Visitor, acme: Any, ada: Any, f
     assert answer.location == home
 
 
-def test_sign_in_failure_for_known_and_unknown_email_looks_the_same(app: Flask, acme: Any, ada: Any) -> None:
-    """EN-1: compares status, headers and page, except the entered email and the tokens of the page."""
+def test_sign_in_failure_for_known_and_unknown_email_looks_the_same(
+    app: Flask, make: Any, acme: Any, ada: Any
+) -> None:
+    """EN-1: compares status, headers and page, except the entered email and the tokens of the page.
 
-    def answers(email: str) -> tuple[int, list[str], str]:
+    Someone with an account of another organization learns that it doesn't work here, as everyone does.
+    """
+
+    def answers(email: str, password: str) -> tuple[int, list[str], str]:
         visitor = Visitor(app)
         path = f"/organizations/{acme.slug}/login"
         visitor.get(path)
-        answer = visitor.post(path, email=email, password="wrong")
+        answer = visitor.post(path, email=email, password=password)
         page = re.sub(r"""csrf_token" value="[^"]+"|data-passkey='[^']*'""", "", answer.text)
         page = page.replace(email, "EMAIL")
         return answer.status_code, sorted(name for name, _ in answer.headers), page
 
-    known, unknown = answers("ada@acme.example"), answers("eve@acme.example")
-    assert known == unknown
+    known, unknown = answers("ada@acme.example", "wrong"), answers("eve@acme.example", "wrong")
+    foreign = make.user(make.organization("globex"), email="lin@globex.example")
+    assert known == unknown == answers(foreign.email, foreign.password)
     assert known[0] == 400
+    assert "Accounts of other organizations don't work here." in known[2]
 
 
 def test_failed_sign_ins_count_down_and_then_wait(visitor: Visitor, acme: Any, ada: Any) -> None:
@@ -158,6 +165,12 @@ def test_unknown_organization_shows_a_page(visitor: Visitor) -> None:
     assert answer.status_code == 404
     assert 'id="error-title"' in answer.text
     assert 'href="/login"' in answer.text
+
+
+def test_chooser_leads_to_the_instance_administration(make: Any, visitor: Visitor) -> None:
+    assert "Administer this Gatehouse instance" not in visitor.get("/login").text, "not set up"
+    make.setup()
+    assert 'href="/organizations/root/login">Administer this Gatehouse instance' in visitor.get("/login").text
 
 
 def test_expired_authorization_request_is_400(visitor: Visitor, acme: Any) -> None:

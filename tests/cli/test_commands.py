@@ -12,13 +12,18 @@ import pytest
 from click.testing import Result
 from flask import Flask
 
+from app.operations.clients.clients import get_client
+from app.operations.clients.credentials import revoke_credentials
 from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.grants.signing_keys import get_active_key, list_public_keys
 from app.operations.maintenance import janitor
+from app.operations.maintenance.demo import create_demo
 from app.operations.sign_in.sign_in import SignedIn, sign_in
 from app.operations.store import leases
+from app.rules.actor import Actor
 from tests.factories import PASSWORD, Factory
 from tests.support.databases import Database
+from tests.support.server_script import copy_to
 from tests.support.servers import ROOT
 
 
@@ -36,6 +41,7 @@ def test_setup_reads_the_password_from_standard_input(app: Flask) -> None:
     assert values["GATEHOUSE_ORGANIZATION"] == "acme"
     assert values["GATEHOUSE_CLIENT_SECRET"].startswith("gth_cs_")
     assert PASSWORD not in result.output
+    assert "Sign in to Acme at http://localhost/organizations/acme/login" in result.stderr
     with app.app_context():
         root = get_organization_by_slug("root")
         assert isinstance(sign_in(root.id, "rosa@gatehouse.example", PASSWORD), SignedIn)
@@ -170,21 +176,56 @@ def test_demo_prints_working_credentials(app: Flask, database: Database) -> None
         assert database.count(table) > 0, table
 
 
-@pytest.mark.parametrize("times", [2])
 @pytest.mark.slow
-def test_second_demo_adds_a_user(app: Flask, times: int) -> None:
-    first, second = (run(app, "demo") for _ in range(times))
+def test_second_demo_prints_the_same_sign_ins_and_adds_nothing(app: Flask, database: Database) -> None:
+    first = run(app, "demo").stdout
+    tables = ("users", "clients", "client_credentials", "grants", "sessions")
+    counts = [database.count(table) for table in tables]
+    second = run(app, "demo")
     assert second.exit_code == 0, second.output
-    assert "guest" in second.stdout
-    assert "gth_cs_" not in second.stdout
-    passwords = re.compile(r"(?:\w{4}-){3}\w{4}")
-    assert not set(passwords.findall(first.stdout)) & set(passwords.findall(second.stdout))
+    sign_ins = first.split("Clients:")[0]
+    assert second.stdout.strip() == sign_ins.strip()
+    assert [database.count(table) for table in tables] == counts
+
+
+def test_demo_leaves_another_organization_of_its_name_alone(
+    app: Flask, make: Factory, database: Database
+) -> None:
+    make.setup(organization_name="Acme", organization_id="acme")
+    result = run(app, "demo")
+    assert result.exit_code == 1
+    assert "not the demo's" in result.stderr
+    assert database.count("clients") == 1
+
+
+@pytest.mark.slow
+def test_demo_app_gets_a_new_secret_if_its_own_was_revoked(app: Flask) -> None:
+    with app.app_context():
+        first = create_demo()
+        system = Actor.system(get_organization_by_slug("acme").id, "tests")
+        client_id = first.app.client_id
+        assert create_demo().app == first.app
+        revoke_credentials(system, client_id)
+        again = create_demo("http://127.0.0.1:9001").app
+        assert again.client_id == client_id and again.client_secret != first.app.client_secret
+        assert get_client(system, client_id).redirect_uris == ("http://127.0.0.1:9001/callback",)
 
 
 def test_help_lists_every_command(app: Flask) -> None:
     listed = run(app, "--help").stdout
     for name in ("setup", "doctor", "keys", "purge", "demo", "db"):
         assert re.search(rf"^  {name} ", listed, re.MULTILINE), name
+
+
+@pytest.mark.slow
+def test_command_without_its_environment_creates_nothing(tmp_path: Path) -> None:
+    folder = copy_to(tmp_path)
+    flask = [sys.executable, "-m", "flask", "--app", "wsgi", "doctor"]
+    result = subprocess.run(flask, cwd=folder, env={}, capture_output=True, text=True, check=False)
+    assert result.returncode == 78
+    assert "Neither DATABASE_URL nor GATEHOUSE_INSTANCE is set" in result.stderr
+    assert ". /etc/gatehouse/environment" in result.stderr
+    assert not (folder / "instance").exists()
 
 
 @pytest.mark.slow

@@ -1,5 +1,5 @@
 """The whole product in a real browser: first run, a client, sign-in through an application, an API call,
-revocation.
+revocation; and the demo, as a newcomer meets it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tests.support import process
 from tests.support.browser import sign_in, watched
 from tests.support.databases import MariaDBDatabase
 from tests.support.mariadb import MariaDB
+from tests.support.server_script import copy_to, started
 from tests.support.servers import ROOT, LiveServer, granian
 
 
@@ -58,18 +59,12 @@ class Application:
         }
         command = granian("tests.journeys.relying_party:app", self.port, workers=1)
         self._process = process.start(command, self.log, env=env, cwd=ROOT)
-        process.wait_until(self._answers, f"the application (log: {self.log})")
+        process.wait_until(lambda: _is_served(self.url), f"the application (log: {self.log})")
 
     def stop(self) -> None:
         """Stop it."""
         if self._process is not None:
             process.stop(self._process)
-
-    def _answers(self) -> bool:
-        try:
-            return requests.get(self.url, timeout=5).ok
-        except requests.ConnectionError:
-            return False
 
 
 @pytest.fixture
@@ -174,3 +169,40 @@ def test_first_run_to_rejected_token(
 
         page.goto(f"{application.url}/call")
         expect(page.locator("#status")).to_have_text("401")
+
+
+@pytest.mark.parametrize("user", ["ada@acme.example", "root@gatehouse.example"])
+def test_newcomer_signs_in_to_the_demo_app_with_at_most_three_forms(
+    tmp_path: Path, chromium: Browser, user: str
+) -> None:
+    """After two commands, git clone and script/server --demo; whoever set the instance up can sign in too."""
+    copy = copy_to(tmp_path)
+    with started(copy, "--demo") as server, watched(chromium) as newcomer:
+        server.answers()
+        process.wait_until(lambda: _is_served(server.app_url), "the demo app")
+        forms: list[str] = []
+        page = newcomer.new_page()
+        page.on("request", lambda sent: forms.append(sent.url) if sent.method != "GET" else None)
+        page.goto(server.app_url)
+        page.get_by_role("link", name="Sign in").click()
+        found = re.search(rf"{user} +(\S+)  ", server.output())
+        assert found is not None, server.output()
+        sign_in(page, user, found[1])
+        page.click("#consent-allow")
+        expect(page.get_by_text(f"You are signed in as {user}.")).to_be_visible()
+        assert page.url.startswith(server.app_url)
+        assert len(forms) <= 3, forms
+        page.get_by_role("link", name="Sign out").click()
+        expect(page.get_by_role("link", name="Sign in")).to_be_visible()
+
+
+def test_quickstart_shows_the_demo_app() -> None:
+    source = (ROOT / "docs" / "examples" / "flask_app.py").read_text()
+    assert f"```python\n{source}```" in (ROOT / "docs" / "quickstart.md").read_text()
+
+
+def _is_served(url: str) -> bool:
+    try:
+        return requests.get(url, timeout=5).ok
+    except requests.ConnectionError:
+        return False

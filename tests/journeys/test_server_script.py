@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import resource
+import secrets
 import shutil
 import signal
 import sqlite3
@@ -94,6 +95,64 @@ def test_demo_prints_its_sign_ins(copy: Path, tmp_path: Path) -> None:
         with urllib.request.urlopen(server.url + "/organizations/acme/login", timeout=5) as answer:
             assert not answer.headers["Server"], "nothing tells which server this is (HD-4)"
         assert server.end() == 0
+
+
+def test_demo_can_be_started_again_and_ends_with_the_server(copy: Path, tmp_path: Path) -> None:
+    printed = []
+    for _ in range(2):
+        with started(copy, "--demo", GATEHOUSE_INSTANCE=str(tmp_path)) as server:
+            server.answers()
+            until(lambda: "Sign in" in open_page(server.app_url))
+            printed.append(re.findall(r"\S+@\S+ +\S+  .+", server.output()))
+            assert server.app_url in server.output()
+            # However the server ends, its port is free for the next start.
+            server.process.kill()
+            server.process.wait()
+        until(lambda: open_page(server.app_url) == "")
+    assert printed[0] == printed[1] and len(printed[0]) == 4
+
+
+@pytest.mark.parametrize(
+    ("host", "base_url"),
+    [("0.0.0.0", "http://127.0.0.1:8000"), ("127.0.0.1", "https://id.example.com")],  # noqa: S104
+)
+def test_demo_is_refused_beyond_the_loopback_interface(
+    copy: Path, tmp_path: Path, host: str, base_url: str
+) -> None:
+    settings = {"GATEHOUSE_INSTANCE": str(tmp_path), "GATEHOUSE_BASE_URL": base_url}
+    for name in ("GATEHOUSE_SECRET_KEY", "GATEHOUSE_MASTER_KEY"):
+        settings[name] = secrets.token_hex(32)
+    with started(copy, "--demo", "--host", host, **settings) as server:
+        assert server.process.wait(30) == 78
+        assert "--demo is for the loopback interface" in server.output()
+    assert not (tmp_path / "gatehouse.sqlite3").exists()
+
+
+def test_demo_is_refused_in_an_installation_in_use(copy: Path, tmp_path: Path) -> None:
+    flask = [str(copy / ".venv/bin/python"), "-m", "flask", "--app", "wsgi"]
+    environ = os.environ | {"GATEHOUSE_INSTANCE": str(tmp_path)}
+    for command in (
+        ["db", "upgrade"],
+        ["setup", "--email", "rosa@gatehouse.example", "--organization", "Own"],
+    ):
+        subprocess.run(
+            [*flask, *command], cwd=copy, env=environ, check=True, capture_output=True,
+            input=b"seven tall herons by the weir\n",
+        )  # fmt: skip
+    with started(copy, "--demo", GATEHOUSE_INSTANCE=str(tmp_path)) as server:
+        assert server.process.wait(30) == 78
+        assert "This installation is in use" in server.output()
+    with closing(sqlite3.connect(tmp_path / "gatehouse.sqlite3")) as database:
+        assert database.execute("SELECT COUNT(*) FROM organizations").fetchone() == (2,)
+
+
+def open_page(url: str) -> str:
+    """Return the page, or nothing while no server listens."""
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return str(answer.read().decode())
+    except (urllib.error.URLError, ConnectionError):
+        return ""
 
 
 def test_second_start_on_mariadb_prepares_nothing(copy: Path, tmp_path: Path, mariadb: MariaDB) -> None:

@@ -121,3 +121,29 @@ def test_user_with_unverified_email_is_added_by_id(app: Flask, make: Any, acme: 
     ada.send("/administrators/new", email=bob, role="auditor")
     ada.follow()
     assert "bob@acme.example" in ada.text
+
+
+def test_invited_user_is_listed_with_users_only(ada: Any) -> None:
+    assert "Invite user" in ada.get("/users").text
+    answer = ada.send("/users/invite", email="new@acme.example", name="New")
+    assert answer.status_code == 200 and "/organizations/acme/invite/" in answer.text
+    assert "as Member" not in ada.text and 'href="/portal/acme/users">Done' in answer.text
+
+    assert "new@acme.example" not in ada.get("/administrators").text
+    found = INVITATION.search(ada.get("/users").text)
+    assert found and "new@acme.example" in ada.text
+    ada.send(f"/administrators/invitations/{found[1]}/revoke")
+    ada.follow()
+    assert ada.page.request.path == "/portal/acme/users" and "new@acme.example" not in ada.text
+
+
+def test_invitation_of_existing_user_is_rejected_at_its_field(ada: Any) -> None:
+    answer = ada.send("/users/invite", email=ada.user.email)
+    assert answer.status_code == 409 and "already a user" in ada.text and 'href="#email"' in answer.text
+
+
+def test_member_is_not_listed_as_administrator(make: Any, acme: Any, ada: Any) -> None:
+    make.user(acme, email="bob@acme.example", name="Bob", role="member")
+    assert "Bob" not in ada.get("/administrators").text
+    assert "Bob" in ada.get("/users").text
+    assert 'value="member"' not in ada.get("/administrators/new").text

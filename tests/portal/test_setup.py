@@ -57,7 +57,8 @@ def test_setup_completes_and_shows_secret_once(app: Flask, http: FlaskClient, to
     assert answer.status_code == 200
     assert answer.headers["Cache-Control"] == "no-store"
     assert re.search(r"gth_cs_\w{8}[\w-]{43}", answer.text)
-    assert "/organizations/root/login?next=%2Fportal%2Facme%2Fclients%2Fnew" in answer.text
+    assert "/organizations/acme/login?next=%2Fportal%2Facme%2Fclients%2Fnew" in answer.text
+    assert 'href="/organizations/root/login"' in answer.text
     with app.app_context():
         assert is_set_up()
     for method in (http.get, http.post):

@@ -20,6 +20,7 @@ from tests.support import process
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = (
     "app",
+    "docs/examples",
     "migrations",
     "script",
     "static",
@@ -54,13 +55,15 @@ class Started:
     def __init__(self, folder: Path, *arguments: str, port: int | None = None, **settings: str) -> None:
         self.port = port or process.free_port()
         self.url = f"http://127.0.0.1:{self.port}"
+        demo_port = process.free_port()
+        self.app_url = f"http://127.0.0.1:{demo_port}"
         self._log = folder / f"server-{self.port}.log"
         environment = {name: value for name, value in os.environ.items() if not name.startswith("GATEHOUSE_")}
         environment.pop("DATABASE_URL", None)
         self.begun = time.monotonic()
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                ["script/server", "--port", str(self.port), *arguments],
+                ["script/server", "--port", str(self.port), "--demo-port", str(demo_port), *arguments],
                 cwd=folder,
                 env=environment | settings,
                 stdout=log,

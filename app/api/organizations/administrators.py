@@ -65,7 +65,7 @@ class Administrator(Representation):
 def list_administrators(context: ApiContext, slug: str) -> Response:
     """List the administrators.
 
-    Every user who has a role in the organization.
+    Every user who has a role in the organization. Users with only the role `member` are listed with `role=member`.
     """
     return list_response(
         context,

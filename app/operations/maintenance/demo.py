@@ -1,21 +1,31 @@
 """Demo data: an organization with users, clients and some traffic, created with the regular operations.
 
-The code contains no passwords. Each is generated and returned once in clear text.
+The code contains no passwords. They are derived from the instance's secret key, so that each start prints the same.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+from app.config import current
 from app.operations.authorization import codes, consents
 from app.operations.clients.client_usage import record_client_use
-from app.operations.clients.clients import register_client
-from app.operations.clients.credentials import rotate_credential
+from app.operations.clients.clients import list_clients, register_client, update_client
+from app.operations.clients.credentials import (
+    NotRevealable,
+    create_credential,
+    list_credentials,
+    reveal_credential,
+    rotate_credential,
+)
 from app.operations.clients.resources import define_resource
 from app.operations.directory import lookups
 from app.operations.directory.lookups import AuthenticatedClient, OrganizationSnapshot
@@ -33,11 +43,14 @@ from app.operations.tokens.tokens import issue_to_client
 from app.rules.actor import Actor
 from app.rules.authorization import authorization_request
 from app.rules.authorization.authorization_request import AuthorizationParameters
-from app.rules.errors import NotFound
+from app.rules.errors import Conflict, NotFound
 from app.rules.identifiers import public_id
 from app.rules.organizations import settings
 
 SLUG = "acme"
+ROOT_EMAIL = "root@gatehouse.example"
+APP_URL = "http://127.0.0.1:9000"
+_APP_NAME = "Acme Web"
 _USER_AGENTS = ("Mozilla/5.0 (X11; Linux x86_64) Firefox/145.0", "Mozilla/5.0 (iPhone; CPU iPhone OS 19_0)")
 _USERS = (
     ("ada", "Ada Lovelace", "admin"),
@@ -46,12 +59,11 @@ _USERS = (
 )
 _CLIENTS: tuple[Mapping[str, Any], ...] = (
     {
-        "name": "Acme Web",
+        "name": _APP_NAME,
         "type": "web",
-        "trust": "first_party",
-        "redirect_uris": ["http://127.0.0.1:9000/callback"],
+        "redirect_uris": [f"{APP_URL}/callback"],
         "scopes": ["openid", "profile", "email", "offline_access"],
-        "description": "The customer website.",
+        "description": "The app that script/server --demo starts.",
     },
     {
         "name": "Calendar Bot",
@@ -108,75 +120,96 @@ class DemoClient:
 
 @dataclass(frozen=True, slots=True)
 class DemoData:
-    """The created users and clients."""
+    """The users, the clients that were created now, and the client of the demo app in the issuer's organization."""
 
     sign_ins: tuple[DemoUser, ...]
     clients: tuple[DemoClient, ...]
+    issuer: str
+    app: DemoClient
 
 
-def create_demo() -> DemoData:
+def has_demo() -> bool:
+    """Return whether the demo data was created."""
+    try:
+        return _find_user_id(lookups.get_organization_by_slug(SLUG), "ada") is not None
+    except NotFound:
+        return False
+
+
+def create_demo(app_url: str = APP_URL) -> DemoData:
     """Create the organization ``acme`` with users, clients and traffic, and complete setup if necessary.
 
-    If it exists already, create one more administrator, so that there is a password to print.
+    If the demo exists already, only return how to sign in. ``app_url`` is the URL of the demo app.
     """
-    sign_ins, clients = [], []
+    clients = []
     if not is_set_up():
-        root, management = _set_up()
-        sign_ins.append(root)
-        clients.append(management)
-        created = True
-    else:
-        created = _create_organization()
+        clients.append(_set_up())
+    elif not has_demo():
+        _create_organization()
     organization = lookups.get_organization_by_slug(SLUG)
-    if not created and _find_user_id(organization, "ada") is not None:
-        number = secrets.randbelow(10_000)
-        guest = _create_user(organization, f"guest{number:04d}", "Another Guest", "admin")
-        return DemoData((*sign_ins, guest), tuple(clients))
-    users = [_create_user(organization, *user) for user in _USERS]
     system = Actor.system(organization.id, "demo")
-    define_resource(system, _API)
-    registered = [register_client(system, fields) for fields in _CLIENTS]
-    clients += [
-        DemoClient(registration.client.name, registration.client.client_id, registration.secret)
-        for registration in registered
-    ]
-    _create_traffic(organization, users, [registration.client.client_id for registration in registered])
-    return DemoData((*sign_ins, *users), tuple(clients))
+    if not has_demo():
+        users = [_create_user(organization, *user) for user in _USERS]
+        define_resource(system, _API)
+        registered = [register_client(system, fields) for fields in _CLIENTS]
+        clients += [
+            DemoClient(registration.client.name, registration.client.client_id, registration.secret)
+            for registration in registered
+        ]
+        _create_traffic(organization, users, [registration.client.client_id for registration in registered])
+    known = [_demo_user(organization, local_part, role) for local_part, _, role in _USERS]
+    root = lookups.get_root_organization()
+    if find_user_by_email(root.id, ROOT_EMAIL) is not None:
+        role = f"administrator of the instance and of {SLUG}"
+        known.insert(0, DemoUser(root.slug, ROOT_EMAIL, _password(ROOT_EMAIL), role))
+    return DemoData(tuple(known), tuple(clients), organization.issuer, _prepare_app(system, app_url))
 
 
-def _set_up() -> tuple[DemoUser, DemoClient]:
-    password = _new_password()
-    email = "root@gatehouse.example"
+def _set_up() -> DemoClient:
     result = complete_setup(
         None,
-        email=email,
+        email=ROOT_EMAIL,
         name="Root Administrator",
-        password=password,
+        password=_password(ROOT_EMAIL),
         organization_name="Acme",
         organization_id=SLUG,
     )
-    management = DemoClient("Management (root)", result.client_id, result.client_secret)
-    return DemoUser("root", email, password, "administrator of everything"), management
+    return DemoClient("Management (root)", result.client_id, result.client_secret)
 
 
-def _create_organization() -> bool:
-    """Create the organization and return True, or return False if it exists."""
+def _prepare_app(system: Actor, app_url: str) -> DemoClient:
+    """Return the demo app's client with a working secret; its redirect URI follows the port of this start."""
+    redirect_uri = f"{app_url}/callback"
+    clients = [client for client in list_clients(system, query=_APP_NAME).items if client.name == _APP_NAME]
+    client = clients[0] if clients else register_client(system, _CLIENTS[0]).client
+    if redirect_uri not in client.redirect_uris:
+        update_client(system, client.client_id, {"redirect_uris": [redirect_uri]})
+    for credential in list_credentials(system, client.client_id):
+        with suppress(NotFound, NotRevealable):
+            secret = reveal_credential(system, client.client_id, credential.public_id)
+            return DemoClient(client.name, client.client_id, secret)
+    secret = create_credential(system, client.client_id, retire_others_in_seconds=0).secret
+    return DemoClient(client.name, client.client_id, secret)
+
+
+def _create_organization() -> None:
+    root = lookups.get_root_organization()
     try:
-        lookups.get_organization_by_slug(SLUG)
-    except NotFound:
-        root = lookups.get_root_organization()
         create_organization(Actor.system(root.id, "demo"), {"name": "Acme", "id": SLUG})
-        return True
-    return False
+    except Conflict:
+        raise Conflict(
+            f"There is already an organization {SLUG} that is not the demo's. Use an instance of its own: "
+            "GATEHOUSE_INSTANCE=demo script/server --demo"
+        ) from None
 
 
 def _create_user(
     organization: OrganizationSnapshot, local_part: str, name: str, role: str | None
 ) -> DemoUser:
-    password, email = _new_password(), f"{local_part}@acme.example"
-    password_hash = hash_new_password(settings.default_settings(), password)
+    user = _demo_user(organization, local_part, role)
+    password_hash = hash_new_password(settings.default_settings(), user.password)
     user_id = create_user(
-        organization.id, email=email, name=name, password_hash=password_hash, email_verified=True
+        organization.id, email=user.email, name=name, password_hash=password_hash, email_verified=True
     )
     if role is not None:
         add_administrator(
@@ -185,7 +218,12 @@ def _create_user(
             user_id=public_id("usr", user_id),
             role=role,
         )
-    return DemoUser(organization.slug, email, password, role or "member")
+    return user
+
+
+def _demo_user(organization: OrganizationSnapshot, local_part: str, role: str | None) -> DemoUser:
+    email = f"{local_part}@acme.example"
+    return DemoUser(organization.slug, email, _password(email), role or "member")
 
 
 def _create_traffic(organization: OrganizationSnapshot, users: list[DemoUser], client_ids: list[str]) -> None:
@@ -193,7 +231,8 @@ def _create_traffic(organization: OrganizationSnapshot, users: list[DemoUser], c
     for number, user in enumerate(users):
         agent = _USER_AGENTS[number % len(_USER_AGENTS)]
         sign_in(organization.id, user.email, user.password, ip_address="203.0.113.9", user_agent=agent)
-        for client_id in (web, mobile) if number else (web, calendar, mobile):
+        # Ada has not used the demo app yet, so it asks her for consent.
+        for client_id in (web, mobile) if number else (calendar, mobile):
             answer = _authorize(organization, user, client_id)
             if answer.refresh_token is not None and client_id != calendar:
                 refresh(
@@ -266,7 +305,12 @@ def _find_user_id(organization: OrganizationSnapshot, local_part: str) -> UUID |
     return None if user is None else user.id
 
 
-def _new_password() -> str:
-    # About 80 random bits in groups of four characters, easy to type from a terminal.
+def _password(email: str) -> str:
+    """Return about 80 secret bits in groups of four characters, easy to type from a terminal."""
     alphabet = "abcdefghjkmnpqrstvwxyz23456789"
-    return "-".join("".join(secrets.choice(alphabet) for _ in range(4)) for _ in range(4))
+    digest = hmac.digest(current().secret_key, f"demo password of {email}".encode(), hashlib.sha256)
+    number, characters = int.from_bytes(digest), ""
+    for _ in range(16):
+        number, index = divmod(number, len(alphabet))
+        characters += alphabet[index]
+    return "-".join(characters[start : start + 4] for start in range(0, 16, 4))

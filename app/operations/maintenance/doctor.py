@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -25,14 +25,27 @@ from app.rules.sealing import UnsealError
 
 _MIN_VERSIONS = {"MariaDB": (10, 6), "MySQL": (8, 0), "SQLite": (3, 35)}
 # Privileges that let a stolen account reach beyond its own tables.
-_EXCESSIVE_PRIVILEGES = ("SUPER", "FILE", "PROCESS", "SHUTDOWN", "CREATE USER", "GRANT OPTION")
-_CHANGES_SCHEMA = ("CREATE", "ALTER", "DROP", "INDEX", "REFERENCES")
+_EXCESSIVE_PRIVILEGES = frozenset(
+    (
+        "SUPER",
+        "READ ONLY ADMIN",
+        "FILE",
+        "PROCESS",
+        "SHUTDOWN",
+        "CREATE USER",
+        "GRANT OPTION",
+        "ALL PRIVILEGES",
+    )
+)
+_CHANGES_SCHEMA = frozenset(("CREATE", "ALTER", "DROP", "INDEX", "REFERENCES", "ALL PRIVILEGES"))
+_GRANT = re.compile(r"GRANT (?P<rights>.+?) ON (?P<object>.+?) TO (?P<account>\S+)(?P<options> .*)?$")
 _VARIABLES = (
     "tx_isolation", "transaction_isolation", "time_zone", "sql_mode", "innodb_flush_log_at_trx_commit",
     "max_connections", "wsrep_on", "wsrep_sync_wait",
 )  # fmt: skip
 
 _MEGABYTE = 1 << 20
+_TLS_PARAMETER = "?ssl_ca=/etc/gatehouse/database-ca.pem"
 # Several machines may write to these file systems without seeing each other's locks.
 _SHARED_FILE_SYSTEMS = ("nfs", "cifs", "smb", "ceph", "gluster", "fuse.sshfs", "9p", "lustre")
 _PROBE = "doctor"
@@ -78,7 +91,8 @@ def check_database(config: Config) -> Iterator[Finding]:
         }
         yield from _session(values)
         yield _connections(config, int(values["max_connections"]))
-        yield from _grants(connection)
+        lines = [str(line) for line in connection.exec_driver_sql("SHOW GRANTS").scalars()]
+        yield from check_grants(lines, str(connection.exec_driver_sql("SELECT DATABASE()").scalar_one()))
         yield from _check_encryption(config, connection)
 
 
@@ -174,34 +188,59 @@ def _connections(config: Config, allowed: int) -> Finding:
     return ok("database", f"max_connections is {allowed}. Two workers may open {wanted}.")
 
 
-def _grants(connection: Connection) -> Iterator[Finding]:
-    lines = [str(line) for line in connection.exec_driver_sql("SHOW GRANTS").scalars()]
-    everywhere = [line for line in lines if " ON *.* " in line]
-    wide = sorted(
-        {right for line in everywhere for right in _EXCESSIVE_PRIVILEGES if re.search(rf"\b{right}\b", line)}
-    )
-    if any("ALL PRIVILEGES" in line for line in everywhere):
-        wide = ["ALL PRIVILEGES on every database"]
-    if wide:
-        yield warning(
-            "rights",
-            f"The database account has these privileges: {', '.join(wide)}.",
-            "Grant it only SELECT, INSERT, UPDATE, DELETE on its own database (docs/deployment.md).",
+def check_grants(lines: Iterable[str], database: str) -> Iterator[Finding]:
+    """Judge what the lines of SHOW GRANTS allow in the database and everywhere.
+
+    MariaDB lists the privileges of PUBLIC too. They are every account's, so they count like the account's own, but
+    those on other databases, such as ``test``, do not concern this service.
+    """
+    found = [match for line in lines if (match := _GRANT.match(line)) and _covers(match["object"], database)]
+    is_limited = True
+    for is_public in (False, True):
+        grants = [grant for grant in found if (grant["account"] == "PUBLIC") == is_public]
+        account = (
+            "Every account of the server (PUBLIC)" if is_public else "The database account of the service"
         )
-        return
-    own = [line for line in lines if " ON *.* " not in line]
-    schema = any(
-        "ALL PRIVILEGES" in line or any(f"{right}," in line for right in _CHANGES_SCHEMA) for line in own
-    )
-    if schema:
-        yield warning(
-            "rights",
-            "The database account of the service may also change the schema.",
-            "Run migrations with another account, and grant this one only SELECT, INSERT, UPDATE, DELETE "
-            "(docs/deployment.md).",
+        everywhere = {right for grant in grants if grant["object"] == "*.*" for right in _rights(grant)} - {
+            "USAGE"
+        }
+        rights = {right for grant in grants for right in _rights(grant)}
+        fix = (
+            "Revoke what nobody else needs: "
+            + "; ".join(f"REVOKE {grant['rights']} ON {grant['object']} FROM PUBLIC" for grant in grants)
+            if is_public
+            else "Run migrations with another account, and grant this one only SELECT, INSERT, UPDATE, DELETE on its "
+            "own database (docs/deployment.md)."
         )
-    else:
+        if everywhere:
+            shown = sorted(everywhere & _EXCESSIVE_PRIVILEGES) or sorted(everywhere)
+            message = f"{account} has these privileges on every database: {', '.join(shown)}."
+            yield warning("rights", message, fix)
+        elif rights & _CHANGES_SCHEMA:
+            yield warning("rights", f"{account} may also change the schema.", fix)
+        else:
+            continue
+        is_limited = False
+    if is_limited:
         yield ok("rights", "The database account may only read and write rows of its own database.")
+
+
+def _covers(name: str, database: str) -> bool:
+    """Return whether the privileges on the object, whose database may be a LIKE pattern, concern the database."""
+    if name == "*.*":
+        return True
+    quoted = re.match(r"(?:\w+ )*[`\"](.+?)[`\"]\.", name)
+    if quoted is None:
+        return False
+    parts = re.findall(r"\\.|.", quoted[1])
+    pattern = "".join({"%": ".*", "_": "."}.get(part) or re.escape(part[-1]) for part in parts)
+    return re.fullmatch(pattern, database, re.IGNORECASE) is not None
+
+
+def _rights(grant: re.Match[str]) -> list[str]:
+    # Privileges on columns name them in parentheses.
+    rights = re.sub(r" ?\([^)]*\)", "", grant["rights"]).split(", ")
+    return [*rights, *(["GRANT OPTION"] if "GRANT OPTION" in (grant["options"] or "") else [])]
 
 
 def _check_encryption(config: Config, connection: Connection) -> Iterator[Finding]:
@@ -211,7 +250,7 @@ def _check_encryption(config: Config, connection: Connection) -> Iterator[Findin
         yield warning(
             "database",
             f"The connection to {host} is not encrypted.",
-            "Require TLS for the account: ALTER USER … REQUIRE SSL (docs/deployment.md).",
+            f"Add {_TLS_PARAMETER} to DATABASE_URL, and require TLS for the account: ALTER USER … REQUIRE SSL.",
         )
 
 
@@ -373,7 +412,8 @@ def _check_connection() -> Finding:
         return problem(
             "database",
             f"The database cannot be reached: {cause}",
-            "Start it, and check DATABASE_URL: host, account, password.",
+            "Start it, and check DATABASE_URL: host, account, password. An account that requires TLS (REQUIRE SSL) "
+            f"needs {_TLS_PARAMETER} at its end.",
         )
 
 

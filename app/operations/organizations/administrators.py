@@ -103,11 +103,16 @@ def list_administrators(
     role: str | None = None,
     descending: bool = False,
 ) -> Page[AdministratorRecord]:
-    """List the role assignments of the organization, in the order in which they were made."""
+    """List the role assignments of the organization, in the order in which they were made.
+
+    Members are users, not administrators: they are listed only if their ``role`` is asked for.
+    """
     inside, organization = enter_organization(actor, slug)
     inside.require("admins:read")
     statement = _assignments(organization)
-    if role is not None:
+    if role is None:
+        statement = statement.where(RoleAssignment.role != MEMBER)
+    else:
         if role not in effective_roles(organization.settings):
             raise InvalidInput("There is no such role.", field="role", code="unknown_role")
         statement = statement.where(RoleAssignment.role == role)

@@ -24,6 +24,7 @@ from app.operations.store import clock
 from app.operations.store.transactions import read
 from app.operations.users.invitations import open_invitation_condition
 from app.rules.actor import Actor
+from app.rules.directory.permissions import MEMBER
 from app.rules.errors import Conflict
 from app.rules.identifiers import first_id_at, format_client_id
 from app.rules.organizations.settings import ROLES_PATH
@@ -95,7 +96,11 @@ def get_overview(actor: Actor) -> Overview:
                 AuditEvent.id >= first_id_at(now - timedelta(days=7)),
             )
         ),
-        administrators=_count(select(RoleAssignment.id).where(RoleAssignment.organization_id == here)),
+        administrators=_count(
+            select(RoleAssignment.id).where(
+                RoleAssignment.organization_id == here, RoleAssignment.role != MEMBER
+            )
+        ),
         has_invited=db.session.scalar(
             select(Invitation.id).where(Invitation.organization_id == here).limit(1)
         )

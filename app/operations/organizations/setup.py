@@ -1,4 +1,4 @@
-"""Setup: create the root organization, its administrator, the first organization and the first management client.
+"""Setup: create the root organization, the first organization, their administrator and the first management client.
 
 A new installation has no accounts, passwords or keys (BS-1). Setup succeeds only once, because its marker row can be
 inserted only once. Afterwards the setup page and this operation respond as if they did not exist.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -18,6 +18,7 @@ from sqlalchemy import delete
 from app.extensions import db
 from app.models.audit import InstanceFact
 from app.operations.clients.clients import register_client
+from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.directory.users import create_user
 from app.operations.organizations.administrators import add_administrator
 from app.operations.organizations.organizations import create_organization, insert_organization
@@ -105,8 +106,10 @@ def complete_setup(
     ip_address: str | None = None,
     request_id: str | None = None,
 ) -> SetupResult:
-    """Create the root organization, its administrator, the first organization and the first management client.
+    """Create the root organization, the first organization, their administrator and the first management client.
 
+    The administrator gets an account in both, with the same email address and password, because accounts belong to one
+    organization and the apps of the first one do not accept root's.
     ``token`` is None on the command line, whose user has access to the keys anyway. Raises NotFound if setup is
     complete or the token is not valid, InvalidInput naming every invalid field. Audit: ``instance.set_up`` in root,
     then ``organization.created`` and ``client.registered``.
@@ -155,6 +158,9 @@ def _set_up(
         authenticated_at=clock.now(),
     )
     created = create_organization(actor, organization).organization
+    first = Actor.system(get_organization_by_slug(created.slug).id, "set-up")
+    first = replace(first, ip_address=ip_address, request_id=request_id)
+    _create_administrator(first, created.slug, email, name, password_hash)
     registered = register_client(actor, management_client("Management"))
     if registered.secret is None:
         raise RuntimeError("a machine client has a secret")
@@ -200,11 +206,18 @@ def _create_root(
     system = Actor(
         "system", root_id, root_id, is_root=True, label="set-up", ip_address=ip_address, request_id=request_id
     )
-    # The token came from the terminal and its holder entered the email address, so it needs no verification.
-    user_id = create_user(root_id, email=email, name=name, password_hash=password_hash, email_verified=True)
-    add_administrator(system, ROOT_SLUG, user_id=public_id("usr", user_id), role=ADMIN)
+    user_id = _create_administrator(system, ROOT_SLUG, email, name, password_hash)
     audit.record_user_event(system, "instance.set_up", user_id)
     return root_id, user_id
+
+
+def _create_administrator(actor: Actor, slug: str, email: str, name: str, password_hash: str) -> UUID:
+    # The token came from the terminal and its holder entered the email address, so it needs no verification.
+    user_id = create_user(
+        actor.organization_id, email=email, name=name, password_hash=password_hash, email_verified=True
+    )
+    add_administrator(actor, slug, user_id=public_id("usr", user_id), role=ADMIN)
+    return user_id
 
 
 def _check_fields(

@@ -37,7 +37,7 @@ from app.operations.store.transactions import (
 )
 from app.operations.users.role_assignments import assign_role, require_grantable
 from app.rules.actor import Actor
-from app.rules.directory.permissions import effective_roles
+from app.rules.directory.permissions import MEMBER, effective_roles
 from app.rules.errors import Conflict, NotFound, PreconditionFailed
 from app.rules.fields import ValidationErrors
 from app.rules.identifiers import encode_uuid, new_id, parse_public_id, public_id
@@ -274,12 +274,22 @@ def accept_invitation(token: str, *, name: str, password_hash: str | None) -> UU
 
 @read
 def list_invitations(
-    actor: Actor, slug: str, *, limit: int = DEFAULT_LIMIT, after: CursorKey | None = None
+    actor: Actor,
+    slug: str,
+    *,
+    limit: int = DEFAULT_LIMIT,
+    after: CursorKey | None = None,
+    of_members: bool | None = None,
 ) -> Page[InvitationRecord]:
-    """List the organization's open invitations, oldest first."""
+    """List the organization's open invitations, oldest first.
+
+    ``of_members`` limits them to the invitations of ordinary users, or of administrators.
+    """
     acting_actor, organization = enter_organization(actor, slug)
     acting_actor.require("admins:read")
     statement = select(Invitation).where(open_invitation_condition(organization))
+    if of_members is not None:
+        statement = statement.where((Invitation.role == MEMBER) == of_members)
     ordered = paginate(statement, (Invitation.id,), after, descending=False)
     rows = db.session.scalars(ordered.limit(limit + 1)).all()
     items = tuple(invitation_record(row, organization) for row in rows[:limit])

@@ -15,7 +15,14 @@ from flask import Flask
 from app import config, create_app
 from app.config import Config, UnsafeConfiguration
 from app.operations.maintenance import doctor
-from app.operations.maintenance.doctor import Diagnosis, Finding, _connections, _session, run_checks
+from app.operations.maintenance.doctor import (
+    Diagnosis,
+    Finding,
+    _connections,
+    _session,
+    check_grants,
+    run_checks,
+)
 from app.operations.store import clock
 from tests.factories import Factory
 from tests.support.databases import Database, MariaDBDatabase
@@ -161,6 +168,37 @@ def test_excessive_database_privileges_are_a_warning(
         assert messages == set()
 
 
+ROWS = "GRANT SELECT, INSERT, UPDATE, DELETE ON `gatehouse`.* TO `gatehouse`@`%`"
+USAGE = "GRANT USAGE ON *.* TO `gatehouse`@`%` IDENTIFIED BY PASSWORD '*D8' REQUIRE SSL"
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ([USAGE, ROWS], "may only read and write rows"),
+        # The first two are those of every new MariaDB 10.11.
+        ([USAGE, ROWS, "GRANT ALL PRIVILEGES ON `test`.* TO PUBLIC"], "may only read and write rows"),
+        ([USAGE, ROWS, "GRANT CREATE, DROP ON `test\\_%`.* TO PUBLIC"], "may only read and write rows"),
+        ([USAGE, ROWS, "GRANT CREATE ON `other`.* TO `gatehouse`@`%`"], "may only read and write rows"),
+        ([USAGE, ROWS.replace("DELETE", "DELETE, INDEX")], "service may also change the schema"),
+        (
+            [USAGE, "GRANT ALL PRIVILEGES ON `gate%`.* TO `gatehouse`@`%`"],
+            "service may also change the schema",
+        ),
+        ([USAGE, ROWS, "GRANT ALTER ON `gatehouse`.* TO PUBLIC"], "(PUBLIC) may also change the schema"),
+        ([USAGE, ROWS, "GRANT PROCESS ON *.* TO PUBLIC"], "(PUBLIC) has these privileges on every database"),
+        (["GRANT SELECT, SUPER ON *.* TO `gatehouse`@`%`"], "every database: SUPER."),
+        (["GRANT SELECT ON *.* TO `gatehouse`@`%`"], "every database: SELECT."),
+        (["GRANT SELECT ON *.* TO `gatehouse`@`%` WITH GRANT OPTION"], "every database: GRANT OPTION."),
+    ],
+)
+def test_grants_are_judged_by_what_they_allow_here(lines: list[str], words: str) -> None:
+    (finding,) = check_grants(lines, "gatehouse")
+    assert words in finding.message
+    assert (finding.level == "ok") == ("only" in words)
+    assert ("FROM PUBLIC" in finding.fix) == ("PUBLIC" in words)
+
+
 GOOD_SESSION = {
     "tx_isolation": "READ-COMMITTED",
     "time_zone": "+00:00",
@@ -195,6 +233,7 @@ def test_unreachable_database_is_one_finding(tmp_path: Path) -> None:
     with create_app(settings).app_context():
         diagnosis = run_checks(settings)
     assert found(diagnosis, "cannot be reached").level == "problem"
+    assert "?ssl_ca=" in found(diagnosis, "cannot be reached").fix
     assert not diagnosis.is_healthy
 
 

@@ -52,6 +52,10 @@ def test_setup_creates_root_administrator_organization_and_client(
     )
     assert get_user_permissions(acme, root.id, result.user_id) >= frozenset(PERMISSIONS)
     assert isinstance(sign_in(root.id, GOOD["email"], PASSWORD), SignedIn)
+    in_acme = sign_in(acme.id, GOOD["email"], PASSWORD)
+    assert isinstance(in_acme, SignedIn), "the administrator can use the apps of the first organization"
+    assert get_user_permissions(acme, acme.id, in_acme.user_id) == frozenset(PERMISSIONS)
+    assert not get_user_permissions(root, acme.id, in_acme.user_id), "and is no instance administrator there"
     (client,) = list_clients(make.system(root)).items
     assert client.client_id == result.client_id
     assert (client.type, client.trust, client.grant_types) == (
@@ -166,7 +170,7 @@ def test_concurrent_setups_succeed_once(
     for thread in threads:
         thread.join()
     assert results == {"made": 1, "nothing here": 99}
-    assert database.count("users") == 1
+    assert database.count("users") == 2, "one in root, one in the first organization"
     assert database.count("organizations") == 2
     assert database.count("clients") == 1
 
