@@ -7,9 +7,11 @@ browser signs the user in. Nothing else is prepared, so whatever passes here nee
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import time
 from base64 import urlsafe_b64decode
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -21,6 +23,7 @@ from requests.adapters import HTTPAdapter
 from urllib3.util import Retry
 
 from app.operations.users.user_changes import update_user
+from app.rules.authorization.authorization_request import challenge_of
 from app.rules.tokens.claims import left_half_hash
 from tests.factories import Factory, MadeUser, basic_header
 from tests.journeys.node_clients import Site
@@ -29,6 +32,7 @@ from tests.support.servers import LiveServer
 from tests.support.signer import Signer
 
 REDIRECT_URI = "https://suite.example/test/callback"
+VERIFIER = "one-verifier-for-every-request-since-nobody-attacks-here"
 POST_LOGOUT_URI = "https://suite.example/test/post_logout_redirect"
 SETTINGS = {
     "oauth": {
@@ -55,7 +59,7 @@ PROFILE = {
 }
 SCOPES = ["openid", "profile", "email", "address", "phone", "offline_access"]
 # The buttons that continue, in the order of the pages.
-_BUTTONS = ("consent-allow", "logout-confirm", "device-continue", "device-find")
+_BUTTONS = ("verify-submit", "consent-allow", "logout-confirm", "device-continue", "device-find")
 _MAX_PAGES = 6
 # RFC 6749 appendix A: what error codes and descriptions may contain.
 _ERROR_CHARACTERS = frozenset(map(chr, range(0x20, 0x7F))) - set('"\\')
@@ -113,9 +117,16 @@ class Suite:
             update_user(self.make.system(self.organization), user.public_id, {"profile": PROFILE})
         return user
 
-    def keys(self) -> list[dict[str, Any]]:
+    def published_keys(self) -> list[dict[str, Any]]:
         """Return the provider's keys."""
         return list(self.http.get(self.metadata["jwks_uri"], timeout=30).json()["keys"])
+
+    def opened(self, token: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return header and claims of a JWT that the provider signed, with the key of its kid and algorithm."""
+        header, keys = part_of(token, 0), self.published_keys()
+        assert [key["alg"] for key in keys if key["kid"] == header["kid"]] == [header["alg"]]
+        opened = jwt.decode(token, KeySet.import_key_set({"keys": keys}), algorithms=[header["alg"]])
+        return header, opened.claims
 
     def browser(self) -> FormBrowser:
         """Return a browser without cookies."""
@@ -142,7 +153,7 @@ class Suite:
         answer = self.registration(**metadata)
         assert answer.status_code == 201 and answer.headers["Content-Type"] == "application/json", answer.text
         told = answer.json()
-        assert told["client_secret_expires_at"] == 0 or "client_secret" not in told
+        assert "client_secret" not in told or told["client_secret_expires_at"] == 0
         # Both or neither (RFC 7592 section 3).
         assert {"registration_access_token", "registration_client_uri"} <= set(told)
         return RelyingParty(
@@ -178,6 +189,10 @@ class RelyingParty:
     registered: dict[str, Any] = field(default_factory=dict)
     signer: Signer = field(default_factory=lambda: Signer("RS256"))
     response_mode: str | None = None
+    # Whether it uses PKCE, which the plans of OpenID Connect do not.
+    pkce: bool = False
+    # Returns the code of the user's authenticator app.
+    second_factor: Callable[[], str] | None = None
     browser: FormBrowser = field(init=False)
     sent: dict[str, str] = field(default_factory=dict)
     # The buttons that the user pressed since the latest authorization request.
@@ -193,8 +208,10 @@ class RelyingParty:
         )
 
     def request(self, **changes: str | None) -> dict[str, str]:
-        """Return an authorization request as the plans send it, without PKCE; None removes a parameter."""
+        """Return an authorization request as the plans send it; None removes a parameter."""
+        pkce = {"code_challenge": challenge_of(VERIFIER), "code_challenge_method": "S256"}
         good: dict[str, str | None] = {
+            **(pkce if self.pkce else {}),
             "client_id": self.client_id,
             "redirect_uri": REDIRECT_URI,
             "scope": "openid",
@@ -223,7 +240,8 @@ class RelyingParty:
                 self._is_at_the_redirect_uri(page.left)
                 return Callback("GET", {name: values[0] for name, values in query.items()})
             if page.has("authorization-continue"):
-                # The script of the page submits the form.
+                # The script of the page submits the form, in old browsers too.
+                assert re.search(r'<script defer src="[^"]*form_post.js[^"]*"></script>', page.text)
                 form = page.form_with("authorization-continue")
                 self._is_at_the_redirect_uri(form.action)
                 return Callback(form.method, dict(form.values))
@@ -251,6 +269,8 @@ class RelyingParty:
         user = self.suite.user
         if button == "login-submit":
             return self.browser.sign_in(page, user.email, user.password)
+        if button == "verify-submit" and self.second_factor is not None:
+            return self.browser.press(page, button, code=self.second_factor())
         return self.browser.press(page, button)
 
     def _is_at_the_redirect_uri(self, url: str) -> None:
@@ -308,7 +328,8 @@ class RelyingParty:
     def redeem(self, code: str, **changes: str) -> requests.Response:
         """Redeem the code and return the response."""
         form = {"grant_type": "authorization_code", "code": code, "redirect_uri": self.sent["redirect_uri"]}
-        return self.token_request(**(form | changes))
+        pkce = {"code_verifier": VERIFIER} if self.pkce else {}
+        return self.token_request(**(form | pkce | changes))
 
     def tokens_of(self, answer: requests.Response) -> dict[str, Any]:
         """Return the tokens of a successful token response, which is checked."""
@@ -322,12 +343,7 @@ class RelyingParty:
 
     def verified(self, id_token: str, access_token: str, *, is_refreshed: bool = False) -> dict[str, Any]:
         """Return the claims of the ID token, which is checked (OpenID Connect Core sections 3.1.3.7 and 12.2)."""
-        header = part_of(id_token, 0)
-        keys = self.suite.keys()
-        assert [key["alg"] for key in keys if key["kid"] == header["kid"]] == [header["alg"]]
-        claims = jwt.decode(
-            id_token, KeySet.import_key_set({"keys": keys}), algorithms=[header["alg"]]
-        ).claims
+        header, claims = self.suite.opened(id_token)
         assert claims["iss"] == self.suite.issuer and claims["sub"]
         assert claims["aud"] == self.client_id and "azp" not in claims
         assert claims["iat"] - 300 < time.time() < claims["exp"]

@@ -21,12 +21,12 @@ from app.models.grant import AuthorizationCode
 from app.models.token import PushedRequest
 from app.operations.store import clock
 from app.operations.store.transactions import transaction
-from app.rules.authorization.authorization_request import challenge_of
 from app.rules.tokens.claims import PROFILE_CLAIMS
 from tests.journeys.certification import (
     PROFILE,
     REDIRECT_URI,
     SCOPES,
+    VERIFIER,
     Callback,
     RelyingParty,
     Suite,
@@ -38,7 +38,6 @@ from tests.support.signer import Signer, compact, new_key
 
 pytestmark = pytest.mark.live
 
-VERIFIER = "one-verifier-for-every-request-of-these-modules"
 # The members of the header and payload of a JWT that a module changes; None removes one.
 Changes = Mapping[str, Any]
 Module = Callable[["FapiParty"], None]
@@ -80,11 +79,6 @@ class FapiParty(RelyingParty):
                 break
         return answer
 
-    def parameters(self, **changes: str | None) -> dict[str, str]:
-        """Return the authorization request, with PKCE; None removes a parameter."""
-        pkce = {"code_challenge": challenge_of(VERIFIER), "code_challenge_method": "S256"}
-        return self.request(**(pkce | changes))
-
     def push(
         self,
         parameters: dict[str, str] | None = None,
@@ -95,7 +89,7 @@ class FapiParty(RelyingParty):
         **assertion: Any,
     ) -> requests.Response:
         """Push the request; ``jwt`` are changes of the request object, ``outside`` are further form parameters."""
-        self.sent = self.parameters() if parameters is None else parameters
+        self.sent = self.request() if parameters is None else parameters
         form = self.sent
         if self.is_signing:
             signed = self.signer.request_object(self.sent, self.suite.issuer, **(jwt or {}))
@@ -168,7 +162,9 @@ def of_profile(suite: Suite, *, is_signing: bool, number: int = 1) -> FapiParty:
         jwks=signer.jwks,
         scopes=SCOPES,
     )
-    return FapiParty(suite, party.client_id, None, "private_key_jwt", signer=signer, is_signing=is_signing)
+    return FapiParty(
+        suite, party.client_id, None, "private_key_jwt", signer=signer, is_signing=is_signing, pkce=True
+    )
 
 
 def module(name: str, table: dict[str, Module] = SECURITY_PROFILE) -> Callable[[Module], Module]:
@@ -199,7 +195,7 @@ def succeeds(**changes: str | None) -> Module:
     """Return a module whose changed request must succeed."""
 
     def check(party: FapiParty) -> None:
-        party.flow(party.parameters(**changes))
+        party.flow(party.request(**changes))
 
     return check
 
@@ -210,7 +206,7 @@ def push_fails(*errors: str, **how: Any) -> Module:
     def check(party: FapiParty) -> None:
         changes = how.get("parameters", {})
         rest = {name: value for name, value in how.items() if name != "parameters"}
-        assert is_refused(party.push(party.parameters(**changes), **rest), *errors)
+        assert is_refused(party.push(party.request(**changes), **rest), *errors)
 
     return check
 
@@ -303,6 +299,8 @@ MESSAGE_SIGNING |= {
 @module("discovery-end-point-verification")
 def discovery(party: FapiParty) -> None:
     told = party.suite.metadata
+    # The profile implies PS256, which is published as soon as such a client exists.
+    assert "PS256" in {key["alg"] for key in party.suite.published_keys()}
     for name in (
         "dpop_signing_alg_values_supported",
         "id_token_signing_alg_values_supported",
@@ -329,12 +327,12 @@ def happy_flow(party: FapiParty) -> None:
     in_query = {"access_token": tokens["access_token"]}
     assert party.suite.http.get(url, params=in_query, timeout=30).status_code in {400, 401}
     second = party.other
-    second.flow(second.parameters(state="s" * 128, nonce="n" * 43, dpop_jkt=second.prover.jkt))
+    second.flow(second.request(state="s" * 128, nonce="n" * 43, dpop_jkt=second.prover.jkt))
 
 
 @module("user-rejects-authentication")
 def user_rejects(party: FapiParty) -> None:
-    request_uri = party.pushed(party.parameters(prompt="consent"))
+    request_uri = party.pushed(party.request(prompt="consent"))
     url = requests.Request(
         "GET",
         party.suite.metadata["authorization_endpoint"],
@@ -351,7 +349,7 @@ def user_rejects(party: FapiParty) -> None:
 def claims_parameter(party: FapiParty) -> None:
     wanted = [name for name in party.suite.metadata["claims_supported"] if name in PROFILE_CLAIMS]
     claims = dict.fromkeys(wanted) | {"unheard_of": {"essential": True}}
-    tokens = party.flow(party.parameters(claims=json.dumps({"userinfo": claims, "id_token": claims})))
+    tokens = party.flow(party.request(claims=json.dumps({"userinfo": claims, "id_token": claims})))
     found = party.resource(tokens).json()
     assert set(found) == set(wanted) >= set(PROFILE) and set(wanted) <= set(tokens["claims"])
 
@@ -389,7 +387,7 @@ def another_key_than_at_par(party: FapiParty) -> None:
 
 @module("ensure-token-endpoint-fails-with-mismatched-dpop-jkt")
 def another_key_than_announced(party: FapiParty) -> None:
-    code = party.came_back(party.pushed(party.parameters(dpop_jkt=Prover().jkt)))
+    code = party.came_back(party.pushed(party.request(dpop_jkt=Prover().jkt)))
     assert is_refused(party.exchange(code), "invalid_request", "invalid_grant", "invalid_dpop_proof")
 
 
@@ -400,7 +398,7 @@ def bound_by_proof(party: FapiParty) -> None:
 
 @module("ensure-dpop-auth-code-binding-success")
 def bound_by_thumbprint(party: FapiParty) -> None:
-    parameters = party.parameters(dpop_jkt=party.prover.jkt)
+    parameters = party.request(dpop_jkt=party.prover.jkt)
     party.tokens_of(party.exchange(party.came_back(party.pushed(parameters, proof={}))))
 
 
@@ -418,12 +416,12 @@ def state_outside(party: FapiParty) -> None:
 
 @module("state-only-outside-request-object-not-used")
 def state_only_outside(party: FapiParty) -> None:
-    party.came_back(party.pushed(party.parameters(state=None)), state="outside")
+    party.came_back(party.pushed(party.request(state=None)), state="outside")
 
 
 @module("ensure-unsigned-authorization-request-without-using-par-fails")
 def request_without_par(party: FapiParty) -> None:
-    party.refused("invalid_request", code_challenge=challenge_of(VERIFIER), code_challenge_method="S256")
+    party.refused("invalid_request")
 
 
 @module("ensure-client-id-in-token-endpoint")
@@ -533,7 +531,7 @@ def wrong_proofs(party: FapiParty) -> None:
 def refresh(party: FapiParty) -> None:
     for client in (party, other := party.other):
         scope = "openid offline_access"
-        first = client.flow(client.parameters(scope=scope, prompt="consent"))
+        first = client.flow(client.request(scope=scope, prompt="consent"))
         form = {"grant_type": "refresh_token", "refresh_token": first["refresh_token"]}
         if client is party:
             form |= {"scope": scope}
@@ -594,7 +592,7 @@ def assertion_of_the_future(party: FapiParty) -> None:
 @module("par-attempt-invalid-http-method")
 def put_at_par(party: FapiParty) -> None:
     url = party.suite.metadata["pushed_authorization_request_endpoint"]
-    assert party.suite.http.put(url, data=party.parameters(), timeout=30).status_code == 405
+    assert party.suite.http.put(url, data=party.request(), timeout=30).status_code == 405
 
 
 @module("par-ensure-pkce-code-verifier-required")
@@ -621,14 +619,14 @@ def object_of_the_future(party: FapiParty) -> None:
 
 @module("ensure-request-object-signature-algorithm-is-not-none", MESSAGE_SIGNING)
 def unsigned_object(party: FapiParty) -> None:
-    claims = party.parameters() | {"iss": party.client_id, "aud": party.suite.issuer}
+    claims = party.request() | {"iss": party.client_id, "aud": party.suite.issuer}
     unsigned = compact({"alg": "none"}, claims | {"nbf": ago(0), "exp": ago(-60)}, None)
     assert is_refused(party.push(outside={"request": unsigned}), "invalid_request_object", "invalid_request")
 
 
 @module("ensure-matching-key-in-authorization-request", MESSAGE_SIGNING)
 def object_of_another(party: FapiParty) -> None:
-    party.sent = party.parameters()
+    party.sent = party.request()
     signed = party.other.signer.request_object(party.sent, party.suite.issuer)
     form = {"client_id": party.client_id, "request": signed}
     answer = party.post("pushed_authorization_request_endpoint", form)
@@ -637,7 +635,7 @@ def object_of_another(party: FapiParty) -> None:
 
 @module("ensure-unsigned-request-at-par-endpoint-fails", MESSAGE_SIGNING)
 def plain_request(party: FapiParty) -> None:
-    answer = party.post("pushed_authorization_request_endpoint", party.parameters())
+    answer = party.post("pushed_authorization_request_endpoint", party.request())
     assert is_refused(answer, "invalid_request")
 
 
