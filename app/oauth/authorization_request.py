@@ -164,10 +164,13 @@ def refusal_to_client(
 
     Anyone may register a client where the organization allows it, and would get a link of ours that leads anywhere at
     once. The user therefore continues from a page to a client that nobody reviewed, except ``is_after_decision``, which
-    the user took on a page that showed the client and its host (OR-2, RFC 9700 section 4.11.2).
+    the user took on a page that showed the client and its host (OR-2, RFC 9700 section 4.11.2). With prompt=none no
+    page may be shown (OpenID Connect Core section 3.1.2.1): an organization decides whether such clients can use that.
     """
     answer = {"error": error.code, "error_description": error.description}
-    if is_after_decision or not client.is_unreviewed or client.approval in (ALLOWED, PRE_APPROVED):
+    is_silent = sent.get("prompt") == "none" and client.remembers_consent
+    is_trusted = not client.is_unreviewed or client.approval in (ALLOWED, PRE_APPROVED)
+    if is_after_decision or is_silent or is_trusted:
         return response_to_client(client, sent, answer)
     is_form = select_response_mode(sent) == FORM_POST
     parameters = _response_parameters(client, sent, answer)

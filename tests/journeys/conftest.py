@@ -11,6 +11,7 @@ import pytest
 from authlib.integrations.requests_client import OAuth2Session
 
 from tests.factories import Factory, MadeClient, MadeUser
+from tests.journeys.certification import SETTINGS, Suite
 from tests.journeys.node_clients import EVERYTHING_ON, REDIRECT_URI, SCOPE, Grove, Site
 from tests.support.databases import MariaDBDatabase
 from tests.support.form_browser import FormBrowser, Page
@@ -117,3 +118,9 @@ def grove(node_server: LiveServer, node_site: Site) -> Grove:
     """A new organization with every feature enabled, for the ``node/`` clients."""
     make = Factory(node_server.app)
     return Grove(node_server, node_site, make, make.user(make.organization(settings=EVERYTHING_ON)))
+
+
+@pytest.fixture(scope="session")
+def suite(node_server: LiveServer, node_site: Site) -> Suite:
+    """The organization that the certification plans run against, configured once."""
+    return Suite(node_server, node_site, SETTINGS)

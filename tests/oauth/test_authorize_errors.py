@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
@@ -10,6 +11,7 @@ from flask.testing import FlaskClient
 from app.operations.clients.clients import delete_client, update_client
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.organizations.organizations import delete_organization, update_organization
+from app.operations.organizations.settings import update_settings
 from app.rules.authorization.authorization_request import challenge_of
 from tests.factories import Factory
 from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, SCOPES, VERIFIER, Flow, on_another_worker, query_of
@@ -93,10 +95,12 @@ def test_errors_are_redirected_to_the_registered_uri_of_any_client(stranger: Flo
         assert "Set-Cookie" not in answer.headers
 
 
-def register_itself(http: FlaskClient, make: Factory) -> tuple[OrganizationSnapshot, dict[str, str | None]]:
+def register_itself(
+    http: FlaskClient, make: Factory, **metadata: Any
+) -> tuple[OrganizationSnapshot, dict[str, str | None]]:
     """Return an organization and the parameters of a request by a client that has just registered itself in it."""
     organization = make.organization(settings={"oauth": {"dynamic_registration": {"mode": "open"}}})
-    client = register(http, organization).get_json()
+    client = register(http, organization, **metadata).get_json()
     return organization, {
         "response_type": "code",
         "client_id": client["client_id"],
@@ -138,6 +142,29 @@ def test_error_of_a_reviewed_self_registered_client_is_redirected(
         update_client(make.actor(organization), str(sent["client_id"]), reviewed)
     answer = http.get("/oauth/authorize", query_string=sent | {"prompt": "none"})
     assert query_of(answer)["error"] == "login_required"
+
+
+@pytest.mark.parametrize(
+    ("method", "changes", "is_redirected"),
+    [
+        ("client_secret_basic", {"prompt": "none"}, True),
+        ("client_secret_basic", {"scope": "unknown"}, False),
+        ("none", {"prompt": "none"}, False),
+    ],
+)
+def test_silent_request_of_a_self_registered_client_is_redirected_where_that_is_allowed(
+    http: FlaskClient, make: Factory, method: str, changes: dict[str, str], is_redirected: bool
+) -> None:
+    """OR-2, OpenID Connect Core section 3.1.2.1: only for confidential clients, which can use prompt=none."""
+    organization, sent = register_itself(http, make, token_endpoint_auth_method=method)
+    with http.application.app_context():
+        setting = {"oauth": {"consent": {"remember_self_registered": True}}}
+        update_settings(make.system(organization), organization.slug, setting)
+    answer = http.get("/oauth/authorize", query_string=sent | changes)
+    if is_redirected:
+        assert query_of(answer)["error"] == "login_required"
+    else:
+        assert is_page(answer) and 'id="error-return"' in answer.text
 
 
 def test_denied_request_of_a_self_registered_client_is_redirected(http: FlaskClient, make: Factory) -> None:

@@ -227,23 +227,23 @@ class TestForced:
             dpop_bound_access_tokens=True, trust="first_party", redirect_uris=[REDIRECT_URI]
         )
         code = client.code()
-        assert refused(client.redeem(code))
+        assert refused(client.redeem(code), "invalid_request")
         assert client.redeem(code, proven(client, prover)).get_json()["token_type"] == "DPoP"
 
     def test_organization_setting_requires_dpop(self, flow: Flow, prover: Prover) -> None:
         change(flow, require_dpop=True)
         code = flow.code()
-        assert refused(flow.redeem(code))
+        assert refused(flow.redeem(code), "invalid_request")
         assert flow.redeem(code, proven(flow, prover)).get_json()["token_type"] == "DPoP"
         machine = flow.other_client(type="machine", scopes=["reports:read"], redirect_uris=[])
-        assert refused(machine.token(grant_type="client_credentials"))
+        assert refused(machine.token(grant_type="client_credentials"), "invalid_request")
 
     def test_setting_applies_from_the_next_request(self, flow: Flow) -> None:
         """Also when another worker changed it, and no longer after it is unset."""
         code, system = flow.code(), flow.make.system(flow.organization)
         with flow.app.app_context(), on_another_worker():
             update_client(system, flow.client.client_id, {"dpop_bound_access_tokens": True})
-        assert refused(flow.redeem(code))
+        assert refused(flow.redeem(code), "invalid_request")
         with flow.app.app_context(), on_another_worker():
             update_client(system, flow.client.client_id, {"dpop_bound_access_tokens": False})
         assert flow.redeem(code).status_code == 200

@@ -126,7 +126,7 @@ def test_request_that_was_not_pushed_is_rejected(bank: Bank) -> None:
 def test_missing_proof_is_rejected(bank: Bank) -> None:
     form = bank.redemption(bank.pushed_code()) | bank.signer.fields(bank.client.client_id, bank.issuer)
     answer = bank.http.post("/oauth/token", data=form)
-    assert (answer.status_code, answer.get_json()["error"]) == (400, "invalid_dpop_proof")
+    assert (answer.status_code, answer.get_json()["error"]) == (400, "invalid_request")
 
 
 def test_precomputed_proof_is_rejected(bank: Bank) -> None:

@@ -23,7 +23,12 @@ def serve_at(app: Flask, client: MadeClient, **addresses: str | None) -> None:
 
     Call it before another process has loaded the client.
     """
-    named = parse_client_id(client.client_id)
+    set_client_urls(app, client.client_id, **addresses)
+
+
+def set_client_urls(app: Flask, client_id: str, **addresses: str | None) -> None:
+    """Set the URLs of the client with this ID; see ``serve_at``."""
+    named = parse_client_id(client_id)
     assert named is not None
 
     @transaction

@@ -81,7 +81,7 @@ def requires_consent_page(
         allowed=consent_state.scopes,
         declined=consent_state.declined,
         settings=settings,
-        is_unreviewed=client.is_unreviewed and not settings["oauth"]["consent"]["remember_self_registered"],
+        is_unreviewed=not client.remembers_consent,
         approval=client.approval,
         approved_scopes=client.document.get("approved_scopes") or (),
     )

@@ -13,7 +13,7 @@ from app.operations.grants.grants import TokenSnapshot
 from app.operations.store import clock, idempotency, keyring
 from app.rules.clients import dpop
 from app.rules.clients.client_coherence import requires_dpop, requires_dpop_nonce
-from app.rules.clients.dpop import InvalidProof, NonceNeeded, Proof
+from app.rules.clients.dpop import InvalidProof, MissingProof, NonceNeeded, Proof
 from app.rules.errors import Unauthenticated
 
 # A nonce is valid in the slot in which it was generated and in the next, for two to four minutes.
@@ -46,14 +46,14 @@ def key_of_request(
 ) -> str | None:
     """Return the thumbprint of the key that the issued tokens are bound to, or None without a proof.
 
-    The proof is used up. Raises InvalidProof if it is invalid, or missing although client or organization require one,
-    and NonceNeeded if it must contain a nonce of this service.
+    The proof is used up. Raises InvalidProof if it is invalid, MissingProof if client or organization require one, and
+    NonceNeeded if it must contain a nonce of this service.
     """
     client = authenticated.client
     if proof is None:
         if is_demanded(client):
             message = "Tokens of this client are bound to a key. Send a DPoP proof."
-            raise InvalidProof(message).with_cause("dpop_missing")
+            raise MissingProof(message).with_cause("dpop_missing")
         return None
     validated = dpop.validate_proof(proof, method=method, url=url, now=clock.now())
     _use_proof(client, validated)

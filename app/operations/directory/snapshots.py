@@ -190,6 +190,15 @@ class ClientSnapshot:
         return self.source != client_model.PERSON and self.trust == "unverified"
 
     @property
+    def remembers_consent(self) -> bool:
+        """Return whether consents to an unreviewed client are remembered, so that it can use prompt=none (DC-1)."""
+        if not self.is_unreviewed:
+            return True
+        return not self.is_public and bool(
+            self.organization.settings["oauth"]["consent"]["remember_self_registered"]
+        )
+
+    @property
     def code_protection(self) -> str:
         """The protection that the client's authorization codes need, one of CODE_PROTECTIONS."""
         return required_code_protection(self.document, self.organization.settings, self.source)

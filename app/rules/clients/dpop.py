@@ -52,9 +52,15 @@ class Proof:
 
 
 class InvalidProof(OAuthError):
-    """A required proof is missing, or the proof is invalid."""
+    """The proof is invalid (RFC 9449 section 5)."""
 
     code = "invalid_dpop_proof"
+
+
+class MissingProof(InvalidProof):
+    """A required proof is missing: as for any parameter, by RFC 6749 section 5.2."""
+
+    code = "invalid_request"
 
 
 class NonceNeeded(OAuthError):

@@ -290,7 +290,7 @@ _ROWS: tuple[tuple[str, SettingKind, Any, str], ...] = (
     ("oauth.refresh_token.reuse_grace_seconds", Number(0, 60), 30, "How long a used refresh token can be retried after a lost response. 0 means never."),
     ("oauth.consent.policy", _choice("always", "third_party"), "third_party", "Which clients ask users for consent."),
     ("oauth.consent.members_may_allow", _choice("all", "verified", "none"), "all", "Which clients members can allow without administrator approval."),
-    ("oauth.consent.remember_self_registered", Boolean(), False, "Remember consent to confidential clients that registered themselves, so that they can use prompt=none. Reviewed clients don't need it."),
+    ("oauth.consent.remember_self_registered", Boolean(), False, "Let confidential clients that registered themselves use prompt=none: consent is remembered and errors are redirected without a page. Reviewed clients don't need it."),
     ("oauth.consent.ttl_seconds", Number(HOUR, 3650 * DAY), None, "When users must consent again. null means never."),
     ("oauth.redirect_uris.allowed_hosts", StringList(Text(255, "host"), 100), [], "Allowed hosts of redirect URIs. Empty means any."),
     ("oauth.redirect_uris.max_per_client", Number(1, 100), 50, "Maximum number of redirect URIs per client."),

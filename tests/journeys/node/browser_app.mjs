@@ -1,11 +1,11 @@
 // A public client of openid-client whose code and tokens are bound to its key (RFC 9449).
 import assert from 'node:assert/strict'
 import * as client from 'openid-client'
-import { comeBack, finish, given, learn } from './lib/journey.mjs'
+import { comeBack, finish, given } from './lib/journey.mjs'
 import { configured, request } from './lib/keys.mjs'
 
 const config = await configured()
-const server = learn(config.serverMetadata())
+const server = config.serverMetadata()
 assert.ok(server.dpop_signing_alg_values_supported.includes(given.proof_algorithm))
 const DPoP = client.getDPoPHandle(config, await client.randomDPoPKeyPair(given.proof_algorithm))
 const other = client.getDPoPHandle(config, await client.randomDPoPKeyPair(given.proof_algorithm))

@@ -1,11 +1,11 @@
 // The code flow of openid-client, from discovery to revocation.
 import assert from 'node:assert/strict'
 import * as client from 'openid-client'
-import { comeBack, finish, given, learn } from './lib/journey.mjs'
+import { comeBack, finish, given } from './lib/journey.mjs'
 import { configured, request } from './lib/keys.mjs'
 
 const config = await configured()
-const server = learn(config.serverMetadata())
+const server = config.serverMetadata()
 assert.equal(server.issuer, given.issuer)
 assert.ok(server.supportsPKCE('S256') && server.code_challenge_methods_supported.includes('S256'))
 assert.ok(server.authorization_response_iss_parameter_supported && server.claims_parameter_supported)

@@ -1,11 +1,11 @@
 // A device of openid-client that waits for the user's approval (RFC 8628).
 import assert from 'node:assert/strict'
 import * as client from 'openid-client'
-import { finish, learn, visit } from './lib/journey.mjs'
+import { finish, visit } from './lib/journey.mjs'
 import { configured } from './lib/keys.mjs'
 
 const config = await configured()
-const server = learn(config.serverMetadata())
+const server = config.serverMetadata()
 assert.ok(server.grant_types_supported.includes('urn:ietf:params:oauth:grant-type:device_code'))
 const asked = await client.initiateDeviceAuthorization(config, { scope: 'openid profile email offline_access' })
 assert.ok(asked.user_code && asked.verification_uri.startsWith('https:'))

@@ -1,7 +1,7 @@
 // An API that exchanges a received token for one of another API (RFC 8693, 8707), and introspects it.
 import assert from 'node:assert/strict'
 import * as client from 'openid-client'
-import { comeBack, finish, given, learn } from './lib/journey.mjs'
+import { comeBack, finish, given } from './lib/journey.mjs'
 import { configured, request } from './lib/keys.mjs'
 
 const EXCHANGE = 'urn:ietf:params:oauth:grant-type:token-exchange'
@@ -9,7 +9,7 @@ const ACCESS_TOKEN = 'urn:ietf:params:oauth:token-type:access_token'
 const { first, second, service } = given
 
 const config = await configured()
-const server = learn(config.serverMetadata())
+const server = config.serverMetadata()
 assert.ok(server.grant_types_supported.includes(EXCHANGE))
 const { parameters, checks } = await request({ scope: `openid ${first.scope} ${second.scope} offline_access` })
 const url = client.buildAuthorizationUrl(config, parameters)

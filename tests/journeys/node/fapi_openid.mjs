@@ -1,11 +1,10 @@
 // A FAPI 2.0 client of openid-client, which retries with nonces automatically; fapi.mjs does so by hand.
 import assert from 'node:assert/strict'
 import * as client from 'openid-client'
-import { comeBack, finish, given, learn } from './lib/journey.mjs'
+import { comeBack, finish, given } from './lib/journey.mjs'
 import { configured, request } from './lib/keys.mjs'
 
 const config = await configured()
-learn(config.serverMetadata())
 const DPoP = client.getDPoPHandle(config, await client.randomDPoPKeyPair(given.proof_algorithm))
 const { parameters, checks } = await request({ scope: `openid offline_access ${given.scope}`, resource: given.resource })
 const url = await client.buildAuthorizationUrlWithPAR(config, parameters, { DPoP })

@@ -1,11 +1,11 @@
 // Responses and errors by form post, which openid-client parses from the request that its server receives.
 import assert from 'node:assert/strict'
 import * as client from 'openid-client'
-import { finish, learn, visit } from './lib/journey.mjs'
+import { finish, visit } from './lib/journey.mjs'
 import { configured, request } from './lib/keys.mjs'
 
 const config = await configured()
-const server = learn(config.serverMetadata())
+const server = config.serverMetadata()
 assert.ok(server.response_modes_supported.includes('form_post'))
 
 /** Return the request that the browser sends to the client's server with the form. */

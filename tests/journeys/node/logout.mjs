@@ -2,12 +2,12 @@
 import assert from 'node:assert/strict'
 import { createRemoteJWKSet, jwtVerify } from 'jose'
 import * as client from 'openid-client'
-import { ask, comeBack, finish, given, learn } from './lib/journey.mjs'
+import { ask, comeBack, finish, given } from './lib/journey.mjs'
 import { configured, request } from './lib/keys.mjs'
 
 const EVENT = 'http://schemas.openid.net/event/backchannel-logout'
 const config = await configured()
-const server = learn(config.serverMetadata())
+const server = config.serverMetadata()
 assert.ok(server.backchannel_logout_supported && server.backchannel_logout_session_supported)
 const { parameters, checks } = await request()
 const back = await comeBack(client.buildAuthorizationUrl(config, parameters))

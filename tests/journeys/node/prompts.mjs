@@ -1,11 +1,11 @@
 // Every prompt value, as openid-client sends it.
 import assert from 'node:assert/strict'
 import * as client from 'openid-client'
-import { comeBack, finish, learn, visit } from './lib/journey.mjs'
+import { comeBack, finish, visit } from './lib/journey.mjs'
 import { configured, request } from './lib/keys.mjs'
 
 const config = await configured()
-const server = learn(config.serverMetadata())
+const server = config.serverMetadata()
 assert.deepEqual([...server.prompt_values_supported].sort(), ['consent', 'create', 'login', 'none', 'select_account'])
 
 async function claimsWith(changes) {

@@ -1,7 +1,7 @@
 // A client that registers itself with openid-client (RFC 7591), gets tokens, and manages itself (RFC 7592).
 import assert from 'node:assert/strict'
 import * as client from 'openid-client'
-import { comeBack, finish, given, learn } from './lib/journey.mjs'
+import { comeBack, finish, given } from './lib/journey.mjs'
 import { request } from './lib/keys.mjs'
 
 const issuer = new URL(given.issuer)
@@ -21,7 +21,6 @@ await assert.rejects(register(given.initial_access_token, { redirect_uris: ['htt
 })
 const config = await register(given.initial_access_token)
 client.enableNonRepudiationChecks(config)
-learn(config.serverMetadata())
 const own = config.clientMetadata()
 assert.equal(own.client_secret_expires_at, 0)
 

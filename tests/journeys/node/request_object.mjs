@@ -1,11 +1,11 @@
 // Signed requests (RFC 9101), at the authorization endpoint and pushed, of a client that must sign its requests.
 import assert from 'node:assert/strict'
 import * as client from 'openid-client'
-import { comeBack, finish, given, learn } from './lib/journey.mjs'
+import { comeBack, finish, given } from './lib/journey.mjs'
 import { configured, request, signingKey } from './lib/keys.mjs'
 
 const config = await configured({ request_object_signing_alg: given.key.alg })
-const server = learn(config.serverMetadata())
+const server = config.serverMetadata()
 assert.equal(server.request_parameter_supported, true)
 assert.ok(server.request_object_signing_alg_values_supported.includes(given.key.alg))
 assert.ok(!server.request_object_signing_alg_values_supported.includes('none'))

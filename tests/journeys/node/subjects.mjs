@@ -1,11 +1,11 @@
 // Signed userinfo and subject identifiers, public or pairwise.
 import assert from 'node:assert/strict'
 import * as client from 'openid-client'
-import { comeBack, finish, given, learn } from './lib/journey.mjs'
+import { comeBack, finish, given } from './lib/journey.mjs'
 import { configured, request } from './lib/keys.mjs'
 
 const config = await configured({ userinfo_signed_response_alg: given.userinfo_algorithm })
-const server = learn(config.serverMetadata())
+const server = config.serverMetadata()
 assert.ok(server.subject_types_supported.includes(given.subject_type))
 assert.ok(server.userinfo_signing_alg_values_supported.includes(given.userinfo_algorithm))
 const { parameters, checks } = await request()
