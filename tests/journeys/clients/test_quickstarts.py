@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,16 +30,14 @@ QUICKSTARTS = {
 
 
 @pytest.mark.parametrize("name", QUICKSTARTS)
-def test_quickstart_signs_in_refreshes_and_signs_out(
-    node_server: LiveServer, tmp_path: Path, name: str
-) -> None:
-    with running(node_server, QUICKSTARTS[name], tmp_path, name) as app:
+def test_quickstart_signs_in_refreshes_and_signs_out(node_server: LiveServer, name: str) -> None:
+    with running(node_server, QUICKSTARTS[name], name) as app:
         app.walk()
 
 
 @pytest.mark.browser
 def test_quickstart_in_the_browser_signs_in_refreshes_and_signs_out(
-    node_server: LiveServer, chromium: Any, tmp_path: Path
+    node_server: LiveServer, chromium: Any
 ) -> None:
     """oidc-client-ts, on a page of another origin than Gatehouse."""
     files = Quickstart(
@@ -50,11 +47,11 @@ def test_quickstart_in_the_browser_signs_in_refreshes_and_signs_out(
         type="spa",
     )
     with (
-        running(node_server, files, tmp_path, "oidc_client_ts") as app,
+        running(node_server, files, "oidc_client_ts") as app,
         watched(chromium, ignore_https_errors=True) as context,
     ):
         settings = {"authority": app.user.organization.issuer, "client_id": app.client.client_id}
-        (tmp_path / "settings.json").write_text(json.dumps(settings))
+        (app.folder / "settings.json").write_text(json.dumps(settings))
         page = context.new_page()
 
         def profile() -> dict[str, Any]:
