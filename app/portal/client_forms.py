@@ -100,13 +100,19 @@ class RegistrationForm(ScopesForm):
         "Name", max_length=100, required=True, description="Shown to users when they sign in."
     )
     redirect_uris = StringListField("Redirect URIs", [InputRequired()], render_kw={**_LINES, "rows": 4})
+    post_logout_redirect_uris = StringListField(
+        "Post-logout redirect URIs",
+        description="Optional. Where users may return after signing out, one per line.",
+        render_kw={**_LINES, "rows": 2},
+    )
     resources = CheckboxListField("APIs", description="The client's tokens are only valid for these APIs.")
 
     def values(self, kind: str, *, chooses_apis: bool) -> dict[str, Any]:
         """Return the fields as the operation takes them."""
         values: dict[str, Any] = {"name": self.name.data, "type": kind, "scopes": self.all_scopes()}
-        if "redirect_uris" in self:
-            values["redirect_uris"] = self.redirect_uris.data
+        for name in ("redirect_uris", "post_logout_redirect_uris"):
+            if name in self:
+                values[name] = self[name].data
         if chooses_apis:
             values["resources"] = self.resources.data
         return values

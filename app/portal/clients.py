@@ -119,7 +119,7 @@ def new_client(context: PortalContext) -> PageResponse:
         for api in list_selectable_resources(context.actor)
     ]
     if "authorization_code" not in CLIENT_TYPES[kind].grant_types:
-        del form.redirect_uris
+        del form.redirect_uris, form.post_logout_redirect_uris
     scope_variables = form.set_scope_choices(
         context.actor, list_offered_scopes(context.actor), for_users=kind != "machine"
     )

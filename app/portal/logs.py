@@ -40,9 +40,15 @@ _COLUMNS = (
 # A spreadsheet treats text that begins like this as a formula.
 _FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")
 _FAILED_REQUESTS_LISTING = "portal logs"
-_UNREGISTERED = "redirect_uri_not_registered"
+# The field that lacks the received URI, by cause: the page offers to add it.
+_UNREGISTERED = {
+    "redirect_uri_not_registered": "redirect_uris",
+    "post_logout_redirect_uri_not_registered": "post_logout_redirect_uris",
+}
 # The page highlights the first different character for these causes.
-_URI_CAUSES = frozenset({_UNREGISTERED, "redirect_uri_mismatch"})
+_URI_CAUSES = frozenset({*_UNREGISTERED, "redirect_uri_mismatch"})
+# The setting that rejected the request, by cause: its topic and its field.
+_SETTINGS = {"pkce_or_nonce_missing": "clients#oauth-pkce"}
 
 
 @portal_page("/audit", "GET")
@@ -190,22 +196,18 @@ def log_entry(context: PortalContext, failed_request_id: str) -> PageResponse:
 
 @portal_page("/logs/<failed_request_id>/redirect-uri", "POST")
 def add_redirect_uri(context: PortalContext, failed_request_id: str) -> PageResponse:
-    """Register the redirect URI that the client sent."""
+    """Register the redirect URI or post-logout redirect URI that the client sent."""
     entry = get_failed_request(context.actor, failed_request_id)
     context.actor.require("clients:write", owner_id=entry.client_created_by_user_id)
-    if entry.cause != _UNREGISTERED or entry.received is None:
+    field = _UNREGISTERED.get(entry.cause)
+    if field is None or entry.received is None:
         raise Conflict("This request didn't fail because of an unregistered redirect URI.")
     client = get_client(context.actor, entry.client_id)
     try:
         update_client(
             context.actor,
             entry.client_id,
-            {
-                "redirect_uris": [
-                    *(uri for uri in client.redirect_uris if uri != entry.received),
-                    entry.received,
-                ]
-            },
+            {field: [*(uri for uri in getattr(client, field) if uri != entry.received), entry.received]},
             expected_version=client.version,
         )
     except (InvalidInput, Conflict) as error:
@@ -229,7 +231,7 @@ def _list(
 def _entry(
     context: PortalContext, entry: FailedRequestRecord, error: DomainError | None = None
 ) -> BaseResponse:
-    is_unregistered = entry.cause == _UNREGISTERED and entry.received is not None
+    is_unregistered = entry.cause in _UNREGISTERED and entry.received is not None
     may_change = context.actor.has_permission("clients:write", owner_id=entry.client_created_by_user_id)
     return context.render(
         "portal/logs/entry.html",
@@ -239,6 +241,7 @@ def _entry(
         else None,
         curl=_curl(entry, context.organization),
         may_add=is_unregistered and may_change,
+        setting=_SETTINGS.get(entry.cause),
         error=error,
     )
 

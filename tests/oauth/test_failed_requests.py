@@ -177,6 +177,7 @@ def test_unregistered_redirect_uri_is_reported_with_the_registered_ones(flow: Fl
     [
         ({"redirect_uri": None}, "redirect_uri_missing", None),
         ({"code_challenge": None}, "pkce_missing", None),
+        ({"code_challenge": None, "code_challenge_method": None}, "pkce_or_nonce_missing", None),
         ({"code_challenge_method": "plain"}, "pkce_method_unsupported", "plain"),
         ({"scope": "openid orders:read"}, "scope_not_allowed", "orders:read"),
         ({"response_type": "token"}, "response_type_unsupported", "token"),

@@ -21,6 +21,7 @@ def test_registration_shows_secret_only_once(ada: Any) -> None:
         "/clients/new?type=web",
         name="Orchard",
         redirect_uris="https://orchard.example/callback\r\nhttp://localhost:3000/callback\r\n",
+        post_logout_redirect_uris="https://orchard.example/signed-out",
         scopes=["openid", "email"],
     )
 
@@ -31,6 +32,9 @@ def test_registration_shows_secret_only_once(ada: Any) -> None:
     assert answer.headers["Cache-Control"] == "no-store"
     assert secret[0] not in ada.get("/clients").text
     assert "Orchard" in ada.text
+    client_id = re.search(r"cli_\w+", answer.text)
+    assert client_id
+    assert "https://orchard.example/signed-out" in ada.get(f"/clients/{client_id[0]}/redirects").text
 
 
 def test_public_client_gets_no_secret(ada: Any) -> None:

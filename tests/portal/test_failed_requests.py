@@ -109,6 +109,26 @@ def test_entry_highlights_difference_and_button_adds_uri(log: Log) -> None:
     assert log.authorize(REGISTERED + "/").status_code == 303
 
 
+def test_entry_of_logout_adds_post_logout_redirect_uri(log: Log) -> None:
+    query = {"client_id": log.client.client_id, "post_logout_redirect_uri": "https://orchard.example/out"}
+    log.http.get(f"/organizations/{log.organization.slug}/oauth/logout", query_string=query)
+    log.written()
+    [entry] = log.entries()
+    action = f"/portal/{log.organization.slug}/logs/{entry['id']}/redirect-uri"
+    done = press(log, log.page(f"/logs/{entry['id']}"), action)
+    assert "https://orchard.example/out" in log.http.get(done.headers["Location"]).text
+    assert log.authorize("https://orchard.example/out").status_code == 400
+
+
+def test_entry_of_code_without_pkce_and_nonce_links_the_setting(log: Log) -> None:
+    log.authorize(REGISTERED)
+    [entry] = log.entries()
+    page = log.page(f"/logs/{entry['id']}")
+    link = page.text.split('id="setting" href="')[1].split('"')[0]
+    path, _, field = link.partition("#")
+    assert f'id="{field}"' in log.http.get(path).text and "Change setting" in page.text
+
+
 def test_button_rejects_invalid_redirect_uri(log: Log) -> None:
     """RU-3: the button calls the ordinary operation."""
     log.authorize("https://orchard.example/*")

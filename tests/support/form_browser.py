@@ -52,13 +52,14 @@ class Page:
 
 
 class FormBrowser:
-    """One browser. Redirects within ``home`` are followed; an external one ends in ``left``.
+    """One browser. Redirects within ``home`` and ``app`` are followed; any other one ends in ``left``.
 
-    ``ca_path`` is the authority to trust if the site is an https server of the tests.
+    ``app`` is the URL of a client's site. ``ca_path`` is the authority to trust if one is an https server of the tests.
     """
 
-    def __init__(self, home: str, *, ca_path: Path | None = None) -> None:
+    def __init__(self, home: str, *, app: str | None = None, ca_path: Path | None = None) -> None:
         self.home = home
+        self._sites = (home,) if app is None else (home, app)
         self.session = requests.Session()
         if ca_path is not None:
             # Environment variables for certificates would take precedence.
@@ -86,9 +87,11 @@ class FormBrowser:
 
     def _follow(self, method: str, url: str, values: list[tuple[str, str]]) -> Page:
         for _ in range(MAX_REDIRECTS):
-            if not url.startswith(self.home):
+            if not url.startswith(self._sites):
                 return Page(url, left=url)
-            headers = {"Origin": self.home, "Sec-Fetch-Site": "same-origin"} if method == "POST" else {}
+            # Forms post to their own site, and each site starts with its origin.
+            site = next(site for site in self._sites if url.startswith(site))
+            headers = {"Origin": site, "Sec-Fetch-Site": "same-origin"} if method == "POST" else {}
             answer = self.session.request(
                 method,
                 url,

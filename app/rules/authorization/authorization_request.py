@@ -114,9 +114,13 @@ def _takes_forms(redirect_uri: str) -> bool:
     return get_web_origin(redirect_uri) is not None
 
 
+# The description and the cause.
 _PKCE_MISSING = {
-    PKCE_REQUIRED: "PKCE is required: the parameter code_challenge is missing.",
-    PKCE_OR_NONCE: "PKCE or a nonce is required: send code_challenge, or nonce with the scope openid.",
+    PKCE_REQUIRED: ("PKCE is required: the parameter code_challenge is missing.", "pkce_missing"),
+    PKCE_OR_NONCE: (
+        "PKCE or a nonce is required: send code_challenge, or nonce with openid, or change the setting oauth.pkce.",
+        "pkce_or_nonce_missing",
+    ),
 }
 
 # Unknown parameters are ignored (RFC 6749 section 3.1).
@@ -280,7 +284,8 @@ def _code_challenge(
                 "The parameter code_challenge is missing, but code_challenge_method was sent.",
             ).with_cause("pkce_missing")
         if not is_code_protected(protection, has_challenge=False, nonce=nonce, scopes=scopes):
-            raise AuthorizationError("invalid_request", _PKCE_MISSING[protection]).with_cause("pkce_missing")
+            description, cause = _PKCE_MISSING[protection]
+            raise AuthorizationError("invalid_request", description).with_cause(cause)
         return None
     if sent.get("code_challenge_method") != METHOD:
         raise AuthorizationError(
