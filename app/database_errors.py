@@ -18,20 +18,26 @@ class ErrorClass(Enum):
 
     RETRY = "the server rolled the transaction back: run it again"
     RECONNECT = "this connection or node is unusable: drop it, then run the transaction again"
-    UNKNOWN = "the connection was lost: a COMMIT in progress may or may not have taken effect"
-    REFUSED = "the database is full, read-only or gone: running it again at once changes nothing, a later request may"
+    UNKNOWN = "the connection was lost or the statement interrupted: a COMMIT may or may not have taken effect"
+    REFUSED = "the database is full, read-only, gone or denied: running it again at once changes nothing, later it may"
     FINAL = "a result or a defect: running it again changes nothing"
 
 
 # Error 1305, "SAVEPOINT does not exist", hides a deadlock: it rolled back the whole transaction together with the
 # savepoint, and releasing the savepoint then fails before error 1213 is reported.
 _RETRY_CODES = {1213, 1205, 3101, 1020, 1305}
-_RECONNECT_CODES = {1047, 1180, 1290, 1836, 1053, 1927, 4031, 2002, 2003, 1040}
+# 1040, 1203 and 1226: the server, or this account, has no connection left.
+_RECONNECT_CODES = {1047, 1180, 1290, 1836, 1053, 1927, 4031, 2002, 2003, 1040, 1203, 1226}
 # The node cannot serve writes any more, or nothing at all: Galera without quorum, or a writer that became a replica.
 _LEAVE_NODE_CODES = {1047, 1290, 1836}
-_UNKNOWN_CODES = {2006, 2013, 2055}
+# 1317: KILL QUERY. 1969 and 3024: the server's own limit on the time of a statement, in MariaDB and in MySQL.
+_UNKNOWN_CODES = {2006, 2013, 2055, 1317, 1969, 3024}
 # The disk or the table space is full.
-_REFUSED_CODES = {1021, 1114}
+_FULL_CODES = {1021, 1114}
+# The server knows no such account, password, database or host, or has locked or blocked it: perhaps while an operator
+# changes the password.
+_DENIED_CODES = {1044, 1045, 1049, 1129, 1130, 1698, 3118, 4151}
+_REFUSED_CODES = _FULL_CODES | _DENIED_CODES
 _SQLITE_BUSY = ("locked", "busy")
 _SQLITE_REFUSED = ("disk is full", "readonly database", "unable to open database file", "disk I/O error")
 DUPLICATE_KEY = 1062

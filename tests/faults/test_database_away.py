@@ -32,6 +32,7 @@ from tests.support.databases import Database
 
 GONE = {
     "mysql": "mysql://gatehouse:gatehouse@127.0.0.1:{port}/gatehouse",
+    "refused": "mysql://gatehouse:another-password@127.0.0.1:{mariadb}/gatehouse",
     "sqlite": "sqlite:///{folder}/no-such-folder/gatehouse.sqlite",
 }
 ORGANIZATION = "0rgan1zt"
@@ -39,10 +40,13 @@ VALUES = {"client_id": format_client_id(ORGANIZATION, new_id()), "organization_i
 FORM = {"csrf_token": "x", "username": "ada@example.com", "email": "ada@example.com", "password": "x" * 12}
 
 
-@pytest.fixture(params=sorted(GONE))
+@pytest.fixture(
+    params=[pytest.param(name, marks=[pytest.mark.mariadb] * (name == "refused")) for name in sorted(GONE)]
+)
 def abandoned(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Flask:
     """The application without its database; nothing is cached."""
-    url = GONE[request.param].format(port=process.free_port(), folder=tmp_path)
+    mariadb = request.getfixturevalue("mariadb").port if request.param == "refused" else None
+    url = GONE[request.param].format(port=process.free_port(), folder=tmp_path, mariadb=mariadb)
     instance = tmp_path / "instance"
     instance.mkdir(mode=0o700)
     settings = {"DATABASE_URL": url, "GATEHOUSE_BASE_URL": BASE_URL, "GATEHOUSE_INSTANCE": str(instance)}

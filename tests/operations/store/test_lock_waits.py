@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 
 import pytest
+from sqlalchemy import text
 
 from app import database
 from app.database import LOCK_WAIT_SECONDS
+from app.extensions import db
 from app.operations.store.transactions import transaction
 from app.rules.errors import Unavailable
 from tests.operations.store.test_transaction import Counters, counters
@@ -77,3 +79,21 @@ def test_locks_of_a_frozen_process_are_released(counters: Counters, monkeypatch:
         frozen.invalidate()
         frozen.close()
         engine.dispose()
+
+
+@pytest.mark.mariadb
+def test_interrupted_statement_is_repeated_with_its_transaction(counters: Counters) -> None:
+    """An administrator's KILL QUERY, or the server's own limit on time, ends one statement (error 1317)."""
+    attempts: list[int] = []
+
+    @transaction
+    def unit() -> None:
+        attempts.append(1)
+        counters.add(1)
+        if len(attempts) == 1:
+            db.session.execute(text("KILL QUERY CONNECTION_ID()"))
+        counters.add(2)
+
+    unit()
+    assert len(attempts) == 2
+    assert (counters.value(1), counters.value(2)) == (1, 1)
