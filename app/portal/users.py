@@ -13,6 +13,7 @@ from app.operations.directory.users import UserSnapshot
 from app.operations.users import registrations as pending_registrations
 from app.operations.users.deletion import delete_user
 from app.operations.users.factor_resets import list_user_factors, reset_user_factors
+from app.operations.users.groups import list_groups_of_user
 from app.operations.users.password_resets import can_email_reset_links
 from app.operations.users.registrations import count_registrations, list_registrations
 from app.operations.users.sign_up import next_registration_step
@@ -203,6 +204,7 @@ def _user_page(context: PortalContext, user_id: str, error: Conflict | None = No
         user=record.user,
         user_url=_url(context, record.user),
         roles=_role_names(context, record.roles),
+        groups=list_groups_of_user(context.actor, record.user.id),
         sessions=[(session, browser_name(session.user_agent)) for session in sessions],
         factors=list_user_factors(context.actor, user_id),
         apps=list_user_consents(context.actor, user_id)
