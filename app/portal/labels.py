@@ -108,6 +108,8 @@ REQUEST_STATUSES: dict[str, str] = {"open": "Open", "approved": "Approved", "dec
 AUDIT_ACTIONS: dict[str, str] = {
     "administrator.added": "added an administrator",
     "administrator.removed": "removed an administrator",
+    "app_role.assigned": "assigned a role in a client",
+    "app_role.removed": "removed a role in a client",
     "browser.forgotten": "removed a recognized browser",
     "client.deleted": "deleted a client",
     "client.registered": "registered a client",
@@ -250,6 +252,7 @@ ACCESS_POLICIES: dict[str, AccessPolicyLabel] = {
 EVENT_GROUPS: dict[str, str] = {
     "*": "Everything",
     "administrator.*": "Administrators",
+    "app_role.*": "Roles in clients",
     "browser.*": "Recognized browsers",
     "client.*": "Clients",
     "client_access.*": "Client access to APIs",

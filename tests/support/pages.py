@@ -118,6 +118,7 @@ def path_of(pattern: str, corner: Corner, slug: str = SLUG) -> str:
         "webhook_id": corner.ids["webhookId"],
         "delivery_id": corner.ids["deliveryId"],
         "user_id": corner.ids["userId"],
+        "assignment_id": corner.ids["assignmentId"],
         "group_id": corner.ids["groupId"],
         "import_id": corner.ids["importId"],
         "role": "developer",

@@ -328,6 +328,7 @@ class Requests:
             "webhook_id": ids["webhookId"],
             "delivery_id": ids["deliveryId"],
             "user_id": ids["userId"],
+            "assignment_id": ids["assignmentId"],
             "group_id": ids["groupId"],
             "import_id": ids["importId"],
             "role": ids["roleId"],

@@ -17,7 +17,7 @@ from app.operations.organizations import administrators, organizations, roles
 from app.operations.sign_in import sessions
 from app.operations.tokens import signing_key_lists
 from app.operations.tokens.bulk_revocation import bulk_revoke
-from app.operations.users import deletion, groups, invitations
+from app.operations.users import app_roles, deletion, groups, invitations
 from app.rules.actor import Actor
 from app.rules.identifiers import format_client_id, new_id, public_id
 from tests.factories import Factory, MadeClient
@@ -75,6 +75,7 @@ def absent(corner: Corner) -> dict[str, str]:
         "deliveryId": public_id("dlv", new_id()),
         "userId": public_id("usr", new_id()),
         "groupId": public_id("grp", new_id()),
+        "assignmentId": public_id("ara", new_id()),
         "roleId": "never-was",
         "resourceId": public_id("res", new_id()),
         "clientAccessId": public_id("acc", new_id()),
@@ -87,6 +88,12 @@ def group_with(actor: Actor, slug: str, user_id: str) -> str:
     group = groups.create_group(actor, slug, {"name": f"Pickers {new_id()}"}).public_id
     groups.add_member(actor, slug, group, {"user_id": user_id})
     return group
+
+
+def role_given(actor: Actor, client_id: str, user_id: str) -> str:
+    """Give the user a role of the client and return the id of the assignment."""
+    clients.update_client(actor, client_id, {"app_roles": [{"key": "editor", "name": "Editor"}]})
+    return app_roles.assign_app_role(actor, client_id, {"role": "editor", "user_id": user_id}).public_id
 
 
 def ended(app: Flask, make: Factory, corner: Corner) -> dict[str, str]:
@@ -126,6 +133,8 @@ def ended(app: Flask, make: Factory, corner: Corner) -> dict[str, str]:
         revoked = granted(corner.client, make.user(corner.organization), revoked=True)
         _, over = sessions.start_session(corner.organization, make.user(corner.organization).id)
         sessions.end_sessions(corner.organization.id, Session.id == over)
+        removed_role = role_given(actor, corner.client.client_id, make.user(corner.organization).public_id)
+        app_roles.remove_app_role(actor, corner.client.client_id, removed_role)
         dissolved = groups.create_group(actor, slug, {"name": "Gone"}).public_id
         groups.delete_group(actor, slug, dissolved)
         roles.create_role(actor, {"id": "gone", "permissions": []})
@@ -155,6 +164,7 @@ def ended(app: Flask, make: Factory, corner: Corner) -> dict[str, str]:
         "importId": public_id("imp", new_id()),
         "userId": departed,
         "groupId": dissolved,
+        "assignmentId": removed_role,
         "roleId": "gone",
         "resourceId": resource,
         "clientAccessId": access,
@@ -220,6 +230,7 @@ def _corner(app: Flask, make: Factory, slug: str) -> Corner:
         "deliveryId": delivery,
         "userId": member.public_id,
         "groupId": group,
+        "assignmentId": role_given(make.actor(organization), client.client_id, member.public_id),
         "roleId": slug,
         "resourceId": resource.public_id,
         "clientAccessId": access,

@@ -123,6 +123,7 @@ PATH_ARGUMENTS: dict[str, JsonSchema] = {
     "role_id": _word(64, "The role."),
     "user_id": _id(PublicId("usr", ""), "The user."),
     "group_id": _id(PublicId("grp", ""), "The group."),
+    "assignment_id": _id(PublicId("ara", ""), "The assignment of a role of a client."),
     "import_id": _id(PublicId("imp", ""), "The import of users."),
     "resource_id": _id(PublicId("res", ""), "The resource."),
     "scope_name": _word(128, "The scope."),

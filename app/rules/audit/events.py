@@ -21,6 +21,8 @@ TEST_EVENT = "webhook.test"
 EVENT_TYPES: Mapping[str, str] = {
     "administrator.added": "A user was given a role in the organization.",
     "administrator.removed": "A user's role in the organization was removed.",
+    "app_role.assigned": "A user or group was given a role in a client.",
+    "app_role.removed": "A role in a client was taken from a user or group.",
     "browser.forgotten": "A recognized browser was removed.",
     "client.deleted": "A client was deleted with its secrets and tokens.",
     "client.registered": "A client was registered by a user or dynamically.",
