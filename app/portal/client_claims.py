@@ -8,8 +8,13 @@ from wtforms import EmailField, FieldList, Form, FormField, SelectField, StringF
 from wtforms.validators import Length
 
 from app.operations.clients.clients import get_client, update_client
-from app.operations.store.transactions import iterate_pages
-from app.operations.users.app_roles import assign_app_role, list_app_role_assignments, remove_app_role
+from app.operations.store.transactions import MAX_LIMIT, Page, iterate_pages
+from app.operations.users.app_roles import (
+    RoleAssignmentRecord,
+    assign_app_role,
+    list_app_role_assignments,
+    remove_app_role,
+)
 from app.operations.users.groups import list_groups
 from app.portal.clients import client_page
 from app.portal.context import PageResponse, PortalContext, portal_page
@@ -55,7 +60,6 @@ class AssignmentForm(PageForm):
 @portal_page("/clients/<client_id>/roles", "GET", "POST")
 def client_roles(context: PortalContext, client_id: str) -> PageResponse:
     """Show the roles of the client and who has them, and change which it declares."""
-    context.actor.require("users:read")
     found = get_client(context.actor, client_id)
     form = RolesForm(version=found.version, app_roles=[*found.app_roles, *[{}] * _EMPTY_ROWS])
     if form.validate_on_submit():
@@ -72,6 +76,7 @@ def client_roles(context: PortalContext, client_id: str) -> PageResponse:
 @portal_page("/clients/<client_id>/roles/assign", "POST")
 def assign_client_role(context: PortalContext, client_id: str) -> PageResponse:
     """Give a user or a group a role of the client."""
+    get_client(context.actor, client_id)
     form = AssignmentForm()
     if form.validate_on_submit():
         # Without a user and a group, the operation names the field of the API.
@@ -84,6 +89,7 @@ def assign_client_role(context: PortalContext, client_id: str) -> PageResponse:
 @portal_page("/clients/<client_id>/roles/<assignment_id>/remove", "POST")
 def remove_client_role(context: PortalContext, client_id: str, assignment_id: str) -> PageResponse:
     """Take a role from a user or a group."""
+    get_client(context.actor, client_id)
     remove_app_role(context.actor, client_id, assignment_id)
     return context.done(f"/clients/{client_id}/roles", "role-taken")
 
@@ -93,16 +99,22 @@ def _roles_page(
 ) -> PageResponse:
     found = get_client(context.actor, client_id)
     listing = f"portal role assignments {client_id}"
-    page = list_app_role_assignments(context.actor, client_id, after=context.position(listing))
+    page = Page[RoleAssignmentRecord](())
+    groups: dict[str, str] = {}
+    if context.actor.has_permission("users:read"):
+        page = list_app_role_assignments(context.actor, client_id, after=context.position(listing))
+    if context.actor.has_permission("users:write"):
+        slug = context.organization.slug
+        found_groups = iterate_pages(
+            lambda after: list_groups(context.actor, slug, limit=MAX_LIMIT, after=after)
+        )
+        groups = {group.public_id: group.name for group in found_groups}
     roles = form or RolesForm(
         formdata=None, version=found.version, app_roles=[*found.app_roles, *[{}] * _EMPTY_ROWS]
     )
     assign = assignment or AssignmentForm(formdata=None)
-    assign.role.choices = [(role["key"], role["name"] or role["key"]) for role in found.app_roles]
-    groups = iterate_pages(
-        lambda after: list_groups(context.actor, context.organization.slug, limit=100, after=after)
-    )
-    assign.group_id.choices = [("", "None"), *((group.public_id, group.name) for group in groups)]
+    assign.role.choices = {role["key"]: role["name"] or role["key"] for role in found.app_roles}
+    assign.group_id.choices = {"": "None"} | groups
     return client_page(
         context,
         found,

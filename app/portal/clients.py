@@ -253,8 +253,6 @@ def _choose_type(context: PortalContext) -> PageResponse:
 
 
 def _has_tab(context: PortalContext, client: ClientRecord, tab: str) -> bool:
-    if tab == "roles":
-        return context.actor.has_permission("users:read")
     if tab in {"logs", "tokens"}:
         return context.actor.has_permission(f"{tab}:read", owner_id=client.created_by_user_id)
     return tab != "redirects" or "authorization_code" in client.grant_types

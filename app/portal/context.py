@@ -259,6 +259,7 @@ _NOTICES = {
     "user-deleted": "User deleted. Their sessions, roles and connected apps were removed.",
     "role-assigned": "Role assigned. The app learns it with the next token.",
     "role-taken": "Role removed. Tokens that contain it stay valid until they expire.",
+    "attribute-removed": "Attribute removed. Apps no longer receive it.",
     "group-created": "Group created. Add its members below.",
     "group-deleted": "Group deleted. Its members lost the roles that they had through it.",
     "member-added": "Member added. Apps learn it with the next token.",

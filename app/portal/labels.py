@@ -104,6 +104,14 @@ CLIENT_SOURCES: dict[str, str] = {
     "dynamic": "Self-registered",
     "metadata_document": "Client ID metadata document",
 }
+ATTRIBUTE_TYPES: dict[str, str] = {
+    "string": "Text",
+    "integer": "Whole number",
+    "boolean": "Yes or no",
+    "date": "Date",
+    "list": "List of texts",
+}
+ATTRIBUTE_EDITORS: dict[str, str] = {"administrator": "Administrators", "user": "The user and administrators"}
 REQUEST_STATUSES: dict[str, str] = {"open": "Open", "approved": "Approved", "declined": "Declined"}
 AUDIT_ACTIONS: dict[str, str] = {
     "administrator.added": "added an administrator",

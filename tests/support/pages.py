@@ -125,6 +125,7 @@ def path_of(pattern: str, corner: Corner, slug: str = SLUG) -> str:
         "scope_name": corner.ids["scopeName"],
         "setting": "oauth.access_token.ttl_seconds",
         "topic": "sessions",
+        "key": "department",
         "algorithm": "EdDSA",
         "token": "x",
     }

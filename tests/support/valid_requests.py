@@ -335,6 +335,7 @@ class Requests:
             "scope_name": ids["scopeName"],
             "setting": "oauth.access_token.ttl_seconds",
             "topic": "branding",
+            "key": "department",
             "algorithm": "ES256",
             "color": "336699",
         }

@@ -173,7 +173,8 @@ def ended(app: Flask, make: Factory, corner: Corner) -> dict[str, str]:
 
 
 def _corner(app: Flask, make: Factory, slug: str) -> Corner:
-    organization = make.organization(slug)
+    attribute = {"key": "department", "name": "Department", "type": "string"}
+    organization = make.organization(slug, settings={"user_profile": {"attributes": [attribute]}})
     with app.app_context():
         client = make.client(organization, by=_admin(make, organization))
         credential = credentials.create_credential(make.actor(organization), client.client_id).credential
@@ -207,6 +208,7 @@ def _corner(app: Flask, make: Factory, slug: str) -> Corner:
         roles.create_role(make.actor(organization), {"id": slug, "permissions": []})
         make.user(organization, email="picker@example.com")
         group = group_with(make.actor(organization), slug, member.public_id)
+        assignment = role_given(make.actor(organization), client.client_id, member.public_id)
     ids = {
         "id": slug,
         "clientId": client.client_id,
@@ -230,7 +232,7 @@ def _corner(app: Flask, make: Factory, slug: str) -> Corner:
         "deliveryId": delivery,
         "userId": member.public_id,
         "groupId": group,
-        "assignmentId": role_given(make.actor(organization), client.client_id, member.public_id),
+        "assignmentId": assignment,
         "roleId": slug,
         "resourceId": resource.public_id,
         "clientAccessId": access,
