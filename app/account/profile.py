@@ -16,7 +16,9 @@ from app.operations.users.email_change import (
     verify_email,
 )
 from app.operations.users.own_profile import can_change_profile, change_profile
+from app.rules.directory.attributes import USER, attributes_of, current_values
 from app.rules.errors import Conflict, InvalidInput, TooManyRequests
+from app.web.attribute_forms import attribute_data, attribute_fields, attribute_values, with_attributes
 from app.web.browser_session import clear_sign_in, known_browser
 from app.web.forms import PageForm
 from app.web.headers import page_class
@@ -33,15 +35,31 @@ def profile_page(context: AccountContext) -> Response:
     """Show the profile; change it where the organization allows that."""
     user = context.user
     address = {f"address_{part}": value for part, value in user.profile.get("address", {}).items()}
-    form = ProfileForm(data={**user.profile, **address, "name": user.name})
+    defined = attributes_of(context.organization.settings)
+    values = current_values(defined, user.attributes)
+    editable = [attribute for attribute in defined if attribute.editable_by == USER]
+    form = with_attributes(ProfileForm, editable)(
+        data={**user.profile, **address, "name": user.name, **attribute_data(editable, values)}
+    )
     if form.validate_on_submit():
         with form.show_errors(InvalidInput, Conflict):
-            change_profile(context.actor, name=form.name.data, profile=form.claims())
+            change_profile(
+                context.actor,
+                name=form.name.data,
+                profile=form.claims(),
+                attributes=attribute_values(form, editable),
+            )
             return context.done("/profile", "saved")
     return context.render(
         "account/profile.html",
         form=form,
         user=user,
+        attribute_fields=attribute_fields(form, editable),
+        attributes=[
+            (attribute.name, values[attribute.key])
+            for attribute in defined
+            if attribute.key in values and attribute not in editable
+        ],
         may_edit=can_change_profile(context.actor),
         may_delete=can_delete_account(context.actor),
     )

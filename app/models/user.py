@@ -52,6 +52,9 @@ class User(Tenant, Base):
     profile: Mapped[dict[str, Any]] = mapped_column(
         Json, default=dict, comment="standard claims beside name and e-mail"
     )
+    attributes: Mapped[dict[str, Any] | None] = mapped_column(
+        Json, comment="values of the organization's custom attributes by key"
+    )
     password_hash: Mapped[str | None] = mapped_column(
         String(255), comment="argon2id, or as another system made it"
     )
@@ -93,6 +96,69 @@ class RoleAssignment(Tenant, Base):
     role: Mapped[str] = mapped_column(
         Identifier(64), comment="admin, developer, auditor, member or a custom one"
     )
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    created_by: Mapped[str | None] = mapped_column(String(200))
+
+
+class Group(Tenant, Base):
+    """A group of users, which apps receive in the ``groups`` claim. GROUPS is a reserved word of MySQL."""
+
+    __tablename__ = "user_groups"
+    __table_args__ = (
+        UniqueConstraint("organization_id", "name_key"),
+        Base.__table_args__,
+    )
+
+    name: Mapped[str] = mapped_column(String(100))
+    name_key: Mapped[str] = mapped_column(
+        Identifier(400), comment="case-folded name, for order, search and uniqueness"
+    )
+    description: Mapped[str] = mapped_column(String(500), default="")
+    version: Mapped[int] = mapped_column(default=1)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    created_by: Mapped[str | None] = mapped_column(String(200))
+    updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+
+class GroupMember(Base):
+    """A user's membership of a group."""
+
+    __tablename__ = "group_members"
+    __table_args__ = (
+        Index("ix_group_members_user", "organization_id", "user_id"),
+        within_organization("group_members", "group_id", "user_groups"),
+        within_organization("group_members", "user_id", "users"),
+        Base.__table_args__,
+    )
+
+    organization_id: Mapped[str] = mapped_column(Identifier(ROUTING_KEY_LENGTH), primary_key=True)
+    group_id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
+    user_id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    created_by: Mapped[str | None] = mapped_column(String(200))
+
+
+class AppRoleAssignment(Tenant, Base):
+    """A role of a client that a user or a group has. The client's document declares its roles."""
+
+    __tablename__ = "app_role_assignments"
+    __table_args__ = (
+        UniqueConstraint(
+            "organization_id", "client_id", "role", "holder_id", name="uq_app_role_assignments_once"
+        ),
+        Index("ix_app_role_assignments_user", "organization_id", "user_id"),
+        Index("ix_app_role_assignments_group", "organization_id", "group_id"),
+        within_organization("app_role_assignments", "client_id", "clients"),
+        within_organization("app_role_assignments", "user_id", "users"),
+        within_organization("app_role_assignments", "group_id", "user_groups"),
+        Base.__table_args__,
+    )
+
+    client_id: Mapped[UUID] = mapped_column(Uuid)
+    role: Mapped[str] = mapped_column(Identifier(64), comment="key of the role")
+    holder_id: Mapped[UUID] = mapped_column(Uuid, comment="user_id or group_id, whichever is set")
+    user_id: Mapped[UUID | None] = mapped_column(Uuid)
+    group_id: Mapped[UUID | None] = mapped_column(Uuid)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     created_by: Mapped[str | None] = mapped_column(String(200))
 

@@ -84,7 +84,7 @@ class IntrospectionEndpoint(AuthlibIntrospectionEndpoint):
     def introspect_token(self, token: IntrospectedToken) -> dict[str, Any]:
         """Return the members of the response."""
         active, organization = token.active, token.active.client.organization
-        document = {
+        document = active.load_claims() | {
             "active": True,
             "scope": " ".join(active.scopes) or None,
             "client_id": active.client.client_id,

@@ -10,9 +10,10 @@ from app.portal.context import portal
 
 # Importing a module adds its views to the blueprint.
 _PAGES = (
-    "overview", "setup", "clients", "client_secrets", "tokens", "client_requests", "registration_tokens", "apis",
+    "overview", "setup", "clients", "client_claims",
+    "client_secrets", "tokens", "client_requests", "registration_tokens", "apis",
     "access_requests",
-    "users", "user_imports", "roles", "settings", "branding", "webhooks", "logs",
+    "users", "attributes", "groups", "user_imports", "roles", "settings", "branding", "webhooks", "logs",
     "organizations", "instance_limits",
 )  # fmt: skip
 

@@ -47,6 +47,7 @@ _TABS = (
     ("redirects", "Redirects"),
     ("access", "Access"),
     ("apis", "API access"),
+    ("roles", "Roles"),
     ("details", "Details"),
     ("tokens", "Tokens"),
     ("logs", "Logs"),

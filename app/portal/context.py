@@ -214,7 +214,7 @@ _PAGES = (
 # Pages that belong to another page's entry although their path is elsewhere.
 _RELATED_PATHS = {
     "/clients": ("/client-requests", "/registration-tokens"),
-    "/users": ("/registrations",),
+    "/users": ("/registrations", "/groups"),
     "/apis": ("/scopes", "/access-requests"),
     "/settings": ("/revocations",),
 }
@@ -257,6 +257,13 @@ _NOTICES = {
     "user-signed-out": "User signed out everywhere.",
     "user-factors-reset": "Two-step verification reset. The user is signed out everywhere.",
     "user-deleted": "User deleted. Their sessions, roles and connected apps were removed.",
+    "role-assigned": "Role assigned. The app learns it with the next token.",
+    "role-taken": "Role removed. Tokens that contain it stay valid until they expire.",
+    "attribute-removed": "Attribute removed. Apps no longer receive it.",
+    "group-created": "Group created. Add its members below.",
+    "group-deleted": "Group deleted. Its members lost the roles that they had through it.",
+    "member-added": "Member added. Apps learn it with the next token.",
+    "member-removed": "Member removed.",
     "import-received": "File uploaded. Nothing is imported until you confirm it.",
     "import-started": "Import started. You can follow the progress below.",
     "import-cancelled": "Import cancelled. Users that were already imported stay.",

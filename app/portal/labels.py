@@ -104,10 +104,20 @@ CLIENT_SOURCES: dict[str, str] = {
     "dynamic": "Self-registered",
     "metadata_document": "Client ID metadata document",
 }
+ATTRIBUTE_TYPES: dict[str, str] = {
+    "string": "Text",
+    "integer": "Whole number",
+    "boolean": "Yes or no",
+    "date": "Date",
+    "list": "List of texts",
+}
+ATTRIBUTE_EDITORS: dict[str, str] = {"administrator": "Administrators", "user": "The user and administrators"}
 REQUEST_STATUSES: dict[str, str] = {"open": "Open", "approved": "Approved", "declined": "Declined"}
 AUDIT_ACTIONS: dict[str, str] = {
     "administrator.added": "added an administrator",
     "administrator.removed": "removed an administrator",
+    "app_role.assigned": "assigned a role in a client",
+    "app_role.removed": "removed a role in a client",
     "browser.forgotten": "removed a recognized browser",
     "client.deleted": "deleted a client",
     "client.registered": "registered a client",
@@ -139,6 +149,11 @@ AUDIT_ACTIONS: dict[str, str] = {
     "grant.revoked": "revoked a user's grant to a client",
     "instance.ceilings_updated": "updated the instance limits",
     "instance.set_up": "set up this instance",
+    "group.created": "created a group",
+    "group.deleted": "deleted a group",
+    "group.member_added": "added a user to a group",
+    "group.member_removed": "removed a user from a group",
+    "group.updated": "updated a group",
     "invitation.accepted": "accepted an invitation",
     "invitation.created": "invited a user",
     "invitation.revoked": "revoked an invitation",
@@ -245,6 +260,7 @@ ACCESS_POLICIES: dict[str, AccessPolicyLabel] = {
 EVENT_GROUPS: dict[str, str] = {
     "*": "Everything",
     "administrator.*": "Administrators",
+    "app_role.*": "Roles in clients",
     "browser.*": "Recognized browsers",
     "client.*": "Clients",
     "client_access.*": "Client access to APIs",
@@ -254,6 +270,7 @@ EVENT_GROUPS: dict[str, str] = {
     "credential.*": "Client secrets",
     "device_code.*": "Device codes",
     "grant.*": "Grants",
+    "group.*": "Groups",
     "invitation.*": "Invitations",
     "mail.*": "Emails",
     "organization.*": "Organization",

@@ -14,6 +14,7 @@ from app.operations.store.transactions import MAX_LIMIT
 from app.operations.users import registrations as pending_registrations
 from app.operations.users.deletion import delete_user
 from app.operations.users.factor_resets import list_user_factors, reset_user_factors
+from app.operations.users.groups import list_groups_of_user
 from app.operations.users.invitations import list_invitations
 from app.operations.users.password_resets import can_email_reset_links
 from app.operations.users.registrations import count_registrations, list_registrations
@@ -27,7 +28,9 @@ from app.operations.users.user_changes import (
     update_user,
 )
 from app.operations.users.users import FILTERS, get_user_record, list_users
+from app.portal.attributes import shown_attributes
 from app.portal.context import PageResponse, PortalContext, portal_page, search_query
+from app.rules.directory.attributes import attributes_of
 from app.rules.directory.permissions import effective_roles
 from app.rules.errors import Conflict
 from app.rules.sign_in.browser_names import browser_name
@@ -210,6 +213,9 @@ def _user_page(context: PortalContext, user_id: str, error: Conflict | None = No
         user=record.user,
         user_url=_url(context, record.user),
         roles=_role_names(context, record.roles),
+        attributes=shown_attributes(attributes_of(context.organization.settings), dict(record.attributes)),
+        has_attributes=bool(attributes_of(context.organization.settings)),
+        groups=list_groups_of_user(context.actor, record.user.id),
         sessions=[(session, browser_name(session.user_agent)) for session in sessions],
         factors=list_user_factors(context.actor, user_id),
         apps=list_user_consents(context.actor, user_id)

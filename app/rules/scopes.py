@@ -8,8 +8,12 @@ from collections.abc import Iterable
 MAX_SCOPE_LENGTH = 128
 MAX_SCOPES = 100
 
-# The scopes of a new organization (OpenID Connect Core sections 5.4 and 11).
-IDENTITY_SCOPES: tuple[str, ...] = ("openid", "profile", "email", "address", "phone", "offline_access")
+OPENID_SCOPES: tuple[str, ...] = ("openid", "profile", "email", "address", "phone", "offline_access")
+"""OpenID Connect Core sections 5.4 and 11."""
+# These release the claims of the same names (RFC 9068 section 2.2.3.1).
+GROUPS, ROLES = "groups", "roles"
+# The scopes of a new organization.
+IDENTITY_SCOPES: tuple[str, ...] = (*OPENID_SCOPES, GROUPS, ROLES)
 DEFAULT_SCOPES: tuple[str, ...] = ("openid", "profile", "email")
 
 _TOKEN = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")

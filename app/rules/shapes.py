@@ -198,6 +198,18 @@ class ClientId(Check):
         return {"pattern": "^cli_[0-9a-hjkmnp-tv-z]{8}_[0-9a-hjkmnp-tv-z]{26}$"}
 
 
+@dataclass(frozen=True, slots=True)
+class ObjectOf:
+    """The fields of a JSON object that stays a mapping: ``Annotated[Mapping[str, Any], ObjectOf(AppRole)]``."""
+
+    shape: type[Shape]
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        return handler.generate_schema(self.shape)
+
+
 class SchemaOnly(Check):
     """JSON Schema keywords of a value that other code validates."""
 

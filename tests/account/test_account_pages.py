@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from flask import Flask
 
+from app.operations.directory.users import get_user
 from app.operations.sign_in.sessions import find_session
 from app.operations.users.invitations import create_invitation
+from app.operations.users.user_changes import update_user
 from tests.account.conftest import Visitor
 from tests.factories import PASSWORD
 
@@ -55,6 +57,25 @@ def test_profile_without_permission_has_no_form(make: Any, app: Flask) -> None:
     visitor.sign_in(make.user(acme, email="ada@acme.example"))
     assert 'name="name"' not in visitor.get(url(acme, "profile")).text
     assert visitor.post(url(acme, "profile"), name="Eve").status_code == 403
+
+
+def test_user_edits_only_attributes_that_users_may_edit(make: Any, app: Flask) -> None:
+    tool = {"key": "tool", "name": "Favorite tool", "type": "string", "editable_by": "user", "required": True}
+    grade = {"key": "grade", "name": "Grade", "type": "integer", "required": True}
+    acme = make.organization(settings={"user_profile": {"attributes": [tool, grade]}})
+    user, visitor = make.user(acme), Visitor(app)
+    with app.app_context():
+        update_user(make.actor(acme), user.public_id, {"attributes": {"tool": "saw", "grade": 3}})
+    visitor.sign_in(user)
+    page = visitor.get(url(acme, "profile")).text
+    assert 'name="attributes.tool"' in page and "<dt>Grade</dt><dd>3</dd>" in page
+    assert 'name="attributes.grade"' not in page
+    sent = {"name": "Ada", "attributes.tool": "axe", "attributes.grade": "9"}
+    assert visitor.post(url(acme, "profile"), **sent).status_code == 303
+    empty = visitor.post(url(acme, "profile"), name="Ada", **{"attributes.tool": ""})
+    assert empty.status_code == 400 and "Favorite tool is required." in empty.text
+    with app.app_context():
+        assert get_user(acme.id, user.id).attributes == {"tool": "axe", "grade": 3}
 
 
 def test_password_change_ends_other_sessions(

@@ -106,6 +106,11 @@ def test_growing_tables_have_a_sweep() -> None:
     lasting = {
         *OF_NO_ORGANIZATION,
         *("users", "role_assignments", "resources", "scopes", "clients", "client_credentials", "consents"),
+        *(
+            "user_groups",
+            "group_members",
+            "app_role_assignments",
+        ),  # as long as their users, groups and clients
         "client_access",  # at most one row of each status for a client and an API
         *("client_registrations", "client_logos"),  # as long as their clients
         "organization_logos",  # as long as the setting that names it

@@ -242,6 +242,11 @@ EFFECTS: dict[str, Effect] = effects_on_users.EFFECTS | effects_in_time.EFFECTS 
     "user_permissions.members_can_delete_account": (
         _account("profile", "/account/delete"), [(True, True), (False, False)], {},
     ),
+    "user_profile.attributes": (
+        _account("profile", "Favorite tool"),
+        [([{"key": "tool", "name": "Favorite tool", "type": "string", "editable_by": "user"}], True), ([], False)],
+        {},
+    ),
     "branding.display_name": (_login("Orchard Works"), [("Orchard Works", True), ("Meadow", False)], {}),
     "branding.logo": (_has_logo, [(PNG, True), (None, False)], {}),
     "branding.accent_color": (_login("a1b2c3"), [("#a1b2c3", True), ("#102030", False)], {}),

@@ -11,8 +11,8 @@ from app.portal.setting_texts import TOPICS
 from app.rules.organizations import settings as rules
 from app.rules.organizations.settings_table import SETTINGS, Boolean, Choice, Number, StringList
 
-# The logo has its own page.
-API_ALONE = ("branding.logo",)
+# The logo and the attributes have pages of their own.
+API_ALONE = ("branding.logo", "user_profile.attributes")
 
 
 def test_every_setting_is_on_one_page() -> None:

@@ -48,6 +48,7 @@ UNTOLD = {
 _FIRST = {
     *("portal.revoke_client_token", "portal.revoke_client_grant", "portal.reveal"),
     *("portal.end_one_user_session", "portal.request_api_access", "portal.withdraw_client_access"),
+    "portal.remove_client_role",
 }
 # Forms that delete what others need come last, in this order.
 _ENDINGS = (

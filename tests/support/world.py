@@ -17,7 +17,7 @@ from app.operations.organizations import administrators, organizations, roles
 from app.operations.sign_in import sessions
 from app.operations.tokens import signing_key_lists
 from app.operations.tokens.bulk_revocation import bulk_revoke
-from app.operations.users import deletion, invitations
+from app.operations.users import app_roles, deletion, groups, invitations
 from app.rules.actor import Actor
 from app.rules.identifiers import format_client_id, new_id, public_id
 from tests.factories import Factory, MadeClient
@@ -74,11 +74,26 @@ def absent(corner: Corner) -> dict[str, str]:
         "webhookId": public_id("whk", new_id()),
         "deliveryId": public_id("dlv", new_id()),
         "userId": public_id("usr", new_id()),
+        "groupId": public_id("grp", new_id()),
+        "assignmentId": public_id("ara", new_id()),
         "roleId": "never-was",
         "resourceId": public_id("res", new_id()),
         "clientAccessId": public_id("acc", new_id()),
         "scopeName": "never:was",
     }
+
+
+def group_with(actor: Actor, slug: str, user_id: str) -> str:
+    """Create a group with one member and return its id."""
+    group = groups.create_group(actor, slug, {"name": f"Pickers {new_id()}"}).public_id
+    groups.add_member(actor, slug, group, {"user_id": user_id})
+    return group
+
+
+def role_given(actor: Actor, client_id: str, user_id: str) -> str:
+    """Give the user a role of the client and return the id of the assignment."""
+    clients.update_client(actor, client_id, {"app_roles": [{"key": "editor", "name": "Editor"}]})
+    return app_roles.assign_app_role(actor, client_id, {"role": "editor", "user_id": user_id}).public_id
 
 
 def ended(app: Flask, make: Factory, corner: Corner) -> dict[str, str]:
@@ -118,6 +133,10 @@ def ended(app: Flask, make: Factory, corner: Corner) -> dict[str, str]:
         revoked = granted(corner.client, make.user(corner.organization), revoked=True)
         _, over = sessions.start_session(corner.organization, make.user(corner.organization).id)
         sessions.end_sessions(corner.organization.id, Session.id == over)
+        removed_role = role_given(actor, corner.client.client_id, make.user(corner.organization).public_id)
+        app_roles.remove_app_role(actor, corner.client.client_id, removed_role)
+        dissolved = groups.create_group(actor, slug, {"name": "Gone"}).public_id
+        groups.delete_group(actor, slug, dissolved)
         roles.create_role(actor, {"id": "gone", "permissions": []})
         roles.delete_role(actor, "gone")
         lapsed_registration = registered(corner.organization, "gone@example.com", ended=True)
@@ -144,6 +163,8 @@ def ended(app: Flask, make: Factory, corner: Corner) -> dict[str, str]:
         "failedRequestId": lapsed,
         "importId": public_id("imp", new_id()),
         "userId": departed,
+        "groupId": dissolved,
+        "assignmentId": removed_role,
         "roleId": "gone",
         "resourceId": resource,
         "clientAccessId": access,
@@ -152,7 +173,8 @@ def ended(app: Flask, make: Factory, corner: Corner) -> dict[str, str]:
 
 
 def _corner(app: Flask, make: Factory, slug: str) -> Corner:
-    organization = make.organization(slug)
+    attribute = {"key": "department", "name": "Department", "type": "string"}
+    organization = make.organization(slug, settings={"user_profile": {"attributes": [attribute]}})
     with app.app_context():
         client = make.client(organization, by=_admin(make, organization))
         credential = credentials.create_credential(make.actor(organization), client.client_id).credential
@@ -184,6 +206,9 @@ def _corner(app: Flask, make: Factory, slug: str) -> Corner:
         webhook, delivery = told(make.actor(organization))
         waiting = registered(organization, f"waiting@{slug}.example")
         roles.create_role(make.actor(organization), {"id": slug, "permissions": []})
+        make.user(organization, email="picker@example.com")
+        group = group_with(make.actor(organization), slug, member.public_id)
+        assignment = role_given(make.actor(organization), client.client_id, member.public_id)
     ids = {
         "id": slug,
         "clientId": client.client_id,
@@ -206,6 +231,8 @@ def _corner(app: Flask, make: Factory, slug: str) -> Corner:
         "webhookId": webhook,
         "deliveryId": delivery,
         "userId": member.public_id,
+        "groupId": group,
+        "assignmentId": assignment,
         "roleId": slug,
         "resourceId": resource.public_id,
         "clientAccessId": access,

@@ -54,6 +54,10 @@ class User(Representation):
     email_verified: Annotated[bool, Source("user.email_verified")]
     name: Annotated[str, Source("user.name")]
     profile: UserProfile
+    attributes: Annotated[
+        dict[str, Any],
+        described("Custom attributes by key, as the setting `user_profile.attributes` defines them."),
+    ]
     status: Annotated[str, OneOf(STATUSES), Source("user.status")]
     roles: Annotated[list[str], described("See `/organizations/{id}/admins`.")]
     has_password: Annotated[bool, Source("user.has_password")]

@@ -48,13 +48,13 @@ UNVERIFIED = "unverified"
 _APPROVAL_FIELDS = ("approval", "approved_scopes")
 _MAX_LISTED_SCOPES = 30
 # Fields that a developer can change in a trusted client, because they do not affect consent.
-_UNAFFECTED_BY_TRUST = frozenset({"description", "contacts", "metadata", "status", "trust"})
+_UNAFFECTED_BY_TRUST = frozenset({"description", "contacts", "metadata", "status", "trust", "app_roles"})
 # Fields that a metadata document cannot set.
 _NOT_IN_DOCUMENT = frozenset(
     {
         *("description", "metadata", "status", "trust", "resources", "optional_scopes"),
         *("access_token_format", "token_exchange", "approval", "approved_scopes", "require_pkce"),
-        "id_token_claims",
+        *("id_token_claims", "app_roles"),
     }
 )
 _MAX_NAME_KEY_BYTES = 400

@@ -8,11 +8,12 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Select, func, select, update
+from sqlalchemy import Select, delete, func, select, update
 
 from app.extensions import db
 from app.models.client import DELETED, PERSON, Client, ClientRegistration, ClientRequest
 from app.models.grant import Consent, Grant
+from app.models.user import AppRoleAssignment
 from app.operations.clients import logos, sector_documents
 from app.operations.clients.client_access import (
     find_granted_scopes,
@@ -54,8 +55,16 @@ from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, on_commit, read, transaction
 from app.rules.actor import Actor
 from app.rules.authorization.consents import DECIDED_RETENTION, DECLINED
+from app.rules.clients.app_claims import role_keys
 from app.rules.clients.client_coherence import signing_algorithm_for
-from app.rules.clients.client_metadata import ClientMetadata, ClientPolicy, change, changed_fields, complete
+from app.rules.clients.client_metadata import (
+    ClientMetadata,
+    ClientPolicy,
+    change,
+    changed_fields,
+    complete,
+    to_document,
+)
 from app.rules.clients.client_types import BLOCKED, uses_grants_without_consent
 from app.rules.errors import Conflict
 from app.rules.identifiers import format_client_id, new_id
@@ -358,6 +367,7 @@ def _update(
                 frozenset(after.resources) - frozenset(before.resources),
             )
             logos.sync_logo(row, before.logo_uri, after.logo_uri)
+            _delete_removed_roles(row, before, after)
             if before.uses_secret and not after.uses_secret:
                 revoke_all_secrets(actor, row)
             ensure_chosen_keys(organization, after)
@@ -413,6 +423,19 @@ def _record_event(
         before=before,
         after=after,
     )
+
+
+def _delete_removed_roles(row: Client, before: ClientMetadata, after: ClientMetadata) -> None:
+    """Delete the assignments of roles that the client no longer declares, so that a new role of the name has none."""
+    removed = set(role_keys(to_document(before))).difference(role_keys(to_document(after)))
+    if removed:
+        count_changed(
+            delete(AppRoleAssignment).where(
+                AppRoleAssignment.organization_id == row.organization_id,
+                AppRoleAssignment.client_id == row.id,
+                AppRoleAssignment.role.in_(removed),
+            )
+        )
 
 
 def _block_cutoff(before: ClientMetadata, after: ClientMetadata) -> dict[str, Any]:

@@ -49,6 +49,11 @@ IDENTITY_SCOPES = {
         lazy_gettext("See your phone number"),
         lazy_gettext("The phone number in your profile, and whether it is verified."),
     ),
+    "groups": (lazy_gettext("See your groups"), lazy_gettext("The groups that you belong to.")),
+    "roles": (
+        lazy_gettext("See your roles in the app"),
+        lazy_gettext("The roles that you have in this app."),
+    ),
     "offline_access": (
         lazy_gettext("Keep access while you are away"),
         lazy_gettext("Until you remove access."),

@@ -36,6 +36,7 @@ class UserSnapshot:
     email_verified: bool
     name: str
     profile: Mapping[str, Any]
+    attributes: Mapping[str, Any]
     status: str
     has_password: bool
     password_changed_at: datetime | None
@@ -85,6 +86,7 @@ def create_user(
     email_verified: bool = False,
     made_unproven: bool = False,
     profile: Mapping[str, Any] | None = None,
+    attributes: Mapping[str, Any] | None = None,
 ) -> UUID:
     """Create a user in the organization and return the id.
 
@@ -110,6 +112,7 @@ def create_user(
         made_unproven=made_unproven,
         name=name,
         profile=dict(profile or {}),
+        attributes=dict(attributes or {}),
         password_hash=password_hash,
         password_changed_at=now if password_hash else None,
         created_at=now,
@@ -216,6 +219,7 @@ def to_user_snapshot(user: User) -> UserSnapshot:
         email_verified=user.email_verified,
         name=user.name,
         profile=user.profile,
+        attributes=user.attributes or {},
         status=user.status,
         has_password=user.password_hash is not None,
         password_changed_at=user.password_changed_at,

@@ -52,6 +52,7 @@ from app.models.session import Attempt, KnownBrowser, Session, SessionClient
 from app.models.token import AccessToken, DeviceCode, PushedRequest, SigningKey
 from app.models.user import (
     AccountLink,
+    AppRoleAssignment,
     Invitation,
     Registration,
     UserImport,
@@ -180,6 +181,7 @@ CLIENT_ROWS = (
     (FailedRequest, "client_id"),
     (ClientRequest, "client_id"),
     (ClientAccess, "client_id"),
+    (AppRoleAssignment, "client_id"),
     (Consent, "client_id"),
     (SessionClient, "client_id"),
     (Grant, "client_id"),

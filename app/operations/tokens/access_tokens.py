@@ -8,13 +8,15 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 from app.config import current
 from app.operations.clients.resources import get_catalog
+from app.operations.directory.app_claims import load_app_claims
 from app.operations.directory.lookups import ClientSnapshot
 from app.operations.grants import signing_keys
 from app.rules.authorization.authorization_request import AuthorizationParameters
-from app.rules.clients import resource_indicators
+from app.rules.clients import app_claims, resource_indicators
 from app.rules.clients.client_coherence import signing_algorithm_for
 from app.rules.clients.resource_indicators import TokenRequester, TokenTarget
 from app.rules.errors import AuthorizationError, InvalidScope, InvalidTarget
@@ -195,6 +197,7 @@ def prepare_access_token(
     *,
     now: datetime,
     subject: str,
+    user_id: UUID | None = None,
     resources: Sequence[str] = (),
     auth_time: datetime | None = None,
     acr: str | None = None,
@@ -205,9 +208,11 @@ def prepare_access_token(
 ) -> PreparedAccessToken:
     """Generate an access token of the client for ``subject`` without storing it.
 
-    ``resources`` are the requested ones (RFC 8707) and may reduce the scopes. ``dpop_jkt`` is the key that the token
-    is bound to, ``act`` the actor claim, ``latest_expiry`` the latest expiry. ``is_consented`` is False if no user
-    allowed the client this access. Raises InvalidTarget, InvalidScope.
+    A JWT contains the claims about the user ``user_id`` that its scopes release. ``resources`` are the requested ones
+    (RFC 8707) and may reduce the scopes. ``dpop_jkt`` is the key that the token is bound to, ``act`` the actor claim,
+    ``latest_expiry`` the latest expiry. ``is_consented`` is False if no user allowed the client this access.
+
+    Raises InvalidTarget, InvalidScope.
     """
     plan = _plan_of(client, tuple(scopes), tuple(resources), is_consented=is_consented)
     audience, scope, expires_in = plan.audience, plan.scope, plan.expires_in
@@ -215,7 +220,8 @@ def prepare_access_token(
         expires_in = min(expires_in, int((latest_expiry - now).total_seconds()))
     token_id = new_id()
     if plan.as_jwt:
-        more: dict[str, Any] = {"acr": acr, "act": act}
+        more: dict[str, Any] = load_app_claims(client, user_id, scope.split(), app_claims.ACCESS_TOKEN)
+        more |= {"acr": acr, "act": act}
         if auth_time is not None:
             more["auth_time"] = int(auth_time.timestamp())
         if dpop_jkt is not None:
@@ -306,7 +312,8 @@ def _signed(
         "organization_id": client.organization.slug,
     }
     more = {"scope": scope or None, **more}
-    claims |= {name: value for name, value in more.items() if value is not None}
+    # The claims of the protocol last, so that none of the user's overwrites them.
+    claims = {name: value for name, value in more.items() if value is not None} | claims
     algorithm = signing_algorithm_for(client.document, client.organization.settings)
     return signing_keys.sign_jwt(client.organization, algorithm, claims, token_type="at+jwt")  # noqa: S106
 

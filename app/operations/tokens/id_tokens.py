@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from app.operations.directory.app_claims import load_app_claims
 from app.operations.directory.lookups import ClientSnapshot
 from app.operations.directory.users import get_user
 from app.operations.grants import signing_keys
@@ -107,6 +108,7 @@ def claims_of(token_snapshot: TokenSnapshot) -> dict[str, Any]:
         raise Unauthenticated("The access token is meant for another resource.")
     user = get_user(organization.id, token_snapshot.user_id)
     claims = claims_for(user.claims, token_snapshot.scopes, requested_names(token_snapshot.claims, USERINFO))
+    claims |= load_app_claims(token_snapshot.client, token_snapshot.user_id, token_snapshot.scopes, USERINFO)
     # Last, so that nothing overwrites it. It is the same as in the client's ID tokens.
     claims["sub"] = subject_of(token_snapshot.client, token_snapshot.user_id)
     return claims

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from sqlalchemy import bindparam, select
 
@@ -16,6 +17,7 @@ from app.models import user as user_model
 from app.models.grant import Consent, Grant
 from app.models.user import User
 from app.operations.clients.resources import get_resource
+from app.operations.directory.app_claims import load_app_claims
 from app.operations.directory.lookups import (
     ClientSnapshot,
     OrganizationSnapshot,
@@ -34,6 +36,7 @@ from app.rules.actor import Actor
 from app.rules.authorization.consents import requires_user_consent
 from app.rules.authorization.interaction import MULTI_FACTOR
 from app.rules.clients import dpop
+from app.rules.clients.app_claims import INTROSPECTION
 from app.rules.clients.client_coherence import signing_algorithm_for
 from app.rules.directory.permissions import ALL_PERMISSIONS, PERMISSIONS, ROOT_ONLY, intersect_permissions
 from app.rules.identifiers import public_id
@@ -62,6 +65,11 @@ class ActiveToken:
     acr: str | None = None
     dpop_jkt: str | None = None
     act: Mapping[str, Any] | None = None
+    user_id: UUID | None = None
+
+    def load_claims(self) -> dict[str, Any]:
+        """Return the claims beyond the standard ones that an access token of a user releases."""
+        return load_app_claims(self.client, self.user_id, self.scopes, INTROSPECTION)
 
 
 _FIND_FAMILY = CompiledQuery(
@@ -122,6 +130,7 @@ def find_active(caller: ClientSnapshot, token: str) -> ActiveToken | None:
         acr=token_snapshot.acr,
         dpop_jkt=token_snapshot.dpop_jkt,
         act=token_snapshot.act,
+        user_id=token_snapshot.user_id,
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from app.fast_path.compiled_query import CompiledQuery, insert_into
 from app.models.token import AccessToken
+from app.operations.directory.app_claims import load_app_claims
 from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
 from app.operations.directory.users import get_user
 from app.operations.grants import grants, signing_keys
@@ -70,6 +71,7 @@ def prepare_tokens(
             scopes,
             now=clock.now(),
             subject=subject,
+            user_id=grant.user_id,
             resources=access_tokens.select_resources(
                 client, grant.scopes, grant.resources, grant.requested_resources
             ),
@@ -92,7 +94,8 @@ def sign_id_token(client: ClientSnapshot, grant: NewGrant, *, access_token: str)
         nonce=grant.nonce,
         session_id=grant.session_id,
         acr=grant.acr,
-        user_claims=_id_token_claims(client, grant),
+        user_claims=_id_token_claims(client, grant)
+        | load_app_claims(client, grant.user_id, _id_token_scopes(client, grant), ID_TOKEN),
     )
     return id_tokens.sign_id_token(client, facts, access_token=access_token, now=clock.now())
 
@@ -122,10 +125,14 @@ def ensure_signing_keys(client: ClientSnapshot) -> None:
         )
 
 
+def _id_token_scopes(client: ClientSnapshot, grant: NewGrant) -> tuple[str, ...]:
+    return () if client.document.get("id_token_claims") == MINIMAL else grant.scopes
+
+
 def _id_token_claims(client: ClientSnapshot, grant: NewGrant) -> dict[str, Any]:
     """Return the user claims of the ID token: for the scopes (OIDC Core 5.4) and for the ``claims`` parameter (5.5)."""
     requested = requested_names(grant.claims, ID_TOKEN)
-    scopes = () if client.document.get("id_token_claims") == MINIMAL else grant.scopes
+    scopes = _id_token_scopes(client, grant)
     if not requested and _SCOPES_WITH_CLAIMS.isdisjoint(scopes):
         return {}
     user = get_user(client.organization.id, grant.user_id)

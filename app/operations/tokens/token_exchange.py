@@ -109,6 +109,7 @@ def _issue(
             scopes,
             now=clock.now(),
             subject=_subject_of(client, subject),
+            user_id=subject.user_id,
             resources=request.resources,
             auth_time=subject.authenticated_at,
             acr=subject.acr,

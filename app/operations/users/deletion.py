@@ -8,7 +8,7 @@ from sqlalchemy import delete, func, select
 
 from app.extensions import db
 from app.models.grant import Consent
-from app.models.user import DELETED, Invitation, RoleAssignment
+from app.models.user import DELETED, AppRoleAssignment, GroupMember, Invitation, RoleAssignment
 from app.operations.authorization import approval_requests
 from app.operations.directory.lookups import get_organization_by_id, get_user_roles
 from app.operations.directory.users import UserSnapshot, get_user
@@ -97,6 +97,12 @@ def erase_user(actor: Actor, user: UserSnapshot) -> UserDeletion:
             Invitation.organization_id == organization_id, Invitation.email_canonical == user.email_canonical
         )
     )
+    for membership in (GroupMember, AppRoleAssignment):
+        count_changed(
+            delete(membership).where(
+                membership.organization_id == organization_id, membership.user_id == user.id
+            )
+        )
     audit.record_user_event(
         actor,
         "user.deleted",
@@ -158,6 +164,7 @@ def _erase(user: UserSnapshot) -> None:
         email_verified=False,
         name="",
         profile={},
+        attributes=None,
         password_hash=None,
         password_scheme=None,
         password_changed_at=None,

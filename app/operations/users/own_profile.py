@@ -11,6 +11,7 @@ from app.operations.directory.users import MAX_NAME_LENGTH, UserSnapshot, get_us
 from app.operations.store import audit
 from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
+from app.rules.directory.attributes import attributes_of, require_valid_attributes
 from app.rules.errors import Conflict, Forbidden, InvalidInput
 from app.rules.fields import ValidationErrors, text_problem
 from app.rules.users.profile import validate_profile
@@ -25,8 +26,12 @@ def can_change_profile(actor: Actor) -> bool:
 
 
 @transaction
-def change_profile(actor: Actor, *, name: str, profile: Mapping[str, Any]) -> UserSnapshot:
-    """Replace the actor's own name and profile. Claims left out are removed.
+def change_profile(
+    actor: Actor, *, name: str, profile: Mapping[str, Any], attributes: Mapping[str, Any] | None = None
+) -> UserSnapshot:
+    """Replace the actor's own name and profile, and the attributes that users may edit.
+
+    Claims left out are removed.
 
     Raises Forbidden if members may not change their profile, InvalidInput naming every wrong claim, Conflict
     after a concurrent change. Audit: ``user.updated`` with what differs.
@@ -38,7 +43,12 @@ def change_profile(actor: Actor, *, name: str, profile: Mapping[str, Any]) -> Us
         )
     new = _validate(name.strip(), profile)
     user = get_user(actor.organization_id, user_id)
+    definitions = attributes_of(get_organization_by_id(actor.organization_id).settings)
+    kept = dict(user.attributes)
+    if attributes is not None:
+        kept = require_valid_attributes(definitions, attributes, user.attributes, by_user=True)
     current = {"name": user.name, **user.profile}
+    current, new = {**current, "attributes": dict(user.attributes)}, {**new, "attributes": kept}
     changed = sorted(key for key in {*current, *new} if current.get(key) != new.get(key))
     if not changed:
         return user
@@ -47,7 +57,8 @@ def change_profile(actor: Actor, *, name: str, profile: Mapping[str, Any]) -> Us
         user.id,
         User.version == user.version,
         name=new["name"],
-        profile={key: value for key, value in new.items() if key != "name"},
+        profile={key: value for key, value in new.items() if key not in ("name", "attributes")},
+        attributes=kept,
     )
     if not is_stored:
         raise Conflict("Your profile was changed at the same time. Check it and try again.")

@@ -32,6 +32,7 @@ from app.operations.users.email_change import on_email_changed
 from app.operations.users.password_resets import NewResetLink, issue_reset_link
 from app.operations.users.users import UserRecord, disable_user, enable_user, load_user_record, parse_user_id
 from app.rules.actor import Actor
+from app.rules.directory.attributes import attributes_of
 from app.rules.errors import Conflict, NotFound, PreconditionFailed
 from app.rules.identifiers import parse_public_id
 from app.rules.mail.email_addresses import canonical_email
@@ -55,7 +56,8 @@ def add_user(actor: Actor, fields: Mapping[str, Any]) -> UserRecord:
     Forbidden, InvalidInput naming every wrong field, Conflict if the email is taken. Audit: ``user.created``.
     """
     actor.require("users:write")
-    checked = validate_new_user(fields)
+    definitions = attributes_of(get_organization_by_id(actor.organization_id).settings)
+    checked = validate_new_user(fields, definitions)
     user_id = create_user(actor.organization_id, **checked)
     audit.record_user_event(actor, "user.created", user_id, after=checked)
     return load_user_record(actor, user_id)
@@ -65,7 +67,7 @@ def add_user(actor: Actor, fields: Mapping[str, Any]) -> UserRecord:
 def update_user(
     actor: Actor, user_id: str, fields: Mapping[str, Any], *, expected_version: ExpectedVersion = None
 ) -> UpdatedUser:
-    """Update the fields given; ``profile`` is replaced as a whole.
+    """Update the fields given; ``profile`` and ``attributes`` are replaced as a whole.
 
     A new email is unverified, ends sessions and grants, and the old one is notified (SS-6). ``status``
     disables the user, which ends sessions and grants, or enables them again. Raises Forbidden (also when the
@@ -74,7 +76,8 @@ def update_user(
     """
     actor.require("users:write")
     user = require_manageable_user(actor, parse_user_id(user_id))
-    checked = validate_user_change(fields)
+    definitions = attributes_of(get_organization_by_id(actor.organization_id).settings)
+    checked = validate_user_change(fields, definitions)
     require_version(user, expected_version)
     status = checked.pop("status", user.status)
     changed = sorted(name for name, value in checked.items() if getattr(user, name) != value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
@@ -35,6 +35,7 @@ from app.operations.store.transactions import (
 )
 from app.operations.users.role_assignments import require_other_administrators_everywhere
 from app.rules.actor import Actor
+from app.rules.directory.attributes import attributes_of, current_values
 from app.rules.directory.permissions import effective_roles
 from app.rules.errors import FieldError, InvalidInput, NotFound
 from app.rules.identifiers import encode_uuid, parse_public_id
@@ -47,12 +48,16 @@ FILTERS = ("status", "role")
 
 @dataclass(frozen=True, slots=True)
 class UserRecord:
-    """A user with their roles and second-factor methods. ``organization_slug`` is their home organization."""
+    """A user with their roles, second-factor methods and custom attributes.
+
+    ``organization_slug`` is their home organization.
+    """
 
     user: UserSnapshot
     organization_slug: str
     roles: tuple[str, ...]
     methods: tuple[str, ...] = ()
+    attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
 @read
@@ -79,7 +84,9 @@ def load_user_record(actor: Actor, user_id: UUID) -> UserRecord:
         get_user_roles(organization_id, organization_id, user_id),
         find_methods_of_user(organization_id, user_id),
     )
-    return UserRecord(view, get_organization_by_id(organization_id).slug, roles, methods)
+    organization = get_organization_by_id(organization_id)
+    attributes = current_values(attributes_of(organization.settings), view.attributes)
+    return UserRecord(view, organization.slug, roles, methods, attributes)
 
 
 def parse_user_id(text: str) -> UUID:
@@ -137,8 +144,15 @@ def list_users(
     rows = db.session.scalars(ordered.limit(limit + 1)).all()
     roles = roles_of_users(organization.id, [row.id for row in rows[:limit]])
     methods = find_methods_of_users(organization.id, [row.id for row in rows[:limit]])
+    definitions = attributes_of(organization.settings)
     items = tuple(
-        UserRecord(to_user_snapshot(row), organization.slug, roles.get(row.id, ()), methods.get(row.id, ()))
+        UserRecord(
+            to_user_snapshot(row),
+            organization.slug,
+            roles.get(row.id, ()),
+            methods.get(row.id, ()),
+            current_values(definitions, row.attributes or {}),
+        )
         for row in rows[:limit]
     )
     return Page(items, _cursor_key(rows[limit - 1], sort) if len(rows) > limit else None)

@@ -23,7 +23,7 @@ from app.rules.clients.client_types import (
 )
 from app.rules.clients.redirect_uris import sector_problem
 from app.rules.fields import FieldProblem, ValidationErrors
-from app.rules.scopes import IDENTITY_SCOPES, disallowed_scopes, format_scope
+from app.rules.scopes import OPENID_SCOPES, disallowed_scopes, format_scope
 
 FAPI2 = "fapi2"
 # FAPI 2.0 Security Profile section 5.4.1: no RSASSA-PKCS1-v1_5.
@@ -297,7 +297,7 @@ def _scopes_fit_grants(client: Client) -> FieldProblem | None:
             "too_long", f"All scopes together can have at most {MAX_SCOPE_PARAMETER_LENGTH} characters."
         )
     if tuple(grants) == (CLIENT_CREDENTIALS,):
-        personal = [scope for scope in scopes if scope in IDENTITY_SCOPES]
+        personal = [scope for scope in scopes if scope in OPENID_SCOPES]
         if personal:
             return FieldProblem(
                 "inconsistent", f"Tokens of client_credentials have no user. Remove {', '.join(personal)}."

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from dataclasses import fields as fields_of
 from typing import Annotated, Any
 
+from app.rules.clients.app_claims import MAX_APP_ROLES, AppRole
 from app.rules.clients.client_coherence import check_coherence, profile_allows_auth_method
 from app.rules.clients.client_types import (
     APPROVALS,
@@ -45,7 +46,17 @@ from app.rules.clients.resource_indicators import MAX_RESOURCES as MAX_RESOURCES
 from app.rules.clients.resource_indicators import is_service_url
 from app.rules.fields import ValidationErrors
 from app.rules.scopes import MAX_SCOPES as MAX_SCOPES
-from app.rules.shapes import Between, Items, OneOf, Text, check_shape, create_shape, described
+from app.rules.shapes import (
+    Between,
+    Items,
+    ObjectOf,
+    OneOf,
+    Shape,
+    Text,
+    check_shape,
+    create_shape,
+    described,
+)
 
 _SYNONYMS = {
     "client_name": "name",
@@ -74,6 +85,8 @@ READ_ONLY = frozenset(
 )
 _URI_LISTS = ("redirect_uris", "post_logout_redirect_uris")
 
+# Lists of objects, which are stored and compared as JSON, complete.
+_NESTED: Mapping[str, type[Shape]] = {"app_roles": AppRole}
 _SigningAlgorithm = Annotated[str, OneOf(SIGNING_ALGORITHMS)]
 _Scopes = Annotated[tuple[Scope, ...], Items(MAX_SCOPES)]
 _RedirectUris = Annotated[tuple[RedirectUri, ...], Items(100)]
@@ -193,6 +206,13 @@ class ClientMetadata:
         ]
         | None
     ) = None
+    app_roles: Annotated[
+        tuple[Annotated[Mapping[str, Any], ObjectOf(AppRole)], ...],
+        Items(MAX_APP_ROLES, unique=False),
+        described(
+            "Roles of the app, which are assigned to users and groups and released by the scope `roles`."
+        ),
+    ] = ()
     software_id: Annotated[str, Text(100)] | None = None
     software_version: Annotated[str, Text(100)] | None = None
     trust: Annotated[
@@ -318,12 +338,15 @@ def _checked(
         merged["type"] = derive_type({name: value for name, value in merged.items() if name != "type"})
     _check_uris(errors, merged, given, policy)
     _check_resources(errors, given, policy)
+    _check_unique(errors, given, "app_roles", "key")
     _check_approved(errors, merged, given)
     if is_typed:
         _fill_defaults(errors, merged, sent, policy)
         check_coherence(errors, merged)
         _check_policy(errors, merged, frozenset(sent) if unchanged else frozenset(FIELDS), policy)
     errors.raise_if_any()
+    for name, shape in _NESTED.items():
+        merged[name] = tuple(shape.model_validate(entry).model_dump() for entry in merged.get(name, ()))
     return ClientMetadata(**{name: _frozen(value) for name, value in merged.items()})
 
 
@@ -353,6 +376,16 @@ def _check_resources(errors: ValidationErrors, given: Mapping[str, Any], policy:
         if is_service_url(resource, policy.base_url):
             message = "This URL belongs to this service. Enter the identifier of another API."
             errors.add(f"resources[{position}]", "own_resource", message)
+
+
+def _check_unique(errors: ValidationErrors, given: Mapping[str, Any], name: str, key: str) -> None:
+    seen: set[str] = set()
+    for position, entry in enumerate(given.get(name, ())):
+        value = entry.get(key) if isinstance(entry, Mapping) else None
+        if isinstance(value, str) and value in seen:
+            errors.add(f"{name}[{position}].{key}", "duplicate", "Duplicate entry.")
+        elif isinstance(value, str):
+            seen.add(value)
 
 
 def _check_approved(errors: ValidationErrors, merged: Mapping[str, Any], given: Mapping[str, Any]) -> None:

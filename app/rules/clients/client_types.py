@@ -13,7 +13,7 @@ from app.rules.clients.resource_indicators import identifier_problem, requires_a
 from app.rules.errors import InvalidScope
 from app.rules.fields import FieldProblem
 from app.rules.mail.email_addresses import is_email
-from app.rules.scopes import DEFAULT_SCOPES, IDENTITY_SCOPES, disallowed_scopes, is_scope, parse_scope
+from app.rules.scopes import DEFAULT_SCOPES, OPENID_SCOPES, disallowed_scopes, is_scope, parse_scope
 from app.rules.scopes import MAX_SCOPE_LENGTH as MAX_SCOPE_LENGTH
 from app.rules.shapes import Check, Rule, Text
 
@@ -215,7 +215,7 @@ def scopes_for_itself(requested: str, registered: Collection[str]) -> tuple[str,
 
     Identity scopes are omitted, because there is no user. Raises InvalidScope for scopes that are not registered.
     """
-    own = tuple(scope for scope in registered if scope not in IDENTITY_SCOPES)
+    own = tuple(scope for scope in registered if scope not in OPENID_SCOPES)
     scopes = parse_scope(requested)
     if scopes is None:
         raise InvalidScope("The parameter scope is malformed.").with_cause(

@@ -29,7 +29,7 @@ from app.rules.directory.permissions import ALL_PERMISSIONS
 from app.rules.errors import InvalidInput
 from app.rules.fields import ValidationErrors
 from app.rules.mail.email_addresses import is_email
-from app.rules.scopes import IDENTITY_SCOPES, format_scope, parse_scope, restrict_scopes
+from app.rules.scopes import GROUPS, OPENID_SCOPES, ROLES, format_scope, parse_scope, restrict_scopes
 
 # In each of these grants a user consents. With client_credentials, anybody could issue tokens to themselves.
 GRANTS = (AUTHORIZATION_CODE, REFRESH_TOKEN, DEVICE_CODE)
@@ -90,7 +90,9 @@ class Offer:
         oauth = settings["oauth"]
         return cls(
             scopes=scopes,
-            default_scopes=scopes if apis_by_default else restrict_scopes(IDENTITY_SCOPES, scopes),
+            default_scopes=tuple(name for name in scopes if name not in (GROUPS, ROLES))
+            if apis_by_default
+            else restrict_scopes(OPENID_SCOPES, scopes),
             grant_types=tuple(name for name in GRANTS if name in oauth["grant_types"]),
             auth_methods=tuple(oauth["clients"]["token_endpoint_auth_methods"]),
         )
@@ -120,8 +122,12 @@ def as_fields(sent: Mapping[str, Any], offer: Offer) -> dict[str, Any]:
 
 
 def replacing(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields for ``update_client`` that replace all metadata: omitted fields get their defaults."""
-    return {name: None for name in FIELDS if name not in ("name", "type")} | dict(fields)
+    """Return the fields for ``update_client`` that replace all metadata: omitted fields get their defaults.
+
+    What only administrators set of roles and claims stays.
+    """
+    kept = ("name", "type", "app_roles")
+    return {name: None for name in FIELDS if name not in kept} | dict(fields)
 
 
 def as_document(client: ClientMetadata, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -272,7 +272,8 @@ def find_scope_owner(scope: str, requester: TokenRequester, catalog: Catalog) ->
     if scope in ALL_PERMISSIONS:
         return requester.management
     if scope in IDENTITY_SCOPES:
-        return requester.issuer
+        # Older organizations may have an API with a scope of the name ``groups`` or ``roles``.
+        return catalog.owners.get(scope, requester.issuer)
     return catalog.owners.get(scope)
 
 

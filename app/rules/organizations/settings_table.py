@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.rules.clients.redirect_uris import get_web_origin, redirect_uri_problem
+from app.rules.directory import attributes
 from app.rules.directory.permissions import ORGANIZATION_PERMISSIONS, ROOT_ONLY, is_permission_name
 from app.rules.errors import FieldError
 from app.rules.fields import suggestion, text_problem, type_name
 from app.rules.languages.translation import ENGLISH, LANGUAGES
 from app.rules.mail.email_addresses import is_email
+from app.rules.scopes import is_scope
 
 _DOMAIN = re.compile(
     r"(?=.{1,253}\Z)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z](?:[a-z0-9-]{0,61}[a-z0-9])"
@@ -145,6 +147,56 @@ class StringList(SettingKind):
 
 
 @dataclass(frozen=True, slots=True)
+class AttributeList(SettingKind):
+    """The definitions of custom attributes, which are replaced together."""
+
+    def check(self, path: str, value: Any) -> Iterator[FieldError]:
+        if not isinstance(value, list):
+            yield wrong_type(path, "a list", value)
+            return
+        if len(value) > attributes.MAX_ATTRIBUTES:
+            yield FieldError(path, "too_many", f"At most {attributes.MAX_ATTRIBUTES} attributes.")
+            return
+        keys: set[Any] = set()
+        for position, entry in enumerate(value):
+            field = f"{path}[{position}]"
+            if not isinstance(entry, dict):
+                yield wrong_type(field, "an object", entry)
+                continue
+            yield from self._check_entry(field, entry)
+            key = entry.get("key")
+            if isinstance(key, str) and key in keys:
+                yield FieldError(f"{field}.key", "duplicate", "Duplicate entry.")
+            keys |= {key} if isinstance(key, str) else set()
+
+    def _check_entry(self, path: str, entry: dict[str, Any]) -> Iterator[FieldError]:
+        for name, value in entry.items():
+            if name not in ATTRIBUTE_FIELDS:
+                meant = suggestion(name, ATTRIBUTE_FIELDS)
+                yield FieldError(
+                    f"{path}.{name}"[:200], "unknown_field", f"An attribute has no such field.{meant}"
+                )
+            elif value is not None:
+                yield from ATTRIBUTE_FIELDS[name].check(f"{path}.{name}", value)
+        for name in ("key", "name", "type"):
+            if entry.get(name) is None:
+                yield FieldError(f"{path}.{name}", "required", "This field is required.")
+        if entry.get("choices") and entry.get("type") not in (attributes.STRING, attributes.LIST):
+            message = "Only strings and lists can have choices."
+            yield FieldError(f"{path}.choices", "contradiction", message)
+
+    def schema(self) -> dict[str, Any]:
+        properties = {name: kind.schema() for name, kind in ATTRIBUTE_FIELDS.items()}
+        entry = {
+            "type": "object",
+            "properties": properties,
+            "required": ["key", "name", "type"],
+            "additionalProperties": False,
+        }
+        return {"type": "array", "items": entry, "maxItems": attributes.MAX_ATTRIBUTES}
+
+
+@dataclass(frozen=True, slots=True)
 class ServerManaged(SettingKind):
     """A value that this service generates. It can be sent back unchanged or removed, but not set."""
 
@@ -214,6 +266,10 @@ def _permission(value: str) -> str | None:
     return f"There is no such permission.{suggestion(value, sorted(ORGANIZATION_PERMISSIONS))}"
 
 
+def _scope(value: str) -> str | None:
+    return None if is_scope(value) else "Must be the name of a scope."
+
+
 _FORMATS: dict[str, Callable[[str], str | None]] = {
     "text": lambda value: None,
     "permission": _permission,
@@ -224,6 +280,8 @@ _FORMATS: dict[str, Callable[[str], str | None]] = {
     "email": _email,
     "uri": _uri,
     "role": _role,
+    "attribute": attributes.key_problem,
+    "scope": _scope,
 }
 
 
@@ -312,6 +370,7 @@ _ROWS: tuple[tuple[str, SettingKind, Any, str], ...] = (
     ("user_permissions.members_can_register_clients", Boolean(), False, "Members can register and manage their own clients."),
     ("user_permissions.members_can_edit_profile", Boolean(), True, "Members can edit their name and profile."),
     ("user_permissions.members_can_delete_account", Boolean(), False, "Members can delete their own account."),
+    ("user_profile.attributes", AttributeList(), [], "Custom attributes of users, which clients can receive as claims. The list is replaced as a whole."),
     ("branding.display_name", Text(100), None, "Name on the sign-in page. null means the organization's name."),
     ("branding.logo", ServerManaged(LOGO_PATH, "Images are not loaded from a URL. Upload the image with PUT /organizations/{id}/logo, or send null to remove it."), None, "Path of the logo on the sign-in page, which is uploaded and converted here."),
     ("branding.accent_color", Text(7, "color"), "#3347c9", "Color of buttons on the sign-in page."),
@@ -334,4 +393,15 @@ ROLE_FIELDS: dict[str, SettingKind] = {
     "name": Text(60),
     "description": Text(300),
     "permissions": StringList(Text(165, "permission"), 100),
+}
+
+# The fields of one entry of user_profile.attributes.
+ATTRIBUTE_FIELDS: dict[str, SettingKind] = {
+    "key": Text(40, "attribute"),
+    "name": Text(100),
+    "type": Choice(attributes.TYPES),
+    "choices": StringList(Text(attributes.MAX_ITEM), 100),
+    "required": Boolean(),
+    "editable_by": Choice(attributes.EDITORS),
+    "scope": Text(128, "scope"),
 }

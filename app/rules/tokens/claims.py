@@ -84,8 +84,8 @@ ID_TOKEN_CLAIMS: tuple[str, ...] = (
 The others stay in userinfo, so that an ID token fits into a cookie or header.
 """
 
-SUPPORTED_CLAIMS: tuple[str, ...] = (*PROFILE_CLAIMS, "acr", "amr", "auth_time", "sid")
-"""``claims_supported`` of the discovery document: those, and what ID tokens say of the sign-in."""
+SUPPORTED_CLAIMS: tuple[str, ...] = (*PROFILE_CLAIMS, "acr", "amr", "auth_time", "sid", "groups", "roles")
+"""``claims_supported`` of the discovery document: those, what ID tokens say of the sign-in, and lists of names."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import date
 from typing import Annotated, Any
 from zoneinfo import available_timezones
 
 from app.rules.clients.redirect_uris import web_url_problem
+from app.rules.directory.attributes import Attribute, validate_attributes
 from app.rules.errors import Conflict, InvalidInput
 from app.rules.fields import FieldProblem, ValidationErrors, text_problem, type_name
 from app.rules.mail.email_addresses import canonical_email, email_problem
@@ -41,6 +42,11 @@ _SYNONYMS = {"mail": "email", "claims": "profile", "display_name": "name", "disa
 _EMAIL_REQUIRED = {"email": "Enter an email address."}
 
 
+_ATTRIBUTES = described(
+    "Custom attributes by key, as the setting `user_profile.attributes` defines them. Replaced as a whole."
+)
+
+
 class NewUser(Shape):
     """A new user."""
 
@@ -51,6 +57,7 @@ class NewUser(Shape):
     ]
     name: Annotated[str, Text(MAX_NAME_LENGTH, min_length=0)] | None = None
     profile: Annotated[dict[str, Any], SchemaOnly(component="UserProfile")] | None = None
+    attributes: Annotated[dict[str, Any], _ATTRIBUTES] | None = None
 
 
 class UserChange(Shape):
@@ -63,6 +70,7 @@ class UserChange(Shape):
     ] = ""
     name: Annotated[str, Text(MAX_NAME_LENGTH, min_length=0)] | None = None
     profile: Annotated[dict[str, Any], SchemaOnly(component="UserProfile")] | None = None
+    attributes: Annotated[dict[str, Any], _ATTRIBUTES] | None = None
     status: (
         Annotated[
             str,
@@ -127,8 +135,11 @@ def zoneinfo_problem(value: Any) -> FieldProblem | None:
     return FieldProblem("unknown_zone", "Enter an IANA time zone, for example Europe/Zurich.")
 
 
-def validate_new_user(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``email``, ``name`` and ``profile`` of a new user. Raises InvalidInput with every invalid field."""
+def validate_new_user(fields: Mapping[str, Any], attributes: Iterable[Attribute] = ()) -> dict[str, Any]:
+    """Return ``email``, ``name`` and ``profile`` of a new user, and the ``attributes`` if they were sent.
+
+    ``attributes`` are the definitions of the organization. Raises InvalidInput with every invalid field.
+    """
     errors = ValidationErrors()
     check_shape(
         errors,
@@ -138,17 +149,17 @@ def validate_new_user(fields: Mapping[str, Any]) -> dict[str, Any]:
         read_only=(*READ_ONLY, "status"),
         required=_EMAIL_REQUIRED,
     )
-    return {"name": "", "profile": {}} | _values(fields, errors)
+    return {"name": "", "profile": {}} | _values(fields, attributes, errors)
 
 
-def validate_user_change(fields: Mapping[str, Any]) -> dict[str, Any]:
+def validate_user_change(fields: Mapping[str, Any], attributes: Iterable[Attribute] = ()) -> dict[str, Any]:
     """Return the values to store of the fields that were sent; null restores the default.
 
     Raises InvalidInput with every invalid field.
     """
     errors = ValidationErrors()
     check_shape(errors, UserChange, fields, synonyms=_SYNONYMS, read_only=READ_ONLY, required=_EMAIL_REQUIRED)
-    values = _values(fields, errors)
+    values = _values(fields, attributes, errors)
     return values | ({"status": fields["status"] or "active"} if "status" in fields else {})
 
 
@@ -195,7 +206,9 @@ def _time_zones() -> frozenset[str]:
     return frozenset(available_timezones())
 
 
-def _values(fields: Mapping[str, Any], errors: ValidationErrors) -> dict[str, Any]:
+def _values(
+    fields: Mapping[str, Any], attributes: Iterable[Attribute], errors: ValidationErrors
+) -> dict[str, Any]:
     values: dict[str, Any] = {}
     if isinstance(fields.get("email"), str):
         values["email"] = fields["email"].strip()
@@ -203,6 +216,8 @@ def _values(fields: Mapping[str, Any], errors: ValidationErrors) -> dict[str, An
         values["name"] = fields["name"] or ""
     if "profile" in fields:
         values["profile"] = _validate_profile_field(fields["profile"], errors)
+    if isinstance(fields.get("attributes", 0), Mapping | None):
+        values["attributes"] = validate_attributes(attributes, fields["attributes"] or {}, {}, errors)
     errors.raise_if_any()
     return values
 

@@ -11,7 +11,7 @@ from app.rules.clients.dynamic_metadata import FIELDS, Offer, as_fields, replaci
 from app.rules.clients.metadata_documents import get_cache_time, is_document_url
 from app.rules.directory.permissions import ALL_PERMISSIONS
 from app.rules.organizations import settings
-from app.rules.scopes import IDENTITY_SCOPES
+from app.rules.scopes import IDENTITY_SCOPES, OPENID_SCOPES
 
 REGISTRY = (*IDENTITY_SCOPES, "notes:read", *sorted(ALL_PERMISSIONS))
 OFFER = Offer.of(settings.default_settings(), REGISTRY)
@@ -24,9 +24,9 @@ def fields(**sent: Any) -> dict[str, Any]:
 
 def test_management_scopes_are_never_offered() -> None:
     assert set(OFFER.scopes) == {*IDENTITY_SCOPES, "notes:read"}
-    assert OFFER.default_scopes == IDENTITY_SCOPES
+    assert OFFER.default_scopes == OPENID_SCOPES
     documents = Offer.of(settings.default_settings(), REGISTRY, apis_by_default=True)
-    assert set(documents.default_scopes) == {*IDENTITY_SCOPES, "notes:read"}
+    assert set(documents.default_scopes) == {*OPENID_SCOPES, "notes:read"}
 
 
 def test_only_self_declared_fields_are_parsed() -> None:

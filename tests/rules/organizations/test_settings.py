@@ -11,6 +11,7 @@ from app.rules.organizations import instance_limits, settings
 from app.rules.organizations.lockout_prevention import Caller, WouldLockOut, require_no_lockout
 from app.rules.organizations.settings_table import (
     SETTINGS,
+    AttributeList,
     Boolean,
     Choice,
     Number,
@@ -49,6 +50,7 @@ WRONG: dict[type, list[tuple[Any, str]]] = {
         ("x" * 600, "too_long"),
     ],
     ServerManaged: [("https://evil.example/logo.png", "read_only"), (5, "read_only")],
+    AttributeList: [("a", "wrong_type"), ({"a": 1}, "wrong_type"), ([{}] * 51, "too_many")],
     StringList: [("a", "wrong_type"), ({"a": 1}, "wrong_type"), (["x"] * 101, "too_many")],
 }
 

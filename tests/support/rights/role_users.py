@@ -20,7 +20,7 @@ from tests.factories import Factory, MadeUser
 from tests.support.importing import begin
 from tests.support.rights import ROOT, SUPPORT, SUPPORT_PERMISSIONS
 from tests.support.user_tokens import user_token
-from tests.support.world import Corner
+from tests.support.world import Corner, group_with, role_given
 from tests.support.world_rows import access_requested, consented, granted, issued, refused, registered, wanted
 
 # With ``:own``, users can access only those that they registered.
@@ -96,6 +96,10 @@ def things_of(app: Flask, make: Factory, corner: Corner, owner: MadeUser) -> dic
             "tokenId": issued(client),
             "consentId": consented(client, make.user(corner.organization)),
             "userId": member.public_id,
+            "assignmentId": role_given(actor, client.client_id, member.public_id),
+            "groupId": group_with(actor, corner.organization.slug, member.public_id),
+            "deleteGroup.groupId": group_with(actor, corner.organization.slug, member.public_id),
+            "portal.group_delete.groupId": group_with(actor, corner.organization.slug, member.public_id),
             "sessionId": public_id("ses", session),
         }
 

@@ -1,0 +1,87 @@
+"""Roles of users and groups in a client."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from flask import Response
+
+from app.api.endpoints import PAGE, Endpoints, list_response
+from app.api.representations import ClientId, Representation, Source, UserId
+from app.api.users.groups import GroupId
+from app.operations.store.idempotency import IdempotentResult
+from app.operations.users import app_roles
+from app.operations.users.app_roles import NewRoleAssignment
+from app.rules.shapes import PublicId, described
+from app.web.bearer import ApiContext
+from app.web.json_api import created, envelope, read_object, run_idempotently
+
+endpoints = Endpoints("App roles")
+
+
+class RoleAssignment(Representation):
+    """A role of a user or a group in a client."""
+
+    id: Annotated[str, PublicId("ara", "role assignment"), Source("public_id")]
+    client_id: ClientId
+    role: Annotated[str, described("The key of a role in the client's `app_roles`.")]
+    user_id: Annotated[UserId | None, Source("user_public_id")]
+    email: Annotated[str | None, described("The user's email address.")]
+    group_id: Annotated[GroupId | None, Source("group_public_id")]
+    group_name: str | None
+    created_at: datetime
+    created_by: str | None
+
+
+@endpoints.get(
+    "/clients/<client_id>/role-assignments",
+    scope="users:read",
+    returns=RoleAssignment,
+    is_page=True,
+    query=PAGE,
+)
+def list_role_assignments(context: ApiContext, client_id: str) -> Response:
+    """List the roles of users and groups in a client, newest first."""
+    return list_response(
+        context,
+        f"role assignments {client_id}",
+        app_roles.list_app_role_assignments,
+        client_id,
+        show=RoleAssignment.to_json,
+    )
+
+
+@endpoints.post(
+    "/clients/<client_id>/role-assignments",
+    scope="users:write",
+    body=NewRoleAssignment,
+    returns=RoleAssignment,
+    etag=False,
+    errors=(409,),
+)
+def assign_role(context: ApiContext, client_id: str) -> Response:
+    """Assign a role of a client to a user or a group.
+
+    The client declares its roles in `app_roles`. Send one of `user_id`, `email` and `group_id`.
+    """
+    body = read_object()
+
+    def work() -> IdempotentResult:
+        record = app_roles.assign_app_role(context.actor, client_id, body)
+        return created(RoleAssignment.to_json(record), record.public_id)
+
+    return run_idempotently(context.actor, body, work)
+
+
+@endpoints.delete(
+    "/clients/<client_id>/role-assignments/<assignment_id>", scope="users:write", returns=RoleAssignment
+)
+def remove_role_assignment(context: ApiContext, client_id: str, assignment_id: str) -> Response:
+    """Take a role of a client from a user or a group.
+
+    Tokens that contain the role stay valid until they expire.
+    """
+    return envelope(
+        RoleAssignment.to_json(app_roles.remove_app_role(context.actor, client_id, assignment_id))
+    )

@@ -1,0 +1,173 @@
+"""Groups of users: list, create, show, update, delete, and their members."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from flask import Response
+
+from app.api.endpoints import PAGE, Endpoints, list_response, search, sort_query
+from app.api.representations import Count, Representation, Slug, Source, UserId, fields_of, true
+from app.operations.store.idempotency import IdempotentResult
+from app.operations.users import groups
+from app.operations.users.groups import GroupChange, GroupFields, GroupRecord, NewGroup, NewMember
+from app.rules.shapes import PublicId, described
+from app.web.bearer import ApiContext
+from app.web.json_api import created, envelope, read_object, run_idempotently
+from app.web.parameters import etag_of, expected_version, is_descending
+
+endpoints = Endpoints("Groups")
+GroupId = Annotated[str, PublicId("grp", "group")]
+_GroupFields: Any = fields_of("GroupFields", GroupFields)
+
+
+class Group(_GroupFields):
+    """A group of users."""
+
+    id: Annotated[GroupId, Source("public_id")]
+    organization_id: Annotated[Slug, Source("organization_slug")]
+    members: Annotated[Count, described("How many members the group has.")]
+    created_at: datetime
+    created_by: str | None
+    updated_at: datetime
+
+
+class GroupMember(Representation):
+    """A member of a group."""
+
+    user_id: Annotated[UserId, Source("user.public_id")]
+    email: Annotated[str, Source("user.email")]
+    name: Annotated[str, Source("user.name")]
+    created_at: Annotated[datetime, described("When the user was added.")]
+    created_by: str | None
+
+
+class RemovedMember(Representation):
+    """A user who is no longer a member."""
+
+    user_id: UserId
+    deleted: true
+
+
+@endpoints.get(
+    "/organizations/<slug>/groups",
+    scope="users:read",
+    returns=Group,
+    is_page=True,
+    query=(*PAGE, search("Part of a name."), sort_query("name")),
+)
+def list_groups(context: ApiContext, slug: str) -> Response:
+    """List groups."""
+    return list_response(
+        context,
+        f"groups {slug}",
+        groups.list_groups,
+        slug,
+        show=Group.to_json,
+        query=context.parameters.get("q"),
+        descending=is_descending(context.parameters, "name"),
+    )
+
+
+@endpoints.post(
+    "/organizations/<slug>/groups", scope="users:write", body=NewGroup, returns=Group, errors=(409,)
+)
+def create_group(context: ApiContext, slug: str) -> Response:
+    """Create a group.
+
+    Apps receive its name in the `groups` claim of its members, if they are granted the scope `groups`.
+    """
+    body = read_object()
+
+    def work() -> IdempotentResult:
+        record = groups.create_group(context.actor, slug, body)
+        return created(Group.to_json(record), record.public_id, headers={"ETag": etag_of(record.version)})
+
+    return run_idempotently(context.actor, body, work)
+
+
+@endpoints.get("/organizations/<slug>/groups/<group_id>", scope="users:read", returns=Group)
+def get_group(context: ApiContext, slug: str, group_id: str) -> Response:
+    """Get a group."""
+    return _response(groups.get_group(context.actor, slug, group_id))
+
+
+@endpoints.put(
+    "/organizations/<slug>/groups/<group_id>",
+    scope="users:write",
+    body=GroupChange,
+    returns=Group,
+    errors=(409,),
+)
+def update_group(context: ApiContext, slug: str, group_id: str) -> Response:
+    """Update a group."""
+    record, changed = groups.update_group(
+        context.actor, slug, group_id, read_object(), expected_version=expected_version()
+    )
+    return _response(record, meta={"changed": changed})
+
+
+@endpoints.delete(
+    "/organizations/<slug>/groups/<group_id>", scope="users:write", returns=Group, etag=True, if_match=True
+)
+def delete_group(context: ApiContext, slug: str, group_id: str) -> Response:
+    """Delete a group.
+
+    Its memberships and its roles in apps are deleted, too. The response is the group as it was.
+    """
+    return _response(groups.delete_group(context.actor, slug, group_id, expected_version=expected_version()))
+
+
+@endpoints.get(
+    "/organizations/<slug>/groups/<group_id>/members",
+    scope="users:read",
+    returns=GroupMember,
+    is_page=True,
+    query=PAGE,
+)
+def list_group_members(context: ApiContext, slug: str, group_id: str) -> Response:
+    """List the members of a group, by email address."""
+    return list_response(
+        context,
+        f"members {group_id}",
+        groups.list_members,
+        slug,
+        group_id,
+        show=GroupMember.to_json,
+    )
+
+
+@endpoints.post(
+    "/organizations/<slug>/groups/<group_id>/members",
+    scope="users:write",
+    body=NewMember,
+    returns=GroupMember,
+    etag=False,
+    errors=(409,),
+)
+def add_group_member(context: ApiContext, slug: str, group_id: str) -> Response:
+    """Add a member to a group.
+
+    Send either `user_id` or `email`. A user who is a member already: 409 `already_member`.
+    """
+    body = read_object()
+
+    def work() -> IdempotentResult:
+        member = groups.add_member(context.actor, slug, group_id, body)
+        return created(GroupMember.to_json(member), member.user.public_id)
+
+    return run_idempotently(context.actor, body, work)
+
+
+@endpoints.delete(
+    "/organizations/<slug>/groups/<group_id>/members/<user_id>", scope="users:write", returns=RemovedMember
+)
+def remove_group_member(context: ApiContext, slug: str, group_id: str, user_id: str) -> Response:
+    """Remove a member from a group."""
+    groups.remove_member(context.actor, slug, group_id, user_id)
+    return envelope({"user_id": user_id, "deleted": True})
+
+
+def _response(record: GroupRecord, meta: dict[str, Any] | None = None) -> Response:
+    return envelope(Group.to_json(record), meta=meta, headers={"ETag": etag_of(record.version)})

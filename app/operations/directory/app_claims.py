@@ -1,0 +1,74 @@
+"""Claims of an app about a user beyond the standard ones: their groups, and their roles in the app.
+
+A token without a scope or mapping that releases any costs no query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import bindparam, select, union
+
+from app.fast_path.compiled_query import CompiledQuery
+from app.models.user import AppRoleAssignment, Group, GroupMember
+from app.operations.directory.snapshots import ClientSnapshot
+from app.rules.clients.app_claims import ACCESS_TOKEN, ID_TOKEN, role_keys, sources_of_claims, within_size
+from app.rules.scopes import GROUPS, ROLES
+
+_GROUPS = CompiledQuery(
+    select(Group.name)
+    .join(
+        GroupMember,
+        (GroupMember.organization_id == Group.organization_id) & (GroupMember.group_id == Group.id),
+    )
+    .where(Group.organization_id == bindparam("organization_id"), GroupMember.user_id == bindparam("user_id"))
+)
+_OF_CLIENT = (
+    AppRoleAssignment.organization_id == bindparam("organization_id"),
+    AppRoleAssignment.client_id == bindparam("client_id"),
+)
+_ROLES = CompiledQuery(
+    union(
+        select(AppRoleAssignment.role).where(*_OF_CLIENT, AppRoleAssignment.user_id == bindparam("user_id")),
+        select(AppRoleAssignment.role)
+        .join(
+            GroupMember,
+            (GroupMember.organization_id == AppRoleAssignment.organization_id)
+            & (GroupMember.group_id == AppRoleAssignment.group_id),
+        )
+        .where(*_OF_CLIENT, GroupMember.user_id == bindparam("user_id")),
+    )
+)
+
+
+def load_app_claims(
+    client: ClientSnapshot, user_id: UUID | None, scopes: Collection[str], target: str
+) -> dict[str, Any]:
+    """Return the claims about the user that the scopes release to the client.
+
+    ``target`` is where they go, one of ``rules/clients/app_claims.TARGETS``. In tokens, claims that are too large are
+    left out. Groups and roles without a value are empty lists, others are left out.
+    """
+    if user_id is None:
+        return {}
+    sources = sources_of_claims(client.document, scopes)
+    if not sources:
+        return {}
+    values = {source: _read(client, user_id, source) for source in sorted(set(sources.values()))}
+    claims = {name: values[source] for name, source in sources.items() if values[source] is not None}
+    return within_size(claims) if target in (ID_TOKEN, ACCESS_TOKEN) else claims
+
+
+def _read(client: ClientSnapshot, user_id: UUID, source: str) -> Any:
+    organization_id = client.organization.id
+    if source == GROUPS:
+        return sorted(name for (name,) in _GROUPS.rows(organization_id=organization_id, user_id=user_id))
+    if source == ROLES:
+        declared = role_keys(client.document)
+        if not declared:
+            return []
+        rows = _ROLES.rows(organization_id=organization_id, client_id=client.id, user_id=user_id)
+        return sorted(role for (role,) in rows if role in declared)
+    raise ValueError(source)

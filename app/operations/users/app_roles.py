@@ -1,0 +1,223 @@
+"""Roles of users and groups in an app (a client), which it receives in the ``roles`` claim.
+
+They mean something in the app only. Roles in the organization are in ``role_assignments``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any
+from uuid import UUID
+
+from sqlalchemy import Select, delete, select
+
+from app.extensions import db
+from app.models.client import DELETED, Client
+from app.models.user import AppRoleAssignment, Group, User
+from app.operations.clients.client_records import load_client_row
+from app.operations.store import audit, clock
+from app.operations.store.transactions import (
+    DEFAULT_LIMIT,
+    CursorKey,
+    Page,
+    count_changed,
+    current_unit_of_work,
+    read,
+    read_newest,
+    savepoint,
+    transaction,
+)
+from app.operations.users.groups import NewMember, find_sent_user, lock_group
+from app.rules.actor import Actor
+from app.rules.clients.app_claims import MAX_ROLE_KEY_LENGTH, role_keys
+from app.rules.errors import Conflict, InvalidInput, NotFound
+from app.rules.fields import ValidationErrors
+from app.rules.identifiers import format_client_id, new_id, parse_public_id, public_id
+from app.rules.shapes import Text, check_shape, described
+
+
+class NewRoleAssignment(NewMember):
+    """A role to assign. Send one of `user_id`, `email` and `group_id`."""
+
+    role: Annotated[str, Text(MAX_ROLE_KEY_LENGTH), described("The key of a role that the client declares.")]
+    group_id: Annotated[str, Text(64)] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RoleAssignmentRecord:
+    """A role of a user or a group in an app. Of a group, ``user_…`` and ``email`` are None, and vice versa."""
+
+    id: UUID
+    client_id: str
+    role: str
+    user_id: UUID | None
+    email: str | None
+    group_id: UUID | None
+    group_name: str | None
+    created_at: datetime
+    created_by: str | None
+
+    @property
+    def public_id(self) -> str:
+        """``ara_…``."""
+        return public_id("ara", self.id)
+
+    @property
+    def user_public_id(self) -> str | None:
+        """``usr_…`` of the user, if it is a user's."""
+        return None if self.user_id is None else public_id("usr", self.user_id)
+
+    @property
+    def group_public_id(self) -> str | None:
+        """``grp_…`` of the group, if it is a group's."""
+        return None if self.group_id is None else public_id("grp", self.group_id)
+
+
+@read
+def list_app_role_assignments(
+    actor: Actor, client_id: str, *, limit: int = DEFAULT_LIMIT, after: CursorKey | None = None
+) -> Page[RoleAssignmentRecord]:
+    """List the roles of users and groups in an app, newest first. Raises Forbidden, NotFound."""
+    actor.require("users:read")
+    client = load_client_row(actor, client_id)
+    return read_newest(_select(client), AppRoleAssignment.id, limit, after, _to_record)
+
+
+@transaction
+def assign_app_role(actor: Actor, client_id: str, fields: Mapping[str, Any]) -> RoleAssignmentRecord:
+    """Give a user or a group a role of the client.
+
+    Raises InvalidInput naming every wrong field, Forbidden, NotFound for the client, Conflict if they have it already.
+    Audit: ``app_role.assigned``.
+    """
+    actor.require("users:write")
+    client = _hold_client(actor, client_id)
+    errors = ValidationErrors()
+    check_shape(errors, NewRoleAssignment, fields)
+    declared, role = role_keys(client.document), fields.get("role")
+    if not errors.has_error("role") and role not in declared:
+        message = f"The client declares no such role. Its roles: {', '.join(declared) or 'none'}."
+        errors.add("role", "unknown_role", message)
+    is_group = fields.get("group_id") is not None
+    if is_group and (fields.get("user_id") is not None or fields.get("email") is not None):
+        errors.add("group_id", "contradiction", "Send one of user_id, email and group_id.")
+    errors.raise_if_any()
+    group_id = user_id = None
+    if is_group:
+        group = lock_group(actor, fields["group_id"])
+        if group is None:
+            raise InvalidInput("There is no such group.", field="group_id", code="unknown_group")
+        group_id = group.id
+    else:
+        user_id = find_sent_user(actor, fields, also=("role", "group_id")).id
+    row_id = current_unit_of_work().stable_value(f"app role {role} {user_id or group_id}", new_id)
+    with savepoint(on_duplicate=_already_assigned):
+        db.session.add(
+            AppRoleAssignment(
+                organization_id=actor.organization_id,
+                id=row_id,
+                client_id=client.id,
+                role=role,
+                holder_id=user_id or group_id,
+                user_id=user_id,
+                group_id=group_id,
+                created_at=clock.now(),
+                created_by=actor.label[:200] or None,
+            )
+        )
+    record = _to_record(db.session.execute(_select(client).where(AppRoleAssignment.id == row_id)).one())
+    _audit(actor, "app_role.assigned", record, after=_holder(record))
+    return record
+
+
+@transaction
+def remove_app_role(actor: Actor, client_id: str, assignment_id: str) -> RoleAssignmentRecord:
+    """Take a role from a user or a group. Tokens that contain it stay valid until they expire.
+
+    Raises Forbidden, NotFound. Audit: ``app_role.removed``.
+    """
+    actor.require("users:write")
+    client = load_client_row(actor, client_id)
+    row_id = parse_public_id("ara", assignment_id)
+    row = (
+        db.session.execute(_select(client).where(AppRoleAssignment.id == row_id)).first() if row_id else None
+    )
+    removed = (
+        count_changed(
+            delete(AppRoleAssignment).where(
+                AppRoleAssignment.organization_id == actor.organization_id, AppRoleAssignment.id == row_id
+            )
+        )
+        if row is not None
+        else 0
+    )
+    if row is None or removed != 1:
+        raise NotFound("There is no such role assignment.")
+    record = _to_record(row)
+    _audit(actor, "app_role.removed", record, before=_holder(record))
+    return record
+
+
+def _hold_client(actor: Actor, client_id: str) -> Client:
+    """Return the client's row, which keeps its roles until the transaction ends."""
+    row = load_client_row(actor, client_id)
+    statement = select(Client).where(
+        Client.organization_id == row.organization_id, Client.id == row.id, Client.status != DELETED
+    )
+    held = db.session.scalar(
+        statement.with_for_update(read=True), execution_options={"populate_existing": True}
+    )
+    if held is None:
+        raise NotFound("There is no such client.")
+    return held
+
+
+def _select(client: Client) -> Select[Any]:
+    assignment = AppRoleAssignment
+    return (
+        select(assignment)
+        .add_columns(assignment.id, User.email, Group.name)
+        .outerjoin(
+            User, (User.organization_id == assignment.organization_id) & (User.id == assignment.user_id)
+        )
+        .outerjoin(
+            Group, (Group.organization_id == assignment.organization_id) & (Group.id == assignment.group_id)
+        )
+        .where(assignment.organization_id == client.organization_id, assignment.client_id == client.id)
+    )
+
+
+def _to_record(row: Any) -> RoleAssignmentRecord:
+    assignment, _, email, group_name = row
+    return RoleAssignmentRecord(
+        assignment.id,
+        format_client_id(assignment.organization_id, assignment.client_id),
+        assignment.role,
+        assignment.user_id,
+        email,
+        assignment.group_id,
+        group_name,
+        assignment.created_at,
+        assignment.created_by,
+    )
+
+
+def _holder(record: RoleAssignmentRecord) -> dict[str, Any]:
+    holder = {"user": record.user_public_id, "group": record.group_public_id}
+    return {"role": record.role, **{name: value for name, value in holder.items() if value is not None}}
+
+
+def _already_assigned() -> Conflict:
+    return Conflict("They have this role in the app already.", code="already_assigned")
+
+
+def _audit(
+    actor: Actor,
+    action: str,
+    record: RoleAssignmentRecord,
+    before: Mapping[str, Any] | None = None,
+    after: Mapping[str, Any] | None = None,
+) -> None:
+    audit.record(actor, action, target_type="client", target_id=record.client_id, before=before, after=after)

@@ -1,0 +1,425 @@
+"""Groups of an organization's users, which apps receive in the ``groups`` claim."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any
+from uuid import UUID
+
+from sqlalchemy import delete, func, literal, select, update
+
+from app.extensions import db
+from app.models.user import DELETED, AppRoleAssignment, Group, GroupMember, User
+from app.operations.clients.client_records import name_key
+from app.operations.directory.lookups import touch_organization
+from app.operations.directory.users import UserSnapshot, find_user_by_email, to_user_snapshot
+from app.operations.sign_in.actor_access import enter_organization
+from app.operations.store import audit, clock
+from app.operations.store.transactions import (
+    DEFAULT_LIMIT,
+    MAX_LIMIT,
+    CursorKey,
+    Page,
+    count_changed,
+    current_unit_of_work,
+    paginate,
+    read,
+    savepoint,
+    transaction,
+)
+from app.operations.users.users import parse_user_id
+from app.rules.actor import Actor
+from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
+from app.rules.fields import ValidationErrors
+from app.rules.identifiers import encode_uuid, new_id, parse_public_id, public_id
+from app.rules.shapes import SchemaOnly, Shape, Text, check_shape, create_shape, described
+from app.rules.versions import ExpectedVersion, is_expected
+
+MAX_GROUPS = 1000
+MAX_GROUPS_PER_USER = 100
+_FIELDS = ("name", "description")
+_READ_ONLY = ("id", "organization_id", "members", "created_at", "created_by", "updated_at")
+_NAME_REQUIRED = {"name": "Enter a name for the group."}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupFields:
+    """The fields of a group that administrators set."""
+
+    name: Annotated[str, Text(100), described("The name that apps receive. Unique, regardless of case.")]
+    description: Annotated[str, Text(500, min_length=0, multiline=True)] = ""
+
+
+NewGroup = create_shape("NewGroup", GroupFields, required=("name",))
+GroupChange = create_shape("GroupChange", GroupFields, not_null=("name",))
+
+
+class NewMember(Shape):
+    """A user to add. Send either `user_id` or `email`."""
+
+    user_id: Annotated[str, Text(64)] | None = None
+    email: Annotated[str, SchemaOnly(minLength=3, maxLength=254)] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRecord(GroupFields):
+    """A group. ``organization_slug`` is the organization's public id, ``members`` their number."""
+
+    id: UUID
+    organization_slug: str
+    version: int
+    created_at: datetime
+    created_by: str | None
+    updated_at: datetime
+    members: int
+
+    @property
+    def public_id(self) -> str:
+        """``grp_…``."""
+        return public_id("grp", self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRecord:
+    """A member of a group, since ``created_at``."""
+
+    user: UserSnapshot
+    created_at: datetime
+    created_by: str | None
+
+
+@read
+def list_groups(
+    actor: Actor,
+    slug: str,
+    *,
+    limit: int = DEFAULT_LIMIT,
+    after: CursorKey | None = None,
+    query: str | None = None,
+    descending: bool = False,
+) -> Page[GroupRecord]:
+    """List the groups by name. ``query`` is a part of a name. Raises Forbidden, NotFound."""
+    inside = _enter(actor, slug, "users:read")
+    statement = select(Group).where(Group.organization_id == inside.organization_id)
+    if query:
+        statement = statement.where(
+            func.instr(Group.name_key, literal(name_key(query), Group.name_key.type)) > 0
+        )
+    limit = min(limit, MAX_LIMIT)
+    ordered = paginate(statement, (Group.name_key, Group.id), after, descending=descending)
+    rows = db.session.scalars(ordered.limit(limit + 1)).all()
+    counts = _count_members(inside.organization_id, [row.id for row in rows[:limit]])
+    items = tuple(_record(row, slug, counts.get(row.id, 0)) for row in rows[:limit])
+    last = rows[limit - 1] if len(rows) > limit else None
+    return Page(items, (last.name_key, encode_uuid(last.id)) if last is not None else None)
+
+
+@read
+def get_group(actor: Actor, slug: str, group_id: str) -> GroupRecord:
+    """Return a group. Raises Forbidden, NotFound."""
+    inside = _enter(actor, slug, "users:read")
+    return _load(inside, slug, group_id)
+
+
+@read
+def list_groups_of_user(actor: Actor, user_id: UUID) -> list[tuple[str, str]]:
+    """List (public id, name) of the groups of a user of the actor's organization by name. Raises Forbidden."""
+    actor.require("users:read")
+    rows = db.session.execute(
+        select(Group.id, Group.name)
+        .join(
+            GroupMember,
+            (GroupMember.organization_id == Group.organization_id) & (GroupMember.group_id == Group.id),
+        )
+        .where(Group.organization_id == actor.organization_id, GroupMember.user_id == user_id)
+        .order_by(Group.name_key)
+        .limit(MAX_GROUPS_PER_USER)
+    )
+    return [(public_id("grp", group_id), name) for group_id, name in rows]
+
+
+@transaction
+def create_group(actor: Actor, slug: str, fields: Mapping[str, Any]) -> GroupRecord:
+    """Create a group without members.
+
+    Raises InvalidInput naming every wrong field, Forbidden, NotFound, Conflict if the name is taken or there are 1,000
+    groups. Audit: ``group.created``.
+    """
+    inside = _enter(actor, slug, "users:write")
+    errors = ValidationErrors()
+    check_shape(errors, NewGroup, fields, read_only=_READ_ONLY, required=_NAME_REQUIRED)
+    errors.raise_if_any()
+    # Serializes the callers, so that none exceeds the limit.
+    touch_organization(inside.organization_id)
+    existing = db.session.scalar(
+        select(func.count()).select_from(Group).where(Group.organization_id == inside.organization_id)
+    )
+    if int(existing or 0) >= MAX_GROUPS:
+        raise Conflict(f"An organization has at most {MAX_GROUPS} groups.", code="too_many")
+    now, values = clock.now(), _values(fields)
+    row = Group(
+        organization_id=inside.organization_id,
+        id=current_unit_of_work().stable_value(f"group {values['name']}", new_id),
+        version=1,
+        created_at=now,
+        created_by=inside.label[:200] or None,
+        updated_at=now,
+        name_key=name_key(values["name"]),
+        **{"description": "", **values},
+    )
+    with savepoint(on_duplicate=_name_taken):
+        db.session.add(row)
+    _audit(inside, "group.created", row.id, after={"name": row.name, "description": row.description})
+    return _record(row, slug, 0)
+
+
+@transaction
+def update_group(
+    actor: Actor,
+    slug: str,
+    group_id: str,
+    fields: Mapping[str, Any],
+    *,
+    expected_version: ExpectedVersion = None,
+) -> tuple[GroupRecord, list[str]]:
+    """Replace the given fields and return the group with the names of those that changed.
+
+    Raises InvalidInput naming every wrong field, Forbidden, NotFound, PreconditionFailed, Conflict if the name is
+    taken. Audit: ``group.updated``.
+    """
+    inside = _enter(actor, slug, "users:write")
+    errors = ValidationErrors()
+    check_shape(errors, GroupChange, fields, read_only=_READ_ONLY, required=_NAME_REQUIRED)
+    errors.raise_if_any()
+    row = _lock(inside, group_id)
+    _require_version(row, expected_version)
+    before = {name: getattr(row, name) for name in _FIELDS}
+    after = {name: value for name, value in _values(fields).items() if value != before[name]}
+    if after:
+        key = {"name_key": name_key(after["name"])} if "name" in after else {}
+        with savepoint(on_duplicate=_name_taken):
+            db.session.execute(
+                update(Group)
+                .where(Group.organization_id == row.organization_id, Group.id == row.id)
+                .values(**after, **key, version=Group.version + 1, updated_at=clock.now())
+            )
+        _audit(inside, "group.updated", row.id, {name: before[name] for name in after}, after)
+    return _load(inside, slug, group_id), [name for name in _FIELDS if name in after]
+
+
+@transaction
+def delete_group(
+    actor: Actor, slug: str, group_id: str, *, expected_version: ExpectedVersion = None
+) -> GroupRecord:
+    """Delete a group with its memberships and its roles in apps, and return it as it was.
+
+    Raises Forbidden, NotFound, PreconditionFailed. Audit: ``group.deleted``.
+    """
+    inside = _enter(actor, slug, "users:write")
+    row = _lock(inside, group_id)
+    _require_version(row, expected_version)
+    deleted = _load(inside, slug, group_id)
+    for model in (GroupMember, AppRoleAssignment):
+        count_changed(
+            delete(model).where(model.organization_id == row.organization_id, model.group_id == row.id)
+        )
+    count_changed(delete(Group).where(Group.organization_id == row.organization_id, Group.id == row.id))
+    _audit(inside, "group.deleted", deleted.id, {"name": deleted.name, "members": deleted.members})
+    return deleted
+
+
+@read
+def list_members(
+    actor: Actor, slug: str, group_id: str, *, limit: int = DEFAULT_LIMIT, after: CursorKey | None = None
+) -> Page[MemberRecord]:
+    """List the members of a group by email. Raises Forbidden, NotFound."""
+    inside = _enter(actor, slug, "users:read")
+    group = _load(inside, slug, group_id)
+    statement = (
+        select(User)
+        .add_columns(GroupMember.created_at, GroupMember.created_by)
+        .join(
+            GroupMember,
+            (GroupMember.organization_id == User.organization_id) & (GroupMember.user_id == User.id),
+        )
+        .where(User.organization_id == inside.organization_id, GroupMember.group_id == group.id)
+    )
+    limit = min(limit, MAX_LIMIT)
+    ordered = paginate(statement, (User.email_canonical, User.id), after, descending=False)
+    rows = db.session.execute(ordered.limit(limit + 1)).all()
+    items = tuple(MemberRecord(to_user_snapshot(user), *since) for user, *since in rows[:limit])
+    last = items[-1].user if len(rows) > limit else None
+    return Page(items, (last.email_canonical, encode_uuid(last.id)) if last is not None else None)
+
+
+@transaction
+def add_member(actor: Actor, slug: str, group_id: str, fields: Mapping[str, Any]) -> MemberRecord:
+    """Add the user named by ``user_id`` or ``email`` to a group.
+
+    Raises InvalidInput naming the field, Forbidden, NotFound for the group, Conflict if the user is a member already
+    or has 100 groups. Audit: ``group.member_added``.
+    """
+    inside = _enter(actor, slug, "users:write")
+    group = _lock(inside, group_id, shared=True)
+    user = find_sent_user(inside, fields)
+    held = select(func.count()).where(
+        GroupMember.organization_id == inside.organization_id, GroupMember.user_id == user.id
+    )
+    if int(db.session.scalar(held) or 0) >= MAX_GROUPS_PER_USER:
+        raise Conflict(f"A user can be in at most {MAX_GROUPS_PER_USER} groups.", code="too_many")
+    row = GroupMember(
+        organization_id=inside.organization_id,
+        group_id=group.id,
+        user_id=user.id,
+        created_at=clock.now(),
+        created_by=inside.label[:200] or None,
+    )
+    with savepoint(on_duplicate=_already_member):
+        db.session.add(row)
+    _audit(inside, "group.member_added", group.id, after={"user": user.public_id})
+    return MemberRecord(user, row.created_at, row.created_by)
+
+
+@transaction
+def remove_member(actor: Actor, slug: str, group_id: str, user_id: str) -> None:
+    """Remove a user from a group. Raises Forbidden, and NotFound if the user is not a member.
+
+    Audit: ``group.member_removed``.
+    """
+    inside = _enter(actor, slug, "users:write")
+    group, member = _load(inside, slug, group_id), parse_user_id(user_id)
+    removed = count_changed(
+        delete(GroupMember).where(
+            GroupMember.organization_id == inside.organization_id,
+            GroupMember.group_id == group.id,
+            GroupMember.user_id == member,
+        )
+    )
+    if removed != 1:
+        raise NotFound("There is no such member.")
+    _audit(inside, "group.member_removed", group.id, {"user": public_id("usr", member)})
+
+
+def find_sent_user(actor: Actor, fields: Mapping[str, Any], *, also: tuple[str, ...] = ()) -> UserSnapshot:
+    """Return the user that a request names, locked until the transaction ends, so that they are not deleted meanwhile.
+
+    ``also`` are fields of the request that the caller validates. Raises InvalidInput naming the field.
+    """
+    errors = ValidationErrors()
+    sent = {name: value for name, value in fields.items() if name not in also}
+    check_shape(errors, NewMember, sent)
+    if not errors.errors and (sent.get("user_id") is None) == (sent.get("email") is None):
+        errors.add("user_id", "required", "Send either user_id or email.")
+    errors.raise_if_any()
+    name = "user_id" if sent.get("user_id") is not None else "email"
+    if name == "user_id":
+        row_id = parse_public_id("usr", sent[name])
+    else:
+        found = find_user_by_email(actor.organization_id, sent[name])
+        row_id = found.id if found is not None else None
+    row = None
+    if row_id is not None:
+        statement = select(User).where(User.organization_id == actor.organization_id, User.id == row_id)
+        row = db.session.scalar(statement.with_for_update(), execution_options={"populate_existing": True})
+    if row is None or row.status == DELETED:
+        raise InvalidInput("There is no such user.", field=name, code="unknown_user")
+    return to_user_snapshot(row)
+
+
+def lock_group(actor: Actor, group_id: Any) -> Group | None:
+    """Return the group with the id ``grp_…``, which is not deleted until the transaction ends, or None."""
+    try:
+        return _lock(actor, group_id, shared=True)
+    except NotFound:
+        return None
+
+
+def _enter(actor: Actor, slug: str, permission: str) -> Actor:
+    inside, _ = enter_organization(actor, slug)
+    inside.require(permission)
+    return inside
+
+
+def _lock(actor: Actor, group_id: Any, *, shared: bool = False) -> Group:
+    row_id = parse_public_id("grp", group_id)
+    row = None
+    if row_id is not None:
+        statement = select(Group).where(Group.organization_id == actor.organization_id, Group.id == row_id)
+        row = db.session.scalar(
+            statement.with_for_update(read=shared), execution_options={"populate_existing": True}
+        )
+    if row is None:
+        raise NotFound("There is no such group.")
+    return row
+
+
+def _load(actor: Actor, slug: str, group_id: str) -> GroupRecord:
+    row_id = parse_public_id("grp", group_id)
+    row = None
+    if row_id is not None:
+        statement = select(Group).where(Group.organization_id == actor.organization_id, Group.id == row_id)
+        row = db.session.scalar(statement, execution_options={"populate_existing": True})
+    if row is None:
+        raise NotFound("There is no such group.")
+    return _record(row, slug, _count_members(actor.organization_id, [row.id]).get(row.id, 0))
+
+
+def _count_members(organization_id: str, group_ids: list[UUID]) -> dict[UUID, int]:
+    if not group_ids:
+        return {}
+    rows = db.session.execute(
+        select(GroupMember.group_id, func.count())
+        .where(GroupMember.organization_id == organization_id, GroupMember.group_id.in_(group_ids))
+        .group_by(GroupMember.group_id)
+    )
+    return {group_id: int(count) for group_id, count in rows}
+
+
+def _values(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: fields[name] or "" for name in _FIELDS if name in fields}
+
+
+def _record(row: Group, slug: str, members: int) -> GroupRecord:
+    return GroupRecord(
+        name=row.name,
+        description=row.description,
+        id=row.id,
+        organization_slug=slug,
+        version=row.version,
+        created_at=row.created_at,
+        created_by=row.created_by,
+        updated_at=row.updated_at,
+        members=members,
+    )
+
+
+def _require_version(row: Group, expected: ExpectedVersion) -> None:
+    if not is_expected(row.version, expected):
+        raise PreconditionFailed("The group was changed since you read it. Read it again.")
+
+
+def _name_taken() -> Conflict:
+    return Conflict("A group with this name already exists.", field="name", code="taken")
+
+
+def _already_member() -> Conflict:
+    return Conflict("This user is already a member of the group.", code="already_member")
+
+
+def _audit(
+    actor: Actor,
+    action: str,
+    group_id: UUID,
+    before: Mapping[str, Any] | None = None,
+    after: Mapping[str, Any] | None = None,
+) -> None:
+    audit.record(
+        actor,
+        action,
+        target_type="group",
+        target_id=public_id("grp", group_id),
+        before=before,
+        after=after,
+    )

@@ -1,0 +1,127 @@
+"""A client's roles, and the users and groups that have them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from wtforms import EmailField, FieldList, Form, FormField, SelectField, StringField
+from wtforms.validators import Length
+
+from app.operations.clients.clients import get_client, update_client
+from app.operations.store.transactions import MAX_LIMIT, Page, iterate_pages
+from app.operations.users.app_roles import (
+    RoleAssignmentRecord,
+    assign_app_role,
+    list_app_role_assignments,
+    remove_app_role,
+)
+from app.operations.users.groups import list_groups
+from app.portal.clients import client_page
+from app.portal.context import PageResponse, PortalContext, portal_page
+from app.rules.errors import Conflict, InvalidInput
+from app.web.forms import PageForm, VersionField
+
+_EMPTY_ROWS = 2
+_CODE = {"autocomplete": "off", "spellcheck": "false", "autocapitalize": "off"}
+
+
+class RoleRow(Form):
+    """One row of the table of roles; the rules check it together with the others."""
+
+    key = StringField("Key", render_kw={**_CODE, "maxlength": 64})
+    name = StringField("Name", render_kw={"autocomplete": "off", "maxlength": 100})
+
+
+class RolesForm(PageForm):
+    """The roles that the client declares."""
+
+    version = VersionField()
+    app_roles = FieldList(FormField(RoleRow), "Roles")
+
+    def values(self) -> dict[str, Any]:
+        """Return the fields as the operation takes them; rows without a key are dropped."""
+        rows = [{name: (value or "").strip() for name, value in row.items()} for row in self.app_roles.data]
+        return {"app_roles": [row for row in rows if row["key"]]}
+
+
+class AssignmentForm(PageForm):
+    """Gives a user or a group a role."""
+
+    role = SelectField("Role", validate_choice=False)
+    email = EmailField("Email address of the user", [Length(max=254)], render_kw={"autocomplete": "off"})
+    group_id = SelectField("Or a group", validate_choice=False)
+
+    def values(self) -> dict[str, Any]:
+        """Return the fields as the operation takes them."""
+        holder = {"email": self.email.data or None, "group_id": self.group_id.data or None}
+        return {"role": self.role.data, **{name: value for name, value in holder.items() if value}}
+
+
+@portal_page("/clients/<client_id>/roles", "GET", "POST")
+def client_roles(context: PortalContext, client_id: str) -> PageResponse:
+    """Show the roles of the client and who has them, and change which it declares."""
+    found = get_client(context.actor, client_id)
+    form = RolesForm(version=found.version, app_roles=[*found.app_roles, *[{}] * _EMPTY_ROWS])
+    if form.validate_on_submit():
+        with form.show_edit_errors("this client", found.version):
+            updated = update_client(
+                context.actor, client_id, form.values(), expected_version=form.version.data
+            )
+            return context.done(
+                f"/clients/{found.client_id}/roles", "saved" if updated.changed else "unchanged"
+            )
+    return _roles_page(context, client_id, form, None)
+
+
+@portal_page("/clients/<client_id>/roles/assign", "POST")
+def assign_client_role(context: PortalContext, client_id: str) -> PageResponse:
+    """Give a user or a group a role of the client."""
+    get_client(context.actor, client_id)
+    form = AssignmentForm()
+    if form.validate_on_submit():
+        # Without a user and a group, the operation names the field of the API.
+        with form.show_errors(InvalidInput, Conflict, fields={"user_id": "email"}):
+            assign_app_role(context.actor, client_id, form.values())
+            return context.done(f"/clients/{client_id}/roles", "role-assigned")
+    return _roles_page(context, client_id, None, form)
+
+
+@portal_page("/clients/<client_id>/roles/<assignment_id>/remove", "POST")
+def remove_client_role(context: PortalContext, client_id: str, assignment_id: str) -> PageResponse:
+    """Take a role from a user or a group."""
+    get_client(context.actor, client_id)
+    remove_app_role(context.actor, client_id, assignment_id)
+    return context.done(f"/clients/{client_id}/roles", "role-taken")
+
+
+def _roles_page(
+    context: PortalContext, client_id: str, form: RolesForm | None, assignment: AssignmentForm | None
+) -> PageResponse:
+    found = get_client(context.actor, client_id)
+    listing = f"portal role assignments {client_id}"
+    page = Page[RoleAssignmentRecord](())
+    groups: dict[str, str] = {}
+    if context.actor.has_permission("users:read"):
+        page = list_app_role_assignments(context.actor, client_id, after=context.position(listing))
+    if context.actor.has_permission("users:write"):
+        slug = context.organization.slug
+        found_groups = iterate_pages(
+            lambda after: list_groups(context.actor, slug, limit=MAX_LIMIT, after=after)
+        )
+        groups = {group.public_id: group.name for group in found_groups}
+    roles = form or RolesForm(
+        formdata=None, version=found.version, app_roles=[*found.app_roles, *[{}] * _EMPTY_ROWS]
+    )
+    assign = assignment or AssignmentForm(formdata=None)
+    assign.role.choices = {role["key"]: role["name"] or role["key"] for role in found.app_roles}
+    assign.group_id.choices = {"": "None"} | groups
+    return client_page(
+        context,
+        found,
+        "roles",
+        form=assignment or roles,
+        roles_form=roles,
+        assign_form=assign,
+        page=page,
+        pager=context.pager(page, listing),
+    )

@@ -1,0 +1,123 @@
+"""Groups of users: the list, one group with its members, its form, and its deletion."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from wtforms import EmailField
+from wtforms.validators import InputRequired, Length
+
+from app.operations.users.groups import (
+    add_member,
+    create_group,
+    delete_group,
+    get_group,
+    list_groups,
+    list_members,
+    remove_member,
+    update_group,
+)
+from app.portal.context import PageResponse, PortalContext, portal_page, search_query
+from app.rules.errors import Conflict, InvalidInput
+from app.web.forms import PageForm, VersionField, plain_text_field
+
+_LISTING = "portal groups"
+
+
+class GroupForm(PageForm):
+    """A group's name and description."""
+
+    version = VersionField()
+    name = plain_text_field("Name", max_length=100, required=True, description="Apps receive this name.")
+    description = plain_text_field("Description", max_length=500)
+
+    def values(self) -> dict[str, Any]:
+        """Return the fields as the operations take them."""
+        return {"name": self.name.data, "description": self.description.data}
+
+
+class MemberForm(PageForm):
+    """Adds a user to a group."""
+
+    email = EmailField(
+        "Email address of the user",
+        [InputRequired(), Length(max=254)],
+        render_kw={"autocomplete": "off"},
+    )
+
+
+@portal_page("/groups", "GET")
+def groups(context: PortalContext) -> PageResponse:
+    """List the groups by name; ``q`` searches."""
+    query = search_query()
+    page = list_groups(
+        context.actor, context.organization.slug, after=context.position(_LISTING), query=query or None
+    )
+    return context.render(
+        "portal/groups/list.html", page=page, query=query, pager=context.pager(page, _LISTING)
+    )
+
+
+@portal_page("/groups/new", "GET", "POST")
+def group_new(context: PortalContext) -> PageResponse:
+    """Create a group."""
+    context.actor.require("users:write")
+    form = GroupForm()
+    del form.version
+    if form.validate_on_submit():
+        with form.show_errors(InvalidInput, Conflict):
+            group = create_group(context.actor, context.organization.slug, form.values())
+            return context.done(f"/groups/{group.public_id}", "group-created")
+    return context.render("portal/groups/form.html", form=form, group=None)
+
+
+@portal_page("/groups/<group_id>", "GET", "POST")
+def group_page(context: PortalContext, group_id: str) -> PageResponse:
+    """Show one group with its members, and add one."""
+    slug, listing = context.organization.slug, f"portal members {group_id}"
+    group = get_group(context.actor, slug, group_id)
+    form = MemberForm()
+    if form.validate_on_submit():
+        with form.show_errors(InvalidInput, Conflict):
+            add_member(context.actor, slug, group_id, {"email": form.email.data})
+            return context.done(f"/groups/{group_id}", "member-added")
+    page = list_members(context.actor, slug, group_id, after=context.position(listing))
+    return context.render(
+        "portal/groups/show.html", form=form, group=group, page=page, pager=context.pager(page, listing)
+    )
+
+
+@portal_page("/groups/<group_id>/edit", "GET", "POST")
+def group_edit(context: PortalContext, group_id: str) -> PageResponse:
+    """Show and change the name and description of a group."""
+    context.actor.require("users:write")
+    slug = context.organization.slug
+    group = get_group(context.actor, slug, group_id)
+    form = GroupForm(obj=group)
+    if form.validate_on_submit():
+        with form.show_edit_errors("this group", group.version):
+            _, changed = update_group(
+                context.actor, slug, group_id, form.values(), expected_version=form.version.data
+            )
+            return context.done(f"/groups/{group_id}", "saved" if changed else "unchanged")
+    return context.render("portal/groups/form.html", form=form, group=group)
+
+
+@portal_page("/groups/<group_id>/members/<user_id>/remove", "POST")
+def member_remove(context: PortalContext, group_id: str, user_id: str) -> PageResponse:
+    """Remove a user from a group."""
+    remove_member(context.actor, context.organization.slug, group_id, user_id)
+    return context.done(f"/groups/{group_id}", "member-removed")
+
+
+@portal_page("/groups/<group_id>/delete", "GET", "POST")
+def group_delete(context: PortalContext, group_id: str) -> PageResponse:
+    """Confirm and delete a group."""
+    context.actor.require("users:write")
+    slug = context.organization.slug
+    group = get_group(context.actor, slug, group_id)
+    form = PageForm()
+    if form.validate_on_submit():
+        delete_group(context.actor, slug, group_id)
+        return context.done("/groups", "group-deleted")
+    return context.render("portal/groups/delete.html", form=form, group=group)

@@ -1,0 +1,169 @@
+"""Custom attributes of an organization's users: their definitions, and the values that fit them.
+
+The definitions are the setting ``user_profile.attributes``. A value whose attribute was removed or changed is ignored
+until the user's attributes are saved the next time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from dataclasses import fields as fields_of
+from datetime import date
+from typing import Any
+
+from app.rules.errors import InvalidInput
+from app.rules.fields import FieldProblem, ValidationErrors, suggestion, text_problem, type_name
+
+MAX_ATTRIBUTES = 50
+MAX_TEXT, MAX_ITEM, MAX_ITEMS = 500, 200, 50
+STRING, INTEGER, BOOLEAN, DATE, LIST = TYPES = ("string", "integer", "boolean", "date", "list")
+ADMINISTRATOR, USER = EDITORS = ("administrator", "user")
+_KEY = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+# JSON numbers up to this are exact in every language.
+_MAX_INTEGER = 2**53 - 1
+_JSON_TYPES = {STRING: "a string", INTEGER: "a whole number", BOOLEAN: "true or false", DATE: "a string"}
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """The definition of an attribute. ``scope`` releases it to clients that map it, ``choices`` limit its values."""
+
+    key: str
+    name: str
+    type: str
+    choices: tuple[str, ...] = ()
+    required: bool = False
+    editable_by: str = ADMINISTRATOR
+    scope: str = "profile"
+
+
+FIELDS = tuple(field.name for field in fields_of(Attribute))
+
+
+def attributes_of(settings: Mapping[str, Any]) -> tuple[Attribute, ...]:
+    """Return the definitions in an organization's effective settings."""
+    return tuple(_attribute(entry) for entry in settings["user_profile"]["attributes"])
+
+
+def _attribute(entry: Mapping[str, Any]) -> Attribute:
+    known = {name: value for name, value in entry.items() if name in FIELDS and value is not None}
+    return Attribute(**known | {"choices": tuple(known.get("choices", ()))})
+
+
+def key_problem(value: str) -> str | None:
+    """Return what is wrong with the key of an attribute, or None."""
+    return (
+        None
+        if _KEY.fullmatch(value)
+        else "Use at most 40 lowercase letters, digits and _, and begin with a letter."
+    )
+
+
+def attribute_problem(attribute: Attribute, value: Any) -> FieldProblem | None:
+    """Return what is wrong with a value, or None."""
+    if attribute.type == LIST:
+        return _list_problem(attribute, value)
+    wanted = _JSON_TYPES[attribute.type]
+    is_right = {
+        STRING: isinstance(value, str),
+        INTEGER: isinstance(value, int) and not isinstance(value, bool),
+        BOOLEAN: isinstance(value, bool),
+        DATE: isinstance(value, str),
+    }[attribute.type]
+    if not is_right:
+        return FieldProblem("wrong_type", f"This must be {wanted}, not {type_name(value)}.")
+    if attribute.type == INTEGER and abs(value) > _MAX_INTEGER:
+        return FieldProblem("out_of_range", f"This must be from -{_MAX_INTEGER} to {_MAX_INTEGER}.")
+    if attribute.type == DATE and not _is_date(value):
+        return FieldProblem("invalid_date", "Enter a date as YYYY-MM-DD.")
+    if attribute.type == STRING:
+        return text_problem(value, max_length=MAX_TEXT) or _choice_problem(attribute, value)
+    return None
+
+
+def current_values(attributes: Iterable[Attribute], stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the stored values that fit their definitions, in the order of the definitions."""
+    return {
+        attribute.key: stored[attribute.key]
+        for attribute in attributes
+        if attribute.key in stored and attribute_problem(attribute, stored[attribute.key]) is None
+    }
+
+
+def validate_attributes(
+    attributes: Iterable[Attribute],
+    sent: Any,
+    stored: Mapping[str, Any],
+    errors: ValidationErrors,
+    *,
+    by_user: bool = False,
+) -> dict[str, Any]:
+    """Return the values to store, and add what is wrong to ``errors``. Null and empty values are left out.
+
+    ``sent`` replaces all values. ``by_user`` replaces only those that users may edit, and keeps the others.
+    """
+    known = {attribute.key: attribute for attribute in attributes}
+    if not isinstance(sent, Mapping):
+        errors.add("attributes", "wrong_type", f"This must be an object, not {type_name(sent)}.")
+        return {}
+    for key in sent:
+        if key not in known:
+            message = f"There is no such attribute.{suggestion(key, list(known))}"
+            errors.add(f"attributes.{key[:100]}", "unknown_field", message)
+        elif by_user and known[key].editable_by != USER:
+            errors.add(f"attributes.{key}", "read_only", "Only administrators can change this.")
+    values: dict[str, Any] = {}
+    for key, attribute in known.items():
+        if by_user and attribute.editable_by != USER:
+            values |= current_values((attribute,), stored)
+            continue
+        value = sent.get(key)
+        if value is None or value in ("", []):
+            if attribute.required:
+                errors.add(f"attributes.{key}", "required", f"{attribute.name} is required.")
+        elif not errors.add_problem(f"attributes.{key}", attribute_problem(attribute, value)):
+            values[key] = value
+    return values
+
+
+def require_valid_attributes(
+    attributes: Iterable[Attribute], sent: Any, stored: Mapping[str, Any], *, by_user: bool = False
+) -> dict[str, Any]:
+    """Return the values to store, as ``validate_attributes``. Raises InvalidInput naming every wrong one."""
+    errors = ValidationErrors()
+    values = validate_attributes(attributes, sent, stored, errors, by_user=by_user)
+    if errors.errors:
+        raise InvalidInput.of(errors.errors)
+    return values
+
+
+def _list_problem(attribute: Attribute, value: Any) -> FieldProblem | None:
+    if not isinstance(value, list):
+        return FieldProblem("wrong_type", f"This must be an array, not {type_name(value)}.")
+    if len(value) > MAX_ITEMS:
+        return FieldProblem(
+            "too_many", f"There are {len(value)} entries, but at most {MAX_ITEMS} are allowed."
+        )
+    for position, item in enumerate(value):
+        problem = text_problem(item, max_length=MAX_ITEM) or _choice_problem(attribute, item)
+        if problem is not None:
+            return problem
+        if item in value[:position]:
+            return FieldProblem("duplicate", f"{item} is listed twice.")
+    return None
+
+
+def _choice_problem(attribute: Attribute, value: str) -> FieldProblem | None:
+    if not attribute.choices or value in attribute.choices:
+        return None
+    return FieldProblem("not_allowed", f"This must be one of: {', '.join(attribute.choices)}.")
+
+
+def _is_date(value: str) -> bool:
+    try:
+        return _DATE.fullmatch(value) is not None and date.fromisoformat(value) is not None
+    except ValueError:
+        return False

@@ -1,0 +1,38 @@
+"""Roles and claims of a client in the portal."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+
+def test_roles_are_declared_assigned_and_removed(ada: Any, make: Any, acme: Any) -> None:
+    client = make.client(acme)
+    bob = make.user(acme, email="bob@acme.example")
+    path = f"/clients/{client.client_id}/roles"
+    ada.get(path)
+    assert "Add a role above" in ada.text
+    rows = {"app_roles-0-key": "editor", "app_roles-0-name": "Editor", "app_roles-1-key": ""}
+    ada.send(path, version=ada.hidden("version"), **rows)
+    ada.follow()
+    assert "Saved" in ada.text and "Nobody has a role" in ada.text
+    version = ada.hidden("version")
+    wrong = ada.send(path, version=version, **{"app_roles-0-key": "a b", "app_roles-1-key": "x"})
+    assert wrong.status_code == 400 and "Line 1: Use 1 to 64 letters" in ada.text
+    assert ada.send(f"{path}/assign", role="editor").status_code == 400
+    assert ada.send(f"{path}/assign", role="owner", email=bob.email).status_code == 400
+    assert "declares no such role" in ada.text
+    ada.send(f"{path}/assign", role="editor", email=bob.email)
+    ada.follow()
+    assert "Role assigned" in ada.text and bob.email in ada.text
+    assert ada.send(f"{path}/assign", role="editor", email=bob.email).status_code == 409
+    ada.get("/groups/new")
+    ada.send("/groups/new", name="Pickers")
+    group = re.findall(r"grp_[0-9a-z]{26}", ada.page.headers["Location"])[0]
+    ada.get(path)
+    ada.send(f"{path}/assign", role="editor", group_id=group)
+    ada.follow()
+    assert ada.page.text.count("/remove") == 2
+    ada.send(re.findall(r"/clients/[^\"]+/roles/ara_[0-9a-z]+/remove", ada.page.text)[0])
+    ada.follow()
+    assert "Role removed" in ada.text

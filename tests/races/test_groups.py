@@ -1,0 +1,62 @@
+"""Members that are added at once, and while their group or user is deleted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+
+import pytest
+from flask import Flask
+
+from app.operations.users.deletion import delete_user
+from app.operations.users.groups import add_member, create_group, delete_group
+from app.rules.actor import Actor
+from app.rules.errors import InvalidInput
+from tests.factories import Factory
+from tests.oauth.conftest import audited
+from tests.support.databases import Database
+from tests.support.threads import at_once
+
+ROUNDS, CROWD = 3, 16
+
+
+def test_parallel_additions_of_a_member_add_one(app: Flask, make: Factory, database: Database) -> None:
+    acme = make.organization("acme")
+    boss = make.actor(acme)
+    for number in range(ROUNDS):
+        with app.app_context():
+            group = create_group(boss, "acme", {"name": f"Group {number}"}).public_id
+        add = partial(add_member, boss, "acme", group, {"user_id": make.user(acme).public_id})
+        assert Counter(at_once(app, [add] * CROWD)) == {"MemberRecord": 1, "Conflict": CROWD - 1}
+    assert database.count("group_members") == audited(database, "group.member_added") == ROUNDS
+
+
+@pytest.mark.parametrize("ends", ["group", "user"])
+def test_no_membership_outlives_its_group_or_user(
+    app: Flask, make: Factory, database: Database, ends: str
+) -> None:
+    acme = make.organization("acme")
+    boss = make.actor(acme)
+    for number in range(ROUNDS):
+        user = make.user(acme).public_id
+        with app.app_context():
+            groups = [
+                create_group(boss, "acme", {"name": f"{number}.{each}"}).public_id for each in range(CROWD)
+            ]
+        if ends == "user":
+            adds = [partial(add_or_refuse, boss, group, user) for group in groups]
+            end = partial(delete_user, boss, user)
+        else:
+            adds = [partial(add_or_refuse, boss, groups[0], make.user(acme).public_id) for _ in groups]
+            end = partial(delete_group, boss, "acme", groups[0])
+        results = at_once(app, [*adds[: CROWD // 2], end, *adds[CROWD // 2 :]])
+        assert len(results) == CROWD + 1 and {"UserDeletion", "GroupRecord"} & set(results), results
+    assert database.count("group_members") == 0
+
+
+def add_or_refuse(boss: Actor, group: str, user: str) -> object:
+    """Add the member; a deleted user is an invalid field of the request."""
+    try:
+        return add_member(boss, "acme", group, {"user_id": user})
+    except InvalidInput as refused:
+        return refused
