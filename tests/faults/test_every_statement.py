@@ -37,7 +37,14 @@ SECONDS = 900 if LOSSES == 1 else 7200
 # What is written in transactions of its own, before or after that of the operation: counters, notes of uses, what was
 # used up, and the parts of an uploaded file.
 BESIDE = {"attempts", "credential_uses", "failed_requests", "used_identifiers", "user_import_parts"}
-USED = {"first_used_at", "last_used_at", "last_used_address", "last_seen_at"}
+USED = {
+    "first_used_at",
+    "last_used_at",
+    "last_used_address",
+    "last_seen_at",
+    "pkce_used_at",
+    "pkce_omitted_at",
+}
 UNCONFIRMED = {"uploading", b"uploading"}
 WRITES = ("INSERT", "UPDATE", "DELETE")
 # The blueprints of each part; all others are protocols.
