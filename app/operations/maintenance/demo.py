@@ -177,18 +177,18 @@ def _set_up() -> DemoClient:
     return DemoClient("Management (root)", result.client_id, result.client_secret)
 
 
-def _prepare_app(system: Actor, app_url: str) -> DemoClient:
+def _prepare_app(actor: Actor, app_url: str) -> DemoClient:
     """Return the demo app's client with a working secret; its redirect URI follows the port of this start."""
     redirect_uri = f"{app_url}/callback"
-    clients = [client for client in list_clients(system, query=_APP_NAME).items if client.name == _APP_NAME]
-    client = clients[0] if clients else register_client(system, _CLIENTS[0]).client
+    clients = [client for client in list_clients(actor, query=_APP_NAME).items if client.name == _APP_NAME]
+    client = clients[0] if clients else register_client(actor, _CLIENTS[0]).client
     if redirect_uri not in client.redirect_uris:
-        update_client(system, client.client_id, {"redirect_uris": [redirect_uri]})
-    for credential in list_credentials(system, client.client_id):
+        update_client(actor, client.client_id, {"redirect_uris": [redirect_uri]})
+    for credential in list_credentials(actor, client.client_id):
         with suppress(NotFound, NotRevealable):
-            secret = reveal_credential(system, client.client_id, credential.public_id)
+            secret = reveal_credential(actor, client.client_id, credential.public_id)
             return DemoClient(client.name, client.client_id, secret)
-    secret = create_credential(system, client.client_id, retire_others_in_seconds=0).secret
+    secret = create_credential(actor, client.client_id, retire_others_in_seconds=0).secret
     return DemoClient(client.name, client.client_id, secret)
 
 
