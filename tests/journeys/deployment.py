@@ -96,13 +96,14 @@ def own_names() -> dict[str, str]:
 # A database server beside the service, with TLS; and what a machine has that is installed from an image.
 _PREPARE = """
 set -eu
-mount -t proc proc /proc
+mount -t proc proc /proc; mount -t devpts devpts /dev/pts
 export DEBIAN_FRONTEND=noninteractive HOME=/root
 printf '#!/bin/sh\\nexit 101\\n' >/usr/sbin/policy-rc.d; chmod 755 /usr/sbin/policy-rc.d
 apt-get update -qq
 apt-get install -y -qq mariadb-server >/dev/null
 install -d -o mysql /run/mysqld
-mariadbd --user=mysql --ssl-cert=/root/server.pem --ssl-key=/root/server.pem --require-secure-transport=ON \\
+install -m 600 -o mysql /root/server.pem /etc/mysql/server.pem
+mariadbd --user=mysql --ssl-cert=/etc/mysql/server.pem --ssl-key=/etc/mysql/server.pem --require-secure-transport=ON \\
     >/root/mariadb.log 2>&1 &
 until mariadb -e 'SELECT 1' >/dev/null 2>&1; do sleep 0.5; done
 install -d /etc/letsencrypt/live/id.example.com
