@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from app.operations.audit.failed_requests import list_failed_requests
 from app.rules.tokens.claims import CLAIMS_OF_SCOPE
 from tests.journeys.certification import (
     POST_LOGOUT_URI,
@@ -24,6 +25,7 @@ from tests.journeys.certification import (
     is_invalid_grant,
     part_of,
 )
+from tests.support import process
 from tests.support.back_channel import set_client_urls
 from tests.support.form_browser import Page
 from tests.support.signer import Signer, compact
@@ -404,6 +406,19 @@ LOGOUT: dict[str, tuple[dict[str, str | None], bool]] = {
 }
 
 
+UNREGISTERED = "post_logout_redirect_uri_not_registered"
+
+
+def causes(party: RelyingParty) -> set[str]:
+    """Return the causes that the client's developer reads in the log of failed requests."""
+    suite = party.suite
+    with suite.server.app.app_context():
+        log = list_failed_requests(
+            suite.make.system(suite.organization), filters={"client_id": party.client_id}
+        )
+        return {entry.cause for entry in log.items}
+
+
 @pytest.mark.parametrize("registration", ["static", "dynamic"])
 @pytest.mark.parametrize(("request_changes", "returns"), LOGOUT.values(), ids=LOGOUT)
 def test_rp_initiated_logout_plan(
@@ -417,6 +432,8 @@ def test_rp_initiated_logout_plan(
     arrived = signed_out(party, **request_changes)
     if not returns:
         assert isinstance(arrived, Page) and arrived.left is None and arrived.status in {200, 400}
+        if request_changes.get("post_logout_redirect_uri"):
+            process.wait_until(lambda: UNREGISTERED in causes(party), "the log of failed requests")
         return
     assert isinstance(arrived, Callback)
     assert arrived.parameters == ({} if "state" in request_changes else {"state": "s" * 128})

@@ -374,8 +374,8 @@ def proof_of_the_past(party: FapiParty) -> None:
 
 @module("ensure-dpopproof-with-iat-10seconds-after-succeeds")
 def proof_of_the_future(party: FapiParty) -> None:
-    tokens = party.tokens_of(party.exchange(party.came_back(party.pushed()), proof={"iat": ago(-9)}))
-    assert party.resource(tokens, iat=ago(-9)).status_code == 200
+    tokens = party.tokens_of(party.exchange(party.came_back(party.pushed()), proof={"iat": ago(-10)}))
+    assert party.resource(tokens, iat=ago(-10)).status_code == 200
 
 
 @module("ensure-token-endpoint-fails-with-mismatched-dpop-proof-jkt")

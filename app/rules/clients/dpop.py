@@ -26,8 +26,9 @@ TYPE = "dpop+jwt"
 MAX_LENGTH = 4096
 MAX_JTI_LENGTH = 256
 OLDEST = timedelta(seconds=60)
-# How far a caller's clock may be ahead.
-AHEAD = timedelta(seconds=10)
+# How far a caller's clock may be ahead: ten seconds (FAPI 2.0 Security Profile section 5.3.2.1), and two more because
+# this server's clock may be as wrong as the caller's.
+AHEAD = timedelta(seconds=12)
 
 _COMPACT = re.compile(r"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)")
 _THUMBPRINT = re.compile(r"[A-Za-z0-9_-]{43}")

@@ -148,7 +148,7 @@ def test_unusual_proof_is_accepted(changes: dict[str, Any]) -> None:
     assert validate_proof(EC.proof("POST", URL, **changes), method="POST", url=URL, now=now()).jkt == EC.jkt
 
 
-@pytest.mark.parametrize("seconds", [8, -10, -50, 0.5])
+@pytest.mark.parametrize("seconds", [10.5, -10, -50, 0.5])
 def test_small_clock_difference_is_accepted(seconds: float) -> None:
     proof = EC.proof("POST", URL, iat=now().timestamp() + seconds)
     assert validate_proof(proof, method="POST", url=URL, now=now()).jkt == EC.jkt
