@@ -18,7 +18,9 @@ class ErrorClass(Enum):
 
     RETRY = "the server rolled the transaction back: run it again"
     RECONNECT = "this connection or node is unusable: drop it, then run the transaction again"
-    UNKNOWN = "the connection was lost or the statement interrupted: a COMMIT may or may not have taken effect"
+    UNKNOWN = (
+        "the connection was lost or the statement interrupted: a COMMIT may or may not have taken effect"
+    )
     REFUSED = "the database is full, read-only, gone or denied: running it again at once changes nothing, later it may"
     FINAL = "a result or a defect: running it again changes nothing"
 
