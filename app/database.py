@@ -78,6 +78,7 @@ def configure(app: Flask, config: Config) -> None:
             if config.is_sqlite:
                 event.listen(engine, "do_connect", _make_file_private)
             FENCE.listen(engine)
+            event.listen(engine, "handle_error", _close_unfinished_transaction)
             if config.is_sqlite:
                 event.listen(engine, "connect", _prepare_sqlite)
                 continue
@@ -266,6 +267,15 @@ def _prepare_mysql(config: Config, is_autocommit: bool, connection: Any, record:
     ]
     cursor.execute(f"SET SESSION {', '.join(variables)}")
     cursor.close()
+
+
+def _close_unfinished_transaction(context: ExceptionContext) -> None:
+    """Close a connection whose BEGIN, COMMIT or ROLLBACK failed, such as a ROLLBACK that somebody interrupted.
+
+    Its transaction may still be open. In the pool it would keep its locks, and whoever got it next would commit it.
+    """
+    if context.connection is not None and context.statement is None:
+        context.is_disconnect, context.invalidate_pool_on_disconnect = True, False
 
 
 def _leave_unusable_node(context: ExceptionContext) -> None:

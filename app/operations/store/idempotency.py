@@ -24,7 +24,7 @@ from app.operations.store import clock, keyring
 from app.operations.store.audit import actor_public_id
 from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
-from app.rules.errors import Conflict
+from app.rules.errors import Conflict, Forbidden
 from app.rules.identifiers import new_id
 
 RETENTION = timedelta(hours=24)
@@ -68,15 +68,16 @@ def run_once(
     """Execute ``work`` once for this key, caller and route within 24 hours, and return its result.
 
     ``secret_fields`` are the names of response fields that hold secrets, which are not stored. Raises Conflict if the
-    key was used with another body. If ``work`` raises, the key is not stored.
+    key was used with another body, and Forbidden if the caller had permissions that it lacks now. If ``work`` raises,
+    the key is not stored.
     """
     caller = actor_public_id(actor) or actor.label
     key_digest = hashlib.sha256("\0".join((actor.home_organization_id, caller, route, key)).encode()).digest()
     body_digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).digest()
     if not _claim(actor.organization_id, key_digest, body_digest):
-        return _repeat(actor.organization_id, key_digest, body_digest)
+        return _repeat(actor, key_digest, body_digest)
     result = work()
-    _store(actor.organization_id, key_digest, result, secret_fields)
+    _store(actor, key_digest, result, secret_fields)
     return result
 
 
@@ -108,7 +109,8 @@ def _claim(organization_id: str, key_digest: bytes, body_digest: bytes) -> bool:
     return True
 
 
-def _repeat(organization_id: str, key_digest: bytes, body_digest: bytes) -> IdempotentResult:
+def _repeat(actor: Actor, key_digest: bytes, body_digest: bytes) -> IdempotentResult:
+    organization_id = actor.organization_id
     row = db.session.execute(
         select(IdempotencyKey.body_digest, IdempotencyKey.response).where(
             IdempotencyKey.organization_id == organization_id, IdempotencyKey.key_digest == key_digest
@@ -125,15 +127,18 @@ def _repeat(organization_id: str, key_digest: bytes, body_digest: bytes) -> Idem
             code="idempotency_key_reused",
         )
     stored = json.loads(keyring.unseal(organization_id, row.response, _sealing_context(key_digest)))
+    if not actor.permissions.issuperset(stored.get("permissions", ())):
+        # The same user or client, with a narrower token or after a role was removed.
+        raise Forbidden("You had more permissions when this Idempotency-Key was first used. Use a new key.")
     return IdempotentResult(
         stored["status"], stored["data"], stored["meta"], stored["headers"], is_repeated=True
     )
 
 
-def _store(
-    organization_id: str, key_digest: bytes, result: IdempotentResult, secret_fields: frozenset[str]
-) -> None:
+def _store(actor: Actor, key_digest: bytes, result: IdempotentResult, secret_fields: frozenset[str]) -> None:
+    organization_id = actor.organization_id
     stored = {
+        "permissions": sorted(actor.permissions),
         "status": result.status,
         "data": _without(result.data, secret_fields),
         "meta": dict(result.meta),

@@ -12,9 +12,12 @@ from app.rules.fields import FieldProblem
 MAX_EMAIL_BYTES = 254
 """RFC 5321 section 4.5.3.1.3, less the angle brackets."""
 MAX_LOCAL_PART_BYTES = 64
+MAX_TYPED_LENGTH = 320
+"""In characters. Some notations of an address are longer than its canonical form; both are stored."""
 
 # RFC 5321 `Dot-string` with the characters of RFC 6531; quoted local parts are not used in practice.
 _LOCAL_PART = re.compile(r"[^\s.\"(),:;<>@\[\\\]]+(?:\.[^\s.\"(),:;<>@\[\\\]]+)*")
+_JOINERS = {0x200C: None, 0x200D: None}
 _HIDDEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zs", "Zl", "Zp")
 
 
@@ -25,9 +28,12 @@ def canonical_email(text: str) -> str | None:
     with the UTS 46 mapping), because mail systems do not tell these apart. Accents and ``ß`` stay: to a mail
     system ``straße@…`` and ``strasse@…`` are two mailboxes, so they are two accounts (TK-4).
     """
-    if len(text) > 2 * MAX_EMAIL_BYTES:
+    typed = text.strip()
+    # UTS 46 would remove invisible characters from the domain, but pages show the address as it was typed. It keeps the
+    # joiners of Persian and Indian scripts.
+    if len(typed) > MAX_TYPED_LENGTH or _has_hidden_character(typed.translate(_JOINERS)):
         return None
-    local_part, at, domain = text.strip().rpartition("@")
+    local_part, at, domain = typed.rpartition("@")
     local_part = _level(local_part)
     if not at or len(local_part.encode(errors="replace")) > MAX_LOCAL_PART_BYTES:
         return None

@@ -194,6 +194,15 @@ def test_idempotency_key_is_bound_to_body_caller_and_path(
     assert "client_secret" in http.post("/clients", json=GOOD, headers=other).get_json()["data"]
 
 
+def test_key_repeats_nothing_for_a_token_with_fewer_permissions(http: FlaskClient, make: Factory) -> None:
+    machine = make.machine(make.organization(), "clients:write", "audit:read")
+    for scope, status in (("clients:write", 201), ("audit:read", 403), ("clients:write audit:read", 201)):
+        sent = {"grant_type": "client_credentials", "scope": scope}
+        issued = http.post("/oauth/token", data=sent, headers=machine.basic).get_json()["access_token"]
+        keyed = {**bearer_header(issued), "Idempotency-Key": "k"}
+        assert http.post("/clients", json=GOOD, headers=keyed).status_code == status, scope
+
+
 def test_rejected_post_does_not_use_its_idempotency_key(http: FlaskClient, token: dict[str, str]) -> None:
     keyed = {**token, "Idempotency-Key": "k"}
     assert http.post("/clients", json={"name": 3}, headers=keyed).status_code == 400

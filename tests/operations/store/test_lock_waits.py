@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
+import MySQLdb
 import pytest
 from sqlalchemy import text
 
@@ -11,7 +13,7 @@ from app import database
 from app.database import LOCK_WAIT_SECONDS
 from app.extensions import db
 from app.operations.store.transactions import transaction
-from app.rules.errors import Unavailable
+from app.rules.errors import Conflict, Unavailable
 from tests.operations.store.test_transaction import Counters, counters
 
 __all__ = ["counters"]
@@ -97,3 +99,34 @@ def test_interrupted_statement_is_repeated_with_its_transaction(counters: Counte
     unit()
     assert len(attempts) == 2
     assert (counters.value(1), counters.value(2)) == (1, 1)
+
+
+@pytest.mark.mariadb
+def test_connection_whose_rollback_was_interrupted_is_closed(
+    counters: Counters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the pool it would keep its locks, and whoever got it next would commit what was to be rolled back."""
+    dialect = db.engine.dialect
+    rollback, calls = dialect.do_rollback, []
+
+    def interrupt_first(connection: Any) -> None:
+        calls.append(1)
+        if len(calls) == 1:
+            raise MySQLdb.OperationalError(1317, "Query execution was interrupted")
+        rollback(connection)
+
+    @transaction
+    def refuse() -> None:
+        counters.add(1)
+        raise Conflict("no")
+
+    @transaction
+    def unit() -> None:
+        counters.add(1)
+
+    monkeypatch.setattr(dialect, "do_rollback", interrupt_first)
+    with pytest.raises(Conflict):
+        refuse()
+    assert calls
+    unit()
+    assert counters.value(1) == 1

@@ -48,6 +48,10 @@ def test_accents_and_sharp_s_make_two_addresses(one, other):
         ".ada@acme.com",
         "ada.@acme.com",
         "a..da@acme.com",
+        "ada@ac\u00adme.com",
+        "ada@acme.com\u200b",
+        # Longer as typed than what is stored, although its canonical form is short.
+        "ada@" + ".".join(["u\u0308\u0301" * 40] * 3) + ".com",
         "ada lovelace@acme.com",
         "ada@acme com",
         "ada@ac_me.com",
