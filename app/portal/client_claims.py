@@ -1,11 +1,12 @@
-"""A client's roles, and the users and groups that have them."""
+"""A client's roles with the users and groups that have them, and the claims that it receives."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from wtforms import EmailField, FieldList, Form, FormField, SelectField, StringField
+from wtforms import EmailField, FieldList, Form, FormField, SelectField, SelectMultipleField, StringField
 from wtforms.validators import Length
+from wtforms.widgets import CheckboxInput, ListWidget
 
 from app.operations.clients.clients import get_client, update_client
 from app.operations.store.transactions import MAX_LIMIT, Page, iterate_pages
@@ -18,7 +19,10 @@ from app.operations.users.app_roles import (
 from app.operations.users.groups import list_groups
 from app.portal.clients import client_page
 from app.portal.context import PageResponse, PortalContext, portal_page
-from app.rules.errors import Conflict, InvalidInput
+from app.portal.labels import CLAIM_TARGETS
+from app.rules.clients.app_claims import ATTRIBUTE_PREFIX, STANDARD_SOURCES, TARGETS
+from app.rules.directory.attributes import attributes_of
+from app.rules.errors import Conflict, Forbidden, InvalidInput
 from app.web.forms import PageForm, VersionField
 
 _EMPTY_ROWS = 2
@@ -42,6 +46,39 @@ class RolesForm(PageForm):
         """Return the fields as the operation takes them; rows without a key are dropped."""
         rows = [{name: (value or "").strip() for name, value in row.items()} for row in self.app_roles.data]
         return {"app_roles": [row for row in rows if row["key"]]}
+
+
+class MappingRow(Form):
+    """One row of the table of claims; the rules check it together with the others."""
+
+    claim = StringField("Claim", render_kw={**_CODE, "maxlength": 100})
+    source = SelectField("Source", validate_choice=False)
+    targets = SelectMultipleField(
+        "Targets",
+        choices=CLAIM_TARGETS,
+        validate_choice=False,
+        widget=ListWidget(prefix_label=False),
+        option_widget=CheckboxInput(),
+    )
+
+
+class ClaimsForm(PageForm):
+    """The claims that the client receives."""
+
+    version = VersionField()
+    claim_mappings = FieldList(FormField(MappingRow), "Claims")
+
+    def values(self) -> dict[str, Any]:
+        """Return the fields as the operation takes them; rows without a claim are dropped."""
+        rows = [
+            {
+                "claim": (row["claim"] or "").strip(),
+                "source": row["source"] or "",
+                "targets": row["targets"] or [],
+            }
+            for row in self.claim_mappings.data
+        ]
+        return {"claim_mappings": [row for row in rows if row["claim"]]}
 
 
 class AssignmentForm(PageForm):
@@ -94,12 +131,43 @@ def remove_client_role(context: PortalContext, client_id: str, assignment_id: st
     return context.done(f"/clients/{client_id}/roles", "role-taken")
 
 
+@portal_page("/clients/<client_id>/claims", "GET", "POST")
+def client_claims(context: PortalContext, client_id: str) -> PageResponse:
+    """Show and change the claims that the client receives in addition to the standard ones."""
+    found = get_client(context.actor, client_id)
+    attributes = attributes_of(context.organization.settings)
+    empty = {"targets": list(TARGETS)}
+    rows = [*found.claim_mappings, *[empty] * _EMPTY_ROWS]
+    form = ClaimsForm(version=found.version, claim_mappings=rows)
+    sources = {f"{ATTRIBUTE_PREFIX}{each.key}": each.name for each in attributes}
+    sources |= {"groups": "Groups", "roles": "Roles in this app"}
+    choices = sources | {name: name for name in STANDARD_SOURCES}
+    for row in form.claim_mappings:
+        unknown = row.source.data and row.source.data not in choices
+        row.source.choices = choices | ({row.source.data: row.source.data} if unknown else {})
+    if form.validate_on_submit():
+        try:
+            with form.show_edit_errors("this client", found.version):
+                updated = update_client(
+                    context.actor, client_id, form.values(), expected_version=form.version.data
+                )
+                return context.done(
+                    f"/clients/{found.client_id}/claims", "saved" if updated.changed else "unchanged"
+                )
+        except Forbidden as error:
+            if not error.errors:
+                raise
+            # A trusted client needs the permission to trust clients.
+            form.add_errors(error)
+    return client_page(context, found, "claims", form=form)
+
+
 def _roles_page(
     context: PortalContext, client_id: str, form: RolesForm | None, assignment: AssignmentForm | None
 ) -> PageResponse:
     found = get_client(context.actor, client_id)
     listing = f"portal role assignments {client_id}"
-    page = Page[RoleAssignmentRecord](())
+    page: Page[RoleAssignmentRecord] = Page(())
     groups: dict[str, str] = {}
     if context.actor.has_permission("users:read"):
         page = list_app_role_assignments(context.actor, client_id, after=context.position(listing))

@@ -48,6 +48,7 @@ _TABS = (
     ("access", "Access"),
     ("apis", "API access"),
     ("roles", "Roles"),
+    ("claims", "Claims"),
     ("details", "Details"),
     ("tokens", "Tokens"),
     ("logs", "Logs"),

@@ -104,6 +104,12 @@ CLIENT_SOURCES: dict[str, str] = {
     "dynamic": "Self-registered",
     "metadata_document": "Client ID metadata document",
 }
+CLAIM_TARGETS: dict[str, str] = {
+    "id_token": "ID token",
+    "userinfo": "Userinfo",
+    "access_token": "JWT access token",
+    "introspection": "Introspection",
+}
 ATTRIBUTE_TYPES: dict[str, str] = {
     "string": "Text",
     "integer": "Whole number",

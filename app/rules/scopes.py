@@ -1,9 +1,9 @@
-"""Scopes: their syntax (RFC 6749 section 3.3), how one list restricts another, and the default scopes."""
+"""Scopes: their syntax (RFC 6749 section 3.3), how one list restricts another, and those of every organization."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 MAX_SCOPE_LENGTH = 128
 MAX_SCOPES = 100
@@ -14,6 +14,34 @@ OPENID_SCOPES: tuple[str, ...] = ("openid", "profile", "email", "address", "phon
 GROUPS, ROLES = "groups", "roles"
 # The scopes of a new organization.
 IDENTITY_SCOPES: tuple[str, ...] = (*OPENID_SCOPES, GROUPS, ROLES)
+CLAIMS_OF_SCOPE: Mapping[str, tuple[str, ...]] = {
+    "openid": ("sub",),
+    "profile": (
+        "name",
+        "family_name",
+        "given_name",
+        "middle_name",
+        "nickname",
+        "preferred_username",
+        "profile",
+        "picture",
+        "website",
+        "gender",
+        "birthdate",
+        "zoneinfo",
+        "locale",
+        "updated_at",
+    ),
+    "email": ("email", "email_verified"),
+    "address": ("address",),
+    "phone": ("phone_number", "phone_number_verified"),
+}
+"""OpenID Connect Core 5.4, in the order of the standard."""
+
+SCOPE_OF_CLAIM: Mapping[str, str] = {
+    name: scope for scope, names in CLAIMS_OF_SCOPE.items() for name in names
+}
+
 DEFAULT_SCOPES: tuple[str, ...] = ("openid", "profile", "email")
 
 _TOKEN = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")

@@ -14,6 +14,7 @@ from app.database import engines
 from app.fast_path import cache_invalidation, compiled_query
 from tests.account.conftest import Visitor
 from tests.bench.scenarios import basic, credentials_of
+from tests.oauth.conftest import REDIRECT_URI, Flow
 
 Count = Callable[[Callable[[], Any]], int]
 
@@ -72,3 +73,24 @@ def test_token_and_introspection_need_one_query_each(
     assert http.post("/oauth/introspect", **question).get_json()["active"]
     assert count(lambda: http.post("/oauth/token", **form)) == 1
     assert count(lambda: http.post("/oauth/introspect", **question)) == 1
+
+
+def test_claims_cost_queries_only_where_they_are_released(
+    make: Any, app: Flask, acme: Any, ada: Any, count: Count
+) -> None:
+    """Introspection of a user's token: groups and roles are one query each, an attribute one for the user."""
+    client = make.client(
+        acme,
+        scopes=["openid", "profile", "groups", "roles"],
+        trust="first_party",
+        redirect_uris=[REDIRECT_URI],
+        app_roles=[{"key": "editor"}],
+        claim_mappings=[{"claim": "zone", "source": "zoneinfo", "targets": ["introspection"]}],
+    )
+    flow = Flow(app, app.test_client(), make, client, ada)
+    flow.sign_in()
+    cost = {}
+    for scope in ("openid", "openid groups", "openid groups roles", "openid profile"):
+        token = flow.tokens(scope=scope)["access_token"]
+        cost[scope] = count(lambda token=token: flow.introspect(token))
+    assert list(cost.values()) == [1, 2, 3, 2]

@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from flask import Flask
 
-from app.operations.clients.clients import update_client
+from app.operations.clients.clients import register_client, update_client
+from app.operations.organizations.settings import update_settings
 from app.operations.users.app_roles import assign_app_role, list_app_role_assignments, remove_app_role
 from app.operations.users.groups import add_member, create_group
+from app.operations.users.user_changes import update_user
 from app.rules.clients import app_claims
-from tests.factories import bearer_header
+from app.rules.errors import InvalidInput
+from tests.factories import Factory, bearer_header
 from tests.oauth.conftest import REDIRECT_URI, Flow
 from tests.oauth.test_id_token import claims_of
 
@@ -119,6 +123,132 @@ def test_userinfo_and_introspection_are_live_and_a_removed_role_has_no_assignmen
     assert answer.get_json()["roles"] == []
 
 
+ATTRIBUTES = [
+    {"key": "department", "name": "Department", "type": "string"},
+    {"key": "badge", "name": "Badge", "type": "integer", "scope": "email"},
+    {"key": "empty", "name": "Empty", "type": "string"},
+]
+MAPPINGS: list[dict[str, Any]] = [
+    {"claim": "https://acme.example/department", "source": "attributes.department"},
+    {"claim": "badge", "source": "attributes.badge", "targets": ["introspection"]},
+    {"claim": "nothing", "source": "attributes.empty"},
+    {"claim": "permissions", "source": "roles", "targets": ["id_token", "access_token"]},
+    {"claim": "mail", "source": "email", "targets": ["access_token", "userinfo"]},
+    {"claim": "name", "source": "attributes.department", "targets": ["userinfo"]},
+]
+
+
+@pytest.fixture
+def mapped(app_flow: Flow) -> Flow:
+    """A client that also receives claims from attributes, roles and the email address."""
+    actor, slug = app_flow.make.actor(app_flow.organization), app_flow.organization.slug
+    with app_flow.app.app_context():
+        update_settings(actor, slug, {"user_profile": {"attributes": ATTRIBUTES}})
+        values = {"department": "Fruit", "badge": 7}
+        update_user(actor, app_flow.user.public_id, {"attributes": values})
+        update_client(actor, app_flow.client.client_id, {"claim_mappings": MAPPINGS})
+    return app_flow
+
+
+@pytest.mark.parametrize(
+    ("scope", "expected"),
+    [
+        ("openid", {}),
+        (
+            "openid profile",
+            {
+                "id_token": {"https://acme.example/department": "Fruit"},
+                "userinfo": {"https://acme.example/department": "Fruit", "name": "Fruit"},
+                "access_token": {"https://acme.example/department": "Fruit"},
+                "introspection": {"https://acme.example/department": "Fruit"},
+            },
+        ),
+        (
+            "openid email",
+            {
+                "userinfo": {"mail": "EMAIL"},
+                "access_token": {"mail": "EMAIL"},
+                "introspection": {"badge": 7},
+            },
+        ),
+        (
+            "openid roles",
+            {
+                "id_token": {"permissions": ["editor", "reader"]},
+                "access_token": {"permissions": ["editor", "reader"]},
+            },
+        ),
+        ("openid groups", {}),
+    ],
+)
+def test_mapped_claim_needs_the_scope_of_its_source_and_goes_to_its_targets(
+    mapped: Flow, scope: str, expected: dict[str, dict[str, Any]]
+) -> None:
+    names = {mapping["claim"] for mapping in MAPPINGS}
+    for target, claims in received(mapped, scope).items():
+        released = {name: value for name, value in claims.items() if name in names}
+        if target == "id_token" and "profile" in scope:
+            released.pop("name")  # The standard claim.
+        wanted = {
+            name: mapped.user.email if value == "EMAIL" else value
+            for name, value in expected.get(target, {}).items()
+        }
+        assert released == wanted, target
+
+
+def test_client_credentials_token_has_no_claims_of_users(mapped: Flow) -> None:
+    changes = {"grant_types": ["authorization_code", "client_credentials"], "scopes": [*PERSONAL, "plain"]}
+    with mapped.app.app_context():
+        update_client(mapped.make.actor(mapped.organization), mapped.client.client_id, changes)
+    token = mapped.token(grant_type="client_credentials").get_json()["access_token"]
+    names = {"groups", "roles", *(mapping["claim"] for mapping in MAPPINGS)}
+    assert not names & set(claims_of(mapped, token)) and not names & set(mapped.introspect(token))
+
+
+def test_removed_attribute_is_not_released(mapped: Flow) -> None:
+    with mapped.app.app_context():
+        actor = mapped.make.actor(mapped.organization)
+        update_settings(actor, mapped.organization.slug, {"user_profile": {"attributes": []}})
+    for claims in received(mapped, "openid profile").values():
+        assert "https://acme.example/department" not in claims
+
+
+@pytest.mark.parametrize(
+    ("mapping", "field", "code"),
+    [
+        *(
+            ({"claim": name, "source": "groups"}, "claim", "reserved")
+            for name in sorted(app_claims.RESERVED_CLAIMS)
+        ),
+        ({"claim": "a b", "source": "groups"}, "claim", "invalid_claim"),
+        ({"claim": "", "source": "groups"}, "claim", "invalid_claim"),
+        ({"source": "groups"}, "claim", "required"),
+        ({"claim": "x"}, "source", "required"),
+        ({"claim": "x", "source": "attributes.unknown"}, "source", "unknown_source"),
+        ({"claim": "x", "source": "sub"}, "source", "unknown_source"),
+        ({"claim": "email", "source": "attributes.department"}, "source", "not_allowed"),
+        ({"claim": "email_verified", "source": "email"}, "source", "not_allowed"),
+        ({"claim": "roles", "source": "attributes.department"}, "source", "not_allowed"),
+        ({"claim": "x", "source": "groups", "targets": []}, "targets", "too_few"),
+        ({"claim": "x", "source": "groups", "targets": ["cookie"]}, "targets[0]", "not_allowed"),
+        ({"claim": "x", "source": "groups", "scope": "openid"}, "scope", "unknown_field"),
+        ({"claim": "badge", "source": "groups"}, "claim", "duplicate"),
+    ],
+)
+def test_invalid_mapping_is_rejected_and_names_the_field(
+    app: Flask, make: Factory, mapping: dict[str, Any], field: str, code: str
+) -> None:
+    acme = make.organization(settings={"user_profile": {"attributes": ATTRIBUTES}})
+    first = {"claim": "badge", "source": "attributes.badge"}
+    with app.app_context(), pytest.raises(InvalidInput) as refused:
+        register_client(
+            make.actor(acme),
+            {"name": "App", "redirect_uris": [REDIRECT_URI], "claim_mappings": [first, mapping]},
+        )
+    errors = [(error.field, error.code) for error in refused.value.errors]
+    assert errors == [(f"claim_mappings[1].{field}", code)]
+
+
 def test_claims_that_are_too_large_for_a_token_are_left_out(
     app_flow: Flow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,8 +269,6 @@ def test_scopes_are_offered_and_not_requested_by_default(flow: Flow) -> None:
 
 
 def test_self_registered_client_gets_them_only_if_it_asks(flow: Flow) -> None:
-    from app.operations.organizations.settings import update_settings
-
     with flow.app.app_context():
         settings = {"oauth": {"dynamic_registration": {"mode": "open"}}}
         update_settings(flow.make.system(flow.organization), flow.organization.slug, settings)

@@ -5,6 +5,27 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from app.operations.organizations.settings import update_settings
+
+
+def test_claims_are_mapped_and_refused_names_are_explained(ada: Any, make: Any) -> None:
+    attribute = {"key": "department", "name": "Department", "type": "string"}
+    acme = ada.user.organization
+    with ada.http.application.app_context():
+        update_settings(make.actor(acme), "acme", {"user_profile": {"attributes": [attribute]}})
+    path = f"/clients/{make.client(acme).client_id}/claims"
+    ada.get(path)
+    version = ada.hidden("version")
+    row = {"claim_mappings-0-source": "attributes.department", "claim_mappings-0-targets": ["userinfo"]}
+    reserved = ada.send(path, version=version, **row, **{"claim_mappings-0-claim": "iss"})
+    assert reserved.status_code == 400 and "Line 1: The claim iss is reserved" in ada.text
+    assert ada.send(path, version=version, **row, **{"claim_mappings-0-claim": "email"}).status_code == 400
+    ada.send(path, version=version, **row, **{"claim_mappings-0-claim": "dept"})
+    ada.follow()
+    assert "Saved" in ada.text and 'value="dept"' in ada.page.text
+    boxes = re.findall(r"<input[^>]*mappings-0-targets[^>]*>", ada.page.text)
+    assert [" checked" in box for box in boxes] == ['"userinfo"' in box for box in boxes]
+
 
 def test_roles_are_declared_assigned_and_removed(ada: Any, make: Any, acme: Any) -> None:
     client = make.client(acme)

@@ -38,6 +38,8 @@ UNTOLD = {
     "portal.enable_user": "the user is enabled",
     "portal.sign_out_user": "disabling the user ended what there was",
     "portal.client_access": "the form has what is so already",
+    "portal.client_claims": "the form has what is so already",
+    "portal.user_attributes": "the form has what is so already",
     "portal.client_details": "the form has what is so already",
     "portal.logo_remove": "there is no logo",
     "portal.update_rotation": "an empty form moves nothing",

@@ -54,7 +54,7 @@ _NOT_IN_DOCUMENT = frozenset(
     {
         *("description", "metadata", "status", "trust", "resources", "optional_scopes"),
         *("access_token_format", "token_exchange", "approval", "approved_scopes", "require_pkce"),
-        *("id_token_claims", "app_roles"),
+        *("id_token_claims", "app_roles", "claim_mappings"),
     }
 )
 _MAX_NAME_KEY_BYTES = 400

@@ -1,4 +1,4 @@
-"""Claims of an app about a user beyond the standard ones: their groups, and their roles in the app.
+"""Claims of an app about a user beyond the standard ones: their groups, their roles in the app, and what is mapped.
 
 A token without a scope or mapping that releases any costs no query.
 """
@@ -14,8 +14,18 @@ from sqlalchemy import bindparam, select, union
 from app.fast_path.compiled_query import CompiledQuery
 from app.models.user import AppRoleAssignment, Group, GroupMember
 from app.operations.directory.snapshots import ClientSnapshot
-from app.rules.clients.app_claims import ACCESS_TOKEN, ID_TOKEN, role_keys, sources_of_claims, within_size
+from app.operations.directory.users import get_user
+from app.rules.clients.app_claims import (
+    ACCESS_TOKEN,
+    ATTRIBUTE_PREFIX,
+    ID_TOKEN,
+    role_keys,
+    sources_of_claims,
+    within_size,
+)
+from app.rules.directory.attributes import attributes_of, current_values
 from app.rules.scopes import GROUPS, ROLES
+from app.rules.tokens.claims import claims_for
 
 _GROUPS = CompiledQuery(
     select(Group.name)
@@ -53,22 +63,27 @@ def load_app_claims(
     """
     if user_id is None:
         return {}
-    sources = sources_of_claims(client.document, scopes)
+    attributes = attributes_of(client.organization.settings) if client.document.get("claim_mappings") else ()
+    sources = sources_of_claims(client.document, attributes, scopes, target)
     if not sources:
         return {}
-    values = {source: _read(client, user_id, source) for source in sorted(set(sources.values()))}
-    claims = {name: values[source] for name, source in sources.items() if values[source] is not None}
+    used = set(sources.values())
+    values = {source: _read_list(client, user_id, source) for source in sorted(used & {GROUPS, ROLES})}
+    if used - values.keys():
+        user = get_user(client.organization.id, user_id)
+        custom = current_values(attributes, user.attributes)
+        values |= {f"{ATTRIBUTE_PREFIX}{key}": value for key, value in custom.items()}
+        values |= claims_for(user.claims, (), used)
+    claims = {name: values[source] for name, source in sources.items() if source in values}
     return within_size(claims) if target in (ID_TOKEN, ACCESS_TOKEN) else claims
 
 
-def _read(client: ClientSnapshot, user_id: UUID, source: str) -> Any:
+def _read_list(client: ClientSnapshot, user_id: UUID, source: str) -> Any:
     organization_id = client.organization.id
     if source == GROUPS:
         return sorted(name for (name,) in _GROUPS.rows(organization_id=organization_id, user_id=user_id))
-    if source == ROLES:
-        declared = role_keys(client.document)
-        if not declared:
-            return []
-        rows = _ROLES.rows(organization_id=organization_id, client_id=client.id, user_id=user_id)
-        return sorted(role for (role,) in rows if role in declared)
-    raise ValueError(source)
+    declared = role_keys(client.document)
+    if not declared:
+        return []
+    rows = _ROLES.rows(organization_id=organization_id, client_id=client.id, user_id=user_id)
+    return sorted(role for (role,) in rows if role in declared)

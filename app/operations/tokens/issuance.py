@@ -21,7 +21,8 @@ from app.rules.actor import Actor
 from app.rules.authorization.authorization_request import ID_TOKEN, requested_names
 from app.rules.clients.client_coherence import signing_algorithm_for
 from app.rules.clients.client_types import MINIMAL
-from app.rules.tokens.claims import ID_TOKEN_CLAIMS, SCOPE_OF_CLAIM, id_token_claims_for
+from app.rules.scopes import SCOPE_OF_CLAIM
+from app.rules.tokens.claims import ID_TOKEN_CLAIMS, id_token_claims_for
 
 _SCOPES_WITH_CLAIMS = frozenset(SCOPE_OF_CLAIM[name] for name in ID_TOKEN_CLAIMS)
 _INSERT_TOKEN = CompiledQuery(insert_into(AccessToken))
@@ -95,7 +96,7 @@ def sign_id_token(client: ClientSnapshot, grant: NewGrant, *, access_token: str)
         session_id=grant.session_id,
         acr=grant.acr,
         user_claims=_id_token_claims(client, grant)
-        | load_app_claims(client, grant.user_id, _id_token_scopes(client, grant), ID_TOKEN),
+        | load_app_claims(client, grant.user_id, grant.scopes, ID_TOKEN),
     )
     return id_tokens.sign_id_token(client, facts, access_token=access_token, now=clock.now())
 
@@ -125,14 +126,10 @@ def ensure_signing_keys(client: ClientSnapshot) -> None:
         )
 
 
-def _id_token_scopes(client: ClientSnapshot, grant: NewGrant) -> tuple[str, ...]:
-    return () if client.document.get("id_token_claims") == MINIMAL else grant.scopes
-
-
 def _id_token_claims(client: ClientSnapshot, grant: NewGrant) -> dict[str, Any]:
     """Return the user claims of the ID token: for the scopes (OIDC Core 5.4) and for the ``claims`` parameter (5.5)."""
     requested = requested_names(grant.claims, ID_TOKEN)
-    scopes = _id_token_scopes(client, grant)
+    scopes = () if client.document.get("id_token_claims") == MINIMAL else grant.scopes
     if not requested and _SCOPES_WITH_CLAIMS.isdisjoint(scopes):
         return {}
     user = get_user(client.organization.id, grant.user_id)

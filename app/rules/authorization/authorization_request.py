@@ -18,9 +18,9 @@ from app.rules.clients.dpop import is_thumbprint
 from app.rules.clients.redirect_uris import get_web_origin
 from app.rules.clients.resource_indicators import parse_resources
 from app.rules.errors import AuthorizationError, DomainError, InvalidTarget
-from app.rules.scopes import disallowed_scopes, parse_scope
+from app.rules.scopes import SCOPE_OF_CLAIM, disallowed_scopes, parse_scope
 from app.rules.strict_json import load_object
-from app.rules.tokens.claims import PROFILE_CLAIMS, SCOPE_OF_CLAIM
+from app.rules.tokens.claims import PROFILE_CLAIMS
 
 MAX_LOGIN_HINT_LENGTH = 320
 MAX_ID_TOKEN_HINT_LENGTH = 4 * 1024

@@ -1,23 +1,48 @@
-"""Roles that a client declares for its users, and claims of its tokens beyond the standard ones."""
+"""Roles that a client declares for its users, and claims of its tokens beyond the standard ones.
+
+A claim is released only if the token has the scope that covers its source: ``groups``, ``roles``, the scope of a
+standard claim, or the scope that the organization chose for an attribute.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Any
 
-from app.rules.fields import FieldProblem
-from app.rules.scopes import GROUPS, ROLES
-from app.rules.shapes import Rule, Shape, Text, described
+from app.rules.clients.client_types import MINIMAL
+from app.rules.directory.attributes import Attribute
+from app.rules.fields import FieldProblem, ValidationErrors, suggestion
+from app.rules.scopes import GROUPS, ROLES, SCOPE_OF_CLAIM
+from app.rules.shapes import Items, OneOf, Rule, SchemaOnly, Shape, Text, described
 
-MAX_APP_ROLES = 50
+MAX_APP_ROLES, MAX_MAPPINGS = 50, 50
 MAX_ROLE_KEY_LENGTH = 64
 ID_TOKEN, USERINFO, ACCESS_TOKEN, INTROSPECTION = "id_token", "userinfo", "access_token", "introspection"
 TARGETS = (ID_TOKEN, USERINFO, ACCESS_TOKEN, INTROSPECTION)
 # Tokens are sent in headers, and JWTs are accepted up to 8 KiB.
 MAX_TOKEN_BYTES = 4096
+ATTRIBUTE_PREFIX = "attributes."
+STANDARD_SOURCES = tuple(name for name in SCOPE_OF_CLAIM if name != "sub")
+# Claims of the protocol in ID tokens, JWT access tokens, introspection and logout tokens.
+RESERVED_CLAIMS = frozenset(
+    (
+        "iss", "sub", "aud", "exp", "nbf", "iat", "jti", "nonce", "auth_time", "acr", "amr", "azp", "at_hash", "c_hash",
+        "s_hash", "sid", "scope", "scp", "client_id", "cnf", "act", "may_act", "active", "token_type", "token_use",
+        "username", "organization_id", "events", "txn", "sub_id", "sub_jwk", "entitlements", "authorization_details",
+        "token_introspection", "error", "error_description",
+    )
+)  # fmt: skip
+# Apps trust these as verified, so each has only the sources named here.
+_FIXED_SOURCES: Mapping[str, tuple[str, ...]] = {
+    **{name: (name,) for name in ("email", "email_verified", "phone_number", "phone_number_verified")},
+    **{name: (name,) for name in ("address", "updated_at")},
+    GROUPS: (GROUPS, ROLES),
+    ROLES: (GROUPS, ROLES),
+}
 _ROLE_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}")
+_CLAIM = re.compile(r"[A-Za-z][A-Za-z0-9_.:/#-]{0,99}")
 
 
 def _role_key_problem(value: str) -> FieldProblem | None:
@@ -27,6 +52,17 @@ def _role_key_problem(value: str) -> FieldProblem | None:
         "Use 1 to 64 letters, digits and the characters _ . : - as the key, and begin with a letter or digit."
     )
     return FieldProblem("invalid_key", message)
+
+
+def _claim_problem(value: str) -> FieldProblem | None:
+    if value in RESERVED_CLAIMS:
+        return FieldProblem(
+            "reserved", f"The claim {value} is reserved for the protocol. Choose another name."
+        )
+    if _CLAIM.fullmatch(value) is None:
+        message = "Use 1 to 100 letters, digits and the characters _ . : / # - and begin with a letter."
+        return FieldProblem("invalid_claim", message)
+    return None
 
 
 class AppRole(Shape):
@@ -40,14 +76,71 @@ class AppRole(Shape):
     name: Annotated[str, Text(100, min_length=0), described("Shown to administrators.")] = ""
 
 
+class ClaimMapping(Shape):
+    """A claim that an app receives, and where it comes from."""
+
+    claim: Annotated[
+        str,
+        Rule(_claim_problem, (("pattern", f"^{_CLAIM.pattern}$"),)),
+        described("The name of the claim. Those of the protocol are reserved."),
+    ]
+    source: Annotated[
+        str,
+        SchemaOnly(minLength=1, maxLength=60),
+        described(
+            "`attributes.` and the key of a custom attribute, `groups`, `roles`, or a standard claim such as `email`. "
+            "It is released only with the scope that covers it."
+        ),
+    ]
+    targets: Annotated[
+        tuple[Annotated[str, OneOf(TARGETS)], ...],
+        Items(len(TARGETS), min_items=1),
+        described("Where the claim is sent. Of access tokens, only JWTs contain it."),
+    ] = TARGETS
+
+
+def check_mappings(errors: ValidationErrors, sent: Iterable[Any], attributes: Iterable[Attribute]) -> None:
+    """Add what is wrong with the sources of new mappings. ``attributes`` are the organization's."""
+    known = (GROUPS, ROLES, *STANDARD_SOURCES, *(f"{ATTRIBUTE_PREFIX}{each.key}" for each in attributes))
+    for position, entry in enumerate(sent):
+        claim, source = (
+            (entry.get("claim"), entry.get("source")) if isinstance(entry, Mapping) else (None, None)
+        )
+        if not isinstance(source, str) or not isinstance(claim, str):
+            continue
+        field = f"claim_mappings[{position}].source"
+        fixed = _FIXED_SOURCES.get(claim)
+        if source not in known:
+            message = f"There is no such source.{suggestion(source, known)}"
+            errors.add(field, "unknown_source", message)
+        elif fixed is not None and source not in fixed:
+            message = f"The claim {claim} can only come from {' or '.join(fixed)}, because apps trust it."
+            errors.add(field, "not_allowed", message)
+
+
 def role_keys(document: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the keys of the roles that a client declares."""
     return tuple(role["key"] for role in document.get("app_roles") or ())
 
 
-def sources_of_claims(document: Mapping[str, Any], scopes: Collection[str]) -> dict[str, str]:
-    """Return the source of each claim that the scopes release, by the name of the claim."""
-    return {name: name for name in (GROUPS, ROLES) if name in scopes}
+def sources_of_claims(
+    document: Mapping[str, Any], attributes: Iterable[Attribute], scopes: Collection[str], target: str
+) -> dict[str, str]:
+    """Return the source of each claim that the scopes release to the target, by the name of the claim.
+
+    ``document`` is the client's, ``attributes`` are the organization's.
+    """
+    is_minimal = target == ID_TOKEN and document.get("id_token_claims") == MINIMAL
+    sources = {} if is_minimal else {name: name for name in (GROUPS, ROLES) if name in scopes}
+    mappings = document.get("claim_mappings")
+    if not mappings:
+        return sources
+    covering = {f"{ATTRIBUTE_PREFIX}{each.key}": each.scope for each in attributes}
+    covering |= {GROUPS: GROUPS, ROLES: ROLES, **SCOPE_OF_CLAIM}
+    for mapping in mappings:
+        if target in mapping["targets"] and covering.get(mapping["source"]) in scopes:
+            sources[mapping["claim"]] = mapping["source"]
+    return sources
 
 
 def within_size(claims: Mapping[str, Any]) -> dict[str, Any]:

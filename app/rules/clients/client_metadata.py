@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from dataclasses import fields as fields_of
 from typing import Annotated, Any
 
-from app.rules.clients.app_claims import MAX_APP_ROLES, AppRole
+from app.rules.clients.app_claims import MAX_APP_ROLES, MAX_MAPPINGS, AppRole, ClaimMapping, check_mappings
 from app.rules.clients.client_coherence import check_coherence, profile_allows_auth_method
 from app.rules.clients.client_types import (
     APPROVALS,
@@ -44,6 +44,7 @@ from app.rules.clients.client_types import (
 from app.rules.clients.redirect_uris import redirect_uri_problem
 from app.rules.clients.resource_indicators import MAX_RESOURCES as MAX_RESOURCES
 from app.rules.clients.resource_indicators import is_service_url
+from app.rules.directory.attributes import Attribute, attributes_of
 from app.rules.fields import ValidationErrors
 from app.rules.scopes import MAX_SCOPES as MAX_SCOPES
 from app.rules.shapes import (
@@ -86,7 +87,7 @@ READ_ONLY = frozenset(
 _URI_LISTS = ("redirect_uris", "post_logout_redirect_uris")
 
 # Lists of objects, which are stored and compared as JSON, complete.
-_NESTED: Mapping[str, type[Shape]] = {"app_roles": AppRole}
+_NESTED: Mapping[str, type[Shape]] = {"app_roles": AppRole, "claim_mappings": ClaimMapping}
 _SigningAlgorithm = Annotated[str, OneOf(SIGNING_ALGORITHMS)]
 _Scopes = Annotated[tuple[Scope, ...], Items(MAX_SCOPES)]
 _RedirectUris = Annotated[tuple[RedirectUri, ...], Items(100)]
@@ -213,6 +214,11 @@ class ClientMetadata:
             "Roles of the app, which are assigned to users and groups and released by the scope `roles`."
         ),
     ] = ()
+    claim_mappings: Annotated[
+        tuple[Annotated[Mapping[str, Any], ObjectOf(ClaimMapping)], ...],
+        Items(MAX_MAPPINGS, unique=False),
+        described("Claims about users that the client receives in addition to the standard ones."),
+    ] = ()
     software_id: Annotated[str, Text(100)] | None = None
     software_version: Annotated[str, Text(100)] | None = None
     trust: Annotated[
@@ -264,6 +270,7 @@ class ClientPolicy:
     redirect_hosts: tuple[str, ...] = ()
     max_redirect_uris: int = 50
     base_url: str = ""
+    attributes: tuple[Attribute, ...] = ()
 
     @classmethod
     def of_settings(cls, settings: Mapping[str, Any], base_url: str = "") -> ClientPolicy:
@@ -275,6 +282,7 @@ class ClientPolicy:
             redirect_hosts=tuple(oauth["redirect_uris"]["allowed_hosts"]),
             max_redirect_uris=oauth["redirect_uris"]["max_per_client"],
             base_url=base_url,
+            attributes=attributes_of(settings),
         )
 
 
@@ -339,6 +347,8 @@ def _checked(
     _check_uris(errors, merged, given, policy)
     _check_resources(errors, given, policy)
     _check_unique(errors, given, "app_roles", "key")
+    _check_unique(errors, given, "claim_mappings", "claim")
+    check_mappings(errors, given.get("claim_mappings", ()), policy.attributes)
     _check_approved(errors, merged, given)
     if is_typed:
         _fill_defaults(errors, merged, sent, policy)
@@ -346,7 +356,9 @@ def _checked(
         _check_policy(errors, merged, frozenset(sent) if unchanged else frozenset(FIELDS), policy)
     errors.raise_if_any()
     for name, shape in _NESTED.items():
-        merged[name] = tuple(shape.model_validate(entry).model_dump() for entry in merged.get(name, ()))
+        merged[name] = tuple(
+            shape.model_validate(entry).model_dump(mode="json") for entry in merged.get(name, ())
+        )
     return ClientMetadata(**{name: _frozen(value) for name, value in merged.items()})
 
 

@@ -126,7 +126,7 @@ def replacing(fields: Mapping[str, Any]) -> dict[str, Any]:
 
     What only administrators set of roles and claims stays.
     """
-    kept = ("name", "type", "app_roles")
+    kept = ("name", "type", "app_roles", "claim_mappings")
     return {name: None for name in FIELDS if name not in kept} | dict(fields)
 
 

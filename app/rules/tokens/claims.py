@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from app.rules.scopes import CLAIMS_OF_SCOPE, SCOPE_OF_CLAIM
 from app.rules.strict_json import InvalidJson, load_object
 
 _ADDRESS_FIELDS = ("formatted", "street_address", "locality", "region", "postal_code", "country")
@@ -44,36 +45,8 @@ def left_half_hash(value: str, algorithm: str) -> str:
     return urlsafe_b64encode(made[: len(made) // 2]).decode().rstrip("=")
 
 
-CLAIMS_OF_SCOPE: Mapping[str, tuple[str, ...]] = {
-    "openid": ("sub",),
-    "profile": (
-        "name",
-        "family_name",
-        "given_name",
-        "middle_name",
-        "nickname",
-        "preferred_username",
-        "profile",
-        "picture",
-        "website",
-        "gender",
-        "birthdate",
-        "zoneinfo",
-        "locale",
-        "updated_at",
-    ),
-    "email": ("email", "email_verified"),
-    "address": ("address",),
-    "phone": ("phone_number", "phone_number_verified"),
-}
-"""OpenID Connect Core 5.4, in the order of the standard."""
-
 PROFILE_CLAIMS: tuple[str, ...] = tuple(name for names in CLAIMS_OF_SCOPE.values() for name in names)
 """Claims about a user, by scope or requested by name."""
-
-SCOPE_OF_CLAIM: Mapping[str, str] = {
-    name: scope for scope, names in CLAIMS_OF_SCOPE.items() for name in names
-}
 
 ID_TOKEN_CLAIMS: tuple[str, ...] = (
     *("name", "family_name", "given_name", "nickname", "preferred_username", "picture", "locale"),
