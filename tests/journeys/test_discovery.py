@@ -417,9 +417,10 @@ def dpop_algorithms(suite: Suite, value: list[str]) -> None:
 def claims(suite: Suite, value: list[str]) -> None:
     wanted = [name for name in value if name in PROFILE_CLAIMS]
     asked = json.dumps({place: dict.fromkeys(wanted) for place in ("userinfo", "id_token")})
-    party = suite.register(scope="openid profile email address phone")
-    signed_in = party.sign_in(claims=asked)
-    assert set(party.userinfo(signed_in.tokens)) == set(wanted)
+    by_scope = {"groups", "roles"}
+    party = suite.register(scope="openid profile email address phone groups roles")
+    signed_in = party.sign_in(claims=asked, scope="openid groups roles")
+    assert set(party.userinfo(signed_in.tokens)) == {*wanted, *by_scope}
     assert set(value) <= set(signed_in.claims)
 
 
