@@ -82,7 +82,7 @@ def test_changed_or_truncated_file_or_wrong_passphrase_imports_nothing(
     with there.app_context(), pytest.raises(NotFound):
         lookups.get_organization_by_slug("acme")
     assert brought_in(there, file).slug == "acme"
-    assert database.count("users") == 2
+    assert database.count("users") == 3
 
 
 @pytest.mark.slow
@@ -101,7 +101,7 @@ def test_partial_import_is_invisible_and_can_be_restarted(
     with there.app_context():
         with pytest.raises(Interrupted):
             import_organization(operator(), io.BytesIO(moved.file), PASSPHRASE, progress=stop)
-        assert database.count("users") == 2
+        assert database.count("users") == 3
         with pytest.raises(NotFound):
             organizations.get_organization(operator(), "acme")
         assert sign_in_is_refused(moved)
@@ -110,7 +110,7 @@ def test_partial_import_is_invisible_and_can_be_restarted(
     )
     assert refused.status_code == 401
     assert brought_in(there, moved.file).rows["users"] == 1
-    assert database.count("users") == 2
+    assert database.count("users") == 3
 
 
 def sign_in_is_refused(moved: Moved) -> bool:
