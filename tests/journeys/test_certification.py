@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from app.operations.audit.failed_requests import list_failed_requests
-from app.rules.tokens.claims import CLAIMS_OF_SCOPE
+from app.rules.tokens.claims import CLAIMS_OF_SCOPE, PROFILE_CLAIMS
 from tests.journeys.certification import (
     POST_LOGOUT_URI,
     REDIRECT_URI,
@@ -68,6 +68,7 @@ def scope(*scopes: str) -> Module:
     def check(party: RelyingParty) -> None:
         signed_in = party.sign_in(scope=" ".join(("openid", *scopes)))
         claims = party.userinfo(signed_in.tokens)
+        assert not set(signed_in.claims) & set(PROFILE_CLAIMS) - {"sub"}, "not requested in the ID token"
         assert set(claims) == {name for each in ("openid", *scopes) for name in CLAIMS_OF_SCOPE[each]}
         assert isinstance(claims.get("updated_at", 0), int)
         assert re.fullmatch(r"\d{4}-\d\d-\d\d", claims.get("birthdate", "0000-00-00"))
@@ -260,7 +261,7 @@ def with_pkce(party: RelyingParty) -> None:
     party.sign_in()
 
 
-STATIC = {"jwks": Signer("RS256").jwks}
+STATIC = {"jwks": Signer("RS256").jwks, "id_token_claims": "minimal"}
 
 
 @pytest.mark.parametrize(

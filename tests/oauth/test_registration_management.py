@@ -38,6 +38,17 @@ def test_client_can_read_update_and_delete_itself(
     assert own(http, told, "GET").status_code == 401
 
 
+@pytest.mark.parametrize(("sent", "registered"), [({}, "minimal"), ({"id_token_claims": "full"}, "full")])
+def test_id_token_claims_are_minimal_unless_chosen_and_kept_by_updates(
+    http: FlaskClient, open_to_all: OrganizationSnapshot, sent: dict[str, str], registered: str
+) -> None:
+    """OpenID Connect Core section 5.4: what scopes release is at userinfo."""
+    told = register(http, open_to_all, **sent).get_json()
+    assert told["id_token_claims"] == registered
+    changed = own(http, told, "PUT", **GOOD, client_id=told["client_id"])
+    assert (changed.status_code, changed.get_json()["id_token_claims"]) == (200, registered), changed.text
+
+
 def test_client_that_now_needs_a_secret_receives_one(
     http: FlaskClient, open_to_all: OrganizationSnapshot
 ) -> None:

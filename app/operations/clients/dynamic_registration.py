@@ -33,7 +33,7 @@ from app.operations.store import clock, rate_limits
 from app.operations.store.rate_limits import network_limits
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
-from app.rules.clients.client_types import BLOCKED
+from app.rules.clients.client_types import BLOCKED, MINIMAL
 from app.rules.clients.dynamic_metadata import Offer, as_fields, replacing
 from app.rules.errors import Forbidden, InvalidInput, NotFound, Unauthenticated
 from app.rules.identifiers import format_client_id, parse_client_id
@@ -114,9 +114,9 @@ def register_dynamic_client(
     organization = permit.organization
     used_token_id = None if permit.token is None else spend_token(organization.id, permit.token)
     registrar = registrar_actor(actor, _LABEL)
-    registered = register_client(
-        registrar, as_fields(sent, _offer(organization)), origin=ClientOrigin(DYNAMIC)
-    )
+    # Such clients were written for any server: scopes release claims at userinfo (OpenID Connect Core section 5.4).
+    fields = {"id_token_claims": MINIMAL} | as_fields(sent, _offer(organization))
+    registered = register_client(registrar, fields, origin=ClientOrigin(DYNAMIC))
     access_token = new_token(REGISTRATION_ACCESS, organization.id)
     db.session.add(
         ClientRegistration(

@@ -47,6 +47,8 @@ _AS_SENT = (
     "request_object_signing_alg", "require_signed_request_object", "token_endpoint_auth_signing_alg",
     "dpop_bound_access_tokens", "require_pushed_authorization_requests", "software_id", "software_version",
 )  # fmt: skip
+# In no standard. An update that omits it does not change it.
+_KEPT = ("id_token_claims",)
 _READ = (
     "contacts",
     "jwks",
@@ -60,7 +62,7 @@ FIELDS = ("name", "type", *_READ, *_AS_SENT)
 # All fields that are read from a client's metadata, by their names in RFC 7591.
 NAMES = (
     "client_name", "application_type", "scope", "contacts", "jwks", "grant_types", "response_types",
-    "token_endpoint_auth_method", *_AS_SENT,
+    "token_endpoint_auth_method", *_KEPT, *_AS_SENT,
 )  # fmt: skip
 
 _RFC7591_NAMES = {"name": "client_name", "scopes": "scope", "type": "application_type"}
@@ -106,7 +108,7 @@ def as_fields(sent: Mapping[str, Any], offer: Offer) -> dict[str, Any]:
     """
     given = {name: value for name, value in sent.items() if value is not None}
     errors = ValidationErrors()
-    fields = {name: given[name] for name in _AS_SENT if name in given}
+    fields = {name: given[name] for name in (*_AS_SENT, *_KEPT) if name in given}
     fields["name"] = given.get("client_name") or _name_from(given)
     fields |= _tolerantly(given)
     fields["token_endpoint_auth_method"] = _method(given, offer, errors)
@@ -143,7 +145,7 @@ def as_document(client: ClientMetadata, settings: Mapping[str, Any]) -> dict[str
         "contacts": list(client.contacts) or None,
         "jwks": client.jwks,
     }
-    for name in _AS_SENT:
+    for name in (*_AS_SENT, *_KEPT):
         value = getattr(client, name)
         document[name] = (list(value) or None) if isinstance(value, tuple) else value
     document["id_token_signed_response_alg"] = (
