@@ -39,12 +39,15 @@ prepare_clients() {
     cache=$PWD/.cache/clients
     mkdir -p "$cache/bin"
     export GOPATH="$cache/go" GOFLAGS=-modcacherw GOTOOLCHAIN=local
-    go=$(find_go)
-    (cd tests/journeys/clients/go_oidc && "$go" build -o "$cache/bin/go_oidc" .)
-    (cd tests/journeys/clients/oauth2_proxy && "$go" build -o "$cache/bin/oauth2-proxy" github.com/oauth2-proxy/oauth2-proxy/v7)
+    GO=$(find_go)
+    export GO
+    (cd tests/journeys/clients/go_oidc && "$GO" build -o "$cache/bin/go_oidc" .)
+    (cd tests/journeys/clients/oauth2_proxy && "$GO" build -o "$cache/bin/oauth2-proxy" github.com/oauth2-proxy/oauth2-proxy/v7)
     cargo build --quiet --locked --manifest-path tests/journeys/clients/rust_openidconnect/Cargo.toml \
         --target-dir "$cache/cargo-target"
     cp "$cache/cargo-target/debug/rust_openidconnect" "$cache/bin/"
     mvn --quiet --batch-mode --file tests/journeys/clients/nimbus package dependency:copy-dependencies \
         -Doutput="$cache/bin/nimbus" -DoutputDirectory="$cache/bin/nimbus"
+    mvn --quiet --batch-mode --file tests/journeys/clients/apis/spring dependency:copy-dependencies \
+        -DoutputDirectory="$cache/bin/spring"
 }

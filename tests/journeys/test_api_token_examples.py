@@ -3,63 +3,22 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import requests
 from flask import Flask
 
-from tests.factories import Factory, MadeClient
+from tests.factories import Factory
+from tests.journeys.api_tokens import Tokens, examples
 from tests.support.servers import ROOT, LiveServer
 
-AUDIENCE = "https://api.example.com"
-DOCUMENT = (ROOT / "docs" / "api-tokens.md").read_text()
-PYTHON = re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL)
-JAVASCRIPT = re.findall(r"```javascript\n(.*?)```", DOCUMENT, re.DOTALL)
+PYTHON, JAVASCRIPT = examples("python"), examples("javascript")
 NODE = ROOT / "tests" / "journeys" / "node"
 
 Validate = Callable[[str], dict[str, Any]]
-
-
-class Tokens:
-    """Tokens of an organization, and the environment of an API that validates them."""
-
-    def __init__(self, server: LiveServer, make: Factory) -> None:
-        self.server, self.make, self.organization = server, make, make.organization()
-        api = make.machine(self.organization, resources=[AUDIENCE])
-        self.environment = {
-            "ISSUER": self.organization.issuer,
-            "AUDIENCE": AUDIENCE,
-            "CLIENT_ID": api.client_id,
-            "CLIENT_SECRET": api.secret,
-        }
-
-    def client(self, token_format: str, audience: str = AUDIENCE) -> MadeClient:
-        return self.make.machine(
-            self.organization, "orders:read", resources=[audience], access_token_format=token_format
-        )
-
-    def issue(self, client: MadeClient) -> str:
-        form = {"grant_type": "client_credentials", "scope": "orders:read"}
-        url = f"{self.organization.issuer}/oauth/token"
-        token: str = requests.post(url, data=form, headers=client.basic, timeout=20).json()["access_token"]
-        return token
-
-    def rejected(self, token_format: str) -> list[str]:
-        """Return tokens that the API must reject: for another API, altered, of another organization."""
-        other = Tokens(self.server, self.make)
-        good = self.issue(self.client(token_format))
-        altered = good[:-20] + ("A" if good[-20] != "A" else "B") + good[-19:]
-        return [
-            self.issue(self.client(token_format, "https://other.example.com")),
-            altered,
-            other.issue(other.client(token_format)),
-            "x",
-        ]
 
 
 @pytest.fixture
@@ -122,4 +81,4 @@ def test_node_example_validates(tokens: Tokens, tmp_path: Path, number: int, tok
         check=True,
         timeout=60,
     )
-    assert json.loads(ran.stdout) == [client.client_id, None, None, None, None]
+    assert json.loads(ran.stdout) == [client.client_id, *(None for _ in sent[1:])]

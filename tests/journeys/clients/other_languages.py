@@ -1,16 +1,28 @@
-"""The quickstarts of libraries in other languages, and of Apache and oauth2-proxy: run by ``script/test clients``."""
+"""Quickstarts and API examples in Go, Rust and Java, of Apache and oauth2-proxy: run by ``script/test clients``."""
 
 from __future__ import annotations
 
-import pytest
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
 
-from tests.journeys.clients.quickstart import PROGRAMS, Quickstart, running
+import pytest
+import requests
+
+from tests.factories import Factory
+from tests.journeys.api_tokens import Tokens, examples
+from tests.journeys.clients.quickstart import HERE, PROGRAMS, Quickstart, copied, listening, running
+from tests.support import process
+from tests.support.https_server import certificate
 from tests.support.servers import LiveServer
 
 pytestmark = pytest.mark.live
 
+HTTPD = ("/usr/sbin/apache2", "-X", "-f", "{folder}/httpd.conf")
 APACHE = Quickstart(
-    ("/usr/sbin/apache2", "-X", "-f", "{folder}/httpd.conf"),
+    HTTPD,
     callback="/secure/redirect_uri",
     login="/secure/profile.html",
     profile="/secure/profile.html",
@@ -40,3 +52,65 @@ QUICKSTARTS = {
 def test_quickstart_signs_in_refreshes_and_signs_out(node_server: LiveServer, name: str) -> None:
     with running(node_server, QUICKSTARTS[name], name) as app:
         app.walk()
+
+
+def build_go(folder: Path, token_format: str) -> tuple[str, ...]:
+    """Write the example into the folder, and return the command that serves an API with it."""
+    (folder / "api.go").write_text(examples("go")[0])
+    for name in ("go.mod", "go.sum"):
+        shutil.copy(HERE / "go_oidc" / name, folder)
+    subprocess.run([os.environ["GO"], "build", "-o", "api", "."], cwd=folder, check=True)
+    return ("env", *(["INTROSPECTION=1"] if token_format == "opaque" else []), "{folder}/api")
+
+
+def build_spring(folder: Path, token_format: str) -> tuple[str, ...]:
+    """Write the class, or the properties for opaque tokens, into the folder, and return the command."""
+    sources = ["Api.java"]
+    if token_format == "opaque":
+        (folder / "application.properties").write_text(examples("properties")[0])
+    else:
+        (folder / "AccessTokens.java").write_text(examples("java")[0])
+        sources.append("AccessTokens.java")
+    path = f"{PROGRAMS}/spring/*:."
+    subprocess.run(["javac", "-parameters", "-d", ".", "-cp", path, *sources], cwd=folder, check=True)
+    trust = ["-storepass", "changeit", "-keystore", "trust.p12", "-file", str(certificate()[1])]
+    subprocess.run(["keytool", "-importcert", "-noprompt", *trust], cwd=folder, check=True)
+    options = ("-Djavax.net.ssl.trustStore=trust.p12", "-Djavax.net.ssl.trustStorePassword=changeit")
+    return ("java", *options, "-Dserver.port={port}", "-cp", path, "com.example.Api")
+
+
+def build_apache(folder: Path, token_format: str) -> tuple[str, ...]:
+    """Write the lines, with the comments as the document says, and return the command."""
+    lines = examples("apache")[0]
+    if token_format == "opaque":
+        lines = lines.replace("OIDCOAuthVerify", "# OIDCOAuthVerify").replace("# OIDCOAuthI", "OIDCOAuthI")
+        lines = lines.replace("# OIDCOAuthC", "OIDCOAuthC")
+    (folder / "api.conf").write_text(lines)
+    return HTTPD
+
+
+@pytest.mark.parametrize("token_format", ["jwt", "opaque"])
+@pytest.mark.parametrize("build", [build_go, build_spring, build_apache])
+def test_documented_api_accepts_only_its_tokens(
+    node_server: LiveServer,
+    monkeypatch: pytest.MonkeyPatch,
+    build: Callable[[Path, str], tuple[str, ...]],
+    token_format: str,
+) -> None:
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificate()[1]))
+    tokens = Tokens(node_server, Factory(node_server.app))
+    port = process.free_port()
+    name = build.__name__.removeprefix("build_")
+    with (
+        copied(HERE / "apis" / name) as folder,
+        listening(build(folder, token_format), folder, port, tokens.environment),
+    ):
+
+        def call(token: str) -> requests.Response:
+            headers = {"Authorization": f"Bearer {token}"}
+            return requests.get(f"http://localhost:{port}/orders", headers=headers, timeout=30)
+
+        answer = call(tokens.issue(tokens.client(token_format)))
+        assert answer.status_code == 200, (answer.text, (folder / "program.log").read_text()[-4000:])
+        rejected = [call(token).status_code for token in tokens.rejected(token_format)]
+        assert set(rejected) <= {401, 403}, (rejected, (folder / "program.log").read_text()[-4000:])

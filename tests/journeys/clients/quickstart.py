@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,36 +148,54 @@ def running(server: LiveServer, quickstart: Quickstart, name: str) -> Iterator[A
     make = Factory(server.app)
     client = register(make, quickstart, url)
     user = make.user(client.organization)
+    environment = {
+        "ISSUER": client.organization.issuer,
+        "ISSUER_HOST": urlsplit(client.organization.issuer).netloc,
+        "CLIENT_ID": client.client_id,
+        "CLIENT_SECRET": client.registered.secret or "",
+    }
+    with copied(HERE / name) as folder, listening(quickstart.command, folder, port, environment):
+        browser = FormBrowser(server.url, app=url, ca_path=certificate()[1])
+        yield App(quickstart, server, url, client, user, browser, folder)
+
+
+@contextmanager
+def copied(source: Path) -> Iterator[Path]:
+    """Copy the program's folder to a temporary one, with the packages of Node.js."""
     with tempfile.TemporaryDirectory(prefix="gatehouse-quickstart-") as made:
         folder = Path(made)
-        shutil.copytree(HERE / name, folder, dirs_exist_ok=True)
+        shutil.copytree(source, folder, dirs_exist_ok=True)
         # The processes of Apache are another user's.
         folder.chmod(0o755)
-        authority = shutil.copy(certificate()[1], folder / "ca.pem")
         (folder / "node_modules").symlink_to(NODE_MODULES.resolve())
-        environment = os.environ | {
-            "ISSUER": client.organization.issuer,
-            "CLIENT_ID": client.client_id,
-            "CLIENT_SECRET": client.registered.secret or "",
-            "PORT": str(port),
-            "ISSUER_HOST": urlsplit(client.organization.issuer).netloc,
-            "PROGRAMS": str(PROGRAMS),
-            "PWD": made,
-            # Each language has its own name for the certificates to trust.
-            **dict.fromkeys(("NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"), str(authority)),
-        }
-        command = [part.replace("{port}", str(port)).replace("{folder}", made) for part in quickstart.command]
-        log = folder / LOG
-        program = process.start(command, log, env=environment, cwd=folder)
-        try:
-            process.wait_until(
-                lambda: program.poll() is not None or _answers(url), f"{name} to listen", seconds=60
-            )
-            assert program.poll() is None, log.read_text()
-            browser = FormBrowser(server.url, app=url, ca_path=authority)
-            yield App(quickstart, server, url, client, user, browser, folder)
-        finally:
-            process.stop(program)
+        yield folder
+
+
+@contextmanager
+def listening(
+    command: Sequence[str], folder: Path, port: int, environment: Mapping[str, str]
+) -> Iterator[None]:
+    """Run the command in the folder and wait until it listens on the port."""
+    authority = str(shutil.copy(certificate()[1], folder / "ca.pem"))
+    known = {
+        "PORT": str(port),
+        "PROGRAMS": str(PROGRAMS),
+        "PWD": str(folder),
+        # Each language has its own name for the certificates to trust.
+        **dict.fromkeys(("NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"), authority),
+    }
+    filled = [part.replace("{port}", str(port)).replace("{folder}", str(folder)) for part in command]
+    log = folder / LOG
+    program = process.start(filled, log, env=os.environ | known | environment, cwd=folder)
+    url = f"http://localhost:{port}"
+    try:
+        process.wait_until(
+            lambda: program.poll() is not None or _answers(url), f"{command[0]} to listen", seconds=120
+        )
+        assert program.poll() is None, log.read_text()
+        yield
+    finally:
+        process.stop(program)
 
 
 def _answers(url: str) -> bool:
