@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import urlsafe_b64decode
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -120,6 +120,15 @@ def restrict_to_resources(
     covered = {owners.get(scope) for scope in target.scopes}
     bare = tuple(resource for resource in parameters.resources if resource not in covered)
     return replace(parameters, scopes=target.scopes, bare_resources=bare)
+
+
+def find_bare_resources(
+    client: ClientSnapshot, scopes: Collection[str], resources: Collection[str]
+) -> list[str]:
+    """Return the resources at which none of the scopes is valid. A scope of no resource is valid at any."""
+    requester, catalog = _requester(client, is_consented=False), get_catalog(client.organization.id)
+    owners = {resource_indicators.find_scope_owner(scope, requester, catalog) for scope in scopes}
+    return [] if None in owners else [resource for resource in resources if resource not in owners]
 
 
 def select_resources(
