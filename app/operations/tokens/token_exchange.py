@@ -122,7 +122,7 @@ def _issue(
     if made.expires_in < 1:
         raise OAuthError("The subject token has expired.").with_cause("exchange_refused")
     added = set(made.row["audience"].split()).difference(subject.audience)
-    if access_tokens.find_bare_resources(client, made.row["scope"].split(), added):
+    if access_tokens.find_bare_resources(client, made.row["scope"].split(), added, fits_any=True):
         # No granted scope belongs to the resource. Even a token without scopes could give access there.
         raise InvalidTarget("None of the subject token's scopes is for that resource.").with_cause(
             "resource_not_allowed", received=made.row["audience"], expected=subject.audience
