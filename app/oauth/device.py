@@ -245,7 +245,9 @@ def _step(actor: Actor, session: SessionRecord, found: DeviceRequest, decision: 
 
 def _asked(found: DeviceRequest) -> AuthorizationParameters:
     """Return the request as parameters of an authorization request, without a redirect URI."""
-    return AuthorizationParameters(redirect_uri="", scopes=found.scopes, code_challenge=None)
+    return AuthorizationParameters(
+        redirect_uri="", scopes=found.scopes, code_challenge=None, bare_resources=found.bare_resources
+    )
 
 
 def _entry(

@@ -12,6 +12,7 @@ from app.extensions import db
 from app.models.token import DeviceCode
 from app.operations.authorization import connected_apps, device_codes
 from app.operations.authorization.consents import get_consent_state
+from app.operations.clients import resources
 from app.operations.clients.clients import update_client
 from app.operations.sign_in.sessions import find_session
 from app.operations.store import clock
@@ -73,6 +74,26 @@ def test_device_consent_shows_what_the_code_flow_shows(device: Device) -> None:
     page = device.press(device.enter(device.code()["user_code"]), "device-continue")
     assert "Television wants to use your Acme account" in page.text and device.user.email in page.text
     assert "will be able to" in page.text and "Not reviewed by Acme" in page.text
+
+
+def test_device_consent_shows_a_resource_without_scopes_each_time(
+    http: FlaskClient, make: Factory, user: MadeUser
+) -> None:
+    """CO-1, CO-2: the device gets tokens for it, and a stored consent covers only scopes."""
+    device = Device(http, make, user, token_endpoint_auth_method="client_secret_basic", trust="verified")
+    device.sign_in()
+    with make.app.app_context():
+        fields = {"identifier": "https://stock.example", "name": "Stock", "access_policy": "open"}
+        resources.define_resource(
+            make.actor(user.organization), fields | {"scopes": [{"name": "stock:read"}]}
+        )
+    basic = device.client.basic
+    device.allow(device.code(headers=basic)["user_code"])
+    for _ in range(2):
+        codes = device.code(headers=basic, resource="https://stock.example", scope="openid profile")
+        page = device.press(device.enter(codes["user_code"]), "device-continue")
+        assert 'id="bare-resources"' in page.text and "https://stock.example" in page.text
+        assert 'id="device-allowed"' in device.press(page, "consent-allow").text
 
 
 def test_public_device_is_asked_every_time(device: Device) -> None:

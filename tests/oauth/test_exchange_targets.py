@@ -19,6 +19,16 @@ def test_token_without_scopes_is_not_issued_for_another_resource(web: Flow, orde
     assert refusal(exchange(web, impersonating, token)) == "invalid_target"
 
 
+def test_resource_without_a_scope_is_not_added_to_one_with_a_scope(web: Flow, orders: MadeClient) -> None:
+    token = subject(web, scope="orders:read")["access_token"]
+    both = service(web, name="Both", scopes=["orders:read", "stock:read"], resources=[ORDERS])
+    assert refusal(exchange(web, both, token, resource=[ORDERS, STOCK])) == "invalid_target"
+    assert exchange(web, both, token, resource=ORDERS).get_json()["scope"] == "orders:read"
+    whole = subject(web)["access_token"]
+    given = exchange(web, both, whole, resource=[ORDERS, STOCK]).get_json()
+    assert told(web, both, given["access_token"])["aud"] == [ORDERS, STOCK]
+
+
 def test_token_without_scopes_is_issued_for_the_same_resource(web: Flow) -> None:
     """The resource already knows the user."""
     bare = service(web, name="Bare", scopes=["stock:read"])

@@ -150,7 +150,10 @@ def _enforce_pending_limit(actor: Actor, client: ClientSnapshot) -> None:
 
 @dataclass(frozen=True, slots=True)
 class DeviceRequest:
-    """A pending device. ``scopes`` are the requested ones that its client may still have."""
+    """A pending device. ``scopes`` are the requested ones that its client may still have.
+
+    ``bare_resources`` are the requested resource indicators without any of them.
+    """
 
     id: UUID
     client: ClientSnapshot
@@ -159,6 +162,7 @@ class DeviceRequest:
     address: str | None
     requested_at: datetime
     shown_digest: bytes | None
+    bare_resources: tuple[str, ...]
 
     @property
     def seconds_ago(self) -> int:
@@ -305,12 +309,16 @@ def _find(actor: Actor, user_code: str) -> DeviceRequest | None:
     scopes = restrict_scopes(row.scope.split(), client.document["scopes"])
     if not scopes:
         return None
-    return DeviceRequest(row.id, client, user_code, scopes, row.address, row.created_at, row.shown_digest)
+    bare = access_tokens.find_bare_resources(client, scopes, row.resource.split())
+    return DeviceRequest(
+        row.id, client, user_code, scopes, row.address, row.created_at, row.shown_digest, bare
+    )
 
 
 def _page_digest(request: DeviceRequest, session: SessionRecord) -> bytes:
     client = request.client
-    return page_digest(client.client_id, client.version, session.public_id, request.scopes)
+    requested = (*request.scopes, *request.bare_resources)
+    return page_digest(client.client_id, client.version, session.public_id, requested)
 
 
 @dataclass(frozen=True, slots=True)

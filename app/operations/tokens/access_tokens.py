@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import urlsafe_b64decode
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -118,10 +118,22 @@ def restrict_to_resources(
         raise AuthorizationError(refused.code, refused.description) from refused
     if not target.scopes:
         raise AuthorizationError("invalid_scope", "None of the scopes belongs to an available resource.")
-    owners = get_catalog(client.organization.id).owners
-    covered = {owners.get(scope) for scope in target.scopes}
-    bare = tuple(resource for resource in parameters.resources if resource not in covered)
+    bare = find_bare_resources(client, target.scopes, parameters.resources)
     return replace(parameters, scopes=target.scopes, bare_resources=bare)
+
+
+def find_bare_resources(
+    client: ClientSnapshot, scopes: Collection[str], resources: Collection[str], *, fits_any: bool = False
+) -> tuple[str, ...]:
+    """Return the resources that none of the scopes belongs to.
+
+    ``fits_any``: a scope of no resource, which is valid at any, counts for all of them.
+    """
+    requester, catalog = _requester(client, is_consented=True), get_catalog(client.organization.id)
+    owners = {resource_indicators.find_scope_owner(scope, requester, catalog) for scope in scopes}
+    if fits_any and None in owners:
+        return ()
+    return tuple(resource for resource in resources if resource not in owners)
 
 
 def select_resources(

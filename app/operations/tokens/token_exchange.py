@@ -122,8 +122,9 @@ def _issue(
     made = current_unit_of_work().stable_value("token", make)
     if made.expires_in < 1:
         raise OAuthError("The subject token has expired.").with_cause("exchange_refused")
-    if not made.row["scope"] and not set(made.row["audience"].split()) <= set(subject.audience):
-        # No granted scope belongs to this resource. Even a token without scopes could give access there.
+    added = set(made.row["audience"].split()).difference(subject.audience)
+    if access_tokens.find_bare_resources(client, made.row["scope"].split(), added, fits_any=True):
+        # No granted scope belongs to the resource. Even a token without scopes could give access there.
         raise InvalidTarget("None of the subject token's scopes is for that resource.").with_cause(
             "resource_not_allowed", received=made.row["audience"], expected=subject.audience
         )
