@@ -50,7 +50,16 @@ from app.operations.sign_in.sign_in import SignedIn, sign_in
 from app.operations.store import clock
 from app.operations.store.checkpoints import advance, require_current_database
 from app.operations.store.transactions import transaction
+from app.operations.users.app_roles import assign_app_role, list_app_role_assignments, remove_app_role
 from app.operations.users.deletion import delete_user
+from app.operations.users.groups import (
+    add_member,
+    create_group,
+    delete_group,
+    list_groups,
+    list_members,
+    remove_member,
+)
 from app.operations.users.invitations import accept_invitation, create_invitation, find_invitation
 from app.operations.users.password_resets import find_reset, issue_reset_link, reset_password
 from app.operations.users.user_changes import end_user_sessions, update_user
@@ -266,6 +275,27 @@ class World:
             "role",
             Case(lambda: remove_administrator(system, organization.slug, roles()[0]), lambda: bool(roles())),
         )
+        yield from self._membership_cases(helper)
+
+    def _membership_cases(self, user: MadeUser) -> Iterator[tuple[str, Case]]:
+        system, slug, who = self.system, self.organization.slug, {"user_id": user.public_id}
+        kept, dissolved = (create_group(system, slug, {"name": name}).public_id for name in ("Kept", "Gone"))
+        add_member(system, slug, kept, who)
+        app = self.make.client(self.organization, app_roles=[{"key": "editor"}])
+        given = assign_app_role(system, app.client_id, {"role": "editor", **who}).public_id
+
+        def is_assigned() -> bool:
+            return bool(list_app_role_assignments(system, app.client_id).items)
+
+        def groups() -> dict[str, int]:
+            return {group.public_id: group.members for group in list_groups(system, slug).items}
+
+        yield (
+            "membership",
+            Case(lambda: remove_member(system, slug, kept, user.public_id), lambda: groups()[kept] == 1),
+        )
+        yield "group", Case(lambda: delete_group(system, slug, dissolved), lambda: dissolved in groups())
+        yield "app role", Case(lambda: remove_app_role(system, app.client_id, given), is_assigned)
 
 
 def once(use: Callable[[], bool]) -> Case:
@@ -309,13 +339,13 @@ def test_restored_backup_revives_nothing(world: World, by_export: bool) -> None:
     assert done.exit_code == 0, done.output
     forget(world.app)
     # Withdrawn consents and removed roles are only known from an export.
-    assert world.alive() == (set() if by_export else {"consent", "role"})
+    assert world.alive() == (set() if by_export else {"consent", "role", "membership", "group", "app role"})
     [(event,)] = world.database.query(
         "SELECT after FROM audit_events WHERE CAST(action AS CHAR) = 'instance.restored'"
     )
     receipt = json.loads(Path(done.stdout.split("Receipt: ")[1].strip()).read_text())
     assert json.loads(event)["epoch"] == receipt["epoch"]
-    assert len(receipt["ended_again"]) == (9 if by_export else 0), receipt
+    assert len(receipt["ended_again"]) == (12 if by_export else 0), receipt
 
 
 def test_older_database_is_not_served_without_the_command(world: World) -> None:
@@ -419,7 +449,8 @@ NOT_REPEATED = """
     client_access.granted
     client_access.requested client_request.approved client_request.created client_request.declined code.replayed
     consent.denied consent.given credential.confirmed credential.created credential.revealed device_code.allowed
-    device_code.denied grant.created grant.revoked invitation.accepted invitation.created invitation.revoked
+    device_code.denied grant.created grant.revoked group.created group.updated
+    invitation.accepted invitation.created invitation.revoked
     mail.refused organization.exported organization.updated passkey.counter_went_back passkey.registered
     passkey.renamed recovery_code.used recovery_codes.renewed refresh_token.reused registration_token.created
     registration_token.revoked resource.defined scope.added second_factor.added second_factor.failed session.ended
@@ -439,11 +470,16 @@ def test_every_event_is_repeated_or_need_not_be() -> None:
 
 def test_changes_that_were_undone_after_the_backup_are_not_repeated(world: World) -> None:
     user, client = world.make.user(world.organization), world.make.machine(world.organization, "clients:read")
+    slug = world.organization.slug
     world.back_up()
     with world.app.app_context():
         for status in ("disabled", "active"):
             update_user(world.system, user.public_id, {"status": status})
             update_client(world.system, client.client_id, {"status": status})
+        [group] = [each for each in list_groups(world.system, slug).items if each.members]
+        [member] = list_members(world.system, slug, group.public_id).items
+        remove_member(world.system, slug, group.public_id, member.user.public_id)
+        add_member(world.system, slug, group.public_id, {"user_id": member.user.public_id})
     answer = world.app.test_client().get("/audit-events/export", headers=bearer_header(world.reader))
     export = world.folder / "undone.ndjson"
     export.write_bytes(answer.data)

@@ -38,8 +38,10 @@ from app.operations.organizations.organizations import delete_organization, upda
 from app.operations.store import audit, checkpoints, clock
 from app.operations.store.transactions import count_changed, read, transaction
 from app.operations.tokens.signing_key_lists import rotate_signing_key
+from app.operations.users.app_roles import remove_app_role
 from app.operations.users.deletion import delete_user
 from app.operations.users.factor_resets import reset_user_factors
+from app.operations.users.groups import delete_group, remove_member
 from app.operations.users.password_resets import issue_reset_link
 from app.operations.users.user_changes import update_user
 from app.rules.actor import Actor
@@ -219,11 +221,10 @@ def _apply(events: list[ExportedEvent], report: RestoreReport) -> None:
     """End again what ended after the backup and was not undone later."""
     ended: dict[tuple[str, str, str], ExportedEvent] = {}
     for event in sorted(_without_known(events), key=lambda event: event.at):
-        # Withdrawals by two users have the same client as their target.
-        subject = event.target if event.action != "consent.withdrawn" else f"{event.target} {event.actor}"
+        subject = _subject_of(event)
         key = (event.organization, event.action, subject)
         if event.action in _CANCELS:
-            ended.pop((event.organization, _CANCELS[event.action], event.target), None)
+            ended.pop((event.organization, _CANCELS[event.action], subject), None)
         elif _is_to_review(event):
             report.to_review.append(event.words)
         elif event.action not in _HANDLERS:
@@ -264,6 +265,16 @@ def _without_known(events: list[ExportedEvent]) -> list[ExportedEvent]:
                 )
             )
     return [event for event in events if ids[event.id] not in known]
+
+
+def _subject_of(event: ExportedEvent) -> str:
+    """Return what the event is about. Withdrawals, members and roles have the same client or group as their target."""
+    if event.action == "consent.withdrawn":
+        return f"{event.target} {event.actor}"
+    if event.action.startswith(("group.member_", "app_role.")):
+        holder = {**event.before, **event.after}
+        return " ".join([event.target, *(str(holder.get(name)) for name in ("role", "user", "group"))])
+    return event.target
 
 
 def _client_row_id(client_id: str) -> UUID:
@@ -387,6 +398,21 @@ def _remove_administrator(actor: Actor, event: ExportedEvent) -> bool:
     return True
 
 
+def _remove_member(actor: Actor, event: ExportedEvent) -> bool:
+    remove_member(actor, event.organization, event.target, str(event.before["user"]))
+    return True
+
+
+def _delete_group(actor: Actor, event: ExportedEvent) -> bool:
+    delete_group(actor, event.organization, event.target)
+    return True
+
+
+def _remove_app_role(actor: Actor, event: ExportedEvent) -> bool:
+    remove_app_role(actor, event.target, str(event.before["assignment"]))
+    return True
+
+
 @transaction
 def _remove_passkey(actor: Actor, event: ExportedEvent) -> bool:
     passkey = str(event.before["passkey"])
@@ -443,6 +469,9 @@ _HANDLERS: Mapping[str, Callable[[Actor, ExportedEvent], bool]] = {
     "user.password_reset": _clear_password,
     "consent.withdrawn": _withdraw_consent,
     "administrator.removed": _remove_administrator,
+    "app_role.removed": _remove_app_role,
+    "group.deleted": _delete_group,
+    "group.member_removed": _remove_member,
     "passkey.removed": _remove_passkey,
     "second_factors.reset": _reset_factors,
     "signing_key.removed": _replace_keys,
@@ -450,6 +479,8 @@ _HANDLERS: Mapping[str, Callable[[Actor, ExportedEvent], bool]] = {
     "organization.deleted": _delete_organization,
 }
 _CANCELS = {
+    "app_role.assigned": "app_role.removed",
+    "group.member_added": "group.member_removed",
     "credential.kept": "credential.retired",
     "user.enabled": "user.disabled",
     "organization.resumed": "organization.suspended",

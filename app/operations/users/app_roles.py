@@ -206,7 +206,11 @@ def _to_record(row: Any) -> RoleAssignmentRecord:
 
 def _holder(record: RoleAssignmentRecord) -> dict[str, Any]:
     holder = {"user": record.user_public_id, "group": record.group_public_id}
-    return {"role": record.role, **{name: value for name, value in holder.items() if value is not None}}
+    return {
+        "assignment": record.public_id,
+        "role": record.role,
+        **{name: value for name, value in holder.items() if value is not None},
+    }
 
 
 def _already_assigned() -> Conflict:
