@@ -417,7 +417,9 @@ def dpop_algorithms(suite: Suite, value: list[str]) -> None:
 def claims(suite: Suite, value: list[str]) -> None:
     wanted = [name for name in value if name in PROFILE_CLAIMS]
     asked = json.dumps({place: dict.fromkeys(wanted) for place in ("userinfo", "id_token")})
-    party = suite.register(scope="openid profile email address phone")
+    # A sid is only in ID tokens of clients that get logout tokens.
+    uri = "https://suite.example/logout"
+    party = suite.register(scope="openid profile email address phone", backchannel_logout_uri=uri)
     signed_in = party.sign_in(claims=asked)
     assert set(party.userinfo(signed_in.tokens)) == set(wanted)
     assert set(value) <= set(signed_in.claims)
