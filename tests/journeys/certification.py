@@ -51,7 +51,7 @@ PROFILE = {
     "picture": "https://ada.example/ada.png",
     "website": "https://ada.example/blog",
     "gender": "female",
-    "birthdate": "1815-12-10",
+    "birthdate": "1985-12-10",
     "zoneinfo": "Europe/London",
     "locale": "en-GB",
     "phone_number": "+44 20 7946 0000",

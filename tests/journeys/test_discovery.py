@@ -418,7 +418,9 @@ def claims(suite: Suite, value: list[str]) -> None:
     wanted = [name for name in value if name in PROFILE_CLAIMS]
     asked = json.dumps({place: dict.fromkeys(wanted) for place in ("userinfo", "id_token")})
     by_scope = {"groups", "roles"}
-    party = suite.register(scope="openid profile email address phone groups roles")
+    scope = "openid profile email address phone groups roles"
+    # A sid is only in ID tokens of clients that get logout tokens.
+    party = suite.register(scope=scope, backchannel_logout_uri="https://suite.example/logout")
     signed_in = party.sign_in(claims=asked, scope="openid groups roles")
     assert set(party.userinfo(signed_in.tokens)) == {*wanted, *by_scope}
     assert set(value) <= set(signed_in.claims)

@@ -93,7 +93,7 @@ def sign_id_token(client: ClientSnapshot, grant: NewGrant, *, access_token: str)
         auth_time=grant.auth_time,
         amr=grant.amr,
         nonce=grant.nonce,
-        session_id=grant.session_id,
+        session_id=grant.session_id if _knows_sessions(client) else None,
         acr=grant.acr,
         user_claims=_id_token_claims(client, grant)
         | load_app_claims(client, grant.user_id, grant.scopes, ID_TOKEN),
@@ -124,6 +124,12 @@ def ensure_signing_keys(client: ClientSnapshot) -> None:
         signing_keys.get_active_key(
             organization, signing_algorithm_for(client.document, organization.settings)
         )
+
+
+def _knows_sessions(client: ClientSnapshot) -> bool:
+    """Return whether ID tokens have a ``sid``: minimal ones only if logout tokens refer to it."""
+    document = client.document
+    return document.get("id_token_claims") != MINIMAL or bool(document.get("backchannel_logout_uri"))
 
 
 def _id_token_claims(client: ClientSnapshot, grant: NewGrant) -> dict[str, Any]:

@@ -154,7 +154,8 @@ class ClientMetadata:
         OneOf(ID_TOKEN_CLAIM_SETS),
         described(
             "With `full`, ID tokens contain the name and email claims that the scopes `profile` and `email` release. "
-            "With `minimal`, they are only in userinfo, which always has all claims."
+            "With `minimal`, they are only in userinfo, which always has all claims, and only clients with a "
+            "`backchannel_logout_uri` get a `sid`."
         ),
     ] = FULL
     userinfo_signed_response_alg: Annotated[_SigningAlgorithm, described("If null, plain JSON.")] | None = (
