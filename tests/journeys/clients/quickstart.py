@@ -17,6 +17,7 @@ from sqlalchemy import select
 
 from app.extensions import db
 from app.models.grant import Grant
+from app.models.session import Session
 from tests.factories import Factory, MadeClient, MadeUser
 from tests.support import process
 from tests.support.form_browser import FormBrowser, Page
@@ -72,6 +73,7 @@ class App:
         """Sign in, see what userinfo returns, refresh and sign out."""
         self.check_profile(self.visit(self.quickstart.login))
         first = self.refresh_digest()
+        assert self.has_session()
 
         def is_refreshed() -> bool:
             self.check_profile(self.visit(self.quickstart.refresh))
@@ -108,9 +110,18 @@ class App:
 
     def check_signed_out(self) -> None:
         """Check that both sessions ended: Gatehouse asks for the password again, and the program knows no user."""
+        assert not self.has_session()
         account = self.browser.visit(f"{self.server.url}/organizations/{self.user.organization.slug}/account")
         assert account.has("login-submit"), self.story(account)
         assert self.user.email not in self.browser.visit(self.url + self.quickstart.profile).text
+
+    def has_session(self) -> bool:
+        """Return whether the user has a session with Gatehouse."""
+        with self.server.app.app_context():
+            sessions = select(Session.id).where(
+                Session.organization_id == self.user.organization.id, Session.user_id == self.user.id
+            )
+            return db.session.scalars(sessions).first() is not None
 
     def refresh_digest(self) -> Any:
         """Return the digest of the current refresh token of the client's only grant; each refresh replaces it."""

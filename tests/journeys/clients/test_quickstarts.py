@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 
-from tests.journeys.clients.quickstart import FLASK, NODE, PYTHON, Quickstart, running
+from tests.journeys.clients import other_languages
+from tests.journeys.clients.quickstart import FLASK, HERE, NODE, PYTHON, Quickstart, running
 from tests.support.browser import sign_in, watched
-from tests.support.servers import LiveServer
+from tests.support.servers import ROOT, LiveServer
 
 pytestmark = pytest.mark.live
 
@@ -73,3 +75,17 @@ def test_quickstart_in_the_browser_signs_in_refreshes_and_signs_out(
         page.wait_for_url(f"{app.url}/")
         page.goto(f"{node_server.url}/organizations/{app.user.organization.slug}/account")
         page.wait_for_selector("#login-submit")
+        assert not app.has_session()
+
+
+def test_document_lists_every_program_with_the_command_that_tests_it() -> None:
+    rows = re.findall(
+        r"\| `(\w+)` \| `(script/test[ a-z]*)` \|$", (ROOT / "docs/clients.md").read_text(), re.MULTILINE
+    )
+    by_command = {"script/test": {*QUICKSTARTS, "oidc_client_ts"}}
+    by_command["script/test clients"] = set(other_languages.QUICKSTARTS)
+    assert {(name, command) for command, names in by_command.items() for name in names} == set(rows)
+    assert {name for name, _ in rows} == {path.parent.name for path in HERE.glob("*/*")} - {
+        "apis",
+        "__pycache__",
+    }
