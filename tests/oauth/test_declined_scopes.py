@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from app.operations.authorization.connected_apps import list_consents, withdraw_consent
+from app.operations.clients import resources
 from app.operations.clients.clients import update_client
 from app.operations.organizations.settings import update_settings
 from tests.oauth.conftest import REDIRECT_URI, Flow, is_consent, query_of
@@ -107,6 +108,36 @@ def test_withdrawing_consent_forgets_declined_scopes(picky: Flow, database: Data
         withdraw_consent(actor, record.id)
     assert database.count("consents") == 0
     assert is_consent(picky.authorize(scope=EVERYTHING), picky)
+
+
+@pytest.mark.parametrize("is_device", [False, True], ids=["browser", "device"])
+def test_api_whose_scopes_were_declined_gets_no_token(asking: Flow, is_device: bool) -> None:
+    """A token without scopes would tell it who the user is."""
+    stock, scope = "https://stock.example", "openid stock:read"
+    fields = {
+        "identifier": stock,
+        "name": "Stock",
+        "access_policy": "open",
+        "scopes": [{"name": "stock:read"}],
+    }
+    with asking.app.app_context():
+        resources.define_resource(asking.make.actor(asking.organization), fields)
+    optional = {"scopes": scope.split(), "optional_scopes": ["stock:read"]}
+    if is_device:
+        basic = {"token_endpoint_auth_method": "client_secret_basic"}
+        device = Device(asking.http, asking.make, asking.user, **optional, **basic)
+        client = device.client
+        code = device.code(headers=client.basic, client_id=None, scope=scope, resource=stock)
+        device.allow(code["user_code"])
+        tokens = device.poll(code["device_code"], client.basic, client_id=None)
+    else:
+        flow = asking.other_client(**optional, redirect_uris=[REDIRECT_URI])
+        client = flow.client
+        answer = flow.decide(flow.consent(scope=scope, resource=stock), scope=[])
+        tokens = flow.redeem(query_of(answer)["code"])
+    given = {"token": tokens.get_json()["access_token"]}
+    told = asking.http.post("/oauth/introspect", data=given, headers=client.basic).get_json()
+    assert (told["scope"], told["aud"]) == ("openid", asking.organization.issuer)
 
 
 def test_declined_scopes_apply_to_devices(asking: Flow) -> None:

@@ -22,6 +22,7 @@ from app.operations.directory.lookups import ClientSnapshot
 from app.operations.sign_in.sessions import SessionRecord
 from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
+from app.operations.tokens import access_tokens
 from app.rules.actor import Actor
 from app.rules.authorization.authorization_request import (
     AuthorizationParameters,
@@ -332,10 +333,11 @@ def issue_code(
     if remember:
         requested = parameters.consent_scopes
         ends_at = consents.store_consent(actor, client, session.user_id, scopes, ends_at, requested=requested)
+    resources = access_tokens.restrict_to_allowed(client, parameters.resources, parameters.scopes, scopes)
     codes.add_code(
         actor,
         client,
-        replace(parameters, claims=restrict_to_scopes(parameters.claims, scopes)),
+        replace(parameters, claims=restrict_to_scopes(parameters.claims, scopes), resources=resources),
         code,
         scopes=restrict_scopes(parameters.scopes, scopes),
         user_id=session.user_id,

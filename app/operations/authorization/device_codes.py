@@ -152,7 +152,7 @@ def _enforce_pending_limit(actor: Actor, client: ClientSnapshot) -> None:
 class DeviceRequest:
     """A pending device. ``scopes`` are the requested ones that its client may still have.
 
-    ``bare_resources`` are the requested resource indicators without any of them.
+    ``resources`` are the requested resource indicators, ``bare_resources`` those without any of the scopes.
     """
 
     id: UUID
@@ -162,6 +162,7 @@ class DeviceRequest:
     address: str | None
     requested_at: datetime
     shown_digest: bytes | None
+    resources: tuple[str, ...]
     bare_resources: tuple[str, ...]
 
     @property
@@ -241,11 +242,13 @@ def allow_device(
         ends_at = consents.store_consent(
             actor, request.client, session.user_id, scopes, ends_at, requested=requested
         )
+    resources = access_tokens.restrict_to_allowed(request.client, request.resources, request.scopes, scopes)
     _decide(
         actor,
         request,
         state=ALLOWED,
         scope=" ".join(scopes),
+        resource=" ".join(resources),
         user_id=session.user_id,
         auth_time=session.authenticated_at,
         amr=" ".join(session.amr),
@@ -309,9 +312,17 @@ def _find(actor: Actor, user_code: str) -> DeviceRequest | None:
     scopes = restrict_scopes(row.scope.split(), client.document["scopes"])
     if not scopes:
         return None
-    bare = access_tokens.find_bare_resources(client, scopes, row.resource.split())
+    resources = tuple(row.resource.split())
     return DeviceRequest(
-        row.id, client, user_code, scopes, row.address, row.created_at, row.shown_digest, bare
+        row.id,
+        client,
+        user_code,
+        scopes,
+        row.address,
+        row.created_at,
+        row.shown_digest,
+        resources,
+        access_tokens.find_bare_resources(client, scopes, resources),
     )
 
 

@@ -136,6 +136,15 @@ def find_bare_resources(
     return tuple(resource for resource in resources if resource not in owners)
 
 
+def restrict_to_allowed(
+    client: ClientSnapshot, resources: tuple[str, ...], requested: Collection[str], allowed: Collection[str]
+) -> tuple[str, ...]:
+    """Return the resources without those whose every requested scope the user declined."""
+    bare = find_bare_resources(client, requested, resources)
+    declined = set(find_bare_resources(client, allowed, resources)).difference(bare)
+    return tuple(resource for resource in resources if resource not in declined)
+
+
 def select_resources(
     client: ClientSnapshot, scopes: Sequence[str], granted: Sequence[str], requested: Sequence[str]
 ) -> tuple[str, ...]:
