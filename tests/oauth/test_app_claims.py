@@ -238,6 +238,7 @@ def test_removed_attribute_is_not_released(mapped: Flow) -> None:
 def test_invalid_mapping_is_rejected_and_names_the_field(
     app: Flask, make: Factory, mapping: dict[str, Any], field: str, code: str
 ) -> None:
+    """OI-2."""
     acme = make.organization(settings={"user_profile": {"attributes": ATTRIBUTES}})
     first = {"claim": "badge", "source": "attributes.badge"}
     with app.app_context(), pytest.raises(InvalidInput) as refused:

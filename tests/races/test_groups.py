@@ -8,6 +8,8 @@ from functools import partial
 import pytest
 from flask import Flask
 
+from app.operations.clients.clients import update_client
+from app.operations.users.app_roles import assign_app_role
 from app.operations.users.deletion import delete_user
 from app.operations.users.groups import add_member, create_group, delete_group
 from app.rules.actor import Actor
@@ -58,5 +60,33 @@ def add_or_refuse(boss: Actor, group: str, user: str) -> object:
     """Add the member; a deleted user is an invalid field of the request."""
     try:
         return add_member(boss, "acme", group, {"user_id": user})
+    except InvalidInput as refused:
+        return refused
+
+
+def test_parallel_assignments_of_a_role_add_one_and_none_outlives_the_role(
+    app: Flask, make: Factory, database: Database
+) -> None:
+    acme = make.organization("acme")
+    boss, client = make.actor(acme), make.client(acme, app_roles=[{"key": "editor"}]).client_id
+    holder = {"role": "editor", "user_id": make.user(acme).public_id}
+    assign = partial(assign_app_role, boss, client, holder)
+    assert Counter(at_once(app, [assign] * CROWD)) == {"RoleAssignmentRecord": 1, "Conflict": CROWD - 1}
+    for _ in range(ROUNDS):
+        users = [make.user(acme).public_id for _ in range(CROWD)]
+        calls = [
+            partial(assign_or_refuse, boss, client, {"role": "editor", "user_id": user}) for user in users
+        ]
+        remove = partial(update_client, boss, client, {"app_roles": []})
+        at_once(app, [*calls[: CROWD // 2], remove, *calls[CROWD // 2 :]])
+        assert database.count("app_role_assignments") == 0
+        with app.app_context():
+            update_client(boss, client, {"app_roles": [{"key": "editor"}]})
+
+
+def assign_or_refuse(boss: Actor, client: str, fields: dict[str, str]) -> object:
+    """Assign the role; one that the client no longer declares is an invalid field of the request."""
+    try:
+        return assign_app_role(boss, client, fields)
     except InvalidInput as refused:
         return refused

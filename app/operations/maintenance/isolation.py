@@ -43,7 +43,7 @@ from app.operations.store import clock
 from app.operations.store.outbox import Message
 from app.operations.store.transactions import read, transaction
 from app.operations.tokens.bulk_revocation import bulk_revoke
-from app.operations.users import import_uploads, registrations
+from app.operations.users import app_roles, groups, import_uploads, registrations
 from app.operations.users.email_verification import REGISTRATION_MESSAGE
 from app.operations.users.invitations import create_invitation
 from app.rules.actor import Actor
@@ -101,7 +101,14 @@ def create_pending_items(
     )
     import_uploads.confirm_upload(actor, upload, is_dry_run=True)
     webhook_id, delivery_id = _create_webhook(actor, marker)
+    holder = {"user_id": public_id("usr", session.user_id)}
+    group = groups.create_group(actor, organization.slug, {"name": marker})
+    groups.add_member(actor, organization.slug, group.public_id, holder)
+    clients.update_client(actor, client_id, {"app_roles": [{"key": "editor", "name": marker}]})
+    assignment = app_roles.assign_app_role(actor, client_id, {"role": "editor", **holder})
     return {
+        "groupId": group.public_id,
+        "assignmentId": assignment.public_id,
         "userId": public_id("usr", session.user_id),
         "sessionId": public_id("ses", session.id),
         "clientRequestId": approval_requests.list_client_requests(actor).items[0].public_id,

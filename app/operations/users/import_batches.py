@@ -39,6 +39,7 @@ from app.operations.users.import_uploads import load_importer
 from app.operations.users.role_assignments import assign_role
 from app.operations.users.user_changes import update_user
 from app.rules.actor import Actor
+from app.rules.directory.attributes import attributes_of, current_values
 from app.rules.directory.permissions import MEMBER, effective_roles
 from app.rules.errors import Conflict, DomainError, FieldError, Forbidden, InvalidInput
 from app.rules.identifiers import new_id, public_id
@@ -101,6 +102,9 @@ def update_existing_user(actor: Actor, user_id: UUID, imported: ImportedUser, *,
     }
     if imported.profile:
         fields["profile"] = {**user.profile, **imported.profile}
+    if imported.attributes:
+        definitions = attributes_of(get_organization_by_id(actor.organization_id).settings)
+        fields["attributes"] = {**current_values(definitions, user.attributes), **imported.attributes}
     current_roles = get_user_roles(actor.organization_id, actor.organization_id, user_id)
     missing = [role for role in imported.roles if role not in current_roles]
     if not user.email_verified and any(role != MEMBER for role in missing):
@@ -134,7 +138,7 @@ def load_next_part(job: UserImport) -> ImportPart:
         try:
             if row["problem"]:
                 raise InvalidInput(row["problem"], field="", code="unusable_row")
-            imported = validate_imported_user(fields)
+            imported = validate_imported_user(fields, attributes_of(organization.settings))
             _require_allowed(part, imported)
             part.imported_users.append((number, fields, imported))
         except DomainError as error:
@@ -280,6 +284,7 @@ def _create_users(part: ImportPart, imported_users: Sequence[ImportedUser]) -> N
             "made_unproven": not imported.email_verified,
             "name": imported.name,
             "profile": dict(imported.profile),
+            "attributes": dict(imported.attributes),
             "password_hash": imported.password_hash,
             "password_scheme": imported.password_scheme,
             "password_changed_at": now if imported.password_hash else None,
@@ -315,6 +320,7 @@ def _create_users(part: ImportPart, imported_users: Sequence[ImportedUser]) -> N
                 "email": imported.email,
                 "name": imported.name,
                 "profile": dict(imported.profile),
+                "attributes": dict(imported.attributes),
                 "email_verified": imported.email_verified,
                 "status": imported.status,
                 "roles": list(imported.roles),

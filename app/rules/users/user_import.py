@@ -13,20 +13,21 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from app.rules.directory.attributes import Attribute, validate_attributes
 from app.rules.errors import InvalidInput
 from app.rules.fields import MAX_UNKNOWN, ValidationErrors, find_unknown, suggestion, text_problem, type_name
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.sign_in import passwords
 from app.rules.sign_in.imported_hashes import UnsupportedHash, parse_hash
-from app.rules.strict_json import load_object
+from app.rules.strict_json import InvalidJson, load_object
 from app.rules.users.profile import ADDRESS_PARTS, CHECKS, MAX_NAME_LENGTH, STATUSES, validate_profile
 
 ON_EXISTING = ("skip", "update")
 MAX_IMPORTED_ROLES = 20
-_OWN_FIELDS = ("email", "name", "email_verified", "password_hash", "roles", "status")
+_OWN_FIELDS = ("email", "name", "email_verified", "password_hash", "roles", "status", "attributes")
 _ADDRESS_FIELDS = tuple(f"address.{part}" for part in ADDRESS_PARTS)
 CSV_FIELDS = (*_OWN_FIELDS, *CHECKS, *_ADDRESS_FIELDS)
 JSON_FIELDS = (*CSV_FIELDS, "address")
@@ -73,6 +74,7 @@ class ImportedUser:
     status: str = "active"
     roles: tuple[str, ...] = ()
     profile: Mapping[str, Any] = field(default_factory=dict)
+    attributes: Mapping[str, Any] = field(default_factory=dict)
     password_hash: str | None = None
     password_scheme: str | None = None
     given: frozenset[str] = frozenset()
@@ -147,8 +149,11 @@ class _ArrayReader:
             )
 
 
-def validate_imported_user(fields: Mapping[str, Any]) -> ImportedUser:
-    """Return the user of a row. Raises InvalidInput naming every wrong field."""
+def validate_imported_user(fields: Mapping[str, Any], attributes: Iterable[Attribute] = ()) -> ImportedUser:
+    """Return the user of a row. Raises InvalidInput naming every wrong field.
+
+    ``attributes`` are the definitions of the organization.
+    """
     found = ValidationErrors()
     find_unknown(found, fields, JSON_FIELDS, synonyms=SYNONYMS)
     given = {name: value for name, value in fields.items() if value is not None and name in JSON_FIELDS}
@@ -166,6 +171,7 @@ def validate_imported_user(fields: Mapping[str, Any]) -> ImportedUser:
     is_verified = _boolean(given.get("email_verified", False), found)
     roles = _roles(given.get("roles", ()), found)
     profile = _profile(given, found)
+    custom = _attributes(given, attributes, found)
     stored, scheme = _hash(given.get("password_hash"), found)
     found.raise_if_any()
     return ImportedUser(
@@ -176,6 +182,7 @@ def validate_imported_user(fields: Mapping[str, Any]) -> ImportedUser:
         status=status,
         roles=roles,
         profile=profile,
+        attributes=custom,
         password_hash=stored,
         password_scheme=scheme,
         given=frozenset(given),
@@ -248,6 +255,21 @@ def _profile(given: Mapping[str, Any], found: ValidationErrors) -> dict[str, Any
         for error in invalid.errors:
             found.add(error.field, error.code, error.message)
         return {}
+
+
+def _attributes(
+    given: Mapping[str, Any], attributes: Iterable[Attribute], found: ValidationErrors
+) -> dict[str, Any]:
+    sent = given.get("attributes", {})
+    if isinstance(sent, str):
+        try:
+            sent = load_object(sent.encode())
+        except InvalidJson:
+            found.add("attributes", "wrong_type", 'Write a JSON object, such as {"department": "Fruit"}.')
+            return {}
+    # A row sets some of the attributes. Whether all required ones are there is decided where they are merged.
+    optional = [replace(attribute, required=False) for attribute in attributes]
+    return validate_attributes(optional, sent, {}, found)
 
 
 def _hash(sent: Any, found: ValidationErrors) -> tuple[str | None, str | None]:

@@ -166,6 +166,24 @@ def test_existing_user_is_skipped_or_updated(make: Any) -> None:
     assert counts(bring_in(actor, text, on_existing="update")) == ("done", 0, 0, 1, 0)
 
 
+def test_attributes_are_imported_merged_and_checked(make: Any) -> None:
+    keys = (("department", "string"), ("grade", "integer"))
+    attributes = [{"key": key, "name": key, "type": kind, "required": True} for key, kind in keys]
+    acme = make.organization(settings={"user_profile": {"attributes": attributes}})
+    actor = admin(make, acme)
+    text = 'email,attributes\nada@a.example,"{""department"": ""Fruit"", ""grade"": 3}"\n'
+    assert counts(bring_in(actor, text)) == ("done", 1, 0, 0, 0)
+    rows = [
+        {"email": "ada@a.example", "attributes": {"grade": 4}},
+        {"email": "bob@a.example", "attributes": {"grade": "high"}},
+        {"email": "cleo@a.example", "attributes": {"shoe_size": 40}},
+        {"email": "dan@a.example", "attributes": "Fruit"},
+    ]
+    ended = bring_in(actor, json.dumps(rows), file_format="json", on_existing="update")
+    assert counts(ended) == ("done", 0, 1, 0, 3)
+    assert find_user_by_email(acme.id, "ada@a.example").attributes == {"department": "Fruit", "grade": 4}
+
+
 def test_unverified_user_does_not_get_imported_roles(make: Any) -> None:
     """OI-5: as when an administrator is added by email. Default roles are harmless."""
     acme = make.organization()
