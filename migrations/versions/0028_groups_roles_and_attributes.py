@@ -27,7 +27,9 @@ SCOPES = (
 )
 PART = 500
 ACROSS = {"across_organizations": True}
-ORGANIZATIONS = sa.table("organizations", sa.column("id", identifier(8)))
+ORGANIZATIONS = sa.table(
+    "organizations", sa.column("id", identifier(8)), sa.column("status", identifier(16))
+)
 SCOPE_TABLE = sa.table(
     "scopes",
     sa.column("organization_id", identifier(8)),
@@ -109,7 +111,9 @@ def upgrade() -> None:
         op.create_index(
             f"ix_app_role_assignments_{holder}", "app_role_assignments", ["organization_id", f"{holder}_id"]
         )
-    organizations = op.get_bind().scalars(sa.select(ORGANIZATIONS.c.id)).all()
+    # A purged organization keeps no row but its own.
+    kept = sa.select(ORGANIZATIONS.c.id).where(ORGANIZATIONS.c.status != b"purged")
+    organizations = op.get_bind().scalars(kept).all()
     for name, title, description in SCOPES:
         has_scope = sa.select(SCOPE_TABLE.c.organization_id).where(SCOPE_TABLE.c.name == name.encode())
         taken = {bytes(key) for key in op.get_bind().scalars(has_scope, execution_options=ACROSS)}
@@ -144,7 +148,6 @@ def downgrade() -> None:
 
 
 def _new_id() -> bytes:
-    """Return a UUIDv7, as the application makes them."""
-    value = (int(time.time() * 1000) << 80) | secrets.randbits(80)
-    value = value & ~(0xF << 76) | (0x7 << 76)
-    return (value & ~(0x3 << 62) | (0x2 << 62)).to_bytes(16, "big")
+    """A UUIDv7 (RFC 9562 section 5.7)."""
+    number = int(time.time() * 1000) << 80 | secrets.randbits(80)
+    return (number & ~(0xF << 76 | 0b11 << 62) | 0x7 << 76 | 0b10 << 62).to_bytes(16)

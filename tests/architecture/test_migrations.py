@@ -372,3 +372,28 @@ def test_clients_keep_the_access_that_they_had(unmigrated: Flask) -> None:
     downgrade(revision="0023")
     assert "client_access" not in tables()
     upgrade(revision="0025")
+
+
+def test_existing_organizations_get_the_scopes_of_groups_and_roles(unmigrated: Flask) -> None:
+    """0028: an own scope of the name stays as it is, in both directions, and a purged organization gets none."""
+    upgrade(revision="0027")
+    acme, globex, purged = b"acme0000", b"globex00", b"gone0000"
+    for organization, status in ((acme, b"active"), (globex, b"suspended"), (purged, b"purged")):
+        put("organizations", id=organization, slug=organization, status=status)
+    put("scopes", organization_id=globex, id=new_id().bytes, name=b"roles", title="Ours")
+    put_user("ada@a.example")
+
+    def scopes() -> set[tuple[bytes, bytes, str | None]]:
+        table = Table("scopes", MetaData(), autoload_with=db.engine, resolve_fks=False)
+        with db.engine.connect() as connection:
+            rows = connection.execute(select(table.c.organization_id, table.c.name, table.c.title)).all()
+        return {(bytes(organization), bytes(name), title) for organization, name, title in rows}
+
+    upgrade(revision="0028")
+    own = (globex, b"roles", "Ours")
+    groups, roles = "See your groups", "See your roles in the app"
+    assert scopes() == {(acme, b"groups", groups), (acme, b"roles", roles), (globex, b"groups", groups), own}
+    assert {"user_groups", "group_members", "app_role_assignments"} <= tables()
+    downgrade(revision="0027")
+    assert scopes() == {own} and "user_groups" not in tables()
+    upgrade(revision="0028")
