@@ -47,6 +47,10 @@ GOOD: dict[str, dict[str, Any]] = {
     "withdrawClientAccess": {},
     "updateInstanceLimits": {},
     "addAdministrator": {"email": "somebody@example.com"},
+    "createGroup": {"name": "Drivers"},
+    "updateGroup": {},
+    "addGroupMember": {"email": "somebody@example.com"},
+    "assignRole": {"role": "editor", "email": "somebody@example.com"},
     "revokeToken": {"organization_id": SLUG, "token_type": "access_token", "token": "unknown"},
 }
 # Mutually exclusive fields: the error may name the other one.
@@ -57,7 +61,7 @@ _ALSO_NAMED = {"user_id": {"email", "name"}, "email": {"user_id"}}
 def api(http: FlaskClient, make: Factory) -> Api:
     root = make.root()
     acme = make.organization(SLUG)
-    client = make.client(acme)
+    client = make.client(acme, app_roles=[{"key": "editor"}])
     document = http.get("/openapi.json").get_json()
     token = make.bearer(acme)
     fields = {"identifier": "urn:api", "name": "API"}
@@ -67,6 +71,9 @@ def api(http: FlaskClient, make: Factory) -> Api:
     ids = {"clientId": client.client_id, "resourceId": resource, "userId": make.user(acme).public_id}
     role = {"id": "keeper", "permissions": ["clients:read"]}
     assert http.post("/roles", json=role, headers=bearer_header(token)).status_code == 201
+    groups = f"/organizations/{SLUG}/groups"
+    group = http.post(groups, json={"name": "Pickers"}, headers=bearer_header(token)).get_json()["data"]
+    ids["groupId"] = group["id"]
     with http.application.app_context():
         ids["clientAccessId"] = access_requested(client, resource)
         ids |= {"webhookId": webhook, "roleId": "keeper", "clientRequestId": wanted(client, make.user(acme))}

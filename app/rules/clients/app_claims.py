@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 from app.rules.clients.client_types import MINIMAL
@@ -99,17 +99,17 @@ class ClaimMapping(Shape):
     ] = TARGETS
 
 
-def check_mappings(errors: ValidationErrors, sent: Iterable[Any], attributes: Iterable[Attribute]) -> None:
-    """Add what is wrong with the sources of new mappings. ``attributes`` are the organization's."""
+def check_mappings(errors: ValidationErrors, sent: Any, attributes: Iterable[Attribute]) -> None:
+    """Add what is wrong with the sources of a list of new mappings. ``attributes`` are the organization's."""
     known = (GROUPS, ROLES, *STANDARD_SOURCES, *(f"{ATTRIBUTE_PREFIX}{each.key}" for each in attributes))
-    for position, entry in enumerate(sent):
+    for position, entry in enumerate(sent if isinstance(sent, Sequence) else ()):
         claim, source = (
             (entry.get("claim"), entry.get("source")) if isinstance(entry, Mapping) else (None, None)
         )
-        if not isinstance(source, str) or not isinstance(claim, str):
+        if not isinstance(source, str):
             continue
         field = f"claim_mappings[{position}].source"
-        fixed = _FIXED_SOURCES.get(claim)
+        fixed = _FIXED_SOURCES.get(claim) if isinstance(claim, str) else None
         if source not in known:
             message = f"There is no such source.{suggestion(source, known)}"
             errors.add(field, "unknown_source", message)

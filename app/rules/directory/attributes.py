@@ -49,7 +49,7 @@ def attributes_of(settings: Mapping[str, Any]) -> tuple[Attribute, ...]:
 
 
 def _attribute(entry: Mapping[str, Any]) -> Attribute:
-    known = {name: value for name, value in entry.items() if name in FIELDS and value is not None}
+    known = {name: value for name, value in entry.items() if name in FIELDS}
     return Attribute(**known | {"choices": tuple(known.get("choices", ()))})
 
 

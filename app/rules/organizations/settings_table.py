@@ -146,6 +146,9 @@ class StringList(SettingKind):
         }
 
 
+_REQUIRED_OF_ATTRIBUTE = ("key", "name", "type")
+
+
 @dataclass(frozen=True, slots=True)
 class AttributeList(SettingKind):
     """The definitions of custom attributes, which are replaced together."""
@@ -176,9 +179,9 @@ class AttributeList(SettingKind):
                 yield FieldError(
                     f"{path}.{name}"[:200], "unknown_field", f"An attribute has no such field.{meant}"
                 )
-            elif value is not None:
+            elif value is not None or name not in _REQUIRED_OF_ATTRIBUTE:
                 yield from ATTRIBUTE_FIELDS[name].check(f"{path}.{name}", value)
-        for name in ("key", "name", "type"):
+        for name in _REQUIRED_OF_ATTRIBUTE:
             if entry.get(name) is None:
                 yield FieldError(f"{path}.{name}", "required", "This field is required.")
         if entry.get("choices") and entry.get("type") not in (attributes.STRING, attributes.LIST):
@@ -190,7 +193,7 @@ class AttributeList(SettingKind):
         entry = {
             "type": "object",
             "properties": properties,
-            "required": ["key", "name", "type"],
+            "required": list(_REQUIRED_OF_ATTRIBUTE),
             "additionalProperties": False,
         }
         return {"type": "array", "items": entry, "maxItems": attributes.MAX_ATTRIBUTES}
