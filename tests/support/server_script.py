@@ -55,7 +55,8 @@ class Started:
     def __init__(self, folder: Path, *arguments: str, port: int | None = None, **settings: str) -> None:
         self.port = port or process.free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        demo_port = process.free_port()
+        demo_port = process.free_port() if "--demo" in arguments else 0
+        of_demo = ["--demo-port", str(demo_port)] if demo_port else []
         self.app_url = f"http://127.0.0.1:{demo_port}"
         self._log = folder / f"server-{self.port}.log"
         environment = {name: value for name, value in os.environ.items() if not name.startswith("GATEHOUSE_")}
@@ -63,7 +64,7 @@ class Started:
         self.begun = time.monotonic()
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                ["script/server", "--port", str(self.port), "--demo-port", str(demo_port), *arguments],
+                ["script/server", "--port", str(self.port), *of_demo, *arguments],
                 cwd=folder,
                 env=environment | settings,
                 stdout=log,
