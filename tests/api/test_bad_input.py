@@ -25,6 +25,10 @@ GOOD: dict[str, dict[str, Any]] = {
     "revokeTokens": {"all": True, "dry_run": True},
     "createUser": {"email": "newcomer@example.com"},
     "updateUser": {},
+    "createGroup": {"name": "Pickers"},
+    "updateGroup": {},
+    "addGroupMember": {"email": "somebody@example.com"},
+    "assignRole": {"role": "editor", "email": "somebody@example.com"},
     "createRegistrationToken": {"name": "For the laboratory"},
     "createWebhook": {"url": "https://hooks.example/in", "event_types": ["*"]},
     "updateWebhook": {},
@@ -67,6 +71,9 @@ def api(http: FlaskClient, make: Factory) -> Api:
     ids = {"clientId": client.client_id, "resourceId": resource, "userId": make.user(acme).public_id}
     role = {"id": "keeper", "permissions": ["clients:read"]}
     assert http.post("/roles", json=role, headers=bearer_header(token)).status_code == 201
+    path = f"/organizations/{SLUG}/groups"
+    group = http.post(path, json={"name": "Keepers"}, headers=bearer_header(token)).get_json()["data"]["id"]
+    ids["groupId"] = group
     with http.application.app_context():
         ids["clientAccessId"] = access_requested(client, resource)
         ids |= {"webhookId": webhook, "roleId": "keeper", "clientRequestId": wanted(client, make.user(acme))}

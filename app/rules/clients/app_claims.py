@@ -15,7 +15,7 @@ from app.rules.clients.client_types import MINIMAL
 from app.rules.directory.attributes import Attribute
 from app.rules.fields import FieldProblem, ValidationErrors, suggestion
 from app.rules.scopes import GROUPS, ROLES, SCOPE_OF_CLAIM
-from app.rules.shapes import Items, OneOf, Rule, SchemaOnly, Shape, Text, described
+from app.rules.shapes import Items, OneOf, Rule, Shape, Text, described
 
 MAX_APP_ROLES, MAX_MAPPINGS = 50, 50
 MAX_ROLE_KEY_LENGTH = 64
@@ -86,7 +86,7 @@ class ClaimMapping(Shape):
     ]
     source: Annotated[
         str,
-        SchemaOnly(minLength=1, maxLength=60),
+        Text(60),
         described(
             "`attributes.` and the key of a custom attribute, `groups`, `roles`, or a standard claim such as `email`. "
             "It is released only with the scope that covers it."

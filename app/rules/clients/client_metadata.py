@@ -348,7 +348,8 @@ def _checked(
     _check_resources(errors, given, policy)
     _check_unique(errors, given, "app_roles", "key")
     _check_unique(errors, given, "claim_mappings", "claim")
-    check_mappings(errors, given.get("claim_mappings", ()), policy.attributes)
+    if not errors.has_error("claim_mappings"):
+        check_mappings(errors, given.get("claim_mappings", ()), policy.attributes)
     _check_approved(errors, merged, given)
     if is_typed:
         _fill_defaults(errors, merged, sent, policy)
@@ -392,6 +393,8 @@ def _check_resources(errors: ValidationErrors, given: Mapping[str, Any], policy:
 
 def _check_unique(errors: ValidationErrors, given: Mapping[str, Any], name: str, key: str) -> None:
     seen: set[str] = set()
+    if errors.has_error(name):
+        return
     for position, entry in enumerate(given.get(name, ())):
         value = entry.get(key) if isinstance(entry, Mapping) else None
         if isinstance(value, str) and value in seen:
