@@ -25,6 +25,10 @@ GOOD: dict[str, dict[str, Any]] = {
     "revokeTokens": {"all": True, "dry_run": True},
     "createUser": {"email": "newcomer@example.com"},
     "updateUser": {},
+    "createGroup": {"name": "Pickers"},
+    "updateGroup": {},
+    "addGroupMember": {"email": "somebody@example.com"},
+    "assignRole": {"role": "editor", "email": "somebody@example.com"},
     "createRegistrationToken": {"name": "For the laboratory"},
     "createWebhook": {"url": "https://hooks.example/in", "event_types": ["*"]},
     "updateWebhook": {},
@@ -47,10 +51,6 @@ GOOD: dict[str, dict[str, Any]] = {
     "withdrawClientAccess": {},
     "updateInstanceLimits": {},
     "addAdministrator": {"email": "somebody@example.com"},
-    "createGroup": {"name": "Drivers"},
-    "updateGroup": {},
-    "addGroupMember": {"email": "somebody@example.com"},
-    "assignRole": {"role": "editor", "email": "somebody@example.com"},
     "revokeToken": {"organization_id": SLUG, "token_type": "access_token", "token": "unknown"},
 }
 # Mutually exclusive fields: the error may name the other one.
@@ -71,9 +71,9 @@ def api(http: FlaskClient, make: Factory) -> Api:
     ids = {"clientId": client.client_id, "resourceId": resource, "userId": make.user(acme).public_id}
     role = {"id": "keeper", "permissions": ["clients:read"]}
     assert http.post("/roles", json=role, headers=bearer_header(token)).status_code == 201
-    groups = f"/organizations/{SLUG}/groups"
-    group = http.post(groups, json={"name": "Pickers"}, headers=bearer_header(token)).get_json()["data"]
-    ids["groupId"] = group["id"]
+    path = f"/organizations/{SLUG}/groups"
+    group = http.post(path, json={"name": "Keepers"}, headers=bearer_header(token)).get_json()["data"]["id"]
+    ids["groupId"] = group
     with http.application.app_context():
         ids["clientAccessId"] = access_requested(client, resource)
         ids |= {"webhookId": webhook, "roleId": "keeper", "clientRequestId": wanted(client, make.user(acme))}

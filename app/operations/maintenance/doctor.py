@@ -176,9 +176,13 @@ def _session(values: dict[str, str]) -> Iterator[Finding]:
         )
 
 
+# The default of script/server --threads.
+_THREADS = 8
+
+
 def _connections(config: Config, allowed: int) -> Finding:
-    # Two workers with two engines each, whose pools may temporarily double.
-    wanted = config.database_pool * 2 * 2 * 2
+    # Each thread has a connection of its own, and the pool for transactions may temporarily double.
+    wanted = 2 * (_THREADS + config.LATE_THREADS + 2 * config.database_pool)
     if allowed < wanted:
         return warning(
             "database",

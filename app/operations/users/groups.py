@@ -34,7 +34,7 @@ from app.rules.actor import Actor
 from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
 from app.rules.fields import ValidationErrors
 from app.rules.identifiers import encode_uuid, new_id, parse_public_id, public_id
-from app.rules.shapes import SchemaOnly, Shape, Text, check_shape, create_shape, described
+from app.rules.shapes import Shape, Text, check_shape, create_shape, described
 from app.rules.versions import ExpectedVersion, is_expected
 
 MAX_GROUPS = 1000
@@ -60,7 +60,7 @@ class NewMember(Shape):
     """A user to add. Send either `user_id` or `email`."""
 
     user_id: Annotated[str, Text(64)] | None = None
-    email: Annotated[str, SchemaOnly(minLength=3, maxLength=254)] | None = None
+    email: Annotated[str, Text(254, min_length=3)] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

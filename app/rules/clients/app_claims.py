@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Any
 
 from app.rules.clients.client_types import MINIMAL
 from app.rules.directory.attributes import Attribute
 from app.rules.fields import FieldProblem, ValidationErrors, suggestion
 from app.rules.scopes import GROUPS, ROLES, SCOPE_OF_CLAIM
-from app.rules.shapes import Items, OneOf, Rule, SchemaOnly, Shape, Text, described
+from app.rules.shapes import Items, OneOf, Rule, Shape, Text, described
 
 MAX_APP_ROLES, MAX_MAPPINGS = 50, 50
 MAX_ROLE_KEY_LENGTH = 64
@@ -86,7 +86,7 @@ class ClaimMapping(Shape):
     ]
     source: Annotated[
         str,
-        SchemaOnly(minLength=1, maxLength=60),
+        Text(60),
         described(
             "`attributes.` and the key of a custom attribute, `groups`, `roles`, or a standard claim such as `email`. "
             "It is released only with the scope that covers it."
@@ -99,10 +99,10 @@ class ClaimMapping(Shape):
     ] = TARGETS
 
 
-def check_mappings(errors: ValidationErrors, sent: Any, attributes: Iterable[Attribute]) -> None:
-    """Add what is wrong with the sources of a list of new mappings. ``attributes`` are the organization's."""
+def check_mappings(errors: ValidationErrors, sent: Iterable[Any], attributes: Iterable[Attribute]) -> None:
+    """Add what is wrong with the sources of new mappings. ``attributes`` are the organization's."""
     known = (GROUPS, ROLES, *STANDARD_SOURCES, *(f"{ATTRIBUTE_PREFIX}{each.key}" for each in attributes))
-    for position, entry in enumerate(sent if isinstance(sent, Sequence) else ()):
+    for position, entry in enumerate(sent):
         claim, source = (
             (entry.get("claim"), entry.get("source")) if isinstance(entry, Mapping) else (None, None)
         )

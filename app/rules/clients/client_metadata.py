@@ -6,7 +6,7 @@ Rules between several fields are in ``client_coherence``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import fields as fields_of
 from typing import Annotated, Any
@@ -349,7 +349,8 @@ def _checked(
     _check_resources(errors, given, policy)
     _check_unique(errors, given, "app_roles", "key")
     _check_unique(errors, given, "claim_mappings", "claim")
-    check_mappings(errors, given.get("claim_mappings"), policy.attributes)
+    if not errors.has_error("claim_mappings"):
+        check_mappings(errors, given.get("claim_mappings", ()), policy.attributes)
     _check_approved(errors, merged, given)
     if is_typed:
         _fill_defaults(errors, merged, sent, policy)
@@ -393,8 +394,9 @@ def _check_resources(errors: ValidationErrors, given: Mapping[str, Any], policy:
 
 def _check_unique(errors: ValidationErrors, given: Mapping[str, Any], name: str, key: str) -> None:
     seen: set[str] = set()
-    entries = given.get(name)
-    for position, entry in enumerate(entries if isinstance(entries, Sequence) else ()):
+    if errors.has_error(name):
+        return
+    for position, entry in enumerate(given.get(name, ())):
         value = entry.get(key) if isinstance(entry, Mapping) else None
         if isinstance(value, str) and value in seen:
             errors.add(f"{name}[{position}].{key}", "duplicate", "Duplicate entry.")

@@ -179,10 +179,10 @@ class AttributeList(SettingKind):
                 yield FieldError(
                     f"{path}.{name}"[:200], "unknown_field", f"An attribute has no such field.{meant}"
                 )
-            elif value is not None or name not in _REQUIRED_OF_ATTRIBUTE:
+            else:
                 yield from ATTRIBUTE_FIELDS[name].check(f"{path}.{name}", value)
         for name in _REQUIRED_OF_ATTRIBUTE:
-            if entry.get(name) is None:
+            if name not in entry:
                 yield FieldError(f"{path}.{name}", "required", "This field is required.")
         if entry.get("choices") and entry.get("type") not in (attributes.STRING, attributes.LIST):
             message = "Only strings and lists can have choices."
