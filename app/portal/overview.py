@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from flask import redirect, render_template
+from flask import redirect, render_template, request
 
 from app.operations.authorization.approval_requests import count_open_requests
 from app.operations.clients.access_records import count_pending_requests
 from app.operations.organizations.overview import MAX_COUNT, get_overview
 from app.operations.users.registrations import count_registrations
-from app.portal.context import PageResponse, PortalContext, portal, portal_page, search_query
+from app.portal.context import PageResponse, PortalContext, navigation, portal, portal_page, search_query
 from app.portal.labels import AUDIT_ACTIONS
 from app.web.browser_session import current_sessions
 
@@ -40,7 +40,13 @@ def choose_organization() -> PageResponse:
 
 @portal_page("", "GET")
 def overview(context: PortalContext) -> PageResponse:
-    """Show figures, what needs attention and recent activity; a checklist while the organization is new."""
+    """Show figures, what needs attention and recent activity; a checklist while the organization is new.
+
+    Redirect users who may not see it, such as members who can register clients, to the first page that they may open.
+    """
+    pages = navigation(context.organization, context.actor, request.path)
+    if pages and not context.actor.has_permission("organization:read"):
+        return redirect(pages[0].url, 303)
     figures = get_overview(context.actor)
     has_colleague = figures.administrators > 1 or figures.has_invited
     return context.render(

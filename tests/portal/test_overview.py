@@ -36,3 +36,13 @@ def test_recent_activity_requires_audit_permission(acme: Any, ada: Any, portal_u
     assert "Recent activity" in ada.get("").text
 
     assert "Recent activity" not in portal_user(acme, role="developer").get("").text
+
+
+def test_member_who_can_register_clients_is_sent_to_them(make: Any, portal_user: Any) -> None:
+    plain = portal_user(make.organization("plain"), role=None)
+    assert plain.get("").status_code == 403
+    settings = {"user_permissions": {"members_can_register_clients": True}}
+    member = portal_user(make.organization("open", settings=settings), role=None)
+    answer = member.get("")
+    assert (answer.status_code, answer.location) == (303, "/portal/open/clients")
+    assert member.get("/clients").status_code == 200
