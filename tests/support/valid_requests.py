@@ -28,6 +28,7 @@ from app.operations.clients import credentials, resources
 from app.operations.sign_in.sessions import start_session
 from app.operations.store import clock
 from app.operations.users import import_runner
+from app.operations.users.groups import add_member
 from app.operations.users.invitations import create_invitation
 from app.operations.users.password_resets import issue_reset_link
 from app.rules.identifiers import new_id, public_id
@@ -77,6 +78,7 @@ TYPED: dict[str, str] = {
     "reason": "For the harvest.",
 }
 
+ATTRIBUTE = {"type": "string", "editable_by": "administrator", "scope": "profile"}
 # Fields of forms of the portal whose page does not fill them in, or whose changed values make the form do something.
 FORMS: dict[str, dict[str, Any]] = {
     "portal.new_client": {"name": "Harvester"},
@@ -119,6 +121,10 @@ FORMS: dict[str, dict[str, Any]] = {
     "portal.webhook_new": {"url": "https://hooks.example/new", "groups": "user.*", "event_types": ""},
     "portal.webhook_edit": {"url": "https://hooks.example/changed", "groups": "user.*", "event_types": ""},
     "portal.instance_limit": {"max": "3600"},
+    "portal.group_page": {"email": "picker@example.com"},
+    "portal.assign_client_role": {"role": "editor", "email": "picker@example.com"},
+    "portal.attribute_new": {**ATTRIBUTE, "name": "Cost center", "key": "cost_center"},
+    "portal.attribute_page": {**ATTRIBUTE, "name": "Division"},
 }
 FILES = {
     "portal.logo_upload": ("logo", "logo.png", PNG),
@@ -232,6 +238,8 @@ class Requests:
         self.phone = with_app(self.app, self.secured)
         self.ids["userId"] = self.secured.public_id
         with self.app.app_context():
+            actor, slug = make.actor(self.organization), self.organization.slug
+            add_member(actor, slug, self.ids["groupId"], {"user_id": self.secured.public_id})
             _, session = start_session(self.organization, self.secured.id)
         self.ids["sessionId"] = public_id("ses", session)
 
