@@ -144,7 +144,10 @@ def nullable(schema: JsonSchema) -> JsonSchema:
     """Return the schema, or null, in the shortest form."""
     if isinstance(schema.get("type"), str) and not schema.keys() & {"enum", "const", "component"}:
         return schema | {"type": [schema["type"], "null"]}
-    return {"anyOf": [schema, {"type": "null"}]}
+    # Generators read the description beside the choice, not in it.
+    inner = {name: value for name, value in schema.items() if name != "description"}
+    described = {"description": schema["description"]} if "description" in schema else {}
+    return {"anyOf": [inner, {"type": "null"}], **described}
 
 
 def search(description: str) -> Query:

@@ -26,6 +26,18 @@ Count = Annotated[int, SchemaOnly(minimum=0)]
 CappedCount = Annotated[int, SchemaOnly(minimum=0, maximum=1000), described("1000 means 1000 or more.")]
 Url = Annotated[str, SchemaOnly(format="uri")]
 true = Literal[True]
+# Fields of many representations.
+CreatedAt = Annotated[datetime, described("When it was created.")]
+CreatedBy = Annotated[
+    str | None,
+    described(
+        "The email address or name of the user or client who created it, at that time. Null if it is not known."
+    ),
+]
+UpdatedAt = Annotated[datetime, described("When it was last changed.")]
+ClientName = Annotated[str, described("The display name of the client.")]
+UserEmail = Annotated[str, described("The email address of the user.")]
+Deleted = Annotated[true, described("Always true.")]
 
 
 class Source:

@@ -22,11 +22,13 @@ endpoints = Endpoints("Service")
 class Me(Representation):
     """The caller."""
 
-    kind: Annotated[str, OneOf(("user", "client"))]
+    kind: Annotated[
+        str, OneOf(("user", "client")), described("Whether the token acts for a user or for a client itself.")
+    ]
     id: Annotated[str, described("`usr_…` or `cli_…`.")]
     name: Annotated[str, described("The email address of the user, or the name of the client.")]
     organization_id: Slug
-    is_root: bool
+    is_root: Annotated[bool, described("Whether it is the root organization, which manages the others.")]
     permissions: Annotated[list[str], described("The current permissions of this token.")]
 
 

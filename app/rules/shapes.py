@@ -183,7 +183,8 @@ class PublicId(Check):
         return FieldProblem("invalid_id", f"This is not the ID of a {self.noun}.")
 
     def json_schema(self) -> dict[str, Any]:
-        return {"pattern": f"^{self.prefix}_[0-9a-hjkmnp-tv-z]{{26}}$"}
+        described = {"description": f"The ID of the {self.noun}."} if self.noun else {}
+        return described | {"pattern": f"^{self.prefix}_[0-9a-hjkmnp-tv-z]{{26}}$"}
 
 
 class ClientId(Check):
@@ -195,7 +196,10 @@ class ClientId(Check):
         return FieldProblem("invalid_id", "This is not the ID of a client.")
 
     def json_schema(self) -> dict[str, Any]:
-        return {"pattern": "^cli_[0-9a-hjkmnp-tv-z]{8}_[0-9a-hjkmnp-tv-z]{26}$"}
+        return {
+            "description": "The `client_id` of the client.",
+            "pattern": "^cli_[0-9a-hjkmnp-tv-z]{8}_[0-9a-hjkmnp-tv-z]{26}$",
+        }
 
 
 @dataclass(frozen=True, slots=True)

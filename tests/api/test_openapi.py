@@ -85,6 +85,16 @@ def test_schemas_have_descriptions_and_responses_have_names(document: dict[str, 
                 assert json_content is None or "$ref" in json_content["schema"], operation.id
 
 
+def test_properties_and_parameters_have_descriptions(document: dict[str, Any]) -> None:
+    """A reference has the description of its component."""
+    fields = [*_properties(document, ""), *_parameters(document, "")]
+    assert [
+        name
+        for name, field in fields
+        if not (field.get("description") or resolve(document, field).get("description"))
+    ] == []
+
+
 def test_operation_ids_are_unique_and_path_parameters_are_declared(document: dict[str, Any]) -> None:
     every = operations(document)
     assert len({operation.id for operation in every}) == len(every)
@@ -109,6 +119,24 @@ def test_scopes_are_permissions_and_responses_are_envelopes(document: dict[str, 
             schema = content["application/json"]["schema"]
             success = resolve(document, schema)["properties"]["success"]
             assert success["const"] is (status < "300"), (operation.id, status)
+
+
+def _properties(node: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Yield each property of each schema with its path."""
+    if isinstance(node, dict) and isinstance(node.get("properties"), dict):
+        for name, field in node["properties"].items():
+            yield f"{path}.{name}", field
+    for key, value in node.items() if isinstance(node, dict) else enumerate(node):
+        if isinstance(value, (dict, list)):
+            yield from _properties(value, f"{path}.{key}")
+
+
+def _parameters(node: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(node, dict) and {"in", "name", "schema"} <= set(node):
+        yield f"{path}.{node['name']}", node
+    for key, value in node.items() if isinstance(node, dict) else enumerate(node):
+        if isinstance(value, (dict, list)):
+            yield from _parameters(value, f"{path}.{key}")
 
 
 def _references(node: Any) -> Iterator[str]:

@@ -38,7 +38,11 @@ _FILTERS = (
 class AuditActor(Representation):
     """The actor of an event."""
 
-    type: Annotated[str, OneOf(("user", "client", "system", "anonymous"))]
+    type: Annotated[
+        str,
+        OneOf(("user", "client", "system", "anonymous")),
+        described("`system` is the service itself, `anonymous` a caller who has not signed in."),
+    ]
     id: Annotated[str | None, described("`usr_…` or `cli_…`.")]
     label: Annotated[str, described("The email address or name at that time.")]
     organization_id: Annotated[str, described("Differs from the event's organization if root acted in it.")]
@@ -47,8 +51,11 @@ class AuditActor(Representation):
 class AuditTarget(Representation):
     """The object that the action changed."""
 
-    type: str | None
-    id: str | None
+    type: Annotated[
+        str | None,
+        described("The kind of object, such as `client` or `user`. Null if the action has no object."),
+    ]
+    id: Annotated[str | None, described("The ID of the object. Null if the action has no object.")]
 
 
 class AuditEvent(Representation):
@@ -56,23 +63,29 @@ class AuditEvent(Representation):
 
     id: Annotated[_EventId, Source("public_id")]
     organization_id: Slug
-    occurred_at: Annotated[datetime, Source("at")]
+    occurred_at: Annotated[datetime, Source("at"), described("When the event occurred.")]
     action: Annotated[str, described("In the past tense: `client.registered`.")]
     actor: AuditActor
     target: AuditTarget
     before: _Changes
     after: _Changes
-    ip_address: Annotated[str | None, Source("address")]
+    ip_address: Annotated[
+        str | None,
+        Source("address"),
+        described("The IP address of the request. Null if it is unknown or was removed."),
+    ]
     request_id: Annotated[str | None, described("The `X-Request-Id` of the request.")]
 
 
 class AuditProblem(Representation):
     """A problem in the hash chain."""
 
-    kind: Annotated[str, OneOf(PROBLEMS)]
-    message: str
-    position: int | None
-    event_id: _EventId | None
+    kind: Annotated[str, OneOf(PROBLEMS), described("What is wrong with the chain at this position.")]
+    message: Annotated[str, described("What was found, in words.")]
+    position: Annotated[
+        int | None, described("The position in the chain, from 1. Null if the problem has no position.")
+    ]
+    event_id: Annotated[_EventId | None, described("The event at this position. Null if there is none.")]
 
 
 class AuditVerification(Representation):
@@ -92,9 +105,11 @@ class AuditVerification(Representation):
             "means that the end of the log was removed, which this server may not have seen."
         ),
     ]
-    checked: Count
+    checked: Annotated[Count, described("Events that this request checked.")]
     pending: Annotated[Count, described("Recent events that are not in the chain yet.")]
-    problems: Annotated[list[AuditProblem], SchemaOnly(maxItems=100)]
+    problems: Annotated[
+        list[AuditProblem], SchemaOnly(maxItems=100), described("The problems that were found, at most 100.")
+    ]
 
 
 class AuditVerificationMeta(Representation):

@@ -16,7 +16,7 @@ from app.api.endpoints import (
     list_response,
     text_query,
 )
-from app.api.representations import ClientId, Representation, Slug, Source
+from app.api.representations import ClientId, ClientName, Representation, Slug, Source
 from app.operations.audit import failed_requests
 from app.operations.audit.failed_requests import FILTERS, FailedRequestRecord
 from app.rules.audit.failed_requests import CAUSES
@@ -32,24 +32,28 @@ class FailedRequest(Representation):
 
     id: Annotated[str, PublicId("flr", "failed request"), Source("public_id")]
     organization_id: Slug
-    occurred_at: Annotated[datetime, Source("at")]
+    occurred_at: Annotated[datetime, Source("at"), described("When the request was made.")]
     request_id: Annotated[str, described("As in `X-Request-Id` and on the error page.")]
     client_id: ClientId
-    client_name: str
+    client_name: ClientName
     endpoint: Annotated[str, described("`authorize`, `token`, `introspect` …")]
-    method: str
-    status: int
+    method: Annotated[str, described("The HTTP method of the request.")]
+    status: Annotated[int, described("The HTTP status of the response.")]
     error: Annotated[str, described("The error code in the response.")]
     error_description: Annotated[str, Source("description"), described("The description in the response.")]
     cause: Annotated[str, OneOf(tuple(CAUSES)), described("The cause, which the response did not contain.")]
-    what_happened: Annotated[str, Source("explanation.what")]
-    how_to_fix: Annotated[str, Source("explanation.fix")]
-    received: str | None
+    what_happened: Annotated[str, Source("explanation.what"), described("What went wrong, in words.")]
+    how_to_fix: Annotated[str, Source("explanation.fix"), described("What the developer can do about it.")]
+    received: Annotated[str | None, described("The value that was rejected. Null if the cause has none.")]
     expected: Annotated[list[str], described("Each of these values would have been accepted.")]
     parameters: Annotated[
         dict[str, str], described("The parameters. Secrets are replaced by a note that they were sent.")
     ]
-    ip_address: Annotated[str | None, Source("address")]
+    ip_address: Annotated[
+        str | None,
+        Source("address"),
+        described("The IP address of the request. Null if it is unknown or was removed."),
+    ]
 
 
 class FailedRequestDetails(FailedRequest):
@@ -58,7 +62,9 @@ class FailedRequestDetails(FailedRequest):
     similar_requests: Annotated[
         int, Source("similar"), described("With the same client and cause in the 24 hours before.")
     ]
-    similar_since: datetime | None
+    similar_since: Annotated[
+        datetime | None, described("When the first of the similar requests was made. Null if there are none.")
+    ]
 
 
 @endpoints.get(

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from flask import Response
 
 from app.api.endpoints import PAGE, Endpoints, list_response
-from app.api.representations import Count, Representation, Source, optional
+from app.api.representations import Count, CreatedAt, CreatedBy, Representation, Source, UpdatedAt, optional
 from app.operations.audit import webhook_deliveries, webhooks
 from app.operations.audit.webhook_deliveries import STATUSES as DELIVERY_STATUSES
 from app.operations.audit.webhook_deliveries import DeliveryRecord
@@ -30,13 +30,20 @@ class Webhook(Representation):
     """A webhook, without its secret."""
 
     id: Annotated[_WebhookId, Source("public_id")]
-    url: Annotated[str, SchemaOnly(minLength=1, maxLength=MAX_URL_LENGTH)]
+    url: Annotated[
+        str,
+        SchemaOnly(minLength=1, maxLength=MAX_URL_LENGTH),
+        described("The HTTPS URL that receives the events."),
+    ]
     event_types: Annotated[
         list[Annotated[str, OneOf(SUBSCRIPTION_CHOICES)]],
         SchemaOnly(minItems=1, maxItems=len(SUBSCRIPTION_CHOICES)),
+        described("The events it receives: names, groups such as `user.*`, or `*`."),
     ]
-    description: Annotated[str, SchemaOnly(maxLength=200)]
-    status: Annotated[str, OneOf(STATUSES)]
+    description: Annotated[
+        str, SchemaOnly(maxLength=200), described("A note for administrators. Users don't see it.")
+    ]
+    status: Annotated[str, OneOf(STATUSES), described("A disabled webhook receives no events.")]
     disabled_reason: (
         Annotated[
             str,
@@ -51,9 +58,9 @@ class Webhook(Representation):
         Source("previous_secret_until"),
         described("Until then, requests are signed with two secrets."),
     ]
-    created_at: datetime
-    created_by: str | None
-    updated_at: datetime
+    created_at: CreatedAt
+    created_by: CreatedBy
+    updated_at: UpdatedAt
 
 
 class WebhookWithSecret(Webhook):
@@ -67,15 +74,25 @@ class WebhookDelivery(Representation):
 
     id: Annotated[str, PublicId("dlv", "delivery"), Source("public_id")]
     webhook_id: _WebhookId
-    event_type: str
-    status: Annotated[str, OneOf(DELIVERY_STATUSES)]
-    attempts: Count
-    created_at: datetime
-    attempted_at: datetime | None
-    next_attempt_at: datetime | None
+    event_type: Annotated[str, described("The name of the event, such as `client.registered`.")]
+    status: Annotated[
+        str,
+        OneOf(DELIVERY_STATUSES),
+        described("`retrying` means that an attempt failed and another follows."),
+    ]
+    attempts: Annotated[Count, described("The number of attempts so far.")]
+    created_at: Annotated[datetime, described("When the delivery was queued.")]
+    attempted_at: Annotated[
+        datetime | None, described("When the last attempt was made. Null before the first one.")
+    ]
+    next_attempt_at: Annotated[
+        datetime | None, described("When the next attempt is due. Null if there will be none.")
+    ]
     duration_ms: Annotated[Count | None, described("The duration of the last attempt.")]
     response_status: Annotated[int | None, described("Null if there was no complete response.")]
-    response_headers: dict[str, str] | None
+    response_headers: Annotated[
+        dict[str, str] | None, described("Some headers of the last response. Null before the first one.")
+    ]
     failure: Annotated[str | None, described("Why the last attempt failed.")]
 
 

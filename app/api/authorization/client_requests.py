@@ -8,7 +8,16 @@ from typing import Annotated, Any
 from flask import Response
 
 from app.api.endpoints import CLIENT_QUERY, PAGE, Endpoints, choice_query, filters_of, list_response
-from app.api.representations import ClientId, Representation, Slug, Source, UserId
+from app.api.representations import (
+    ClientId,
+    ClientName,
+    CreatedAt,
+    Representation,
+    Slug,
+    Source,
+    UserEmail,
+    UserId,
+)
 from app.operations.authorization import approval_requests
 from app.operations.authorization.approval_requests import FILTERS, ClientRequestRecord
 from app.operations.store.idempotency import IdempotentResult
@@ -27,8 +36,10 @@ class ClientRequest(Representation):
     id: Annotated[str, PublicId("crq", "request"), Source("public_id")]
     organization_id: Slug
     client_id: ClientId
-    client_name: str
-    client_trust: Annotated[str, OneOf(TRUST), Source("trust")]
+    client_name: ClientName
+    client_trust: Annotated[
+        str, OneOf(TRUST), Source("trust"), described("How far the organization trusts the client.")
+    ]
     client_source: Annotated[
         str, OneOf(SOURCES), Source("source"), described("How the client was registered.")
     ]
@@ -39,13 +50,16 @@ class ClientRequest(Representation):
     ]
     client_version: Annotated[int, described("Changes whenever the client changes.")]
     user_id: UserId
-    user_email: str
-    status: Annotated[str, OneOf(STATUSES)]
+    user_email: UserEmail
+    status: Annotated[str, OneOf(STATUSES), described("Whether an administrator has decided.")]
     scopes: Annotated[list[str], described("What the client requested.")]
     reason: Annotated[str, SchemaOnly(maxLength=MAX_REASON_LENGTH), described("The member's reason.")]
-    created_at: datetime
-    decided_at: datetime | None
-    decided_by: str | None
+    created_at: CreatedAt
+    decided_at: Annotated[datetime | None, described("When an administrator decided. Null if nobody has.")]
+    decided_by: Annotated[
+        str | None,
+        described("The email address or name of the user or client who decided. Null if nobody has."),
+    ]
     message: (
         Annotated[str, SchemaOnly(maxLength=MAX_REASON_LENGTH), described("The message for the member.")]
         | None

@@ -8,7 +8,18 @@ from typing import Annotated, Any
 from flask import Response
 
 from app.api.endpoints import CLIENT_QUERY, PAGE, USER_QUERY, Endpoints, filters_of, list_response
-from app.api.representations import ClientId, Count, Representation, Slug, Source, UserId, true
+from app.api.representations import (
+    ClientId,
+    ClientName,
+    Count,
+    CreatedAt,
+    Representation,
+    Slug,
+    Source,
+    UserEmail,
+    UserId,
+    true,
+)
 from app.operations.authorization import connected_apps
 from app.operations.authorization.connected_apps import UserConsentRecord
 from app.operations.grants.grant_lists import FILTERS
@@ -26,24 +37,24 @@ class Consent(Representation):
     id: Annotated[_ConsentId, Source("public_id")]
     organization_id: Slug
     client_id: ClientId
-    client_name: str
+    client_name: ClientName
     user_id: UserId
-    user_email: str
-    scopes: list[str]
-    created_at: datetime
+    user_email: UserEmail
+    scopes: Annotated[list[str], described("The scopes that the user allowed.")]
+    created_at: CreatedAt
     updated_at: Annotated[datetime, described("When the user last consented.")]
     expires_at: Annotated[
         datetime | None, described("When the consent and its grants expire. If null, when it is withdrawn.")
     ]
-    last_used_at: datetime | None
+    last_used_at: Annotated[datetime | None, described("When it was last used. Null if it never was.")]
 
 
 class WithdrawnConsent(Representation):
     """A withdrawn consent."""
 
     id: _ConsentId
-    withdrawn: true
-    revoked_grants: Count
+    withdrawn: Annotated[true, described("Always true.")]
+    revoked_grants: Annotated[Count, described("The number of grants that were revoked with the consent.")]
 
 
 @endpoints.get(

@@ -17,7 +17,7 @@ from app.api.endpoints import (
     filters_of,
     list_response,
 )
-from app.api.representations import ClientId, Representation, Slug, Source
+from app.api.representations import ClientId, ClientName, CreatedAt, CreatedBy, Representation, Slug, Source
 from app.operations.clients import access_decisions, access_records, access_requests
 from app.operations.clients.access_records import FILTERS, AccessRecord
 from app.operations.store.idempotency import IdempotentResult
@@ -47,36 +47,41 @@ class ClientAccess(Representation):
     id: Annotated[str, PublicId("acc", "client access"), Source("public_id")]
     organization_id: Slug
     client_id: ClientId
-    client_name: str
+    client_name: ClientName
     resource_id: Annotated[str, PublicId("res", "resource")]
-    resource_name: str
+    resource_name: Annotated[str, described("The display name of the resource.")]
     resource_identifier: Annotated[str, described("The resource indicator.")]
-    status: Annotated[str, OneOf(STATUSES)]
-    scopes: list[str]
+    status: Annotated[str, OneOf(STATUSES), described("Only `granted` gives access.")]
+    scopes: Annotated[list[str], described("The scopes of the resource that were requested or granted.")]
     reason: Annotated[str, SchemaOnly(maxLength=MAX_TEXT_LENGTH), described("The developer's reason.")] | None
     message: _Message | None
-    created_at: datetime
-    created_by: str | None
-    decided_at: datetime | None
-    decided_by: str | None
+    created_at: CreatedAt
+    created_by: CreatedBy
+    decided_at: Annotated[datetime | None, described("When an administrator decided. Null if nobody has.")]
+    decided_by: Annotated[
+        str | None,
+        described("The email address or name of the user or client who decided. Null if nobody has."),
+    ]
 
 
 class RequestableScope(Representation):
     """A scope that can be requested."""
 
-    name: str
-    title: str | None
-    description: str | None
+    name: Annotated[str, described("The scope value to request.")]
+    title: Annotated[str | None, described("What the consent page shows. Null if it shows the name.")]
+    description: Annotated[
+        str | None, described("The explanation on the consent page. Null if there is none.")
+    ]
 
 
 class RequestableResource(Representation):
     """A resource (API) to which access can be requested."""
 
     id: Annotated[str, PublicId("res", "resource"), Source("public_id")]
-    identifier: str
-    name: str
-    access_policy: Annotated[str, OneOf(ACCESS_POLICIES)]
-    scopes: list[RequestableScope]
+    identifier: Annotated[str, described("The resource indicator (RFC 8707).")]
+    name: Annotated[str, described("The name that users see when they are asked for consent.")]
+    access_policy: Annotated[str, OneOf(ACCESS_POLICIES), described("Which clients can use the resource.")]
+    scopes: Annotated[list[RequestableScope], described("The scopes that can be requested.")]
 
 
 @endpoints.get(

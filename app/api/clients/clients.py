@@ -11,12 +11,15 @@ from app.api.endpoints import PAGE, Endpoints, choice_query, filters_of, list_re
 from app.api.representations import (
     CappedCount,
     ClientId,
+    CreatedAt,
+    CreatedBy,
+    Deleted,
     Representation,
     Slug,
+    UpdatedAt,
     fields_of,
     optional,
     rfc3339,
-    true,
 )
 from app.operations.clients import clients, sector_documents
 from app.operations.clients.client_records import FILTERS
@@ -49,7 +52,7 @@ class Client(_ClientFields):
 
     client_id: ClientId
     organization_id: Slug
-    metadata: Metadata
+    metadata: Annotated[Metadata, described("Custom attributes by key. Not shown to users.")]
     source: Annotated[
         str,
         OneOf(SOURCES),
@@ -63,9 +66,9 @@ class Client(_ClientFields):
         ]
         | None
     )
-    created_at: datetime
-    created_by: str | None
-    updated_at: datetime
+    created_at: CreatedAt
+    created_by: CreatedBy
+    updated_at: UpdatedAt
     last_used_at: Annotated[datetime | None, described("Updated about once a minute.")]
     pkce_used_at: Annotated[
         datetime | None, described("When it last redeemed a code with PKCE. Updated about once a minute.")
@@ -81,8 +84,12 @@ class RegisteredClient(Client):
     client_secret: Annotated[
         str | None, described("Keep it confidential. Null for a client without a secret.")
     ] = optional()
-    client_secret_expires_at: datetime | None = optional()
-    credential_id: str | None = optional()
+    client_secret_expires_at: Annotated[
+        datetime | None, described("When the secret expires. Null if it does not expire.")
+    ] = optional()
+    credential_id: Annotated[
+        str | None, described("The ID of the first secret. Null for a client without a secret.")
+    ] = optional()
 
 
 class RevokedWithClient(Representation):
@@ -98,7 +105,7 @@ class DeletedClient(Representation):
     """A deleted client."""
 
     client_id: ClientId
-    deleted: true
+    deleted: Deleted
     revoked: RevokedWithClient
 
 

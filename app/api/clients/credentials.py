@@ -12,6 +12,8 @@ from app.api.representations import (
     CappedCount,
     ClientId,
     Count,
+    CreatedAt,
+    CreatedBy,
     CredentialId,
     Representation,
     Source,
@@ -37,8 +39,8 @@ _REVOKE_TOKENS = boolean_query("revoke_tokens", "Also revoke every token that wa
 class CredentialUse(Representation):
     """An IP address that a secret was used from."""
 
-    ip_address: Annotated[str, Source("address")]
-    last_used_at: datetime
+    ip_address: Annotated[str, Source("address"), described("The IP address of the client.")]
+    last_used_at: Annotated[datetime, described("When the secret was last used from this address.")]
 
 
 class Credential(Representation):
@@ -46,16 +48,28 @@ class Credential(Representation):
 
     id: Annotated[CredentialId, Source("public_id")]
     client_id: ClientId
-    name: str
+    name: Annotated[str, described("A name for administrators, to tell secrets apart.")]
     hint: Annotated[str, described("The last four characters.")]
-    status: Annotated[str, OneOf(credential_terms.STATUSES)]
-    created_at: datetime
-    created_by: str | None
-    expires_at: datetime | None
-    revoked_at: datetime | None
-    first_used_at: datetime | None
+    status: Annotated[
+        str,
+        OneOf(credential_terms.STATUSES),
+        described(
+            "An `expiring` secret is still accepted. After a restore of a backup, a `blocked` one needs a confirmation."
+        ),
+    ]
+    created_at: CreatedAt
+    created_by: CreatedBy
+    expires_at: Annotated[
+        datetime | None, described("When it stops being accepted. Null if it does not expire.")
+    ]
+    revoked_at: Annotated[datetime | None, described("When it was revoked. Null if it is not revoked.")]
+    first_used_at: Annotated[datetime | None, described("When it was first used. Null if it never was.")]
     last_used_at: Annotated[datetime | None, described("Updated about once a minute.")]
-    last_used_ip_address: Annotated[str | None, Source("last_used_address")]
+    last_used_ip_address: Annotated[
+        str | None,
+        Source("last_used_address"),
+        described("The IP address that last used it. Null if it was never used."),
+    ]
     ip_addresses: Annotated[
         list[CredentialUse], Source("addresses"), described("Where it was used from in the last 30 days.")
     ]
@@ -77,7 +91,7 @@ class CreatedCredential(Credential):
 class RevokedCredentialCounts(Representation):
     """Numbers of revoked secrets and tokens."""
 
-    credentials: Count
+    credentials: Annotated[Count, described("Revoked secrets.")]
     tokens: CappedCount
 
 
@@ -85,7 +99,9 @@ class RevokedCredentials(Representation):
     """Revoked client secrets."""
 
     client_id: ClientId
-    credential_id: CredentialId | None
+    credential_id: Annotated[
+        CredentialId | None, described("The revoked secret. Null if all secrets of the client were revoked.")
+    ]
     revoked: RevokedCredentialCounts
 
 
@@ -93,8 +109,12 @@ class Rotation(Representation):
     """The rotation of a client's secret."""
 
     client_id: ClientId
-    in_progress: Annotated[bool, Source("is_under_way")]
-    started_at: datetime | None
+    in_progress: Annotated[
+        bool, Source("is_under_way"), described("Whether old secrets are still accepted beside the new one.")
+    ]
+    started_at: Annotated[
+        datetime | None, described("When the rotation started. Null if none is in progress.")
+    ]
     expires_at: Annotated[
         datetime | None, Source("ends_at"), described("When the first of the old secrets expires.")
     ]
@@ -102,8 +122,10 @@ class Rotation(Representation):
         bool, Source("is_safe"), described("Whether the new secret is in use and the old ones are not.")
     ]
     verdict: Annotated[str | None, described("The reason.")]
-    new: Credential | None
-    old: list[Credential]
+    new: Annotated[
+        Credential | None, described("The secret to use from now on. Null if no rotation is in progress.")
+    ]
+    old: Annotated[list[Credential], described("The secrets that will expire.")]
 
 
 @endpoints.get(

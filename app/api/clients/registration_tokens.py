@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from flask import Response
 
 from app.api.endpoints import PAGE, Endpoints, list_response
-from app.api.representations import Count, Representation, Source, optional
+from app.api.representations import Count, CreatedAt, CreatedBy, Representation, Source, optional
 from app.operations.clients import initial_access_tokens
 from app.operations.clients.initial_access_tokens import RegistrationTokenRecord
 from app.operations.store.idempotency import IdempotentResult
@@ -27,19 +27,23 @@ class RegistrationToken(Representation):
     id: Annotated[str, PublicId("ria", "registration token"), Source("public_id")]
     name: Annotated[str, Text(100), described("Who the token is for.")]
     hint: Annotated[str, described("The last four characters.")]
-    status: Annotated[str, OneOf(("active", "expired", "revoked", "used_up"))]
+    status: Annotated[
+        str,
+        OneOf(("active", "expired", "revoked", "used_up")),
+        described("`used_up` means that all its uses are spent."),
+    ]
     max_uses: (
         Annotated[
             int, Between(1, MAX_USES), described("How many clients it may register. If null, any number.")
         ]
         | None
     )
-    uses: Count
-    created_at: datetime
-    created_by: str | None
-    expires_at: datetime
-    last_used_at: datetime | None
-    revoked_at: datetime | None
+    uses: Annotated[Count, described("How often a client was registered with it.")]
+    created_at: CreatedAt
+    created_by: CreatedBy
+    expires_at: Annotated[datetime, described("When it stops being accepted.")]
+    last_used_at: Annotated[datetime | None, described("When it was last used. Null if it never was.")]
+    revoked_at: Annotated[datetime | None, described("When it was revoked. Null if it is not revoked.")]
 
 
 class CreatedRegistrationToken(RegistrationToken):

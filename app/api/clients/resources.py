@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any
 
 from flask import Response
 
 from app.api.endpoints import PAGE, Endpoints, Query, choice_query, list_response, search, sort_query
-from app.api.representations import Count, Representation, Slug, Source, fields_of, true
+from app.api.representations import (
+    Count,
+    CreatedAt,
+    CreatedBy,
+    Deleted,
+    Representation,
+    Slug,
+    Source,
+    UpdatedAt,
+    fields_of,
+)
 from app.operations.clients import resources, scopes
 from app.operations.clients.resources import ResourceRecord
 from app.operations.store.idempotency import IdempotentResult
@@ -42,7 +51,9 @@ _ResourceFields: Any = fields_of("ResourceFields", ResourceFields, without=("sco
 class ScopeOfResource(Representation):
     """A scope of a resource."""
 
-    name: Annotated[str, SchemaOnly(minLength=1, maxLength=128)]
+    name: Annotated[
+        str, SchemaOnly(minLength=1, maxLength=128), described("The scope value in requests and tokens.")
+    ]
     title: ScopeTitle | None
     description: ScopeDescription | None
 
@@ -52,24 +63,24 @@ class Resource(_ResourceFields):
 
     id: Annotated[str, PublicId("res", "resource"), Source("public_id")]
     organization_id: Slug
-    scopes: list[ScopeOfResource]
-    created_at: datetime
-    created_by: str | None
-    updated_at: datetime
+    scopes: Annotated[list[ScopeOfResource], described("The scopes that clients can request for it.")]
+    created_at: CreatedAt
+    created_by: CreatedBy
+    updated_at: UpdatedAt
 
 
 class RemovedWithResource(Representation):
     """Counts of the scopes and clients that a deleted resource affected."""
 
-    scopes: Count
-    clients: Count
+    scopes: Annotated[Count, described("Scopes that were deleted.")]
+    clients: Annotated[Count, described("Clients that lost access.")]
 
 
 class DeletedResource(Representation):
     """A deleted resource."""
 
     id: Annotated[str, PublicId("res", "resource")]
-    deleted: true
+    deleted: Deleted
     removed: RemovedWithResource
 
 
@@ -86,7 +97,9 @@ class ResourceMetadata(Representation):
 class Scope(Representation):
     """A scope in the registry of the organization."""
 
-    name: Annotated[str, SchemaOnly(minLength=1, maxLength=128)]
+    name: Annotated[
+        str, SchemaOnly(minLength=1, maxLength=128), described("The scope value in requests and tokens.")
+    ]
     title: ScopeTitle | None
     description: ScopeDescription | None
     is_identity: Annotated[bool, described("Whether OpenID Connect defines it.")]

@@ -8,7 +8,17 @@ from typing import Annotated, Any
 from flask import Response
 
 from app.api.endpoints import CLIENT_QUERY, PAGE, USER_QUERY, Endpoints, filters_of, list_response
-from app.api.representations import ClientId, Count, Representation, Slug, Source, UserId
+from app.api.representations import (
+    ClientId,
+    ClientName,
+    Count,
+    CreatedAt,
+    Representation,
+    Slug,
+    Source,
+    UserEmail,
+    UserId,
+)
 from app.operations.grants import grant_lists
 from app.operations.grants.grant_lists import FILTERS, GrantRecord
 from app.rules.shapes import PublicId, described
@@ -24,15 +34,21 @@ class Grant(Representation):
     id: Annotated[str, PublicId("grt", "grant"), Source("public_id")]
     organization_id: Slug
     client_id: ClientId
-    client_name: str
+    client_name: ClientName
     user_id: UserId
-    user_email: str
-    scopes: list[str]
-    resources: list[str]
-    created_at: datetime
+    user_email: UserEmail
+    scopes: Annotated[list[str], described("The scopes that the tokens of the grant can have.")]
+    resources: Annotated[
+        list[str], described("The resources that its tokens are for. Empty if there are none.")
+    ]
+    created_at: CreatedAt
     expires_at: Annotated[datetime, described("When it expires, unless it is refreshed before.")]
-    has_refresh_token: Annotated[bool, Source("is_refreshable")]
-    refresh_count: Annotated[Count, Source("refreshes")]
+    has_refresh_token: Annotated[
+        bool, Source("is_refreshable"), described("Whether the client can get new tokens without the user.")
+    ]
+    refresh_count: Annotated[
+        Count, Source("refreshes"), described("How often the client has refreshed its tokens.")
+    ]
     revoked_at: Annotated[datetime | None, described("Only set in the response that revokes it.")]
 
 

@@ -27,7 +27,7 @@ class SigningKey(Representation):
     kid: Annotated[
         str, SchemaOnly(pattern="^[A-Za-z0-9_-]{43}$"), described("The key's RFC 7638 thumbprint.")
     ]
-    algorithm: Annotated[str, OneOf(ALGORITHMS)]
+    algorithm: Annotated[str, OneOf(ALGORITHMS), described("The algorithm that it signs with (RFC 7518).")]
     state: Annotated[
         str,
         OneOf(("next", "active", "retired")),

@@ -32,6 +32,7 @@ HEADERS: JsonSchema = {
     "Location": {"description": "The URL of the new object.", "schema": {"type": "string"}},
     "Retry-After": {"description": "The number of seconds to wait.", "schema": {"type": "integer"}},
 }
+SUCCESS: JsonSchema = {"const": True, "description": "Always true. Error responses have false."}
 _SLUG: JsonSchema = {"type": "string", "minLength": 3, "maxLength": 40, "pattern": SLUG_PATTERN}
 _SCOPES = dict(PERMISSIONS) | dict(ROOT_ONLY)
 
@@ -40,20 +41,22 @@ class InvalidField(Representation):
     """An invalid field of a request."""
 
     field: Annotated[str, described("Its path, such as `redirect_uris[1]`.")]
-    code: str
-    message: str
+    code: Annotated[str, described("A stable code, such as `required` or `unknown_field`.")]
+    message: Annotated[str, described("What is wrong, and what to do.")]
 
 
 class Error(Representation):
     """An error response."""
 
-    success: Literal[False]
+    success: Annotated[Literal[False], described("Always false. Successful responses have true.")]
     error_code: Annotated[int, SchemaOnly(minimum=400, maximum=599), described("The HTTP status.")]
     error_msg: Annotated[str, described("The description of the error.")]
     error: Annotated[str, described("A stable code.")]
     errors: Annotated[list[InvalidField], described("All invalid fields.")]
     required_scope: Annotated[str, described("The scope that the token does not have.")] = optional()
-    details: dict[str, Any] = optional()
+    details: Annotated[
+        dict[str, Any], described("More about this error. The properties depend on `error`.")
+    ] = optional()
     request_id: Annotated[str, described("Identifies the request in the log.")]
 
 

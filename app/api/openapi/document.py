@@ -218,10 +218,12 @@ def _envelope(endpoint: Endpoint) -> JsonSchema:
     data = _schema_of(endpoint.returns)
     if endpoint.is_page:
         data = {"type": "array", "items": data, "maxItems": 100}
-    properties: JsonSchema = {"success": {"const": True}, "data": data}
+    if "$ref" not in data:
+        data = {"description": "The page of results." if endpoint.is_page else "The result."} | data
+    properties: JsonSchema = {"success": components.SUCCESS, "data": data}
     meta, required_meta = _meta(endpoint)
     if meta:
-        properties["meta"] = meta
+        properties["meta"] = meta if "$ref" in meta else {"description": "About the result."} | meta
     required = [name for name in properties if name != "meta" or required_meta]
     return {
         "type": "object",

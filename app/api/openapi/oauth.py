@@ -58,7 +58,8 @@ _TEXT, _INTEGER = _text(), {"type": "integer"}
 _URIS: JsonSchema = {"type": "array", "items": _TEXT}
 _RESOURCE: JsonSchema = {
     "type": "array",
-    "items": _text("A resource that the tokens are for (RFC 8707). Repeat the parameter for several."),
+    "description": "The resources that the tokens are for (RFC 8707). Repeat the parameter for several.",
+    "items": _TEXT,
 }
 _CLIENT_FIELDS = _texts(
     client_id="If the client does not authenticate with the header.",
@@ -66,7 +67,7 @@ _CLIENT_FIELDS = _texts(
     client_assertion_type="For private_key_jwt (RFC 7523).",
 ) | {"client_assertion": _text("For private_key_jwt: a signed JWT, used once.", maxLength=_MAX_JWT_LENGTH)}
 _AUTHORIZATION: JsonSchema = {
-    "response_type": _text(enum=["code"]),
+    "response_type": _text("Always `code` (RFC 6749 section 4.1.1).", enum=["code"]),
     "response_mode": _text("How the response is returned.", enum=["query", "form_post"]),
     **_texts(
         "client_id",
@@ -83,7 +84,7 @@ _AUTHORIZATION: JsonSchema = {
         request_uri="The reference to a pushed authorization request (RFC 9126).",
         dpop_jkt="The thumbprint of the key that the code is bound to (RFC 9449 section 10).",
     ),
-    "code_challenge_method": _text(enum=["S256"]),
+    "code_challenge_method": _text("Always `S256`.", enum=["S256"]),
     "id_token_hint": _text("An ID token of the expected user.", maxLength=_MAX_JWT_LENGTH),
     "claims": _text("Requested claims, as a JSON object.", maxLength=_MAX_JWT_LENGTH),
     "resource": _RESOURCE,
@@ -120,7 +121,11 @@ _LOGOUT: JsonSchema = {
 }
 _DEVICE = {"scope": _texts("scope")["scope"], **_texts(resource="RFC 8707."), **_CLIENT_FIELDS}
 _METADATA = _object(
-    redirect_uris=_URIS, client_name=_TEXT, scope=_TEXT, grant_types=_URIS, token_endpoint_auth_method=_TEXT
+    redirect_uris={**_URIS, "description": "The redirect URIs, compared exactly."},
+    client_name=_text("The name that users see."),
+    scope=_text("The scopes that the client can request, separated by spaces."),
+    grant_types={**_URIS, "description": "The grant types. By default `authorization_code`."},
+    token_endpoint_auth_method=_text("How the client authenticates. By default `client_secret_basic`."),
 ) | {
     "description": "Client metadata (RFC 7591 section 2 and OpenID Connect Registration). Unknown names are ignored. "
     "Scopes, grants and methods are restricted to those that the organization allows."
@@ -128,28 +133,39 @@ _METADATA = _object(
 
 SCHEMAS: JsonSchema = {
     "OAuthError": _object(
-        ["error"], closed=True, error=_text("An error code of RFC 6749 section 5.2."), error_description=_TEXT
+        ["error"],
+        closed=True,
+        error=_text("An error code of RFC 6749 section 5.2."),
+        error_description=_text("What happened and what to do, for developers."),
     ),
     "TokenAnswer": _object(
         ["access_token", "token_type", "expires_in"],
         closed=True,
-        access_token=_TEXT,
+        access_token=_text("Send it to the API as `Authorization: Bearer`, or `DPoP` with a proof."),
         token_type=_text("DPoP if the request had a proof (RFC 9449).", enum=["Bearer", "DPoP"]),
-        expires_in=_INTEGER,
+        expires_in={**_INTEGER, "description": "The lifetime of the access token in seconds."},
         scope=_text("Absent if the token has no scopes."),
-        refresh_token=_TEXT,
-        id_token=_TEXT,
+        refresh_token=_text("Gets new tokens at the token endpoint. Absent without that grant."),
+        id_token=_text("A signed JWT about the user. Only with the scope `openid`."),
         issued_token_type=_text("For token exchange (RFC 8693 section 2.2.1)."),
     ),
-    "Introspection": _object(["active"], active={"type": "boolean"})
+    "Introspection": _object(
+        ["active"], active={"type": "boolean", "description": "Whether the token is accepted."}
+    )
     | {"description": 'RFC 7662. `{"active": false}` for every token that the caller may not inspect.'},
-    "Claims": _object(["sub"], sub=_TEXT),
+    "Claims": _object(["sub"], sub=_text("The user, as this client knows them.")),
     "Metadata": _object(
         ["issuer", "authorization_endpoint", "token_endpoint", "jwks_uri", "response_types_supported"],
-        issuer=_TEXT,
+        issuer=_text("The `iss` of tokens of this issuer."),
     ),
     "Keys": _object(
-        ["keys"], closed=True, keys={"type": "array", "items": {"type": "object", "required": ["kty", "kid"]}}
+        ["keys"],
+        closed=True,
+        keys={
+            "type": "array",
+            "description": "JSON Web Keys.",
+            "items": {"type": "object", "required": ["kty", "kid"]},
+        },
     ),
     "PushedRequest": _object(
         ["request_uri", "expires_in"],
@@ -176,7 +192,7 @@ SCHEMAS: JsonSchema = {
     ),
     "ClientInformation": _object(
         ["client_id", "registration_access_token", "registration_client_uri"],
-        client_id=_TEXT,
+        client_id=_text("The permanent ID of the client."),
         client_secret=_text("Only if it was just created."),
         client_secret_expires_at={**_INTEGER, "description": "0 means that it does not expire."},
         registration_access_token=_text("Reads, updates and deletes the registration."),
@@ -299,12 +315,13 @@ def _interaction_pages() -> JsonSchema:
     asked = {"200": _page("The page that asks the user."), **redirected}
     posted = asked | {"403": _page("Sent from another site.")}
     stored: JsonSchema = {"request": _text("The ID of the stored request.", maxLength=200)}
-    choice = {"request": _text(maxLength=200), "account": _text(maxLength=64), "csrf_token": _TEXT}
+    token = {"csrf_token": _text("The token of the page's form.")}
+    choice = {**stored, "account": _text("The session of the chosen account.", maxLength=64), **token}
     decision = {
-        "request": _text(maxLength=200),
-        "decision": _text(enum=["allow", "deny"]),
-        "scope": _TEXT,
-        "csrf_token": _TEXT,
+        **stored,
+        "decision": _text("The user's decision.", enum=["allow", "deny"]),
+        "scope": _text("A scope that the user left selected."),
+        **token,
     }
     confirmed = {status: page for status, page in _logout_pages(False).items() if status != "200"}
     confirmed |= {
@@ -323,9 +340,7 @@ def _interaction_pages() -> JsonSchema:
             "post": _operation("decideAuthorization", "Submit the user's decision", posted, form=decision)
         },
         "logout/confirm": {
-            "post": _operation(
-                "confirmLogout", "Confirm the sign-out", confirmed, form={**_LOGOUT, "csrf_token": _TEXT}
-            )
+            "post": _operation("confirmLogout", "Confirm the sign-out", confirmed, form={**_LOGOUT, **token})
         },
     }
     return {

@@ -9,8 +9,8 @@ SCHEMAS: JsonSchema = {
     "Health": {
         "type": "object",
         "properties": {
-            "success": {"const": True},
-            "data": {"type": "string"},
+            "success": {"const": True, "description": "Always true."},
+            "data": {"type": "string", "description": "The state, in words."},
             "version": {"type": "string", "description": "Of this service. Only of `/healthz`."},
         },
         "required": ["success", "data"],

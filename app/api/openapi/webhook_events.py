@@ -13,9 +13,16 @@ from app.rules.shapes import PublicId
 _TEXT: JsonSchema = {"type": "string"}
 _NULLABLE: JsonSchema = {"type": ["string", "null"]}
 _TIME: JsonSchema = {"type": "string", "format": "date-time"}
-_SLUG: JsonSchema = {"type": "string", "minLength": 3, "maxLength": 40, "pattern": SLUG_PATTERN}
+_SLUG: JsonSchema = {
+    "type": "string",
+    "minLength": 3,
+    "maxLength": 40,
+    "pattern": SLUG_PATTERN,
+    "description": "The organization of the event.",
+}
 _CHANGES: JsonSchema = {
-    "anyOf": [{"type": "object", "description": "The changed fields, without secrets."}, {"type": "null"}]
+    "type": ["object", "null"],
+    "description": "The changed fields, without secrets. Null if there are none.",
 }
 _REQUIRED = ("type", "timestamp", "data")
 _HEADERS = [
@@ -33,26 +40,25 @@ def _object(required: tuple[str, ...] = (), **properties: Any) -> JsonSchema:
     return {"type": "object", "properties": properties} | ({"required": list(required)} if required else {})
 
 
-def _id(prefix: str) -> JsonSchema:
-    return {"type": "string"} | PublicId(prefix, "").json_schema()
+def _id(prefix: str, noun: str) -> JsonSchema:
+    return {"type": "string"} | PublicId(prefix, noun).json_schema()
+
+
+def _ref(name: str) -> JsonSchema:
+    return {"$ref": f"#/components/schemas/{name}"}
 
 
 _EVENT = _object(
     ("id", "organization_id", "action", "actor", "target", "truncated"),
-    id=_id("evt"),
+    id=_id("evt", "event"),
     organization_id=_SLUG,
     action={"type": "string", "description": "The action in the audit log."},
-    actor=_object(
-        type={"type": "string", "enum": ["user", "client", "system", "anonymous"]},
-        id=_NULLABLE,
-        label=_TEXT,
-        organization_id=_TEXT,
-    ),
-    target=_object(type=_NULLABLE, id=_NULLABLE),
+    actor=_ref("AuditActor"),
+    target=_ref("AuditTarget"),
     before=_CHANGES,
     after=_CHANGES,
-    ip_address=_NULLABLE,
-    request_id=_NULLABLE,
+    ip_address={**_NULLABLE, "description": "The IP address of the request. Null if it is unknown."},
+    request_id={**_NULLABLE, "description": "The `X-Request-Id` of the request. Null if there was none."},
     truncated={
         "type": "boolean",
         "description": "Whether `before` and `after` were left out because they are too large. The audit log has them.",
@@ -68,9 +74,14 @@ SCHEMAS: JsonSchema = {
     ),
     "WebhookTestEvent": _object(
         _REQUIRED,
-        type={"const": TEST_EVENT},
-        timestamp=_TIME,
-        data=_object(organization_id=_SLUG, webhook_id=_id("whk"), truncated={"type": "boolean"}),
+        type={"const": TEST_EVENT, "description": "The event type."},
+        timestamp={**_TIME, "description": "When the test was requested."},
+        data=_object(
+            organization_id=_SLUG,
+            webhook_id=_id("whk", "webhook"),
+            truncated={"type": "boolean", "description": "Always false."},
+        )
+        | {"description": "The webhook that is tested."},
     ),
 }
 

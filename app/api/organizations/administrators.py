@@ -8,7 +8,7 @@ from typing import Annotated
 from flask import Response
 
 from app.api.endpoints import PAGE, Endpoints, list_response, sort_query, text_query
-from app.api.representations import Representation, Slug, Source, Url, UserId, optional
+from app.api.representations import CreatedAt, CreatedBy, Representation, Slug, Source, Url, UserId, optional
 from app.operations.organizations import administrators
 from app.operations.organizations.administrators import (
     AddedAdministrator,
@@ -36,18 +36,22 @@ class Administrator(Representation):
         described("`adm_…`, or `inv_…` for an invited person."),
     ]
     organization_id: Annotated[Slug, Source("organization_slug")]
-    user_id: UserId | None
+    user_id: Annotated[UserId | None, described("The user. Null until an invited user has joined.")]
     user_organization_id: Annotated[
         str | None,
         Source("user_organization"),
         described("The organization that the user belongs to: this one, or root."),
     ]
-    email: str
-    name: str
-    role: str
-    status: Annotated[str, OneOf(("active", "disabled", "invited"))]
-    created_at: datetime
-    created_by: str | None
+    email: Annotated[str, described("The email address of the user, or that the invitation was sent to.")]
+    name: Annotated[str, described("The display name of the user. Empty if it is not known.")]
+    role: Annotated[str, described("The ID of the role, such as `admin`.")]
+    status: Annotated[
+        str,
+        OneOf(("active", "disabled", "invited")),
+        described("`invited` users have not accepted the invitation yet."),
+    ]
+    created_at: CreatedAt
+    created_by: CreatedBy
     expires_at: Annotated[datetime, described("When the invitation expires.")] = optional()
     invitation_link: Annotated[
         Url,

@@ -32,28 +32,45 @@ class InstanceLimitsImpact(Representation):
 class InstanceLimitsMeta(Representation):
     """Metadata of the instance limits."""
 
-    version: int
-    updated_at: datetime | None
-    updated_by: str | None
-    changed: list[str] = optional()
+    version: Annotated[int, described("The number of the version, as in the ETag.")]
+    updated_at: Annotated[datetime | None, described("When they were last changed. Null if they never were.")]
+    updated_by: Annotated[
+        str | None,
+        described(
+            "The email address or name of the user or client who changed them last. Null if nobody has."
+        ),
+    ]
+    changed: Annotated[list[str], described("The paths that changed. Only in responses to changes.")] = (
+        optional()
+    )
     impact: Annotated[InstanceLimitsImpact, described("Only for a dry run.")] = optional()
 
 
 def _limit_schema(path: str) -> JsonSchema:
     kind = SETTINGS[path].kind
+    shown = {"description": f"The limit of this setting: {SETTINGS[path].description}"}
     if isinstance(kind, Number):
-        bounds = {"min": kind.schema(), "max": kind.schema()}
-        return {"type": "object", "properties": bounds, "additionalProperties": False, "minProperties": 1}
+        bounds = {
+            "min": kind.schema() | {"description": "The smallest value that organizations can choose."},
+            "max": kind.schema() | {"description": "The largest value that organizations can choose."},
+        }
+        return shown | {
+            "type": "object",
+            "properties": bounds,
+            "additionalProperties": False,
+            "minProperties": 1,
+        }
     values: list[Any] = list(allowed_values(path))
     allowed = {
         "type": "array",
+        "description": "The values that organizations can choose.",
         # Generators cannot make an enumeration of true and false.
         "items": {"type": "boolean"} if True in values else {"type": "string", "enum": values},
         "minItems": 1,
         "maxItems": len(values),
         "uniqueItems": True,
     }
-    return {
+    return shown | {
         "type": "object",
         "properties": {"allowed": allowed},
         "required": ["allowed"],

@@ -8,7 +8,16 @@ from typing import Annotated, Any
 from flask import Response
 
 from app.api.endpoints import PAGE, Endpoints, choice_query, list_response, search, sort_query
-from app.api.representations import Representation, Slug, Source, Url, optional
+from app.api.representations import (
+    CreatedAt,
+    CreatedBy,
+    Representation,
+    Slug,
+    Source,
+    UpdatedAt,
+    Url,
+    optional,
+)
 from app.api.users.invitations import Invitation
 from app.operations.organizations import organizations
 from app.operations.organizations.organizations import OrganizationRecord
@@ -27,13 +36,15 @@ class Organization(Representation):
     """An organization."""
 
     id: Annotated[Slug, Source("slug")]
-    name: str
-    status: Annotated[str, OneOf(_STATUSES)]
+    name: Annotated[str, described("The display name.")]
+    status: Annotated[
+        str, OneOf(_STATUSES), described("Tokens of a suspended or deleted organization are rejected.")
+    ]
     issuer: Annotated[Url, described("The issuer of its tokens (RFC 8414).")]
-    is_root: bool
-    created_at: datetime
-    created_by: str | None
-    updated_at: datetime
+    is_root: Annotated[bool, described("Whether it is the root organization, which manages the others.")]
+    created_at: CreatedAt
+    created_by: CreatedBy
+    updated_at: UpdatedAt
     purge_at: Annotated[
         datetime | None, described("When the data of a deleted organization is permanently deleted.")
     ]
@@ -51,7 +62,10 @@ class CreatedInvitation(Invitation):
 class CreatedOrganization(Organization):
     """A new organization."""
 
-    invitation: CreatedInvitation | None
+    invitation: Annotated[
+        CreatedInvitation | None,
+        described("The invitation of the first administrator. Null if none was invited."),
+    ]
 
 
 @endpoints.get(

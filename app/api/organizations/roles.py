@@ -11,7 +11,7 @@ from app.api.representations import Representation, Slug, Source
 from app.operations.organizations import roles
 from app.operations.organizations.roles import RoleRecord
 from app.operations.store.idempotency import IdempotentResult
-from app.rules.organizations.settings_table import ROLE_FIELDS
+from app.rules.organizations.settings_table import ROLE_FIELDS, fields_schema
 from app.rules.shapes import described
 from app.web.bearer import ApiContext
 from app.web.json_api import created, envelope, read_object, run_idempotently
@@ -26,8 +26,8 @@ class Role(Representation):
 
     id: Annotated[str, Source("key"), described("The permanent ID of the role.")]
     organization_id: Annotated[Slug, Source("organization_slug")]
-    name: Annotated[str, Source("role.name")]
-    description: Annotated[str, Source("role.description")]
+    name: Annotated[str, Source("role.name"), described("The name that administrators see.")]
+    description: Annotated[str, Source("role.description"), described("What the role is for.")]
     permissions: Annotated[
         list[str],
         Source("role.permissions"),
@@ -40,14 +40,14 @@ class Role(Representation):
 
 def role_fields_schema() -> JsonSchema:
     """Return the fields of a role in a request, from the table that validates them; null restores the default."""
-    properties = {name: nullable(kind.schema()) for name, kind in ROLE_FIELDS.items()}
+    properties = {name: nullable(schema) for name, schema in fields_schema(ROLE_FIELDS).items()}
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
 def _new_role() -> JsonSchema:
     fields = role_fields_schema()
     key = {"type": "string", "pattern": ROLE_KEY_PATTERN, "description": "The permanent ID of the role."}
-    properties = {"id": key, **fields["properties"], "permissions": ROLE_FIELDS["permissions"].schema()}
+    properties = {"id": key, **fields["properties"], "permissions": fields_schema(ROLE_FIELDS)["permissions"]}
     return {**fields, "properties": properties, "required": ["id", "permissions"]}
 
 

@@ -15,7 +15,7 @@ from app.api.representations import Representation, optional, rfc3339
 from app.operations.organizations import branding, settings
 from app.operations.organizations.settings import SettingsRecord, UpdatedSettings
 from app.rules.organizations.settings import MAX_ROLES, ROLES_PATH
-from app.rules.organizations.settings_table import SETTINGS, Setting
+from app.rules.organizations.settings_table import ROLE_FIELDS, SETTINGS, Setting, fields_schema
 from app.rules.shapes import described
 from app.web.bearer import ApiContext, authenticate_again
 from app.web.json_api import UnsupportedMediaType, envelope, read_object
@@ -31,42 +31,84 @@ _IMAGE: JsonSchema = {"type": "string", "format": "binary", "minLength": 1, "max
 class SettingLimit(Representation):
     """The values that a setting may have: the bounds of a number, or the choices that the instance allows."""
 
-    min: int = optional()
-    max: int = optional()
-    allowed: list[str | bool] = optional()
+    min: Annotated[int, described("The smallest value that the instance allows. Only of numbers.")] = (
+        optional()
+    )
+    max: Annotated[int, described("The largest value that the instance allows. Only of numbers.")] = (
+        optional()
+    )
+    allowed: Annotated[
+        list[str | bool], described("The values that the instance allows. Not of numbers.")
+    ] = optional()
 
 
 class SettingsImpact(Representation):
     """The consequences of a change of the settings."""
 
-    users_without_second_factor: int
-    sessions_terminated: int
-    clients_affected: int
-    secrets_deleted: int
+    users_without_second_factor: Annotated[int, described("Users who would have to set up a second factor.")]
+    sessions_terminated: Annotated[int, described("Sessions that would end.")]
+    clients_affected: Annotated[int, described("Clients that would behave differently.")]
+    secrets_deleted: Annotated[int, described("Stored secrets that could no longer be viewed.")]
 
 
 class SettingsMeta(Representation):
     """Metadata of the settings."""
 
-    version: int
-    updated_at: datetime | None
-    updated_by: str | None
+    version: Annotated[int, described("The number of the version, as in the ETag.")]
+    updated_at: Annotated[datetime | None, described("When they were last changed. Null if they never were.")]
+    updated_by: Annotated[
+        str | None,
+        described(
+            "The email address or name of the user or client who changed them last. Null if nobody has."
+        ),
+    ]
     overridden: Annotated[list[str], described("The paths that the organization set.")]
     limited: Annotated[
         list[str], described("The paths whose value is restricted by a limit of the instance.")
     ]
-    limits: dict[str, SettingLimit]
-    changed: list[str] = optional()
+    limits: Annotated[dict[str, SettingLimit], described("What the instance allows, by path of a setting.")]
+    changed: Annotated[list[str], described("The paths that changed. Only in responses to changes.")] = (
+        optional()
+    )
     warnings: Annotated[list[str], described("Changed paths that have no effect in this release.")] = (
         optional()
     )
     impact: Annotated[SettingsImpact, described("Only for a dry run.")] = optional()
 
 
+_SECTIONS = {
+    "authentication": "How users sign in and register.",
+    "authentication.password": "Requirements of new passwords.",
+    "authentication.mfa": "Second factors.",
+    "authentication.passkeys": "Passkeys (WebAuthn).",
+    "authentication.lockout": "Delays after failed sign-ins.",
+    "authentication.sessions": "The lifetime and number of sessions.",
+    "authentication.registration": "How users join the organization.",
+    "authentication.recovery": "How users set a new password.",
+    "oauth": "Clients and tokens.",
+    "oauth.access_token": "Access tokens.",
+    "oauth.refresh_token": "Refresh tokens.",
+    "oauth.consent": "When users are asked, and what they may allow.",
+    "oauth.redirect_uris": "The redirect URIs that clients can register.",
+    "oauth.clients": "Client secrets and client authentication.",
+    "oauth.dynamic_registration": "Clients that register themselves (RFC 7591).",
+    "oauth.signing": "Signing keys.",
+    "management_api": "Access to this API.",
+    "user_permissions": "What members and administrators may do.",
+    "user_profile": "What is stored about users.",
+    "branding": "How pages and emails look.",
+    "localization": "Languages.",
+    "audit": "The audit log and other logs.",
+}
+
+
 def _settings_schema() -> JsonSchema:
-    text: JsonSchema = {"type": "string"}
-    role = {"name": text, "description": text, "permissions": {"type": "array", "items": text}}
-    shown = {"type": "object", "properties": role, "required": ["permissions"], "additionalProperties": False}
+    shown = {
+        "type": "object",
+        "properties": fields_schema(ROLE_FIELDS),
+        "required": ["permissions"],
+        "additionalProperties": False,
+    }
 
     def schema(setting: Setting) -> JsonSchema:
         value = setting.kind.schema()
@@ -92,10 +134,11 @@ def _document_schema(
     leaves = {
         path: schema_of(setting) | {"description": setting.description} for path, setting in SETTINGS.items()
     }
+    roles = roles | {"description": "Custom roles for administrators, by ID."}
     return _section({**leaves, ROLES_PATH: roles}, is_complete=is_complete)
 
 
-def _section(leaves: Mapping[str, JsonSchema], *, is_complete: bool) -> JsonSchema:
+def _section(leaves: Mapping[str, JsonSchema], *, is_complete: bool, above: str = "") -> JsonSchema:
     """Return the nested object of all paths: ``{"a.b": schema}`` becomes ``{"a": {"b": schema}}``."""
     children: dict[str, dict[str, JsonSchema]] = {}
     properties: dict[str, JsonSchema] = {}
@@ -105,7 +148,9 @@ def _section(leaves: Mapping[str, JsonSchema], *, is_complete: bool) -> JsonSche
             children.setdefault(name, {})[rest] = schema
         else:
             properties[name] = schema
-    properties |= {name: _section(inner, is_complete=is_complete) for name, inner in children.items()}
+    for name, inner in children.items():
+        section = _section(inner, is_complete=is_complete, above=f"{above}{name}.")
+        properties[name] = section | {"description": _SECTIONS[f"{above}{name}"]}
     required = {"required": list(properties)} if is_complete else {}
     return {"type": "object", "properties": properties, "additionalProperties": False, **required}
 

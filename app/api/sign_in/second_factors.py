@@ -22,25 +22,29 @@ _Method = Annotated[str, OneOf((TOTP, PASSKEY))]
 class SecondFactor(Representation):
     """A second factor, without its secret."""
 
-    method: _Method
+    method: Annotated[_Method, described("`totp` is an authenticator app.")]
     name: Annotated[str | None, described("The user's name for a passkey.")]
-    created_at: datetime
-    last_used_at: datetime | None
+    created_at: Annotated[datetime, described("When the user set it up.")]
+    last_used_at: Annotated[datetime | None, described("When it was last used. Null if it never was.")]
 
 
 class SecondFactors(Representation):
     """The second factors of a user."""
 
     user_id: UserId
-    factors: list[SecondFactor]
-    recovery_codes_left: Annotated[Count, Source("codes_left")]
+    factors: Annotated[
+        list[SecondFactor], described("The factors that the user set up. Empty without a second factor.")
+    ]
+    recovery_codes_left: Annotated[
+        Count, Source("codes_left"), described("The number of recovery codes that were not used yet.")
+    ]
 
 
 class RevokedWithFactors(Representation):
     """Counts of the sessions and grants that a reset revoked."""
 
-    sessions: Count
-    grants: Count
+    sessions: Annotated[Count, described("Sessions that ended.")]
+    grants: Annotated[Count, described("Grants that were revoked.")]
 
 
 class ResetSecondFactors(Representation):

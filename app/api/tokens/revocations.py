@@ -10,6 +10,8 @@ from flask import Response, request
 from app.api.endpoints import PAGE, Endpoint, Endpoints, add_endpoint, api_v1_only, list_response
 from app.api.representations import (
     ClientId,
+    CreatedAt,
+    CreatedBy,
     CredentialId,
     Representation,
     Slug,
@@ -48,17 +50,17 @@ class Selection(Representation):
     credential_id: CredentialId = optional()
     user_id: UserId = optional()
     session_id: Annotated[str, PublicId("ses", "session")] = optional()
-    all: true = optional()
+    all: Annotated[true, described("Everything in the organization.")] = optional()
 
 
 class RevocationCounts(Representation):
     """Numbers of active items; each stops at a maximum, which means "or more"."""
 
-    access_tokens: _BoundedCount
-    refresh_tokens: _BoundedCount
-    grants: _BoundedCount
-    sessions: _BoundedCount
-    codes: _BoundedCount
+    access_tokens: Annotated[_BoundedCount, described("Access tokens that were active.")]
+    refresh_tokens: Annotated[_BoundedCount, described("Refresh tokens that were active.")]
+    grants: Annotated[_BoundedCount, described("Grants that were active.")]
+    sessions: Annotated[_BoundedCount, described("Sessions that were active. 0 if they are not included.")]
+    codes: Annotated[_BoundedCount, described("Authorization and device codes that were active.")]
 
 
 class Revocation(Representation):
@@ -75,10 +77,13 @@ class Revocation(Representation):
         datetime, described("Everything that was issued before this time is revoked, and what depends on it.")
     ]
     include_sessions: Annotated[bool, Source("sessions"), described("Whether sessions were ended, too.")]
-    reason: Annotated[str, SchemaOnly(maxLength=MAX_REASON_LENGTH)] | None
+    reason: Annotated[
+        Annotated[str, SchemaOnly(maxLength=MAX_REASON_LENGTH)] | None,
+        described("The reason that was sent, for the audit log. Null if there was none."),
+    ]
     counts: RevocationCounts
-    created_at: datetime
-    created_by: str | None
+    created_at: CreatedAt
+    created_by: CreatedBy
     created_by_id: Annotated[str | None, described("`usr_…` or `cli_…`.")]
 
 

@@ -16,7 +16,7 @@ from app.api.endpoints import (
     filters_of,
     list_response,
 )
-from app.api.representations import ClientId, CredentialId, Representation, Slug, Source, UserId
+from app.api.representations import ClientId, ClientName, CredentialId, Representation, Slug, Source, UserId
 from app.operations.tokens import token_lists
 from app.operations.tokens.token_lists import FILTERS, TokenRecord
 from app.rules.shapes import OneOf, PublicId, described
@@ -36,21 +36,28 @@ class Token(Representation):
         str, OneOf(("user", "client")), described("Whether it acts for a user or for the client itself.")
     ]
     client_id: ClientId
-    client_name: str
-    user_id: UserId | None
-    user_email: str | None
-    grant_id: Annotated[str, PublicId("grt", "grant")] | None
-    credential_id: CredentialId | None
-    scopes: list[str]
-    audience: list[str]
+    client_name: ClientName
+    user_id: Annotated[UserId | None, described("The user. Null if the client acts for itself.")]
+    user_email: Annotated[
+        str | None, described("The email address of the user. Null if the client acts for itself.")
+    ]
+    grant_id: Annotated[
+        Annotated[str, PublicId("grt", "grant")] | None,
+        described("The grant that it was issued under. Null without one."),
+    ]
+    credential_id: Annotated[
+        CredentialId | None, described("The client secret that it was issued with. Null without one.")
+    ]
+    scopes: Annotated[list[str], described("The scopes of the token.")]
+    audience: Annotated[list[str], described("The resources that accept the token.")]
     dpop_bound: Annotated[
         bool, Source("is_bound"), described("Whether it is bound to a key (DPoP, RFC 9449).")
     ]
     subject_token_id: Annotated[
         _TokenId | None, Source("exchanged_for"), described("The token that it was exchanged for (RFC 8693).")
     ]
-    issued_at: datetime
-    expires_at: datetime
+    issued_at: Annotated[datetime, described("When it was issued.")]
+    expires_at: Annotated[datetime, described("When it stops being accepted.")]
     revoked_at: Annotated[datetime | None, described("Only set in the response that revokes it.")]
 
 

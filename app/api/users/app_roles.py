@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated
 
 from flask import Response
 
 from app.api.endpoints import PAGE, Endpoints, list_response
-from app.api.representations import ClientId, Representation, Source, UserId
+from app.api.representations import ClientId, CreatedAt, CreatedBy, Representation, Source, UserId
 from app.api.users.groups import GroupId
 from app.operations.store.idempotency import IdempotentResult
 from app.operations.users import app_roles
@@ -26,12 +25,20 @@ class RoleAssignment(Representation):
     id: Annotated[str, PublicId("ara", "role assignment"), Source("public_id")]
     client_id: ClientId
     role: Annotated[str, described("The key of a role in the client's `app_roles`.")]
-    user_id: Annotated[UserId | None, Source("user_public_id")]
+    user_id: Annotated[
+        UserId | None,
+        Source("user_public_id"),
+        described("The user who has the role. Null if a group has it."),
+    ]
     email: Annotated[str | None, described("The user's email address.")]
-    group_id: Annotated[GroupId | None, Source("group_public_id")]
-    group_name: str | None
-    created_at: datetime
-    created_by: str | None
+    group_id: Annotated[
+        GroupId | None,
+        Source("group_public_id"),
+        described("The group whose members have the role. Null if a user has it."),
+    ]
+    group_name: Annotated[str | None, described("The name of the group. Null if a user has the role.")]
+    created_at: CreatedAt
+    created_by: CreatedBy
 
 
 @endpoints.get(

@@ -8,7 +8,18 @@ from typing import Annotated, Any
 from flask import Response
 
 from app.api.endpoints import PAGE, Endpoints, list_response, search, sort_query
-from app.api.representations import Count, Representation, Slug, Source, UserId, fields_of, true
+from app.api.representations import (
+    Count,
+    CreatedAt,
+    CreatedBy,
+    Deleted,
+    Representation,
+    Slug,
+    Source,
+    UpdatedAt,
+    UserId,
+    fields_of,
+)
 from app.operations.store.idempotency import IdempotentResult
 from app.operations.users import groups
 from app.operations.users.groups import GroupChange, GroupFields, GroupRecord, NewGroup, NewMember
@@ -28,26 +39,26 @@ class Group(_GroupFields):
     id: Annotated[GroupId, Source("public_id")]
     organization_id: Annotated[Slug, Source("organization_slug")]
     members: Annotated[Count, described("How many members the group has.")]
-    created_at: datetime
-    created_by: str | None
-    updated_at: datetime
+    created_at: CreatedAt
+    created_by: CreatedBy
+    updated_at: UpdatedAt
 
 
 class GroupMember(Representation):
     """A member of a group."""
 
     user_id: Annotated[UserId, Source("user.public_id")]
-    email: Annotated[str, Source("user.email")]
-    name: Annotated[str, Source("user.name")]
+    email: Annotated[str, Source("user.email"), described("The email address of the user.")]
+    name: Annotated[str, Source("user.name"), described("The display name of the user.")]
     created_at: Annotated[datetime, described("When the user was added.")]
-    created_by: str | None
+    created_by: CreatedBy
 
 
 class RemovedMember(Representation):
     """A user who is no longer a member."""
 
     user_id: UserId
-    deleted: true
+    deleted: Deleted
 
 
 @endpoints.get(

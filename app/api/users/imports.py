@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from flask import Response, request
 
 from app.api.endpoints import PAGE, Endpoints, Query, boolean_query, list_response
-from app.api.representations import Count, Representation, Slug, Source
+from app.api.representations import Count, CreatedAt, Representation, Slug, Source
 from app.operations.store.idempotency import IdempotentResult
 from app.operations.users import import_records, import_uploads
 from app.rules.shapes import OneOf, PublicId, SchemaOnly, described
@@ -29,33 +29,43 @@ class UserImport(Representation):
     id: Annotated[str, PublicId("imp", "import"), Source("public_id")]
     organization_id: Annotated[Slug, Source("organization_slug")]
     name: Annotated[str, described("The name of the file.")]
-    format: Annotated[str, OneOf(FORMATS)]
-    on_existing: Annotated[str, OneOf(ON_EXISTING)]
+    format: Annotated[str, OneOf(FORMATS), described("The format of the file.")]
+    on_existing: Annotated[str, OneOf(ON_EXISTING), described("What happens to users who exist already.")]
     status: Annotated[
         str,
         OneOf(_STATUSES),
         described("`checking` and `running` are in progress. A dry run finishes as `checked`."),
     ]
-    rows: Annotated[Count, Source("total")]
+    rows: Annotated[
+        Count,
+        Source("total"),
+        described("The number of rows in the file. The header of a CSV file does not count."),
+    ]
     processed: Annotated[
         Count, Source("done"), described("Rows that were imported or, in a dry run, checked.")
     ]
-    created: Count
-    updated: Count
+    created: Annotated[Count, described("Users who were created or, in a dry run, would be.")]
+    updated: Annotated[Count, described("Users who were updated or, in a dry run, would be.")]
     skipped: Annotated[Count, described("Users who existed already.")]
-    rejected: Annotated[Count, Source("refused")]
+    rejected: Annotated[Count, Source("refused"), described("Rows with errors.")]
     failure: Annotated[str | None, described("Why the import failed.")]
-    created_at: datetime
-    created_by: str
-    finished_at: Annotated[datetime | None, Source("ended_at")]
+    created_at: CreatedAt
+    created_by: Annotated[
+        str, described("The email address or name of the user or client who sent the file.")
+    ]
+    finished_at: Annotated[
+        datetime | None,
+        Source("ended_at"),
+        described("When it finished or was canceled. Null while it is in progress."),
+    ]
 
 
 class RowError(Representation):
     """An error in a row."""
 
     field: Annotated[str, described("Empty for an error of the row itself.")]
-    code: str
-    message: str
+    code: Annotated[str, described("A stable code, such as `required`.")]
+    message: Annotated[str, described("What is wrong, and what to do.")]
 
 
 class RejectedRow(Representation):
@@ -68,7 +78,7 @@ class RejectedRow(Representation):
         described("The row number. The header of a CSV file is row 1."),
     ]
     fields: Annotated[dict[str, Any], described("The fields as they were sent.")]
-    errors: list[RowError]
+    errors: Annotated[list[RowError], described("Everything that is wrong with the row.")]
 
 
 @endpoints.get("/users/imports", scope="users:read", returns=UserImport, is_page=True, query=PAGE)

@@ -8,7 +8,7 @@ from typing import Annotated
 from flask import Response
 
 from app.api.endpoints import PAGE, Endpoints, list_response
-from app.api.representations import Representation, Slug, Source, UserId
+from app.api.representations import CreatedAt, CreatedBy, Representation, Slug, Source, UserId
 from app.operations.store.idempotency import IdempotentResult
 from app.operations.users import invitations, registrations
 from app.rules.shapes import PublicId, described
@@ -26,12 +26,12 @@ class Invitation(Representation):
 
     id: Annotated[str, PublicId("inv", "invitation"), Source("public_id")]
     organization_id: Annotated[Slug, Source("organization_slug")]
-    email: str
-    name: str
-    role: str
-    created_at: datetime
-    created_by: str | None
-    expires_at: datetime
+    email: Annotated[str, described("The email address that the invitation was sent to.")]
+    name: Annotated[str, described("The display name that the user will have. It may be empty.")]
+    role: Annotated[str, described("The role that the user will have.")]
+    created_at: CreatedAt
+    created_by: CreatedBy
+    expires_at: Annotated[datetime, described("When the link in the email stops working.")]
 
 
 @endpoints.get(
@@ -68,8 +68,8 @@ class Registration(Representation):
     """A self-registration."""
 
     id: Annotated[_RegistrationId, Source("public_id")]
-    email: str
-    name: str
+    email: Annotated[str, described("The email address that was entered.")]
+    name: Annotated[str, described("The display name that was entered.")]
     link_emailed: Annotated[
         bool,
         Source("is_mailed"),
@@ -78,7 +78,7 @@ class Registration(Representation):
     ip_address: Annotated[
         str | None, Source("address"), described("The IP address that the registration was sent from.")
     ]
-    created_at: datetime
+    created_at: Annotated[datetime, described("When the person registered.")]
     expires_at: Annotated[datetime, described("When the registration is deleted.")]
 
 
@@ -87,7 +87,7 @@ class ApprovedRegistration(Representation):
 
     id: _RegistrationId
     user_id: UserId
-    email: str
+    email: Annotated[str, described("The email address that the user signs in with.")]
 
 
 @registration_endpoints.get(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated, Any, cast
 
@@ -18,7 +19,20 @@ from app.api.endpoints import (
     sort_query,
     text_query,
 )
-from app.api.representations import ClientId, Count, Representation, Slug, Source, Url, UserId, optional, true
+from app.api.representations import (
+    ClientId,
+    ClientName,
+    Count,
+    CreatedAt,
+    Deleted,
+    Representation,
+    Slug,
+    Source,
+    UpdatedAt,
+    Url,
+    UserId,
+    optional,
+)
 from app.operations.store.idempotency import IdempotentResult
 from app.operations.users import deletion, user_changes, users
 from app.operations.users.users import FILTERS
@@ -30,16 +44,41 @@ from app.web.json_api import created, envelope, read_object, run_idempotently
 from app.web.parameters import etag_of, expected_version
 
 endpoints = Endpoints("Users")
-_OptionalText: Any = (str | None, None)
-_PostalAddress = create_model(
-    "PostalAddress", __base__=Representation, **dict.fromkeys(ADDRESS_PARTS, _OptionalText)
-)
+
+
+def _texts(names: Iterable[str]) -> dict[str, Any]:
+    return {name: (Annotated[str | None, described(_CLAIMS[name])], None) for name in names}
+
+
+# OpenID Connect Core sections 5.1 and 5.1.1.
+_CLAIMS = {
+    "given_name": "Given or first names.",
+    "family_name": "Family or last names.",
+    "middle_name": "Middle names.",
+    "nickname": "A casual name.",
+    "preferred_username": "A short name, such as `janedoe`. It is not unique.",
+    "profile": "The URL of the user's profile page.",
+    "picture": "The URL of a picture of the user.",
+    "website": "The URL of the user's web page or blog.",
+    "gender": "The gender, such as `female` or `male`.",
+    "birthdate": "The birthday as YYYY-MM-DD, 0000-MM-DD without the year, or YYYY.",
+    "zoneinfo": "The time zone, such as `Europe/Berlin`.",
+    "locale": "The language, such as `de` or `en-GB` (BCP 47).",
+    "phone_number": "The phone number, preferably in E.164, such as `+49 30 123456`.",
+    "formatted": "The whole address as on a letter, in several lines.",
+    "street_address": "The street and house number, possibly in several lines.",
+    "locality": "The city.",
+    "region": "The state, province or region.",
+    "postal_code": "The postal code.",
+    "country": "The country.",
+}
+_PostalAddress = create_model("PostalAddress", __base__=Representation, **_texts(ADDRESS_PARTS))
 # The standard claims besides name and email (OpenID Connect Core section 5.1). A profile is replaced as a whole.
 UserProfile: Any = create_model(
     "UserProfile",
     __base__=Representation,
-    **dict.fromkeys(CHECKS, _OptionalText),
-    address=(cast(Any, _PostalAddress | None), None),
+    **_texts(CHECKS),
+    address=(cast(Any, Annotated[_PostalAddress | None, described("The postal address.")]), None),
 )
 
 
@@ -50,37 +89,61 @@ class User(Representation):
         UserId, Source("user.public_id"), described("Never reused, even after the user is deleted.")
     ]
     organization_id: Annotated[Slug, Source("organization_slug")]
-    email: Annotated[str, Source("user.email")]
-    email_verified: Annotated[bool, Source("user.email_verified")]
-    name: Annotated[str, Source("user.name")]
+    email: Annotated[
+        str,
+        Source("user.email"),
+        described("The address that the user signs in with. Unique in the organization."),
+    ]
+    email_verified: Annotated[
+        bool,
+        Source("user.email_verified"),
+        described("Whether the user has proven that they receive mail at the address."),
+    ]
+    name: Annotated[str, Source("user.name"), described("The display name. It may be empty.")]
     profile: UserProfile
     attributes: Annotated[
         dict[str, Any],
         described("Custom attributes by key, as the setting `user_profile.attributes` defines them."),
     ]
-    status: Annotated[str, OneOf(STATUSES), Source("user.status")]
+    status: Annotated[
+        str, OneOf(STATUSES), Source("user.status"), described("A disabled user can't sign in.")
+    ]
     roles: Annotated[list[str], described("See `/organizations/{id}/admins`.")]
-    has_password: Annotated[bool, Source("user.has_password")]
+    has_password: Annotated[
+        bool, Source("user.has_password"), described("Whether the user can sign in with a password.")
+    ]
     second_factors: Annotated[
         list[Annotated[str, OneOf((TOTP, PASSKEY))]],
         Source("methods"),
         described("The methods that are set up."),
     ]
-    password_changed_at: Annotated[datetime | None, Source("user.password_changed_at")]
-    created_at: Annotated[datetime, Source("user.created_at")]
-    updated_at: Annotated[datetime, Source("user.updated_at")]
-    last_sign_in_at: Annotated[datetime | None, Source("user.last_sign_in_at")]
+    password_changed_at: Annotated[
+        datetime | None,
+        Source("user.password_changed_at"),
+        described("When the password was last changed. Null without a password."),
+    ]
+    created_at: Annotated[CreatedAt, Source("user.created_at")]
+    updated_at: Annotated[UpdatedAt, Source("user.updated_at")]
+    last_sign_in_at: Annotated[
+        datetime | None,
+        Source("user.last_sign_in_at"),
+        described("When the user last signed in. Null if they never did."),
+    ]
 
 
 class UserSession(Representation):
     """A session in a browser."""
 
     id: Annotated[str, PublicId("ses", "session"), Source("public_id")]
-    created_at: datetime
+    created_at: Annotated[datetime, described("When the user signed in.")]
     last_seen_at: Annotated[datetime, described("Updated at most once a minute.")]
-    expires_at: datetime
-    ip_address: Annotated[str | None, Source("address")]
-    user_agent: str
+    expires_at: Annotated[datetime, described("When the session ends at the latest.")]
+    ip_address: Annotated[
+        str | None,
+        Source("address"),
+        described("The IP address of the request. Null if it is unknown or was removed."),
+    ]
+    user_agent: Annotated[str, described("The User-Agent header of the browser that signed in.")]
 
 
 class UserConsent(Representation):
@@ -88,28 +151,30 @@ class UserConsent(Representation):
 
     id: Annotated[str, PublicId("con", "consent"), Source("public_id")]
     client_id: ClientId
-    client_name: str
-    scopes: list[str]
-    created_at: datetime
-    updated_at: datetime
-    expires_at: datetime | None
-    last_used_at: datetime | None
+    client_name: ClientName
+    scopes: Annotated[list[str], described("The scopes that the user allowed.")]
+    created_at: CreatedAt
+    updated_at: UpdatedAt
+    expires_at: Annotated[
+        datetime | None, described("When the user will be asked again. Null if the consent does not expire.")
+    ]
+    last_used_at: Annotated[datetime | None, described("When it was last used. Null if it never was.")]
 
 
 class RevokedWithUser(Representation):
     """Counts of everything that was revoked with a user."""
 
-    sessions: Count
-    grants: Count
-    consents: Count
-    roles: Count
+    sessions: Annotated[Count, described("Sessions that ended.")]
+    grants: Annotated[Count, described("Grants that were revoked.")]
+    consents: Annotated[Count, described("Consents that were withdrawn.")]
+    roles: Annotated[Count, described("Role assignments that were removed.")]
 
 
 class DeletedUser(Representation):
     """A deleted user."""
 
     id: UserId
-    deleted: true
+    deleted: Deleted
     revoked: RevokedWithUser
 
 
@@ -120,7 +185,7 @@ class PasswordReset(Representation):
     link: Annotated[
         Url, described("The page where the user chooses a new password. Only this response contains it.")
     ] = optional()
-    expires_at: datetime
+    expires_at: Annotated[datetime, described("When the link in the email stops working.")]
 
 
 class RevokedSessions(Representation):

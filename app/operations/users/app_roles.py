@@ -42,7 +42,9 @@ class NewRoleAssignment(NewMember):
     """A role to assign. Send one of `user_id`, `email` and `group_id`."""
 
     role: Annotated[str, Text(MAX_ROLE_KEY_LENGTH), described("The key of a role that the client declares.")]
-    group_id: Annotated[str, Text(64)] | None = None
+    group_id: Annotated[
+        Annotated[str, Text(64)] | None, described("The group. Send this, `user_id` or `email`.")
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)

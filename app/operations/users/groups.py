@@ -49,7 +49,11 @@ class GroupFields:
     """The fields of a group that administrators set."""
 
     name: Annotated[str, Text(100), described("The name that apps receive. Unique, regardless of case.")]
-    description: Annotated[str, Text(500, min_length=0, multiline=True)] = ""
+    description: Annotated[
+        str,
+        Text(500, min_length=0, multiline=True),
+        described("A note for administrators. Users don't see it."),
+    ] = ""
 
 
 NewGroup = create_shape("NewGroup", GroupFields, required=("name",))
@@ -59,8 +63,11 @@ GroupChange = create_shape("GroupChange", GroupFields, not_null=("name",))
 class NewMember(Shape):
     """A user to add. Send either `user_id` or `email`."""
 
-    user_id: Annotated[str, Text(64)] | None = None
-    email: Annotated[str, Text(254, min_length=3)] | None = None
+    user_id: Annotated[Annotated[str, Text(64)] | None, described("The user. Send this or `email`.")] = None
+    email: Annotated[
+        Annotated[str, Text(254, min_length=3)] | None,
+        described("The email address of the user. Send this or `user_id`."),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

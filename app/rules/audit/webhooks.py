@@ -76,7 +76,10 @@ class NewWebhook(Shape):
         Items(len(SUBSCRIPTION_CHOICES), min_items=1, unique=False),
         described("Names, groups such as `user.*`, or `*`."),
     ]
-    description: Annotated[str, Text(200, min_length=0)] | None = None
+    description: Annotated[
+        Annotated[str, Text(200, min_length=0)] | None,
+        described("A note for administrators. Users don't see it."),
+    ] = None
     status: Annotated[str, OneOf(STATUSES), described("A disabled webhook receives no events.")] | None = None
 
 

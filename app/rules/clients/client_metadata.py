@@ -103,12 +103,24 @@ class ClientMetadata:
         str, OneOf(tuple(CLIENT_TYPES)), described("Determines the defaults. Derived if omitted.")
     ]
     redirect_uris: Annotated[_RedirectUris, described("Compared exactly, character by character.")] = ()
-    post_logout_redirect_uris: _RedirectUris = ()
+    post_logout_redirect_uris: Annotated[
+        _RedirectUris, described("URIs that users can return to after they sign out, compared exactly.")
+    ] = ()
     scopes: Annotated[_Scopes, described("All scopes that the client may request.")] = ()
     optional_scopes: Annotated[_Scopes, described("Scopes that users may deselect when they consent.")] = ()
-    grant_types: Annotated[tuple[Annotated[str, OneOf(GRANT_TYPES)], ...], Items(len(GRANT_TYPES))] = ()
-    response_types: Annotated[tuple[Annotated[str, OneOf(("code",))], ...], Items(1)] = ()
-    token_endpoint_auth_method: Annotated[str, OneOf(AUTH_METHODS)] = NONE
+    grant_types: Annotated[
+        tuple[Annotated[str, OneOf(GRANT_TYPES)], ...],
+        Items(len(GRANT_TYPES)),
+        described("The grant types that the client can use, among those that the organization allows."),
+    ] = ()
+    response_types: Annotated[
+        tuple[Annotated[str, OneOf(("code",))], ...],
+        Items(1),
+        described("Always `code`, or empty for a client without redirects."),
+    ] = ()
+    token_endpoint_auth_method: Annotated[
+        str, OneOf(AUTH_METHODS), described("How the client authenticates. `none` makes it a public client.")
+    ] = NONE
     any_secret_method: Annotated[
         bool,
         described(
@@ -117,8 +129,12 @@ class ClientMetadata:
         ),
     ] = False
     jwks: Annotated[Jwks, described("Public keys, for private_key_jwt.")] | None = None
-    jwks_uri: WebUrl | None = None
-    client_uri: WebUrl | None = None
+    jwks_uri: Annotated[
+        WebUrl | None, described("The URL of the client's public keys. Null if it has none, or sent `jwks`.")
+    ] = None
+    client_uri: Annotated[
+        WebUrl | None, described("The home page of the client, linked on the consent page.")
+    ] = None
     logo_uri: (
         Annotated[
             WebUrl,
@@ -129,23 +145,44 @@ class ClientMetadata:
         ]
         | None
     ) = None
-    policy_uri: WebUrl | None = None
-    tos_uri: WebUrl | None = None
+    policy_uri: Annotated[
+        WebUrl | None, described("The client's privacy policy, linked on the consent page.")
+    ] = None
+    tos_uri: Annotated[
+        WebUrl | None, described("The client's terms of service, linked on the consent page.")
+    ] = None
     contacts: Annotated[tuple[Contact, ...], Items(10), described("Email addresses.")] = ()
-    backchannel_logout_uri: WebUrl | None = None
-    backchannel_logout_session_required: bool = False
-    initiate_login_uri: WebUrl | None = None
+    backchannel_logout_uri: Annotated[
+        WebUrl | None,
+        described("Receives a logout token when a session ends (OpenID Connect Back-Channel Logout)."),
+    ] = None
+    backchannel_logout_session_required: Annotated[
+        bool, described("Whether logout tokens must name the session in `sid`.")
+    ] = False
+    initiate_login_uri: Annotated[
+        WebUrl | None,
+        described("An HTTPS URL that starts a sign-in at the client (OpenID Connect Core section 4)."),
+    ] = None
     subject_type: Annotated[
         str,
         OneOf(SUBJECT_TYPES),
         described("With pairwise, each sector gets a different `sub` (OpenID Connect Core section 8)."),
     ] = "public"
-    sector_identifier_uri: WebUrl | None = None
+    sector_identifier_uri: Annotated[
+        WebUrl | None,
+        described(
+            "A list of redirect URIs that share pairwise `sub` values (OpenID Connect Core section 8.1)."
+        ),
+    ] = None
     default_max_age: (
         Annotated[int, Between(0, MAX_AGE_SECONDS, "seconds"), described("In seconds.")] | None
     ) = None
-    require_auth_time: bool = False
-    default_acr_values: Annotated[tuple[ContextClass, ...], Items(10)] = ()
+    require_auth_time: Annotated[bool, described("Whether ID tokens always contain `auth_time`.")] = False
+    default_acr_values: Annotated[
+        tuple[ContextClass, ...],
+        Items(10),
+        described("Authentication contexts to require if a request names none. The preferred one first."),
+    ] = ()
     id_token_signed_response_alg: (
         Annotated[_SigningAlgorithm, described("If null, the organization's algorithm.")] | None
     ) = None
@@ -167,7 +204,9 @@ class ClientMetadata:
     request_object_signing_alg: (
         Annotated[_SigningAlgorithm, described("If null, any supported algorithm.")] | None
     ) = None
-    require_signed_request_object: bool = False
+    require_signed_request_object: Annotated[
+        bool, described("Rejects authorization requests without a signed request object (RFC 9101).")
+    ] = False
     token_endpoint_auth_signing_alg: (
         Annotated[_SigningAlgorithm, described("For client assertions. If null, any supported algorithm.")]
         | None
@@ -178,7 +217,9 @@ class ClientMetadata:
     dpop_bound_access_tokens: Annotated[
         bool, described("Rejects token requests without a DPoP proof (RFC 9449 section 5.2).")
     ] = False
-    require_pushed_authorization_requests: bool = False
+    require_pushed_authorization_requests: Annotated[
+        bool, described("Rejects authorization requests that were not pushed (RFC 9126).")
+    ] = False
     require_pkce: Annotated[
         bool,
         described(
@@ -220,8 +261,13 @@ class ClientMetadata:
         Items(MAX_MAPPINGS, unique=False),
         described("Claims about users that the client receives in addition to the standard ones."),
     ] = ()
-    software_id: Annotated[str, Text(100)] | None = None
-    software_version: Annotated[str, Text(100)] | None = None
+    software_id: Annotated[
+        Annotated[str, Text(100)] | None,
+        described("Identifies the client software, the same in all its installations (RFC 7591)."),
+    ] = None
+    software_version: Annotated[
+        Annotated[str, Text(100)] | None, described("The version of the client software (RFC 7591).")
+    ] = None
     trust: Annotated[
         str, OneOf(TRUST), described("Values other than `unverified` require `clients:trust`.")
     ] = "unverified"
@@ -242,9 +288,15 @@ class ClientMetadata:
         _Scopes,
         described("Scopes that need no consent if `approval` is `pre_approved`. Requires `clients:trust`."),
     ] = ()
-    status: Annotated[str, OneOf(STATUS)] = "active"
-    description: Annotated[str, Text(1000, min_length=0, multiline=True)] = ""
-    metadata: Metadata | None = None
+    status: Annotated[
+        str, OneOf(STATUS), described("A disabled client can't get tokens, and its tokens are rejected.")
+    ] = "active"
+    description: Annotated[
+        str,
+        Text(1000, min_length=0, multiline=True),
+        described("A note for administrators. Users don't see it."),
+    ] = ""
+    metadata: Annotated[Metadata | None, described("Custom attributes by key. Not shown to users.")] = None
 
     @property
     def is_public(self) -> bool:

@@ -38,10 +38,12 @@ MAX_USES = 10_000
 class NewCredential(Shape):
     """A new client secret."""
 
-    name: Annotated[str, Text(100)] | None = None
-    expires_at: (
-        Annotated[Time, described("When the secret expires, in RFC 3339 with its time zone.")] | None
-    ) = None
+    name: Annotated[
+        Annotated[str, Text(100)] | None, described("A name for administrators, to tell secrets apart.")
+    ] = None
+    expires_at: Annotated[
+        Time | None, described("When the secret expires, in RFC 3339 with its time zone.")
+    ] = None
     retire_others_in_seconds: (
         Annotated[_Overlap, described("When the existing secrets expire, in seconds from now.")] | None
     ) = None
@@ -94,16 +96,13 @@ class NewRegistrationToken(Shape):
     """A new initial access token."""
 
     name: Annotated[str, Text(100), described("Who the token is for.")]
-    expires_at: (
-        Annotated[
-            Time,
-            described(
-                "When it expires, in RFC 3339 with its time zone. "
-                f"At most {MAX_INITIAL_ACCESS_LIFETIME.days} days from now."
-            ),
-        ]
-        | None
-    ) = None
+    expires_at: Annotated[
+        Time | None,
+        described(
+            "When it expires, in RFC 3339 with its time zone. "
+            f"At most {MAX_INITIAL_ACCESS_LIFETIME.days} days from now."
+        ),
+    ] = None
     expires_in_days: (
         Annotated[
             int,

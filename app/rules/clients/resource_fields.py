@@ -69,7 +69,10 @@ _ScopeName = Annotated[str, Rule(_scope_name_problem, (("minLength", 1), ("maxLe
 class ResourceScope(Shape):
     """A scope of a resource."""
 
-    name: _ScopeName
+    name: Annotated[
+        _ScopeName,
+        described("The scope value in requests and tokens."),
+    ]
     title: ScopeTitle | None = None
     description: ScopeDescription | None = None
 
@@ -100,7 +103,11 @@ class ResourceFields:
         described("The resource indicator (RFC 8707) and audience of its tokens. It can't be changed."),
     ]
     name: Annotated[str, Text(100), described("The name that users see when they are asked for consent.")]
-    description: Annotated[str, Text(1000, min_length=0, multiline=True)] = ""
+    description: Annotated[
+        str,
+        Text(1000, min_length=0, multiline=True),
+        described("A note for administrators. Users don't see it."),
+    ] = ""
     access_token_format: (
         Annotated[str, OneOf(TOKEN_FORMATS), described("If null, the client's or organization's format.")]
         | None

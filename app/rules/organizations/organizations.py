@@ -89,8 +89,8 @@ _Slug = Annotated[str, Rule(_slug_problem, (("minLength", 3), ("maxLength", 40),
 class Invitee(Shape):
     """A user to invite."""
 
-    email: Email
-    name: Name | None = None
+    email: Annotated[Email, described("The email address that the invitation is sent to.")]
+    name: Annotated[Name | None, described("The display name that the user will have.")] = None
 
 
 class NewOrganization(Shape):
@@ -102,13 +102,16 @@ class NewOrganization(Shape):
         | None
     ) = None
     admin: Annotated[Invitee, described("Is invited as the first administrator.")] | None = None
-    settings: Annotated[dict[str, Any], SchemaOnly(component="SettingsChange")] | None = None
+    settings: Annotated[
+        Annotated[dict[str, Any], SchemaOnly(component="SettingsChange")] | None,
+        described("Settings that differ from the defaults."),
+    ] = None
 
 
 class OrganizationChange(Shape):
     """The fields of an organization to change."""
 
-    name: Name = ""
+    name: Annotated[Name, described("The new display name.")] = ""
     status: Annotated[
         str,
         OneOf(("active", "suspended")),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -189,10 +189,9 @@ class AttributeList(SettingKind):
             yield FieldError(f"{path}.choices", "contradiction", message)
 
     def schema(self) -> dict[str, Any]:
-        properties = {name: kind.schema() for name, kind in ATTRIBUTE_FIELDS.items()}
         entry = {
             "type": "object",
-            "properties": properties,
+            "properties": fields_schema(ATTRIBUTE_FIELDS),
             "required": list(_REQUIRED_OF_ATTRIBUTE),
             "additionalProperties": False,
         }
@@ -408,3 +407,19 @@ ATTRIBUTE_FIELDS: dict[str, SettingKind] = {
     "editable_by": Choice(attributes.EDITORS),
     "scope": Text(128, "scope"),
 }
+_FIELD_DESCRIPTIONS = {
+    "key": "The permanent ID of the attribute, as in `attributes` of a user.",
+    "name": "The name that people see.",
+    "description": "What the role is for.",
+    "permissions": "Scopes of the management API that the role grants.",
+    "type": "The type of its values.",
+    "choices": "The only values that are allowed. Of strings and lists.",
+    "required": "Whether users are asked for it.",
+    "editable_by": "Who can change it.",
+    "scope": "The scope that releases it to clients.",
+}
+
+
+def fields_schema(fields: Mapping[str, SettingKind]) -> dict[str, Any]:
+    """Return the properties of a role or an attribute as JSON Schema."""
+    return {name: kind.schema() | {"description": _FIELD_DESCRIPTIONS[name]} for name, kind in fields.items()}

@@ -112,9 +112,9 @@ class NewRevocation(Shape):
         ]
         | None
     ) = None
-    issued_before: (
-        Annotated[Time, described("Must not be in the future. The default is the current time.")] | None
-    ) = None
+    issued_before: Annotated[
+        Time | None, described("Must not be in the future. The default is the current time.")
+    ] = None
     include_sessions: (
         Annotated[
             bool,

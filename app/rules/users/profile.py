@@ -55,8 +55,14 @@ class NewUser(Shape):
         Rule(email_problem, (("minLength", 3), ("maxLength", 320))),
         described("The address that the user signs in with."),
     ]
-    name: Annotated[str, Text(MAX_NAME_LENGTH, min_length=0)] | None = None
-    profile: Annotated[dict[str, Any], SchemaOnly(component="UserProfile")] | None = None
+    name: Annotated[
+        Annotated[str, Text(MAX_NAME_LENGTH, min_length=0)] | None,
+        described("The display name. It may be empty."),
+    ] = None
+    profile: Annotated[
+        Annotated[dict[str, Any], SchemaOnly(component="UserProfile")] | None,
+        described("Profile fields of OpenID Connect. Replaced as a whole."),
+    ] = None
     attributes: Annotated[dict[str, Any], _ATTRIBUTES] | None = None
 
 
@@ -68,8 +74,14 @@ class UserChange(Shape):
         Rule(email_problem, (("minLength", 3), ("maxLength", 320))),
         described("A new address is not verified."),
     ] = ""
-    name: Annotated[str, Text(MAX_NAME_LENGTH, min_length=0)] | None = None
-    profile: Annotated[dict[str, Any], SchemaOnly(component="UserProfile")] | None = None
+    name: Annotated[
+        Annotated[str, Text(MAX_NAME_LENGTH, min_length=0)] | None,
+        described("The display name. It may be empty."),
+    ] = None
+    profile: Annotated[
+        Annotated[dict[str, Any], SchemaOnly(component="UserProfile")] | None,
+        described("Profile fields of OpenID Connect. Replaced as a whole."),
+    ] = None
     attributes: Annotated[dict[str, Any], _ATTRIBUTES] | None = None
     status: (
         Annotated[
