@@ -54,6 +54,8 @@ def test_killed_worker_is_replaced_without_losing_a_token(mortal_server: LiveSer
     client = make.machine(make.organization(), "clients:read")
     token = send(mortal_server.url, token_request(client)).json["access_token"]
     question = Post("/oauth/introspect", {"token": token}, client.basic)
+    # The server was started when one of its workers responded.
+    replies_of_every_worker(mortal_server.url, question, mortal_server.worker_pids())
     with Traffic(mortal_server.url, client) as traffic:
         for _ in range(3):
             before = mortal_server.worker_pids()

@@ -420,7 +420,8 @@ def claims(suite: Suite, value: list[str]) -> None:
     by_scope = {"groups", "roles"}
     scope = "openid profile email address phone groups roles"
     # A sid is only in ID tokens of clients that get logout tokens.
-    party = suite.register(scope=scope, backchannel_logout_uri="https://suite.example/logout")
+    uri = "https://suite.example/logout"
+    party = suite.register(scope=scope, id_token_claims="full", backchannel_logout_uri=uri)
     signed_in = party.sign_in(claims=asked, scope="openid groups roles")
     assert set(party.userinfo(signed_in.tokens)) == {*wanted, *by_scope}
     assert set(value) <= set(signed_in.claims)

@@ -163,7 +163,15 @@ def test_switching_secrets_to_once_leaves_no_sealed_copy(crowd: Crowd) -> None:
 
 # First what another operation ends, last what deletes the objects of the others.
 FIRST = ("rotateCredential", "updateRotation", "cancelRotation", "revokeUserSession")
-LAST = ("deleteClient", "deleteUser", "deleteResource", "deleteRole", "deleteWebhook", "deleteOrganization")
+LAST = (
+    "deleteClient",
+    "deleteUser",
+    "deleteResource",
+    "deleteRole",
+    "deleteGroup",
+    "deleteWebhook",
+    "deleteOrganization",
+)
 OF_ROOT = {"createOrganization", "updateInstanceLimits"}
 # What another operation of the table has decided, filled or not prepared.
 WITHOUT_EFFECT = {
@@ -212,10 +220,12 @@ class Management:
         path = _path(operation, corner)
         body = OLD if operation.id == "revokeTokens" else BODIES[operation.id]
         is_upload = isinstance(body, bytes)
+        # These name a user that exists.
+        is_same = is_upload or operation.id in {"addGroupMember", "assignRole"}
         return [
             Post(
                 path,
-                json=None if is_upload else distinct(body, number),
+                json=None if is_upload else body if is_same else distinct(body, number),
                 upload=body if is_upload else None,
                 headers=self._root if operation.id in OF_ROOT else bearer_header(token),
                 method=operation.method.upper(),

@@ -154,8 +154,13 @@ def test_en2_missing_dummy_hash_is_detected(acme: Any, monkeypatch: pytest.Monke
         "verify_password",
         lambda stored, password: real(stored, password) if stored is not None else False,
     )
-    known, unknown = taken(guess(acme), KNOWN, UNKNOWN, pairs=100)
-    assert same_distribution(known.work, unknown.work) < 0.01
+    # Noise of a busy machine can hide the difference in one of the series.
+    for _ in range(3):
+        known, unknown = taken(guess(acme), KNOWN, UNKNOWN, pairs=100)
+        if same_distribution(known.work, unknown.work) < 0.01:
+            break
+    else:
+        pytest.fail("the difference was not detected")
     assert not do_the_same_work(known, unknown)
 
 
