@@ -10,6 +10,7 @@ from app.operations.organizations.overview import MAX_COUNT, get_overview
 from app.operations.users.registrations import count_registrations
 from app.portal.context import PageResponse, PortalContext, navigation, portal, portal_page, search_query
 from app.portal.labels import AUDIT_ACTIONS
+from app.rules.errors import Forbidden
 from app.web.browser_session import current_sessions
 
 _MIN_SESSIONS_FOR_SEARCH = 9
@@ -44,10 +45,13 @@ def overview(context: PortalContext) -> PageResponse:
 
     Redirect users who may not see it, such as members who can register clients, to the first page that they may open.
     """
-    pages = navigation(context.organization, context.actor, request.path)
-    if pages and not context.actor.has_permission("organization:read"):
+    try:
+        figures = get_overview(context.actor)
+    except Forbidden:
+        pages = navigation(context.organization, context.actor, request.path)
+        if not pages:
+            raise
         return redirect(pages[0].url, 303)
-    figures = get_overview(context.actor)
     has_colleague = figures.administrators > 1 or figures.has_invited
     return context.render(
         "portal/overview.html",

@@ -129,6 +129,8 @@ def find_bare_resources(
 
     ``fits_any``: a scope of no resource, which is valid at any, counts for all of them.
     """
+    if not resources:
+        return ()
     requester, catalog = _requester(client, is_consented=True), get_catalog(client.organization.id)
     owners = {resource_indicators.find_scope_owner(scope, requester, catalog) for scope in scopes}
     if fits_any and None in owners:
