@@ -12,10 +12,9 @@ import functools
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Any
 
 import MySQLdb
 from flask import Flask, has_app_context
@@ -180,41 +179,6 @@ def turn_at_pool() -> Iterator[None]:
         yield
     finally:
         turns.give_back()
-
-
-class OpenTransaction(Protocol):
-    """The transaction that ``operations`` opened, as the modules below operations see it."""
-
-    commit_callbacks: list[Callable[[], None]]
-
-    def use_connection(self) -> Connection:
-        """Return the transaction's connection; everything pending in the session is written first."""
-        ...
-
-
-open_transaction: ContextVar[OpenTransaction | None] = ContextVar("gatehouse_transaction", default=None)
-
-
-def in_transaction() -> bool:
-    """Return whether a transaction is open: what is read then must include what it has written."""
-    return open_transaction.get() is not None
-
-
-def transaction_connection() -> Connection:
-    """Return the connection of the open transaction. Raises RuntimeError outside of one."""
-    return _require_transaction().use_connection()
-
-
-def on_commit(callback: Callable[[], None]) -> None:
-    """Call ``callback`` once the outermost transaction has committed, and never when it was rolled back."""
-    _require_transaction().commit_callbacks.append(callback)
-
-
-def _require_transaction() -> OpenTransaction:
-    transaction = open_transaction.get()
-    if transaction is None:
-        raise RuntimeError("no transaction is open")
-    return transaction
 
 
 def context() -> AbstractContextManager[object]:

@@ -38,10 +38,10 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 from app.config import current, fault_of
-from app.database import on_commit
 from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery, connection_number
 from app.models.audit import CacheInvalidation
+from app.open_transaction import on_commit
 from app.rules.identifiers import new_id
 from app.tenant_fence import ACROSS
 from app.uptime import uptime

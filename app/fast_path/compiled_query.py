@@ -36,13 +36,12 @@ from app.database import (
     IDLE_SECONDS,
     breaker,
     engines,
-    in_transaction,
     is_outdated,
     leave_node,
-    transaction_connection,
 )
 from app.database_errors import ErrorClass, classify_error, is_duplicate_key, must_leave_node
 from app.models.base import Base, Digest, Identifier, Json, Sealed, UtcDateTime, Uuid, dump_json
+from app.open_transaction import in_transaction, transaction_connection
 from app.rules.errors import Unavailable
 from app.tenant_fence import ACROSS
 

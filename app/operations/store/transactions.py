@@ -26,10 +26,11 @@ from sqlalchemy.dialects import mysql, sqlite
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from app.database import breaker, context, in_transaction, on_commit, open_transaction, turn_at_pool
+from app.database import breaker, context, engines, turn_at_pool
 from app.database_errors import ErrorClass, classify_error, is_duplicate_key
 from app.extensions import db
 from app.models.base import Base
+from app.open_transaction import in_transaction, on_commit, open_transaction
 from app.rules.errors import DomainError, InvalidInput, Unavailable
 from app.rules.identifiers import decode_uuid, encode_uuid, new_id
 
@@ -83,12 +84,45 @@ class UnitOfWork:
     commit_callbacks: list[Callable[[], None]] = field(default_factory=list)
     connection: Connection | None = None
 
-    def use_connection(self) -> Connection:
-        """Flush pending objects and return the connection of the transaction."""
-        db.session.flush()
+    def connect(self) -> Connection:
+        """Return the connection of the transaction, which the first use opens. The session joins it."""
         if self.connection is None:
-            self.connection = db.session.connection()
+            connection = engines()[0].connect()
+            if self.read_only:
+                connection.execution_options(read_only=True)
+            try:
+                connection.begin()
+            except BaseException:
+                connection.close()
+                raise
+            self.connection = connection
         return self.connection
+
+    def use_connection(self) -> Connection:
+        """Write what is pending in the session and return the connection of the transaction."""
+        if db.session.registry.has():
+            db.session.flush()
+        return self.connect()
+
+    def commit(self) -> None:
+        """Write what is pending in the session and commit, if anything was read or written."""
+        if db.session.registry.has():
+            db.session.commit()
+        if self.connection is not None:
+            self.connection.commit()
+
+    def close(self, *, unusable: bool = False) -> None:
+        """Roll back and return the connection to the pool, or close it if it is ``unusable``.
+
+        A connection that is lost during the rollback needs none: the server rolls back what it hears no more of.
+        """
+        connection, self.connection = self.connection, None
+        try:
+            _close_connection(connection, unusable=unusable)
+        except (DBAPIError, PoolTimeout) as error:
+            if classify_error(error) is ErrorClass.FINAL:
+                raise
+            _close_connection(connection, unusable=True)
 
     def stable_value(self, name: str, make: Callable[[], R]) -> R:
         """Return a value that is made once and is the same in every attempt, such as a token or an id.
@@ -99,6 +133,14 @@ class UnitOfWork:
             self.values[name] = make()
         value: R = self.values[name]
         return value
+
+
+def _close_connection(connection: Connection | None, *, unusable: bool) -> None:
+    if unusable and connection is not None and not connection.closed:
+        connection.invalidate()
+    db.session.remove()
+    if connection is not None:
+        connection.close()
 
 
 def _open_unit_of_work() -> UnitOfWork | None:
@@ -220,20 +262,19 @@ def _run_outermost(work: Callable[[], R], *, read_only: bool) -> R:
 def _run_with_retries(work: Callable[[], R], unit_of_work: UnitOfWork) -> R:
     deadline = time.monotonic() + DEADLINE_SECONDS
     attempts = 0
+    # A session that was used outside of transactions has another connection.
+    db.session.remove()
     for turn in itertools.count(1):
         unit_of_work.commit_callbacks.clear()
         unit_of_work.make_commit_query = None
         unit_of_work.event_count = 0
-        unit_of_work.connection = None
-        _close_session()
         try:
-            if unit_of_work.read_only:
-                db.session.connection(execution_options={"read_only": True})
             result = work()
-            db.session.flush()
+            if db.session.registry.has():
+                db.session.flush()
         except OutdatedRead:
             # No pause and no deadline: the database is well, and the other request has finished.
-            _close_session()
+            unit_of_work.close()
             attempts += 1
             if attempts == MAX_ATTEMPTS:
                 break
@@ -241,21 +282,21 @@ def _run_with_retries(work: Callable[[], R], unit_of_work: UnitOfWork) -> R:
         except (DBAPIError, PoolTimeout) as error:
             # Error 1205 rolls back a single statement. Committing after it would store half of the changes.
             error_class = classify_error(error)
-            _close_session(unusable=error_class is ErrorClass.RECONNECT)
+            unit_of_work.close(unusable=error_class is ErrorClass.RECONNECT)
             if error_class is ErrorClass.FINAL:
                 raise
             attempts += error_class is ErrorClass.RETRY
             _pause_or_give_up(turn, attempts, deadline, error, error_class)
             continue
         except BaseException:
-            _close_session()
+            unit_of_work.close()
             raise
         try:
-            db.session.commit()
+            unit_of_work.commit()
             return result
         except DBAPIError as error:
             # SQLite may leave the transaction open. In the pool it would keep its locks, and no other one could begin.
-            _close_session(unusable=True)
+            unit_of_work.close(unusable=True)
             error_class = classify_error(error)
             if error_class is ErrorClass.FINAL:
                 raise
@@ -268,33 +309,17 @@ def _run_with_retries(work: Callable[[], R], unit_of_work: UnitOfWork) -> R:
             attempts += error_class is ErrorClass.RETRY
             _pause_or_give_up(turn, attempts, deadline, error, error_class)
         finally:
-            _close_session()
+            unit_of_work.close()
     raise Unavailable
-
-
-def _close_session(*, unusable: bool = False) -> None:
-    """Roll back and return the connection to the pool, or close it if it is ``unusable``.
-
-    A connection that is lost during the rollback needs none: the server rolls back what it hears no more of.
-    """
-    try:
-        if unusable:
-            db.session().invalidate()
-        db.session.remove()
-    except (DBAPIError, PoolTimeout) as error:
-        if classify_error(error) is ErrorClass.FINAL:
-            raise
-        db.session().invalidate()
-        db.session.remove()
 
 
 def _was_committed(unit_of_work: UnitOfWork, error: Exception) -> bool:
     """Return whether the COMMIT whose reply was lost took effect. Raises Unavailable if this cannot be determined."""
-    _close_session()
+    unit_of_work.close()
     if unit_of_work.make_commit_query is None:
         raise Unavailable from error
     try:
-        return db.session.execute(unit_of_work.make_commit_query()).first() is not None
+        return unit_of_work.connect().execute(unit_of_work.make_commit_query()).first() is not None
     except (DBAPIError, PoolTimeout) as unreachable:
         raise Unavailable from unreachable
 

@@ -12,10 +12,11 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import select, update
+from sqlalchemy import bindparam, select, update
 
 from app.config import current
 from app.extensions import db
+from app.fast_path.compiled_query import CompiledQuery
 from app.models.audit import RevocationReceipt
 from app.models.client import Client
 from app.models.grant import Grant
@@ -31,7 +32,6 @@ from app.operations.store.transactions import (
     CursorKey,
     OutdatedRead,
     Page,
-    count_changed,
     current_unit_of_work,
     paginate,
     read,
@@ -46,6 +46,32 @@ from app.rules.token_values import REFRESH_TOKEN, digest, has_valid_tag, parse_t
 from app.rules.tokens.revocation import ORGANIZATION, RevocationOrder, revocation_request
 
 ACCESS, REFRESH = "access_token", "refresh_token"
+_FIND_FAMILY = CompiledQuery(
+    select(Grant.client_id, Grant.user_id).where(
+        Grant.organization_id == bindparam("of_organization"), Grant.id == bindparam("of_grant")
+    )
+)
+_FIND_ACCESS_TOKEN = CompiledQuery(
+    select(AccessToken.id, AccessToken.client_id, Grant.user_id)
+    .outerjoin(
+        Grant,
+        (Grant.organization_id == AccessToken.organization_id) & (Grant.id == AccessToken.grant_id),
+    )
+    .where(
+        AccessToken.organization_id == bindparam("of_organization"),
+        AccessToken.digest == bindparam("of_digest"),
+    )
+)
+_REVOKE_ACCESS_TOKEN = CompiledQuery(
+    update(AccessToken)
+    .where(
+        AccessToken.organization_id == bindparam("of_organization"),
+        AccessToken.id == bindparam("of_token"),
+        AccessToken.revoked_at.is_(None),
+        AccessToken.expires_at > bindparam("now", type_=AccessToken.expires_at.type),
+    )
+    .values(revoked_at=bindparam("now", type_=AccessToken.revoked_at.type))
+)
 _LOOKED = "token to revoke"
 
 
@@ -131,23 +157,12 @@ def revoke_found(actor: Actor, found: RevocableToken) -> RevokedToken | None:
 def _find_family(actor: Actor, token: str, grant_id: UUID) -> RevocableToken | None:
     if not has_valid_tag(token, keyring.refresh_tag_key(actor.organization_id)):
         return None
-    row = db.session.execute(
-        select(Grant.client_id, Grant.user_id).where(
-            Grant.organization_id == actor.organization_id, Grant.id == grant_id
-        )
-    ).first()
+    row = _FIND_FAMILY.first(of_organization=actor.organization_id, of_grant=grant_id)
     return None if row is None else RevocableToken(REFRESH, grant_id, row.client_id, row.user_id)
 
 
 def _find_access_token(actor: Actor, token: str) -> RevocableToken | None:
-    row = db.session.execute(
-        select(AccessToken.id, AccessToken.client_id, Grant.user_id)
-        .outerjoin(
-            Grant,
-            (Grant.organization_id == AccessToken.organization_id) & (Grant.id == AccessToken.grant_id),
-        )
-        .where(AccessToken.organization_id == actor.organization_id, AccessToken.digest == digest(token))
-    ).first()
+    row = _FIND_ACCESS_TOKEN.first(of_organization=actor.organization_id, of_digest=digest(token))
     return None if row is None else RevocableToken(ACCESS, row.id, row.client_id, row.user_id)
 
 
@@ -158,17 +173,10 @@ def revoke_access_token(
 
     The caller has checked that the actor may revoke it. Audit: ``token.revoked``.
     """
-    changed = count_changed(
-        update(AccessToken)
-        .where(
-            AccessToken.organization_id == actor.organization_id,
-            AccessToken.id == token_id,
-            AccessToken.revoked_at.is_(None),
-            AccessToken.expires_at > clock.now(),
-        )
-        .values(revoked_at=clock.now())
+    revoked = _REVOKE_ACCESS_TOKEN.write(
+        of_organization=actor.organization_id, of_token=token_id, now=clock.now()
     )
-    if changed != 1:
+    if revoked != 1:
         return None
     grants.log_revocation(actor.organization_id, "token", token_id.bytes)
     return _record(actor, RevokedToken(ACCESS, public_id("tok", token_id), client_id, user_id))

@@ -11,12 +11,12 @@ import pytest
 from argon2 import PasswordHasher
 from sqlalchemy import func, select, update
 
-from app.database import in_transaction
 from app.extensions import db
 from app.models.audit import AuditEvent
 from app.models.organization import Organization
 from app.models.session import Attempt, Session
 from app.models.user import User
+from app.open_transaction import in_transaction
 from app.operations.sign_in import passwords
 from app.operations.sign_in import sign_in as sign_in_module
 from app.operations.sign_in.sessions import find_session

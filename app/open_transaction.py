@@ -1,0 +1,48 @@
+"""The transaction that ``operations`` opened, as the modules below operations see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Protocol
+
+from sqlalchemy.engine import Connection
+
+
+class OpenTransaction(Protocol):
+    """The open transaction: its connection, and what runs once it has committed."""
+
+    commit_callbacks: list[Callable[[], None]]
+
+    def connect(self) -> Connection:
+        """Return the transaction's connection, which the first use opens."""
+        ...
+
+    def use_connection(self) -> Connection:
+        """Return the transaction's connection; everything pending in the session is written first."""
+        ...
+
+
+open_transaction: ContextVar[OpenTransaction | None] = ContextVar("gatehouse_transaction", default=None)
+
+
+def in_transaction() -> bool:
+    """Return whether a transaction is open: what is read then must include what it has written."""
+    return open_transaction.get() is not None
+
+
+def transaction_connection() -> Connection:
+    """Return the connection of the open transaction. Raises RuntimeError outside of one."""
+    return _require_transaction().use_connection()
+
+
+def on_commit(callback: Callable[[], None]) -> None:
+    """Call ``callback`` once the outermost transaction has committed, and never when it was rolled back."""
+    _require_transaction().commit_callbacks.append(callback)
+
+
+def _require_transaction() -> OpenTransaction:
+    transaction = open_transaction.get()
+    if transaction is None:
+        raise RuntimeError("no transaction is open")
+    return transaction
