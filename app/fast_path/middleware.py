@@ -1,8 +1,8 @@
 """WSGI middleware that answers the busiest OAuth endpoints without Flask's request handling.
 
 Flask spends as much on a request's context, URL map, session and hooks as a token costs in all, and these endpoints
-need none of it. Only plain requests are answered here: a POST of a form of known length, or a GET of a public
-document, to a trusted host. Everything else continues to Flask, whose routes call the same handlers.
+need none of it. Only plain requests are answered here: a POST of a form of known length, or a GET of userinfo or a
+public document, to a trusted host. Everything else continues to Flask, whose routes call the same handlers.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 _FORM = "application/x-www-form-urlencoded"
+_OAUTH_GETS = ("jwks", "userinfo")
 _METADATA = ("openid-configuration", "oauth-authorization-server")
 
 
@@ -38,13 +39,13 @@ class Endpoints:
     """The handlers that the middleware calls, and what they need.
 
     ``make_request`` takes the WSGI environment and the slug of the path's organization. ``posts`` are handlers by the
-    last segment of their path, ``documents`` those of ``jwks`` and ``metadata``. ``on_error`` answers for a handler
-    that raised.
+    last segment of their path, ``gets`` those of ``jwks``, ``userinfo`` and ``metadata``. ``on_error`` answers for a
+    handler that raised.
     """
 
     make_request: Callable[[WSGIEnvironment, str | None], Any]
     posts: Mapping[str, Handler]
-    documents: Mapping[str, Handler]
+    gets: Mapping[str, Handler]
     on_error: Handler
     status_lines: Mapping[int, str]
     max_body_bytes: int
@@ -75,12 +76,12 @@ class FastPathMiddleware:
         return [response.body]
 
     def _get(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        name, slug = _document(environ["PATH_INFO"])
+        name, slug = _get_endpoint(environ["PATH_INFO"])
         if name is None or not self._is_trusted_host(environ):
             return self._next(environ, start_response)
         token = at_work.set(self._app)
         try:
-            response = self._endpoints.documents[name](self._endpoints.make_request(environ, slug))
+            response = self._endpoints.gets[name](self._endpoints.make_request(environ, slug))
         except Exception:  # noqa: BLE001 - Flask's route raises it again and has the error page for it
             return self._next(environ, start_response)
         finally:
@@ -115,8 +116,8 @@ class FastPathMiddleware:
         return (name if colon and port.isdigit() else host) in self._app.config["TRUSTED_HOSTS"]
 
 
-def _document(path: str) -> tuple[str | None, str | None]:
-    """Return (document, slug of the organization or None) of a path that serves a public document."""
+def _get_endpoint(path: str) -> tuple[str | None, str | None]:
+    """Return (endpoint, slug of the organization or None) of a path that has a handler."""
     parts = path.split("/")
     slug: str | None = None
     if len(parts) == 5 and parts[1] == "organizations":
@@ -126,8 +127,8 @@ def _document(path: str) -> tuple[str | None, str | None]:
         parts.pop()
     if len(parts) != 3 or slug == "":
         return None, None
-    if parts[1] == "oauth" and parts[2] == "jwks":
-        return "jwks", slug
+    if parts[1] == "oauth" and parts[2] in _OAUTH_GETS:
+        return parts[2], slug
     if parts[1] == ".well-known" and parts[2] in _METADATA:
         return "metadata", slug
     return None, None

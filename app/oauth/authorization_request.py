@@ -46,6 +46,7 @@ class AuthorizationRequest(ParsedOAuthRequest):
 
     ``repeated`` are the names that came more than once. ``refusal`` is an error of the pushed request or request
     object, which may be sent to the client once its redirect URI was checked. ``parameters`` are the checked ones.
+    ``has_fresh_client`` means that the client is read from the database.
     """
 
     def __init__(
@@ -56,8 +57,10 @@ class AuthorizationRequest(ParsedOAuthRequest):
         repeated: Collection[str] = (),
         is_pushed: bool = False,
         is_stored: bool = False,
+        has_fresh_client: bool = True,
     ) -> None:
         super().__init__(request, parameters)
+        self.has_fresh_client = has_fresh_client
         self.repeated = repeated
         self.is_pushed, self.is_stored = is_pushed, is_stored
         self.pushed_id: UUID | None = None
@@ -103,7 +106,10 @@ class RequestResolver:
         client = None
         if client_id is not None:
             client = authorization_requests.find_requesting_client(
-                client_id, organization_id=protocol.organization_id, ip_address=protocol.ip_address
+                client_id,
+                organization_id=protocol.organization_id,
+                ip_address=protocol.ip_address,
+                fresh=request.has_fresh_client,
             )
         if {"client_id", "redirect_uri"} & set(request.repeated):
             raise UnredirectableError(

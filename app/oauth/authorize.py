@@ -28,7 +28,7 @@ from app.operations.authorization import approval_requests, authorization_reques
 from app.operations.authorization.authorization_requests import AuthorizationRequestRecord, RequestEnded
 from app.operations.authorization.consents import ConsentState, list_offered_expiries
 from app.operations.authorization.interactions import next_interaction
-from app.operations.directory.lookups import ClientSnapshot
+from app.operations.directory.lookups import ClientSnapshot, is_outdated
 from app.operations.sign_in.sessions import SessionRecord
 from app.rules.actor import Actor
 from app.rules.authorization.consents import (
@@ -125,9 +125,29 @@ def _proceed(
     decision: str | None = None,
 ) -> BaseResponse:
     protocol = ProtocolRequest.from_flask()
-    protocol.parameters = sent
-    asked = AuthorizationRequest(protocol, sent, repeated=repeated, is_stored=stored is not None)
-    return handle(lambda _: _answer(asked, stored, token, decision), protocol)
+
+    def answer(*, has_fresh_client: bool) -> BaseResponse:
+        protocol.parameters = sent
+        asked = AuthorizationRequest(
+            protocol,
+            sent,
+            repeated=repeated,
+            is_stored=stored is not None,
+            has_fresh_client=has_fresh_client,
+        )
+        return _answer(asked, stored, token, decision)
+
+    def answer_with_current_client(_: ProtocolRequest) -> BaseResponse:
+        try:
+            return answer(has_fresh_client=stored is not None)
+        except _OutdatedClient:
+            return answer(has_fresh_client=True)
+
+    return handle(answer_with_current_client, protocol)
+
+
+class _OutdatedClient(Exception):
+    """A request was refused for a cached client that has changed since."""
 
 
 def _answer(
@@ -145,9 +165,11 @@ def _answer(
             authorization_requests.deny_request(actor, client, stored)
             return _deny(grant, asked)
         return _take_step(grant, asked, actor, stored, token, decision)
-    except (UnredirectableError, RequestEnded, TooManyRequests) as error:
-        return error_page(error, asked.protocol)
-    except AuthorizationError as error:
+    except (UnredirectableError, RequestEnded, TooManyRequests, AuthorizationError) as error:
+        if not asked.has_fresh_client and asked.client is not None and is_outdated(asked.client.view):
+            raise _OutdatedClient from None
+        if not isinstance(error, AuthorizationError):
+            return error_page(error, asked.protocol)
         client = asked.client.view
         if stored is None and asked.pushed_id is not None:
             pushed_requests.mark_used(_actor(client, None), asked.pushed_id)

@@ -122,7 +122,7 @@ def retry_with_fresh_client(request: ProtocolRequest, decide: Callable[[], T]) -
     try:
         return decide()
     except (InvalidGrant, InvalidProof, InvalidScope, InvalidTarget, UnauthorizedClient):
-        if not _is_stale(request):
+        if request.authenticated is None or not lookups.is_outdated(request.authenticated.client):
             raise
     request.client = None
     return decide()
@@ -181,16 +181,3 @@ def _verify_dpop_proof(request: ProtocolRequest, authenticated: AuthenticatedCli
         return authenticated
     request.authenticated = replace(authenticated, dpop_jkt=request.dpop_jkt)
     return request.authenticated
-
-
-def _is_stale(request: ProtocolRequest) -> bool:
-    """Return whether the authenticated client has changed; reading it again refreshes the cache."""
-    if request.authenticated is None:
-        return False
-    client = request.authenticated.client
-    fresh = lookups.reload_client(client)
-    return (
-        fresh is None
-        or fresh.version != client.version
-        or fresh.organization.version != client.organization.version
-    )

@@ -8,7 +8,7 @@ from flask import Flask
 
 from app.config import Config
 from app.fast_path.middleware import Endpoints, FastPathMiddleware
-from app.oauth import discovery, introspection, token
+from app.oauth import discovery, introspection, token, userinfo
 from app.oauth.protocol_request import MAX_BODY, ProtocolRequest, handle
 from app.oauth.protocol_response import STATUS_LINES, ProtocolResponse, json_response, with_cors
 
@@ -34,6 +34,12 @@ def _revoke(request: ProtocolRequest) -> ProtocolResponse:
     return handle(introspection.revoke, request)
 
 
+def _userinfo(request: ProtocolRequest) -> ProtocolResponse:
+    # Raised here, an unknown organization is Flask's to answer.
+    request.organization_id  # noqa: B018
+    return handle(userinfo.userinfo, request)
+
+
 def _failed(request: ProtocolRequest) -> ProtocolResponse:
     """Log the exception being handled and answer without its details."""
     _log.exception("an OAuth request failed", extra={"request_id": request.request_id})
@@ -45,7 +51,7 @@ def _failed(request: ProtocolRequest) -> ProtocolResponse:
 ENDPOINTS = Endpoints(
     make_request=ProtocolRequest,
     posts={"token": _issue, "introspect": _introspect, "revoke": _revoke},
-    documents={"jwks": discovery.jwks, "metadata": discovery.metadata},
+    gets={"jwks": discovery.jwks, "metadata": discovery.metadata, "userinfo": _userinfo},
     on_error=_failed,
     status_lines=STATUS_LINES,
     max_body_bytes=MAX_BODY,

@@ -124,10 +124,15 @@ class ProtocolRequest:
         return self.environ.get("HTTP_DPOP")
 
     @property
+    def path(self) -> str:
+        """The decoded path."""
+        path: str = self.environ["PATH_INFO"]
+        return path.encode("latin-1").decode("utf-8", "replace")
+
+    @property
     def url(self) -> str:
         """The URL as the caller knows it, without its query: the configured base URL and the path."""
-        path: str = self.environ["PATH_INFO"].encode("latin-1").decode("utf-8", "replace")
-        return config.current().base_url + path
+        return config.current().base_url + self.path
 
     @property
     def origin(self) -> str | None:

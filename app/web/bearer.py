@@ -110,9 +110,13 @@ class BearerTokenValidator(rfc6750.BearerTokenValidator):
 
 
 class DPoPTokenValidator(BearerTokenValidator):
-    """Accepts tokens that are bound to the key of the DPoP proof."""
+    """Accepts tokens that are bound to the key of the DPoP proof; ``find_path`` returns the path of the request."""
 
     TOKEN_TYPE = "dpop"
+
+    def __init__(self, find_token: FindToken, find_path: Callable[[], str]) -> None:
+        super().__init__(find_token)
+        self.find_path = find_path
 
     def require_key(self, token: AccessToken, request: Any) -> None:
         """Raise unless the request's proof is by the token's key; several proofs are joined by a comma, and invalid."""
@@ -121,18 +125,23 @@ class DPoPTokenValidator(BearerTokenValidator):
             token=token.value,
             proof=request.headers.get("DPoP"),
             method=request.method,
-            url=current().base_url + flask_request.path,
+            url=current().base_url + self.find_path(),
         )
 
 
-def protect(protector: ResourceProtector, find_token: FindToken) -> ResourceProtector:
-    """Register both validators with the protector; ``find_token`` returns the valid token of a string."""
+def protect(
+    protector: ResourceProtector, find_token: FindToken, find_path: Callable[[], str]
+) -> ResourceProtector:
+    """Register both validators with the protector.
+
+    ``find_token`` returns the valid token of a string, ``find_path`` the path of the current request.
+    """
     protector.register_token_validator(BearerTokenValidator(find_token))
-    protector.register_token_validator(DPoPTokenValidator(find_token))
+    protector.register_token_validator(DPoPTokenValidator(find_token, find_path))
     return protector
 
 
-_protector = protect(ResourceProtector(), find_management_token)
+_protector = protect(ResourceProtector(), find_management_token, lambda: flask_request.path)
 
 
 @dataclass(frozen=True, slots=True)

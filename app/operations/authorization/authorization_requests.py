@@ -181,17 +181,19 @@ class RequestEnded(NotFound):
 
 
 def find_requesting_client(
-    client_id: str, *, organization_id: str | None, ip_address: str | None = None
+    client_id: str, *, organization_id: str | None, ip_address: str | None = None, fresh: bool
 ) -> ClientSnapshot | None:
     """Return the active client, if it belongs to the organization of the path.
 
-    A blocked client is returned too, so that the page can explain why the user can't continue. It is read from the
-    database, because the authorization endpoint would not notice a stale snapshot later (RU-5, MX-3).
-    Raises what ``find_wire_client`` raises for a client with a metadata document.
+    A blocked client is returned too, so that the page can explain why the user can't continue. ``fresh`` reads it from
+    the database. A cached one may be given a code, which is worth nothing until the code is redeemed (RU-5), and must
+    not be refused anything. Raises what ``find_client_by_client_id`` raises for a client with a metadata document.
     """
     client = find_client_by_client_id(
-        client_id, organization_id=organization_id, ip_address=ip_address, fresh=True
+        client_id, organization_id=organization_id, ip_address=ip_address, fresh=fresh
     )
+    if not fresh and client is not None and not client.is_active:
+        client = lookups.reload_client(client)
     return client if client is not None and (client.is_active or client.is_blocked) else None
 
 

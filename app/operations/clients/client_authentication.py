@@ -118,7 +118,7 @@ def find_client_by_client_id(
 def find_authenticating_client(
     client_id: str, *, organization_id: str | None, ip_address: str | None = None, fresh: bool = False
 ) -> ClientSnapshot | None:
-    """As ``find_wire_client``, but return None if a client's metadata document cannot be read (CA-3)."""
+    """As ``find_client_by_client_id``, but return None if a client's metadata document cannot be read (CA-3)."""
     try:
         return find_client_by_client_id(
             client_id, organization_id=organization_id, ip_address=ip_address, fresh=fresh

@@ -177,6 +177,16 @@ def reload_client(client: ClientSnapshot) -> ClientSnapshot | None:
     return find_client_by_id(client.organization.id, client.id, fresh=True)
 
 
+def is_outdated(client: ClientSnapshot) -> bool:
+    """Return whether the client or its organization has changed; reading it again refreshes the cache."""
+    fresh = reload_client(client)
+    return (
+        fresh is None
+        or fresh.version != client.version
+        or fresh.organization.version != client.organization.version
+    )
+
+
 def is_current(client: ClientSnapshot) -> bool:
     """Return whether the snapshot is cached and still trusted."""
     organization_id = client.organization.id

@@ -15,8 +15,8 @@ from sqlalchemy import ColumnElement, and_, bindparam, delete, select, update
 from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery
 from app.models.session import Session
-from app.models.user import ACTIVE, User
-from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id, get_user_roles
+from app.models.user import ACTIVE, RoleAssignment, User
+from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
 from app.operations.grants.grants import on_session_replaced, on_sessions_ended
 from app.operations.sign_in.pending_sign_ins import delete_pending_sign_ins_of_user
 from app.operations.store import audit, clock
@@ -99,19 +99,6 @@ def active_session_condition(organization: OrganizationSnapshot) -> ColumnElemen
     """Return the SQL condition that a session is active."""
     now = clock.now()
     return _active_condition(now, *_session_cutoffs(organization, now))
-
-
-def find_active_session_row(organization: OrganizationSnapshot, digest: bytes) -> Any:
-    """Find the active session with the cookie digest, with the email, name and profile of its active user."""
-    now = clock.now()
-    created_after, seen_after = _session_cutoffs(organization, now)
-    return _FIND_SESSION.first(
-        organization_id=organization.id,
-        digest=digest,
-        now=now,
-        created_after=created_after,
-        seen_after=seen_after,
-    )
 
 
 def is_session_revoked(organization: OrganizationSnapshot, session_id: UUID) -> bool:
@@ -358,10 +345,19 @@ def _replace_session(
 
 
 def _read_session(organization: OrganizationSnapshot, token_digest: bytes) -> SessionRecord | None:
-    row = find_active_session_row(organization, token_digest)
-    if row is None:
+    now = clock.now()
+    created_after, seen_after = _session_cutoffs(organization, now)
+    rows = _FIND_SESSION.rows(
+        organization_id=organization.id,
+        digest=token_digest,
+        now=now,
+        created_after=created_after,
+        seen_after=seen_after,
+    )
+    if not rows:
         return None
-    roles = get_user_roles(organization.id, organization.id, row.user_id)
+    row = rows[0]
+    roles = tuple(each.role for each in rows if each.role is not None)
     return SessionRecord(
         id=row.id,
         organization_id=organization.id,
@@ -418,9 +414,28 @@ def _get_own_account(actor: Actor) -> tuple[OrganizationSnapshot, UUID]:
     return get_organization_by_id(actor.organization_id, fresh=False), user_id
 
 
+# One row for each role of the user in the organization, or one without a role.
 _FIND_SESSION = CompiledQuery(
-    select(Session.__table__, User.email, User.name, User.profile)
+    select(
+        Session.id,
+        Session.user_id,
+        Session.authenticated_at,
+        Session.created_at,
+        Session.last_seen_at,
+        Session.expires_at,
+        Session.amr,
+        User.email,
+        User.name,
+        User.profile,
+        RoleAssignment.role,
+    )
     .join(User, (User.organization_id == Session.organization_id) & (User.id == Session.user_id))
+    .outerjoin(
+        RoleAssignment,
+        (RoleAssignment.organization_id == Session.organization_id)
+        & (RoleAssignment.user_organization_id == Session.organization_id)
+        & (RoleAssignment.user_id == Session.user_id),
+    )
     .where(
         Session.organization_id == bindparam("organization_id"),
         Session.digest == bindparam("digest"),
@@ -431,4 +446,5 @@ _FIND_SESSION = CompiledQuery(
             _datetime_parameter("seen_after"),
         ),
     )
+    .order_by(RoleAssignment.role)
 )

@@ -1,0 +1,150 @@
+"""What frequent requests cost: statements and commits, which do not grow with the number of users."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from flask import Flask
+from sqlalchemy import event
+
+from app.database import engines
+from app.fast_path import cache_invalidation, compiled_query
+from tests.account.conftest import Visitor
+from tests.oauth.conftest import REDIRECT_URI, SCOPES, Flow, query_of
+
+Count = Callable[[Callable[[], Any]], int]
+CountCost = Callable[[Callable[[], Any]], tuple[int, int]]
+
+
+@pytest.fixture
+def count(count_cost: CountCost) -> Count:
+    """Count the statements of the second call, without savepoints."""
+    return lambda act: count_cost(act)[0]
+
+
+@pytest.fixture
+def count_cost(app: Flask, monkeypatch: pytest.MonkeyPatch) -> Iterator[CountCost]:
+    """Count statements, without savepoints, and commits of transactions of the second call."""
+    asked: list[str] = []
+    committed: list[Any] = []
+    compiled_run = compiled_query._run
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
+        asked.append(statement)
+
+    def run(driver: Any, compiled: Any, *values: Any, **options: Any) -> Any:
+        asked.append(compiled.sql)
+        return compiled_run(driver, compiled, *values, **options)
+
+    def note_commit(connection: Any) -> None:
+        committed.append(connection)
+
+    def counted(act: Callable[[], Any]) -> tuple[int, int]:
+        # Poll as a serving process does, so that entries cached from now on are valid.
+        with app.app_context():
+            cache_invalidation.poll()
+        act()
+        asked.clear()
+        committed.clear()
+        act()
+        statements = [text for text in asked if "SAVEPOINT" not in text and not text.startswith("BEGIN")]
+        return len(statements), len(committed)
+
+    monkeypatch.setattr(compiled_query, "_run", run)
+    with app.app_context():
+        both = engines()
+    for engine in both:
+        event.listen(engine, "before_cursor_execute", note)
+        event.listen(engine, "commit", note_commit)
+    yield counted
+    for engine in both:
+        event.remove(engine, "before_cursor_execute", note)
+        event.remove(engine, "commit", note_commit)
+
+
+def test_sign_in_query_count_does_not_grow_with_users(
+    make: Any, app: Flask, acme: Any, ada: Any, count: Count
+) -> None:
+    Visitor(app).sign_in(ada)
+    alone = count(lambda: Visitor(app).sign_in(ada))
+    for _ in range(8):
+        Visitor(app).sign_in(make.user(acme))
+        make.user(make.organization())
+    assert count(lambda: Visitor(app).sign_in(ada)) == alone
+    assert alone <= 30
+
+
+# Statements, and transactions that are committed. Without a transaction, a statement is its own. Raise a number only
+# with a reason: each is a round trip of every request.
+BUDGET = {
+    "client_credentials": (1, 0),
+    "introspection": (1, 0),
+    "userinfo": (2, 0),
+    "revocation": (4, 1),
+    "authorization with session and consent": (4, 1),
+    "code": (7, 1),
+    "refresh": (4, 1),
+}
+
+
+def test_flows_cost_no_more_than_their_budget(
+    make: Any, app: Flask, acme: Any, ada: Any, count_cost: CountCost
+) -> None:
+    machine = make.machine(acme, "clients:read")
+    client = make.client(acme, scopes=SCOPES, redirect_uris=[REDIRECT_URI])
+    flow = Flow(app, app.test_client(), make, client, ada)
+    flow.sign_in()
+    scope = " ".join(SCOPES)
+    tokens = flow.tokens(scope=scope)
+    bearer = {"Authorization": f"Bearer {tokens['access_token']}"}
+    own_tokens, codes = [], []
+    for _ in range(2):
+        own_tokens.append(
+            flow.token(machine.basic, grant_type="client_credentials").get_json()["access_token"]
+        )
+        codes.append(flow.code(scope=scope))
+
+    def succeeds(answer: Any) -> Any:
+        assert answer.status_code == 200, answer.text
+        return answer
+
+    def refresh() -> None:
+        tokens["refresh_token"] = succeeds(flow.refresh(tokens["refresh_token"])).get_json()["refresh_token"]
+
+    def revoke() -> None:
+        sent = {"token": own_tokens.pop()}
+        succeeds(flow.http.post("/oauth/revoke", data=sent, headers=machine.basic))
+
+    acts: dict[str, Callable[[], Any]] = {
+        "client_credentials": lambda: succeeds(flow.token(machine.basic, grant_type="client_credentials")),
+        "introspection": lambda: flow.introspect(tokens["access_token"]),
+        "userinfo": lambda: succeeds(flow.http.get("/oauth/userinfo", headers=bearer)),
+        "revocation": revoke,
+        "authorization with session and consent": lambda: query_of(flow.authorize(scope=scope))["code"],
+        "code": lambda: succeeds(flow.redeem(codes.pop())),
+        "refresh": refresh,
+    }
+    assert {name: count_cost(act) for name, act in acts.items()} == BUDGET
+
+
+def test_claims_cost_queries_only_where_they_are_released(
+    make: Any, app: Flask, acme: Any, ada: Any, count: Count
+) -> None:
+    """Introspection of a user's token: groups and roles are one query each, an attribute one for the user."""
+    client = make.client(
+        acme,
+        scopes=["openid", "profile", "groups", "roles"],
+        trust="first_party",
+        redirect_uris=[REDIRECT_URI],
+        app_roles=[{"key": "editor"}],
+        claim_mappings=[{"claim": "zone", "source": "zoneinfo", "targets": ["introspection"]}],
+    )
+    flow = Flow(app, app.test_client(), make, client, ada)
+    flow.sign_in()
+    cost = {}
+    for scope in ("openid", "openid groups", "openid groups roles", "openid profile"):
+        token = flow.tokens(scope=scope)["access_token"]
+        cost[scope] = count(lambda token=token: flow.introspect(token))
+    assert list(cost.values()) == [1, 2, 3, 2]
