@@ -143,7 +143,7 @@ class Grant(Tenant, Base):
 
     __tablename__ = "grants"
     __table_args__ = (
-        Index("ix_grants_user", "organization_id", "user_id", "client_id"),
+        Index("ix_grants_active", "organization_id", "user_id", "client_id", "revoked_at", "expires_at"),
         Index("ix_grants_client", "organization_id", "client_id"),
         Index("ix_grants_session", "organization_id", "session_id"),
         within_organization("grants", "client_id", "clients"),
