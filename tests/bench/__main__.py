@@ -1,7 +1,9 @@
 """``python -m tests.bench``: operations per second, p50, p99 and ratios to the baseline, in one run.
 
-The database is a private MariaDB that is durable at each commit. Baseline, bare Flask and Gatehouse run one after
-another in the same server with the same workers, threads, load generator and connections.
+The database is a private MariaDB that is durable at each commit. For each flow, Gatehouse takes turns with a baseline,
+a bare WSGI function with the least durable statements of the flow in the same server, and, when Node.js is installed,
+with node-oidc-provider on the same MariaDB, all with as many processes and connections. Both sides have their defaults:
+RS256, and a client that users consented to.
 """
 
 from __future__ import annotations
@@ -10,13 +12,16 @@ import argparse
 import shutil
 import statistics
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from tests.bench import crowd as crowds
-from tests.bench import proofs, scenarios
+from tests.bench import peer, proofs, scenarios
 from tests.bench.crowd import Crowd
+from tests.bench.fill import Credentials
 from tests.bench.idle_database import wait_until_idle
 from tests.bench.instance import BASE_URL, Instance
 from tests.bench.load import MakeVisitor, Result, run
@@ -28,8 +33,8 @@ from tests.support.mariadb import MariaDB
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=5, help="length of each measurement")
-    parser.add_argument("--repeats", type=int, default=3, help="the median of so many counts")
+    parser.add_argument("--seconds", type=float, default=4, help="length of each measurement")
+    parser.add_argument("--repeats", type=int, default=5, help="the median of so many counts")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--threads", type=int, default=8, help="in each worker")
     parser.add_argument("--connections", type=int, default=16)
@@ -46,6 +51,86 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--check", action="store_true", help="exit 1 when a bar is missed")
     parser.add_argument("--only", default="", help="comma-separated beginnings of scenario names")
     return parser.parse_args()
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """A server, its clients, the cookies of its users who signed in and consented, and tokens of its machine client."""
+
+    port: int
+    machine: Credentials
+    web: Credentials
+    cookies: Sequence[str]
+    tokens: Sequence[str]
+
+    def of_users(self, name: str) -> list[str]:
+        """Return a token of each user: ``access_token`` or ``refresh_token``."""
+        return [tokens[name] for tokens in scenarios.tokens_of_users(self.port, self.web, self.cookies)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Flow:
+    """A flow, its baseline, and the ratios that Gatehouse should reach."""
+
+    name: str
+    make: Callable[[_Side], MakeVisitor | Prepare]
+    floor: MakeVisitor
+    against: str = "floor"
+    of_floor: float = 0.5
+    of_peer: float = 1.1
+
+
+FLOWS = (
+    _Flow(
+        "client_credentials",
+        lambda side: scenarios.client_credentials([side.machine]),
+        scenarios.floor_of("/insert"),
+        of_floor=0.65,
+        of_peer=1.0,
+    ),
+    _Flow(
+        "introspection",
+        lambda side: scenarios.introspection(side.machine, side.tokens),
+        scenarios.floor_of("/select"),
+        of_floor=0.65,
+        of_peer=1.0,
+    ),
+    _Flow(
+        "refresh",
+        lambda side: Prepare(lambda: scenarios.refresh(side.web, side.of_users("refresh_token"))),
+        scenarios.floor_of("/rotate"),
+    ),
+    _Flow(
+        "issue and revoke",
+        lambda side: scenarios.issue_and_revoke(side.machine),
+        scenarios.floor_of("/insert", "/update"),
+    ),
+    _Flow(
+        "userinfo",
+        lambda side: scenarios.userinfo(side.of_users("access_token")),
+        scenarios.floor_of("/select"),
+    ),
+    _Flow(
+        "code flow",
+        lambda side: scenarios.code_flow(side.web, side.cookies),
+        scenarios.floor_of("/insert", "/redeem"),
+        of_floor=0.35,
+    ),
+    _Flow(
+        "discovery",
+        lambda _: scenarios.get("/.well-known/openid-configuration", b'"token_endpoint"'),
+        scenarios.get("/hello", b"world"),
+        "hello",
+        of_peer=2.0,
+    ),
+    _Flow(
+        "jwks",
+        lambda _: scenarios.get("/oauth/jwks", b'"keys"'),
+        scenarios.get("/hello", b"world"),
+        "hello",
+        of_peer=2.0,
+    ),
+)
 
 
 class Bench:
@@ -71,7 +156,7 @@ class Bench:
     def measure_in_turns(self, *scenarios: Scenario) -> None:
         """Measure both as ``measure`` does, with alternating repeats, so that changes on the machine affect both."""
         wanted = [part for part in self.options.only.split(",") if part]
-        if wanted and not scenarios[0].name.startswith((*wanted, "floor", "hello")):
+        if wanted and not scenarios[0].name.startswith(tuple(wanted)):
             return
         # The first requests open connections and fill caches and the buffer pool, so they are not typical.
         for one in scenarios:
@@ -97,7 +182,8 @@ class Bench:
         return [cpu_seconds(pid) for pid in (one.pid, self.database.pid)]
 
     def _add(self, one: Scenario, results: list[Result], used: list[float]) -> None:
-        rate = statistics.median(result.rate for result in results)
+        rates = [result.rate for result in results]
+        rate = statistics.median(rates)
         result = min(results, key=lambda each: abs(each.rate - rate))
         done = sum(len(each.latencies) for each in results) or 1
         app_us, database_us = (seconds / done * 1e6 for seconds in used)
@@ -112,38 +198,35 @@ class Bench:
                 one.floor,
                 app_us,
                 database_us,
+                (max(rates) - min(rates)) / rate if rate else 0.0,
             )
         )
 
-    def floors(self) -> None:
-        """Measure the baseline."""
-        env = self._serve_floor()
-        with serving("tests.bench.floor:app", env, probe="/select", **self._server("floor")) as (
-            port,
-            process,
-            _,
-        ):
-            self.server = process.pid
-            self.measure("floor: one durable INSERT", port, scenarios.insert())
-            self.measure("floor: one SELECT by key", port, scenarios.get("/select", b'"active"'))
-        with serving("tests.bench.hello:app", {}, probe="/hello", **self._server("hello")) as (
-            port,
-            process,
-            _,
-        ):
-            self.server = process.pid
-            self.measure("hello: bare Flask", port, scenarios.get("/hello", b"world"))
-
-    def gatehouse(self) -> None:
-        """Measure Gatehouse, its start-up and its memory."""
+    def compare(self) -> None:
+        """Measure Gatehouse, the baseline of each flow and node-oidc-provider in turns; then Gatehouse's memory."""
         instance = Instance(self.database, self.folder)
-        server = serving(GATEHOUSE, instance.env, probe="/healthz", **self._server("gatehouse"))
-        with server as (port, process, started):
+        floor = serving(
+            "tests.bench.floor:app", self._serve_floor(), probe="/select", **self._server("floor")
+        )
+        hello = serving("tests.bench.hello:app", {}, probe="/hello", **self._server("hello"))
+        with ExitStack() as stack:
+            places: dict[str, tuple[int, int]] = {}
+            for name, server in (("floor", floor), ("hello", hello)):
+                port, process, _ = stack.enter_context(server)
+                places[name] = (port, process.pid)
+            if peer.is_available():
+                log = self.folder / "peer.log"
+                served = peer.serving(self.database, workers=self.options.workers, log=log)
+                port, process = stack.enter_context(served)
+                places["oidc-provider"] = (port, process.pid)
+            server = serving(GATEHOUSE, instance.env, probe="/healthz", **self._server("gatehouse"))
+            port, process, started = stack.enter_context(server)
             self.server = process.pid
+            places["gatehouse"] = (port, process.pid)
             self.report.note(f"import to first answer: {started:.2f} s")
             self.report.bar("import to first answer, s", started, at_most=1.5)
             self.report.note(f"resident, idle: {resident(process.pid)[0]}")
-            self._flows(instance, port)
+            self._flows(instance, places)
             if not self.options.quick:
                 self._flatness(instance, port)
             if self.options.crowd:
@@ -152,29 +235,38 @@ class Bench:
             self.report.note(f"resident, after load: {words}")
             self.report.bar("two workers resident after load, MB", megabytes, at_most=200)
 
-    def _flows(self, instance: Instance, port: int) -> None:
-        insert, select, hello = "floor: one durable INSERT", "floor: one SELECT by key", "hello: bare Flask"
-        count = self.options.connections
-        machine = scenarios.credentials_of(instance.machine)
-        self.measure("client_credentials", port, scenarios.client_credentials([machine]), insert)
+    def _flows(self, instance: Instance, places: Mapping[str, tuple[int, int]]) -> None:
+        count, port = self.options.connections, places["gatehouse"][0]
+        machine, web = scenarios.credentials_of(instance.machine), scenarios.credentials_of(instance.web)
+        tokens = instance.some_tokens(port, 2000)
+        cookies = instance.cookies(count)
+        instance.warm(port, "/oauth/jwks")
+        own = _Side(port, machine, web, cookies, tokens)
+        sides = {"gatehouse": own}
+        if "oidc-provider" in places:
+            other = places["oidc-provider"][0]
+            issued = scenarios.client_tokens(other, [peer.MACHINE] * 2000)
+            users = peer.cookies(other, count)
+            sides["oidc-provider"] = _Side(other, peer.MACHINE, peer.WEB, users, issued)
+        for flow in FLOWS:
+            turns = [
+                Scenario(
+                    flow.name if name == "gatehouse" else f"{flow.name}: {name}",
+                    *places[name],
+                    flow.make(sides[name]) if name in sides else flow.floor,
+                    "" if name == flow.against else f"{flow.name}: {flow.against}",
+                )
+                for name in (flow.against, "oidc-provider", "gatehouse")
+                if name in places
+            ]
+            self.measure_in_turns(*turns)
+            self.report.judge(flow.name, flow.against, of_floor=flow.of_floor, of_peer=flow.of_peer)
         for algorithm, client in instance.jwt_machines.items():
             signed = scenarios.client_credentials([scenarios.credentials_of(client)])
-            self.measure(f"client_credentials, JWT {algorithm}", port, signed, insert)
+            self.measure(f"client_credentials, JWT {algorithm}", port, signed, "client_credentials: floor")
         bound = proofs.client_credentials_with_proof(machine, BASE_URL)
-        self.measure("client_credentials, DPoP", port, bound, insert)
-        tokens = instance.some_tokens(port, 2000)
-        self.measure("introspection", port, scenarios.introspection(machine, tokens), insert)
-        self.report.ratio("introspection", select)
-        web = scenarios.credentials_of(instance.web)
-        afresh = Prepare(lambda: scenarios.refresh(web, instance.refresh_tokens(port, count)))
-        self.measure("refresh", port, afresh, insert)
-        self.measure("issue and revoke", port, scenarios.issue_and_revoke(machine), insert)
-        self.measure("pushed request", port, proofs.pushed_request(web), insert)
-        self.measure("code flow", port, scenarios.code_flow(web, instance.cookies(count)), insert)
-        instance.warm(port, "/oauth/jwks")
-        discovery = "/.well-known/openid-configuration"
-        self.measure("discovery", port, scenarios.get(discovery, b'"token_endpoint"'), hello)
-        self.measure("jwks", port, scenarios.get("/oauth/jwks", b'"keys"'), hello)
+        self.measure("client_credentials, DPoP", port, bound, "client_credentials: floor")
+        self.measure("pushed request", port, proofs.pushed_request(web), "client_credentials: floor")
 
     def _flatness(self, instance: Instance, port: int) -> None:
         machine = scenarios.credentials_of(instance.machine)
@@ -188,7 +280,7 @@ class Bench:
             warm_up = WARM_UP_SECONDS + count / 200
             name = f"client_credentials, {count} organizations"
             self.measure(name, port, scenarios.client_credentials(clients), warm_up=warm_up)
-            tokens = instance.tokens_of(port, clients)
+            tokens = scenarios.client_tokens(port, clients)
             name = f"introspection, {count} organizations"
             self.measure(name, port, scenarios.introspection_by_each(clients, tokens), warm_up=warm_up)
 
@@ -253,8 +345,7 @@ def main() -> None:
     try:
         bench = Bench(options, database.start(), folder)
         bench.report.head(options)
-        bench.floors()
-        bench.gatehouse()
+        bench.compare()
         missed = bench.report.close()
     finally:
         database.stop()

@@ -1,7 +1,8 @@
 """The baseline, faster than any Python service over MariaDB: bare WSGI with one statement per request.
 
-``/insert`` does one durable single-row INSERT, ``/select`` one look-up by primary key, with one connection per
-thread.
+``/insert`` does one durable single-row INSERT, ``/select`` one look-up by primary key, ``/update`` one durable UPDATE.
+``/rotate`` and ``/redeem`` look up a row and then update it and insert one or two in a transaction, which is the least
+that a rotated refresh token and a redeemed code need. Each thread has one connection.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ TABLE = """CREATE TABLE floor (
 _INSERT = (
     "INSERT INTO floor (id, digest, scope, expires_at) VALUES (%s, %s, 'clients:read', UTC_TIMESTAMP(6))"
 )
+_UPDATE = "UPDATE floor SET expires_at = UTC_TIMESTAMP(6) WHERE id = %s"
 _SELECT = "SELECT digest, scope, expires_at FROM floor WHERE id = %s"
 _HEADERS = [("Content-Type", "application/json"), ("Cache-Control", "no-store")]
 _local = threading.local()
@@ -54,14 +56,30 @@ def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable
             autocommit=True,
         )
     cursor = connection.cursor()
-    if environ["PATH_INFO"] == "/insert":
-        environ["wsgi.input"].read()
-        identifier = (time.time_ns() // 1_000_000).to_bytes(6, "big") + secrets.token_bytes(10)
-        cursor.execute(_INSERT, (identifier, secrets.token_bytes(32)))
-        body = b'{"access_token": "' + secrets.token_urlsafe(32).encode() + b'", "expires_in": 3600}'
-    else:
-        cursor.execute(_SELECT, (key(secrets.randbelow(ROWS)),))
+    path, row = environ["PATH_INFO"], key(secrets.randbelow(ROWS))
+    if path == "/select":
+        cursor.execute(_SELECT, (row,))
         body = b'{"active": true, "scope": "' + str(cursor.fetchone()[1]).encode() + b'"}'
+    else:
+        environ["wsgi.input"].read()
+        if path == "/insert":
+            _insert(cursor)
+        elif path == "/update":
+            cursor.execute(_UPDATE, (row,))
+        else:
+            cursor.execute(_SELECT, (row,))
+            cursor.fetchone()
+            cursor.execute("BEGIN")
+            cursor.execute(_UPDATE, (row,))
+            for _ in range(1 if path == "/rotate" else 2):
+                _insert(cursor)
+            cursor.execute("COMMIT")
+        body = b'{"access_token": "' + secrets.token_urlsafe(32).encode() + b'", "expires_in": 3600}'
     cursor.close()
     start_response("200 OK", [*_HEADERS, ("Content-Length", str(len(body)))])
     return [body]
+
+
+def _insert(cursor: Any) -> None:
+    identifier = (time.time_ns() // 1_000_000).to_bytes(6, "big") + secrets.token_bytes(10)
+    cursor.execute(_INSERT, (identifier, secrets.token_bytes(32)))

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 import urllib.request
 from pathlib import Path
 
+from app.operations.authorization.consents import store_consent
+from app.operations.directory.lookups import find_client
+from app.operations.store.transactions import transaction
+from app.rules.actor import Actor
 from tests.bench import fill
 from tests.bench.fill import Credentials
-from tests.bench.load import Answer
-from tests.bench.scenarios import REDIRECT_URI, basic, code_flow, credentials_of
+from tests.bench.scenarios import REDIRECT_URI, client_tokens, credentials_of
 from tests.factories import Factory, MadeUser
 from tests.support.applications import application, environment
 from tests.support.databases import MariaDBDatabase
@@ -48,14 +49,12 @@ class Instance:
             )
             for algorithm in ("ES256", "EdDSA", "RS256", "PS256")
         }
-        self.user_organization = self.make.organization(
-            "users", settings={"oauth": {"signing": {"algorithm": "ES256"}}}
-        )
+        # With the defaults: RS256, and a client of a third party that each user allows.
+        self.user_organization = self.make.organization("users")
         self.web = self.make.client(
             self.user_organization,
             redirect_uris=[REDIRECT_URI],
-            scopes=["openid", "offline_access"],
-            trust="first_party",
+            scopes=["openid", "profile", "email", "offline_access"],
         )
         self._users: list[MadeUser] = []
         self._cookies: list[str] = []
@@ -63,50 +62,21 @@ class Instance:
         self._sample: list[str] = []
 
     def cookies(self, count: int) -> list[str]:
-        """Return the cookie headers of this number of signed-in users."""
+        """Return the cookie headers of this number of signed-in users who allowed the web client its scopes."""
         name = self.make.cookie_name(self.user_organization)
         while len(self._cookies) < count:
             user = self.make.user(self.user_organization)
             self._cookies.append(f"{name}={self.make.sign_in(user).token}")
+            with self.app.app_context():
+                client = find_client(self.web.client_id)
+                assert client is not None
+                actor = Actor.anonymous(client.organization.id, None, None)
+                transaction(store_consent)(actor, client, user.id, tuple(client.document["scopes"]))
         return self._cookies[:count]
 
     def some_tokens(self, port: int, count: int) -> list[str]:
         """Return this number of active access tokens of the machine client."""
-        return self.tokens_of(port, [credentials_of(self.machine)] * count)
-
-    def tokens_of(self, port: int, clients: list[Credentials]) -> list[str]:
-        """Return an active access token of each client."""
-        connection = http.client.HTTPConnection("127.0.0.1", port)
-        tokens = []
-        for client in clients:
-            form = {"Content-Type": "application/x-www-form-urlencoded", **basic(client)}
-            connection.request("POST", "/oauth/token", "grant_type=client_credentials", form)
-            tokens.append(json.loads(connection.getresponse().read())["access_token"])
-        connection.close()
-        return tokens
-
-    def refresh_tokens(self, port: int, count: int) -> list[str]:
-        """Return a refresh token of each of this number of users, each from its own code flow."""
-        connection = http.client.HTTPConnection("127.0.0.1", port)
-        visit = code_flow(credentials_of(self.web), self.cookies(count))
-        tokens = []
-        for number in range(count):
-            steps = visit(number)
-            ask = next(steps)
-            while True:
-                head, _, body = ask.request.partition(b"\r\n\r\n")
-                method, path, _ = head.split(b"\r\n")[0].decode().split(" ")
-                headers = dict(line.split(": ", 1) for line in head.decode().split("\r\n")[2:])
-                connection.request(method, path, body or None, headers)
-                response = connection.getresponse()
-                raw = "".join(f"{name}: {value}\r\n" for name, value in response.getheaders()).encode()
-                answer = Answer(response.status, raw, response.read())
-                if method == "POST":
-                    tokens.append(json.loads(answer.body)["refresh_token"])
-                    break
-                ask = steps.send(answer)
-        connection.close()
-        return tokens
+        return client_tokens(port, [credentials_of(self.machine)] * count)
 
     def warm(self, port: int, path: str) -> None:
         """Send a first request, which may have to generate a key."""

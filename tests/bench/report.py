@@ -20,6 +20,7 @@ class Line:
     floor: str
     app_us: float
     database_us: float
+    spread: float
 
 
 class Report:
@@ -38,7 +39,7 @@ class Report:
             "MariaDB with innodb_flush_log_at_trx_commit=1\n"
         )
         print(
-            f"{'':<40}{'ops/s':>9}{'p50 ms':>9}{'p99 ms':>9}{'errors':>8}{'app us':>8}{'db us':>7}  ratio",
+            f"{'':<40}{'ops/s':>9}{'p50 ms':>9}{'p99 ms':>9}{'errors':>8}{'app us':>8}{'db us':>7}{'spread':>8}  ratio",
             flush=True,
         )
 
@@ -47,16 +48,22 @@ class Report:
         self._lines[line.name] = line
         print(
             f"{line.name:<40}{line.rate:>9.0f}{line.p50:>9.2f}{line.p99:>9.2f}{line.errors:>8}"
-            f"{line.app_us:>8.0f}{line.database_us:>7.0f}  {self._ratio(line.name, line.floor)}",
+            f"{line.app_us:>8.0f}{line.database_us:>7.0f}{line.spread:>8.0%}  {self._ratio(line.name, line.floor)}",
             flush=True,
         )
         if line.sample:
             print(f"    an error: {line.sample}", flush=True)
 
-    def ratio(self, name: str, other: str) -> None:
-        """Add a further comparison of a line to the notes."""
-        if name in self._lines:
-            self.note(f"{name}: {self._ratio(name, other)}")
+    def judge(self, name: str, against: str, *, of_floor: float, of_peer: float) -> None:
+        """Compare a flow with its baseline, unless that is bare Flask, and with the peer if that was measured."""
+        wanted = {f"{name}: oidc-provider": of_peer} | (
+            {f"{name}: floor": of_floor} if against == "floor" else {}
+        )
+        for other, least in wanted.items():
+            if name in self._lines and other in self._lines and self._lines[other].rate:
+                self.bar(
+                    f"{name}, of {other}", self._lines[name].rate / self._lines[other].rate, at_least=least
+                )
 
     def note(self, text: str) -> None:
         """Add a sentence for the end."""
@@ -86,9 +93,6 @@ class Report:
         """Print the notes and the targets; return whether one was missed."""
         print()
         for name in ("client_credentials", "introspection"):
-            if name in self._lines and self._lines[name].floor in self._lines:
-                line = self._lines[name]
-                self.bar(f"{name}, of the floor", line.rate / self._lines[line.floor].rate, at_least=0.45)
             for what in ("rows", "organizations"):
                 self._compare([line for line in self._lines.values() if _is(line.name, name, what)])
         for note in self._notes:

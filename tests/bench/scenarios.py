@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import http.client
 import json
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Sequence
@@ -40,7 +41,7 @@ def introspection_by_each(callers: Sequence[Credentials], tokens: Sequence[str])
     for caller, token in zip(callers, tokens, strict=True):
         body = urlencode({"token": token}).encode()
         path = "/oauth/introspect"
-        asks.append(Ask(request("POST", path, body, headers=basic(caller)), 200, b'"active": true'))
+        asks.append(Ask(request("POST", path, body, headers=basic(caller)), 200, b'"client_id"'))
     return cycle(asks)
 
 
@@ -78,24 +79,33 @@ def issue_and_revoke(client: Credentials) -> MakeVisitor:
     return visitor
 
 
+def userinfo(tokens: Sequence[str]) -> MakeVisitor:
+    """Read the claims of a user, with another access token each time."""
+    headers = [{"Authorization": f"Bearer {token}"} for token in tokens]
+    return cycle([Ask(request("GET", "/oauth/userinfo", headers=each), 200, b'"sub"') for each in headers])
+
+
+def authorization_path(client: Credentials) -> str:
+    """Return the path of an authorization request of the client."""
+    query = {
+        "response_type": "code",
+        "client_id": client.client_id,
+        "redirect_uri": REDIRECT_URI,
+        "scope": "openid profile email offline_access",
+        "state": "xyz",
+        "code_challenge": CHALLENGE,
+        "code_challenge_method": "S256",
+    }
+    return f"/oauth/authorize?{urlencode(query)}"
+
+
 def code_flow(client: Credentials, cookies: Sequence[str]) -> MakeVisitor:
     """A signed-in user who has consented: authorize, then redeem the code with PKCE."""
-    query = urlencode(
-        {
-            "response_type": "code",
-            "client_id": client.client_id,
-            "redirect_uri": REDIRECT_URI,
-            "scope": "openid offline_access",
-            "state": "xyz",
-            "code_challenge": CHALLENGE,
-            "code_challenge_method": "S256",
-        }
-    )
 
     def visitor(number: int) -> Visitor:
         while True:
             code = ""
-            path = f"/oauth/authorize?{query}"
+            path = authorization_path(client)
             while not code:
                 answer: Answer = yield Ask(request("GET", path, headers={"Cookie": cookies[number]}), 303)
                 location = answer.header(b"location").decode()
@@ -116,9 +126,57 @@ def get(path: str, holds: bytes) -> MakeVisitor:
     return cycle([Ask(request("GET", path), 200, holds)])
 
 
-def insert() -> MakeVisitor:
-    """The baseline of issuing; it reads a form of the usual size first."""
-    return cycle([Ask(request("POST", "/insert", b"grant_type=client_credentials"), 200, b'"access_token"')])
+def floor_of(*paths: str) -> MakeVisitor:
+    """The baseline of an operation of so many requests; those that issue read a form of the usual size first."""
+
+    def visitor(_number: int) -> Visitor:
+        asks = [
+            Ask(request("POST", path, b"grant_type=client_credentials"), 200, b'"access_token"')
+            if path != "/select"
+            else Ask(request("GET", path), 200, b'"active"')
+            for path in paths
+        ]
+        while True:
+            yield from asks
+            yield DONE
+
+    return visitor
+
+
+def client_tokens(port: int, clients: Sequence[Credentials]) -> list[str]:
+    """Return an active access token of each client."""
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    tokens = []
+    for client in clients:
+        form = {"Content-Type": "application/x-www-form-urlencoded", **basic(client)}
+        connection.request("POST", TOKEN, "grant_type=client_credentials", form)
+        tokens.append(json.loads(connection.getresponse().read())["access_token"])
+    connection.close()
+    return tokens
+
+
+def tokens_of_users(port: int, client: Credentials, cookies: Sequence[str]) -> list[dict[str, str]]:
+    """Return a token response for each of the signed-in users, each from its own code flow."""
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    visit = code_flow(client, cookies)
+    found = []
+    for number in range(len(cookies)):
+        steps = visit(number)
+        ask = next(steps)
+        while True:
+            head, _, body = ask.request.partition(b"\r\n\r\n")
+            method, path, _ = head.split(b"\r\n")[0].decode().split(" ")
+            headers = dict(line.split(": ", 1) for line in head.decode().split("\r\n")[2:])
+            connection.request(method, path, body or None, headers)
+            response = connection.getresponse()
+            raw = "".join(f"{name}: {value}\r\n" for name, value in response.getheaders()).encode()
+            answer = Answer(response.status, raw, response.read())
+            if method == "POST":
+                found.append(json.loads(answer.body))
+                break
+            ask = steps.send(answer)
+    connection.close()
+    return found
 
 
 def credentials_of(client: MadeClient) -> Credentials:
