@@ -9,6 +9,7 @@ fails with the command to type.
 from __future__ import annotations
 
 import functools
+import gc
 import inspect
 import os
 import shutil
@@ -75,6 +76,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out |= set(_beyond_the_first_cases(items, cases))
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_collection_finish() -> None:
+    """Keep garbage collections off what stays until the end: libraries, the application and eleven thousand tests."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
 
 
 def _beyond_the_first_cases(items: list[pytest.Item], cases: int) -> Iterator[pytest.Item]:
