@@ -30,9 +30,12 @@ from tests.support.servers import LiveServer
 pytest_plugins = ["tests.support.fixtures", "tests.support.mail_fixtures"]
 
 ENGINES = ("mariadb", "sqlite")
-# Whole flows, state machines and tests that start processes.
-SLOW_FOLDERS = {"journeys", "security"}
-SLOW_FILES = {"test_schemathesis.py", "test_server_memory.py", "test_start.py"}
+# Whole flows, state machines, migrations, and tests that start processes or call every route.
+SLOW_FOLDERS = {"journeys", "security", "transfer"}
+SLOW_FILES = {
+    *("test_migrations.py", "test_route_matrix.py", "test_schemathesis.py"),
+    *("test_server_memory.py", "test_start.py"),
+}
 # Pages and endpoints only translate what the operations do, and those are tested on both engines.
 EITHER_FOLDERS = {"account", "api", "portal"}
 _server = pytest.StashKey[MariaDB]()
