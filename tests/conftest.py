@@ -9,6 +9,7 @@ fails with the command to type.
 from __future__ import annotations
 
 import functools
+import gc
 import inspect
 import os
 import shutil
@@ -29,9 +30,12 @@ from tests.support.servers import LiveServer
 pytest_plugins = ["tests.support.fixtures", "tests.support.mail_fixtures"]
 
 ENGINES = ("mariadb", "sqlite")
-# Whole flows, state machines and tests that start processes.
-SLOW_FOLDERS = {"journeys", "security"}
-SLOW_FILES = {"test_schemathesis.py", "test_server_memory.py", "test_start.py"}
+# Whole flows, state machines, migrations, and tests that start processes or call every route.
+SLOW_FOLDERS = {"journeys", "security", "transfer"}
+SLOW_FILES = {
+    *("test_migrations.py", "test_route_matrix.py", "test_schemathesis.py"),
+    *("test_server_memory.py", "test_start.py"),
+}
 # Pages and endpoints only translate what the operations do, and those are tested on both engines.
 EITHER_FOLDERS = {"account", "api", "portal"}
 _server = pytest.StashKey[MariaDB]()
@@ -75,6 +79,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out |= set(_beyond_the_first_cases(items, cases))
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_collection_finish() -> None:
+    """Keep garbage collections off what stays until the end: libraries, the application and eleven thousand tests."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
 
 
 def _beyond_the_first_cases(items: list[pytest.Item], cases: int) -> Iterator[pytest.Item]:

@@ -22,8 +22,8 @@ from tests.factories import Factory, bearer_header
 from tests.support.databases import Database
 from tests.support.world import Corner, build
 
-EXAMPLES = int(os.environ.get("GATEHOUSE_FUZZ_EXAMPLES", "8"))
-SECONDS = 60 if EXAMPLES <= 8 else 3600
+EXAMPLES = int(os.environ.get("GATEHOUSE_FUZZ_EXAMPLES", "4"))
+SECONDS = 60 if EXAMPLES <= 4 else 3600
 CHECKS = [
     checks.not_a_server_error,
     checks.status_code_conformance,

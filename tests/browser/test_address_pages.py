@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 
 from tests.factories import PASSWORD, Factory
-from tests.support.browser import check, sign_in, watched
+from tests.support.browser import NARROW, check, sign_in, watched
 from tests.support.databases import MariaDBDatabase
 from tests.support.mail_server import SENDER, Mailbox, mail_server
 from tests.support.mariadb import MariaDB
 from tests.support.servers import LiveServer
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
-SCREENS = [("dark", 320), ("light", 320), ("dark", 1280), ("light", 1280)]
 
 
 @pytest.fixture(scope="module")
@@ -49,16 +48,12 @@ def link_after(box: Mailbox, act: Callable[[], object]) -> str:
     return box.links()[-1]
 
 
-@pytest.mark.parametrize(("scheme", "width"), SCREENS)
-def test_user_registers_verifies_and_changes_email(
-    chromium: Any, server: LiveServer, box: Mailbox, scheme: str, width: int
-) -> None:
+def test_user_registers_verifies_and_changes_email(chromium: Any, server: LiveServer, box: Mailbox) -> None:
     """OI-5, SS-6: every page on the way, including a wrong password."""
     make = Factory(server.app)
     acme = make.organization(name="Acme", settings={"authentication": {"registration": {"mode": "open"}}})
     home = f"{server.url}/organizations/{acme.slug}"
-    options = {"color_scheme": scheme, "viewport": {"width": width, "height": 800}}
-    with watched(chromium, **options) as context:
+    with watched(chromium, **NARROW) as context:
         page = context.new_page()
         page.goto(f"{home}/register")
         page.fill("#name", "New Person")
@@ -94,15 +89,11 @@ def test_user_registers_verifies_and_changes_email(
         assert "newer@example.com" in page.inner_text("main")
 
 
-@pytest.mark.parametrize(("scheme", "width"), SCREENS)
-def test_pending_registration_appears_in_the_portal(
-    chromium: Any, server: LiveServer, box: Mailbox, scheme: str, width: int
-) -> None:
+def test_pending_registration_appears_in_the_portal(chromium: Any, server: LiveServer, box: Mailbox) -> None:
     make = Factory(server.app)
     acme = make.organization(name="Acme", settings={"authentication": {"registration": {"mode": "open"}}})
     boss = make.user(acme, role="admin")
-    options = {"color_scheme": scheme, "viewport": {"width": width, "height": 800}}
-    with watched(chromium, **options) as context:
+    with watched(chromium, **NARROW) as context:
         page = context.new_page()
         page.goto(f"{server.url}/organizations/{acme.slug}/register")
         page.fill("#name", "New Person")

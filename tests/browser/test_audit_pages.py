@@ -9,10 +9,9 @@ import pytest
 
 from app.operations.clients.clients import update_client
 from tests.factories import Factory
-from tests.support.browser import check, sign_in, watched
+from tests.support.browser import NARROW, check, sign_in, watched
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
-NARROW = {"viewport": {"width": 320, "height": 720}, "color_scheme": "dark"}
 
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])

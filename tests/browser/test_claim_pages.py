@@ -11,7 +11,7 @@ from app.operations.users.app_roles import assign_app_role
 from app.operations.users.groups import add_member, create_group
 from app.operations.users.user_changes import update_user
 from tests.factories import Factory
-from tests.support.browser import LOOKS, check, sign_in, watched
+from tests.support.browser import NARROW, check, sign_in, watched
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
 ATTRIBUTES = [
@@ -35,10 +35,7 @@ MAPPINGS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
-def test_pages_of_groups_roles_claims_and_attributes(
-    chromium: Any, live_server: Any, look: dict[str, Any]
-) -> None:
+def test_pages_of_groups_roles_claims_and_attributes(chromium: Any, live_server: Any) -> None:
     make = Factory(live_server.app)
     acme = make.organization(name="Acme")
     user, actor = make.user(acme, role="admin"), make.actor(acme)
@@ -56,7 +53,7 @@ def test_pages_of_groups_roles_claims_and_attributes(
         assign_app_role(actor, client.client_id, {"role": "editor", "group_id": group})
         assign_app_role(actor, client.client_id, {"role": "invoices:approve", "user_id": user.public_id})
     portal = f"{live_server.url}/portal/{acme.slug}"
-    with watched(chromium, **look) as browser:
+    with watched(chromium, **NARROW) as browser:
         page = browser.new_page()
         page.goto(f"{portal}/groups")
         sign_in(page, user.email)

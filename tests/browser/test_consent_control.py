@@ -10,7 +10,7 @@ import pytest
 from app.operations.clients.clients import update_client
 from tests.browser.test_account_pages import THE_APP, Pages, authorize, caught
 from tests.factories import Factory
-from tests.support.browser import LOOKS, check, watched
+from tests.support.browser import NARROW, check, watched
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
 CALLBACK = "https://orchard.example/callback"
@@ -123,7 +123,6 @@ def test_member_requests_approval_and_continues_after_it(
     page.wait_for_function(THE_APP)
 
 
-@pytest.mark.parametrize("look", LOOKS)
 def test_every_page_is_accessible_and_fits_its_screen(
     chromium: Any,
     live_server: Any,
@@ -131,14 +130,13 @@ def test_every_page_is_accessible_and_fits_its_screen(
     acme: Any,
     ada: Any,
     orchard: Any,
-    look: str,
 ) -> None:
     """Consent, changes, approval request, queue, decision, and the client's own tab."""
     long_name = "A Calendar and Harvest Planning Robot for the Whole Cooperative"
     other = make.client(acme, name=long_name, redirect_uris=[CALLBACK])
     change(make, acme, other, approval="review")
     boss = make.user(acme, role="admin")
-    with watched(chromium, **LOOKS[look]) as context:
+    with watched(chromium, **NARROW) as context:
         page = context.new_page()
         pages = Pages(page, live_server.url, acme)
         caught(page, r"^https://orchard\.example/")

@@ -9,10 +9,9 @@ import requests
 
 from tests.factories import PASSWORD, Factory
 from tests.oauth.device import GRANT
-from tests.support.browser import check, sign_in, watched
+from tests.support.browser import NARROW, check, sign_in, watched
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
-NARROW = {"viewport": {"width": 320, "height": 720}, "color_scheme": "dark"}
 
 
 @pytest.fixture

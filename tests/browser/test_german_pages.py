@@ -8,7 +8,7 @@ import pytest
 
 from tests.browser.test_account_pages import Pages, authorize
 from tests.factories import Factory
-from tests.support.browser import LOOKS, check, watched
+from tests.support.browser import NARROW, check, watched
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
 ACCOUNT = (
@@ -27,12 +27,11 @@ def _check(page: Any) -> None:
     check(page)
 
 
-@pytest.mark.parametrize("look", LOOKS)
-def test_german_pages_fit(chromium: Any, live_server: Any, make: Factory, look: str) -> None:
+def test_german_pages_fit(chromium: Any, live_server: Any, make: Factory) -> None:
     acme = make.organization(name="Donaudampfschifffahrtsgesellschaft")
     ada = make.user(acme, email="ada.lovelace@donaudampfschiffe.example")
     client = make.client(acme, name="Kalenderverwaltung", redirect_uris=["https://app.example/cb"])
-    with watched(chromium, locale="de-AT", **LOOKS[look]) as context:
+    with watched(chromium, locale="de-AT", **NARROW) as context:
         pages = Pages(context.new_page(), live_server.url, acme)
         page = pages.open(authorize(client, "https://app.example/cb"))
         _check(page)

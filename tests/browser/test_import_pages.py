@@ -8,23 +8,20 @@ from typing import Any
 import pytest
 
 from tests.factories import Factory
-from tests.support.browser import LOOKS, check, sign_in, watched
+from tests.support.browser import NARROW, check, sign_in, watched
 from tests.support.importing import user_rows
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
 
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])
-@pytest.mark.parametrize("look", LOOKS)
-def test_users_are_imported(
-    chromium: Any, live_server: Any, tmp_path: Path, look: str, scripts: bool
-) -> None:
+def test_users_are_imported(chromium: Any, live_server: Any, tmp_path: Path, scripts: bool) -> None:
     make = Factory(live_server.app)
     acme = make.organization(name="Acme")
     user = make.user(acme, role="admin")
     file = tmp_path / "users.csv"
     file.write_text(user_rows(600) + "nobody,Wrong\n")
-    with watched(chromium, **LOOKS[look], java_script_enabled=scripts) as browser:
+    with watched(chromium, **NARROW, java_script_enabled=scripts) as browser:
         page = browser.new_page()
 
         page.goto(f"{live_server.url}/portal/{acme.slug}/users/imports")

@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw
 
 from tests.browser.test_account_pages import authorize
 from tests.factories import Factory
-from tests.support.browser import LOOKS, check, sign_in, watched
+from tests.support.browser import NARROW, check, sign_in, watched
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
 BACK = "https://orchard.example/callback"
@@ -27,13 +27,12 @@ def wordmark(path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("look", LOOKS)
-def test_uploaded_logo_is_shown_on_pages(chromium: Any, live_server: Any, tmp_path: Path, look: str) -> None:
+def test_uploaded_logo_is_shown_on_pages(chromium: Any, live_server: Any, tmp_path: Path) -> None:
     make = Factory(live_server.app)
     acme = make.organization(name="Acme", settings={"authentication": {"registration": {"mode": "open"}}})
     user = make.user(acme, role="admin")
     client = make.client(acme, redirect_uris=[BACK])
-    with watched(chromium, **LOOKS[look]) as browser:
+    with watched(chromium, **NARROW) as browser:
         page = browser.new_page()
 
         def seen(name: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from app.operations.users.invitations import create_invitation
 from tests.factories import Factory, MadeUser
-from tests.support.browser import LOOKS, check, watched
+from tests.support.browser import NARROW, check, watched
 from tests.support.databases import MariaDBDatabase
 from tests.support.mariadb import MariaDB
 from tests.support.passkey_browser import INTERNAL, open_passkey_browser
@@ -37,13 +37,12 @@ def make(server: LiveServer) -> Factory:
     return made
 
 
-@pytest.mark.parametrize("options", LOOKS.values(), ids=LOOKS)
 def test_passkey_is_registered_used_renamed_and_removed(
-    chromium: Any, server: LiveServer, make: Factory, options: Any
+    chromium: Any, server: LiveServer, make: Factory
 ) -> None:
     """From the page that has none, by the one that signs in, to none again."""
     ada = make.user(make.organization(name="Acme"))
-    with open_passkey_browser(chromium, server, ada, **options) as at:
+    with open_passkey_browser(chromium, server, ada, **NARROW) as at:
         page = at.page
         at.give_password()
         page.goto(f"{at.home}/account/security/passkeys")
@@ -81,12 +80,9 @@ def test_passkey_is_registered_used_renamed_and_removed(
         check(page)
 
 
-@pytest.mark.parametrize("options", LOOKS.values(), ids=LOOKS)
-def test_passkey_works_as_second_factor(
-    chromium: Any, server: LiveServer, make: Factory, options: Any
-) -> None:
+def test_passkey_works_as_second_factor(chromium: Any, server: LiveServer, make: Factory) -> None:
     ada = make.user(make.organization(name="Acme"))
-    with open_passkey_browser(chromium, server, ada, **options) as at:
+    with open_passkey_browser(chromium, server, ada, **NARROW) as at:
         at.register()
         at.sign_out()
         at.give_password()
@@ -177,7 +173,7 @@ def test_required_passkey_is_registered_during_sign_in(
     """mfa.policy required without grace, and only passkeys allowed."""
     mfa = {"policy": "required", "methods": ["passkey"], "grace_period_seconds": 0}
     ada = make.user(make.organization(settings={"authentication": {"mfa": mfa}}))
-    with open_passkey_browser(chromium, server, ada, **LOOKS["dark-320"]) as at:
+    with open_passkey_browser(chromium, server, ada, **NARROW) as at:
         at.give_password()
         at.page.wait_for_selector("#passkey-enrol-submit")
         check(at.page)
@@ -192,7 +188,7 @@ def test_organization_without_passwords_asks_for_a_passkey(
     """The page explains what is missing without scripts."""
     acme = make.organization(settings={"authentication": {"password": {"enabled": False}}})
     ada = make.user(acme)
-    with open_passkey_browser(chromium, server, ada, **LOOKS["dark-320"]) as at:
+    with open_passkey_browser(chromium, server, ada, **NARROW) as at:
         at.page.goto(f"{at.home}/login")
         assert at.page.locator("#password").count() == 0
         assert at.page.locator("#passkey-sign-in-submit").is_visible()
@@ -220,9 +216,8 @@ def test_page_left_open_fetches_a_new_challenge(chromium: Any, server: LiveServe
         assert answered.value.json()["challenge"] != shown["challenge"]
 
 
-@pytest.mark.parametrize("options", LOOKS.values(), ids=LOOKS)
 def test_invited_user_joins_with_a_passkey_where_passwords_are_disabled(
-    chromium: Any, server: LiveServer, make: Factory, options: Any
+    chromium: Any, server: LiveServer, make: Factory
 ) -> None:
     without = {"authentication": {"password": {"enabled": False}}}
     acme = make.organization(name="Acme", settings=without)
@@ -232,7 +227,7 @@ def test_invited_user_joins_with_a_passkey_where_passwords_are_disabled(
         ).link
     assert link is not None
     with open_passkey_browser(
-        chromium, server, MadeUser(acme, uuid4(), "grace@acme.example"), **options
+        chromium, server, MadeUser(acme, uuid4(), "grace@acme.example"), **NARROW
     ) as at:
         page = at.page
         page.goto(f"{at.home}/invite/{link.rpartition('/')[2]}")

@@ -12,7 +12,7 @@ import pytest
 from app.operations.clients.resources import define_resource
 from app.operations.grants.signing_keys import get_active_key
 from tests.factories import Factory
-from tests.support.browser import LOOKS, faults_of, sign_in, watched
+from tests.support.browser import NARROW, faults_of, sign_in, watched
 from tests.support.world_rows import access_requested, refused
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
@@ -229,9 +229,8 @@ def test_content_is_reachable_by_keyboard(
         page.wait_for_url("**/clients/new")
 
 
-@pytest.mark.parametrize("look", LOOKS)
 def test_every_page_is_accessible_in_every_look(
-    chromium: Any, live_server: Any, make: Factory, acme: Any, ada: Any, look: str
+    chromium: Any, live_server: Any, make: Factory, acme: Any, ada: Any
 ) -> None:
     client = make.client(acme, name="An orchard with quite a long name that has to wrap somewhere")
     public = make.client(acme, name="Blossom", type="spa")
@@ -258,7 +257,7 @@ def test_every_page_is_accessible_in_every_look(
         "user": auditor.public_id,
         "secret": client.registered.credential.public_id,
     }
-    with watched(chromium, **LOOKS[look]) as context:
+    with watched(chromium, **NARROW) as context:
         page = _sign_in(context, make, ada, live_server).new_page()
         page.goto(f"{live_server.url}/portal/{acme.slug}/administrators")
         found = re.search(r"adm_[a-z0-9]+", page.content())
@@ -267,13 +266,10 @@ def test_every_page_is_accessible_in_every_look(
         _look_at(page, live_server.url, acme.slug, paths)
 
 
-@pytest.mark.parametrize("look", LOOKS)
-def test_every_root_page_is_accessible_in_every_look(
-    chromium: Any, live_server: Any, make: Factory, look: str
-) -> None:
+def test_every_root_page_is_accessible_in_every_look(chromium: Any, live_server: Any, make: Factory) -> None:
     operator = make.user(make.root(), role="admin")
     acme = make.organization(name="Acme")
-    with watched(chromium, **LOOKS[look]) as context:
+    with watched(chromium, **NARROW) as context:
         page = _sign_in(context, make, operator, live_server).new_page()
         _look_at(page, live_server.url, "root", [path.format(slug=acme.slug) for path in ROOT_PAGES])
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.factories import Factory
-from tests.support.browser import LOOKS, check, sign_in, watched
+from tests.support.browser import NARROW, check, sign_in, watched
 from tests.support.databases import MariaDBDatabase
 from tests.support.mail_server import SENDER, Mailbox, mail_server
 from tests.support.mariadb import MariaDB
@@ -46,13 +46,12 @@ def newest_link(box: Mailbox, before: int) -> str:
     return box.links()[-1]
 
 
-@pytest.mark.parametrize("look", LOOKS)
-def test_forgotten_password_is_reset(chromium: Any, server: LiveServer, box: Mailbox, look: str) -> None:
+def test_forgotten_password_is_reset(chromium: Any, server: LiveServer, box: Mailbox) -> None:
     """RP-1 to RP-3; TK-2: no link is in a log or in the database."""
     make = Factory(server.app)
     make.root()
     ada = make.user(make.organization(name="Acme"))
-    with watched(chromium, **LOOKS[look]) as context:
+    with watched(chromium, **NARROW) as context:
         page = context.new_page()
         page.goto(f"{server.url}/organizations/{ada.organization.slug}/login")
         check(page)

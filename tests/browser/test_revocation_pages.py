@@ -10,7 +10,7 @@ from app.operations.clients.credentials import rotate_credential
 from app.operations.tokens.bulk_revocation import bulk_revoke
 from tests.browser.test_portal_pages import _look_at, _sign_in
 from tests.factories import Factory
-from tests.support.browser import LOOKS, watched
+from tests.support.browser import NARROW, watched
 from tests.support.world_rows import granted
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
@@ -74,9 +74,8 @@ def test_rotation_is_finished(
         assert "Rotation finished" in page.inner_text("[role=status]")
 
 
-@pytest.mark.parametrize("look", LOOKS)
 def test_every_page_is_accessible_in_every_look(
-    chromium: Any, live_server: Any, make: Factory, acme: Any, ada: Any, orchard: Any, look: str
+    chromium: Any, live_server: Any, make: Factory, acme: Any, ada: Any, orchard: Any
 ) -> None:
     user = make.user(acme, email=f"somebody.with.a.long.address@{acme.slug}.subsidiary.example")
     with live_server.app.app_context():
@@ -94,6 +93,6 @@ def test_every_page_is_accessible_in_every_look(
         f"{client}/credentials",
         f"{client}/credentials/new",
     ]
-    with watched(chromium, **LOOKS[look]) as context:
+    with watched(chromium, **NARROW) as context:
         page = _sign_in(context, make, ada, live_server).new_page()
         _look_at(page, live_server.url, acme.slug, paths)

@@ -10,7 +10,7 @@ from app.operations.organizations.settings import update_settings
 from tests.browser.test_account_pages import Pages
 from tests.factories import Factory
 from tests.support.authenticator import Authenticator
-from tests.support.browser import LOOKS, check, watched
+from tests.support.browser import NARROW, check, watched
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
 
@@ -78,11 +78,10 @@ def test_app_is_set_up_used_and_replaced_by_a_recovery_code(
     page.wait_for_url(f"**/portal/{acme.slug}")
 
 
-@pytest.mark.parametrize("look", LOOKS)
 def test_every_page_is_accessible_and_fits_its_screen(
-    chromium: Any, ada: Any, acme: Any, live_server: Any, make: Factory, look: str
+    chromium: Any, ada: Any, acme: Any, live_server: Any, make: Factory
 ) -> None:
-    with watched(chromium, **LOOKS[look]) as context:
+    with watched(chromium, **NARROW) as context:
         page = context.new_page()
         pages = Pages(page, live_server.url, acme)
         pages.open("login")

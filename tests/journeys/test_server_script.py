@@ -39,6 +39,22 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy_to(tmp_path_factory.mktemp("gatehouse"))
 
 
+@pytest.fixture(scope="module")
+def prepared(copy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The instance folder of a server that was started with the demo organization and has ended."""
+    folder = tmp_path_factory.mktemp("prepared")
+    with started(copy, "--demo", GATEHOUSE_INSTANCE=str(folder)) as server:
+        server.answers()
+        assert server.end() == 0
+    return folder
+
+
+@pytest.fixture
+def instance(prepared: Path, tmp_path: Path) -> Path:
+    """A copy of that folder: a start prepares nothing."""
+    return Path(shutil.copytree(prepared, tmp_path / "instance"))
+
+
 def processor_seconds() -> float:
     """Return the CPU time of the child processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -87,21 +103,15 @@ def test_first_start_prints_a_setup_link_and_the_next_is_quick(copy: Path) -> No
     assert [(copy / "instance" / name).read_text() for name in ("secret.key", "master.key")] == keys
 
 
-def test_demo_prints_its_sign_ins(copy: Path, tmp_path: Path) -> None:
-    with started(copy, "--demo", GATEHOUSE_INSTANCE=str(tmp_path)) as server:
-        server.answers()
-        assert re.search(r"ada@acme\.example +(\w{4}-){3}\w{4}  admin", server.output())
-        assert "acme" in server.get("/organizations/acme/.well-known/openid-configuration")
-        with urllib.request.urlopen(server.url + "/organizations/acme/login", timeout=5) as answer:
-            assert not answer.headers["Server"], "nothing tells which server this is (HD-4)"
-        assert server.end() == 0
-
-
-def test_demo_can_be_started_again_and_ends_with_the_server(copy: Path, tmp_path: Path) -> None:
+def test_demo_prints_its_sign_ins_at_each_start_and_ends_with_the_server(copy: Path, tmp_path: Path) -> None:
     printed = []
     for _ in range(2):
         with started(copy, "--demo", GATEHOUSE_INSTANCE=str(tmp_path)) as server:
             server.answers()
+            assert re.search(r"ada@acme\.example +(\w{4}-){3}\w{4}  admin", server.output())
+            assert "acme" in server.get("/organizations/acme/.well-known/openid-configuration")
+            with urllib.request.urlopen(server.url + "/organizations/acme/login", timeout=5) as answer:
+                assert not answer.headers["Server"], "nothing tells which server this is (HD-4)"
             until(lambda: "Sign in" in open_page(server.app_url))
             printed.append(re.findall(r"\S+@\S+ +\S+  .+", server.output()))
             assert server.app_url in server.output()
@@ -175,13 +185,13 @@ def test_second_start_on_mariadb_prepares_nothing(copy: Path, tmp_path: Path, ma
     assert len(opened) == 1, "root's data key was tried"
 
 
-def test_start_with_an_older_database_is_rejected(copy: Path, tmp_path: Path) -> None:
+def test_start_with_an_older_database_is_rejected(copy: Path, instance: Path, tmp_path: Path) -> None:
     """BK-1: until the command for restored backups has run; a backup of the file, put back after a later checkpoint."""
-    database, backup = tmp_path / "gatehouse.sqlite3", tmp_path / "backup"
-    with started(copy, "--demo", GATEHOUSE_INSTANCE=str(tmp_path)) as server:
+    database, backup = instance / "gatehouse.sqlite3", tmp_path / "backup"
+    with started(copy, GATEHOUSE_INSTANCE=str(instance)) as server:
         server.answers()
-        until(lambda: list(tmp_path.glob("checkpoint-*.json")))
-        [checkpoint] = tmp_path.glob("checkpoint-*.json")
+        until(lambda: list(instance.glob("checkpoint-*.json")))
+        [checkpoint] = instance.glob("checkpoint-*.json")
         with closing(sqlite3.connect(database)) as old, closing(sqlite3.connect(backup)) as new:
             old.backup(new)
         first = checkpoint.read_text()
@@ -189,25 +199,21 @@ def test_start_with_an_older_database_is_rejected(copy: Path, tmp_path: Path) ->
         assert server.end() == 0
     shutil.move(backup, database)
     for name in ("gatehouse.sqlite3-wal", "gatehouse.sqlite3-shm"):
-        (tmp_path / name).unlink(missing_ok=True)
-    with started(copy, GATEHOUSE_INSTANCE=str(tmp_path)) as server:
+        (instance / name).unlink(missing_ok=True)
+    with started(copy, GATEHOUSE_INSTANCE=str(instance)) as server:
         assert server.process.wait(30) == 78
         assert "flask --app wsgi maintenance restore" in server.output()
     restore = [str(copy / ".venv/bin/python"), "-m", "flask", "--app", "wsgi", "maintenance", "restore"]
-    environ = os.environ | {"GATEHOUSE_INSTANCE": str(tmp_path)}
+    environ = os.environ | {"GATEHOUSE_INSTANCE": str(instance)}
     done = subprocess.run(restore, cwd=copy, env=environ, check=True, capture_output=True, text=True)
     assert "New password of" in done.stdout and "Receipt: " in done.stdout
-    with started(copy, GATEHOUSE_INSTANCE=str(tmp_path)) as server:
+    with started(copy, GATEHOUSE_INSTANCE=str(instance)) as server:
         server.answers()
         assert server.end() == 0
 
 
-def test_start_with_another_master_key_is_rejected(copy: Path, tmp_path: Path) -> None:
+def test_start_with_another_master_key_is_rejected(copy: Path, instance: Path) -> None:
     """KY-6: the database is not changed."""
-    instance = tmp_path / "instance"
-    with started(copy, "--demo", GATEHOUSE_INSTANCE=str(instance)) as server:
-        server.answers()
-        assert server.end() == 0
     kept = instance / "master.key"
     own = kept.read_text()
     kept.write_text("0123456789abcdef7f3a9c5be2d4180695a7c3e1b8f2d604" + "c91e5a7d3b8f2064\n")
@@ -230,11 +236,11 @@ def test_start_with_another_master_key_is_rejected(copy: Path, tmp_path: Path) -
 
 
 def test_reload_loses_no_request_and_keeps_the_old_code_if_the_new_does_not_start(
-    copy: Path, tmp_path: Path
+    copy: Path, instance: Path, tmp_path: Path
 ) -> None:
     health = copy / "app" / "web" / "health.py"
     before_release = health.read_text()
-    with started(copy, GATEHOUSE_INSTANCE=str(tmp_path)) as server:
+    with started(copy, GATEHOUSE_INSTANCE=str(instance)) as server:
         server.answers()
         before = server.workers()
         # Code that does not start leaves the workers as they are.
@@ -297,9 +303,9 @@ def test_code_that_hangs_is_not_used_for_a_reload(
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2])
-def test_stop_during_the_start_takes_effect_at_once(copy: Path, tmp_path: Path, workers: int) -> None:
+def test_stop_during_the_start_takes_effect_at_once(copy: Path, instance: Path, workers: int) -> None:
     """F11: when so many workers have been forked."""
-    with started(copy, GATEHOUSE_INSTANCE=str(tmp_path)) as server:
+    with started(copy, GATEHOUSE_INSTANCE=str(instance)) as server:
         process.wait_until(
             lambda: "is running" in server.output(), "the workers to begin", seconds=30, pause=0
         )
@@ -310,9 +316,9 @@ def test_stop_during_the_start_takes_effect_at_once(copy: Path, tmp_path: Path, 
         assert time.monotonic() - begun < 30
 
 
-def test_workers_that_die_again_and_again_are_started_again(copy: Path, tmp_path: Path) -> None:
+def test_workers_that_die_again_and_again_are_started_again(copy: Path, instance: Path) -> None:
     """F10: Granian itself ends when a worker dies soon after it replaced another."""
-    with started(copy, GATEHOUSE_INSTANCE=str(tmp_path)) as server:
+    with started(copy, GATEHOUSE_INSTANCE=str(instance)) as server:
         server.answers()
         for _ in range(2):
             seen: set[int] = set()
@@ -328,9 +334,9 @@ def test_workers_that_die_again_and_again_are_started_again(copy: Path, tmp_path
         assert server.end() == 0
 
 
-def test_stop_is_announced_by_readiness_before_the_port_closes(copy: Path, tmp_path: Path) -> None:
+def test_stop_is_announced_by_readiness_before_the_port_closes(copy: Path, instance: Path) -> None:
     """F11: a load balancer has time to stop sending requests."""
-    with started(copy, GATEHOUSE_INSTANCE=str(tmp_path), GATEHOUSE_DRAIN_SECONDS="6") as server:
+    with started(copy, GATEHOUSE_INSTANCE=str(instance), GATEHOUSE_DRAIN_SECONDS="6") as server:
         server.answers()
         server.process.send_signal(signal.SIGTERM)
         begun = time.monotonic()
@@ -339,7 +345,7 @@ def test_stop_is_announced_by_readiness_before_the_port_closes(copy: Path, tmp_p
         while time.monotonic() - begun < 5:
             assert '"alive"' in server.get("/healthz")
         assert server.process.wait(40) == 0
-    with started(copy, GATEHOUSE_INSTANCE=str(tmp_path), GATEHOUSE_DRAIN_SECONDS="60") as server:
+    with started(copy, GATEHOUSE_INSTANCE=str(instance), GATEHOUSE_DRAIN_SECONDS="60") as server:
         server.answers()
         for number in (signal.SIGTERM, signal.SIGTERM):
             server.process.send_signal(number)

@@ -26,6 +26,8 @@ from tests.oauth.conftest import (
 from tests.oauth.test_id_token import claims_of
 from tests.support.form_browser import Page
 
+pytestmark = pytest.mark.either
+
 OPEN = {**FAST_KEYS, "authentication": {"registration": {"mode": "open", "verify_email": False}}}
 
 

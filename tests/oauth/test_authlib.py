@@ -24,6 +24,8 @@ from tests.oauth.conftest import FAST_KEYS, SCOPES, Flow
 from tests.oauth.device import Device
 from tests.support.registering import GOOD, own, register
 
+pytestmark = pytest.mark.either
+
 AUTHLIB = str(Path(authlib.__file__).parent)
 # A method whose docstring invites developers to write their own is an extension point, and so is an empty one.
 INVITATIONS = ("developer", "re-implement", "re-write", "rewrite", "framework", "must implement", "override")

@@ -17,6 +17,8 @@ from tests.oauth.conftest import REDIRECT_URI, Flow, is_sign_in, query_of
 from tests.oauth.test_id_token import claims_of
 from tests.rules.users.test_profile import WHOLE
 
+pytestmark = pytest.mark.either
+
 
 @pytest.fixture
 def known(flow: Flow) -> Flow:

@@ -19,6 +19,8 @@ from tests.factories import Factory, MadeClient
 from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, Flow, on_another_worker, query_of
 from tests.oauth.failure_log import only
 
+pytestmark = pytest.mark.either
+
 PAYROLL = "https://payroll.example"
 READ, WRITE = "payroll:read", "payroll:write"
 SETTINGS = {"oauth": {**FAST_KEYS["oauth"], "grant_types": [*GRANT_TYPES, GRANT_TYPE]}}

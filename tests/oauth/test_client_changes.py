@@ -11,6 +11,8 @@ from app.operations.clients.clients import update_client
 from app.operations.sign_in.sessions import find_session
 from tests.oauth.conftest import REDIRECT_URI, Flow, is_consent, location, query_of
 
+pytestmark = pytest.mark.either
+
 COUNTING = {
     "name": ({"name": "Your Bank"}, "The name (was Orchard)"),
     "logo": ({"logo_uri": "https://orchard.example/logo.png"}, "The logo"),

@@ -22,6 +22,8 @@ from tests.oauth.conftest import FAST_KEYS
 from tests.oauth.device import Device, plain
 from tests.support.form_browser import Page
 
+pytestmark = pytest.mark.either
+
 WRONG = "BBBB-BBBB"
 
 

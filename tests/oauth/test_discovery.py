@@ -17,6 +17,8 @@ from app.rules.clients.client_types import TOKEN_EXCHANGE
 from tests.factories import Factory
 from tests.oauth.conftest import FAST_KEYS, Flow
 
+pytestmark = pytest.mark.either
+
 KINDS = ("openid-configuration", "oauth-authorization-server")
 
 

@@ -17,6 +17,8 @@ from app.operations.organizations.settings import update_settings
 from tests.factories import Factory
 from tests.fast_path.test_middleware import environ, send
 
+pytestmark = pytest.mark.either
+
 FAST = {"oauth": {"signing": {"algorithm": "EdDSA"}}}
 ADDRESSES = (
     "/organizations/{}/oauth/jwks",

@@ -12,6 +12,8 @@ from tests.oauth.conftest import REDIRECT_URI, Flow
 from tests.oauth.test_dpop import proven, redeem
 from tests.support.dpop import Prover
 
+pytestmark = pytest.mark.either
+
 URL = "http://localhost/oauth/userinfo"
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.factories import MadeClient
 from tests.oauth import test_token_exchange
 from tests.oauth.conftest import Flow
 from tests.oauth.test_token_exchange import ORDERS, STOCK, exchange, refusal, service, subject, told
+
+pytestmark = pytest.mark.either
 
 web = test_token_exchange.web
 orders = test_token_exchange.orders

@@ -18,6 +18,8 @@ from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, SCOPES, VERIFIER, Flow
 from tests.support.dpop import Prover
 from tests.support.signer import Signer
 
+pytestmark = pytest.mark.either
+
 TOKEN_URL = "http://localhost/oauth/token"
 
 

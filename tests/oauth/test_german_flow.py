@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from tests.account.conftest import Visitor
 from tests.account.test_languages import language_of, untranslated
 from tests.factories import PASSWORD
 from tests.oauth.conftest import Flow, query_of
+
+pytestmark = pytest.mark.either
 
 
 def test_ui_locales_applies_from_sign_in_to_code(asking: Flow) -> None:

@@ -16,6 +16,8 @@ from app.operations.organizations.settings import update_settings
 from tests.factories import Factory
 from tests.oauth.conftest import REDIRECT_URI, Flow
 
+pytestmark = pytest.mark.either
+
 ALGORITHMS = ["RS256", "PS256", "ES256", "EdDSA"]
 
 

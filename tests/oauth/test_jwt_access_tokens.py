@@ -16,6 +16,8 @@ from tests.factories import bearer_header
 from tests.oauth.conftest import REDIRECT_URI, Flow
 from tests.oauth.test_id_token import ALGORITHMS, decoded, keys_of
 
+pytestmark = pytest.mark.either
+
 
 @pytest.fixture
 def speaking(flow: Flow) -> Flow:

@@ -11,6 +11,8 @@ from joserfc.jwk import KeySet
 from tests.factories import MadeClient
 from tests.oauth.conftest import Flow
 
+pytestmark = pytest.mark.either
+
 SIGNED = "application/token-introspection+jwt"
 
 

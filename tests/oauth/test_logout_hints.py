@@ -15,6 +15,8 @@ from tests.factories import Factory
 from tests.oauth.conftest import Flow, location
 from tests.oauth.test_logout import BACK, is_question, is_signed_in, logout
 
+pytestmark = pytest.mark.either
+
 
 @pytest.fixture
 def leaving(flow: Flow) -> Flow:

@@ -15,6 +15,8 @@ from tests.oauth.conftest import Flow, is_sign_in, location, query_of, sign_in_o
 from tests.support.authenticator import with_app
 from tests.support.form_browser import Page
 
+pytestmark = pytest.mark.either
+
 
 def claims_of(jwt: str) -> dict[str, Any]:
     payload = jwt.split(".")[1]

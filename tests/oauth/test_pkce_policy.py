@@ -12,6 +12,8 @@ from app.operations.organizations.settings import update_settings
 from tests.factories import Factory
 from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, VERIFIER, Flow, change_rows, query_of
 
+pytestmark = pytest.mark.either
+
 WITHOUT = {"code_challenge": None, "code_challenge_method": None}
 POLICIES = ("required", "required_or_nonce", "public_clients")
 

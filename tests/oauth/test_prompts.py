@@ -21,6 +21,8 @@ from tests.oauth.conftest import (
 )
 from tests.oauth.test_id_token import claims_of
 
+pytestmark = pytest.mark.either
+
 
 def test_prompt_none_never_shows_a_page(asking: Flow) -> None:
     assert query_of(asking.authorize(prompt="none"))["error"] == "consent_required"

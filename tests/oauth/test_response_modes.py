@@ -10,6 +10,8 @@ from werkzeug.test import TestResponse
 from tests.oauth.conftest import REDIRECT_URI, Flow, location, query_of
 from tests.support.form_browser import Form, Page
 
+pytestmark = pytest.mark.either
+
 
 def form_of(answer: TestResponse) -> Form:
     """Return the form that is posted to the client."""

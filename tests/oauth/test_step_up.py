@@ -21,6 +21,8 @@ from tests.oauth.conftest import (
     sign_in_on_page,
 )
 
+pytestmark = pytest.mark.either
+
 
 def claims_of(jwt: str) -> dict[str, Any]:
     payload = jwt.split(".")[1]

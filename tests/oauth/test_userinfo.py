@@ -12,6 +12,8 @@ from tests.factories import Factory, bearer_header
 from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, Flow
 from tests.oauth.test_id_token import claims_of, decoded
 
+pytestmark = pytest.mark.either
+
 
 def ask(flow: Flow, token: str, path: str = "/oauth/userinfo"):
     return flow.http.get(path, headers=bearer_header(token))

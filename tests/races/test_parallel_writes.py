@@ -39,6 +39,8 @@ from tests.support.world import Corner
 pytestmark = [pytest.mark.mariadb, pytest.mark.live, pytest.mark.race]
 CROWD = 32
 EACH = 16
+# In this process alone, whose threads take turns.
+AT_ONCE = 8
 WRITING = {"POST", "PUT", "PATCH", "DELETE"}
 MAX_LOAD_PER_PROCESSOR = 4
 CLIENT = {"name": "Orchard", "redirect_uris": ["https://orchard.example/callback"], "scopes": ["openid"]}
@@ -282,7 +284,7 @@ def test_parallel_page_submissions_do_not_deadlock(
     monkeypatch: pytest.MonkeyPatch,
     part: str,
 ) -> None:
-    """Every form of the portal and of the account pages, sixteen times at once in one browser."""
+    """Every form of the portal and of the account pages, eight times at once in one browser."""
     monkeypatch.setitem(app.config, "WTF_CSRF_ENABLED", False)
     deadlocks: list[Exception] = []
 
@@ -292,16 +294,18 @@ def test_parallel_page_submissions_do_not_deadlock(
 
     monkeypatch.setattr(transactions, "classify_error", classify)
     wrong: list[str] = []
-    with ThreadPoolExecutor(EACH) as pool:
+    with ThreadPoolExecutor(AT_ONCE) as pool:
         for request in getattr(Requests(app, make, box, deliver), part)():
             if request.method != "POST":
                 continue
             before = read_state(database)
             with Lag() as lag:
-                statuses = Counter(pool.map(lambda _, each=request: each.send(app).status_code, range(EACH)))
+                statuses = Counter(
+                    pool.map(lambda _, each=request: each.send(app).status_code, range(AT_ONCE))
+                )
             put_back(database, before, read_state(database))
             forget(app)
-            # Sixteen attempts at once may all count as too many.
+            # Eight attempts at once may all count as too many.
             is_done = any(status < 400 or status == 429 for status in statuses)
             is_done = is_done or request.name.endswith(" refused")
             unexpected = {500} if lag.is_overload else {500, 503}

@@ -25,11 +25,8 @@ _TOO_WIDE = """() => {
     .map((element) => element.outerHTML.slice(0, 200))
 }"""
 _pictures = itertools.count(1)
-LOOKS: dict[str, dict[str, Any]] = {
-    "dark-320": {"color_scheme": "dark", "viewport": {"width": 320, "height": 800}},
-    "light-1280": {"color_scheme": "light", "viewport": {"width": 1280, "height": 800}},
-}
-"""Both widths and both schemes; what is wrong in one of them alone needs no third look."""
+NARROW: dict[str, Any] = {"color_scheme": "dark", "viewport": {"width": 320, "height": 800}}
+WIDE: dict[str, Any] = {"color_scheme": "light", "viewport": {"width": 1280, "height": 800}}
 
 
 def program() -> str:
@@ -67,22 +64,39 @@ def watched(chromium: Browser, **options: Any) -> Iterator[BrowserContext]:
     assert not complaints, complaints
 
 
+def looks(page: Any) -> Iterator[str]:
+    """Show the page wide and light, then narrow and dark, which it stays; yield the name of each look.
+
+    Both widths and both schemes: what is wrong in one of them alone needs no third look.
+    """
+    for look in (WIDE, NARROW):
+        page.set_viewport_size(look["viewport"])
+        page.emulate_media(color_scheme=look["color_scheme"])
+        yield f"{look['color_scheme']}-{look['viewport']['width']}"
+
+
 def faults_of(page: Any, *, audited: bool = True) -> list[str]:
-    """Return usability faults: overflow (WCAG 1.4.10) and findings of axe.
+    """Return usability faults in both ``looks``: overflow (WCAG 1.4.10) and findings of axe.
 
     Waits until the page is loaded. axe is skipped unless ``audited``, because it needs scripts. Screenshots
     are saved in the folder that GATEHOUSE_PICTURES names.
     """
-    wide = page.wait_for_function(_TOO_WIDE).json_value()
-    faults = [f"wider than its screen: {element}" for element in wide]
-    folder = os.environ.get("GATEHOUSE_PICTURES")
-    if folder:
-        page.screenshot(path=Path(folder) / f"{os.getpid()}-{next(_pictures):03}.png", full_page=True)
+    faults = []
+    page.wait_for_function(_TOO_WIDE)
     if audited:
         page.evaluate(AXE_SCRIPT)
-        for found in page.evaluate("axe.run().then(found => found.violations)"):
-            places = [node["html"][:200] for node in found["nodes"][:3]]
-            faults.append(f"{found['id']}: {found['help']} {places}")
+    for look in looks(page):
+        wide = page.evaluate(_TOO_WIDE)
+        faults += [f"{look}: wider than its screen: {element}" for element in wide]
+        folder = os.environ.get("GATEHOUSE_PICTURES")
+        if folder:
+            page.screenshot(path=Path(folder) / f"{os.getpid()}-{next(_pictures):03}.png", full_page=True)
+        if audited:
+            for found in page.evaluate(
+                "axe.run({resultTypes: ['violations']}).then(found => found.violations)"
+            ):
+                places = [node["html"][:200] for node in found["nodes"][:3]]
+                faults.append(f"{look}: {found['id']}: {found['help']} {places}")
     return faults
 
 

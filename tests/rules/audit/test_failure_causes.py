@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,16 @@ from app.rules.audit.failed_requests import CAUSES, CAUSES_BY_ERROR, default_cau
 from app.rules.errors import DomainError, InvalidGrant
 
 APP = Path(__file__).resolve().parents[3] / "app"
+TABLE = APP / "rules" / "audit" / "failed_requests.py"
 
 
 def named_by_code() -> set[str]:
     """Return the first argument of every call of ``with_cause``."""
     found = set()
     for path in APP.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        if "with_cause" not in (source := path.read_text()):
+            continue
+        for node in ast.walk(ast.parse(source)):
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
                 continue
             if node.func.attr == "with_cause" and node.args:
@@ -29,23 +33,17 @@ def named_by_code() -> set[str]:
     return found
 
 
-@pytest.mark.slow
 def test_every_cause_in_the_code_is_explained() -> None:
     assert named_by_code() - set(CAUSES) == set()
     assert set(CAUSES_BY_ERROR.values()) - set(CAUSES) == set()
 
 
-@pytest.mark.slow
 def test_every_explained_cause_is_used() -> None:
     """By a call of ``with_cause``, by the error code, or determined afterwards."""
     named = set(CAUSES_BY_ERROR.values()) | {"refused"}
     for path in APP.rglob("*.py"):
-        if path.name != "failure_causes.py":
-            named |= {
-                node.value
-                for node in ast.walk(ast.parse(path.read_text()))
-                if isinstance(node, ast.Constant) and isinstance(node.value, str)
-            }
+        if path != TABLE:
+            named |= set(re.findall(r'"(\w+)"', path.read_text()))
     assert set(CAUSES) - named == set()
 
 

@@ -13,6 +13,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 from app.operations.directory import lookups
+from app.operations.maintenance import archive
 from app.operations.maintenance.transfer import export_organization, import_organization
 from app.rules.actor import Actor
 from tests.factories import Factory, MadeClient, MadeUser
@@ -21,6 +22,12 @@ from tests.support.applications import application
 from tests.support.databases import Database
 
 PASSPHRASE = "a barge of walnuts at noon"
+
+
+@pytest.fixture(autouse=True)
+def _cheap_passphrases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Derive keys with 1 MiB instead of 128: a test reads up to thirty files. The command's tests use the real cost."""
+    monkeypatch.setitem(archive._SCRYPT, "n", 1 << 10)
 
 
 @dataclass

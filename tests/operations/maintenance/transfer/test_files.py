@@ -25,8 +25,17 @@ from tests.operations.maintenance.transfer.conftest import PASSPHRASE, Moved, br
 from tests.support.databases import Database
 
 
+def written(records: list[Any]) -> bytes:
+    """Return an archive of the records."""
+    stream = io.BytesIO()
+    writer = ArchiveWriter(stream, PASSPHRASE, {"organization": "acme"})
+    for record in records:
+        writer.write(record)
+    writer.close()
+    return stream.getvalue()
+
+
 @pytest.mark.either
-@pytest.mark.slow
 def test_crafted_file_cannot_affect_other_organizations(
     moved: Moved, elsewhere: tuple[Flask, Database]
 ) -> None:
@@ -59,82 +68,59 @@ def test_crafted_file_cannot_affect_other_organizations(
         (users + 1, [{}] * len(good[users + 1])),
         (1, "x" * (17 << 20)),
     ):
-        stream = io.BytesIO()
-        writer = ArchiveWriter(stream, PASSPHRASE, {"organization": "acme"})
-        for number, one in enumerate(good):
-            writer.write(record if number == place else one)
-        writer.close()
         with pytest.raises(UnreadableArchive):
-            brought_in(there, stream.getvalue())
+            brought_in(there, written([*good[:place], record, *good[place + 1 :]]))
     with there.app_context(), pytest.raises(NotFound):
         lookups.get_organization_by_slug("acme")
     with there.app_context():
         assert not list_users(Actor.system(globex.id, "tests")).items
 
 
-@pytest.mark.parametrize(
-    ("settings", "field"),
-    [
-        ({"authentication": {"password": {"min_length": 1}}}, "settings.authentication.password.min_length"),
-        (
-            {"authentication": {"password": {"min_length": "x"}}},
-            "settings.authentication.password.min_length",
-        ),
-        ({"oauth": {"pkcs": "off"}}, "settings.oauth.pkcs"),
-        (
-            {"user_permissions": {"roles": {"developer": {"permissions": ["organizations:write"]}}}},
-            "settings.user_permissions.roles.developer.permissions[0]",
-        ),
-        (
-            {"authentication": {"registration": {"default_roles": ["auditor"]}}},
-            "settings.authentication.registration.default_roles[0]",
-        ),
-        ({"branding": {"logo": "https://evil.example/x.png"}}, "settings.branding.logo"),
-        ({"oauth": {"access_token": {"ttl_seconds": 7200}}}, "settings.oauth.access_token.ttl_seconds"),
-    ],
-)
-@pytest.mark.slow
-def test_invalid_settings_are_not_imported(
-    moved: Moved, elsewhere: tuple[Flask, Database], settings: dict[str, Any], field: str
-) -> None:
+INVALID_SETTINGS: list[tuple[dict[str, Any], str]] = [
+    ({"authentication": {"password": {"min_length": 1}}}, "authentication.password.min_length"),
+    ({"authentication": {"password": {"min_length": "x"}}}, "authentication.password.min_length"),
+    ({"oauth": {"pkcs": "off"}}, "oauth.pkcs"),
+    (
+        {"user_permissions": {"roles": {"developer": {"permissions": ["organizations:write"]}}}},
+        "user_permissions.roles.developer.permissions[0]",
+    ),
+    (
+        {"authentication": {"registration": {"default_roles": ["auditor"]}}},
+        "authentication.registration.default_roles[0]",
+    ),
+    ({"branding": {"logo": "https://evil.example/x.png"}}, "branding.logo"),
+    ({"oauth": {"access_token": {"ttl_seconds": 7200}}}, "oauth.access_token.ttl_seconds"),
+]
+
+
+def test_invalid_settings_are_not_imported(moved: Moved, elsewhere: tuple[Flask, Database]) -> None:
     """TN-11: a file cannot bypass the validation of settings or the instance limits."""
     there, database = elsewhere
     with there.app_context():
         root = Actor.system(lookups.get_root_organization().id, "tests")
         update_instance_limits(root, {"oauth.access_token.ttl_seconds": {"max": 3600}})
     organization, *rest = ArchiveReader(io.BytesIO(moved.file), PASSPHRASE).records()
-    organization["organization"]["settings"] = settings
-    stream = io.BytesIO()
-    writer = ArchiveWriter(stream, PASSPHRASE, {"organization": "acme"})
-    for record in (organization, *rest):
-        writer.write(record)
-    writer.close()
     before = database.count("organizations")
-    with pytest.raises(UnreadableArchive) as refusal:
-        brought_in(there, stream.getvalue())
-    assert [error.field for error in refusal.value.errors] == [field]
-    assert field in refusal.value.description
+    for settings, field in INVALID_SETTINGS:
+        organization["organization"]["settings"] = settings
+        with pytest.raises(UnreadableArchive) as refusal:
+            brought_in(there, written([organization, *rest]))
+        assert [error.field for error in refusal.value.errors] == [f"settings.{field}"]
+        assert f"settings.{field}" in refusal.value.description
     assert database.count("organizations") == before
 
 
-@pytest.mark.slow
 def test_file_of_a_release_without_a_pkce_policy_keeps_requiring_pkce(
     moved: Moved, elsewhere: tuple[Flask, Database]
 ) -> None:
     there, _ = elsewhere
     organization, *rest = ArchiveReader(io.BytesIO(moved.file), PASSPHRASE).records()
     assert organization["organization"]["settings"]["oauth"].pop("pkce") == "required_or_nonce"
-    stream = io.BytesIO()
-    writer = ArchiveWriter(stream, PASSPHRASE, {"organization": "acme"})
-    for record in (organization, *rest):
-        writer.write(record)
-    writer.close()
-    brought_in(there, stream.getvalue())
+    brought_in(there, written([organization, *rest]))
     with there.app_context():
         assert lookups.get_organization_by_slug("acme").settings["oauth"]["pkce"] == "required"
 
 
-@pytest.mark.slow
 def test_all_times_of_an_organization_are_exported(
     app: Flask, make: Factory, elsewhere: tuple[Flask, Database]
 ) -> None:

@@ -65,7 +65,6 @@ def test_file_reveals_only_its_header(moved: Moved) -> None:
 
 
 @pytest.mark.either
-@pytest.mark.slow
 def test_changed_or_truncated_file_or_wrong_passphrase_imports_nothing(
     moved: Moved, elsewhere: tuple[Flask, Database]
 ) -> None:
@@ -85,7 +84,6 @@ def test_changed_or_truncated_file_or_wrong_passphrase_imports_nothing(
     assert database.count("users") == 3
 
 
-@pytest.mark.slow
 def test_partial_import_is_invisible_and_can_be_restarted(
     moved: Moved, elsewhere: tuple[Flask, Database]
 ) -> None:
@@ -120,7 +118,6 @@ def sign_in_is_refused(moved: Moved) -> bool:
         return True
 
 
-@pytest.mark.slow
 def test_import_never_replaces_an_existing_organization(moved: Moved, app: Flask, make: Factory) -> None:
     """TN-7, TN-8."""
     for _ in range(2):
@@ -170,7 +167,6 @@ def test_export_of_root_or_deleted_organization_is_rejected(app: Flask, make: Fa
             export_organization(operator(), "acme", io.BytesIO(), PASSPHRASE)
 
 
-@pytest.mark.slow
 def test_roles_of_root_users_are_not_exported(
     app: Flask, make: Factory, elsewhere: tuple[Flask, Database]
 ) -> None:
@@ -185,7 +181,6 @@ def test_roles_of_root_users_are_not_exported(
     assert database.query("SELECT COUNT(*) FROM role_assignments WHERE role = 'auditor'") == [(0,)]
 
 
-@pytest.mark.slow
 def test_user_ids_are_unchanged_after_import(moved: Moved, elsewhere: tuple[Flask, Database]) -> None:
     """TN-7: subjects are unchanged and never reused."""
     there, _ = elsewhere
