@@ -132,7 +132,7 @@ _METADATA = _object(
 }
 
 SCHEMAS: JsonSchema = {
-    "ClientMetadata": _METADATA,
+    "ClientRegistration": _METADATA,
     "OAuthErrorResponse": {"anyOf": [_ref("OAuthError"), _ref("ErrorResponse")]},
     "OAuthError": _object(
         ["error"],
@@ -224,7 +224,7 @@ def _at_issuer(*, is_root: bool) -> JsonSchema:
     )
     metadata: JsonSchema = {
         "required": True,
-        "content": {"application/json": {"schema": _ref("ClientMetadata")}},
+        "content": {"application/json": {"schema": _ref("ClientRegistration")}},
     }
     signed = {"application/token-introspection+jwt": {"schema": _TEXT}}
     introspection = _json("The token. Signed if the Accept header asks for it (RFC 9701).", "Introspection")
