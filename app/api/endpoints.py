@@ -49,7 +49,8 @@ class Endpoint:
     """One operation of the API.
 
     ``returns`` is the model of ``data``: a representation, a ``list[…]`` of one, or a schema. ``errors`` are statuses
-    that nothing else here implies. ``media`` are the schemas of a request body that is not JSON.
+    that nothing else here implies. ``media`` are the schemas of a request body that is not JSON. ``callbacks`` are
+    the requests that this service sends after the call.
     """
 
     method: str
@@ -75,6 +76,7 @@ class Endpoint:
     security: list[dict[str, list[str]]] | None = None
     response_media: str = "application/json"
     only_v1: bool = False
+    callbacks: JsonSchema = field(default_factory=dict)
 
 
 ENDPOINTS: list[Endpoint] = []
@@ -140,14 +142,22 @@ CURSOR = Query(
 PAGE = (LIMIT, CURSOR)
 
 
+def component(name: str, schema: JsonSchema) -> JsonSchema:
+    """Return a schema that becomes a component of the document, after which generators name their classes."""
+    return {"component": name, "schema": schema}
+
+
 def nullable(schema: JsonSchema) -> JsonSchema:
-    """Return the schema, or null, in the shortest form."""
-    if isinstance(schema.get("type"), str) and not schema.keys() & {"enum", "const", "component"}:
-        return schema | {"type": [schema["type"], "null"]}
+    """Return the schema, or null, in the form that generators understand."""
+    if "null" in schema.get("type", ()):
+        return schema
+    if isinstance(schema.get("type"), str) and not schema.keys() & {"const", "component"}:
+        choices = {"enum": [*schema["enum"], None]} if "enum" in schema else {}
+        return schema | choices | {"type": [schema["type"], "null"]}
     # Generators read the description beside the choice, not in it.
     inner = {name: value for name, value in schema.items() if name != "description"}
-    described = {"description": schema["description"]} if "description" in schema else {}
-    return {"anyOf": [inner, {"type": "null"}], **described}
+    description = schema.get("schema", schema).get("description")
+    return {"anyOf": [inner, {"type": "null"}], **({"description": description} if description else {})}
 
 
 def search(description: str) -> Query:
@@ -229,6 +239,11 @@ def documented_path(path: str) -> str:
 def documented_name(argument: str) -> str:
     """Return the name of a path parameter in the document."""
     return "id" if argument == "slug" else camel_case(argument)
+
+
+def pascal_case(*names: str) -> str:
+    """Return ``SettingsAuditLog`` for ``settings`` and ``audit.log``."""
+    return "".join(word.capitalize() for word in re.split(r"[._]", "_".join(names)))
 
 
 def camel_case(name: str) -> str:

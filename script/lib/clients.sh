@@ -48,6 +48,13 @@ prepare_clients() {
     cp "$cache/cargo-target/debug/rust_openidconnect" "$cache/bin/"
     mvn --quiet --batch-mode --file tests/journeys/clients/nimbus package dependency:copy-dependencies \
         -Doutput="$cache/bin/nimbus" -DoutputDirectory="$cache/bin/nimbus"
+    mvn --quiet --batch-mode --file tests/journeys/clients/generators dependency:copy-dependencies \
+        -DoutputDirectory="$cache/bin" -Dmdep.stripVersion=true -DexcludeTransitive=true
+    # What the generated Python package imports besides what the tests have.
+    [ -d "$cache/bin/python" ] ||
+        .venv/bin/python -m pip install --quiet --disable-pip-version-check --target "$cache/bin/python" \
+            python-dateutil==2.9.0.post0
+    prepare_node tests/journeys/clients/generators
     mvn --quiet --batch-mode --file tests/journeys/clients/apis/spring dependency:copy-dependencies \
         -DoutputDirectory="$cache/bin/spring"
 }

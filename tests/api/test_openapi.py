@@ -85,6 +85,27 @@ def test_schemas_have_descriptions_and_responses_have_names(document: dict[str, 
                 assert json_content is None or "$ref" in json_content["schema"], operation.id
 
 
+def test_objects_have_names_and_what_may_be_null_says_so_as_generators_read_it(
+    document: dict[str, Any],
+) -> None:
+    """openapi-generator names inline objects after the first place, and ignores null beside inline alternatives."""
+    components = document["components"]["schemas"]
+    inline = dict(_schemas(document, ""))
+    for name in components:
+        inline.pop(f".components.schemas.{name}")
+    assert [path for path, schema in inline.items() if "properties" in schema] == []
+    for path, schema in inline.items():
+        alternatives = schema.get("anyOf", [])
+        assert alternatives == [] or (alternatives[1:] == [{"type": "null"}] and "$ref" in alternatives[0]), (
+            path
+        )
+        if "enum" in schema:
+            assert (None in schema["enum"]) is ("null" in schema["type"]), path
+        # openapi-generator makes an enumeration of the text "true" from a constant that has a type.
+        assert not (isinstance(schema.get("const"), bool) and "type" in schema), path
+    assert "webhooks" not in document, "openapi-generator makes methods of a client from them"
+
+
 def test_properties_and_parameters_have_descriptions(document: dict[str, Any]) -> None:
     """A reference has the description of its component."""
     fields = [*_properties(document, ""), *_parameters(document, "")]
@@ -129,6 +150,19 @@ def _properties(node: Any, path: str) -> Iterator[tuple[str, Any]]:
     for key, value in node.items() if isinstance(node, dict) else enumerate(node):
         if isinstance(value, (dict, list)):
             yield from _properties(value, f"{path}.{key}")
+
+
+def _schemas(node: Any, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield each schema with its path."""
+    if (
+        isinstance(node, dict)
+        and node.keys() & {"type", "properties", "anyOf", "enum", "const"}
+        and "in" not in node
+    ):
+        yield path, node
+    for key, value in node.items() if isinstance(node, dict) else enumerate(node):
+        if isinstance(value, (dict, list)):
+            yield from _schemas(value, f"{path}.{key}")
 
 
 def _parameters(node: Any, path: str) -> Iterator[tuple[str, Any]]:

@@ -63,8 +63,8 @@ def test_generated_client_manages_clients(
 
 
 def _manage(generated: str, models: Any, gatehouse: Any) -> None:
-    def call(name: str) -> Call:
-        found: Call = importlib.import_module(f"{generated}.api.clients.{name}").sync
+    def call(name: str, tag: str = "clients") -> Call:
+        found: Call = importlib.import_module(f"{generated}.api.{tag}.{name}").sync
         return lambda *arguments, **named: found(*arguments, client=gatehouse, **named)
 
     made = call("register_client")(
@@ -80,11 +80,18 @@ def _manage(generated: str, models: Any, gatehouse: Any) -> None:
     assert [client.name for client in listed.data if client.client_id == client_id] == ["Orchard"]
     changed = call("update_client")(client_id, body=models.ClientChange(name="Meadow"))
     assert (changed.data.name, changed.meta.changed) == ("Meadow", ["name"])
+    events = {event.action: event for event in call("list_audit_events", "audit_log")(target=client_id).data}
+    registered = call("get_audit_event", "audit_log")(events["client.registered"].id).data
+    assert registered.before is None and registered.after["name"] == "Orchard"
+    assert events["client.updated"].before["name"] == "Orchard"
     refused = call("update_client")(
         client_id, body=models.ClientChange(redirect_uris=["http://meadow.example"])
     )
-    assert isinstance(refused, models.Error) and (refused.error_code, refused.error) == (400, "invalid_input")
+    assert isinstance(refused, models.ErrorResponse) and (refused.error_code, refused.error) == (
+        400,
+        "invalid_input",
+    )
     assert [invalid.field for invalid in refused.errors] == ["redirect_uris[0]"]
     assert call("delete_client")(client_id).success is True
     gone = call("get_client")(client_id)
-    assert isinstance(gone, models.Error) and gone.error_code == 404
+    assert isinstance(gone, models.ErrorResponse) and gone.error_code == 404

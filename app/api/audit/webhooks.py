@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from flask import Response
 
 from app.api.endpoints import PAGE, Endpoints, list_response
+from app.api.openapi.webhook_events import CALLBACKS
 from app.api.representations import Count, CreatedAt, CreatedBy, Representation, Source, UpdatedAt, optional
 from app.operations.audit import webhook_deliveries, webhooks
 from app.operations.audit.webhook_deliveries import STATUSES as DELIVERY_STATUSES
@@ -112,7 +113,12 @@ def list_webhooks(context: ApiContext) -> Response:
 
 
 @endpoints.post(
-    "/webhooks", scope="webhooks:write", body=NewWebhook, returns=WebhookWithSecret, errors=(409,)
+    "/webhooks",
+    scope="webhooks:write",
+    body=NewWebhook,
+    returns=WebhookWithSecret,
+    errors=(409,),
+    callbacks=CALLBACKS,
 )
 def create_webhook(context: ApiContext) -> Response:
     """Create a webhook.

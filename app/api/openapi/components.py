@@ -45,7 +45,7 @@ class InvalidField(Representation):
     message: Annotated[str, described("What is wrong, and what to do.")]
 
 
-class Error(Representation):
+class ErrorResponse(Representation):
     """An error response."""
 
     success: Annotated[Literal[False], described("Always false. Successful responses have true.")]
@@ -161,6 +161,7 @@ DESCRIPTIONS: dict[str, str] = {
     "NewResource": "An API to create.",
     "NewRole": "A role to create.",
     "OAuthError": "An error of an OAuth endpoint (RFC 6749 section 5.2).",
+    "OAuthErrorResponse": "An error of an OAuth endpoint. Requests to unknown paths and of other kinds get the API's.",
     "PostalAddress": "A postal address (OpenID Connect Core section 5.1.1).",
     "PushedRequest": "A stored authorization request (RFC 9126 section 2.2).",
     "ResourceChange": "The fields of an API to change. Omitted fields keep their values.",
@@ -213,7 +214,7 @@ def errors(*statuses: int) -> JsonSchema:
 
 def error_responses() -> JsonSchema:
     """Return the components that ``errors`` refers to."""
-    schema = {"$ref": "#/components/schemas/Error"}
+    schema = {"$ref": "#/components/schemas/ErrorResponse"}
     headers = {name: {"$ref": f"#/components/headers/{name}"} for name in ("X-Request-Id", "ETag")}
     not_modified = {
         "description": "Nothing has changed since the version in If-None-Match.",

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document: the endpoints of the API, the OAuth endpoints, and the webhooks."""
+"""The OpenAPI 3.1 document: the endpoints of the API with their callbacks, and the OAuth endpoints."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ from app.api.endpoints import (
     NamedSchema,
     Query,
     camel_case,
+    component,
     documented_name,
     documented_path,
     nullable,
+    pascal_case,
 )
 from app.api.openapi import components, oauth, service, webhook_events
 from app.api.organizations.settings import SETTINGS_CHANGE_SCHEMA
@@ -38,6 +40,8 @@ Request bodies are JSON objects in UTF-8 of at most 64 KiB. Unknown fields, dupl
 are rejected with 400, and all invalid fields are reported at once. In a PUT, omitted fields keep their values, and
 `null` restores the default.
 """
+# The names of what many responses have in `meta`.
+_SHARED_META = {"PageMeta": {"next_cursor"}, "ChangeMeta": {"changed"}, "CreationMeta": {"repeated"}}
 _EVERY_ERROR = (400, 401, 403, 405, 429, 500, 503)
 
 
@@ -76,7 +80,8 @@ def build_document(base_url: str) -> JsonSchema:
         for operation in item.values()
         if isinstance(operation, dict) and "tags" in operation
     ]
-    return {
+    schemas = _schemas()
+    document: JsonSchema = {
         "openapi": "3.1.0",
         "info": {"title": "Gatehouse", "version": VERSION, "description": _DESCRIPTION},
         "servers": [
@@ -85,15 +90,18 @@ def build_document(base_url: str) -> JsonSchema:
         ],
         "tags": [{"name": name} for name in dict.fromkeys(tags)],
         "paths": paths,
-        "webhooks": webhook_events.WEBHOOKS,
         "components": {
-            "schemas": _schemas(),
+            "schemas": schemas,
             "parameters": components.PARAMETERS | _path_parameters(),
             "headers": components.HEADERS,
             "responses": components.error_responses(),
             "securitySchemes": components.SECURITY,
         },
     }
+    defined: JsonSchema = {}
+    resolved: JsonSchema = _with_references(document, defined)
+    resolved["components"]["schemas"] |= defined
+    return resolved
 
 
 def is_versioned(path: str) -> bool:
@@ -150,6 +158,8 @@ def _operation(endpoint: Endpoint) -> JsonSchema:
     elif endpoint.media:
         media = {media_type: {"schema": schema} for media_type, schema in endpoint.media.items()}
         operation["requestBody"] = {"required": True, "content": media}
+    if endpoint.callbacks:
+        operation["callbacks"] = endpoint.callbacks
     return operation
 
 
@@ -210,8 +220,7 @@ def _envelope_reference(endpoint: Endpoint) -> JsonSchema:
 
 
 def _envelope_name(endpoint: Endpoint) -> str:
-    identifier = camel_case(endpoint.view.__name__)
-    return f"{identifier[0].upper()}{identifier[1:]}Response"
+    return pascal_case(endpoint.view.__name__, "response")
 
 
 def _envelope(endpoint: Endpoint) -> JsonSchema:
@@ -223,7 +232,7 @@ def _envelope(endpoint: Endpoint) -> JsonSchema:
     properties: JsonSchema = {"success": components.SUCCESS, "data": data}
     meta, required_meta = _meta(endpoint)
     if meta:
-        properties["meta"] = meta if "$ref" in meta else {"description": "About the result."} | meta
+        properties["meta"] = meta
     required = [name for name in properties if name != "meta" or required_meta]
     return {
         "type": "object",
@@ -255,8 +264,15 @@ def _meta(endpoint: Endpoint) -> tuple[JsonSchema | None, bool]:
         properties["repeated"] = {"type": "boolean", "description": repeated}
     if not properties:
         return None, False
-    schema = {"type": "object", "properties": properties, "additionalProperties": False}
-    return schema | ({"required": required} if required else {}), bool(required)
+    shared = next((name for name, fields in _SHARED_META.items() if fields == set(properties)), None)
+    schema = {
+        "type": "object",
+        "description": "About the result.",
+        "properties": properties,
+        "additionalProperties": False,
+    }
+    schema |= {"required": required} if required else {}
+    return component(shared or pascal_case(endpoint.view.__name__, "meta"), schema), bool(required)
 
 
 def _schema_of(declared: Any) -> JsonSchema:
@@ -272,7 +288,7 @@ def _schema_of(declared: Any) -> JsonSchema:
 
 
 def _schemas() -> JsonSchema:
-    models: dict[str, type[BaseModel]] = {components.Error.__name__: components.Error}
+    models: dict[str, type[BaseModel]] = {components.ErrorResponse.__name__: components.ErrorResponse}
     # Parts of other schemas.
     named = {schema.name: schema for schema in (SETTINGS_CHANGE_SCHEMA, LEAK_REPORT)}
     for endpoint in ENDPOINTS:
@@ -296,19 +312,26 @@ def _schemas() -> JsonSchema:
         for endpoint in ENDPOINTS
         if endpoint.response_media == "application/json"
     }
-    resolved: JsonSchema = _with_components(definitions | own | envelopes)
-    schemas = resolved | oauth.SCHEMAS | service.SCHEMAS | webhook_events.SCHEMAS
+    schemas = definitions | own | envelopes | oauth.SCHEMAS | service.SCHEMAS | webhook_events.SCHEMAS
     for name, description in components.DESCRIPTIONS.items():
         schemas[name] = schemas[name] | {"description": description}
     return schemas
 
 
-def _with_components(node: Any) -> Any:
-    """Return the node with each ``component``, a schema that rules name, as a reference."""
+def _with_references(node: Any, defined: JsonSchema) -> Any:
+    """Return the node with each ``component`` as a reference; ``defined`` collects those that bring their schema."""
     if isinstance(node, list):
-        return [_with_components(item) for item in node]
+        return [_with_references(item, defined) for item in node]
     if not isinstance(node, dict):
         return node
     if isinstance(node.get("component"), str):
-        return {"$ref": f"#/components/schemas/{node['component']}"}
-    return {name: _with_components(value) for name, value in node.items()}
+        name = node["component"]
+        if "schema" in node:
+            schema = _with_references(node["schema"], defined)
+            if defined.setdefault(name, schema) != schema:
+                raise ValueError(f"Two different schemas have the name {name}")
+        return {"$ref": f"#/components/schemas/{name}"}
+    if isinstance(node.get("const"), bool):
+        # openapi-generator makes an enumeration of the text "true" from a constant that has a type.
+        node = {name: value for name, value in node.items() if name != "type"}
+    return {name: _with_references(value, defined) for name, value in node.items()}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from app.api.endpoints import JsonSchema
+from app.api.endpoints import JsonSchema, component
 from app.api.openapi.components import ERRORS
 
 _MAX_LENGTH = 4096
@@ -132,6 +132,8 @@ _METADATA = _object(
 }
 
 SCHEMAS: JsonSchema = {
+    "ClientRegistration": _METADATA,
+    "OAuthErrorResponse": {"anyOf": [_ref("OAuthError"), _ref("ErrorResponse")]},
     "OAuthError": _object(
         ["error"],
         closed=True,
@@ -220,7 +222,10 @@ def _at_issuer(*, is_root: bool) -> JsonSchema:
         _json("The registration.", "ClientInformation", 201),
         _json("The registration.", "ClientInformation"),
     )
-    metadata: JsonSchema = {"required": True, "content": {"application/json": {"schema": _METADATA}}}
+    metadata: JsonSchema = {
+        "required": True,
+        "content": {"application/json": {"schema": _ref("ClientRegistration")}},
+    }
     signed = {"application/token-introspection+jwt": {"schema": _TEXT}}
     introspection = _json("The token. Signed if the Accept header asks for it (RFC 9701).", "Introspection")
     introspection["200"]["content"] |= signed
@@ -380,9 +385,10 @@ def _operation(
                              "responses": responses, "security": security, **more}  # fmt: skip
     if form is not None:
         fields = {name: schema for name, schema in form.items() if name not in set(without)}
-        content = {
-            "application/x-www-form-urlencoded": {"schema": _object(required) | {"properties": fields}}
-        }
+        about = {"properties": fields, "description": f"The form of `{identifier}`."}
+        name = identifier.removesuffix("ByForm")
+        schema = component(f"{name[0].upper()}{name[1:]}Form", _object(required) | about)
+        content = {"application/x-www-form-urlencoded": {"schema": schema}}
         operation["requestBody"] = {"required": True, "content": content}
     if query is not None:
         operation["parameters"] = [
@@ -400,7 +406,7 @@ def _json(description: str, schema: str, status: int = 200) -> JsonSchema:
 
 
 def _errors(*statuses: int) -> JsonSchema:
-    content = {"application/json": {"schema": {"anyOf": [_ref("OAuthError"), _ref("Error")]}}}
+    content = {"application/json": {"schema": _ref("OAuthErrorResponse")}}
     return {
         str(status): {"description": ERRORS[status][1], "content": content} for status in sorted(statuses)
     }

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from app.api.endpoints import JsonSchema
-from app.api.openapi.components import errors
+from app.api.openapi.components import SUCCESS, errors
 
 SCHEMAS: JsonSchema = {
     "Health": {
         "type": "object",
         "properties": {
-            "success": {"const": True, "description": "Always true."},
+            "success": SUCCESS,
             "data": {"type": "string", "description": "The state, in words."},
             "version": {"type": "string", "description": "Of this service. Only of `/healthz`."},
         },

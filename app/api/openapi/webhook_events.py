@@ -1,11 +1,14 @@
-"""The requests that webhooks receive (Standard Webhooks), as ``webhooks`` of the OpenAPI document."""
+"""The requests that webhooks receive (Standard Webhooks), as callbacks of the operation that creates a webhook.
+
+Generators make methods of a client from ``webhooks`` of OpenAPI 3.1, and nothing from callbacks.
+"""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-from app.api.endpoints import JsonSchema
+from app.api.endpoints import JsonSchema, component
 from app.rules.audit.events import EVENT_TYPES, TEST_EVENT, action_for_event_type
 from app.rules.organizations.organizations import SLUG_PATTERN
 from app.rules.shapes import PublicId
@@ -70,18 +73,21 @@ SCHEMAS: JsonSchema = {
         _REQUIRED,
         type={"type": "string", "description": "The event type."},
         timestamp={**_TIME, "description": "When the event occurred."},
-        data=_EVENT,
+        data=component("WebhookEventData", _EVENT),
     ),
     "WebhookTestEvent": _object(
         _REQUIRED,
-        type={"const": TEST_EVENT, "description": "The event type."},
+        type={"type": "string", "const": TEST_EVENT, "description": "The event type."},
         timestamp={**_TIME, "description": "When the test was requested."},
-        data=_object(
-            organization_id=_SLUG,
-            webhook_id=_id("whk", "webhook"),
-            truncated={"type": "boolean", "description": "Always false."},
-        )
-        | {"description": "The webhook that is tested."},
+        data=component(
+            "WebhookTestEventData",
+            _object(
+                organization_id=_SLUG,
+                webhook_id=_id("whk", "webhook"),
+                truncated={"type": "boolean", "description": "Always false."},
+            )
+            | {"description": "The webhook that is tested."},
+        ),
     ),
 }
 
@@ -93,7 +99,7 @@ def _operation_id(event_type: str) -> str:
 
 def _request(event_type: str, description: str, schema: str) -> JsonSchema:
     content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
-    return {
+    operation = {
         "post": {
             "operationId": _operation_id(event_type),
             "summary": event_type,
@@ -109,9 +115,10 @@ def _request(event_type: str, description: str, schema: str) -> JsonSchema:
             },
         }
     }
+    return {"{$request.body#/url}": operation}
 
 
-WEBHOOKS: JsonSchema = {
+CALLBACKS: JsonSchema = {
     name: _request(name, f"{text} In the audit log: `{action_for_event_type(name)}`.", "WebhookEvent")
     for name, text in EVENT_TYPES.items()
 } | {TEST_EVENT: _request(TEST_EVENT, "A test of the webhook.", "WebhookTestEvent")}

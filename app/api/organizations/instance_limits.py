@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from flask import Response
 
-from app.api.endpoints import Endpoints, JsonSchema, NamedSchema, nullable
+from app.api.endpoints import Endpoints, JsonSchema, NamedSchema, component, nullable, pascal_case
 from app.api.organizations.settings import DRY_RUN
 from app.api.representations import Count, Representation, optional, rfc3339
 from app.operations.organizations import instance_limits
@@ -47,6 +47,11 @@ class InstanceLimitsMeta(Representation):
 
 
 def _limit_schema(path: str) -> JsonSchema:
+    """Return the component of a limit, the same for reading and changing it."""
+    return component(pascal_case(path, "limit"), _limit_object(path))
+
+
+def _limit_object(path: str) -> JsonSchema:
     kind = SETTINGS[path].kind
     shown = {"description": f"The limit of this setting: {SETTINGS[path].description}"}
     if isinstance(kind, Number):

@@ -9,14 +9,22 @@ from typing import Annotated, Any
 
 from flask import Response, request
 
-from app.api.endpoints import Endpoints, JsonSchema, NamedSchema, boolean_query, nullable
-from app.api.organizations.roles import ROLE_KEY_PATTERN, role_fields_schema
+from app.api.endpoints import (
+    Endpoints,
+    JsonSchema,
+    NamedSchema,
+    boolean_query,
+    component,
+    nullable,
+    pascal_case,
+)
+from app.api.organizations.roles import ROLE_KEY_PATTERN
 from app.api.representations import Representation, optional, rfc3339
 from app.operations.organizations import branding, settings
 from app.operations.organizations.settings import SettingsRecord, UpdatedSettings
 from app.rules.organizations.settings import MAX_ROLES, ROLES_PATH
 from app.rules.organizations.settings_table import ROLE_FIELDS, SETTINGS, Setting, fields_schema
-from app.rules.shapes import described
+from app.rules.shapes import SchemaOnly, described
 from app.web.bearer import ApiContext, authenticate_again
 from app.web.json_api import UnsupportedMediaType, envelope, read_object
 from app.web.parameters import boolean_parameter, etag_of, expected_version
@@ -25,6 +33,10 @@ from app.web.request_bodies import read_body
 endpoints = Endpoints("Settings")
 DRY_RUN = boolean_query("dry_run", "Validate the change and report its impact without applying it.")
 _IMAGE_TYPES = ("image/png", "image/jpeg", "image/webp")
+_CHOICE: JsonSchema = {
+    "description": "A value of a setting that is not a number.",
+    "anyOf": [{"type": "string"}, {"type": "boolean"}],
+}
 _IMAGE: JsonSchema = {"type": "string", "format": "binary", "minLength": 1, "maxLength": 1024 * 1024}
 
 
@@ -38,7 +50,8 @@ class SettingLimit(Representation):
         optional()
     )
     allowed: Annotated[
-        list[str | bool], described("The values that the instance allows. Not of numbers.")
+        list[Annotated[str | bool, SchemaOnly(**component("SettingChoice", _CHOICE))]],
+        described("The values that the instance allows. Not of numbers."),
     ] = optional()
 
 
@@ -105,16 +118,18 @@ _SECTIONS = {
 def _settings_schema() -> JsonSchema:
     shown = {
         "type": "object",
+        "description": "A role of administrators.",
         "properties": fields_schema(ROLE_FIELDS),
         "required": ["permissions"],
         "additionalProperties": False,
     }
+    roles = {"type": "object", "additionalProperties": component("SettingsRole", shown)}
 
     def schema(setting: Setting) -> JsonSchema:
         value = setting.kind.schema()
         return value if setting.default is not None else nullable(value)
 
-    return _document_schema(schema, {"type": "object", "additionalProperties": shown}, is_complete=True)
+    return _document_schema(schema, roles, is_complete=True)
 
 
 def settings_change_schema() -> JsonSchema:
@@ -122,7 +137,7 @@ def settings_change_schema() -> JsonSchema:
     roles = {
         "type": "object",
         "propertyNames": {"pattern": ROLE_KEY_PATTERN, "not": {"const": "admin"}},
-        "additionalProperties": nullable(role_fields_schema()),
+        "additionalProperties": nullable({"component": "RoleChange"}),
         "maxProperties": MAX_ROLES,
     }
     return _document_schema(lambda setting: nullable(setting.kind.schema()), roles, is_complete=False)
@@ -149,8 +164,12 @@ def _section(leaves: Mapping[str, JsonSchema], *, is_complete: bool, above: str 
         else:
             properties[name] = schema
     for name, inner in children.items():
-        section = _section(inner, is_complete=is_complete, above=f"{above}{name}.")
-        properties[name] = section | {"description": _SECTIONS[f"{above}{name}"]}
+        path = f"{above}{name}"
+        section = _section(inner, is_complete=is_complete, above=f"{path}.")
+        described = section | {"description": _SECTIONS[path]}
+        properties[name] = component(
+            pascal_case("settings" if is_complete else "settings_change", path), described
+        )
     required = {"required": list(properties)} if is_complete else {}
     return {"type": "object", "properties": properties, "additionalProperties": False, **required}
 

@@ -159,7 +159,7 @@ add_endpoint(
         view=revoke_token,
         scope="tokens:revoke",
         body=Revoke,
-        returns={"const": REVOKED},
+        returns={"type": "string", "const": REVOKED},
         is_idempotent=False,
         names_organization=False,
         security=[{"bearer": ["tokens:revoke"]}, {"client": []}],

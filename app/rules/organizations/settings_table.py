@@ -191,11 +191,16 @@ class AttributeList(SettingKind):
     def schema(self) -> dict[str, Any]:
         entry = {
             "type": "object",
+            "description": "A custom attribute of users.",
             "properties": fields_schema(ATTRIBUTE_FIELDS),
             "required": list(_REQUIRED_OF_ATTRIBUTE),
             "additionalProperties": False,
         }
-        return {"type": "array", "items": entry, "maxItems": attributes.MAX_ATTRIBUTES}
+        return {
+            "type": "array",
+            "items": {"component": "UserAttribute", "schema": entry},
+            "maxItems": attributes.MAX_ATTRIBUTES,
+        }
 
 
 @dataclass(frozen=True, slots=True)

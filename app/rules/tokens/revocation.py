@@ -13,6 +13,7 @@ from app.rules.shapes import (
     OneOf,
     PublicId,
     Rule,
+    SchemaOnly,
     Shape,
     Text,
     Time,
@@ -107,7 +108,8 @@ class NewRevocation(Shape):
     all: (
         Annotated[
             bool,
-            Rule(lambda value: None if value else _ALL_IS_TRUE, (("const", True),)),
+            Rule(lambda value: None if value else _ALL_IS_TRUE),
+            SchemaOnly(**{"not": {"const": False}}),
             described("Revokes everything in the organization."),
         ]
         | None

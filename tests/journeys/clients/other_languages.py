@@ -6,11 +6,15 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import requests
+from sqlalchemy import select
 
+from app.extensions import db
+from app.models.audit import FailedRequest
 from tests.factories import Factory
 from tests.journeys.api_tokens import Tokens, examples
 from tests.journeys.clients.quickstart import HERE, PROGRAMS, Quickstart, copied, listening, running
@@ -36,7 +40,8 @@ QUICKSTARTS = {
     "rust_openidconnect": Quickstart((f"{PROGRAMS}/rust_openidconnect",)),
     "nimbus": Quickstart(("sh", "run.sh")),
     "oauth2_proxy": Quickstart(
-        ("sh", "run.sh"),
+        # As its page about Keycloak says, and its page about OpenID Connect does not.
+        ("sh", "run.sh", "--code-challenge-method=S256"),
         callback="/oauth2/callback",
         login="/oauth2/start?rd=/oauth2/userinfo",
         profile="/oauth2/userinfo",
@@ -51,6 +56,27 @@ QUICKSTARTS = {
 @pytest.mark.parametrize("name", QUICKSTARTS)
 def test_quickstart_signs_in_refreshes_and_signs_out(node_server: LiveServer, name: str) -> None:
     with running(node_server, QUICKSTARTS[name], name) as app:
+        app.walk()
+
+
+def test_oauth2_proxy_without_pkce_is_told_what_to_do_or_allowed_by_the_setting(
+    node_server: LiveServer,
+) -> None:
+    plain = replace(QUICKSTARTS["oauth2_proxy"], command=("sh", "run.sh"))
+    with running(node_server, plain, "oauth2_proxy") as app:
+        page = app.browser.visit(app.url + plain.login)
+        # It shows the error without its description, and its own log has the option.
+        assert page.status == 403 and "invalid_request" in page.text, app.story(page)
+        assert "have not enabled one with --code-challenge-method" in app.story(page)
+        mine = FailedRequest.client_id == app.client.registered.client.id
+
+        def is_in_the_log() -> bool:
+            with node_server.app.app_context():
+                causes = db.session.scalars(select(FailedRequest.cause).where(mine)).all()
+            return list(causes) == ["pkce_or_nonce_missing"]
+
+        process.wait_until(is_in_the_log, "the entry in the log of failed requests")
+    with running(node_server, replace(plain, pkce="public_clients"), "oauth2_proxy") as app:
         app.walk()
 
 
