@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from tests.faults.history import check_history
-from tests.faults.injection import FAULTS, Injected, inject, possible_faults, wait_until_ready
+from tests.faults.injection import FAULTS, Injected, inject, possible_faults, repair
 from tests.faults.report import Result, describe, write
 from tests.faults.topology import Topology, check_out
 from tests.faults.workload import GRACE_SECONDS, Workload
@@ -96,7 +96,6 @@ def _run(
             name = schedule.pop(0)
             try:
                 fault = inject(name, topology, chance, chance.uniform(1, 8))
-                wait_until_ready(topology)
             except (OSError, RuntimeError) as error:
                 # What clients were told until then is still worth checking.
                 trouble = f"{name} could not be repaired: {error}"
@@ -106,8 +105,15 @@ def _run(
             time.sleep(chance.uniform(1, _CALM_SECONDS))
         time.sleep(_CALM_SECONDS)
     history = list(workload.history)
+    audited, problems = None, []
+    try:
+        if not trouble:
+            for restarted, _ in repair(topology):
+                _say(f"{restarted} restarted after the last fault")
+            audited, problems = topology.audit(workload.organization)
+    except (OSError, RuntimeError) as error:
+        trouble = f"not ready after the last fault: {error}"
     unanswered = workload.sweep()
-    audited, problems = topology.audit(workload.organization)
     violations = check_history(
         workload.history, audited=audited, chain_problems=problems, grace_seconds=GRACE_SECONDS
     )
