@@ -1,6 +1,7 @@
 """``python -m tests.faults``: serve many clients, inject faults, and check the history of what clients were told.
 
-It starts everything itself: two machines with one MariaDB or MySQL, or three machines with a Galera node each. In
+It starts everything itself: two machines with one MariaDB or MySQL, three machines with a Galera node each, or three
+machines that use the primary of a MySQL replication group of three. In
 network namespaces of its own (which need root, or a kernel that gives them to users) it can also pull cables and fill
 disks. Exit status 0: nothing acknowledged was lost, nothing ended was revived, no response was a 500.
 """
@@ -23,7 +24,8 @@ from tests.faults.topology import Topology, check_out
 from tests.faults.workload import GRACE_SECONDS, Workload
 from tests.support.network import enter_namespaces
 
-_MACHINES = {"mariadb": 2, "mysql": 2, "galera": 3}
+_MACHINES = {"mariadb": 2, "mysql": 2, "galera": 3, "group-replication": 3}
+_ON_MYSQL = {"mysql", "group-replication"}
 # How long clients work before the first fault, between two faults, and after the last.
 _CALM_SECONDS = 3.0
 
@@ -72,8 +74,10 @@ def _parse() -> argparse.Namespace:
         "--upgrade-from", help="the revision that serves at first; the upgrade is the first fault"
     )
     options = parser.parse_args()
-    if (options.database == "mysql") != bool(os.environ.get("GATEHOUSE_TEST_MYSQL")):
-        parser.error("GATEHOUSE_TEST_MYSQL names the folder of MySQL's programs, for --database mysql only")
+    if (options.database in _ON_MYSQL) != bool(os.environ.get("GATEHOUSE_TEST_MYSQL")):
+        parser.error(
+            "GATEHOUSE_TEST_MYSQL names the folder of MySQL's programs, for --database mysql or group-replication"
+        )
     if unknown := set(filter(None, options.faults.split(","))) - set(FAULTS):
         parser.error(f"unknown faults: {', '.join(sorted(unknown))}")
     return options

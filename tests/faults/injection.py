@@ -17,6 +17,7 @@ from pathlib import Path
 from tests.faults.topology import Machine, Topology, is_cluster_node
 from tests.support import process
 from tests.support.concurrent_requests import Post, send
+from tests.support.group_replication import GroupNode
 from tests.support.mariadb import MariaDB
 from tests.support.servers import ROOT
 
@@ -161,6 +162,14 @@ def _restarted_databases(topology: Topology, _chance: random.Random) -> Iterator
 
 
 @contextlib.contextmanager
+def _switched_primary(topology: Topology, chance: random.Random) -> Iterator[str]:
+    """Make another member of the group the primary, as an operator does before maintenance."""
+    node = chance.choice([database for database in topology.databases if isinstance(database, GroupNode)])
+    node.lead()
+    yield _name(topology, node)
+
+
+@contextlib.contextmanager
 def _upgraded(topology: Topology, _chance: random.Random) -> Iterator[str]:
     """Migrate the database, then restart one machine after the other with this release."""
     topology.upgrade()
@@ -183,6 +192,7 @@ FAULTS: Mapping[str, Fault] = {
     "fill-instance-disk": _full_instance_disk,
     "restart-servers": _restarted_servers,
     "restart-databases": _restarted_databases,
+    "switch-primary": _switched_primary,
     "upgrade": _upgraded,
 }
 
@@ -192,8 +202,12 @@ def possible_faults(topology: Topology) -> list[str]:
     impossible = {"upgrade"}
     if not topology.is_isolated:
         impossible |= {"fill-database-disk", "fill-instance-disk"}
-        if topology.kind != "galera":
-            impossible.add("partition")
+    if not topology.cables and topology.kind != "galera":
+        impossible.add("partition")
+    if topology.kind == "group-replication":
+        impossible.add("fill-database-disk")
+    else:
+        impossible.add("switch-primary")
     return [name for name in FAULTS if name not in impossible]
 
 

@@ -130,9 +130,12 @@ class MariaDB:
         socket = quote(self.socket, "")
         return f"mysql+mysqldb://{_USER}:{self.password}@localhost/{database}?unix_socket={socket}"
 
-    def tcp_url(self, database: str, host: str = "127.0.0.1") -> str:
-        """Return the URL of a database over the server's port, by default on the loopback interface."""
-        return f"mysql+mysqldb://{_USER}:{self.password}@{host}:{self.port}/{database}"
+    def tcp_url(self, database: str, host: str = "127.0.0.1", port: int | None = None) -> str:
+        """Return the URL of a database over the server's port or another one that leads to it.
+
+        The host is by default the loopback interface.
+        """
+        return f"mysql+mysqldb://{_USER}:{self.password}@{host}:{port or self.port}/{database}"
 
     def dump(self, database: str, *options: str) -> bytes:
         """Return the ``mariadb-dump`` of the database, binary columns unencoded."""
