@@ -29,8 +29,8 @@ class ErrorClass(Enum):
 # savepoint, and releasing the savepoint then fails before error 1213 is reported.
 _RETRY_CODES = {1213, 1205, 3101, 1020, 1305}
 # Group replication did not begin the statement: 3781 to 3783 while a new primary catches up, 3796 and 3797 on a member
-# that its group has expelled or that has not caught up yet.
-_GROUP_CODES = {3781, 3782, 3783, 3796, 3797}
+# that its group has expelled or that has not caught up yet, 3032 (offline mode) on one that could not return.
+_GROUP_CODES = {3032, 3781, 3782, 3783, 3796, 3797}
 # 1040, 1203 and 1226: the server, or this account, has no connection left.
 _RECONNECT_CODES = {1047, 1180, 1290, 1836, 1053, 1927, 4031, 2002, 2003, 1040, 1203, 1226} | _GROUP_CODES
 # 1317: KILL QUERY. 1969 and 3024: the server's own limit on the time of a statement, in MariaDB and in MySQL.

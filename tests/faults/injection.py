@@ -68,9 +68,16 @@ def _killed_worker(topology: Topology, chance: random.Random) -> Iterator[str]:
     yield str(machine)
 
 
+def _any_database(topology: Topology, chance: random.Random) -> MariaDB:
+    """Return a database server, of a group the primary every other time."""
+    databases = topology.databases
+    primaries = [node for node in databases if isinstance(node, GroupNode) and node.primary() == node.port]
+    return chance.choice(primaries if primaries and chance.random() < 0.5 else databases)
+
+
 @contextlib.contextmanager
 def _killed_database(topology: Topology, chance: random.Random) -> Iterator[str]:
-    database = chance.choice(topology.databases)
+    database = _any_database(topology, chance)
     database.kill()
     yield _name(topology, database)
     database.start(START_SECONDS)
@@ -95,7 +102,7 @@ def _paused_worker(topology: Topology, chance: random.Random) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _paused_database(topology: Topology, chance: random.Random) -> Iterator[str]:
-    database = chance.choice(topology.databases)
+    database = _any_database(topology, chance)
     database.pause(True)
     yield _name(topology, database)
     database.pause(False)

@@ -26,6 +26,8 @@ from tests.support.servers import ROOT, LiveServer
 from tests.support.set_clock import SetClock
 
 NAME = "gatehouse"
+# The account of docs/deployment.md that servers use: an expelled member does not turn away one with all privileges.
+_SERVED = "served"
 _DATABASE_DISK_MEGABYTES = 700
 _INSTANCE_DISK_MEGABYTES = 8
 # Enough for a machine that runs other tests, too.
@@ -131,10 +133,10 @@ class Topology:
                 instance.mkdir(mode=0o700)
         if self.kind == "galera":
             databases = self._start_cluster(instances)
+        elif self.kind == "group-replication":
+            databases = self._start_group(count)
         else:
-            databases = (
-                self._start_group(count) if self.kind == "group-replication" else self._start_one(count)
-            )
+            databases = self._start_one(count)
         settings: dict[str, str] = {}
         for number, (instance, database) in enumerate(zip(instances, databases, strict=True)):
             clock = SetClock(self.folder / f"clock{number}")
@@ -149,6 +151,8 @@ class Topology:
             )
             settings = settings or {"GATEHOUSE_BASE_URL": server.url, "GATEHOUSE_LOG_LEVEL": "info"}
             settings |= _CLUSTER if is_cluster_node(database.server) else {}
+            if isinstance(database.server, GroupNode):
+                settings["DATABASE_URL"] = database.url.replace("//gatehouse:", f"//{_SERVED}:")
             server.settings |= settings
             self.machines.append(Machine(number, server, clock, database.server))
             if number == 0:
@@ -210,6 +214,8 @@ class Topology:
         self._stack.callback(group.stop)
         group.start()
         group.nodes[0].create_database(NAME)
+        group.nodes[0].execute(f"CREATE USER {_SERVED}@'%' IDENTIFIED BY '{group.nodes[0].password}'")
+        group.nodes[0].execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {NAME}.* TO {_SERVED}@'%'")
         return [NodeDatabase(node, NAME, node.tcp_url(NAME, port=group.switch.port)) for node in group.nodes]
 
 
