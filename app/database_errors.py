@@ -28,12 +28,17 @@ class ErrorClass(Enum):
 # Error 1305, "SAVEPOINT does not exist", hides a deadlock: it rolled back the whole transaction together with the
 # savepoint, and releasing the savepoint then fails before error 1213 is reported.
 _RETRY_CODES = {1213, 1205, 3101, 1020, 1305}
+# Group replication did not begin the statement: 3781 to 3783 while a new primary catches up, 3796 and 3797 on a member
+# that its group has expelled or that has not caught up yet, 3032 (offline mode) on one that could not return.
+_GROUP_CODES = {3032, 3781, 3782, 3783, 3796, 3797}
 # 1040, 1203 and 1226: the server, or this account, has no connection left.
-_RECONNECT_CODES = {1047, 1180, 1290, 1836, 1053, 1927, 4031, 2002, 2003, 1040, 1203, 1226}
-# The node cannot serve writes any more, or nothing at all: Galera without quorum, or a writer that became a replica.
-_LEAVE_NODE_CODES = {1047, 1290, 1836}
+_RECONNECT_CODES = {1047, 1180, 1290, 1836, 1053, 1927, 4031, 2002, 2003, 1040, 1203, 1226} | _GROUP_CODES
 # 1317: KILL QUERY. 1969 and 3024: the server's own limit on the time of a statement, in MariaDB and in MySQL.
-_UNKNOWN_CODES = {2006, 2013, 2055, 1317, 1969, 3024}
+# 3100: group replication failed during a COMMIT, which the other members may have received.
+_UNKNOWN_CODES = {2006, 2013, 2055, 1317, 1969, 3024, 3100}
+# The node cannot serve writes any more, or nothing at all: Galera without quorum, a writer that became a replica, or a
+# member that lost its group.
+_LEAVE_NODE_CODES = {1047, 1290, 1836, 3100} | _GROUP_CODES
 # The disk or the table space is full.
 _FULL_CODES = {1021, 1114}
 # The server knows no such account, password, database or host, or has locked or blocked it: perhaps while an operator

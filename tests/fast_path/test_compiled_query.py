@@ -190,9 +190,9 @@ def test_naive_time_and_number_for_text_are_rejected(context: Flask, database: D
     ("code", "meaning"),
     [(code, ErrorClass.RETRY) for code in (1213, 1205, 3101, 1020)]
     + [(code, ErrorClass.RECONNECT) for code in (1047, 1180, 1290, 1836, 1053, 1927, 4031, 2002, 2003, 1040)]
-    + [(code, ErrorClass.RECONNECT) for code in (1203, 1226)]
+    + [(code, ErrorClass.RECONNECT) for code in (1203, 1226, 3032, 3781, 3782, 3783, 3796, 3797)]
     + [(code, ErrorClass.REFUSED) for code in (1021, 1044, 1045, 1049, 1114, 1129, 1130, 1698, 3118, 4151)]
-    + [(code, ErrorClass.UNKNOWN) for code in (2006, 2013, 2055, 1317, 1969, 3024)]
+    + [(code, ErrorClass.UNKNOWN) for code in (2006, 2013, 2055, 1317, 1969, 3024, 3100)]
     + [(code, ErrorClass.FINAL) for code in (1062, 1452, 1406, 1264, 1064, 1146)],
 )
 def test_database_errors_are_classified(code: int, meaning: ErrorClass) -> None:

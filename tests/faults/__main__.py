@@ -1,6 +1,7 @@
 """``python -m tests.faults``: serve many clients, inject faults, and check the history of what clients were told.
 
-It starts everything itself: two machines with one MariaDB or MySQL, or three machines with a Galera node each. In
+It starts everything itself: two machines with one MariaDB or MySQL, three machines with a Galera node each, or three
+machines that use the primary of a MySQL replication group of three. In
 network namespaces of its own (which need root, or a kernel that gives them to users) it can also pull cables and fill
 disks. Exit status 0: nothing acknowledged was lost, nothing ended was revived, no response was a 500.
 """
@@ -17,13 +18,14 @@ import time
 from pathlib import Path
 
 from tests.faults.history import check_history
-from tests.faults.injection import FAULTS, Injected, inject, possible_faults, wait_until_ready
+from tests.faults.injection import FAULTS, Injected, inject, possible_faults, repair
 from tests.faults.report import Result, describe, write
 from tests.faults.topology import Topology, check_out
 from tests.faults.workload import GRACE_SECONDS, Workload
 from tests.support.network import enter_namespaces
 
-_MACHINES = {"mariadb": 2, "mysql": 2, "galera": 3}
+_MACHINES = {"mariadb": 2, "mysql": 2, "galera": 3, "group-replication": 3}
+_ON_MYSQL = {"mysql", "group-replication"}
 # How long clients work before the first fault, between two faults, and after the last.
 _CALM_SECONDS = 3.0
 
@@ -72,8 +74,10 @@ def _parse() -> argparse.Namespace:
         "--upgrade-from", help="the revision that serves at first; the upgrade is the first fault"
     )
     options = parser.parse_args()
-    if (options.database == "mysql") != bool(os.environ.get("GATEHOUSE_TEST_MYSQL")):
-        parser.error("GATEHOUSE_TEST_MYSQL names the folder of MySQL's programs, for --database mysql only")
+    if (options.database in _ON_MYSQL) != bool(os.environ.get("GATEHOUSE_TEST_MYSQL")):
+        parser.error(
+            "GATEHOUSE_TEST_MYSQL names the folder of MySQL's programs, for --database mysql or group-replication"
+        )
     if unknown := set(filter(None, options.faults.split(","))) - set(FAULTS):
         parser.error(f"unknown faults: {', '.join(sorted(unknown))}")
     return options
@@ -96,7 +100,6 @@ def _run(
             name = schedule.pop(0)
             try:
                 fault = inject(name, topology, chance, chance.uniform(1, 8))
-                wait_until_ready(topology)
             except (OSError, RuntimeError) as error:
                 # What clients were told until then is still worth checking.
                 trouble = f"{name} could not be repaired: {error}"
@@ -106,8 +109,15 @@ def _run(
             time.sleep(chance.uniform(1, _CALM_SECONDS))
         time.sleep(_CALM_SECONDS)
     history = list(workload.history)
+    audited, problems = None, []
+    try:
+        if not trouble:
+            for restarted, _ in repair(topology):
+                _say(f"{restarted} restarted after the last fault")
+            audited, problems = topology.audit(workload.organization)
+    except (OSError, RuntimeError) as error:
+        trouble = f"not ready after the last fault: {error}"
     unanswered = workload.sweep()
-    audited, problems = topology.audit(workload.organization)
     violations = check_history(
         workload.history, audited=audited, chain_problems=problems, grace_seconds=GRACE_SECONDS
     )

@@ -70,11 +70,14 @@ class Violation:
 def check_history(
     history: Sequence[Operation],
     *,
-    audited: Collection[tuple[str, str]],
+    audited: Collection[tuple[str, str]] | None,
     chain_problems: Iterable[str] = (),
     grace_seconds: float,
 ) -> list[Violation]:
-    """Return every violation of the rules. ``audited`` are the audit events that every node of the database has."""
+    """Return every violation of the rules. ``audited`` are the audit events that every node of the database has.
+
+    It is None if a node does not answer.
+    """
     found = [Violation(Rule.CHAIN, problem) for problem in chain_problems]
     found += [
         Violation(Rule.ERROR, f"status {operation.status}: {_describe(operation)}")
@@ -84,7 +87,10 @@ def check_history(
     found += [
         Violation(Rule.UNAUDITED, f"no event {operation.audited}: {_describe(operation)}")
         for operation in history
-        if operation.outcome is Outcome.OK and operation.audited and operation.audited not in audited
+        if audited is not None
+        and operation.outcome is Outcome.OK
+        and operation.audited
+        and operation.audited not in audited
     ]
     return [*found, *_find_forks(history), *_find_lost_and_revived(history, grace_seconds)]
 

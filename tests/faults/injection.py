@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import os
 import random
 import signal
@@ -10,16 +11,18 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tests.faults.topology import Machine, Topology, is_cluster_node
 from tests.support import process
+from tests.support.concurrent_requests import Post, send
+from tests.support.group_replication import GroupNode
 from tests.support.mariadb import MariaDB
 from tests.support.servers import ROOT
 
 Fault = Callable[[Topology, random.Random], AbstractContextManager[str]]
 CLOCK_STEP_SECONDS = 60
-_PATIENCE_SECONDS = 10
 # Enough for a machine that runs other tests, too.
 START_SECONDS = 240
 
@@ -35,11 +38,17 @@ class Injected:
 
 
 def inject(name: str, topology: Topology, chance: random.Random, seconds: float) -> Injected:
-    """Inject the fault, wait, repair it, and wait until every machine is ready again."""
+    """Inject the fault, wait, repair it, and wait until every machine is ready again.
+
+    Raises RuntimeError or OSError with the reason if one does not become ready.
+    """
     began = time.monotonic()
     with FAULTS[name](topology, chance) as target:
         time.sleep(seconds)
-    return Injected(name, target, began, time.monotonic())
+    healed = time.monotonic()
+    for restarted, at in repair(topology):
+        target, healed = f"{target}, {restarted} restarted", at
+    return Injected(name, target, began, healed)
 
 
 @contextlib.contextmanager
@@ -59,9 +68,16 @@ def _killed_worker(topology: Topology, chance: random.Random) -> Iterator[str]:
     yield str(machine)
 
 
+def _any_database(topology: Topology, chance: random.Random) -> MariaDB:
+    """Return a database server, of a group the primary every other time."""
+    databases = topology.databases
+    primaries = [node for node in databases if isinstance(node, GroupNode) and node.primary() == node.port]
+    return chance.choice(primaries if primaries and chance.random() < 0.5 else databases)
+
+
 @contextlib.contextmanager
 def _killed_database(topology: Topology, chance: random.Random) -> Iterator[str]:
-    database = chance.choice(topology.databases)
+    database = _any_database(topology, chance)
     database.kill()
     yield _name(topology, database)
     database.start(START_SECONDS)
@@ -86,7 +102,7 @@ def _paused_worker(topology: Topology, chance: random.Random) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _paused_database(topology: Topology, chance: random.Random) -> Iterator[str]:
-    database = chance.choice(topology.databases)
+    database = _any_database(topology, chance)
     database.pause(True)
     yield _name(topology, database)
     database.pause(False)
@@ -108,7 +124,7 @@ def _partition(topology: Topology, chance: random.Random) -> Iterator[str]:
         node.execute(option.format(1))
         yield f"machine {number}"
         node.execute(option.format(0))
-    topology.machines[number].database.wait(START_SECONDS)
+    _wait_if_it_stays(topology.machines[number].database)
 
 
 @contextlib.contextmanager
@@ -125,12 +141,7 @@ def _full_database_disk(topology: Topology, chance: random.Random) -> Iterator[s
     database = chance.choice(topology.databases)
     with _filled(topology.database_disk(database)):
         yield _name(topology, database)
-    try:
-        database.wait(_PATIENCE_SECONDS)
-    except (RuntimeError, TimeoutError):
-        # It has stopped, or it has left its cluster because it could not apply a write: an operator starts it again.
-        database.kill()
-        database.start(START_SECONDS)
+    _wait_if_it_stays(database)
 
 
 @contextlib.contextmanager
@@ -158,6 +169,14 @@ def _restarted_databases(topology: Topology, _chance: random.Random) -> Iterator
 
 
 @contextlib.contextmanager
+def _switched_primary(topology: Topology, chance: random.Random) -> Iterator[str]:
+    """Make another member of the group the primary, as an operator does before maintenance."""
+    node = chance.choice([database for database in topology.databases if isinstance(database, GroupNode)])
+    node.lead()
+    yield _name(topology, node)
+
+
+@contextlib.contextmanager
 def _upgraded(topology: Topology, _chance: random.Random) -> Iterator[str]:
     """Migrate the database, then restart one machine after the other with this release."""
     topology.upgrade()
@@ -180,6 +199,7 @@ FAULTS: Mapping[str, Fault] = {
     "fill-instance-disk": _full_instance_disk,
     "restart-servers": _restarted_servers,
     "restart-databases": _restarted_databases,
+    "switch-primary": _switched_primary,
     "upgrade": _upgraded,
 }
 
@@ -189,8 +209,12 @@ def possible_faults(topology: Topology) -> list[str]:
     impossible = {"upgrade"}
     if not topology.is_isolated:
         impossible |= {"fill-database-disk", "fill-instance-disk"}
-        if topology.kind != "galera":
-            impossible.add("partition")
+    if not topology.cables and topology.kind != "galera":
+        impossible.add("partition")
+    if topology.kind == "group-replication":
+        impossible.add("fill-database-disk")
+    else:
+        impossible.add("switch-primary")
     return [name for name in FAULTS if name not in impossible]
 
 
@@ -223,12 +247,46 @@ def _name(topology: Topology, database: MariaDB) -> str:
     return f"node {topology.databases.index(database)}"
 
 
-def wait_until_ready(topology: Topology, seconds: float = START_SECONDS) -> None:
-    """Wait until every process runs and every database answers."""
+def repair(topology: Topology) -> list[tuple[str, float]]:
+    """Wait until every machine is ready; do what docs/deployment.md asks of an operator until then.
+
+    That is to restart a database server that has ended or left its cluster. Return each with the monotonic seconds when
+    it was back. Raises RuntimeError or OSError with what a machine says that does not become ready.
+    """
+    restarted: dict[str, float] = {}
+
+    def is_ready(machine: Machine) -> bool:
+        database, name = machine.database, _name(topology, machine.database)
+        if database.has_left():
+            if name in restarted:
+                raise RuntimeError(f"{name} left again after its restart; its log is in {database.folder}")
+            database.shut_down()
+            database.start(START_SECONDS)
+            restarted[name] = time.monotonic()
+        return not _why_not_ready(machine)
+
     for machine in topology.machines:
-        machine.database.wait(seconds)
-        process.wait_until(
-            lambda machine=machine: len(machine.server.worker_pids()) >= machine.server.workers,
-            f"workers of {machine}",
-            seconds=seconds,
-        )
+        try:
+            process.wait_until(partial(is_ready, machine), f"{machine} is ready", seconds=START_SECONDS)
+        except TimeoutError as error:
+            raise RuntimeError(f"{error}: {_why_not_ready(machine)}") from error
+    return list(restarted.items())
+
+
+def _why_not_ready(machine: Machine) -> str:
+    """Return why the machine cannot serve every request, or an empty string if it can."""
+    workers = len(machine.server.worker_pids())
+    if workers < machine.server.workers:
+        return f"{workers} of {machine.server.workers} workers"
+    try:
+        reply = send(machine.server.url, Post("/readyz", None, {}, method="GET"))
+    except (http.client.HTTPException, OSError) as error:
+        return f"no response: {error!r}"
+    return "" if reply.status == 200 else f"/readyz: {reply.body.decode(errors='replace')}"
+
+
+def _wait_if_it_stays(database: MariaDB) -> None:
+    """Wait until the database server serves again, unless it has left, so that it must be restarted."""
+    process.wait_until(
+        lambda: database.has_left() or database.is_serving(), "the database server", seconds=START_SECONDS
+    )

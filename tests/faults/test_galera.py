@@ -227,3 +227,28 @@ def test_node_without_quorum_is_not_ready(
         "tokens again",
         seconds=5,
     )
+
+
+def test_node_that_could_not_apply_a_write_serves_again_after_its_restart(
+    cluster: GaleraCluster, servers: tuple[LiveServer, LiveServer], machine: MadeClient
+) -> None:
+    """As with a full disk: it leaves as inconsistent, and does not return by itself (docs/deployment.md)."""
+    server, node = servers[1], cluster.nodes[1]
+    cluster.nodes[0].execute("CREATE TABLE gatehouse.written (id INT PRIMARY KEY, value INT)")
+    cluster.nodes[0].execute("INSERT INTO gatehouse.written VALUES (1, 1)")
+    with closing(node.connect("gatehouse")) as connection, connection.cursor() as cursor:
+        cursor.execute("SET SESSION wsrep_sync_wait = 1")
+        cursor.execute("SELECT COUNT(*) FROM written")
+        cursor.execute("SET SESSION wsrep_on = OFF")
+        cursor.execute("DELETE FROM written")
+    assert not node.has_left() and node.is_serving()
+    cluster.nodes[0].execute("UPDATE gatehouse.written SET value = 2")
+    process.wait_until(node.has_left, "the node leaves", seconds=60)
+    process.wait_until(lambda: ready(server) == 503, "not ready", seconds=60)
+    assert not node.is_serving()
+    node.shut_down()
+    node.start(240)
+    assert not node.has_left()
+    process.wait_until(lambda: ready(server) == 200, "ready again", seconds=60)
+    assert introspect(server, machine, issue(servers[0], machine))
+    cluster.nodes[0].execute("DROP TABLE gatehouse.written")

@@ -19,12 +19,15 @@ from tests.support import network
 from tests.support.applications import application
 from tests.support.databases import MariaDBDatabase
 from tests.support.galera import GaleraCluster, GaleraNode, NodeDatabase
+from tests.support.group_replication import GroupNode, ReplicationGroup
 from tests.support.mariadb import MariaDB
 from tests.support.network import Cable
 from tests.support.servers import ROOT, LiveServer
 from tests.support.set_clock import SetClock
 
 NAME = "gatehouse"
+# The account of docs/deployment.md that servers use: an expelled member does not turn away one with all privileges.
+_SERVED = "served"
 _DATABASE_DISK_MEGABYTES = 700
 _INSTANCE_DISK_MEGABYTES = 8
 # Enough for a machine that runs other tests, too.
@@ -51,7 +54,7 @@ class Topology:
 
     ``is_isolated`` means that the process has network namespaces and mounts, so that cables can be pulled and disks
     filled. ``release`` is the folder of another release, which the machines run at first. ``kind`` is ``mariadb``,
-    ``mysql`` or ``galera``: then each machine uses a node of its own.
+    ``mysql``, ``galera``: then each machine uses a node of its own, or ``group-replication``: then all use the primary.
     """
 
     def __init__(
@@ -128,7 +131,12 @@ class Topology:
                 self._mount_disk(instance, _INSTANCE_DISK_MEGABYTES)
             else:
                 instance.mkdir(mode=0o700)
-        databases = self._start_cluster(instances) if self.kind == "galera" else self._start_one(count)
+        if self.kind == "galera":
+            databases = self._start_cluster(instances)
+        elif self.kind == "group-replication":
+            databases = self._start_group(count)
+        else:
+            databases = self._start_one(count)
         settings: dict[str, str] = {}
         for number, (instance, database) in enumerate(zip(instances, databases, strict=True)):
             clock = SetClock(self.folder / f"clock{number}")
@@ -142,7 +150,9 @@ class Topology:
                 root=release or ROOT,
             )
             settings = settings or {"GATEHOUSE_BASE_URL": server.url, "GATEHOUSE_LOG_LEVEL": "info"}
-            settings |= _CLUSTER if self.kind == "galera" else {}
+            settings |= _CLUSTER if is_cluster_node(database.server) else {}
+            if isinstance(database.server, GroupNode):
+                settings["DATABASE_URL"] = database.url.replace("//gatehouse:", f"//{_SERVED}:")
             server.settings |= settings
             self.machines.append(Machine(number, server, clock, database.server))
             if number == 0:
@@ -199,6 +209,15 @@ class Topology:
         cluster.join()
         return [NodeDatabase(node, NAME) for node in cluster.nodes]
 
+    def _start_group(self, count: int) -> list[MariaDBDatabase]:
+        group = ReplicationGroup(self.folder / "group", count)
+        self._stack.callback(group.stop)
+        group.start()
+        group.nodes[0].create_database(NAME)
+        group.nodes[0].execute(f"CREATE USER {_SERVED}@'%' IDENTIFIED BY '{group.nodes[0].password}'")
+        group.nodes[0].execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {NAME}.* TO {_SERVED}@'%'")
+        return [NodeDatabase(node, NAME, node.tcp_url(NAME, port=group.switch.port)) for node in group.nodes]
+
 
 def check_out(revision: str, folder: Path) -> Path:
     """Write the files of a revision of this repository into the folder and return it."""
@@ -210,4 +229,4 @@ def check_out(revision: str, folder: Path) -> Path:
 
 def is_cluster_node(database: MariaDB) -> bool:
     """Return whether the database is a node of a cluster."""
-    return isinstance(database, GaleraNode)
+    return isinstance(database, GaleraNode | GroupNode)

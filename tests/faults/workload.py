@@ -6,6 +6,7 @@ import http.client
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ _RECENT = 300
 _TOKEN_THREADS, _FAMILY_THREADS, _ADMINISTRATOR_THREADS = 6, 4, 3
 _MAX_REDIRECTS = 6
 _SWEEP_ATTEMPTS = 10
+_MAX_SILENCES = 20
 _BEARER = "token of the administrators"
 
 
@@ -157,9 +159,10 @@ class Workload:
     def sweep(self) -> int:
         """Ask the machines in turn for everything that was ever issued, and each for the latest and for every client.
 
-        Return the number of requests that none of several attempts got a response for.
+        Return the number of requests that none of several attempts got a response for. A machine that left many without
+        one is not asked again: its other requests count as unanswered.
         """
-        asks: list[Callable[[], Reply | None]] = []
+        asks: list[partial[Reply | None]] = []
         for machine in range(len(self.urls)):
             tokens = self.known.tokens[:-_RECENT][machine :: len(self.urls)] + self.known.tokens[-_RECENT:]
             asks += [partial(self._introspect, machine, token) for token in tokens]
@@ -170,8 +173,15 @@ class Workload:
                 for secret in app.secrets
             ]
 
-        def is_answered(ask: Callable[[], Reply | None]) -> bool:
-            return any(ask() is not None for _ in range(_SWEEP_ATTEMPTS))
+        silences: Counter[int] = Counter()
+
+        def is_answered(ask: partial[Reply | None]) -> bool:
+            machine = ask.args[0]
+            if silences[machine] >= _MAX_SILENCES:
+                return False
+            is_known = any(ask() is not None for _ in range(_SWEEP_ATTEMPTS))
+            silences[machine] += not is_known
+            return is_known
 
         with ThreadPoolExecutor(8) as pool:
             return list(pool.map(is_answered, asks)).count(False)

@@ -20,6 +20,7 @@ from tests.support.mariadb import MariaDB
 _PROVIDER = Path("/usr/lib/galera/libgalera_smm.so")
 # Ports after a node's own: group communication, and incremental state transfer.
 _GROUP, _TRANSFER, _PORTS = 1, 2, 3
+_RECOVERY_SECONDS = 120
 # The snapshot transfer of nodes on one machine: the donor copies its data folder while its tables are flushed. The
 # server runs it by name. Its own scripts are in a package that also installs a system service.
 _COPY = """#!/bin/sh
@@ -126,7 +127,24 @@ class GaleraNode(MariaDB):
     def wait(self, seconds: float = 60.0) -> None:
         """Wait until the node is a synced member of its cluster."""
         super().wait(seconds)
-        process.wait_until(self._is_synced, f"the Galera node in {self.folder}", seconds=seconds)
+        process.wait_until(self.is_serving, f"the Galera node in {self.folder}", seconds=seconds)
+
+    def has_left(self) -> bool:
+        """Return whether it needs a restart: it has ended, or left its cluster because it could not apply a write."""
+        try:
+            return super().has_left() or self.status("wsrep_cluster_status") == "Disconnected"
+        except MySQLdb.Error:
+            return False
+
+    def is_serving(self) -> bool:
+        """Return whether the node is synced, and has applied what the others have committed."""
+        try:
+            with closing(self.connect()) as connection, connection.cursor() as cursor:
+                cursor.execute("SET SESSION wsrep_sync_wait = 1")
+                cursor.execute("SELECT 1")
+            return self.status("wsrep_local_state_comment") == "Synced"
+        except MySQLdb.Error:
+            return False
 
     def _recovered_position(self) -> str:
         """Return the last transaction of the data folder, as ``galera_recovery`` of the packages does."""
@@ -135,17 +153,14 @@ class GaleraNode(MariaDB):
         command = [*self._mariadb_commands()[1], *self._server_options(), *self._member_options]
         command += ["--user=root"] if os.geteuid() == 0 else []
         command += ["--wsrep-recover", "--skip-networking", f"--log-error={log}"]
-        subprocess.run(command, check=False, capture_output=True)
+        try:
+            subprocess.run(command, check=False, capture_output=True, timeout=_RECOVERY_SECONDS)
+        except subprocess.TimeoutExpired as error:
+            raise RuntimeError(f"{self.folder} was not read within {_RECOVERY_SECONDS} s") from error
         found = re.findall(r"WSREP: Recovered position:? (\S+)", log.read_text(errors="replace"))
         if not found:
             raise RuntimeError(f"no recovered position:\n{log.read_text(errors='replace')[-2000:]}")
         return str(found[-1])
-
-    def _is_synced(self) -> bool:
-        try:
-            return self.status("wsrep_local_state_comment") == "Synced"
-        except MySQLdb.Error:
-            return False
 
 
 class GaleraCluster:

@@ -39,6 +39,8 @@ class MariaDB:
     """One server process. ``options`` are server options such as ``--innodb-buffer-pool-size=2G``."""
 
     mysql = os.environ.get("GATEHOUSE_TEST_MYSQL")
+    # Statements before those that create the superuser at each start.
+    preamble = ""
 
     def __init__(self, folder: Path, *options: str) -> None:
         self.folder = folder
@@ -58,7 +60,7 @@ class MariaDB:
         self.folder.mkdir(parents=True, exist_ok=True)
         init = self.folder / "init.sql"
         init.write_text(
-            f"CREATE USER IF NOT EXISTS {_USER}@'%' IDENTIFIED BY '{self.password}';"
+            f"{self.preamble}CREATE USER IF NOT EXISTS {_USER}@'%' IDENTIFIED BY '{self.password}';"
             f"\nGRANT ALL ON *.* TO {_USER}@'%' WITH GRANT OPTION;\n"
         )
         init.chmod(0o600)
@@ -128,9 +130,12 @@ class MariaDB:
         socket = quote(self.socket, "")
         return f"mysql+mysqldb://{_USER}:{self.password}@localhost/{database}?unix_socket={socket}"
 
-    def tcp_url(self, database: str, host: str = "127.0.0.1") -> str:
-        """Return the URL of a database over the server's port, by default on the loopback interface."""
-        return f"mysql+mysqldb://{_USER}:{self.password}@{host}:{self.port}/{database}"
+    def tcp_url(self, database: str, host: str = "127.0.0.1", port: int | None = None) -> str:
+        """Return the URL of a database over the server's port or another one that leads to it.
+
+        The host is by default the loopback interface.
+        """
+        return f"mysql+mysqldb://{_USER}:{self.password}@{host}:{port or self.port}/{database}"
 
     def dump(self, database: str, *options: str) -> bytes:
         """Return the ``mariadb-dump`` of the database, binary columns unencoded."""
@@ -170,6 +175,17 @@ class MariaDB:
     def is_running(self) -> bool:
         """Whether the server was started and its process has not ended."""
         return self._process is not None and self._process.poll() is None
+
+    def has_left(self) -> bool:
+        """Return whether it needs a restart: it was started and has ended."""
+        return self._process is not None and not self.is_running
+
+    def is_serving(self) -> bool:
+        """Return whether the server answers."""
+        try:
+            return self._answers()
+        except RuntimeError:
+            return False
 
     def pause(self, paused: bool) -> None:
         """Suspend or resume the server."""
