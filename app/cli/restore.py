@@ -44,7 +44,7 @@ maintenance_commands = AppGroup("maintenance", help="After a backup was restored
 )
 @report_errors
 def restore_command(exports: tuple[Path, ...], secrets: str, passwords: str) -> None:
-    """Make a restored database safe to serve. Run it once, before the server starts.
+    """Make a restored database safe to serve. Run it once, before any server starts.
 
     Invalid in every organization: tokens, sessions, codes, pending requests, invitations, links, initial access tokens
     and recovery codes from before. Keep secrets and passwords only if an audit export reaches to the end of the lost

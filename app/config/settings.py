@@ -243,7 +243,8 @@ SETTINGS = (
     Setting(
         "GATEHOUSE_OUTGOING_ALLOWED_HOSTS",
         "none",
-        "Comma-separated `host` or `host:port` of clients to contact although their IP address is private.",
+        "Comma-separated `host` or `host:port` of clients to contact although their IP address is private, or their "
+        "port not one of the web.",
     ),
     Setting(
         "GATEHOUSE_SMTP_URL",

@@ -180,6 +180,10 @@ class Invitation(Tenant, Base):
     role: Mapped[str] = mapped_column(Identifier(64))
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     created_by: Mapped[str | None] = mapped_column(String(200))
+    created_by_id: Mapped[str | None] = mapped_column(
+        Identifier(64),
+        comment="usr_ or cli_ id of the sender, who must still be able to send it; none if the service did",
+    )
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
     is_mailed: Mapped[bool] = mapped_column(
         default=False, comment="its link went to the mailbox alone, so whoever holds it reads that mailbox"

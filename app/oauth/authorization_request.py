@@ -13,7 +13,7 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from app.oauth.client_authentication import ProtocolClient
 from app.oauth.failures import record_refusal, url_of_entry
-from app.oauth.protocol_request import ProtocolRequest
+from app.oauth.protocol_request import ProtocolRequest, UnreadableBody
 from app.oauth.request_parsing import ParsedOAuthRequest, ParsedPayload
 from app.operations.authorization import authorization_requests
 from app.operations.authorization.authorization_requests import AuthorizationRequestRecord, RequestParameters
@@ -217,7 +217,7 @@ def error_page(error: DomainError, request: ProtocolRequest | None = None) -> Ba
     )
     if isinstance(error, TooManyRequests):
         return Response(page, error.status, {"Retry-After": str(error.retry_after)})
-    return Response(page, 400)
+    return Response(page, error.status if isinstance(error, UnreadableBody) else 400)
 
 
 def _form(

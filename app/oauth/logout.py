@@ -170,4 +170,4 @@ def _error_page(error: DomainError) -> BaseResponse:
         request_id=request_id(),
         **branding_of_path(),
     )
-    return Response(page, 400)
+    return Response(page, error.status)

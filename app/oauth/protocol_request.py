@@ -23,6 +23,7 @@ from app.operations.directory.lookups import AuthenticatedClient
 from app.operations.grants import grants
 from app.rules.actor import Actor
 from app.rules.errors import OAuthError
+from app.web.request_bodies import EncodedBody, is_encoded
 from app.web.request_log import FACTS, ID
 
 if TYPE_CHECKING:
@@ -35,7 +36,11 @@ MAX_BODY = 64 * 1024
 _current: ContextVar[ProtocolRequest] = ContextVar("gatehouse protocol request")
 
 
-class TooLarge(OAuthError):
+class UnreadableBody(OAuthError):
+    """The body is not read."""
+
+
+class TooLarge(UnreadableBody):
     """The body is longer than 64 KiB."""
 
     status = 413
@@ -43,6 +48,16 @@ class TooLarge(OAuthError):
     def __init__(self) -> None:
         super().__init__("The body is longer than 64 KiB.")
         self.with_cause("body_too_large", expected="at most 64 KiB")
+
+
+class Encoded(UnreadableBody):
+    """The body has a Content-Encoding."""
+
+    status = 415
+
+    def __init__(self) -> None:
+        super().__init__(EncodedBody().description)
+        self.with_cause("body_encoded", expected="no Content-Encoding")
 
 
 class ProtocolRequest:
@@ -176,7 +191,9 @@ class ProtocolRequest:
         self.environ.setdefault(FACTS, {}).update(fields)
 
     def read_body(self) -> bytes:
-        """Return the whole body. Raises TooLarge beyond 64 KiB, whether or not its length was announced."""
+        """Return the whole body. Raises Encoded, and TooLarge beyond 64 KiB, with or without an announced length."""
+        if is_encoded(self.environ):
+            raise Encoded
         length = self.environ.get("CONTENT_LENGTH", "")
         if length.isascii() and length.isdigit():
             if len(length) >= 10 or int(length) > MAX_BODY:

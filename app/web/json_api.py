@@ -39,7 +39,7 @@ _SECRETS = frozenset({"client_secret", "link", "invitation_link", "initial_acces
 
 
 class UnsupportedMediaType(DomainError):
-    """The body has a media type or encoding that the endpoint does not accept."""
+    """The body has a media type that the endpoint does not accept."""
 
     status = 415
     code = "unsupported_media_type"
@@ -143,8 +143,6 @@ def _require_json() -> None:
     parameters = {name.lower(): value.lower() for name, value in request.mimetype_params.items()}
     if request.mimetype != "application/json" or parameters not in ({}, {"charset": "utf-8"}):
         raise UnsupportedMediaType(_HTTP_ERRORS[415][1])
-    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
-        raise UnsupportedMediaType("Send the body without a Content-Encoding.")
 
 
 def http_error_response(error: HTTPException) -> Response:

@@ -1,4 +1,4 @@
-"""Request bodies: limits of size, and a deadline for every body.
+"""Request bodies: limits of size, no Content-Encoding, and a deadline for every body.
 
 A slow sender gets 408, and other requests are served meanwhile. A server's ``read`` blocks until the bytes have
 arrived and cannot be interrupted. So another thread waits for it, and the request's own thread answers 408 at the
@@ -45,6 +45,16 @@ class TooLarge(DomainError):
 
     status = 413
     code = "too_large"
+
+
+class EncodedBody(DomainError):
+    """The body has a Content-Encoding. None is decoded, so it must not be read as if it had none."""
+
+    status = 415
+    code = "unsupported_media_type"
+
+    def __init__(self) -> None:
+        super().__init__("Send the body without a Content-Encoding.")
 
 
 def accept_large_form(max_bytes: int) -> None:
@@ -185,8 +195,24 @@ class TimedBody(io.RawIOBase):
             raise
 
 
+class _UnreadableBody(io.RawIOBase):
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, _buffer: Any) -> int:
+        raise EncodedBody
+
+
+def is_encoded(environ: WSGIEnvironment) -> bool:
+    """Return whether the request has a Content-Encoding (RFC 9110 section 8.4)."""
+    return environ.get("HTTP_CONTENT_ENCODING", "").strip().lower() not in {"", "identity"}
+
+
 class BodyDeadline:
-    """WSGI middleware that gives every body its deadline, and closes the connection whose body was late."""
+    """WSGI middleware that gives every body its deadline, and closes the connection whose body was late.
+
+    An encoded body cannot be read.
+    """
 
     def __init__(self, application: WSGIApplication, grace_seconds: float) -> None:
         self._application, self._grace = application, grace_seconds
@@ -195,6 +221,9 @@ class BodyDeadline:
         length = environ.get("CONTENT_LENGTH", "")
         if length in {"", "0"} and "HTTP_TRANSFER_ENCODING" not in environ:
             return self._application(environ, start_response)
+        if is_encoded(environ):
+            environ["wsgi.input"] = _UnreadableBody()
+            return self._application(environ, _naming_encodings(start_response))
         known = int(length) if length.isascii() and length.isdigit() and len(length) < 20 else None
         is_direct = environ["PATH_INFO"].endswith(_DIRECT_PATHS)
         body = TimedBody(environ["wsgi.input"], self._grace, known, is_direct=is_direct)
@@ -209,6 +238,17 @@ class BodyDeadline:
         if body.is_late and environ.get("SERVER_SOFTWARE") == "Granian":
             return _stay_with(response, body)
         return response
+
+
+def _naming_encodings(start_response: StartResponse) -> StartResponse:
+    """Add to a 415 which encodings are accepted (RFC 9110 section 15.5.16)."""
+
+    def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
+        if status.startswith("415"):
+            headers.append(("Accept-Encoding", "identity"))
+        return start_response(status, headers, exc_info) if exc_info else start_response(status, headers)
+
+    return start
 
 
 def _stay_with(response: Iterable[bytes], body: TimedBody) -> Iterator[bytes]:

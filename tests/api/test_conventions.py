@@ -175,11 +175,6 @@ def test_body_must_be_strict_json(
     assert refusal(answer, status)["error"] == code
 
 
-def test_compressed_body_is_rejected(http: FlaskClient, token: dict[str, str]) -> None:
-    answer = http.post("/clients", json=GOOD, headers={**token, "Content-Encoding": "gzip"})
-    refusal(answer, 415)
-
-
 def test_unsupported_method_lists_allowed_methods(http: FlaskClient, token: dict[str, str]) -> None:
     """JS-7."""
     for path in ("/clients", "/api/v1/clients"):

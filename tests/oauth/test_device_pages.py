@@ -163,7 +163,7 @@ def test_form_without_csrf_token_changes_nothing(device: Device) -> None:
     assert device.poll(codes["device_code"]).get_json()["error"] == "authorization_pending"
 
 
-def test_session_may_try_five_wrong_codes(device: Device) -> None:
+def test_user_may_try_five_wrong_codes_whatever_the_session(device: Device) -> None:
     """DV-1."""
     codes = device.code()
     for left in (4, 3, 2, 1, 0):
@@ -173,6 +173,8 @@ def test_session_may_try_five_wrong_codes(device: Device) -> None:
     page = device.enter(codes["user_code"])
     assert page.status_code == 429 and int(page.headers["Retry-After"]) > 60
     assert "Television" not in page.text
+    device.sign_in()
+    assert device.enter(codes["user_code"]).status_code == 429
 
 
 def test_valid_codes_and_malformed_input_do_not_count_as_attempts(device: Device) -> None:

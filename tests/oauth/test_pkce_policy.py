@@ -15,6 +15,7 @@ from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, VERIFIER, Flow, change
 pytestmark = pytest.mark.either
 
 WITHOUT = {"code_challenge": None, "code_challenge_method": None}
+NONCE = "n-0S6_WzA2Mj"
 POLICIES = ("required", "required_or_nonce", "public_clients")
 
 
@@ -43,9 +44,9 @@ def is_refused_without_challenge(flow: Flow, **changes: str | None) -> bool:
     ("fields", "nonce", "allowed_by"),
     [
         ({}, None, {"public_clients"}),
-        ({}, "n", {"public_clients", "required_or_nonce"}),
-        ({"require_pkce": True}, "n", set()),
-        ({"type": "spa", "redirect_uris": [REDIRECT_URI]}, "n", set()),
+        ({}, NONCE, {"public_clients", "required_or_nonce"}),
+        ({"require_pkce": True}, NONCE, set()),
+        ({"type": "spa", "redirect_uris": [REDIRECT_URI]}, NONCE, set()),
     ],
     ids=["nothing", "nonce", "strict client", "public client"],
 )
@@ -68,24 +69,31 @@ def test_policy_decides_which_clients_may_omit_pkce(
 @pytest.mark.parametrize("policy", ["public_clients"], indirect=True)
 def test_challenge_and_verifier_only_pass_together(signed_in: Flow) -> None:
     """RFC 9700 section 4.8.2: the policy may allow a code without PKCE, but not half of it."""
-    unprotected = signed_in.code(nonce="n", **WITHOUT)
+    unprotected = signed_in.code(nonce=NONCE, **WITHOUT)
     refused = signed_in.redeem(unprotected, code_verifier=VERIFIER)
     assert refused.status_code == 400 and refused.get_json()["error"] == "invalid_grant"
     assert signed_in.redeem(unprotected, code_verifier=None).status_code == 200
-    protected = signed_in.code(nonce="n")
+    protected = signed_in.code(nonce=NONCE)
     assert signed_in.redeem(protected, code_verifier=None).get_json()["error"] == "invalid_grant"
     assert signed_in.redeem(protected).status_code == 200
 
 
 @pytest.mark.parametrize("policy", ["required_or_nonce"], indirect=True)
 def test_nonce_protects_only_with_an_id_token(signed_in: Flow) -> None:
-    assert is_refused_without_challenge(signed_in, nonce="n", scope="email")
-    assert is_refused_without_challenge(signed_in, nonce="")
+    assert is_refused_without_challenge(signed_in, nonce=NONCE, scope="email")
+
+
+@pytest.mark.parametrize("policy", ["required_or_nonce"], indirect=True)
+@pytest.mark.parametrize("nonce", ["", " ", "\t", "\u00a0" * 40, "\u200b" * 40, " " * 40, "n", "1234567 "])
+def test_nonce_that_can_be_guessed_protects_no_code(signed_in: Flow, nonce: str) -> None:
+    """PK-1, OpenID Connect Core section 15.5.2. With PKCE it is returned unchanged."""
+    assert is_refused_without_challenge(signed_in, nonce=nonce)
+    assert signed_in.redeem(signed_in.code(nonce=nonce)).status_code == 200
 
 
 @pytest.mark.parametrize("policy", ["public_clients"], indirect=True)
 def test_stricter_policy_applies_to_codes_already_issued(signed_in: Flow) -> None:
-    code = signed_in.code(nonce="n", **WITHOUT)
+    code = signed_in.code(nonce=NONCE, **WITHOUT)
     with signed_in.app.app_context():
         system = signed_in.make.system(signed_in.organization)
         update_settings(system, signed_in.organization.slug, {"oauth": {"pkce": "required"}})
@@ -99,7 +107,7 @@ def test_agent_with_a_metadata_document_always_needs_pkce(signed_in: Flow) -> No
     with signed_in.app.app_context():
         system = signed_in.make.system(signed_in.organization)
         update_client(system, signed_in.client.client_id, {"status": "active", "description": "read again"})
-    assert is_refused_without_challenge(signed_in, nonce="n")
+    assert is_refused_without_challenge(signed_in, nonce=NONCE)
 
 
 @pytest.mark.parametrize("policy", ["required_or_nonce"], indirect=True)
@@ -112,5 +120,5 @@ def test_client_shows_whether_it_uses_pkce(signed_in: Flow) -> None:
     assert used() == (False, False)
     signed_in.redeem(signed_in.code())
     assert used() == (True, False)
-    signed_in.redeem(signed_in.code(nonce="n", **WITHOUT), code_verifier=None)
+    signed_in.redeem(signed_in.code(nonce=NONCE, **WITHOUT), code_verifier=None)
     assert used() == (True, True)

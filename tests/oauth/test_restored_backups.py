@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +50,7 @@ from app.operations.sign_in.sessions import find_session
 from app.operations.sign_in.sign_in import SignedIn, sign_in
 from app.operations.store import clock
 from app.operations.store.checkpoints import advance, require_current_database
+from app.operations.store.outages import beat
 from app.operations.store.transactions import transaction
 from app.operations.users.app_roles import assign_app_role, list_app_role_assignments, remove_app_role
 from app.operations.users.deletion import delete_user
@@ -420,6 +422,33 @@ def test_unreadable_export_changes_nothing(
     done = run(app, "maintenance", "restore", "--audit-export", str(tmp_path / "export"))
     assert done.exit_code == 1 and words in done.stderr, done.output
     assert app.test_client().get("/clients", headers=bearer_header(token)).status_code == 200
+
+
+def test_restore_is_refused_while_a_server_is_running(app: Flask, make: Factory) -> None:
+    """BK-2: a request of it could store after the cutoff what it decided before."""
+    make.root()
+    token = make.bearer(make.organization(), "clients:read")
+    is_stopped = threading.Event()
+
+    def serve() -> None:
+        with app.app_context():
+            while not is_stopped.wait(0.2):
+                beat()
+
+    with app.app_context():
+        beat()
+    server = threading.Thread(target=serve)
+    server.start()
+    try:
+        done = run(app, "maintenance", "restore")
+    finally:
+        is_stopped.set()
+        server.join()
+    assert done.exit_code == 1 and "Stop all servers" in done.stderr, done.output
+    assert app.test_client().get("/clients", headers=bearer_header(token)).status_code == 200
+    done = run(app, "maintenance", "restore")
+    assert done.exit_code == 0, done.output
+    assert app.test_client().get("/clients", headers=bearer_header(token)).status_code == 401
 
 
 def test_secret_ends_when_it_was_scheduled_to_after_the_backup(world: World) -> None:

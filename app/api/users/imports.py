@@ -205,6 +205,4 @@ def _file_format() -> str:
     file_format = _FORMAT_OF.get(request.mimetype)
     if file_format is None or parameters not in ({}, {"charset": "utf-8"}):
         raise UnsupportedMediaType(f"Send one of: {', '.join(_FORMAT_OF)}, in UTF-8.")
-    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
-        raise UnsupportedMediaType("Send the body without a Content-Encoding.")
     return file_format

@@ -42,7 +42,7 @@ MAX_PENDING_PER_NETWORK = 100
 """Pending codes of one client, so that a device in a loop does not fill the table."""
 _WINDOW = timedelta(hours=1)
 # With a few thousand of 2.56e10 codes pending, these attempts practically never find one (DV-1).
-PER_SESSION = Lockout(5, _WINDOW, timedelta(minutes=15), _WINDOW)
+PER_USER = Lockout(5, _WINDOW, timedelta(minutes=15), _WINDOW)
 PER_NETWORK = Lockout(50, _WINDOW, timedelta(minutes=15), _WINDOW)
 SLOW_DOWN_SECONDS = 5
 MAX_INTERVAL_SECONDS = 120
@@ -187,13 +187,14 @@ class WrongUserCode(NotFound):
 def find_device_request(actor: Actor, typed: str) -> DeviceRequest:
     """Return the pending device of the actor's organization with the code that a user typed.
 
-    Wrong codes are counted per session and per network. Raises WrongUserCode, TooManyRequests after five of them.
+    Wrong codes are counted per user, because a user can begin any number of sessions, and per network. Raises
+    WrongUserCode, TooManyRequests after five of them.
     """
     user_code = parse_user_code(typed)
     if user_code is None:
         raise WrongUserCode
     limits = (
-        Limit(bucket_key("device user code", str(actor.session_id)), PER_SESSION),
+        Limit(bucket_key("device user code", str(actor.user_id)), PER_USER),
         *network_limits(PER_NETWORK, actor.ip_address, "device user code", "network"),
     )
     claim = rate_limits.require_attempt_allowed(

@@ -35,7 +35,7 @@ from app.operations.directory.lookups import (
 )
 from app.operations.organizations.administrators import list_administrators, remove_administrator
 from app.operations.organizations.organizations import delete_organization, update_organization
-from app.operations.store import audit, checkpoints, clock
+from app.operations.store import audit, checkpoints, clock, outages
 from app.operations.store.transactions import count_changed, read, transaction
 from app.operations.tokens.signing_key_lists import rotate_signing_key
 from app.operations.users.app_roles import remove_app_role
@@ -47,7 +47,7 @@ from app.operations.users.user_changes import update_user
 from app.rules.actor import Actor
 from app.rules.clients.client_types import BLOCKED, REVIEW
 from app.rules.directory.permissions import ADMIN
-from app.rules.errors import DomainError, InvalidInput, NotFound
+from app.rules.errors import Conflict, DomainError, InvalidInput, NotFound
 from app.rules.identifiers import parse_client_id, parse_public_id
 
 _LABEL = "restore"
@@ -114,10 +114,14 @@ def invalidate_restored_state(
     Tokens, sessions, codes, device codes, pending requests, invitations, links, initial access tokens and recovery
     codes are invalid. With ``block_secrets``, client secrets do not work until they are confirmed, and with
     ``reset_passwords``, users choose new passwords. ``exports`` are audit exports, one JSON object per line: what
-    ended after the backup ends again. Running it again is harmless. Raises InvalidInput, before anything was changed,
-    if an export cannot be read. Audit: ``instance.restored`` in root, and of each operation.
+    ended after the backup ends again. Running it again is harmless. Raises, before anything was changed, InvalidInput
+    if an export cannot be read, and Conflict while a server runs: what it decided by the state from before, such as a
+    sign-in whose password it has verified, could be stored after the cutoff. Audit: ``instance.restored`` in root, and
+    of each operation.
     """
     events = [event for lines in exports for event in _read_export(lines)]
+    if outages.is_served():
+        raise Conflict("A server is running on this database. Stop all servers, then run this again.")
     root = get_root_organization()
     report = RestoreReport(clock.now(), blocks_secrets=block_secrets, resets_passwords=reset_passwords)
     report.organizations = _set_cutoffs(root, report)

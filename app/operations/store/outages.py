@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -26,6 +27,9 @@ MIN_OUTAGE = timedelta(seconds=5)
 # Older ones are forgotten: then a pause that they caused counts as time in which the service was reachable.
 _MAX_OUTAGES = 50
 _FACT = "heartbeat"
+# A server that runs has reported in this time, and reports again in that one, even on a busy machine.
+_RECENT = timedelta(minutes=1)
+_REPORTS_WITHIN_SECONDS = 6.0
 _log = logging.getLogger("gatehouse.outages")
 
 Outage = tuple[datetime, datetime]
@@ -50,6 +54,28 @@ def unreachable_since(moment: datetime) -> timedelta:
     outages = _end_outage(_parse(value), last, now)
     overlaps = (end - max(begin, moment) for begin, end in outages)
     return sum((each for each in overlaps if each > timedelta()), timedelta())
+
+
+def is_served() -> bool:
+    """Return whether a process is serving this database: whether one reports within the next six seconds.
+
+    Nobody waits for the last report of a server that was stopped a while ago.
+    """
+    first = _last_report()
+    if first is None or not timedelta() <= clock.now() - first < _RECENT:
+        return False
+    deadline = time.monotonic() + _REPORTS_WITHIN_SECONDS
+    while time.monotonic() < deadline:
+        time.sleep(0.2)
+        if _last_report() != first:
+            return True
+    return False
+
+
+@read
+def _last_report() -> datetime | None:
+    reported = _find_report()
+    return None if reported is None else reported[1]
 
 
 @read

@@ -32,6 +32,7 @@ from app.rules.store.outgoing_http import (
     is_ip_address,
     parse_target,
     require_public_addresses,
+    require_web_port,
 )
 
 if TYPE_CHECKING:
@@ -203,6 +204,7 @@ def _send(
     if in_transaction():
         raise RuntimeError("no request may leave the process inside a transaction")
     target = parse_target(url)
+    require_web_port(target, current().outgoing_allowed_hosts)
     if is_ip_address(target.host):
         # The URL itself says where it points to, so this reveals nothing.
         require_public_addresses(target, [target.host], current().outgoing_allowed_hosts)

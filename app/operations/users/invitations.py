@@ -6,6 +6,7 @@ import hashlib
 import hmac
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -16,8 +17,14 @@ from sqlalchemy import ColumnElement, and_, func, insert, select, update
 from app.extensions import db
 from app.models.second_factor import PasskeyHandle
 from app.models.user import Invitation
-from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
-from app.operations.directory.users import create_user, find_user_by_email
+from app.operations.directory.lookups import (
+    OrganizationSnapshot,
+    find_client,
+    get_organization_by_id,
+    get_root_organization,
+    get_user_permissions,
+)
+from app.operations.directory.users import create_user, find_user_by_email, get_user
 from app.operations.mail import emails
 from app.operations.sign_in.actor_access import enter_organization
 from app.operations.sign_in.passkey_registration import VerifiedPasskey, store_passkey, verify_new_passkey
@@ -37,7 +44,12 @@ from app.operations.store.transactions import (
 )
 from app.operations.users.role_assignments import assign_role, require_grantable
 from app.rules.actor import Actor
-from app.rules.directory.permissions import MEMBER, effective_roles
+from app.rules.directory.permissions import (
+    MEMBER,
+    effective_roles,
+    missing_permissions,
+    permissions_of_role,
+)
 from app.rules.errors import Conflict, NotFound, PreconditionFailed
 from app.rules.fields import ValidationErrors
 from app.rules.identifiers import encode_uuid, new_id, parse_public_id, public_id
@@ -175,6 +187,7 @@ def create_invitation(
         role=role,
         created_at=now,
         created_by=acting_actor.label[:200],
+        created_by_id=audit.actor_public_id(acting_actor),
         expires_at=now + timedelta(seconds=invitation_lifetime_seconds(organization)),
         is_mailed=emails.is_possible(),
     )
@@ -200,8 +213,8 @@ def create_invitation(
 def find_invitation(token: str) -> InvitationRecord | None:
     """Find the open invitation of a token, or None if it was used or withdrawn, has expired or never existed.
 
-    Raises Conflict while neither passwords nor passkeys are enabled. The invitation stays open until they
-    are.
+    It is not open either if its sender could not send it any more (TN-11). Raises Conflict while neither
+    passwords nor passkeys are enabled. The invitation stays open until they are.
     """
     parsed = parse_token(token)
     if parsed is None or parsed.kind != INVITATION:
@@ -216,6 +229,8 @@ def find_invitation(token: str) -> InvitationRecord | None:
     except NotFound:
         return None
     if row is None or not _is_open_row(row, organization) or not organization.is_active:
+        return None
+    if not _could_still_be_sent(row, organization):
         return None
     if not are_passwords_enabled(organization.settings) and not is_passkey_sign_in_available(organization):
         raise Conflict(
@@ -368,6 +383,24 @@ def _is_open_row(row: Invitation, organization: OrganizationSnapshot) -> bool:
     is_pending = row.used_at is None and row.revoked_at is None
     is_pending = is_pending and not organization.is_before_restore(row.created_at)
     return is_pending and invitation_record(row, organization).expires_at > clock.now()
+
+
+def _could_still_be_sent(row: Invitation, organization: OrganizationSnapshot) -> bool:
+    """Return whether the sender may still invite to the role, so that it is no way back for a removed administrator."""
+    if row.created_by_id is None:
+        return True
+    user_id = parse_public_id("usr", row.created_by_id)
+    if user_id is None:
+        client = find_client(row.created_by_id, fresh=True)
+        return client is not None and client.is_active
+    wanted = permissions_of_role(row.role, organization.settings, is_root=organization.is_root)
+    for is_of_root in (False, True):
+        with suppress(NotFound):
+            home = get_root_organization().id if is_of_root else organization.id
+            is_active = get_user(home, user_id).is_active
+            held = get_user_permissions(organization, home, user_id)
+            return is_active and not missing_permissions(held, {*wanted, "admins:write"})
+    return False
 
 
 def begin_invited_passkey(

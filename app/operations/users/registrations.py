@@ -115,8 +115,8 @@ def process_registration(message: Message) -> None:
         target_id=record.public_id,
         after={"email": record.email, "name": record.name},
     )
+    # Without the name: a stranger chose it, and the address.
     values = {
-        "name": record.name,
         "email": record.email,
         "link": f"{organization_url}/confirm/{token}",
         "until": record.expires_at.isoformat(),

@@ -33,6 +33,7 @@ from app.operations.store.transactions import (
     read,
     transaction,
 )
+from app.operations.users import sign_up
 from app.operations.users.role_assignments import require_other_administrators_everywhere
 from app.rules.actor import Actor
 from app.rules.directory.attributes import attributes_of, current_values
@@ -211,7 +212,7 @@ def _cursor_key(row: User, sort: str) -> CursorKey:
 
 @transaction
 def disable_user(actor: Actor, user_id: UUID) -> UserSnapshot:
-    """Disable a user and end their sessions and grants at once (SS-6).
+    """Disable a user, and end their sessions, grants and links at once (SS-6).
 
     A repeated call changes nothing. Raises NotFound, Forbidden when the user has a role that the actor lacks,
     LastAdministrator. Audit: ``user.disabled``.
@@ -221,6 +222,8 @@ def disable_user(actor: Actor, user_id: UUID) -> UserSnapshot:
     if _set_status(actor, user_id, DISABLED):
         ended = end_sessions_of_user(actor.organization_id, user_id)
         grants = revoke_grants_of_user(actor, user_id, reason="user_disabled")
+        # A link that was sent before must not work again once the user is enabled.
+        sign_up.revoke_links(actor.organization_id, user_id)
         after = {"status": DISABLED, "ended_sessions": ended, "ended_grants": grants}
         audit.record_user_event(actor, "user.disabled", user.id, after=after)
     return get_user(actor.organization_id, user_id)

@@ -43,6 +43,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     ("parameter_malformed", "A parameter was malformed.", "Send it in the format that the standard defines."),
     ("parameters_in_address", "Parameters of a POST were sent in the URL.", "Send them only in the body, because URLs are logged."),
     ("wrong_content_type", "The body was not form-encoded.", "Send Content-Type: application/x-www-form-urlencoded, not JSON."),
+    ("body_encoded", "The body was compressed.", "Send it without a Content-Encoding."),
     ("body_too_large", "The body was too large.", "Send less than 64 KiB."),
     ("http_behind_proxy", "The request used plain http, or a proxy did not forward that it used https.", "Use https. Behind a proxy, have it send X-Forwarded-Proto and set GATEHOUSE_PROXY_HOPS to the number of proxies."),
     # Client authentication.
@@ -70,7 +71,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     ("post_logout_redirect_uri_not_registered", "After signing out, users can't return to this URI, because it is not registered.", "Change the client, or register the URI under Redirects. URIs are compared character by character."),
     ("response_type_unsupported", "The client requested an unsupported response type.", "Send response_type=code. Implicit and hybrid flows are not supported."),
     ("pkce_missing", "The request had no code_challenge.", "Use PKCE with S256. Where the setting oauth.pkce allows it, a confidential client can send an OpenID nonce instead."),
-    ("pkce_or_nonce_missing", "The request had neither a code_challenge nor a nonce.", "Use PKCE with S256, or send a nonce with the scope openid. For a library that can do neither, an administrator can change the setting oauth.pkce to public_clients."),
+    ("pkce_or_nonce_missing", "The request had neither a code_challenge nor a nonce of at least eight characters.", "Use PKCE with S256, or send a random nonce with the scope openid. For a library that can do neither, an administrator can change the setting oauth.pkce to public_clients."),
     ("pkce_method_unsupported", "The code challenge method is not S256.", "Send code_challenge_method=S256 and 43 base64url characters."),
     ("request_object_invalid", "The request object is invalid or was not signed by the client for this server.", "Sign it with a registered key, and set iss to the client_id and aud to the issuer."),
     ("request_object_refused", "A request object was sent where none is accepted, or is missing where one is required.", "Check require_signed_request_object of the client, and the server metadata."),

@@ -26,7 +26,12 @@ from app.rules.shapes import (
     create_shape,
     described,
 )
-from app.rules.store.outgoing_http import OutgoingRequestBlocked, parse_target, require_public_addresses
+from app.rules.store.outgoing_http import (
+    OutgoingRequestBlocked,
+    parse_target,
+    require_public_addresses,
+    require_web_port,
+)
 
 FIELDS = ("url", "description", "event_types", "status")
 READ_ONLY = (
@@ -185,6 +190,7 @@ def redact_headers(headers: Mapping[str, str]) -> dict[str, str]:
 def _check_url(errors: ValidationErrors, url: str, allowed_hosts: frozenset[str]) -> None:
     try:
         target = parse_target(url)
+        require_web_port(target, allowed_hosts)
         if _is_ip_address(target.host):
             require_public_addresses(target, [target.host], allowed_hosts)
         elif _is_loopback(target.host):

@@ -37,6 +37,8 @@ RESPONSE_MODES = (QUERY, FORM_POST)
 PROMPTS = ("none", "login", "consent", "select_account", "create")
 MAX_STATE_BYTES = 2048
 MAX_NONCE_BYTES = 2048
+# Instead of PKCE. Its entropy cannot be measured, and OpenID Connect sets no length; libraries send ten and more.
+MIN_NONCE_LENGTH = 8
 MAX_MAX_AGE_SECONDS = 10 * 365 * 86400
 MAX_ACR_VALUES = 20
 # In bytes. Unauthenticated callers can have requests stored, so this limits their size.
@@ -118,7 +120,7 @@ def _takes_forms(redirect_uri: str) -> bool:
 _PKCE_MISSING = {
     PKCE_REQUIRED: ("PKCE is required: the parameter code_challenge is missing.", "pkce_missing"),
     PKCE_OR_NONCE: (
-        "PKCE or a nonce is required: send code_challenge, or nonce with openid, or change the setting oauth.pkce.",
+        "Send code_challenge (PKCE), or with openid a nonce of 8 characters or more, or change the setting oauth.pkce.",
         "pkce_or_nonce_missing",
     ),
 }
@@ -265,11 +267,15 @@ def is_code_protected(
 ) -> bool:
     """Return whether a code with this challenge or nonce has the ``protection`` that its client needs.
 
-    A nonce only protects a code that an ID token is issued for, which repeats it (OAuth 2.1 section 7.5.1).
+    A nonce only protects a code that an ID token is issued for, which repeats it (OAuth 2.1 section 7.5.1), and only if
+    it cannot be guessed (OpenID Connect Core section 15.5.2): a blank or short one does not.
     """
     if has_challenge or protection == PKCE_OPTIONAL:
         return True
-    return protection == PKCE_OR_NONCE and bool(nonce) and "openid" in scopes
+    is_guessable = (
+        nonce is None or sum(char.isprintable() and char != " " for char in nonce) < MIN_NONCE_LENGTH
+    )
+    return protection == PKCE_OR_NONCE and not is_guessable and "openid" in scopes
 
 
 def _code_challenge(

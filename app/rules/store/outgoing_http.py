@@ -71,6 +71,17 @@ _NOT_GLOBAL_V4 = tuple(
 )
 
 
+MIN_UNPRIVILEGED_PORT = 1024
+# The bad ports of the Fetch standard that are not privileged. Below 1024 are mail, directories and other services that
+# speak TLS too and might take a request for their own protocol.
+_BLOCKED_PORTS = frozenset(
+    (
+        1719, 1720, 1723, 2049, 3659, 4045, 4190, 5060, 5061, 6000, 6566, 6665, 6666, 6667, 6668, 6669, 6679, 6697,
+        10080,
+    )
+)  # fmt: skip
+
+
 class OutgoingRequestBlocked(DomainError):
     """The service does not call this URL."""
 
@@ -124,6 +135,19 @@ def is_global_unicast(ip_address: str) -> bool:
     return not any(parsed in block for block in _NOT_GLOBAL_V6)
 
 
+def require_web_port(target: Target, allowed_hosts: Collection[str]) -> None:
+    """Raise OutgoingRequestBlocked unless web servers use the port, or the operator allowed the host.
+
+    These are 443 and the unprivileged ports that browsers do not block. ``allowed_hosts`` are ``host`` or
+    ``host:port``.
+    """
+    is_web_port = target.port == 443 or (
+        target.port >= MIN_UNPRIVILEGED_PORT and target.port not in _BLOCKED_PORTS
+    )
+    if not is_web_port and not _is_allowed(target, allowed_hosts):
+        raise OutgoingRequestBlocked("Use port 443, or a port from 1024 that browsers don't block.")
+
+
 def require_public_addresses(
     target: Target, ip_addresses: Sequence[str], allowed_hosts: Collection[str]
 ) -> None:
@@ -132,11 +156,15 @@ def require_public_addresses(
     ``allowed_hosts`` are ``host`` or ``host:port``. One private address among public ones is rejected too, because the
     owner of the name may choose which one is used.
     """
-    host = f"[{target.host}]" if ":" in target.host else target.host
-    if host in allowed_hosts or f"{host}:{target.port}" in allowed_hosts:
+    if _is_allowed(target, allowed_hosts):
         return
     if not ip_addresses or not all(is_global_unicast(each) for each in ip_addresses):
         raise OutgoingRequestBlocked("The URL must point to the public internet.")
+
+
+def _is_allowed(target: Target, allowed_hosts: Collection[str]) -> bool:
+    host = f"[{target.host}]" if ":" in target.host else target.host
+    return host in allowed_hosts or f"{host}:{target.port}" in allowed_hosts
 
 
 def is_ip_address(host: str) -> bool:

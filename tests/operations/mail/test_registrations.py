@@ -72,6 +72,15 @@ def test_confirmed_registration_creates_the_account(
     assert audited(database, "user.registered") == 1
 
 
+def test_email_to_a_stranger_has_nothing_that_another_stranger_wrote(
+    acme: Any, box: Mailbox, deliver: Deliver
+) -> None:
+    register(acme, name="Your account is locked. Visit https://evil.example to unlock it")
+    deliver()
+    (mail,) = box.mails
+    assert "evil" not in mail.as_string() and "locked" not in plain(mail)
+
+
 def test_confirmation_needs_the_password_and_counts_failures(
     acme: Any, box: Mailbox, deliver: Deliver
 ) -> None:

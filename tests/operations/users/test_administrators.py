@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from flask import Flask
 
+from app.operations.clients.clients import update_client
 from app.operations.directory import lookups
 from app.operations.directory.users import create_user, find_user_by_email, get_user
 from app.operations.organizations import administrators
 from app.operations.store import clock
 from app.operations.users import invitations
+from app.operations.users.deletion import delete_user
 from app.operations.users.invitations import InvitationEnded
 from app.operations.users.role_assignments import AlreadyAssigned, LastAdministrator, assign_role
+from app.operations.users.users import disable_user
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound
 from app.rules.identifiers import new_id, public_id
 from tests.factories import Factory
@@ -230,6 +234,55 @@ def test_replaced_or_withdrawn_invitation_is_invalid(context: Flask, make: Facto
     with pytest.raises(InvitationEnded):
         invitations.accept_invitation(_token(second.link), name="Bob", password_hash="$argon2id$test")
     assert find_user_by_email(acme.id, "bob@example.com") is None
+
+
+@pytest.mark.parametrize("way", ["disabled", "deleted", "role removed", "role weaker", "client disabled"])
+def test_invitation_is_invalid_once_its_sender_could_not_send_it(
+    context: Flask, make: Factory, way: str
+) -> None:
+    """TN-11: otherwise a removed administrator comes back by an invitation that they sent to themselves."""
+    acme = make.organization()
+    system = make.system(acme)
+    make.user(acme, role="admin")
+    sender = make.user(acme, role="admin")
+    client = make.client(acme)
+    actor = make.actor(acme, user=sender)
+    if way == "client disabled":
+        actor = replace(actor, kind="client", user_id=None, client_id=client.registered.client.id)
+    link = invitations.create_invitation(actor, acme.slug, email="bob@example.com", role="admin").link
+    assert invitations.find_invitation(_token(link)) is not None
+    if way == "client disabled":
+        update_client(system, client.client_id, {"status": "disabled"})
+    elif way == "disabled":
+        disable_user(system, sender.id)
+    elif way == "deleted":
+        delete_user(system, sender.public_id)
+    else:
+        if way == "role weaker":
+            assign_role(system, acme.id, acme.id, sender.id, "developer")
+        (held,) = (
+            each
+            for each in administrators.list_administrators(system, acme.slug, role="admin").items
+            if each.user_id == sender.id
+        )
+        administrators.remove_administrator(system, acme.slug, held.public_id)
+    assert invitations.find_invitation(_token(link)) is None
+    with pytest.raises(InvitationEnded):
+        invitations.accept_invitation(_token(link), name="Bob", password_hash="$argon2id$test")
+    assert find_user_by_email(acme.id, "bob@example.com") is None
+
+
+def test_invitation_of_an_administrator_of_root_is_valid_while_they_are(
+    context: Flask, make: Factory
+) -> None:
+    root, acme = make.root(), make.organization()
+    sender = make.user(root, role="admin")
+    make.user(root, role="admin")
+    actor = replace(make.actor(root, user=sender), is_root=True)
+    link = invitations.create_invitation(actor, acme.slug, email="bob@example.com", role="admin").link
+    assert invitations.find_invitation(_token(link)) is not None
+    disable_user(make.system(root), sender.id)
+    assert invitations.find_invitation(_token(link)) is None
 
 
 def test_invitation_expires(context: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from app.operations.store import clock
 from app.operations.store.transactions import transaction
 from app.operations.users.password_resets import ResetEnded, find_reset, issue_reset_link, reset_password
 from app.operations.users.sign_up import consume_link
-from app.operations.users.users import disable_user
+from app.operations.users.users import disable_user, enable_user
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound
 from app.rules.token_values import digest
 from tests.factories import PASSWORD
@@ -130,6 +130,13 @@ def test_disabled_user_cannot_reset_the_password(make: Any, acme: Any, ada: Any)
         reset_password(acme, token, NEW)
     with pytest.raises(Conflict):
         token_for(make, ada)
+
+
+def test_link_from_before_the_user_was_disabled_stays_invalid(make: Any, acme: Any, ada: Any) -> None:
+    token = token_for(make, ada)
+    disable_user(make.actor(acme), ada.id)
+    enable_user(make.actor(acme), ada.id)
+    assert find_reset(acme, token) is None
 
 
 def test_rejected_password_does_not_use_the_link(make: Any, acme: Any, ada: Any) -> None:

@@ -10,6 +10,7 @@ from app.rules.store.outgoing_http import (
     is_global_unicast,
     parse_target,
     require_public_addresses,
+    require_web_port,
 )
 
 NOT_GLOBAL = [
@@ -184,3 +185,21 @@ def test_operator_can_allow_a_private_host() -> None:
         with pytest.raises(OutgoingRequestBlocked):
             require_public_addresses(target, ["10.0.0.5"], allowed)
     require_public_addresses(parse_target("https://[fd00::5]:8443/"), ["fd00::5"], {"[fd00::5]:8443"})
+
+
+@pytest.mark.parametrize(
+    ("port", "is_allowed"),
+    [(443, True), (1024, True), (8443, True), (65535, True)]
+    + [(port, False) for port in (1, 22, 25, 80, 465, 636, 853, 993, 1023, 2049, 5061, 6000, 6667, 10080)],
+)
+def test_only_ports_of_the_web_are_called(port: int, is_allowed: bool) -> None:
+    """SF-2: a service that speaks TLS on another port might take the request for its own protocol."""
+    target = parse_target(f"https://rp.example:{port}/x")
+    if is_allowed:
+        require_web_port(target, ())
+        return
+    for allowed in ((), ("other.example",), ("rp.example:1",) if port != 1 else ()):
+        with pytest.raises(OutgoingRequestBlocked, match="Use port 443"):
+            require_web_port(target, allowed)
+    for allowed in (("rp.example",), (f"rp.example:{port}",)):
+        require_web_port(target, allowed)
