@@ -4,7 +4,7 @@ NULL for invitations from before and for those of the service itself, which do n
 does not read it.
 
 Revision: 0030
-Follows: 0028
+Follows: 0029
 """
 
 import sqlalchemy as sa
@@ -13,7 +13,7 @@ from alembic import op
 from migrations.column_types import identifier
 
 revision = "0030"
-down_revision = "0028"
+down_revision = "0029"
 branch_labels = None
 depends_on = None
 
