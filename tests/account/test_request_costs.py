@@ -86,19 +86,24 @@ BUDGET = {
     "authorization with session and consent": (4, 1),
     "code": (7, 1),
     "refresh": (4, 1),
+    "POST /clients": (8, 1),
+    "GET /clients": (2, 1),
 }
 
 
 def test_flows_cost_no_more_than_their_budget(
     make: Any, app: Flask, acme: Any, ada: Any, count_cost: CountCost
 ) -> None:
-    machine = make.machine(acme, "clients:read")
+    machine = make.machine(acme, "clients:read", "clients:write", "clients:create")
     client = make.client(acme, scopes=SCOPES, redirect_uris=[REDIRECT_URI])
     flow = Flow(app, app.test_client(), make, client, ada)
     flow.sign_in()
     scope = " ".join(SCOPES)
     tokens = flow.tokens(scope=scope)
     bearer = {"Authorization": f"Bearer {tokens['access_token']}"}
+    new = {"name": "Orchard", "type": "web", "redirect_uris": [REDIRECT_URI]}
+    own = flow.token(machine.basic, grant_type="client_credentials").get_json()["access_token"]
+    manager = {"Authorization": f"Bearer {own}"}
     own_tokens, codes = [], []
     for _ in range(2):
         own_tokens.append(
@@ -106,8 +111,8 @@ def test_flows_cost_no_more_than_their_budget(
         )
         codes.append(flow.code(scope=scope))
 
-    def succeeds(answer: Any) -> Any:
-        assert answer.status_code == 200, answer.text
+    def succeeds(answer: Any, status: int = 200) -> Any:
+        assert answer.status_code == status, answer.text
         return answer
 
     def refresh() -> None:
@@ -125,6 +130,8 @@ def test_flows_cost_no_more_than_their_budget(
         "authorization with session and consent": lambda: query_of(flow.authorize(scope=scope))["code"],
         "code": lambda: succeeds(flow.redeem(codes.pop())),
         "refresh": refresh,
+        "POST /clients": lambda: succeeds(flow.http.post("/clients", json=new, headers=manager), 201),
+        "GET /clients": lambda: succeeds(flow.http.get("/clients", headers=manager)),
     }
     assert {name: count_cost(act) for name, act in acts.items()} == BUDGET
 

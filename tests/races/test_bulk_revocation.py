@@ -11,7 +11,7 @@ import pytest
 
 from tests.factories import MadeClient, bearer_header
 from tests.races.conftest import Race
-from tests.support.concurrent_requests import Post, Reply, send
+from tests.support.concurrent_requests import Post, Reply, send, send_concurrently
 
 MINTERS = 50
 FAMILIES = 12
@@ -39,9 +39,8 @@ def mint(race: Race, machine: MadeClient) -> Minted:
 def revoke(race: Race, **body: object) -> Reply:
     organization = race.client.organization
     headers = bearer_header(race.make.bearer(organization, "tokens:revoke", "users:write"))
-    return send(
-        race.server.url, Post(f"/organizations/{organization.slug}/revocations", headers=headers, json=body)
-    )
+    order = Post(f"/organizations/{organization.slug}/revocations", headers=headers, json=body)
+    return send_concurrently(race.server.url, [order])[0]
 
 
 def is_alive(race: Race, machine: MadeClient, token: str) -> bool:
@@ -122,7 +121,7 @@ def test_codes_redeemed_during_bulk_revocation_issue_no_active_token(race: Race)
 
     def redeem(code: str) -> None:
         gate.wait()
-        given.append(send(race.server.url, race.redemption(code)))
+        given.extend(send_concurrently(race.server.url, [race.redemption(code)]))
 
     with ThreadPoolExecutor(FAMILIES) as pool:
         working = [pool.submit(redeem, code) for code in codes]

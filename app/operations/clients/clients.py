@@ -316,7 +316,9 @@ def _register(actor: Actor, metadata: ClientMetadata, origin: ClientOrigin) -> R
         logos.sync_logo(row, None, metadata.logo_uri)
     credential, secret = None, None
     if metadata.uses_secret:
-        credential, secret = add_credential(actor, row, organization, name=None, expires_at=None)
+        credential, secret = add_credential(
+            actor, row, organization, name=None, expires_at=None, is_first=True
+        )
     ensure_chosen_keys(organization, metadata)
     _record_event(
         actor,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -97,8 +97,9 @@ def add_credential(
     *,
     name: str | None,
     expires_at: datetime | None,
+    is_first: bool = False,
 ) -> tuple[CredentialRecord, str]:
-    """Add a secret to the client. Return its record and its value in clear.
+    """Add a secret to the client. Return its record and its value in clear. A secret without a name gets the month.
 
     Only a digest is stored, and a sealed copy if the organization lets secrets be viewed again. ``organization``
     comes from ``hold_organization``: a change to ``once`` waits for this transaction and then deletes the copy (SE-7).
@@ -110,7 +111,8 @@ def add_credential(
         organization_id=client.organization_id,
         id=credential_id,
         client_id=client.id,
-        name=name or _choose_name(client, f"{now:%Y-%m}"),
+        name=name
+        or _choose_name(() if is_first else list_credential_rows(client, limit=MAX_NAMES_CHECKED), now),
         digest=digest(secret),
         hint=hint(secret),
         sealed=_seal_secret(client, credential_id, secret)
@@ -125,9 +127,9 @@ def add_credential(
     return _record(row, now, (), 0, organization), secret
 
 
-def _choose_name(client: Client, base_name: str) -> str:
+def _choose_name(others: Iterable[Credential], now: datetime) -> str:
     """Return the month as a name, with a number if the name is taken."""
-    taken = {row.name for row in list_credential_rows(client, limit=MAX_NAMES_CHECKED)}
+    base_name, taken = f"{now:%Y-%m}", {row.name for row in others}
     numbered = (base_name, *(f"{base_name}-{number}" for number in range(2, MAX_NAMES_CHECKED + 2)))
     return next(name for name in numbered if name not in taken)
 
