@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
 from flask import Blueprint, make_response, redirect, render_template, request
-from flask_login import current_user, login_required
 from werkzeug.wrappers import Response as BaseResponse
 
-from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_slug
+from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.directory.users import UserSnapshot, get_user
 from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.users.email_change import EmailVerificationEnded
@@ -21,13 +18,12 @@ from app.rules.actor import Actor
 from app.rules.errors import DomainError, NotFound, TooManyRequests, Unavailable
 from app.rules.languages.translation import lazy_gettext
 from app.web.branding import branding_of
-from app.web.browser_session import set_sign_in
+from app.web.browser_session import page_decorator, set_sign_in
 from app.web.error_pages import page_of_error
 from app.web.forms import PageForm
 from app.web.languages import translate
 
 account = Blueprint("account", __name__)
-AccountView = Callable[..., BaseResponse]
 _PAGES = (
     (lazy_gettext("Profile"), "/profile", "person"),
     (lazy_gettext("Connected apps"), "/apps", "link"),
@@ -175,22 +171,7 @@ class AccountContext:
         return response
 
 
-def account_page(path: str, *methods: str) -> Callable[[AccountView], AccountView]:
-    """Register a view for the methods at a path below ``/organizations/<organization>``.
-
-    The view receives an AccountContext in place of the organization's slug. Requires a sign-in.
-    """
-
-    def register(view: AccountView) -> AccountView:
-        @account.route(f"/organizations/<organization>{path}", methods=methods)
-        @functools.wraps(view)
-        @login_required
-        def run(organization: str, **values: Any) -> BaseResponse:
-            return view(AccountContext(get_organization_by_slug(organization), current_user.actor), **values)
-
-        return run
-
-    return register
+account_page = page_decorator(account, "/organizations", AccountContext)
 
 
 def organization_page(

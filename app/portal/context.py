@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
 from flask import Blueprint, make_response, redirect, render_template, request
-from flask_login import current_user, login_required
 from werkzeug.wrappers import Response as BaseResponse
 
 from app.config import VERSION
@@ -18,7 +15,7 @@ from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.store.transactions import CursorKey, Page
 from app.rules.actor import Actor
 from app.rules.errors import DomainError, Forbidden, InvalidInput, NotFound, TooManyRequests
-from app.web.browser_session import actor_for, session_for
+from app.web.browser_session import actor_for, page_decorator, session_for
 from app.web.error_pages import error_response, page_of_error
 from app.web.forms import PageForm
 from app.web.parameters import page_meta, page_position
@@ -59,7 +56,6 @@ def _way_back(error: DomainError, slug: str | None) -> tuple[str, str]:
 
 
 PageResponse = str | BaseResponse | tuple[str, int]
-PortalView = Callable[..., PageResponse]
 _NOT_FILTERS = frozenset({"done"})
 
 
@@ -120,22 +116,7 @@ class PortalContext:
         }
 
 
-def portal_page(path: str, *methods: str) -> Callable[[PortalView], PortalView]:
-    """Register a view for the methods at a path below ``/portal/<organization>``.
-
-    The view receives a PortalContext in place of the organization's slug. Requires a sign-in.
-    """
-
-    def register(view: PortalView) -> PortalView:
-        @portal.route(f"/portal/<organization>{path}", methods=methods)
-        @functools.wraps(view)
-        @login_required
-        def run(organization: str, **values: Any) -> PageResponse:
-            return view(PortalContext(get_organization_by_slug(organization), current_user.actor), **values)
-
-        return run
-
-    return register
+portal_page = page_decorator(portal, "/portal", PortalContext)
 
 
 def search_query() -> str:

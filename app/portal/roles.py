@@ -255,7 +255,9 @@ def new_administrator(context: PortalContext) -> PageResponse:
             if added.invitation is None:
                 return context.done("/administrators", "administrator-added")
             return _invited(context, added.invitation)
-    return context.render("portal/administrators/new.html", form=form)
+    words = {"title": "Add an administrator", "submit": "Add administrator"}
+    listed = ("Administrators", "/administrators")
+    return context.render("portal/administrators/new.html", form=form, listed=listed, **words)
 
 
 @portal_page("/users/invite", "GET", "POST")
@@ -267,7 +269,8 @@ def invite_user(context: PortalContext) -> PageResponse:
         with form.show_errors(InvalidInput, Conflict):
             slug, name = context.organization.slug, form.name.data or ""
             return _invited(context, create_invitation(context.actor, slug, email=form.email.data, name=name))
-    return context.render("portal/users/invite.html", form=form)
+    words = {"title": "Invite user", "submit": "Invite user"}
+    return context.render("portal/administrators/new.html", form=form, listed=("Users", "/users"), **words)
 
 
 def _invited(context: PortalContext, new: NewInvitation) -> PageResponse:

@@ -7,6 +7,7 @@ pay for it.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 import secrets
@@ -14,9 +15,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlencode
 
-from flask import Flask, Request, g, redirect, request, session
+from flask import Blueprint, Flask, Request, g, redirect, request, session
 from flask.sessions import SessionInterface, SessionMixin
-from flask_login import UserMixin
+from flask_login import UserMixin, current_user, login_required
 from flask_wtf.csrf import CSRFError
 from itsdangerous import BadSignature, URLSafeSerializer
 from werkzeug.wrappers import Response
@@ -37,6 +38,7 @@ from app.rules.errors import NotFound
 from app.rules.identifiers import is_routing_key, public_id
 from app.web.request_log import note, request_id
 
+View = Callable[..., Any]
 MAX_SESSIONS = 50
 """How many session cookies of one browser are read."""
 _CSRF_FIELD = "csrf_token"
@@ -177,6 +179,29 @@ def sign_in_token(organization_id: str) -> str | None:
 def cookie_name(organization_id: str) -> str:
     """Return the name of the session cookie for the organization."""
     return f"{_prefix(current())}-{organization_id}"
+
+
+def page_decorator(
+    blueprint: Blueprint, base: str, context: Callable[[OrganizationSnapshot, Actor], object]
+) -> Callable[..., Callable[[View], View]]:
+    """Return the decorator that registers a view at a path below ``base/<organization>`` for the methods after it.
+
+    The view receives its ``context`` in place of the organization's slug. Requires a sign-in.
+    """
+
+    def page(path: str, *methods: str) -> Callable[[View], View]:
+        def register(view: View) -> View:
+            @blueprint.route(f"{base}/<organization>{path}", methods=methods)
+            @functools.wraps(view)
+            @login_required
+            def run(organization: str, **values: Any) -> Any:
+                return view(context(get_organization_by_slug(organization), current_user.actor), **values)
+
+            return run
+
+        return register
+
+    return page
 
 
 def set_sign_in(response: Response, organization_id: str, token: str, *, known: str = "") -> None:

@@ -254,7 +254,7 @@ def test_reload_loses_no_request_and_keeps_the_old_code_if_the_new_does_not_star
 
         def ask() -> None:
             nonlocal count
-            while not done.is_set():
+            while not done.wait(0.02):
                 try:
                     server.get("/readyz")
                     count += 1

@@ -78,6 +78,7 @@ def test_listed_schemes_are_those_in_use(make: Any) -> None:
     assert len(list_password_schemes(acme.id)) == MAX_PASSWORD_SCHEMES
 
 
+@pytest.mark.either
 @pytest.mark.slow
 @pytest.mark.usefixtures("real_hashes")
 def test_wrong_password_takes_equally_long_for_every_account(make: Any) -> None:
@@ -86,11 +87,12 @@ def test_wrong_password_takes_equally_long_for_every_account(make: Any) -> None:
     users = ["nobody@example.com", make.user(acme).email, import_bcrypt_user(make, acme, 9).email]
     import_bcrypt_user(make, acme, 8)
     taken: dict[str, list[float]] = {email: [] for email in users}
-    for _ in range(12):
+    for _ in range(6):
         for email in users:
-            started = time.perf_counter()
+            # Other processes do not change the processor time of this thread.
+            started = time.thread_time()
             assert isinstance(sign_in(acme.id, email, "a wrong one"), SignInRefused)
-            taken[email].append(time.perf_counter() - started)
+            taken[email].append(time.thread_time() - started)
     medians = [statistics.median(times) for times in taken.values()]
     # Without equalization the last one takes three times as long as the others.
     assert max(medians) < 1.4 * min(medians), taken
