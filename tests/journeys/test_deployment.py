@@ -32,7 +32,7 @@ STUBS = {
 @pytest.mark.live
 @pytest.mark.slow
 def test_document_is_followed_word_by_word(tmp_path: Path) -> None:
-    """On a MariaDB that accepts only TLS; a folder stands for ``/``, whose files belong to the user of the test."""
+    """On a MariaDB, or MySQL, that accepts only TLS; a folder stands for ``/``, whose files the test's user owns."""
     server, authority = certificate()
     root = tmp_path / "root"
     for folder in (
@@ -51,17 +51,15 @@ def test_document_is_followed_word_by_word(tmp_path: Path) -> None:
     live.mkdir(parents=True)
     for name in ("fullchain.pem", "privkey.pem"):
         shutil.copyfile(server, live / name)
-    shutil.copyfile(authority, root / "root/database-ca.pem")
     for name, text in STUBS.items():
         stub = root / "stubs" / name
         stub.write_text(_inside(root, text if text.startswith("#!") else f"#!/bin/sh\n{text}\n"))
         stub.chmod(0o755)
-    database = MariaDB(
-        tmp_path / "mariadb",
-        f"--ssl-cert={server}",
-        f"--ssl-key={server}",
-        "--require-secure-transport=ON",
-    ).start()
+    # MySQL creates a certificate itself.
+    own = [] if MariaDB.mysql else [f"--ssl-cert={server}", f"--ssl-key={server}"]
+    database = MariaDB(tmp_path / "mariadb", *own, "--require-secure-transport=ON").start()
+    created = database.folder / "data/ca.pem"
+    shutil.copyfile(created if MariaDB.mysql else authority, root / "root/database-ca.pem")
     try:
         administer = f"mariadb --no-defaults --socket={database.socket} --user=gatehouse"
         port = process.free_port()
