@@ -255,7 +255,7 @@ def new_administrator(context: PortalContext) -> PageResponse:
             if added.invitation is None:
                 return context.done("/administrators", "administrator-added")
             return _invited(context, added.invitation)
-    words = {"title": "Add an administrator", "submit": "Add administrator"}
+    words: dict[str, Any] = {"title": "Add an administrator", "submit": "Add administrator"}
     listed = ("Administrators", "/administrators")
     return context.render("portal/administrators/new.html", form=form, listed=listed, **words)
 
@@ -269,7 +269,7 @@ def invite_user(context: PortalContext) -> PageResponse:
         with form.show_errors(InvalidInput, Conflict):
             slug, name = context.organization.slug, form.name.data or ""
             return _invited(context, create_invitation(context.actor, slug, email=form.email.data, name=name))
-    words = {"title": "Invite user", "submit": "Invite user"}
+    words: dict[str, Any] = {"title": "Invite user", "submit": "Invite user"}
     return context.render("portal/administrators/new.html", form=form, listed=("Users", "/users"), **words)
 
 
