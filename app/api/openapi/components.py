@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from app.api.endpoints import CURSOR, LIMIT, JsonSchema, Query
 from app.api.representations import Representation, optional
@@ -48,7 +48,9 @@ class InvalidField(Representation):
 class ErrorResponse(Representation):
     """An error response."""
 
-    success: Annotated[Literal[False], described("Always false. Successful responses have true.")]
+    success: Annotated[
+        Any, SchemaOnly(const=False), described("Always false. Successful responses have true.")
+    ]
     error_code: Annotated[int, SchemaOnly(minimum=400, maximum=599), described("The HTTP status.")]
     error_msg: Annotated[str, described("The description of the error.")]
     error: Annotated[str, described("A stable code.")]

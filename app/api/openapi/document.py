@@ -331,7 +331,8 @@ def _with_references(node: Any, defined: JsonSchema) -> Any:
             if defined.setdefault(name, schema) != schema:
                 raise ValueError(f"Two different schemas have the name {name}")
         return {"$ref": f"#/components/schemas/{name}"}
-    if isinstance(node.get("const"), bool):
-        # openapi-generator makes an enumeration of the text "true" from a constant that has a type.
-        node = {name: value for name, value in node.items() if name != "type"}
+    if isinstance(node.get("const"), bool) and "type" in node:
+        # openapi-generator makes an enumeration of the text "true" from it.
+        others = {name: value for name, value in node.items() if name != "const"}
+        node = others | {"not": {"const": not node["const"]}}
     return {name: _with_references(value, defined) for name, value in node.items()}
