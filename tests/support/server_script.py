@@ -69,6 +69,7 @@ class Started:
                 env=environment | settings,
                 stdout=log,
                 stderr=log,
+                start_new_session=True,
             )
 
     def answers(self) -> float:
@@ -109,6 +110,5 @@ def started(folder: Path, *arguments: str, **settings: str) -> Iterator[Started]
     try:
         yield server
     finally:
-        if server.process.poll() is None:
-            server.process.kill()
-            server.process.wait()
+        # Its workers outlive a main process that is killed.
+        process.kill_group(server.process)
