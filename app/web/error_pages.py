@@ -7,6 +7,8 @@ of an exception. The error handlers of the blueprints come first.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from flask import Flask, Response, make_response, render_template, request
 from flask_wtf.csrf import CSRFError
@@ -144,9 +146,16 @@ def page_of_error(
 
 def _page(status: int, **variables: str | None) -> Response:
     if status >= 500:
+        # The database may have failed, so the page of a server error reads nothing.
         apply_browser_language()
-    # The database may have failed, so the page of a server error reads nothing.
-    branding = branding_of_path() if status < 500 else {}
+        return _render(status, {}, variables)
+    try:
+        return _render(status, branding_of_path(), variables)
+    except Unavailable as error:
+        return error_response(error)
+
+
+def _render(status: int, branding: Mapping[str, Any], variables: Mapping[str, Any]) -> Response:
     home = _HOME_BUTTON if status in {404, 405} and not variables.get("back_url") else {}
     page = render_template("error.html", request_id=request_id(), **{**branding, **variables, **home})
     return make_response(page, status)

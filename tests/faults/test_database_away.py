@@ -165,14 +165,18 @@ def send(http: FlaskClient, method: str, path: str) -> TestResponse:
 def test_every_request_is_answered_while_the_database_is_away(abandoned: Flask) -> None:
     http = abandoned.test_client()
     wrong = {}
-    for rule in abandoned.url_map.iter_rules():
-        path = re.sub(r"<(?:[^:>]+:)?([^>]+)>", lambda match: VALUES.get(match[1], "acme"), rule.rule)
-        for method in sorted((rule.methods or set()) - {"HEAD", "OPTIONS"}):
-            answer = send(http, method, path)
-            if answer.status_code >= 500 and not (
-                answer.status_code == 503 and int(answer.headers.get("Retry-After", 0)) > 0
-            ):
-                wrong[f"{method} {path}"] = answer.status_code
+    unknown = ("GET", "/organizations/acme/account/nothing"), ("DELETE", "/organizations/acme/login")
+    known = (
+        (method, re.sub(r"<(?:[^:>]+:)?([^>]+)>", lambda match: VALUES.get(match[1], "acme"), rule.rule))
+        for rule in abandoned.url_map.iter_rules()
+        for method in sorted((rule.methods or set()) - {"HEAD", "OPTIONS"})
+    )
+    for method, path in (*unknown, *known):
+        answer = send(http, method, path)
+        if answer.status_code >= 500 and not (
+            answer.status_code == 503 and int(answer.headers.get("Retry-After", 0)) > 0
+        ):
+            wrong[f"{method} {path}"] = answer.status_code
     assert wrong == {}
 
 

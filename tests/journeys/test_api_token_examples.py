@@ -74,7 +74,7 @@ def test_node_example_validates(tokens: Tokens, tmp_path: Path, number: int, tok
         "console.log(JSON.stringify(results));\n"
     )
     ran = subprocess.run(
-        ["node", "run.mjs", json.dumps(sent)],
+        ["node", "--experimental-global-webcrypto", "run.mjs", json.dumps(sent)],
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -388,7 +388,10 @@ def pkce_policy(suite: Suite, value: str) -> None:
         assert other.metadata["pkce_policy"] == policy
         public = other.register(token_endpoint_auth_method="none")
         for is_refused, party, nonce in zip(
-            expected, (other.register(), other.register(), public), ("nonce", None, "nonce"), strict=True
+            expected,
+            (other.register(), other.register(), public),
+            ("n-0S6_WzA2Mj", None, "n-0S6_WzA2Mj"),
+            strict=True,
         ):
             answer = party.visit(nonce=nonce)
             assert isinstance(answer, Callback) is not is_refused

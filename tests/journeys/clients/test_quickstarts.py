@@ -87,5 +87,6 @@ def test_document_lists_every_program_with_the_command_that_tests_it() -> None:
     assert {(name, command) for command, names in by_command.items() for name in names} == set(rows)
     assert {name for name, _ in rows} == {path.parent.name for path in HERE.glob("*/*")} - {
         "apis",
+        "generators",
         "__pycache__",
     }

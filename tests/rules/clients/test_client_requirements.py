@@ -18,6 +18,7 @@ from app.rules.organizations.settings import effective_settings
 
 ALL = ("RS256", "PS256", "ES256", "EdDSA")
 SECRET = {"token_endpoint_auth_method": "client_secret_basic"}
+NONCE = "n-0S6_WzA2Mj"
 PUBLIC = {"token_endpoint_auth_method": "none"}
 KEYS = {"token_endpoint_auth_method": "private_key_jwt"}
 STRONG = ("PS256", "ES256", "EdDSA")
@@ -85,7 +86,7 @@ def test_profile_implies_requirements() -> None:
     ],
 )
 @pytest.mark.parametrize("has_challenge", [True, False])
-@pytest.mark.parametrize(("nonce", "scopes"), [(None, ["openid"]), ("n", ["openid"]), ("n", ["email"])])
+@pytest.mark.parametrize(("nonce", "scopes"), [(None, ["openid"]), (NONCE, ["openid"]), (NONCE, ["email"])])
 def test_policy_client_challenge_and_nonce_decide_together(
     policy: str,
     document: dict[str, Any],

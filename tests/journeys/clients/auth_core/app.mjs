@@ -80,7 +80,8 @@ createServer(async (message, reply) => {
   const response = await respond(new Request(`${here}${message.url}`, { method, headers, body, duplex: 'half' }))
   reply.writeHead(response.status, {
     ...Object.fromEntries(response.headers),
-    'set-cookie': response.headers.getSetCookie(),
+    // Node.js of Debian 12 has no getSetCookie.
+    'set-cookie': response.headers.getSetCookie?.() ?? response.headers.get('set-cookie')?.split(/, (?=[^;,]+=)/) ?? [],
   })
   reply.end(await response.text())
 }).listen(PORT)

@@ -101,7 +101,7 @@ def test_private_address_is_rejected_before_sending(
         with pytest.raises(OutgoingRequestBlocked):
             outgoing_http.get(url, organization_id=OURS)
     with pytest.raises(OutgoingRequestFailed):
-        outgoing_http.get("https://localhost:1/", organization_id=OURS)
+        outgoing_http.get("https://localhost:1024/", organization_id=OURS)
     assert reached.requests == []
 
 
