@@ -137,7 +137,8 @@ def floor_of(*paths: str) -> MakeVisitor:
             for path in paths
         ]
         while True:
-            yield from asks
+            for ask in asks:  # noqa: UP028 - a visitor is sent the answer, which an iterator of a list cannot take
+                yield ask
             yield DONE
 
     return visitor
