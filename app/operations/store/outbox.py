@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -34,6 +34,8 @@ from app.tenant_fence import ACROSS
 DELIVERED, REFUSED, GIVEN_UP = "delivered", "refused", "given_up"
 # Longer than a delivery can take: see outgoing_http.TOTAL_SECONDS.
 LEASE_DURATION = timedelta(seconds=30)
+# Ids in one statement.
+_BATCH = 500
 _CANDIDATES = 10
 _log = logging.getLogger("gatehouse.outbox")
 _jitter = random.SystemRandom()
@@ -244,29 +246,32 @@ def _postpone(message: Message, *, only_this_message: bool = False) -> None:
     """Postpone all messages of the receiver, or only this one, and give up those that would expire before."""
     now = clock.now()
     retry_at = now + retry_delay(message.attempts, _jitter.random())
-    pending = (
-        (OutboxMessage.organization_id == message.organization_id)
-        & (OutboxMessage.receiver == message.receiver)
-        & OutboxMessage.done_at.is_(None)
-    )
-    if only_this_message:
-        pending &= OutboxMessage.id == message.id
-    given_up = count_changed(
-        update(OutboxMessage)
-        .where(pending, OutboxMessage.expires_at <= retry_at)
-        .values(done_at=now, outcome=GIVEN_UP)
-    )
-    db.session.execute(
-        update(OutboxMessage)
-        .where(pending, (OutboxMessage.available_at < retry_at) | (OutboxMessage.id == message.id))
-        .values(
-            available_at=retry_at,
-            attempts=case(
-                (OutboxMessage.attempts < message.attempts, message.attempts), else_=OutboxMessage.attempts
-            ),
+    pending = (OutboxMessage.organization_id == message.organization_id) & OutboxMessage.done_at.is_(None)
+    # An UPDATE by receiver would wait for messages that are being enqueued, and lock rows in another order than those
+    # by id (deadlocks).
+    ids: Sequence[UUID] = [message.id]
+    if not only_this_message:
+        of_receiver = pending & (OutboxMessage.receiver == message.receiver)
+        ids = db.session.scalars(select(OutboxMessage.id).where(of_receiver).order_by(OutboxMessage.id)).all()
+    given_up = 0
+    for start in range(0, len(ids), _BATCH):
+        some = pending & OutboxMessage.id.in_(ids[start : start + _BATCH])
+        given_up += count_changed(
+            update(OutboxMessage)
+            .where(some, OutboxMessage.expires_at <= retry_at)
+            .values(done_at=now, outcome=GIVEN_UP)
         )
-        .execution_options(synchronize_session=False)
-    )
+        count_changed(
+            update(OutboxMessage)
+            .where(some, (OutboxMessage.available_at < retry_at) | (OutboxMessage.id == message.id))
+            .values(
+                available_at=retry_at,
+                attempts=case(
+                    (OutboxMessage.attempts < message.attempts, message.attempts),
+                    else_=OutboxMessage.attempts,
+                ),
+            )
+        )
     if given_up:
         actor = Actor.system(message.organization_id, "outbox")
         after = {"kind": message.kind, "messages": given_up}
