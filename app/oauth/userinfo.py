@@ -66,14 +66,8 @@ def find_user_token(token: str) -> TokenSnapshot | None:
     return id_tokens.find_user_token(token, organization_id=current_request().organization_id)
 
 
-def find_path() -> str:
-    """Return the path of the current request."""
-    return current_request().path
-
-
-server.register_endpoint(
-    UserInfoEndpoint(resource_protector=protect(UserInfoProtector(), find_user_token, find_path))
-)
+_protector = protect(UserInfoProtector(), find_user_token, lambda: current_request().path)
+server.register_endpoint(UserInfoEndpoint(resource_protector=_protector))
 
 
 def userinfo(request: ProtocolRequest) -> ProtocolResponse:

@@ -57,6 +57,13 @@ def test_plain_request_is_answered(app: Flask, make: Factory, host: str) -> None
     assert status == "200 OK" and b"access_token" in body
 
 
+def test_userinfo_is_answered_and_an_unknown_organization_passed_on(app: Flask) -> None:
+    request = {"REQUEST_METHOD": "GET", "HTTP_AUTHORIZATION": "Bearer gth_at_unknown"}
+    assert send(app, environ(PATH_INFO="/oauth/userinfo", **request))[0] == "401 Unauthorized"
+    path = "/organizations/nobody/oauth/userinfo"
+    assert send(app, environ(PATH_INFO=path, **request))[0] == "next application"
+
+
 def test_request_under_an_organization_is_for_that_organization(app: Flask, make: Factory) -> None:
     here, elsewhere = make.organization(), make.organization()
     basic = make.machine(here, "clients:read").basic["Authorization"]

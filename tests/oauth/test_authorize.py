@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,7 @@ from app.operations.authorization.authorization_requests import (
     deny_request,
 )
 from app.operations.clients.clients import update_client
+from app.operations.directory import lookups
 from app.operations.directory.lookups import find_client
 from app.operations.store import clock
 from app.rules.actor import Actor
@@ -221,3 +224,21 @@ def test_request_without_scope_gets_all_scopes_of_the_client(flow: Flow) -> None
         tokens = flow.redeem(flow.code(scope=scope)).get_json()
         assert tokens["scope"].split() == list(flow.client.registered.client.scopes)
     assert query_of(flow.authorize(scope=None, prompt="none"))["code"]
+
+
+def test_client_is_read_again_before_a_refusal(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another machine has registered the redirect URI a moment ago."""
+    flow.sign_in()
+    with flow.app.app_context():
+        client = find_client(flow.client.client_id)
+    assert client is not None
+    document = {**client.document, "redirect_uris": ["https://orchard.example/before"]}
+    outdated = dataclasses.replace(client, document=document, version=client.version - 1)
+
+    def find_outdated(client_id: str, *, fresh: bool = False) -> Any:
+        return find_client(client_id, fresh=True) if fresh else outdated
+
+    monkeypatch.setattr(lookups, "find_client", find_outdated)
+    assert flow.code()
+    monkeypatch.setattr(lookups, "find_client", lambda *_, **__: outdated)
+    assert flow.authorize().status_code == 400
