@@ -38,6 +38,7 @@ def admin(context: Flask, make: Factory) -> Actor:
 @contextmanager
 def counted_queries() -> Iterator[list[str]]:
     statements: list[str] = []
+
     def note(_connection, _cursor, statement, *_rest) -> None:
         statements.append(statement)
 
