@@ -233,7 +233,7 @@ class Bench:
                 self._crowd(instance, port)
             words, megabytes = resident(process.pid)
             self.report.note(f"resident, after load: {words}")
-            self.report.bar("two workers resident after load, MB", megabytes, at_most=200)
+            self.report.bar("two workers after load, MB (PSS)", megabytes, at_most=200)
 
     def _flows(self, instance: Instance, places: Mapping[str, tuple[int, int]]) -> None:
         count, port = self.options.connections, places["gatehouse"][0]

@@ -38,16 +38,16 @@ def serving(
 
 
 def resident(pid: int) -> tuple[str, float]:
-    """Return the memory of the workers, with and without their main process, as text; and their RSS in megabytes.
+    """Return the memory of the workers, with and without their main process, as text; and their PSS in megabytes.
 
-    PSS counts shared pages once.
+    PSS counts shared pages once: the workers share the libraries.
     """
     main, workers = _megabytes([pid]), _megabytes(_children(pid))
     words = (
         f"workers {workers[0]:.0f} MB RSS, {workers[1]:.0f} MB PSS; "
         f"with the main process {workers[0] + main[0]:.0f} MB RSS, {workers[1] + main[1]:.0f} MB PSS"
     )
-    return words, workers[0]
+    return words, workers[1]
 
 
 def cpu_seconds(pid: int) -> float:
