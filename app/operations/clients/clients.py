@@ -182,7 +182,8 @@ def delete_client(actor: Actor, client_id: str, *, expected_version: ExpectedVer
     Raises NotFound, Forbidden, PreconditionFailed, and FreshSignInRequired if the user signed in too long ago
     (PO-4). Audit: ``client.deleted``.
     """
-    for _ in range(_MAX_ATTEMPTS):
+    tokens = grants = consents = 0
+    for attempt in range(_MAX_ATTEMPTS):
         row = get_client_row(actor, client_id, "clients:write")
         require_client_version(row, expected_version)
         require_client_within_permissions(actor, row)
@@ -190,9 +191,10 @@ def delete_client(actor: Actor, client_id: str, *, expected_version: ExpectedVer
         if actor.kind == "client" and actor.client_id == row.id:
             raise Conflict("A client cannot delete itself.", code="own_client")
         now = clock.now()
-        tokens, grants, consents = _count_client_state(row)
-        # Before the client, in the order of locks: a refresh locks its grant and then, by a foreign key, the client.
-        revoke_grants_of_client(actor, row.id, reason="client_deleted")
+        if attempt == 0:
+            tokens, grants, consents = _count_client_state(row)
+            # Before the client, in the order of locks: a refresh locks its grant, and then the client by a foreign key.
+            revoke_grants_of_client(actor, row.id, reason="client_deleted")
         if update_client_row(row, {"status": DELETED, "deleted_at": now, "updated_at": now}):
             counts = DeletedClient(tokens, grants, consents, revoke_all_secrets(actor, row))
             _delete_registration_keys(row)
@@ -338,7 +340,7 @@ def _register(actor: Actor, metadata: ClientMetadata, origin: ClientOrigin) -> R
 def _update(
     actor: Actor, client_id: str, fields: Mapping[str, Any], expected_version: ExpectedVersion
 ) -> UpdatedClient:
-    for _ in range(_MAX_ATTEMPTS):
+    for attempt in range(_MAX_ATTEMPTS):
         row = get_client_row(actor, client_id, "clients:write")
         require_client_version(row, expected_version)
         organization = _acting_organization(actor)
@@ -355,10 +357,11 @@ def _update(
         require_approval_permission(actor, before, after)
         require_not_in_metadata_document(actor, row, changed)
         require_resources_permission(actor, before.resources, after.resources)
-        managed = hold_managed_resources(
-            actor,
-            frozenset(after.scopes) - frozenset(before.scopes),
-            frozenset(after.resources) - frozenset(before.resources),
+        # Also those that it had: if the update below is outdated, it has locked the client, and none may be added.
+        managed = (
+            hold_managed_resources(actor, after.scopes, after.resources)
+            if {"scopes", "resources"} & fields.keys()
+            else []
         )
         warnings = resolve_client_scopes(
             actor,
@@ -370,14 +373,16 @@ def _update(
         require_shared_scope_permission(actor, before, after)
         cutoff = _block_cutoff(before, after)
         is_blocked = after.approval == BLOCKED and before.approval != BLOCKED
-        if is_blocked:
+        if is_blocked and attempt == 0:
             # Before the client, as in ``delete_client``. The cutoff ends those that are created meanwhile.
             revoke_grants_of_client(actor, row.id, reason="client_blocked")
         if update_client_row(row, {**to_client_columns(after), **cutoff, "updated_at": clock.now()}):
             if is_blocked:
                 _close_client_requests(actor, row)
             for resource, names in managed:
-                grant_access(actor, row, resource, names)
+                added = [name for name in names if name not in before.scopes]
+                if added or resource.identifier in {*after.resources}.difference(before.resources):
+                    grant_access(actor, row, resource, added)
             logos.sync_logo(row, before.logo_uri, after.logo_uri)
             _delete_removed_roles(row, before, after)
             if before.uses_secret and not after.uses_secret:
