@@ -52,7 +52,7 @@ def changes(requests: Requests) -> Iterator[ValidRequest]:
 PATHS = {"clients": "clientId", "resources": "resourceId"}
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_requests_lock_rows_in_one_order(
     app: Flask,
     database: Database,

@@ -84,19 +84,15 @@ class LockTrace(Cuts):
                 connection.autocommit(True)
 
     def _read(self, transaction: Transaction, thread: int, statement: str) -> None:
-        locked = False
+        for lock in self._held(thread):
+            # Another lock on a table is usually on the same row: in another index, or moved because it has grown.
+            if lock not in transaction.locks and not transaction.has_exclusive(lock.table):
+                transaction.locks.append(lock)
         match = _TARGET.match(statement)
         verb, target = match.groups() if match else ("", "")
-        for lock in self._held(thread):
-            # Usually the row that it has, in another index, or moved because it has grown.
-            if lock in transaction.locks or transaction.has_exclusive(lock.table):
-                continue
-            transaction.locks.append(lock)
-            locked = locked or lock.table == target
-        if verb == "INSERT":
-            if target not in LOGS:
-                transaction.locks.append(Lock(target, "X", "new"))
-        elif verb and not locked and not transaction.has_exclusive(target):
+        if verb == "INSERT" and target not in LOGS:
+            transaction.locks.append(Lock(target, "X", "new"))
+        elif verb in ("UPDATE", "DELETE") and not transaction.has_exclusive(target):
             transaction.locks.append(Lock(target, "X", None))
 
     def _held(self, thread: int) -> Iterator[Lock]:
@@ -144,13 +140,14 @@ def find_cycles(
     by_tables = defaultdict(list)
     for edge in names:
         by_tables[edge.held[0], edge.wanted[0]].append(edge)
+    for tables in accepted:
+        by_tables.pop(tables, None)
     return {
         (one, other): [names[first], names[second]]
-        for one, other in by_tables.keys() - accepted
+        for (one, other), firsts in by_tables.items()
         if one < other
-        for first in by_tables[one, other]
-        for second in by_tables.get((other, one), ())
-        if (other, one) not in accepted and _may_deadlock(first, second)
+        for first, second in itertools.product(firsts, by_tables.get((other, one), ()))
+        if _may_deadlock(first, second)
     }
 
 
