@@ -28,6 +28,7 @@ from app.circuit_breaker import CircuitBreaker
 from app.config import Config, application
 from app.database_errors import is_connection_failure, must_leave_node
 from app.extensions import db
+from app.mysql_connection import MySQLConnection
 from app.tenant_fence import Fence
 from app.turns import Turns
 
@@ -83,6 +84,7 @@ def configure(app: Flask, config: Config) -> None:
                 continue
             is_autocommit = engine is not db.engine
             event.listen(engine, "do_connect", functools.partial(_refuse_while_open, guard))
+            event.listen(engine, "do_connect", _connect)
             event.listen(engine, "checkout", functools.partial(_refuse_while_open, guard))
             event.listen(engine, "connect", functools.partial(_prepare_mysql, config, is_autocommit))
             event.listen(engine, "handle_error", _leave_unusable_node)
@@ -122,6 +124,10 @@ def _refuse_while_open(guard: CircuitBreaker, *_: Any) -> None:
     """Refuse a connection while the database does not answer, as if it could not be reached."""
     if guard.is_open:
         raise MySQLdb.OperationalError(2003, "The database does not answer.")
+
+
+def _connect(_dialect: Any, _record: Any, arguments: Any, parameters: Any) -> MySQLConnection:
+    return MySQLConnection(*arguments, **parameters)
 
 
 _left_at = 0.0

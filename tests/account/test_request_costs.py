@@ -81,13 +81,13 @@ def test_sign_in_query_count_does_not_grow_with_users(
 BUDGET = {
     "client_credentials": (1, 0),
     "introspection": (1, 0),
-    "userinfo": (2, 0),
+    "userinfo": (1, 0),
     "revocation": (4, 1),
     "authorization with session and consent": (4, 1),
-    "code": (7, 1),
-    "refresh": (4, 1),
+    "code": (6, 1),
+    "refresh": (3, 1),
     "POST /clients": (8, 1),
-    "GET /clients": (2, 1),
+    "GET /clients": (2, 0),
 }
 
 

@@ -85,9 +85,15 @@ class UnitOfWork:
     connection: Connection | None = None
 
     def connect(self) -> Connection:
-        """Return the connection of the transaction, which the first use opens. The session joins it."""
+        """Return the connection of the transaction, which the first use opens. The session joins it.
+
+        Statements that read run in autocommit mode: at READ COMMITTED a transaction would add nothing but a round trip.
+        SQLite gives a transaction that reads one state of all tables.
+        """
         if self.connection is None:
-            connection = engines()[0].connect()
+            for_transactions, for_statements = engines()
+            is_autocommit = self.read_only and for_transactions.dialect.name != "sqlite"
+            connection = (for_statements if is_autocommit else for_transactions).connect()
             if self.read_only:
                 connection.execution_options(read_only=True)
             try:
@@ -105,7 +111,9 @@ class UnitOfWork:
         return self.connect()
 
     def commit(self) -> None:
-        """Write what is pending in the session and commit, if anything was read or written."""
+        """Write what is pending in the session and commit, if anything was written."""
+        if self.read_only:
+            return
         if db.session.registry.has():
             db.session.commit()
         if self.connection is not None:
