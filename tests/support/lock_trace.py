@@ -63,6 +63,12 @@ class LockTrace(Cuts):
 
     def run(self, connection: Any, statement: str, execute: Callable[[], Any]) -> Any:
         """Execute the statement and read what its transaction has locked since the one before."""
+        if connection.waiting:
+            # A packet of statements, one by one.
+            packet, connection.waiting = connection.waiting, []
+            for each in packet:
+                connection.query(each)
+            return connection.commit() if statement.endswith(";COMMIT") else None
         thread = connection.thread_id()
         if statement in ("COMMIT", "ROLLBACK"):
             self._open.pop(thread, None)
