@@ -36,10 +36,11 @@ AUTOCOMMIT = "autocommit"
 IDLE_SECONDS = 30.0
 # A longer use would keep a process with a node that the load balancer has left.
 MAX_CONNECTION_SECONDS = 60
-# How long a transaction waits for a connection before the request fails with 503.
+# How long a transaction waits for a connection, or on SQLite for its turn, before the request fails with 503.
 POOL_WAIT_SECONDS = 2
 _ENGINES = "gatehouse engines"
 _TURNS = "gatehouse turns"
+_WRITERS = "gatehouse writers"
 # A new connection that tests whether the server answers. The driver counts in whole seconds.
 _REACHABLE_SECONDS = 1
 _BREAKER = "gatehouse circuit breaker"
@@ -68,6 +69,7 @@ def configure(app: Flask, config: Config) -> None:
     }
     db.init_app(app)
     app.extensions[_TURNS] = Turns(2 * config.database_pool)
+    app.extensions[_WRITERS] = Turns(1) if config.is_sqlite else None
     with app.app_context():
         app.extensions[_ENGINES] = (db.engine, db.engines[AUTOCOMMIT])
         reach = functools.partial(_is_reachable, db.engine, options["connect_args"])
@@ -172,13 +174,26 @@ def _ask_if_writable(engine: Engine) -> str | None:
     return reason
 
 
-@contextmanager
-def turn_at_pool() -> Iterator[None]:
+def turn_at_pool() -> AbstractContextManager[None]:
     """Run a ``with`` block that uses one connection of the pool, in the order of arrival.
 
     Raises sqlalchemy.exc.TimeoutError if none is free for POOL_WAIT_SECONDS.
     """
-    turns: Turns = application().extensions[_TURNS]
+    return _turn(application().extensions[_TURNS])
+
+
+def turn_to_write() -> AbstractContextManager[None]:
+    """Run a ``with`` block that writes to the database: one after the other on SQLite, in the order of arrival.
+
+    SQLite itself lets a newcomer overtake those that wait, some of them for seconds. Raises
+    sqlalchemy.exc.TimeoutError if others write for POOL_WAIT_SECONDS.
+    """
+    writers: Turns | None = application().extensions[_WRITERS]
+    return nullcontext() if writers is None else _turn(writers)
+
+
+@contextmanager
+def _turn(turns: Turns) -> Iterator[None]:
     if not turns.take(POOL_WAIT_SECONDS):
         raise PoolTimeout("every connection of the pool is in use")
     try:

@@ -38,6 +38,7 @@ from app.database import (
     engines,
     is_outdated,
     leave_node,
+    turn_to_write,
 )
 from app.database_errors import ErrorClass, classify_error, is_duplicate_key, must_leave_node
 from app.models.base import Base, Digest, Identifier, Json, Sealed, UtcDateTime, Uuid, dump_json
@@ -281,7 +282,10 @@ def _execute(
 ) -> tuple[Sequence[Sequence[Any]], int]:
     # SQLAlchemy's connection would begin and roll back around the statement, a round trip for nothing.
     try:
-        return _run(_thread_connection(engine), compiled, parameters, fetch=fetch)
+        if fetch:
+            return _run(_thread_connection(engine), compiled, parameters, fetch=True)
+        with turn_to_write():
+            return _run(_thread_connection(engine), compiled, parameters, fetch=False)
     except engine.dialect.loaded_dbapi.Error as error:
         if must_leave_node(error):
             leave_node()

@@ -16,7 +16,7 @@ import itertools
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 from uuid import UUID
@@ -26,7 +26,7 @@ from sqlalchemy.dialects import mysql, sqlite
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from app.database import breaker, context, engines, turn_at_pool
+from app.database import breaker, context, engines, turn_at_pool, turn_to_write
 from app.database_errors import ErrorClass, classify_error, is_duplicate_key
 from app.extensions import db
 from app.models.base import Base
@@ -256,7 +256,12 @@ def _run_outermost(work: Callable[[], R], *, read_only: bool) -> R:
     unit_of_work = UnitOfWork(read_only)
     token = open_transaction.set(unit_of_work)
     try:
-        with context(), breaker(), turn_at_pool():
+        with (
+            context(),
+            breaker(),
+            nullcontext() if read_only else turn_to_write(),
+            turn_at_pool(),
+        ):
             result = _run_with_retries(work, unit_of_work)
     except PoolTimeout as error:
         raise Unavailable from error
