@@ -143,6 +143,8 @@ class Grant(Tenant, Base):
 
     __tablename__ = "grants"
     __table_args__ = (
+        # For the foreign key: when an UPDATE changes a column of its index, MariaDB checks it again and locks the user.
+        Index("ix_grants_user", "organization_id", "user_id"),
         Index("ix_grants_active", "organization_id", "user_id", "client_id", "revoked_at", "expires_at"),
         Index("ix_grants_client", "organization_id", "client_id"),
         Index("ix_grants_session", "organization_id", "session_id"),

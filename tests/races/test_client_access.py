@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from flask import Flask
 
-from app.operations.clients import access_decisions, access_requests, client_access, clients, resources
+from app.operations.clients import access_decisions, access_requests, clients, resources
 from app.operations.directory import lookups
 from app.operations.directory.lookups import AuthenticatedClient
 from app.operations.tokens import tokens
@@ -160,7 +160,7 @@ def test_access_names_no_scope_that_ends_meanwhile(
         "give": (access_decisions, "grant_access"),
         "request": (access_requests, "raise_client_version"),
         "approve": (access_decisions, "grant_access"),
-        "register": (client_access, "grant_access"),
+        "register": (clients, "grant_access"),
     }[way]
     monkeypatch.setattr(module, name, end_before(getattr(module, name)))
     with app.app_context(), contextlib.suppress(NotFound, InvalidInput, Conflict):

@@ -84,9 +84,9 @@ class Cuttable(Protocol):
 
 
 @contextmanager
-def cuttable(app: Flask) -> Iterator[Cuts]:
+def cuttable(app: Flask, cuts: Cuts | None = None) -> Iterator[Cuts]:
     """Give the application cuttable connections, and its own ones again at the end."""
-    cuts = Cuts()
+    cuts = cuts or Cuts()
 
     def connect(dialect: Any, _record: Any, _arguments: Any, parameters: Any) -> None:
         if dialect.name == "sqlite":

@@ -15,7 +15,7 @@ from app.database_errors import is_duplicate_key
 from app.extensions import db
 from app.models.client import DELETED, Client, ClientRequest
 from app.models.user import User
-from app.operations.clients.client_records import ClientRecord
+from app.operations.clients.client_records import ClientRecord, hold_client
 from app.operations.clients.clients import get_client, update_client
 from app.operations.directory.lookups import ClientSnapshot, get_organization_by_id
 from app.operations.mail.notices import email_administrators, notify_user
@@ -379,6 +379,8 @@ def approve_client_request(
     request = find_client_request(actor, request_id)
     # The permission to decide about clients includes these changes, even without the permission to edit clients.
     decider = replace(actor, permissions=actor.permissions | {"clients:read", "clients:write"})
+    # Before the request, which others close after they changed the client. Closing it locks the client in shared mode.
+    hold_client(decider, request.client_id)
     client = get_client(decider, request.client_id)
     if client.approval == BLOCKED:
         raise Conflict("This client is blocked. Unblock it on its page first.", code="client_blocked")
@@ -411,6 +413,7 @@ def decline_client_request(
     actor.require("clients:trust")
     message = check_refusal(fields or {})
     request = find_client_request(actor, request_id)
+    hold_client(actor, request.client_id)
     _decide(actor, request, DECLINED, message)
     _record(actor, request, "client_request.declined", {"message": message})
     notify_user(

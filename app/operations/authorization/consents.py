@@ -15,6 +15,7 @@ from app.fast_path.compiled_query import CompiledQuery
 from app.models.grant import AuthorizationCode, Consent, Grant
 from app.models.token import AccessToken, DeviceCode
 from app.operations.directory.lookups import ClientSnapshot
+from app.operations.directory.users import hold_user
 from app.operations.grants import grants
 from app.operations.grants.grants import grant_issued_after_cutoffs
 from app.operations.store import audit, clock
@@ -47,6 +48,8 @@ def revoke_access(actor: Actor, user_id: UUID | None, client_id: UUID) -> tuple[
 
     Return the number of revoked grants and their scopes. The caller records the audit event.
     """
+    if user_id is not None:
+        hold_user(actor.organization_id, user_id)
     active_grants = _active_grants(actor, user_id, client_id)
     for model in (AuthorizationCode, DeviceCode):
         db.session.execute(

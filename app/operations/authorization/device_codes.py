@@ -20,6 +20,7 @@ from app.operations.authorization import consents
 from app.operations.directory import lookups
 from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot, OrganizationSnapshot
 from app.operations.directory.snapshots import is_before_cutoff
+from app.operations.directory.users import hold_user
 from app.operations.grants import grants
 from app.operations.sign_in.sessions import SessionRecord
 from app.operations.store import audit, clock, keyring, rate_limits
@@ -239,6 +240,10 @@ def allow_device(
     ``consent.given``.
     """
     if remember:
+        # The code before the consent, which locks the client: who deletes it ends its device codes first.
+        hold_user(actor.organization_id, session.user_id)
+        row = (DeviceCode.organization_id == actor.organization_id, DeviceCode.id == request.id)
+        db.session.execute(select(DeviceCode.id).where(*row).with_for_update())
         requested = request.scopes
         ends_at = consents.store_consent(
             actor, request.client, session.user_id, scopes, ends_at, requested=requested
@@ -419,6 +424,7 @@ def claim_device_code(
     _require_valid(client, row)
     if not restrict_scopes(row.scope.split(), client.document["scopes"]):
         raise InvalidGrant().with_cause("grant_ended", received="the client no longer has any of the scopes")
+    hold_user(client.organization.id, row.user_id)
     claimed = count_changed(
         update(DeviceCode)
         .where(

@@ -90,15 +90,16 @@ def grant_access(
     return row_id
 
 
-def grant_managed_access(
-    actor: Actor, client: Client, scopes: Collection[str], identifiers: Collection[str]
-) -> None:
-    """Give the client access to the scopes and resources that the actor added to it and may manage.
+def hold_managed_resources(
+    actor: Actor, scopes: Collection[str], identifiers: Collection[str]
+) -> list[tuple[Resource, list[str]]]:
+    """Hold the resources among these, and those of the scopes, that the actor may manage. Return each with its scopes.
 
-    Runs in the transaction that created or changed the client. Audit: ``client_access.granted``.
+    ``grant_access`` then gives a client access to what the actor adds to it. Call this before the transaction writes
+    scopes or clients.
     """
     if not (scopes or identifiers) or not actor.has_permission_for_own("resources:write"):
-        return
+        return []
     rows = db.session.execute(
         select(Resource, Scope.name)
         .outerjoin(
@@ -108,19 +109,19 @@ def grant_managed_access(
             & Scope.name.in_(list(scopes)),
         )
         .where(
-            Resource.organization_id == client.organization_id,
+            Resource.organization_id == actor.organization_id,
             or_(Scope.name.is_not(None), Resource.identifier.in_(list(identifiers))),
         )
         .order_by(Resource.id)
     )
-    granted: dict[UUID, tuple[Resource, list[str]]] = {}
+    managed: dict[UUID, tuple[Resource, list[str]]] = {}
     for resource, scope in rows:
         if actor.has_permission("resources:write", owner_id=resource.created_by_user_id):
-            names = granted.setdefault(resource.id, (resource, []))[1]
+            names = managed.setdefault(resource.id, (resource, []))[1]
             names += [] if scope is None else [scope]
-    for resource, names in granted.values():
+    for resource, _ in managed.values():
         hold_resource(resource)
-        grant_access(actor, client, resource, names)
+    return list(managed.values())
 
 
 def grant_adopted_access(
@@ -143,7 +144,7 @@ def hold_resource(resource: Resource) -> None:
     """Keep the resource and its scopes as they were read until the current transaction ends.
 
     Otherwise a scope could end between the read and the access that names it, and a later scope of the same name would
-    be included. Call it before ``raise_client_version``: who changes a resource locks it before its clients. Raises
+    be included. Call it before the transaction writes scopes or clients, as who changes a resource does. Raises
     OutdatedRead if the resource was changed or deleted since it was read.
     """
     version = db.session.scalar(

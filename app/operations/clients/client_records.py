@@ -155,6 +155,23 @@ def get_client_row(actor: Actor, client_id: str, permission: str) -> Client:
     return row
 
 
+def hold_client(actor: Actor, client_id: str, *, shared: bool = False) -> Client:
+    """Return the client's row as it remains until the current transaction ends. Raises NotFound.
+
+    ``shared`` is for a transaction that does not change the row; others may hold it too.
+    """
+    row = load_client_row(actor, client_id)
+    statement = select(Client).where(
+        Client.organization_id == row.organization_id, Client.id == row.id, Client.status != DELETED
+    )
+    held = db.session.scalar(
+        statement.with_for_update(read=shared), execution_options={"populate_existing": True}
+    )
+    if held is None:
+        raise NotFound("There is no such client.")
+    return held
+
+
 def update_client_row(row: Client, values: Mapping[str, Any]) -> bool:
     """Set the values and raise the version. Return False if the row was changed since it was read.
 

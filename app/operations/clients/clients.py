@@ -18,7 +18,8 @@ from app.operations.clients import logos, sector_documents
 from app.operations.clients.client_access import (
     find_granted_scopes,
     find_inaccessible_scopes,
-    grant_managed_access,
+    grant_access,
+    hold_managed_resources,
 )
 from app.operations.clients.client_records import (
     ClientRecord,
@@ -181,7 +182,8 @@ def delete_client(actor: Actor, client_id: str, *, expected_version: ExpectedVer
     Raises NotFound, Forbidden, PreconditionFailed, and FreshSignInRequired if the user signed in too long ago
     (PO-4). Audit: ``client.deleted``.
     """
-    for _ in range(_MAX_ATTEMPTS):
+    tokens = grants = consents = 0
+    for attempt in range(_MAX_ATTEMPTS):
         row = get_client_row(actor, client_id, "clients:write")
         require_client_version(row, expected_version)
         require_client_within_permissions(actor, row)
@@ -189,16 +191,22 @@ def delete_client(actor: Actor, client_id: str, *, expected_version: ExpectedVer
         if actor.kind == "client" and actor.client_id == row.id:
             raise Conflict("A client cannot delete itself.", code="own_client")
         now = clock.now()
+        if attempt == 0:
+            tokens, grants, consents = _count_client_state(row)
+            # Before the client, in the order of locks: a refresh locks its grant, and then the client by a foreign key.
+            revoke_grants_of_client(actor, row.id, reason="client_deleted")
         if update_client_row(row, {"status": DELETED, "deleted_at": now, "updated_at": now}):
-            counts = revoke_client_state(actor, row)
+            counts = DeletedClient(tokens, grants, consents, revoke_all_secrets(actor, row))
+            _delete_registration_keys(row)
+            logos.delete_logo(row)
             after = {name: getattr(counts, name) for name in counts.__dataclass_fields__}
             _record_event(actor, "client.deleted", row, {"name": row.name}, after)
             return counts
     raise client_busy_error()
 
 
-def revoke_client_state(actor: Actor, row: Client) -> DeletedClient:
-    """Revoke everything that a deleted client has, in the current transaction, and count it.
+def _count_client_state(row: Client) -> tuple[int, int, int]:
+    """Count the access tokens, grants and consents of a client that is about to be deleted.
 
     Access tokens and consents become invalid by the client's status, which every look-up checks. The janitor
     deletes their rows in batches.
@@ -216,11 +224,7 @@ def revoke_client_state(actor: Actor, row: Client) -> DeletedClient:
             Grant.expires_at > now,
         )
     )
-    credentials = revoke_all_secrets(actor, row)
-    _delete_registration_keys(row)
-    logos.delete_logo(row)
-    revoke_grants_of_client(actor, row.id, reason="client_deleted")
-    return DeletedClient(tokens, grants, consents, credentials)
+    return tokens, grants, consents
 
 
 def enforce_client_limit(organization_id: str, origin: ClientOrigin) -> None:
@@ -294,6 +298,7 @@ def _register(actor: Actor, metadata: ClientMetadata, origin: ClientOrigin) -> R
     require_token_exchange_permission(actor, None, metadata.token_exchange)
     require_approval_permission(actor, _EMPTY_METADATA, metadata)
     require_resources_permission(actor, _EMPTY_METADATA.resources, metadata.resources)
+    managed = hold_managed_resources(actor, metadata.scopes, metadata.resources)
     warnings = resolve_client_scopes(actor, metadata, before=(), is_root=organization.is_root)
     require_shared_scope_permission(actor, _EMPTY_METADATA, metadata)
     now = clock.now()
@@ -311,7 +316,8 @@ def _register(actor: Actor, metadata: ClientMetadata, origin: ClientOrigin) -> R
     )
     db.session.add(row)
     db.session.flush()
-    grant_managed_access(actor, row, metadata.scopes, metadata.resources)
+    for resource, names in managed:
+        grant_access(actor, row, resource, names)
     if metadata.logo_uri is not None:
         logos.sync_logo(row, None, metadata.logo_uri)
     credential, secret = None, None
@@ -334,7 +340,7 @@ def _register(actor: Actor, metadata: ClientMetadata, origin: ClientOrigin) -> R
 def _update(
     actor: Actor, client_id: str, fields: Mapping[str, Any], expected_version: ExpectedVersion
 ) -> UpdatedClient:
-    for _ in range(_MAX_ATTEMPTS):
+    for attempt in range(_MAX_ATTEMPTS):
         row = get_client_row(actor, client_id, "clients:write")
         require_client_version(row, expected_version)
         organization = _acting_organization(actor)
@@ -351,6 +357,12 @@ def _update(
         require_approval_permission(actor, before, after)
         require_not_in_metadata_document(actor, row, changed)
         require_resources_permission(actor, before.resources, after.resources)
+        # Also those that it had: if the update below is outdated, it has locked the client, and none may be added.
+        managed = (
+            hold_managed_resources(actor, after.scopes, after.resources)
+            if {"scopes", "resources"} & fields.keys()
+            else []
+        )
         warnings = resolve_client_scopes(
             actor,
             after,
@@ -360,14 +372,17 @@ def _update(
         )
         require_shared_scope_permission(actor, before, after)
         cutoff = _block_cutoff(before, after)
+        is_blocked = after.approval == BLOCKED and before.approval != BLOCKED
+        if is_blocked and attempt == 0:
+            # Before the client, as in ``delete_client``. The cutoff ends those that are created meanwhile.
+            revoke_grants_of_client(actor, row.id, reason="client_blocked")
         if update_client_row(row, {**to_client_columns(after), **cutoff, "updated_at": clock.now()}):
-            _on_client_blocked(actor, row, before, after)
-            grant_managed_access(
-                actor,
-                row,
-                frozenset(after.scopes) - frozenset(before.scopes),
-                frozenset(after.resources) - frozenset(before.resources),
-            )
+            if is_blocked:
+                _close_client_requests(actor, row)
+            for resource, names in managed:
+                added = [name for name in names if name not in before.scopes]
+                if added or resource.identifier in {*after.resources}.difference(before.resources):
+                    grant_access(actor, row, resource, added)
             logos.sync_logo(row, before.logo_uri, after.logo_uri)
             _delete_removed_roles(row, before, after)
             if before.uses_secret and not after.uses_secret:
@@ -450,14 +465,8 @@ def _block_cutoff(before: ClientMetadata, after: ClientMetadata) -> dict[str, An
     return {"tokens_not_before": clock.now()}
 
 
-def _on_client_blocked(actor: Actor, row: Client, before: ClientMetadata, after: ClientMetadata) -> None:
-    """Revoke the grants and close the approval requests of a client that is now blocked.
-
-    Runs in the current transaction.
-    """
-    if after.approval != BLOCKED or before.approval == BLOCKED:
-        return
-    revoke_grants_of_client(actor, row.id, reason="client_blocked")
+def _close_client_requests(actor: Actor, row: Client) -> None:
+    """Decline the approval requests of a client that is now blocked, in the current transaction."""
     now = clock.now()
     count_changed(
         update(ClientRequest)

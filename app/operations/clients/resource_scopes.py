@@ -66,33 +66,31 @@ def apply_scope_changes(
     known = _find_scopes(actor, [words.name for words in wanted])
     _require_available(actor, row, wanted, known)
     names = {words.name for words in wanted}
-    remove_scopes(actor, row, [name for name in existing if name not in names], confirmed=confirmed)
+    # Scopes before clients, in the order of locks: a client that is given a new scope adds it first.
+    removed = [name for name in existing if name not in names]
+    delete_scopes(row, removed)
     new = [words for words in wanted if words.name not in known]
     enforce_scope_limit(actor.organization_id, len(new))
     _add_all(actor, row, new)
     adopted = [name for name, scope in known.items() if scope.resource_id is None]
-    if adopted:
-        grant_adopted_access(actor, row, _find_machine_rows(actor, adopted), adopted)
     for words in wanted:
         scope = known.get(words.name)
         if scope is not None and not _is_unchanged(scope, row, words):
             scope.resource_id, scope.title, scope.description = row.id, words.title, words.description
             scope.version += 1
-
-
-def remove_scopes(actor: Actor, row: Resource, names: Sequence[str], *, confirmed: bool) -> int:
-    """Delete the scopes and remove them from all clients. Return how many clients had them."""
-    if not names:
-        return 0
-    holders = remove_scopes_from_clients(actor, names, confirmed=confirmed)
-    delete_scopes(row, names)
-    return holders
+    db.session.flush()
+    if removed:
+        remove_scopes_from_clients(actor, removed, confirmed=confirmed)
+        remove_scopes_from_access(row, removed)
+    if adopted:
+        grant_adopted_access(actor, row, _find_machine_rows(actor, adopted), adopted)
 
 
 def delete_scopes(row: Resource, names: Sequence[str]) -> None:
-    """Delete the resource's scopes with these names."""
+    """Delete the resource's scopes with these names. The caller then removes them from clients and their access."""
+    if not names:
+        return
     db.session.flush()
-    remove_scopes_from_access(row, names)
     count_changed(
         delete(Scope).where(
             Scope.organization_id == row.organization_id,

@@ -255,8 +255,8 @@ def delete_resource(
         touch_organization(actor.organization_id)
         if not update_resource_row(row, {"updated_at": clock.now()}):
             continue
-        clients = remove_scopes_from_clients(actor, [*names, row.identifier], confirmed=confirmed)
         delete_scopes(row, names)
+        clients = remove_scopes_from_clients(actor, [*names, row.identifier], confirmed=confirmed)
         delete_access_to_resource(row)
         count_changed(
             delete(Resource).where(Resource.organization_id == row.organization_id, Resource.id == row.id)

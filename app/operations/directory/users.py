@@ -178,6 +178,17 @@ def get_user(organization_id: str, user_id: UUID) -> UserSnapshot:
     return snapshot_of(row)
 
 
+def hold_user(organization_id: str, user_id: UUID) -> None:
+    """Lock the user's row until the current transaction ends.
+
+    Call it before a transaction writes several rows of the user (sessions, second factors, links): of two that write
+    them in different orders, the second one then waits.
+    """
+    db.session.execute(
+        select(User.id).where(User.organization_id == organization_id, User.id == user_id).with_for_update()
+    )
+
+
 @read
 def find_user_by_email(organization_id: str, email: str) -> UserSnapshot | None:
     """Return the user with this email address in any spelling, or None."""

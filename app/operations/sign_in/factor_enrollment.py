@@ -15,6 +15,7 @@ from sqlalchemy import update
 from app.extensions import db
 from app.models.session import Session
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
+from app.operations.directory.users import hold_user
 from app.operations.grants.revocation import revoke_grants_of_user
 from app.operations.mail.notices import notify_user
 from app.operations.sign_in import second_factors
@@ -145,6 +146,7 @@ def add_authenticator_app(actor: Actor, sealed: str, code: str, *, known_cookie:
     """
     organization, user_id = get_own_account(actor)
     require_fresh_sign_in(actor)
+    hold_user(organization.id, user_id)
     _store_app(organization, user_id, sealed, code)
     return complete_enrollment(
         actor, organization, user_id, TOTP, methods=("otp",), known_cookie=known_cookie
@@ -161,6 +163,7 @@ def add_authenticator_app_at_sign_in(
     ``complete_second_factor``.
     """
     enrollment = get_pending_enrollment(organization, token, browser.id)
+    hold_user(organization.id, enrollment.pending.user_id)
     _store_app(organization, enrollment.pending.user_id, sealed, code)
     return complete_enrollment_at_sign_in(actor, enrollment, TOTP, methods=("otp",), browser=browser)
 
@@ -254,6 +257,7 @@ def remove_authenticator_app(actor: Actor) -> str | None:
     """
     organization, user_id = get_own_account(actor)
     require_fresh_sign_in(actor)
+    hold_user(organization.id, user_id)
     if not second_factors.delete_authenticator_app(organization.id, user_id):
         raise NotFound("You don't have an authenticator app.")
     return complete_factor_removal(actor, organization, user_id, TOTP)
@@ -305,6 +309,7 @@ def regenerate_recovery_codes(actor: Actor) -> tuple[str, ...]:
         raise Conflict(
             "Set up two-step verification before you create recovery codes.", code="no_second_factor"
         )
+    hold_user(organization.id, user_id)
     codes = second_factors.create_recovery_codes(organization, user_id)
     audit.record_user_event(actor, "recovery_codes.renewed", user_id, after={"recovery_codes": len(codes)})
     notify_user(actor, user_id, "recovery_codes_renewed")

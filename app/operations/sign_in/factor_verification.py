@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from app.operations.directory.lookups import OrganizationSnapshot
+from app.operations.directory.users import hold_user
 from app.operations.mail.notices import notify_user
 from app.operations.sign_in import pending_sign_ins, second_factors
 from app.operations.sign_in.pending_sign_ins import (
@@ -45,6 +46,7 @@ def verify_code(
     ``recovery_code.used``, or ``second_factor.failed``.
     """
     pending = get_pending_sign_in(organization, token, browser.id)
+    hold_user(organization.id, pending.user_id)
     if second_factors.use_recovery_code(organization.id, pending.user_id, code):
         _record_recovery_code_use(actor, organization, pending)
         return complete_second_factor(actor, organization, pending, (OTP_AMR,), browser)

@@ -14,7 +14,7 @@ from sqlalchemy import delete, insert, select, update
 from app.extensions import db
 from app.models.second_factor import Passkey, PasskeyHandle
 from app.operations.directory.lookups import OrganizationSnapshot
-from app.operations.directory.users import get_user
+from app.operations.directory.users import get_user, hold_user
 from app.operations.sign_in.factor_enrollment import (
     AddedFactor,
     EnrollmentAtSignIn,
@@ -283,6 +283,7 @@ def remove_passkey(actor: Actor, passkey_id: str) -> str | None:
     organization, user_id = get_own_account(actor)
     require_fresh_sign_in(actor)
     passkey = get_passkey(actor, passkey_id)
+    hold_user(organization.id, user_id)
     removed = count_changed(
         delete(Passkey).where(Passkey.organization_id == actor.organization_id, Passkey.id == passkey.id)
     )
@@ -305,6 +306,7 @@ def _store_and_complete(
     verified: VerifiedPasskey,
     known_cookie: str,
 ) -> AddedFactor:
+    hold_user(organization.id, user_id)
     store_passkey(actor, organization, user_id, verified)
     return complete_enrollment(
         actor, organization, user_id, PASSKEY, methods=verified.methods, known_cookie=known_cookie
@@ -318,6 +320,7 @@ def _store_and_complete_at_sign_in(
     # Checked again within the transaction, before anything is stored, because a sign-in continues only once.
     enrollment = get_pending_enrollment(organization, token, browser.id)
     user_actor = enrollment.pending.to_actor(actor)
+    hold_user(organization.id, enrollment.pending.user_id)
     store_passkey(user_actor, organization, enrollment.pending.user_id, verified)
     return complete_enrollment_at_sign_in(
         actor, enrollment, PASSKEY, methods=verified.methods, browser=browser

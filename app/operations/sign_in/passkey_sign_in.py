@@ -19,6 +19,7 @@ from app.extensions import db
 from app.models.second_factor import Passkey
 from app.models.user import ACTIVE
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
+from app.operations.directory.users import hold_user
 from app.operations.mail.notices import notify_user
 from app.operations.sign_in.passkeys import (
     PUBLIC_ID_PREFIX,
@@ -228,10 +229,11 @@ def _record_use(
     *,
     passwordless: bool,
 ) -> PasskeyRefused | None:
-    """Record the use of the passkey, unless its counter went backwards.
+    """Record the use of the passkey, unless its counter went backwards. Locks its user, who signs in with it.
 
     The row count decides between concurrent uses.
     """
+    hold_user(organization.id, passkey.user_id)
     # A sign-in with the passkey alone proves that it can do so, whatever the browser stated at registration.
     extra = {"signs_in_alone": True} if passwordless else {}
     counter_advanced = (

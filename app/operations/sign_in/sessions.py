@@ -17,6 +17,7 @@ from app.fast_path.compiled_query import CompiledQuery
 from app.models.session import Session
 from app.models.user import ACTIVE, RoleAssignment, User
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
+from app.operations.directory.users import hold_user
 from app.operations.grants.grants import on_session_replaced, on_sessions_ended
 from app.operations.sign_in.pending_sign_ins import delete_pending_sign_ins_of_user
 from app.operations.store import audit, clock
@@ -284,6 +285,7 @@ def end_other_sessions(actor: Actor) -> int:
     Audit: ``session.others_ended``.
     """
     organization, user_id = _get_own_account(actor)
+    hold_user(organization.id, user_id)
     ended = end_sessions_of_user(organization.id, user_id, keep=actor.session_id)
     if ended:
         audit.record_user_event(actor, "session.others_ended", user_id, after={"sessions": ended})

@@ -253,18 +253,18 @@ def _postpone(message: Message, *, only_this_message: bool = False) -> None:
     if not only_this_message:
         of_receiver = pending & (OutboxMessage.receiver == message.receiver)
         ids = db.session.scalars(select(OutboxMessage.id).where(of_receiver).order_by(OutboxMessage.id)).all()
+    # By another index, a place in it would be locked before the message, and a lease does the opposite (deadlocks).
+    change = update(OutboxMessage).with_hint("FORCE INDEX (PRIMARY)", dialect_name="mysql")
     given_up = 0
     for start in range(0, len(ids), _BATCH):
         some = pending & OutboxMessage.id.in_(ids[start : start + _BATCH])
         given_up += count_changed(
-            update(OutboxMessage)
-            .where(some, OutboxMessage.expires_at <= retry_at)
-            .values(done_at=now, outcome=GIVEN_UP)
+            change.where(some, OutboxMessage.expires_at <= retry_at).values(done_at=now, outcome=GIVEN_UP)
         )
         count_changed(
-            update(OutboxMessage)
-            .where(some, (OutboxMessage.available_at < retry_at) | (OutboxMessage.id == message.id))
-            .values(
+            change.where(
+                some, (OutboxMessage.available_at < retry_at) | (OutboxMessage.id == message.id)
+            ).values(
                 available_at=retry_at,
                 attempts=case(
                     (OutboxMessage.attempts < message.attempts, message.attempts),

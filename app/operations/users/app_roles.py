@@ -14,9 +14,9 @@ from uuid import UUID
 from sqlalchemy import Select, delete, select
 
 from app.extensions import db
-from app.models.client import DELETED, Client
+from app.models.client import Client
 from app.models.user import AppRoleAssignment, Group, User
-from app.operations.clients.client_records import load_client_row
+from app.operations.clients.client_records import hold_client, load_client_row
 from app.operations.store import audit, clock
 from app.operations.store.transactions import (
     DEFAULT_LIMIT,
@@ -95,13 +95,12 @@ def assign_app_role(actor: Actor, client_id: str, fields: Mapping[str, Any]) -> 
     Audit: ``app_role.assigned``.
     """
     actor.require("users:write")
-    client = _hold_client(actor, client_id)
+    client = load_client_row(actor, client_id)
     errors = ValidationErrors()
     check_shape(errors, NewRoleAssignment, fields)
-    declared, role = role_keys(client.document), fields.get("role")
-    if not errors.has_error("role") and role not in declared:
-        message = f"The client declares no such role. Its roles: {', '.join(declared) or 'none'}."
-        errors.add("role", "unknown_role", message)
+    role = fields.get("role")
+    if not errors.has_error("role"):
+        _validate_role(errors, client, role)
     is_group = fields.get("group_id") is not None
     if is_group and (fields.get("user_id") is not None or fields.get("email") is not None):
         errors.add("group_id", "contradiction", "Send one of user_id, email and group_id.")
@@ -114,6 +113,10 @@ def assign_app_role(actor: Actor, client_id: str, fields: Mapping[str, Any]) -> 
         group_id = group.id
     else:
         user_id = find_sent_user(actor, fields, also=("role", "group_id")).id
+    # After group and user, in the order of locks. Its roles may have changed until now.
+    client = hold_client(actor, client_id, shared=True)
+    _validate_role(errors, client, role)
+    errors.raise_if_any()
     row_id = current_unit_of_work().stable_value(f"app role {role} {user_id or group_id}", new_id)
     with savepoint(on_duplicate=_already_assigned):
         db.session.add(
@@ -162,18 +165,11 @@ def remove_app_role(actor: Actor, client_id: str, assignment_id: str) -> RoleAss
     return record
 
 
-def _hold_client(actor: Actor, client_id: str) -> Client:
-    """Return the client's row, which keeps its roles until the transaction ends."""
-    row = load_client_row(actor, client_id)
-    statement = select(Client).where(
-        Client.organization_id == row.organization_id, Client.id == row.id, Client.status != DELETED
-    )
-    held = db.session.scalar(
-        statement.with_for_update(read=True), execution_options={"populate_existing": True}
-    )
-    if held is None:
-        raise NotFound("There is no such client.")
-    return held
+def _validate_role(errors: ValidationErrors, client: Client, role: Any) -> None:
+    declared = role_keys(client.document)
+    if role not in declared:
+        message = f"The client declares no such role. Its roles: {', '.join(declared) or 'none'}."
+        errors.add("role", "unknown_role", message)
 
 
 def _select(client: Client) -> Select[Any]:

@@ -73,7 +73,13 @@ def erase_user(actor: Actor, user: UserSnapshot) -> UserDeletion:
     """Delete the user's data in the transaction that decided that it is allowed."""
     organization_id = user.organization_id
     require_other_administrators_everywhere(organization_id, user.id)
-    # Update the user's row first, so that a concurrent sign-in waits for it and then fails.
+    # Before the user, in the order of locks: who accepts an invitation adds the user after it.
+    count_changed(
+        delete(Invitation).where(
+            Invitation.organization_id == organization_id, Invitation.email_canonical == user.email_canonical
+        )
+    )
+    # Then update the user's row, so that a concurrent sign-in waits for it and then fails.
     _erase(user)
     ended = UserDeletion(
         sessions=end_sessions_of_user(organization_id, user.id),
@@ -92,11 +98,6 @@ def erase_user(actor: Actor, user: UserSnapshot) -> UserDeletion:
     approval_requests.delete_requests_of_user(actor, user.id)
     remove_all_factors(organization_id, user.id)
     forget_browsers_of_user(organization_id, user.id)
-    count_changed(
-        delete(Invitation).where(
-            Invitation.organization_id == organization_id, Invitation.email_canonical == user.email_canonical
-        )
-    )
     for membership in (GroupMember, AppRoleAssignment):
         count_changed(
             delete(membership).where(

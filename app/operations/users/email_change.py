@@ -15,7 +15,7 @@ from sqlalchemy import select
 from app.extensions import db
 from app.models.user import ACTIVE, User
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
-from app.operations.directory.users import find_user_by_email, update_user_row
+from app.operations.directory.users import find_user_by_email, hold_user, update_user_row
 from app.operations.grants.revocation import revoke_grants_of_user
 from app.operations.mail import emails
 from app.operations.mail.notices import Notice, notify_user
@@ -164,6 +164,8 @@ def verify_email(actor: Actor, token: str, *, known_cookie: str = "") -> bool:
     Audit: ``user.email_changed`` or ``user.email_verified``, and as ``revoke_unverified_state_elsewhere``.
     """
     verification = find_email_verification(actor, token)
+    if verification is not None:
+        hold_user(actor.organization_id, verification.link.user_id)
     if verification is None or not sign_up.consume_link(verification.link):
         raise EmailVerificationEnded
     organization = get_organization_by_id(actor.organization_id)

@@ -11,7 +11,7 @@ from sqlalchemy import exists, func, select
 from app.extensions import db
 from app.models.second_factor import AuthenticatorApp, Passkey
 from app.models.user import ACTIVE, RoleAssignment, User
-from app.operations.directory.users import get_user
+from app.operations.directory.users import get_user, hold_user
 from app.operations.grants.revocation import revoke_grants_of_user
 from app.operations.mail.notices import notify_user
 from app.operations.sign_in import known_browsers, passkeys, pending_sign_ins, second_factors
@@ -80,6 +80,7 @@ def reset_user_factors(actor: Actor, user_id: str) -> FactorResetResult:
     user = require_manageable_user(actor, parse_user_id(user_id))
     require_fresh_user_sign_in(actor)
     organization_id = user.organization_id
+    hold_user(organization_id, user.id)
     methods = remove_all_factors(organization_id, user.id)
     if not methods:
         return FactorResetResult((), 0, 0)

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from app.models.user import ACTIVE, User
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
-from app.operations.directory.users import find_user_by_email, update_user_row
+from app.operations.directory.users import find_user_by_email, hold_user, update_user_row
 from app.operations.grants.revocation import revoke_grants_of_user
 from app.operations.mail import emails
 from app.operations.mail.emails import open_payload
@@ -226,6 +226,7 @@ def _store_password(
 ) -> PasswordResetResult:
     user_id = reset.user_id
     values = {"email_verified": True} if reset.is_mailed else {}
+    hold_user(actor.organization_id, user_id)
     if not sign_up.consume_link(reset):
         raise _reset_ended()
     is_stored = update_user_row(

@@ -16,6 +16,7 @@ from app.operations.directory.users import (
     create_user,
     email_taken_error,
     get_user,
+    hold_user,
     update_user_row,
 )
 from app.operations.sign_in.actor_access import require_manageable_user
@@ -125,6 +126,7 @@ def end_user_sessions(actor: Actor, user_id: str) -> int:
     """
     actor.require("users:write")
     user = require_manageable_user(actor, parse_user_id(user_id))
+    hold_user(user.organization_id, user.id)
     ended = end_sessions_of_user(user.organization_id, user.id)
     if ended:
         audit.record_user_event(actor, "user.signed_out", user.id, after={"ended_sessions": ended})

@@ -20,6 +20,7 @@ from app.operations.store.outbox import DeliveryRejected, Message
 from app.operations.store.outgoing_http import OutgoingRequestFailed
 from app.operations.store.transactions import transaction
 from tests.factories import Factory
+from tests.support.cut_connections import cuttable
 from tests.support.databases import Database
 
 Rows = Callable[[], list[tuple[Any, ...]]]
@@ -184,6 +185,21 @@ def test_dead_receiver_costs_one_attempt_per_delay(make: Factory, receivers: Rec
     assert deliver_due() == 2
     assert receivers.heard == ["dead", "alive"]
     assert [row for row in rows() if row[0] == "alive"] == [("alive", 1, "delivered")]
+
+
+@pytest.mark.mariadb
+def test_postponing_locks_messages_by_their_primary_key(
+    app: Flask, make: Factory, receivers: Receivers, database: Database
+) -> None:
+    """Leasing one locks its row, and then its place among those that are due: the opposite order deadlocks."""
+    put(make.organization().id, *("dead",) * 30)
+    receivers.answers["dead"] = fail
+    with cuttable(app) as cuts:
+        cuts.start()
+        assert deliver_due() == 1
+    postponing = [sent for sent in cuts.sent if sent.startswith("UPDATE outbox") and " IN (" in sent]
+    plans = [database.query("EXPLAIN " + sent.replace("%", "%%")) for sent in postponing]
+    assert len(plans) == 2 and all({"range", "PRIMARY"} <= {*plan[0]} for plan in plans), plans
 
 
 def test_messages_are_given_up_after_a_day(
