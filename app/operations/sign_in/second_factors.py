@@ -129,13 +129,21 @@ def find_methods_of_users(organization_id: str, user_ids: Collection[UUID]) -> M
 
 @read
 def decide_mfa_of_user(
-    organization: OrganizationSnapshot, user_id: UUID, amr: Collection[str]
+    organization: OrganizationSnapshot,
+    user_id: UUID,
+    amr: Collection[str],
+    *,
+    enrolled: Collection[str] | None = None,
 ) -> MfaDecision:
-    """Decide what a sign-in with these methods still needs under the organization's current settings."""
+    """Decide what a sign-in with these methods still needs under the organization's current settings.
+
+    ``enrolled`` are the user's second factors, if the caller has read them.
+    """
     settings = organization.settings
     if not is_mfa_offered(settings):
         return MfaDecision(MfaRequirement.NOTHING)
-    enrolled = find_methods_of_user(organization.id, user_id)
+    if enrolled is None:
+        enrolled = find_methods_of_user(organization.id, user_id)
     if not enrolled and settings["authentication"]["mfa"]["policy"] == "optional":
         return MfaDecision(MfaRequirement.NOTHING)
     return decide_mfa(

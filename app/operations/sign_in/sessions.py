@@ -13,14 +13,20 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, and_, bindparam, delete, select, update
 
 from app.extensions import db
-from app.fast_path.compiled_query import CompiledQuery
+from app.fast_path.compiled_query import CompiledQuery, insert_into
 from app.models.session import Session
 from app.models.user import ACTIVE, RoleAssignment, User
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
 from app.operations.grants.grants import on_session_replaced, on_sessions_ended
 from app.operations.sign_in.pending_sign_ins import delete_pending_sign_ins_of_user
 from app.operations.store import audit, clock
-from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
+from app.operations.store.transactions import (
+    count_changed,
+    current_unit_of_work,
+    read,
+    transaction,
+    transaction_part,
+)
 from app.rules.actor import Actor
 from app.rules.directory.permissions import permissions_of_roles
 from app.rules.errors import NotFound
@@ -31,6 +37,7 @@ from app.rules.token_values import SESSION, digest, new_token, parse_token
 MAX_SESSIONS_PER_USER = 100
 """Applies when the organization sets no limit, so that repeated sign-ins cannot fill the table."""
 LAST_SEEN_INTERVAL = timedelta(minutes=1)
+_INSERT = CompiledQuery(insert_into(Session))
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +140,7 @@ def find_session(token: str) -> SessionRecord | None:
     return view
 
 
-@transaction
+@transaction_part
 def start_session(
     organization: OrganizationSnapshot,
     user_id: UUID,
@@ -142,12 +149,14 @@ def start_session(
     ip_address: str | None = None,
     user_agent: str = "",
     replaces: str | None = None,
+    session_count: int | None = None,
 ) -> tuple[str, UUID]:
     """Start a session and return its cookie value and id.
 
     Call it in the sign-in's transaction, which audits it. ``replaces`` is the browser's previous cookie value
     for this organization. It becomes invalid, so that a planted cookie cannot share the new session (SS-2).
-    The user's oldest sessions beyond the limit end.
+    The user's oldest sessions beyond the limit end. ``session_count`` is how many there are, if the caller has counted
+    them.
     """
     unit = current_unit_of_work()
     token = unit.stable_value("session token", lambda: new_token(SESSION, organization.id))
@@ -157,21 +166,21 @@ def start_session(
     if replaces is not None:
         authenticated_at = _replace_session(organization.id, digest(replaces), user_id, session_id, now)
     limits = organization.settings["authentication"]["sessions"]
-    _enforce_session_limit(organization.id, user_id, limits["max_per_user"] or MAX_SESSIONS_PER_USER)
-    db.session.add(
-        Session(
-            organization_id=organization.id,
-            id=session_id,
-            digest=digest(token),
-            user_id=user_id,
-            created_at=now,
-            authenticated_at=authenticated_at,
-            amr=amr,
-            last_seen_at=now,
-            expires_at=now + timedelta(seconds=limits["absolute_timeout_seconds"]),
-            address=(ip_address or "")[:64] or None,
-            user_agent=printable_user_agent(user_agent),
-        )
+    max_sessions = limits["max_per_user"] or MAX_SESSIONS_PER_USER
+    if session_count is None or session_count >= max_sessions:
+        _enforce_session_limit(organization.id, user_id, max_sessions)
+    _INSERT.write(
+        organization_id=organization.id,
+        id=session_id,
+        digest=digest(token),
+        user_id=user_id,
+        created_at=now,
+        authenticated_at=authenticated_at,
+        amr=amr,
+        last_seen_at=now,
+        expires_at=now + timedelta(seconds=limits["absolute_timeout_seconds"]),
+        address=(ip_address or "")[:64] or None,
+        user_agent=printable_user_agent(user_agent),
     )
     return token, session_id
 

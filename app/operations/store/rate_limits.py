@@ -7,17 +7,20 @@ concurrent attempts, each is therefore checked against a count that includes the
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import and_, delete, func, or_, select
+from sqlalchemy import BindParameter, and_, bindparam, delete, func, insert, or_, select
 
 from app.extensions import db
+from app.fast_path.compiled_query import CompiledQuery
 from app.models.session import Attempt
 from app.operations.store import clock
-from app.operations.store.transactions import current_unit_of_work, read, transaction
+from app.operations.store.transactions import current_unit_of_work, transaction, transaction_part
 from app.rules.errors import TooManyRequests
 from app.rules.identifiers import new_id
 from app.rules.sign_in.passwords import Lockout, networks_of
@@ -83,22 +86,26 @@ def require_attempt_allowed(organization_id: str, message: str, *limits: Limit) 
     return result
 
 
-@transaction
+@transaction_part
 def withdraw_attempts(organization_id: str, attempts: Iterable[UUID]) -> None:
     """Delete these attempts, so that they no longer count."""
     ids = list(attempts)
     if ids:
-        db.session.execute(
-            delete(Attempt).where(Attempt.organization_id == organization_id, Attempt.id.in_(ids))
-        )
+        # Rounded up, so that a few statements serve any number; no row has the id 0.
+        size = 1 << (len(ids) - 1).bit_length()
+        padded = ids + [UUID(int=0)] * (size - len(ids))
+        _delete_query(size).write(organization_id=organization_id, **_numbered("id", padded))
 
 
-@transaction
-def clear_attempts(organization_id: str, *buckets: bytes) -> None:
-    """Reset the counts of the buckets, because a caller who knew the password was no attacker."""
-    found = select(Attempt.id).where(Attempt.organization_id == organization_id, Attempt.bucket.in_(buckets))
+@transaction_part
+def clear_attempts(organization_id: str, *buckets: bytes, attempts: Iterable[UUID] = ()) -> None:
+    """Reset the counts of the buckets, because a caller who knew the password was no attacker.
+
+    Other ``attempts`` are withdrawn with them.
+    """
+    found = _find_query(len(buckets)).rows(organization_id=organization_id, **_numbered("bucket", buckets))
     # All at once and by id, as others withdraw theirs: in another order of locks one of two would deadlock.
-    withdraw_attempts(organization_id, db.session.scalars(found))
+    withdraw_attempts(organization_id, {*attempts, *(attempt_id for (attempt_id,) in found)})
 
 
 @transaction
@@ -125,44 +132,30 @@ def consume_quota(organization_id: str, bucket: bytes, limit: int, window: timed
     return True
 
 
-@transaction
 def _append(organization_id: str, limits: tuple[Limit, ...]) -> tuple[UUID, ...]:
+    """Store the attempt under each limit with one statement, which is its own transaction."""
     now = clock.now()
-    ids: list[UUID] = [
-        current_unit_of_work().stable_value(f"attempt {number}", new_id) for number in range(len(limits))
-    ]
-    db.session.add_all(
-        Attempt(
-            organization_id=organization_id,
-            id=attempt_id,
-            bucket=limit.bucket,
-            at=now,
-            expires_at=now + limit.lockout.window,
-        )
-        for attempt_id, limit in zip(ids, limits, strict=True)
+    ids = tuple(new_id() for _ in limits)
+    _insert_query(len(limits)).insert(
+        organization_id=organization_id,
+        at=now,
+        **_numbered("id", ids),
+        **_numbered("bucket", [limit.bucket for limit in limits]),
+        **_numbered("expires_at", [now + limit.lockout.window for limit in limits]),
     )
-    return tuple(ids)
+    return ids
 
 
-@read
 def _check(organization_id: str, limits: tuple[Limit, ...], own_attempts: tuple[UUID, ...]) -> AttemptResult:
     """Check the limits against the attempts of others plus this one."""
     now = clock.now()
     found: dict[bytes, tuple[int, datetime]] = {
         bucket: (failures, last)
-        for bucket, failures, last in db.session.execute(
-            select(Attempt.bucket, func.count(), func.max(Attempt.at))
-            .where(
-                Attempt.organization_id == organization_id,
-                or_(
-                    *(
-                        and_(Attempt.bucket == limit.bucket, Attempt.at > now - limit.lockout.window)
-                        for limit in limits
-                    )
-                ),
-                Attempt.id.not_in(own_attempts),
-            )
-            .group_by(Attempt.bucket)
+        for bucket, failures, last in _count_query(len(limits), len(own_attempts)).rows(
+            organization_id=organization_id,
+            **_numbered("bucket", [limit.bucket for limit in limits]),
+            **_numbered("since", [now - limit.lockout.window for limit in limits]),
+            **_numbered("id", own_attempts),
         )
     }
     waits, attempts_left, excess = {}, [], 0
@@ -175,3 +168,66 @@ def _check(organization_id: str, limits: tuple[Limit, ...], own_attempts: tuple[
     if exceeded:
         return AttemptResult(max(waits.values()), 0, excess, exceeded)
     return AttemptResult(0, min(attempts_left), excess, attempts=own_attempts)
+
+
+# Statements for a number of limits or attempts. Their parameters are numbered: bucket_0, bucket_1, …
+
+
+@cache
+def _count_query(limits: int, own_attempts: int) -> CompiledQuery:
+    buckets, since = _parameters("bucket", Attempt.bucket, limits), _parameters("since", Attempt.at, limits)
+    counted = (
+        select(Attempt.bucket, func.count(), func.max(Attempt.at))
+        .where(
+            _OF_ORGANIZATION,
+            or_(
+                *(
+                    and_(Attempt.bucket == bucket, Attempt.at > start)
+                    for bucket, start in zip(buckets, since, strict=True)
+                )
+            ),
+        )
+        .group_by(Attempt.bucket)
+    )
+    if own_attempts:
+        counted = counted.where(Attempt.id.not_in(_parameters("id", Attempt.id, own_attempts)))
+    return CompiledQuery(counted)
+
+
+@cache
+def _insert_query(rows: int) -> CompiledQuery:
+    columns = {
+        name: _parameters(name, getattr(Attempt, name), rows) for name in ("id", "bucket", "expires_at")
+    }
+    shared = {
+        "organization_id": bindparam("organization_id", type_=Attempt.organization_id.type),
+        "at": bindparam("at", type_=Attempt.at.type),
+    }
+    return CompiledQuery(
+        insert(Attempt).values(
+            [shared | {name: of_rows[row] for name, of_rows in columns.items()} for row in range(rows)]
+        )
+    )
+
+
+@cache
+def _find_query(buckets: int) -> CompiledQuery:
+    named = Attempt.bucket.in_(_parameters("bucket", Attempt.bucket, buckets))
+    return CompiledQuery(select(Attempt.id).where(_OF_ORGANIZATION, named))
+
+
+@cache
+def _delete_query(attempts: int) -> CompiledQuery:
+    named = Attempt.id.in_(_parameters("id", Attempt.id, attempts))
+    return CompiledQuery(delete(Attempt).where(_OF_ORGANIZATION, named))
+
+
+_OF_ORGANIZATION = Attempt.organization_id == bindparam("organization_id")
+
+
+def _parameters(name: str, column: Any, number: int) -> list[BindParameter[Any]]:
+    return [bindparam(f"{name}_{index}", type_=column.type) for index in range(number)]
+
+
+def _numbered(name: str, values: Sequence[Any]) -> dict[str, Any]:
+    return {f"{name}_{index}": value for index, value in enumerate(values)}
