@@ -92,6 +92,8 @@ BUDGET = {
     "sign-in in a known browser": (12, 1),
     "sign-in with a wrong password": (6, 1),
     "sign-in page": (0, 0),
+    "consent page": (8, 1),
+    "portal overview": (8, 0),
 }
 
 
@@ -124,6 +126,10 @@ def test_flows_cost_no_more_than_their_budget(
         assert answer.status_code == status, answer.text
         return answer
 
+    consent_url = flow.authorize(scope=scope, prompt="consent").headers["Location"]
+    administrator = app.test_client()
+    make.sign_in(make.user(acme, role="admin"), administrator)
+
     def sign_in(visitor: Visitor, status: int = 303, password: str = ada.password) -> None:
         succeeds(visitor.post(sign_in_path, email=ada.email, password=password), status)
 
@@ -151,6 +157,8 @@ def test_flows_cost_no_more_than_their_budget(
         "sign-in": lambda: sign_in(new_browsers.pop()),
         "sign-in in a known browser": lambda: sign_in(known_browsers.pop()),
         "sign-in page": lambda: succeeds(Visitor(app).get(sign_in_path)),
+        "consent page": lambda: succeeds(flow.http.get(consent_url)),
+        "portal overview": lambda: succeeds(administrator.get(f"/portal/{acme.slug}")),
     }
     assert {name: count_cost(act) for name, act in acts.items()} == BUDGET
 

@@ -15,7 +15,7 @@ from uuid import UUID
 from sqlalchemy import and_, bindparam, delete, func, select, update
 
 from app.extensions import db
-from app.fast_path.compiled_query import CompiledQuery, insert_into
+from app.fast_path.compiled_query import CompiledQuery, insert_into, list_parameters, list_values
 from app.models.session import KnownBrowser
 from app.models.user import User
 from app.operations.mail.notices import notify_user
@@ -40,12 +40,7 @@ MAX_USERS_PER_COOKIE = 4
 KNOWN_BROWSER_LIFETIME = timedelta(days=365)
 _SEPARATOR = "."
 IS_IN_COOKIE = and_(
-    KnownBrowser.digest.in_(
-        [
-            bindparam(f"cookie_digest_{index}", type_=KnownBrowser.digest.type)
-            for index in range(MAX_USERS_PER_COOKIE)
-        ]
-    ),
+    KnownBrowser.digest.in_(list_parameters("cookie_digest", KnownBrowser.digest, MAX_USERS_PER_COOKIE)),
     KnownBrowser.expires_at > bindparam("now", type_=KnownBrowser.expires_at.type),
 )
 """The condition that a known browser is named by a cookie, whose values are ``cookie_parameters``."""
@@ -142,8 +137,7 @@ def clear_second_factors(organization_id: str, user_id: UUID) -> None:
 def cookie_parameters(organization_id: str, cookie: str, now: datetime) -> dict[str, Any]:
     """Return the values of the parameters of ``IS_IN_COOKIE``; a cookie without values names no browser."""
     digests = _digests_of(organization_id, cookie)
-    padded = [*digests, *[None] * (MAX_USERS_PER_COOKIE - len(digests))]
-    return {"now": now} | {f"cookie_digest_{index}": value for index, value in enumerate(padded)}
+    return {"now": now} | list_values("cookie_digest", digests, MAX_USERS_PER_COOKIE)
 
 
 @transaction_part

@@ -12,11 +12,10 @@ from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, and_, bindparam, exists, func, select, update
+from sqlalchemy import ColumnElement, and_, bindparam, func, select, update
 from sqlalchemy.orm import aliased
 
 from app.fast_path.compiled_query import CompiledQuery
-from app.models.second_factor import AuthenticatorApp, Passkey
 from app.models.session import KnownBrowser, Session
 from app.models.user import ACTIVE, RoleAssignment, User
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
@@ -29,7 +28,7 @@ from app.operations.sign_in.pending_sign_ins import (
     consume_pending_sign_in,
     create_pending_sign_in,
 )
-from app.operations.sign_in.second_factors import decide_mfa_of_user
+from app.operations.sign_in.second_factors import METHOD_COLUMNS, decide_mfa_of_user, methods_of
 from app.operations.sign_in.sessions import start_session
 from app.operations.store import audit, clock, rate_limits
 from app.operations.store.transactions import transaction, transaction_part
@@ -39,7 +38,7 @@ from app.rules.errors import Unavailable
 from app.rules.identifiers import public_id
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.sign_in.passwords import Lockout
-from app.rules.sign_in.second_factors import PASSKEY, TOTP, MfaRequirement, combine_amr, used_second_factor
+from app.rules.sign_in.second_factors import MfaRequirement, combine_amr, used_second_factor
 
 SignInRefusalReason = Literal["mismatch", "wait", "capped", "disabled", "reset", "suspended", "password_off"]
 
@@ -146,8 +145,7 @@ _READ_STATE = CompiledQuery(
     select(
         RoleAssignment.role,
         KnownBrowser.id.label("browser_id"),
-        exists().where(_of_user(AuthenticatorApp)).label("has_app"),
-        exists().where(_of_user(Passkey)).label("has_passkey"),
+        *METHOD_COLUMNS,
         select(func.count())
         .select_from(Session)
         .where(_of_user(Session))
@@ -399,7 +397,7 @@ def _read_user(
         locked.email_canonical,
         locked.last_sign_in_at,
         roles=tuple({row.role for row in rows if row.role is not None}),
-        methods=(*([TOTP] if state.has_app else ()), *([PASSKEY] if state.has_passkey else ())),
+        methods=methods_of(state),
         browser_id=state.browser_id,
         session_count=state.sessions,
         browser_count=state.browsers,

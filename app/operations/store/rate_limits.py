@@ -7,17 +7,16 @@ concurrent attempts, each is therefore checked against a count that includes the
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
-from typing import Any
 from uuid import UUID
 
-from sqlalchemy import BindParameter, and_, bindparam, delete, func, insert, or_, select
+from sqlalchemy import and_, bindparam, delete, func, insert, or_, select
 
 from app.extensions import db
-from app.fast_path.compiled_query import CompiledQuery
+from app.fast_path.compiled_query import CompiledQuery, list_parameters, list_values, size_of_list
 from app.models.session import Attempt
 from app.operations.store import clock
 from app.operations.store.transactions import current_unit_of_work, transaction, transaction_part
@@ -91,10 +90,8 @@ def withdraw_attempts(organization_id: str, attempts: Iterable[UUID]) -> None:
     """Delete these attempts, so that they no longer count."""
     ids = list(attempts)
     if ids:
-        # Rounded up, so that a few statements serve any number; no row has the id 0.
-        size = 1 << (len(ids) - 1).bit_length()
-        padded = ids + [UUID(int=0)] * (size - len(ids))
-        _delete_query(size).write(organization_id=organization_id, **_numbered("id", padded))
+        size = size_of_list(ids)
+        _delete_query(size).write(organization_id=organization_id, **list_values("id", ids, size))
 
 
 @transaction_part
@@ -103,7 +100,7 @@ def clear_attempts(organization_id: str, *buckets: bytes, attempts: Iterable[UUI
 
     Other ``attempts`` are withdrawn with them.
     """
-    found = _find_query(len(buckets)).rows(organization_id=organization_id, **_numbered("bucket", buckets))
+    found = _find_query(len(buckets)).rows(organization_id=organization_id, **list_values("bucket", buckets))
     # All at once and by id, as others withdraw theirs: in another order of locks one of two would deadlock.
     withdraw_attempts(organization_id, {*attempts, *(attempt_id for (attempt_id,) in found)})
 
@@ -139,9 +136,9 @@ def _append(organization_id: str, limits: tuple[Limit, ...]) -> tuple[UUID, ...]
     _insert_query(len(limits)).insert(
         organization_id=organization_id,
         at=now,
-        **_numbered("id", ids),
-        **_numbered("bucket", [limit.bucket for limit in limits]),
-        **_numbered("expires_at", [now + limit.lockout.window for limit in limits]),
+        **list_values("id", ids),
+        **list_values("bucket", [limit.bucket for limit in limits]),
+        **list_values("expires_at", [now + limit.lockout.window for limit in limits]),
     )
     return ids
 
@@ -153,9 +150,9 @@ def _check(organization_id: str, limits: tuple[Limit, ...], own_attempts: tuple[
         bucket: (failures, last)
         for bucket, failures, last in _count_query(len(limits), len(own_attempts)).rows(
             organization_id=organization_id,
-            **_numbered("bucket", [limit.bucket for limit in limits]),
-            **_numbered("since", [now - limit.lockout.window for limit in limits]),
-            **_numbered("id", own_attempts),
+            **list_values("bucket", [limit.bucket for limit in limits]),
+            **list_values("since", [now - limit.lockout.window for limit in limits]),
+            **list_values("id", own_attempts),
         )
     }
     waits, attempts_left, excess = {}, [], 0
@@ -175,7 +172,10 @@ def _check(organization_id: str, limits: tuple[Limit, ...], own_attempts: tuple[
 
 @cache
 def _count_query(limits: int, own_attempts: int) -> CompiledQuery:
-    buckets, since = _parameters("bucket", Attempt.bucket, limits), _parameters("since", Attempt.at, limits)
+    buckets, since = (
+        list_parameters("bucket", Attempt.bucket, limits),
+        list_parameters("since", Attempt.at, limits),
+    )
     counted = (
         select(Attempt.bucket, func.count(), func.max(Attempt.at))
         .where(
@@ -190,14 +190,14 @@ def _count_query(limits: int, own_attempts: int) -> CompiledQuery:
         .group_by(Attempt.bucket)
     )
     if own_attempts:
-        counted = counted.where(Attempt.id.not_in(_parameters("id", Attempt.id, own_attempts)))
+        counted = counted.where(Attempt.id.not_in(list_parameters("id", Attempt.id, own_attempts)))
     return CompiledQuery(counted)
 
 
 @cache
 def _insert_query(rows: int) -> CompiledQuery:
     columns = {
-        name: _parameters(name, getattr(Attempt, name), rows) for name in ("id", "bucket", "expires_at")
+        name: list_parameters(name, getattr(Attempt, name), rows) for name in ("id", "bucket", "expires_at")
     }
     shared = {
         "organization_id": bindparam("organization_id", type_=Attempt.organization_id.type),
@@ -212,22 +212,14 @@ def _insert_query(rows: int) -> CompiledQuery:
 
 @cache
 def _find_query(buckets: int) -> CompiledQuery:
-    named = Attempt.bucket.in_(_parameters("bucket", Attempt.bucket, buckets))
+    named = Attempt.bucket.in_(list_parameters("bucket", Attempt.bucket, buckets))
     return CompiledQuery(select(Attempt.id).where(_OF_ORGANIZATION, named))
 
 
 @cache
 def _delete_query(attempts: int) -> CompiledQuery:
-    named = Attempt.id.in_(_parameters("id", Attempt.id, attempts))
+    named = Attempt.id.in_(list_parameters("id", Attempt.id, attempts))
     return CompiledQuery(delete(Attempt).where(_OF_ORGANIZATION, named))
 
 
 _OF_ORGANIZATION = Attempt.organization_id == bindparam("organization_id")
-
-
-def _parameters(name: str, column: Any, number: int) -> list[BindParameter[Any]]:
-    return [bindparam(f"{name}_{index}", type_=column.type) for index in range(number)]
-
-
-def _numbered(name: str, values: Sequence[Any]) -> dict[str, Any]:
-    return {f"{name}_{index}": value for index, value in enumerate(values)}
