@@ -9,13 +9,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import and_, bindparam, delete, func, select, update
+from sqlalchemy import Integer, and_, bindparam, delete, func, select, update
 
 from app.extensions import db
-from app.fast_path.compiled_query import CompiledQuery, insert_into, list_parameters, list_values
+from app.fast_path.compiled_query import (
+    CompiledQuery,
+    insert_into,
+    list_parameters,
+    list_values,
+    size_of_list,
+)
 from app.models.session import KnownBrowser
 from app.models.user import User
 from app.operations.mail.notices import notify_user
@@ -45,6 +52,16 @@ IS_IN_COOKIE = and_(
 )
 """The condition that a known browser is named by a cookie, whose values are ``cookie_parameters``."""
 _INSERT = CompiledQuery(insert_into(KnownBrowser))
+_FIND_EXCESS = CompiledQuery(
+    select(KnownBrowser.id)
+    .where(
+        KnownBrowser.organization_id == bindparam("organization_id"),
+        KnownBrowser.user_id == bindparam("user_id"),
+    )
+    .order_by(KnownBrowser.last_used_at.desc())
+    .offset(bindparam("kept", type_=Integer))
+    .limit(100)
+)
 _SEEN_AGAIN = CompiledQuery(
     update(KnownBrowser)
     .where(
@@ -250,19 +267,22 @@ def forget_browser(actor: Actor, browser_id: str) -> None:
 
 
 def _enforce_browser_limit(organization_id: str, user_id: UUID) -> None:
-    excess = db.session.scalars(
-        select(KnownBrowser.id)
-        .where(KnownBrowser.organization_id == organization_id, KnownBrowser.user_id == user_id)
-        .order_by(KnownBrowser.last_used_at.desc())
-        .offset(MAX_BROWSERS_PER_USER - 1)
-        .limit(100)
-    ).all()
+    kept = MAX_BROWSERS_PER_USER - 1
+    rows = _FIND_EXCESS.rows(organization_id=organization_id, user_id=user_id, kept=kept)
+    excess = [row.id for row in rows]
     if excess:
-        count_changed(
-            delete(KnownBrowser).where(
-                KnownBrowser.organization_id == organization_id, KnownBrowser.id.in_(excess)
-            )
+        size = size_of_list(excess)
+        _delete_query(size).write(organization_id=organization_id, **list_values("id", excess, size))
+
+
+@cache
+def _delete_query(browsers: int) -> CompiledQuery:
+    return CompiledQuery(
+        delete(KnownBrowser).where(
+            KnownBrowser.organization_id == bindparam("organization_id"),
+            KnownBrowser.id.in_(list_parameters("id", KnownBrowser.id, browsers)),
         )
+    )
 
 
 def _tokens_of(organization_id: str, cookie: str) -> list[str]:

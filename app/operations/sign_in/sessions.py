@@ -5,15 +5,23 @@ The row is authoritative. The cookie holds a random value of which the row has t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, and_, bindparam, delete, select, update
+from sqlalchemy import ColumnElement, Integer, and_, bindparam, delete, select, update
 
 from app.extensions import db
-from app.fast_path.compiled_query import CompiledQuery, insert_into
+from app.fast_path.compiled_query import (
+    CompiledQuery,
+    insert_into,
+    list_parameters,
+    list_values,
+    size_of_list,
+)
 from app.models.session import Session
 from app.models.user import ACTIVE, RoleAssignment, User
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
@@ -224,13 +232,24 @@ def end_sessions(organization_id: str, condition: ColumnElement[bool]) -> int:
     ids = db.session.scalars(
         select(Session.id).where(Session.organization_id == organization_id, condition)
     ).all()
-    if not ids:
-        return 0
-    ended = count_changed(
-        delete(Session).where(Session.organization_id == organization_id, Session.id.in_(ids))
-    )
+    return _end(organization_id, ids) if ids else 0
+
+
+def _end(organization_id: str, ids: Sequence[UUID]) -> int:
+    size = size_of_list(ids)
+    ended = _delete_query(size).write(organization_id=organization_id, **list_values("id", ids, size))
     on_sessions_ended(organization_id, ids)
     return ended
+
+
+@cache
+def _delete_query(sessions: int) -> CompiledQuery:
+    return CompiledQuery(
+        delete(Session).where(
+            Session.organization_id == bindparam("organization_id"),
+            Session.id.in_(list_parameters("id", Session.id, sessions)),
+        )
+    )
 
 
 @read
@@ -332,16 +351,10 @@ def _replace_session(
     with the old one. ``auth_time`` counts whole seconds and must increase when a client asks for a fresh
     sign-in, so a sign-in within the same second is rounded up to the next.
     """
-    before = db.session.execute(
-        select(Session.id, Session.user_id, Session.authenticated_at).where(
-            Session.organization_id == organization_id, Session.digest == replaced
-        )
-    ).first()
+    before = _FIND_REPLACED.first(organization_id=organization_id, digest=replaced)
     if before is None:
         return now
-    db.session.execute(
-        delete(Session).where(Session.organization_id == organization_id, Session.id == before.id)
-    )
+    _delete_query(1).write(organization_id=organization_id, id_0=before.id)
     if before.user_id == user_id:
         on_session_replaced(organization_id, before.id, session_id)
     else:
@@ -401,15 +414,9 @@ def _update_last_seen(view: SessionRecord) -> None:
 
 
 def _enforce_session_limit(organization_id: str, user_id: UUID, max_sessions: int) -> None:
-    excess = db.session.scalars(
-        select(Session.id)
-        .where(Session.organization_id == organization_id, Session.user_id == user_id)
-        .order_by(Session.last_seen_at.desc())
-        .offset(max_sessions - 1)
-        .limit(1000)
-    ).all()
+    excess = _FIND_EXCESS.rows(organization_id=organization_id, user_id=user_id, kept=max_sessions - 1)
     if excess:
-        end_sessions(organization_id, Session.id.in_(excess))
+        _end(organization_id, [session_id for (session_id,) in excess])
 
 
 def _last_seen_interval(organization: OrganizationSnapshot) -> timedelta:
@@ -423,6 +430,18 @@ def _get_own_account(actor: Actor) -> tuple[OrganizationSnapshot, UUID]:
     return get_organization_by_id(actor.organization_id, fresh=False), user_id
 
 
+_FIND_REPLACED = CompiledQuery(
+    select(Session.id, Session.user_id, Session.authenticated_at).where(
+        Session.organization_id == bindparam("organization_id"), Session.digest == bindparam("digest")
+    )
+)
+_FIND_EXCESS = CompiledQuery(
+    select(Session.id)
+    .where(Session.organization_id == bindparam("organization_id"), Session.user_id == bindparam("user_id"))
+    .order_by(Session.last_seen_at.desc())
+    .offset(bindparam("kept", type_=Integer))
+    .limit(1000)
+)
 # One row for each role of the user in the organization, or one without a role.
 _FIND_SESSION = CompiledQuery(
     select(
