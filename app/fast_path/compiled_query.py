@@ -15,7 +15,7 @@ import random
 import threading
 import time
 from collections import namedtuple
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any
@@ -78,7 +78,7 @@ def list_values(name: str, values: Sequence[Any], size: int | None = None) -> di
     return {f"{name}_{index}": value for index, value in enumerate(padded)}
 
 
-def size_of_list(values: Sequence[Any]) -> int:
+def size_of_list(values: Sized) -> int:
     """Return the length rounded up to a power of two, so that a few statements serve lists of any length."""
     return 1 << max(0, len(values) - 1).bit_length()
 
