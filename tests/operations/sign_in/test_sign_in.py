@@ -13,6 +13,7 @@ from sqlalchemy import func, select, update
 
 from app.extensions import db
 from app.models.audit import AuditEvent
+from app.models.organization import Organization
 from app.models.session import Attempt, Session
 from app.models.user import User
 from app.open_transaction import in_transaction
@@ -179,6 +180,9 @@ def test_suspended_organization_rejects_sign_ins(make: Any, acme: Any, ada: Any)
     update_organization(make.system(acme), acme.slug, {"status": "suspended"})
     assert attempt_sign_in(acme, password=PASSWORD) == SignInRefused("suspended")
     assert find_session(token) is None
+    # Another machine resumes it. This one has not heard of that, and asks before it refuses.
+    _write(update(Organization).where(Organization.id == acme.id).values(status="active"))
+    assert isinstance(attempt_sign_in(acme, password=PASSWORD), SignedIn)
 
 
 def test_disabled_passwords_are_rejected(make: Any) -> None:
