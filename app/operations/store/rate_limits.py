@@ -15,11 +15,10 @@ from uuid import UUID
 
 from sqlalchemy import and_, bindparam, delete, func, insert, or_, select
 
-from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery, list_parameters, list_values, size_of_list
 from app.models.session import Attempt
 from app.operations.store import clock
-from app.operations.store.transactions import current_unit_of_work, transaction, transaction_part
+from app.operations.store.transactions import current_unit_of_work, transaction_part
 from app.rules.errors import TooManyRequests
 from app.rules.identifiers import new_id
 from app.rules.sign_in.passwords import Lockout, networks_of
@@ -105,7 +104,7 @@ def clear_attempts(organization_id: str, *buckets: bytes, attempts: Iterable[UUI
     withdraw_attempts(organization_id, {*attempts, *(attempt_id for (attempt_id,) in found)})
 
 
-@transaction
+@transaction_part
 def consume_quota(organization_id: str, bucket: bytes, limit: int, window: timedelta) -> bool:
     """Count one use and return True if the bucket has fewer than ``limit`` uses within the window.
 
@@ -113,18 +112,12 @@ def consume_quota(organization_id: str, bucket: bytes, limit: int, window: timed
     each other and a few more than ``limit`` may pass. Never use this to limit guesses.
     """
     now = clock.now()
-    counted = db.session.scalar(
-        select(func.count()).where(
-            Attempt.organization_id == organization_id, Attempt.bucket == bucket, Attempt.at > now - window
-        )
-    )
-    if (counted or 0) >= limit:
+    (counted,) = _COUNT_USES.first(organization_id=organization_id, bucket=bucket, since=now - window)
+    if counted >= limit:
         return False
     attempt_id = current_unit_of_work().stable_value(f"attempt {bucket.hex()} {counted}", new_id)
-    db.session.add(
-        Attempt(
-            organization_id=organization_id, id=attempt_id, bucket=bucket, at=now, expires_at=now + window
-        )
+    _insert_query(1).write(
+        organization_id=organization_id, at=now, id_0=attempt_id, bucket_0=bucket, expires_at_0=now + window
     )
     return True
 
@@ -223,3 +216,10 @@ def _delete_query(attempts: int) -> CompiledQuery:
 
 
 _OF_ORGANIZATION = Attempt.organization_id == bindparam("organization_id")
+_COUNT_USES = CompiledQuery(
+    select(func.count()).where(
+        _OF_ORGANIZATION,
+        Attempt.bucket == bindparam("bucket"),
+        Attempt.at > bindparam("since", type_=Attempt.at.type),
+    )
+)
