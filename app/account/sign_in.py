@@ -217,7 +217,7 @@ def pending_request(organization: OrganizationSnapshot) -> AuthorizationRequestR
     token = request.values.get("request")
     if not token:
         return None
-    pending = find_request(organization.id, token, browser_id())
+    pending = find_request(organization.id, token, browser_id(), fresh=False)
     if pending is None:
         raise RequestEnded
     apply_ui_locales(pending.sent, pending.client.organization)

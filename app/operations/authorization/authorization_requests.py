@@ -253,8 +253,13 @@ _RECORD_SHOWN = CompiledQuery(
 )
 
 
-def find_request(organization_id: str, token: str, browser_id: str) -> AuthorizationRequestRecord | None:
-    """Return the open request with this token if it belongs to this browser, else None."""
+def find_request(
+    organization_id: str, token: str, browser_id: str, *, fresh: bool = True
+) -> AuthorizationRequestRecord | None:
+    """Return the open request with this token if it belongs to this browser, else None.
+
+    ``fresh`` reads its client from the database, as every step needs that answers the client.
+    """
     parsed = parse_token(token)
     if parsed is None or parsed.kind != AUTHORIZATION_REQUEST or parsed.organization_id != organization_id:
         return None
@@ -263,7 +268,7 @@ def find_request(organization_id: str, token: str, browser_id: str) -> Authoriza
         return None
     if row.browser_digest != _browser_digest(browser_id):
         return None
-    client = lookups.find_client(format_client_id(organization_id, row.client_id), fresh=True)
+    client = lookups.find_client(format_client_id(organization_id, row.client_id), fresh=fresh)
     if client is None or client.organization.is_before_restore(row.created_at):
         return None
     return AuthorizationRequestRecord(
