@@ -1,8 +1,9 @@
 """Circuit breaker: a database that does not answer fails requests at once, and never takes every thread of a process.
 
-It opens when the database has answered nothing in this process for half a second, and then no new connection for
-1.5 seconds either. One dead connection, a node that failed over, a restart, a lock or a slow statement therefore do not
-open it. While it is open, a thread of the process tries a new connection again and again; the first answer closes it.
+It opens when the database has answered nothing in this process for half a second, although a thread waits, and then no
+new connection for 1.5 seconds either. One dead connection, a node that failed over, a restart, a lock or a slow
+statement therefore do not open it. While it is open, a thread of the process tries a new connection again and again;
+the first answer closes it.
 
 Threads that wait for a reply are not interrupted: their statement may still succeed, until
 ``GATEHOUSE_DATABASE_TIMEOUT`` is over. Because only some threads may use the database at the same time, the server's
@@ -20,7 +21,7 @@ from types import TracebackType
 from app.rules.errors import Unavailable
 from app.turns import Turns
 
-# A serving process asks the database for changes every 0.4 seconds, so a longer silence is suspicious.
+# A busy process asks the database for changes every 0.4 seconds, so a longer silence is suspicious.
 SILENCE_SECONDS = 0.5
 # How long no new connection may be answered. SILENCE_SECONDS have passed before. An overloaded machine needs a second.
 PATIENCE_SECONDS = 1.5
@@ -91,6 +92,10 @@ class CircuitBreaker:
     def check(self) -> None:
         """Try a new connection if the database has been silent; return once that was answered or has failed."""
         tick = time.monotonic()
+        if self._unreachable_since is None and not self._slots.taken:
+            # Nobody waits for an answer.
+            self._reached_at = tick
+            return
         if tick - max(self._answered_at, self._reached_at) < SILENCE_SECONDS:
             self._close()
             return

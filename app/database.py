@@ -28,6 +28,7 @@ from app.circuit_breaker import CircuitBreaker
 from app.config import Config, application
 from app.database_errors import is_connection_failure, must_leave_node
 from app.extensions import db
+from app.mysql_connection import MySQLConnection
 from app.tenant_fence import Fence
 from app.turns import Turns
 
@@ -35,10 +36,11 @@ AUTOCOMMIT = "autocommit"
 IDLE_SECONDS = 30.0
 # A longer use would keep a process with a node that the load balancer has left.
 MAX_CONNECTION_SECONDS = 60
-# How long a transaction waits for a connection before the request fails with 503.
+# How long a transaction waits for a connection, or on SQLite for its turn, before the request fails with 503.
 POOL_WAIT_SECONDS = 2
 _ENGINES = "gatehouse engines"
 _TURNS = "gatehouse turns"
+_WRITERS = "gatehouse writers"
 # A new connection that tests whether the server answers. The driver counts in whole seconds.
 _REACHABLE_SECONDS = 1
 _BREAKER = "gatehouse circuit breaker"
@@ -67,6 +69,7 @@ def configure(app: Flask, config: Config) -> None:
     }
     db.init_app(app)
     app.extensions[_TURNS] = Turns(2 * config.database_pool)
+    app.extensions[_WRITERS] = Turns(1) if config.is_sqlite else None
     with app.app_context():
         app.extensions[_ENGINES] = (db.engine, db.engines[AUTOCOMMIT])
         reach = functools.partial(_is_reachable, db.engine, options["connect_args"])
@@ -83,6 +86,7 @@ def configure(app: Flask, config: Config) -> None:
                 continue
             is_autocommit = engine is not db.engine
             event.listen(engine, "do_connect", functools.partial(_refuse_while_open, guard))
+            event.listen(engine, "do_connect", _connect)
             event.listen(engine, "checkout", functools.partial(_refuse_while_open, guard))
             event.listen(engine, "connect", functools.partial(_prepare_mysql, config, is_autocommit))
             event.listen(engine, "handle_error", _leave_unusable_node)
@@ -122,6 +126,10 @@ def _refuse_while_open(guard: CircuitBreaker, *_: Any) -> None:
     """Refuse a connection while the database does not answer, as if it could not be reached."""
     if guard.is_open:
         raise MySQLdb.OperationalError(2003, "The database does not answer.")
+
+
+def _connect(_dialect: Any, _record: Any, arguments: Any, parameters: Any) -> MySQLConnection:
+    return MySQLConnection(*arguments, **parameters)
 
 
 _left_at = 0.0
@@ -166,13 +174,26 @@ def _ask_if_writable(engine: Engine) -> str | None:
     return reason
 
 
-@contextmanager
-def turn_at_pool() -> Iterator[None]:
+def turn_at_pool() -> AbstractContextManager[None]:
     """Run a ``with`` block that uses one connection of the pool, in the order of arrival.
 
     Raises sqlalchemy.exc.TimeoutError if none is free for POOL_WAIT_SECONDS.
     """
-    turns: Turns = application().extensions[_TURNS]
+    return _turn(application().extensions[_TURNS])
+
+
+def turn_to_write() -> AbstractContextManager[None]:
+    """Run a ``with`` block that writes to the database: one after the other on SQLite, in the order of arrival.
+
+    SQLite itself lets a newcomer overtake those that wait, some of them for seconds. Raises
+    sqlalchemy.exc.TimeoutError if others write for POOL_WAIT_SECONDS.
+    """
+    writers: Turns | None = application().extensions[_WRITERS]
+    return nullcontext() if writers is None else _turn(writers)
+
+
+@contextmanager
+def _turn(turns: Turns) -> Iterator[None]:
     if not turns.take(POOL_WAIT_SECONDS):
         raise PoolTimeout("every connection of the pool is in use")
     try:

@@ -21,7 +21,7 @@ class Turns:
     """So many turns at once, the next one to whoever has waited for longest."""
 
     def __init__(self, free: int) -> None:
-        self._free = free
+        self._count = self._free = free
         self._waiting: deque[_Waiter] = deque()
         self._lock = threading.Lock()
 
@@ -55,6 +55,11 @@ class Turns:
         with self._lock:
             while self._waiting:
                 self._waiting.popleft().called.set()
+
+    @property
+    def taken(self) -> int:
+        """Return how many turns are taken."""
+        return self._count - self._free
 
     @property
     def waiting(self) -> int:

@@ -14,7 +14,8 @@ Clients and settings are needed by each request and change seldom, so processes 
 A cached value is trusted for a second after its own query was sent, and while the last query of the table was sent less
 than a second ago, unless one of the two has shown a change. The seconds are those of ``uptime``, which goes on while a
 process is stopped and which nobody sets. A process that cannot read the table reads every value from the database. So a
-committed change takes effect on this machine at once and on every machine within a second.
+committed change takes effect on this machine at once and on every machine within a second. A process that has used no
+cached value for half a minute does not read the table either until it uses one again, and trusts none meanwhile.
 
 A database that was failed over or restored may lack changes whose effect has been cached. When the connection or the
 server is another one, or an id has disappeared, a process trusts nothing that it read before.
@@ -50,6 +51,8 @@ TRUSTED_SECONDS = 1.0
 # An upper limit on the age of a cached value, for what somebody changes in the database by hand.
 MAX_AGE_SECONDS = 600.0
 POLL_SECONDS = 0.4
+# How long the table is read after a cached value was last used.
+IDLE_SECONDS = 30.0
 # Every process reads all rows at each poll. Pruning makes every process read its cached values again.
 MAX_ROWS = 200
 _SLOTS, _WIDTH = 4096, 8
@@ -94,13 +97,14 @@ _CHANGES = CompiledQuery(
 class Follower:
     """The changes in one database that this process has seen.
 
-    ``sent_at`` is when it sent the query whose changes it applied last, in seconds of ``uptime``.
+    ``sent_at`` is when it sent the query whose changes it applied last, ``used_at`` when a cached value was last used,
+    both in seconds of ``uptime``.
     """
 
-    __slots__ = ("_ids", "_source", "sent_at", "stamps")
+    __slots__ = ("_ids", "_source", "sent_at", "stamps", "used_at")
 
     def __init__(self) -> None:
-        self.sent_at = float("-inf")
+        self.sent_at = self.used_at = float("-inf")
         # One object for each slot of organizations; another object means that something has changed.
         self.stamps = [object()] * _SLOTS
         self._ids: frozenset[UUID] = frozenset()
@@ -146,6 +150,7 @@ class CacheStamp:
     def is_current(self) -> bool:
         """Return whether a value read under this stamp reflects every change that was committed a second ago."""
         tick, follower, slot = uptime(), self._follower, self._slot
+        follower.used_at = tick
         oldest = tick - TRUSTED_SECONDS
         # Before the stamps are compared, which a poll may change in this moment.
         if self._read_at <= oldest and follower.sent_at <= oldest:
@@ -226,6 +231,11 @@ def prune() -> int:
         )
     invalidate_all(rows[0].organization_id)
     return len(rows)
+
+
+def is_in_use() -> bool:
+    """Return whether a cached value was used recently, so that the changes must be followed."""
+    return uptime() - _follower_of(current().database_url).used_at < IDLE_SECONDS
 
 
 def poll() -> None:

@@ -38,6 +38,7 @@ from app.database import (
     engines,
     is_outdated,
     leave_node,
+    turn_to_write,
 )
 from app.database_errors import ErrorClass, classify_error, is_duplicate_key, must_leave_node
 from app.models.base import Base, Digest, Identifier, Json, Sealed, UtcDateTime, Uuid, dump_json
@@ -108,6 +109,13 @@ class CompiledQuery:
         """Write inside the open transaction; return the number of rows written or changed, which decides races."""
         return self._in_transaction(values, fetch=False)[2]
 
+    def write_later(self, **values: Any) -> None:
+        """Write inside the open transaction: before its next statement, or with its COMMIT in one packet.
+
+        For statements that cannot fail because of their values: the error would be raised elsewhere.
+        """
+        self._in_transaction(values, fetch=False, waits=True)
+
     def insert(self, **values: Any) -> int:
         """Insert and commit; return the number of rows. A duplicate key at a second attempt is our own first row."""
         compiled, engine = self._for_engine(engines()[1])
@@ -119,7 +127,7 @@ class CompiledQuery:
         return _attempts(engine, compiled, values, fetch=False, may_exist=True)[1] == 1
 
     def _in_transaction(
-        self, values: Mapping[str, Any], *, fetch: bool
+        self, values: Mapping[str, Any], *, fetch: bool, waits: bool = False
     ) -> tuple[_Compiled | _Plain, Sequence[Sequence[Any]], int]:
         connection = transaction_connection()
         compiled, engine = self._for_engine(connection.engine)
@@ -127,7 +135,8 @@ class CompiledQuery:
             return compiled, *compiled.run(connection, values, fetch=fetch)
         parameters = compiled.parameters(values)
         try:
-            return compiled, *_run(connection.connection.dbapi_connection, compiled, parameters, fetch=fetch)
+            driver = connection.connection.dbapi_connection
+            return compiled, *_run(driver, compiled, parameters, fetch=fetch, waits=waits)
         except engine.dialect.loaded_dbapi.Error as error:
             if must_leave_node(error):
                 leave_node()
@@ -290,7 +299,10 @@ def _execute(
 ) -> tuple[Sequence[Sequence[Any]], int]:
     # SQLAlchemy's connection would begin and roll back around the statement, a round trip for nothing.
     try:
-        return _run(_thread_connection(engine), compiled, parameters, fetch=fetch)
+        if fetch:
+            return _run(_thread_connection(engine), compiled, parameters, fetch=True)
+        with turn_to_write():
+            return _run(_thread_connection(engine), compiled, parameters, fetch=False)
     except engine.dialect.loaded_dbapi.Error as error:
         if must_leave_node(error):
             leave_node()
@@ -302,12 +314,16 @@ def _execute(
 
 
 def _run(
-    driver: Any, compiled: _Compiled, parameters: tuple[Any, ...], *, fetch: bool
+    driver: Any, compiled: _Compiled, parameters: tuple[Any, ...], *, fetch: bool, waits: bool = False
 ) -> tuple[Sequence[Sequence[Any]], int]:
     if compiled.is_sqlite:
         cursor = driver.execute(compiled.sql, parameters)
         return (cursor.fetchall(), 0) if fetch else ((), cursor.rowcount)
-    driver.query((compiled.sql % parameters).encode("ascii"))
+    statement = (compiled.sql % parameters).encode("ascii")
+    if waits:
+        driver.waiting.append(statement)
+        return (), 1
+    driver.query(statement)
     if not fetch:
         return (), int(driver.affected_rows())
     return driver.store_result().fetch_row(0, 0), 0

@@ -77,7 +77,8 @@ def _follow(app: Flask) -> None:
     with app.app_context():
         for turn in itertools.count():
             try:
-                cache_invalidation.poll()
+                if cache_invalidation.is_in_use():
+                    cache_invalidation.poll()
                 if turn % _POLLS_PER_MEASUREMENT == 0:
                     clock.measure()
             except Exception:  # noqa: BLE001 - until the next poll succeeds, cached entries expire within a second

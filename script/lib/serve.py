@@ -116,7 +116,8 @@ def new_server(options: argparse.Namespace, config: Any, stopping: Stopping) -> 
         interface=Interfaces.WSGI,
         http=HTTPModes.http1,
         websockets=False,
-        workers=options.workers,
+        # Threads of one process write in the order of arrival, processes overtake each other.
+        workers=options.workers or (1 if config.is_sqlite else 2),
         blocking_threads=options.threads + config.LATE_THREADS,
         respawn_failed_workers=True,
         respawn_interval=RESPAWN_SECONDS,
@@ -133,7 +134,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="script/server", description="Run Gatehouse.")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
     parser.add_argument("--port", type=int, default=8000, help="port to listen on (default 8000)")
-    parser.add_argument("--workers", type=int, default=2, help="processes (default 2)")
+    parser.add_argument("--workers", type=int, help="processes (default 2; 1 with SQLite, which has one writer)")
     parser.add_argument(
         "--threads", type=int, default=8, help="concurrent requests in each process (default 8)"
     )

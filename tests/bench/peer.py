@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from joserfc.jwk import KeySet, RSAKey
 
+from app.operations.grants.signing_keys import RSA_BITS
 from tests.bench.fill import Credentials
 from tests.bench.scenarios import REDIRECT_URI, authorization_path
 from tests.support import process
@@ -82,7 +83,7 @@ def _sign_in(port: int) -> str:
 
 
 def _settings(database: MariaDB, port: int, workers: int) -> dict[str, object]:
-    key = RSAKey.generate_key(2048, {"use": "sig", "alg": "RS256", "kid": "bench"}, auto_kid=False)
+    key = RSAKey.generate_key(RSA_BITS, {"use": "sig", "alg": "RS256", "kid": "bench"}, auto_kid=False)
     shared = {"token_endpoint_auth_method": "client_secret_basic", "id_token_signed_response_alg": "RS256"}
     machine = {"grant_types": ["client_credentials"], "redirect_uris": [], "response_types": []}
     web = {

@@ -324,3 +324,18 @@ def test_without_the_file_a_process_has_stamps_of_its_own(
         board = cache_invalidation._map(tmp_path / "file" / "instance").memory
         assert len(board) == 4096 * 8
     assert "within a second instead of at once" in caplog.text
+
+
+def test_changes_are_followed_only_while_cached_values_are_used(
+    context: Any, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache_invalidation._followers.clear()
+    assert not cache_invalidation.is_in_use()
+    for _ in range(2):
+        find_client(machine.client_id)
+    assert cache_invalidation.is_in_use()
+    monkeypatch.setattr(cache_invalidation, "uptime", lambda: uptime() + cache_invalidation.IDLE_SECONDS)
+    assert not cache_invalidation.is_in_use()
+    # What was cached before is not trusted without the changes: it is read again, and then the changes too.
+    find_client(machine.client_id)
+    assert cache_invalidation.is_in_use()

@@ -8,7 +8,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from app import config, create_app
 from app.circuit_breaker import CircuitBreaker
 from app.config import Config
 from app.database import breaker
+from app.database_errors import DATABASE_ERRORS
 from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery
 from app.operations.store import clock
@@ -161,7 +162,7 @@ def test_hanging_database_delays_no_request_that_does_not_need_it(
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """An application that nobody uses, with its breaker watched, on a database behind a switch."""
+    """An application with its breaker watched, which one thread uses, on a database behind a switch."""
 
     app: Flask
     guard: CircuitBreaker
@@ -179,7 +180,7 @@ class Watched:
 
 @pytest.fixture
 def watched(mortal_database: MariaDB, tmp_path: Path) -> Iterator[Watched]:
-    """The watched application, which nothing but the test uses."""
+    """The watched application."""
     switch = Switch(mortal_database.port)
     mortal_database.create_database("gatehouse")
     url = mortal_database.tcp_url("gatehouse").replace(f":{mortal_database.port}/", f":{switch.port}/")
@@ -192,8 +193,21 @@ def watched(mortal_database: MariaDB, tmp_path: Path) -> Iterator[Watched]:
     with app.app_context():
         guard = breaker()
         threading.Thread(target=guard.watch, daemon=True).start()
+        stopping = threading.Event()
+        user = threading.Thread(target=_use_database, args=(app, stopping))
+        user.start()
         yield Watched(app, guard, switch)
+        stopping.set()
     switch.close()
+    user.join()
+
+
+def _use_database(app: Flask, stopping: threading.Event) -> None:
+    with app.app_context():
+        while not stopping.wait(0.1):
+            # While nobody waits for the database, its silence says nothing.
+            with suppress(*DATABASE_ERRORS, Unavailable):
+                ONE.rows()
 
 
 ONE = CompiledQuery(select(literal(1).label("one")), across_organizations=True)

@@ -13,12 +13,14 @@ from enum import Enum
 from typing import Any, Protocol
 
 import MySQLdb
+import pytest
 from flask import Flask
-from MySQLdb.connections import Connection
 from sqlalchemy import Engine, event
 
+from app import database
 from app.database import engines
 from app.fast_path import compiled_query
+from app.mysql_connection import MySQLConnection
 
 
 class Loss(Enum):
@@ -86,30 +88,33 @@ def cuttable(app: Flask) -> Iterator[Cuts]:
     """Give the application cuttable connections, and its own ones again at the end."""
     cuts = Cuts()
 
-    def connect(dialect: Any, _record: Any, arguments: Any, parameters: Any) -> Any:
+    def connect(dialect: Any, _record: Any, _arguments: Any, parameters: Any) -> None:
         if dialect.name == "sqlite":
             if cuts.is_away:
                 raise sqlite3.OperationalError("unable to open database file")
             parameters["factory"] = functools.partial(SQLiteConnection, cuts)
-            return None
+
+    def connect_to_server(*arguments: Any, **parameters: Any) -> CuttableMySQLConnection:
         if cuts.is_away:
             raise MySQLdb.OperationalError(2003, "Can't connect to server")
-        return MySQLConnection(cuts, *arguments, **parameters)
+        return CuttableMySQLConnection(cuts, *arguments, **parameters)
 
     with app.app_context():
         both = engines()
     for engine in both:
         event.listen(engine, "do_connect", connect)
     try:
-        _renew_connections(both)
-        yield cuts
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(database, "MySQLConnection", connect_to_server)
+            _renew_connections(both)
+            yield cuts
     finally:
         for engine in both:
             event.remove(engine, "do_connect", connect)
         _renew_connections(both)
 
 
-class MySQLConnection(Connection, Cuttable):  # type: ignore[misc]
+class CuttableMySQLConnection(MySQLConnection, Cuttable):
     """A connection to a server, whose socket is shut down."""
 
     def __init__(self, cuts: Cuts, *arguments: Any, **parameters: Any) -> None:
@@ -118,16 +123,24 @@ class MySQLConnection(Connection, Cuttable):  # type: ignore[misc]
 
     def query(self, query: bytes) -> Any:
         """Execute a statement; cursors and compiled queries end here."""
+        if self.waiting:
+            self.send_waiting()
         run = super().query
         return self.cuts.run(self, query.decode(errors="replace"), lambda: run(query))
 
     def commit(self) -> Any:
         """Commit."""
-        return self.cuts.run(self, "COMMIT", super().commit)
+        return super().commit() if self.waiting else self.cuts.run(self, "COMMIT", super().commit)
+
+    def send_waiting(self, *last: bytes) -> Any:
+        """Execute a packet of statements, which count as one."""
+        packet = b";".join([*self.waiting, *last]).decode()
+        run = super().send_waiting
+        return self.cuts.run(self, packet, lambda: run(*last))
 
     def rollback(self) -> Any:
         """Roll back."""
-        return self.cuts.run(self, "ROLLBACK", super().rollback)
+        return None if self.get_autocommit() else self.cuts.run(self, "ROLLBACK", super().rollback)
 
     def cut(self) -> None:
         """Shut down the socket: the server rolls back, and the driver notices at the next statement."""

@@ -17,6 +17,7 @@ from app.models.session import Session
 from app.models.user import User
 from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot, OrganizationSnapshot
 from app.operations.directory.snapshots import is_before_cutoff
+from app.operations.directory.users import USER_COLUMNS, snapshot_of
 from app.operations.grants import grants
 from app.operations.store import audit, clock
 from app.operations.store.transactions import current_unit_of_work, transaction
@@ -40,9 +41,9 @@ _FIND = CompiledQuery(
     select(
         AuthorizationCode.__table__,
         User.status.label("user_status"),
-        User.password_changed_at,
         User.tokens_not_before.label("user_not_before"),
         Session.id.label("active_session"),
+        *USER_COLUMNS,
     )
     .join(
         User,
@@ -112,7 +113,7 @@ def add_code(
     """
     now = clock.now()
     lifetime = timedelta(seconds=client.organization.settings["oauth"]["authorization_code_ttl_seconds"])
-    _INSERT.write(
+    _INSERT.write_later(
         organization_id=actor.organization_id,
         id=new_id(),
         digest=digest(code),
@@ -296,6 +297,7 @@ def _grant_of(client: ClientSnapshot, row: Any, resources: tuple[str, ...]) -> g
         claims=row.claims,
         nonce=row.nonce,
         expires_at=row.grant_ends_at,
+        user=snapshot_of(row),
     )
 
 

@@ -14,7 +14,7 @@ from sqlalchemy import bindparam, select, union
 from app.fast_path.compiled_query import CompiledQuery
 from app.models.user import AppRoleAssignment, Group, GroupMember
 from app.operations.directory.snapshots import ClientSnapshot
-from app.operations.directory.users import get_user
+from app.operations.directory.users import UserSnapshot, get_user
 from app.rules.clients.app_claims import (
     ACCESS_TOKEN,
     ATTRIBUTE_PREFIX,
@@ -54,12 +54,17 @@ _ROLES = CompiledQuery(
 
 
 def load_app_claims(
-    client: ClientSnapshot, user_id: UUID | None, scopes: Collection[str], target: str
+    client: ClientSnapshot,
+    user_id: UUID | None,
+    scopes: Collection[str],
+    target: str,
+    user: UserSnapshot | None = None,
 ) -> dict[str, Any]:
     """Return the claims about the user that the scopes release to the client.
 
-    ``target`` is where they go, one of ``rules/clients/app_claims.TARGETS``. In tokens, claims that are too large are
-    left out. Groups and roles without a value are empty lists, others are left out.
+    ``user`` is the user if the caller has read it. ``target`` is where they go, one of
+    ``rules/clients/app_claims.TARGETS``. In tokens, claims that are too large are left out. Groups and roles without a
+    value are empty lists, others are left out.
     """
     if user_id is None:
         return {}
@@ -70,7 +75,7 @@ def load_app_claims(
     used = set(sources.values())
     values = {source: _read_list(client, user_id, source) for source in sorted(used & {GROUPS, ROLES})}
     if used - values.keys():
-        user = get_user(client.organization.id, user_id)
+        user = user or get_user(client.organization.id, user_id)
         custom = current_values(attributes, user.attributes)
         values |= {f"{ATTRIBUTE_PREFIX}{key}": value for key, value in custom.items()}
         values |= claims_for(user.claims, (), used)

@@ -29,6 +29,7 @@ from app.models.organization import Organization
 from app.models.token import AccessToken
 from app.models.user import User
 from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
+from app.operations.directory.users import UserSnapshot
 from app.operations.grants import logout
 from app.operations.store import audit, clock, keyring
 from app.operations.store.transactions import OutdatedRead, count_changed
@@ -83,7 +84,7 @@ class NewGrant:
 
     ``resources`` are all that were allowed, ``requested_resources`` those that this token request is for (RFC
     8707). ``expires_at`` is when the grant expires at the latest, if the user or the organization limited the
-    consent.
+    consent. ``user`` is the user if the query that found the credential has read it too.
     """
 
     id: UUID
@@ -99,6 +100,7 @@ class NewGrant:
     claims: Mapping[str, Any] | None = None
     nonce: str | None = None
     expires_at: datetime | None = None
+    user: UserSnapshot | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,8 @@ def store_grant(
     idle_expires_at = (
         min(expires_at, now + timedelta(seconds=settings["idle_ttl_seconds"])) if refresh_token else None
     )
-    _INSERT.write(
+    _revoke_oldest(actor, client, grant.user_id)
+    _INSERT.write_later(
         organization_id=client.organization.id,
         id=grant.id,
         client_id=client.id,
@@ -150,7 +153,6 @@ def store_grant(
     )
     if grant.session_id is not None and "openid" in grant.scopes:
         logout.add_listener(client, grant.session_id, grant.user_id)
-    _revoke_oldest(actor, client, grant.user_id)
     audit.record(
         actor,
         "grant.created",
@@ -215,7 +217,7 @@ def log_revocation(
 ) -> None:
     """Add an entry to the revocation log, which resource servers without database access read."""
     now = clock.now()
-    _LOG.write(
+    _LOG.write_later(
         organization_id=organization_id,
         id=new_id(),
         kind=kind,
@@ -356,12 +358,13 @@ def _expired_with_tokens(secret: Any, row: Any) -> ColumnElement[bool]:
 
 
 def _revoke_oldest(actor: Actor, client: ClientSnapshot, user_id: UUID) -> None:
+    """Revoke the user's oldest grants of the client, so that there is room for one more."""
     surplus = _SURPLUS.rows(
         organization_id=client.organization.id,
         user_id=user_id,
         client_id=client.id,
         now=clock.now(),
-        most=MAX_ACTIVE_GRANTS,
+        most=MAX_ACTIVE_GRANTS - 1,
     )
     for (grant_id,) in surplus:
         revoke_grant_by_id(actor, grant_id, reason="too_many_grants")
@@ -428,7 +431,7 @@ def _revoke_online_grants(organization_id: str, session_ids: Sequence[UUID]) -> 
 
 @dataclass(frozen=True, slots=True)
 class TokenSnapshot:
-    """An active access token with its client, user and grant."""
+    """An active access token with its client, user and grant; ``user`` is set if it was asked for."""
 
     id: UUID
     client: ClientSnapshot
@@ -446,6 +449,7 @@ class TokenSnapshot:
     acr: str | None
     claims: Mapping[str, Any] | None
     parent: TokenSnapshot | None = None
+    user: UserSnapshot | None = None
 
     @property
     def origin(self) -> ClientSnapshot:

@@ -181,8 +181,8 @@ _THREADS = 8
 
 
 def _connections(config: Config, allowed: int) -> Finding:
-    # Each thread has a connection of its own, and the pool for transactions may temporarily double.
-    wanted = 2 * (_THREADS + config.LATE_THREADS + 2 * config.database_pool)
+    # Each thread has a connection of its own. Of the two pools, one may temporarily double while the other is idle.
+    wanted = 2 * (_THREADS + config.LATE_THREADS + 3 * config.database_pool)
     if allowed < wanted:
         return warning(
             "database",

@@ -68,7 +68,7 @@ def record(
         "address": actor.ip_address,
         "request_id": actor.request_id,
     }
-    _INSERT.write(**event)
+    _INSERT.write_later(**event)
     for notify in _subscribers:
         notify(actor, event)
     verify_commit_with(

@@ -17,7 +17,7 @@ import itertools
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 from uuid import UUID
@@ -27,7 +27,7 @@ from sqlalchemy.dialects import mysql, sqlite
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from app.database import breaker, context, engines, turn_at_pool
+from app.database import breaker, context, engines, turn_at_pool, turn_to_write
 from app.database_errors import ErrorClass, classify_error, is_duplicate_key
 from app.extensions import db
 from app.models.base import Base
@@ -88,9 +88,15 @@ class UnitOfWork:
     connection: Connection | None = None
 
     def connect(self) -> Connection:
-        """Return the connection of the transaction, which the first use opens. The session joins it."""
+        """Return the connection of the transaction, which the first use opens. The session joins it.
+
+        Statements that read run in autocommit mode: at READ COMMITTED a transaction would add nothing but a round trip.
+        SQLite gives a transaction that reads one state of all tables.
+        """
         if self.connection is None:
-            connection = engines()[0].connect()
+            for_transactions, for_statements = engines()
+            is_autocommit = self.read_only and for_transactions.dialect.name != "sqlite"
+            connection = (for_statements if is_autocommit else for_transactions).connect()
             if self.read_only:
                 connection.execution_options(read_only=True)
             try:
@@ -111,7 +117,7 @@ class UnitOfWork:
         return self.connect()
 
     def commit(self) -> None:
-        """Write what is pending in the session and commit, if anything was read or written.
+        """Write what is pending in the session and commit, if anything was written.
 
         Raises RuntimeError if a part of the transaction failed and the operation has gone on.
         """
@@ -119,6 +125,8 @@ class UnitOfWork:
             raise RuntimeError(
                 "a part of this transaction failed: an operation that goes on needs a savepoint"
             )
+        if self.read_only:
+            return
         if db.session.registry.has():
             db.session.commit()
         if self.connection is not None:
@@ -284,7 +292,12 @@ def _run_outermost(work: Callable[[], R], *, read_only: bool) -> R:
     unit_of_work = UnitOfWork(read_only)
     token = open_transaction.set(unit_of_work)
     try:
-        with context(), breaker(), turn_at_pool():
+        with (
+            context(),
+            breaker(),
+            nullcontext() if read_only else turn_to_write(),
+            turn_at_pool(),
+        ):
             result = _run_with_retries(work, unit_of_work)
     except PoolTimeout as error:
         raise Unavailable from error

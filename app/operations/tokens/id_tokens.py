@@ -93,8 +93,8 @@ def sign_id_token(
 
 
 def find_user_token(token: str, *, organization_id: str | None) -> TokenSnapshot | None:
-    """Return the valid access token of a user; ``organization_id`` narrows it to one organization."""
-    token_snapshot = tokens.find_token(token, organization_id=organization_id)
+    """Return the valid access token of a user, with the user; ``organization_id`` narrows it to one organization."""
+    token_snapshot = tokens.find_token(token, organization_id=organization_id, with_user=True)
     return None if token_snapshot is None or token_snapshot.user_id is None else token_snapshot
 
 
@@ -106,9 +106,9 @@ def claims_of(token_snapshot: TokenSnapshot) -> dict[str, Any]:
     organization = token_snapshot.client.organization
     if organization.issuer not in token_snapshot.audience or token_snapshot.user_id is None:
         raise Unauthenticated("The access token is meant for another resource.")
-    user = get_user(organization.id, token_snapshot.user_id)
+    user = token_snapshot.user or get_user(organization.id, token_snapshot.user_id)
     claims = claims_for(user.claims, token_snapshot.scopes, requested_names(token_snapshot.claims, USERINFO))
-    claims |= load_app_claims(token_snapshot.client, token_snapshot.user_id, token_snapshot.scopes, USERINFO)
+    claims |= load_app_claims(token_snapshot.client, user.id, token_snapshot.scopes, USERINFO, user)
     # Last, so that nothing overwrites it. It is the same as in the client's ID tokens.
     claims["sub"] = subject_of(token_snapshot.client, token_snapshot.user_id)
     return claims

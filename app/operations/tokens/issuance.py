@@ -96,14 +96,14 @@ def sign_id_token(client: ClientSnapshot, grant: NewGrant, *, access_token: str)
         session_id=grant.session_id if _knows_sessions(client) else None,
         acr=grant.acr,
         user_claims=_id_token_claims(client, grant)
-        | load_app_claims(client, grant.user_id, grant.scopes, ID_TOKEN),
+        | load_app_claims(client, grant.user_id, grant.scopes, ID_TOKEN, grant.user),
     )
     return id_tokens.sign_id_token(client, facts, access_token=access_token, now=clock.now())
 
 
 def store_access_token(authenticated: AuthenticatedClient, grant: NewGrant, prepared: PreparedTokens) -> None:
     """Insert the access token's row, with its grant and the secret that authenticated the client."""
-    _INSERT_TOKEN.write(
+    _INSERT_TOKEN.write_later(
         organization_id=authenticated.client.organization.id,
         client_id=authenticated.client.id,
         grant_id=grant.id,
@@ -138,5 +138,5 @@ def _id_token_claims(client: ClientSnapshot, grant: NewGrant) -> dict[str, Any]:
     scopes = () if client.document.get("id_token_claims") == MINIMAL else grant.scopes
     if not requested and _SCOPES_WITH_CLAIMS.isdisjoint(scopes):
         return {}
-    user = get_user(client.organization.id, grant.user_id)
+    user = grant.user or get_user(client.organization.id, grant.user_id)
     return id_token_claims_for(user.claims, scopes, requested)

@@ -17,6 +17,7 @@ from app.models.token import AccessToken
 from app.models.user import User
 from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
 from app.operations.directory.snapshots import is_before_cutoff
+from app.operations.directory.users import USER_COLUMNS, snapshot_of
 from app.operations.grants import grants
 from app.operations.grants.grants import CONSENT_OF_GRANT
 from app.operations.mail.notices import notify_user
@@ -45,6 +46,7 @@ _FIND = CompiledQuery(
         User.status.label("user_status"),
         User.tokens_not_before.label("user_not_before"),
         Consent.id.label("consent_id"),
+        *USER_COLUMNS,
     )
     .join(User, (User.organization_id == Grant.organization_id) & (User.id == Grant.user_id))
     .outerjoin(Consent, CONSENT_OF_GRANT)
@@ -285,6 +287,7 @@ def _grant_of(client: ClientSnapshot, row: Any, resources: tuple[str, ...]) -> g
             allowed_at=row.allowed_at,
             is_consented=_is_consented(client, row),
         ),
+        user=snapshot_of(row),
     )
 
 

@@ -22,6 +22,7 @@ from app.models.user import User
 from app.operations.directory import lookups
 from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot, find_client_by_id
 from app.operations.directory.snapshots import is_before_cutoff
+from app.operations.directory.users import USER_COLUMNS, snapshot_of
 from app.operations.grants.grants import TokenSnapshot
 from app.operations.store import clock
 from app.operations.tokens import access_tokens
@@ -78,6 +79,9 @@ _TOKEN = (
     )
 )
 _FIND = CompiledQuery(_TOKEN.where(AccessToken.digest == bindparam("digest")))
+_FIND_WITH_USER = CompiledQuery(
+    _TOKEN.add_columns(*USER_COLUMNS).where(AccessToken.digest == bindparam("digest"))
+)
 _FIND_BY_ID = CompiledQuery(_TOKEN.where(AccessToken.id == bindparam("id")))
 
 
@@ -122,16 +126,20 @@ def store_client_token(authenticated: AuthenticatedClient, made: PreparedAccessT
     )
 
 
-def find_token(token: str, *, organization_id: str | None = None) -> TokenSnapshot | None:
-    """Return the valid access token, or None. ``organization_id`` limits the search to one organization."""
+def find_token(
+    token: str, *, organization_id: str | None = None, with_user: bool = False
+) -> TokenSnapshot | None:
+    """Return the valid access token, or None. ``organization_id`` limits the search to one organization.
+
+    ``with_user`` reads the user's profile in the same query.
+    """
     owner = owner_of(token)
     if owner is None or (organization_id is not None and owner != organization_id):
         return None
-    row = _FIND.first(organization_id=owner, digest=digest(token), now=clock.now())
-    if row is None:
-        return None
-    client = find_client_by_id(owner, row[1])
-    return None if client is None else _validate_row(client, row)
+    query = _FIND_WITH_USER if with_user else _FIND
+    row = query.first(organization_id=owner, digest=digest(token), now=clock.now())
+    client = None if row is None else find_client_by_id(owner, row[1])
+    return None if row is None or client is None else _validate_row(client, row)
 
 
 def find_bearer(token: str, audience: str) -> TokenSnapshot | None:
@@ -191,7 +199,7 @@ def _validate_row(client: ClientSnapshot, row: Sequence[Any]) -> TokenSnapshot |
     (
         token_id, _, grant_id, credential_id, scope, audience, issued_at, expires_at, dpop_jkt, act,
         parent_id, user_id, auth_time, acr, claims, session_id, grant_revoked_at, allowed_at, redeemed_with,
-        email, user_status, user_not_before,
+        email, user_status, user_not_before, *user_columns,
     ) = row  # fmt: skip
     if not client.is_active or client.invalidates(issued_at):
         return None
@@ -229,6 +237,7 @@ def _validate_row(client: ClientSnapshot, row: Sequence[Any]) -> TokenSnapshot |
         acr=acr,
         claims=claims,
         parent=parent,
+        user=snapshot_of(user_columns) if user_columns and user_id is not None else None,
     )
 
 

@@ -23,7 +23,7 @@ from app.tenant_fence import ACROSS
 
 LEASE = "user-imports"
 LEASE_SECONDS = 30
-POLL_INTERVAL_SECONDS = 4.0
+POLL_INTERVAL_SECONDS = 15.0
 _MAX_PAUSE_SECONDS = 0.5
 _log = logging.getLogger("gatehouse.imports")
 

@@ -38,14 +38,15 @@ def admin(context: Flask, make: Factory) -> Actor:
 @contextmanager
 def counted_queries() -> Iterator[list[str]]:
     statements: list[str] = []
-    engine = engines()[0]
 
     def note(_connection, _cursor, statement, *_rest) -> None:
         statements.append(statement)
 
-    event.listen(engine, "before_cursor_execute", note)
+    for engine in engines():
+        event.listen(engine, "before_cursor_execute", note)
     yield statements
-    event.remove(engine, "before_cursor_execute", note)
+    for engine in engines():
+        event.remove(engine, "before_cursor_execute", note)
 
 
 def pages(actor: Actor, limit: int, **how) -> list[str]:

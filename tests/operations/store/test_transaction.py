@@ -11,7 +11,7 @@ import pytest
 from flask import Flask
 from sqlalchemy import text
 
-from app.database import turn_at_pool
+from app.database import turn_at_pool, turn_to_write
 from app.extensions import db
 from app.operations.store import audit
 from app.operations.store import transactions as module
@@ -335,3 +335,31 @@ def test_transactions_get_their_connection_in_the_order_of_arrival(
         for thread in threads:
             thread.join()
     assert sorted(order[:20]) == list(range(20))
+
+
+def test_sqlite_is_written_in_the_order_of_arrival(
+    context: Flask, database: Database, counters: Counters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite itself lets whoever comes at the right moment overtake those that wait."""
+    if database.engine != "sqlite":
+        assert context.extensions["gatehouse writers"] is None
+        return
+    order: list[int] = []
+
+    def write(number: int) -> None:
+        with context.app_context():
+            for _ in range(3):
+                transaction(lambda: (counters.add(1), order.append(number)))()
+
+    threads = [threading.Thread(target=write, args=[number]) for number in range(20)]
+    monkeypatch.setattr("app.database.POOL_WAIT_SECONDS", 60)
+    with turn_to_write():
+        for thread in threads:
+            thread.start()
+        writers = context.extensions["gatehouse writers"]
+        wait_until(lambda: writers.waiting == len(threads), "every thread waits")
+        read(lambda: counters.value(1))()
+    for thread in threads:
+        thread.join()
+    assert sorted(order[:20]) == list(range(20))
+    assert counters.value(1) == 60
