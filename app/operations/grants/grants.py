@@ -384,7 +384,7 @@ def on_sessions_ended(organization_id: str, session_ids: Sequence[UUID]) -> None
 
 def on_session_replaced(organization_id: str, from_session: UUID, to_session: UUID) -> None:
     """Move grants and listeners of a session to the one that replaced it when the same user signed in again."""
-    _MOVE.write(of_organization=organization_id, from_session=from_session, session_id=to_session)
+    _MOVE.write_later(of_organization=organization_id, from_session=from_session, session_id=to_session)
     logout.transfer_listeners(organization_id, from_session, to_session)
 
 

@@ -67,7 +67,7 @@ def add_listener(client: ClientSnapshot, session_id: UUID, user_id: UUID) -> Non
 
 def transfer_listeners(organization_id: str, from_session: UUID, to_session: UUID) -> None:
     """Move the listeners of a session to the one that replaced it when the same user signed in again."""
-    _TRANSFER.write(of_organization=organization_id, from_session=from_session, session_id=to_session)
+    _TRANSFER.write_later(of_organization=organization_id, from_session=from_session, session_id=to_session)
 
 
 def notify_listeners(organization_id: str, session_ids: Sequence[UUID]) -> None:

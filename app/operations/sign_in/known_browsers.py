@@ -191,7 +191,7 @@ def remember_browser(
     token: str = unit.stable_value("known browser", lambda: new_token(KNOWN_BROWSER, organization_id))
     if browser_count is None or browser_count >= MAX_BROWSERS_PER_USER:
         _enforce_browser_limit(organization_id, user_id)
-    _INSERT.write(
+    _INSERT.write_later(
         organization_id=organization_id,
         id=unit.stable_value("known browser id", new_id),
         digest=digest(token),

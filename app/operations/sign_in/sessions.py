@@ -177,7 +177,7 @@ def start_session(
     max_sessions = limits["max_per_user"] or MAX_SESSIONS_PER_USER
     if session_count is None or session_count >= max_sessions:
         _enforce_session_limit(organization.id, user_id, max_sessions)
-    _INSERT.write(
+    _INSERT.write_later(
         organization_id=organization.id,
         id=session_id,
         digest=digest(token),

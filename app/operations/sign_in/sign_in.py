@@ -436,7 +436,9 @@ def _start_session(
     amr: tuple[str, ...],
     browser: Browser,
 ) -> SignedIn:
-    _UPDATE_LAST_SIGN_IN.write(of_organization=organization.id, of_user=user.id, last_sign_in_at=clock.now())
+    _UPDATE_LAST_SIGN_IN.write_later(
+        of_organization=organization.id, of_user=user.id, last_sign_in_at=clock.now()
+    )
     sign_in_limits.clear_failed_attempts(
         organization.id,
         user.email_canonical,

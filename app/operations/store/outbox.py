@@ -88,7 +88,7 @@ def enqueue(
     """
     now = clock.now()
     message_id = new_id()
-    _INSERT.write(
+    _INSERT.write_later(
         organization_id=organization_id,
         id=message_id,
         kind=kind,

@@ -90,7 +90,7 @@ def withdraw_attempts(organization_id: str, attempts: Iterable[UUID]) -> None:
     ids = list(attempts)
     if ids:
         size = size_of_list(ids)
-        _delete_query(size).write(organization_id=organization_id, **list_values("id", ids, size))
+        _delete_query(size).write_later(organization_id=organization_id, **list_values("id", ids, size))
 
 
 @transaction_part
@@ -116,7 +116,7 @@ def consume_quota(organization_id: str, bucket: bytes, limit: int, window: timed
     if counted >= limit:
         return False
     attempt_id = current_unit_of_work().stable_value(f"attempt {bucket.hex()} {counted}", new_id)
-    _insert_query(1).write(
+    _insert_query(1).write_later(
         organization_id=organization_id, at=now, id_0=attempt_id, bucket_0=bucket, expires_at_0=now + window
     )
     return True
