@@ -22,7 +22,7 @@ from app.operations.sign_in.passkey_sign_in import (
     begin_passkey_sign_in,
     is_passkey_sign_in_offered,
 )
-from app.operations.sign_in.sessions import end_session, find_session
+from app.operations.sign_in.sessions import end_session
 from app.operations.sign_in.sign_in import Browser, SecondStepRequired, SignedIn, SignInRefused, sign_in
 from app.operations.users.sign_up import next_registration_step
 from app.rules.actor import Actor
@@ -98,7 +98,7 @@ def sign_in_page(organization: str) -> Response:
     ``request`` is the token of a pending authorization request, ``next`` a path of this service, ``reauthenticate``
     asks for the password even with a session, and ``account=another`` means that another user will sign in.
     """
-    org = get_organization_by_slug(organization)
+    org = get_organization_by_slug(organization, fresh=False)
     pending = pending_request(org)
     form = SignInForm()
     if form.validate_on_submit():
@@ -194,8 +194,7 @@ def destination_of(
     if pending is not None:
         query = urlencode({"request": request.values["request"]})
         return f"/organizations/{organization.slug}/oauth/authorize/resume?{query}"
-    view = find_session(signed_in.token)
-    return _home(organization, view is not None and bool(view.permissions))
+    return _home(organization, signed_in.has_permissions)
 
 
 def current_browser(organization: OrganizationSnapshot) -> Browser:
@@ -218,7 +217,7 @@ def pending_request(organization: OrganizationSnapshot) -> AuthorizationRequestR
     token = request.values.get("request")
     if not token:
         return None
-    pending = find_request(organization.id, token, browser_id())
+    pending = find_request(organization.id, token, browser_id(), fresh=False)
     if pending is None:
         raise RequestEnded
     apply_ui_locales(pending.sent, pending.client.organization)

@@ -15,13 +15,13 @@ import random
 import threading
 import time
 from collections import namedtuple
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import bindparam, insert
+from sqlalchemy import BindParameter, bindparam, insert
 from sqlalchemy.engine import Connection, Dialect, Engine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -65,6 +65,23 @@ def insert_into(model: type[Base]) -> Insert:
             for column in table.columns
         }
     )
+
+
+def list_parameters(name: str, column: Any, size: int) -> list[BindParameter[Any]]:
+    """Return the parameters of a list of values of the column: ``name_0``, ``name_1``, … (see ``list_values``)."""
+    return [bindparam(f"{name}_{index}", type_=column.type) for index in range(size)]
+
+
+def list_values(name: str, values: Sequence[Any], size: int | None = None) -> dict[str, Any]:
+    """Return the values of ``list_parameters``. Up to ``size``, the first is repeated, or None without any."""
+    filler = values[0] if values else None
+    padded = [*values, *[filler] * ((size or len(values)) - len(values))]
+    return {f"{name}_{index}": value for index, value in enumerate(padded)}
+
+
+def size_of_list(values: Sized) -> int:
+    """Return the length rounded up to a power of two, so that a few statements serve lists of any length."""
+    return 1 << max(0, len(values) - 1).bit_length()
 
 
 class CompiledQuery:

@@ -109,7 +109,8 @@ class RequestResolver:
                 client_id,
                 organization_id=protocol.organization_id,
                 ip_address=protocol.ip_address,
-                fresh=request.has_fresh_client,
+                # The client of a stored request was read with it.
+                fresh=request.has_fresh_client and not request.is_stored,
             )
         if {"client_id", "redirect_uri"} & set(request.repeated):
             raise UnredirectableError(

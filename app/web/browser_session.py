@@ -57,12 +57,13 @@ _HIDDEN = re.compile(r"%(?:[01][0-9a-f]|7f|5c|2f(?:%2f|/))", re.IGNORECASE)
 class SignedInUser(UserMixin):
     """The ``current_user`` of a page: the user whose session belongs to the organization in the URL.
 
-    ``actor`` is the user as operations expect it.
+    ``actor`` is the user as operations expect it, ``organization`` the one in the URL.
     """
 
-    def __init__(self, session: SessionRecord, actor: Actor) -> None:
+    def __init__(self, session: SessionRecord, actor: Actor, organization: OrganizationSnapshot) -> None:
         self.session = session
         self.actor = actor
+        self.organization = organization
 
     @property
     def id(self) -> str:
@@ -103,9 +104,9 @@ def load_signed_in_user(_request: object) -> SignedInUser | None:
     if request.blueprint == "portal":
         actor = actor_for(organization)
         view = session_for(actor.home_organization_id)
-        return SignedInUser(view, actor) if view is not None else None
+        return SignedInUser(view, actor, organization) if view is not None else None
     view = session_for(organization.id)
-    return SignedInUser(view, _actor_of(view)) if view is not None else None
+    return SignedInUser(view, _actor_of(view), organization) if view is not None else None
 
 
 def redirect_to_sign_in() -> Response:
@@ -195,7 +196,7 @@ def page_decorator(
             @functools.wraps(view)
             @login_required
             def run(organization: str, **values: Any) -> Any:
-                return view(context(get_organization_by_slug(organization), current_user.actor), **values)
+                return view(context(current_user.organization, current_user.actor), **values)
 
             return run
 

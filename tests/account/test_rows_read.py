@@ -41,11 +41,17 @@ def copy_as_ended(database: Database, table: str) -> None:
 
 
 def rows_read(database: Database, act: Callable[[], Any]) -> int:
-    """Return how many rows and index entries the server reads for the action, once it is warm."""
+    """Return how many rows and index entries the server reads for the action, once it is warm.
+
+    The server counts for all its users, so other test workers can only add to the figure.
+    """
     act()
-    before, idle = _handler_reads(database), _handler_reads(database)
-    act()
-    return _handler_reads(database) - idle - (idle - before)
+    figures = []
+    for _ in range(3):
+        before = _handler_reads(database)
+        act()
+        figures.append(_handler_reads(database) - before)
+    return min(figures)
 
 
 def _handler_reads(database: Database) -> int:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, false, or_, select
+from sqlalchemy import ColumnElement, Select, bindparam, false, or_, select
 
 from app.extensions import db
+from app.fast_path.compiled_query import CompiledQuery, list_parameters, list_values, size_of_list
 from app.models.audit import AuditEvent, Webhook
 from app.models.client import Client, Credential, Resource
 from app.models.grant import Grant
@@ -255,14 +257,24 @@ def _target(event: AuditRecord) -> str | None:
 
 def _names(organization_id: str, ids: set[str]) -> dict[str, NamedTarget]:
     found: dict[str, NamedTarget] = {}
-    for prefix, statement in _NAME_QUERIES.items():
+    for prefix in _NAME_QUERIES:
         rows = {
             row_id: text for text in ids if (row_id := _row_id(organization_id, prefix, text)) is not None
         }
         if rows:
-            wanted = statement(organization_id, list(rows))
-            found |= {rows[row[0]]: NamedTarget(*row[1:]) for row in db.session.execute(wanted)}
+            size = size_of_list(rows)
+            named = _names_query(prefix, size).rows(
+                organization_id=organization_id, **list_values("id", [*rows], size)
+            )
+            found |= {rows[row[0]]: NamedTarget(*row[1:]) for row in named}
     return found | _find_deleted_names(organization_id, ids - set(found))
+
+
+@cache
+def _names_query(prefix: str, ids: int) -> CompiledQuery:
+    return CompiledQuery(
+        _NAME_QUERIES[prefix](bindparam("organization_id"), list_parameters("id", AuditEvent.id, ids))
+    )
 
 
 def _row_id(organization_id: str, prefix: str, text: str) -> UUID | None:
@@ -291,19 +303,19 @@ def _find_deleted_names(organization_id: str, ids: set[str]) -> dict[str, NamedT
     }
 
 
-def _clients(organization_id: str, ids: list[UUID]) -> Any:
+def _clients(organization_id: Any, ids: Any) -> Any:
     return select(Client.id, Client.name, Client.deleted_at.is_not(None)).where(
         Client.organization_id == organization_id, Client.id.in_(ids)
     )
 
 
-def _users(organization_id: str, ids: list[UUID]) -> Any:
+def _users(organization_id: Any, ids: Any) -> Any:
     return select(User.id, User.email).where(
         User.organization_id == organization_id, User.id.in_(ids), User.status != DELETED
     )
 
 
-def _secrets(organization_id: str, ids: list[UUID]) -> Any:
+def _secrets(organization_id: Any, ids: Any) -> Any:
     return (
         select(Credential.id, Credential.name + " · " + Client.name)
         .join(
@@ -314,7 +326,7 @@ def _secrets(organization_id: str, ids: list[UUID]) -> Any:
     )
 
 
-def _grants(organization_id: str, ids: list[UUID]) -> Any:
+def _grants(organization_id: Any, ids: Any) -> Any:
     return (
         select(Grant.id, Client.name, Client.deleted_at.is_not(None))
         .join(Client, (Client.organization_id == Grant.organization_id) & (Client.id == Grant.client_id))
@@ -322,13 +334,13 @@ def _grants(organization_id: str, ids: list[UUID]) -> Any:
     )
 
 
-def _resources(organization_id: str, ids: list[UUID]) -> Any:
+def _resources(organization_id: Any, ids: Any) -> Any:
     return select(Resource.id, Resource.name).where(
         Resource.organization_id == organization_id, Resource.id.in_(ids)
     )
 
 
-def _webhooks(organization_id: str, ids: list[UUID]) -> Any:
+def _webhooks(organization_id: Any, ids: Any) -> Any:
     return select(Webhook.id, Webhook.description, Webhook.deleted_at.is_not(None)).where(
         Webhook.organization_id == organization_id, Webhook.id.in_(ids), Webhook.description != ""
     )

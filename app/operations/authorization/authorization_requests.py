@@ -9,9 +9,10 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import bindparam, func, insert, select, update
 
 from app.extensions import db
+from app.fast_path.compiled_query import CompiledQuery
 from app.models.grant import AuthorizationRequest
 from app.operations.authorization import codes, consents, pushed_requests
 from app.operations.clients import scopes as scope_registry
@@ -21,7 +22,7 @@ from app.operations.directory import lookups
 from app.operations.directory.lookups import ClientSnapshot
 from app.operations.sign_in.sessions import SessionRecord
 from app.operations.store import audit, clock
-from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
+from app.operations.store.transactions import count_changed, current_unit_of_work, transaction
 from app.operations.tokens import access_tokens
 from app.rules.actor import Actor
 from app.rules.authorization.authorization_request import (
@@ -236,23 +237,38 @@ def create_request(
     return token
 
 
-@read
-def find_request(organization_id: str, token: str, browser_id: str) -> AuthorizationRequestRecord | None:
-    """Return the open request with this token if it belongs to this browser, else None."""
+_FIND = CompiledQuery(
+    select(AuthorizationRequest.__table__).where(
+        AuthorizationRequest.organization_id == bindparam("organization_id"),
+        AuthorizationRequest.digest == bindparam("digest"),
+    )
+)
+_RECORD_SHOWN = CompiledQuery(
+    update(AuthorizationRequest)
+    .where(
+        AuthorizationRequest.organization_id == bindparam("of_organization"),
+        AuthorizationRequest.id == bindparam("of_request"),
+    )
+    .values(shown_digest=bindparam("shown_digest"))
+)
+
+
+def find_request(
+    organization_id: str, token: str, browser_id: str, *, fresh: bool = True
+) -> AuthorizationRequestRecord | None:
+    """Return the open request with this token if it belongs to this browser, else None.
+
+    ``fresh`` reads its client from the database, as every step needs that answers the client.
+    """
     parsed = parse_token(token)
     if parsed is None or parsed.kind != AUTHORIZATION_REQUEST or parsed.organization_id != organization_id:
         return None
-    row = db.session.execute(
-        select(AuthorizationRequest.__table__).where(
-            AuthorizationRequest.organization_id == organization_id,
-            AuthorizationRequest.digest == digest(token),
-        )
-    ).first()
+    row = _FIND.first(organization_id=organization_id, digest=digest(token))
     if row is None or row.completed_at is not None or row.expires_at <= clock.now():
         return None
     if row.browser_digest != _browser_digest(browser_id):
         return None
-    client = lookups.find_client(format_client_id(organization_id, row.client_id), fresh=True)
+    client = lookups.find_client(format_client_id(organization_id, row.client_id), fresh=fresh)
     if client is None or client.organization.is_before_restore(row.created_at):
         return None
     return AuthorizationRequestRecord(
@@ -270,7 +286,7 @@ def find_request(organization_id: str, token: str, browser_id: str) -> Authoriza
 @transaction
 def record_displayed_consent(actor: Actor, request: AuthorizationRequestRecord, shown: bytes) -> None:
     """Record what the consent page displays, so that the decision applies to exactly that (IN-3)."""
-    _update_request(actor, request, shown_digest=shown)
+    _RECORD_SHOWN.write(of_organization=actor.organization_id, of_request=request.id, shown_digest=shown)
 
 
 @transaction
@@ -300,10 +316,9 @@ def shown_digest(
     return page_digest(client.client_id, client.version, session.public_id, requested)
 
 
-@read
 def describe_scopes(actor: Actor, names: tuple[str, ...]) -> list[ScopeRecord]:
     """Return the scopes with their titles and descriptions, in the given order."""
-    known = {scope.name: scope for scope in scope_registry.list_scopes(actor)}
+    known = scope_registry.find_scopes(actor.organization_id, names)
     return [known.get(name) or ScopeRecord(name, None, None, False) for name in names]
 
 

@@ -8,9 +8,10 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, and_, false, func, select
+from sqlalchemy import ColumnElement, Select, and_, bindparam, false, func, select
 
 from app.extensions import db
+from app.fast_path.compiled_query import CompiledQuery
 from app.models.client import DELETED, Client, ClientAccess, Resource
 from app.operations.clients.client_access import PREFIX
 from app.operations.clients.client_records import get_client_row
@@ -107,24 +108,32 @@ def get_client_access(actor: Actor, access_id: str) -> AccessRecord:
     return _find(actor, access_id, of_visible_resources(actor))
 
 
-@read
+_PENDING = (
+    select(ClientAccess.id)
+    .join(Resource, RESOURCE_OF_ACCESS)
+    .join(Client, _CLIENT_OF_ACCESS)
+    .where(
+        ClientAccess.organization_id == bindparam("organization_id"),
+        ClientAccess.status == REQUESTED,
+        Client.status != DELETED,
+    )
+    .limit(100)
+)
+_COUNT_PENDING = CompiledQuery(select(func.count()).select_from(_PENDING.subquery()))
+_COUNT_OWN_PENDING = CompiledQuery(
+    select(func.count()).select_from(
+        _PENDING.where(Resource.created_by_user_id == bindparam("user_id")).subquery()
+    )
+)
+
+
 def count_pending_requests(actor: Actor) -> int:
     """Return the number of pending requests that the actor can decide, at most a hundred."""
     if not actor.has_permission_for_own("resources:write"):
         return 0
-    pending = (
-        select(ClientAccess.id)
-        .join(Resource, RESOURCE_OF_ACCESS)
-        .join(Client, _CLIENT_OF_ACCESS)
-        .where(
-            ClientAccess.organization_id == actor.organization_id,
-            ClientAccess.status == REQUESTED,
-            Client.status != DELETED,
-        )
-    )
-    if not actor.has_permission("resources:write"):
-        pending = pending.where(_created_by(actor))
-    return int(db.session.scalar(select(func.count()).select_from(pending.limit(100).subquery())) or 0)
+    if actor.has_permission("resources:write"):
+        return int(_COUNT_PENDING.first(organization_id=actor.organization_id)[0])
+    return int(_COUNT_OWN_PENDING.first(organization_id=actor.organization_id, user_id=actor.user_id)[0])
 
 
 def _created_by(actor: Actor) -> ColumnElement[bool]:

@@ -22,7 +22,7 @@ from app.operations.clients.client_records import (
     to_client_record,
 )
 from app.operations.clients.clients import get_client
-from app.operations.clients.credentials import CredentialRecord, list_credentials
+from app.operations.clients.credentials import CredentialRecord, list_credentials_of
 from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
 from app.operations.sign_in.reauthentication import require_fresh_sign_in, require_fresh_user_sign_in
 from app.operations.store import clock
@@ -143,7 +143,7 @@ def preview_deletion(actor: Actor, client_id: str) -> ClientDeletionPreview:
     require_client_within_permissions(actor, row)
     require_fresh_user_sign_in(actor)
     may_see = actor.has_permission("credentials:read", owner_id=row.created_by_user_id)
-    listed = list_credentials(actor, client_id) if may_see else []
+    listed = list_credentials_of(actor, row) if may_see else []
     return ClientDeletionPreview(to_client_record(row), tuple(entry for entry in listed if entry.is_live))
 
 
@@ -153,7 +153,7 @@ def get_client_credentials(actor: Actor, client_id: str) -> ClientCredentials:
     client = get_client(actor, client_id)
     owner = client.created_by_user_id
     sees = actor.has_permission("credentials:read", owner_id=owner)
-    secrets = list(list_credentials(actor, client_id)) if sees else None
+    secrets = list_credentials_of(actor, client) if sees else None
     return ClientCredentials(client, secrets, actor.has_permission("credentials:write", owner_id=owner))
 
 

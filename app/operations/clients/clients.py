@@ -24,6 +24,7 @@ from app.operations.clients.client_access import (
 from app.operations.clients.client_records import (
     ClientRecord,
     client_busy_error,
+    get_client_record,
     get_client_row,
     list_clients,
     load_client_row,
@@ -154,10 +155,9 @@ def register_client(
     return _register(actor, metadata, origin)
 
 
-@read
 def get_client(actor: Actor, client_id: str) -> ClientRecord:
     """Return the client. Raises NotFound, Forbidden."""
-    return to_client_record(get_client_row(actor, client_id, "clients:read"))
+    return get_client_record(actor, client_id)
 
 
 def update_client(

@@ -14,6 +14,7 @@ from app.extensions import db
 from app.models.client import Client, Credential, CredentialUse
 from app.models.grant import Grant
 from app.models.token import AccessToken
+from app.operations.clients.client_records import ClientRecord
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.grants import grants
 from app.operations.grants.grants import grant_issued_after_cutoffs, token_issued_after_cutoffs
@@ -149,7 +150,7 @@ def unseal_secret(client: Client, row: Credential) -> str:
     return keyring.unseal(client.organization_id, row.sealed, _sealing_context(client.id, row.id)).decode()
 
 
-def list_credential_rows(client: Client, *, limit: int) -> list[Credential]:
+def list_credential_rows(client: Client | ClientRecord, *, limit: int) -> list[Credential]:
     """List the client's newest secrets, revoked and expired ones included, newest first."""
     statement = (
         select(Credential)

@@ -16,6 +16,7 @@ from sqlalchemy import func, select, update
 from app.extensions import db
 from app.models.client import ACTIVE, Client, Credential
 from app.operations.clients.client_records import (
+    ClientRecord,
     client_busy_error,
     get_client_row,
     require_client_within_permissions,
@@ -94,7 +95,11 @@ def list_credentials(actor: Actor, client_id: str) -> list[CredentialRecord]:
 
     Raises NotFound, Forbidden.
     """
-    client = get_client_row(actor, client_id, "credentials:read")
+    return list_credentials_of(actor, get_client_row(actor, client_id, "credentials:read"))
+
+
+def list_credentials_of(actor: Actor, client: Client | ClientRecord) -> list[CredentialRecord]:
+    """List as ``list_credentials`` does, without checking permissions."""
     return to_credential_records(list_credential_rows(client, limit=MAX_LISTED), _organization(actor))
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, func, literal, or_, select, true, update
+from sqlalchemy import ColumnElement, Select, bindparam, func, literal, or_, select, true, update
 from sqlalchemy.exc import IntegrityError
 
 from app.database_errors import is_duplicate_key
 from app.extensions import db
 from app.fast_path import cache_invalidation
+from app.fast_path.compiled_query import CompiledQuery, list_parameters, list_values, size_of_list
 from app.models.client import Resource, Scope
 from app.operations.store import audit, clock
 from app.operations.store.transactions import (
@@ -84,6 +86,15 @@ def list_scopes(actor: Actor) -> list[ScopeRecord]:
     """List all scopes of the actor's organization by name. There are at most 1,000."""
     rows = db.session.execute(_select_scopes(actor).order_by(Scope.name).limit(MAX_SCOPES))
     return [_record(scope, resource_name) for scope, resource_name in rows]
+
+
+def find_scopes(organization_id: str, names: Sequence[str]) -> dict[str, ScopeRecord]:
+    """Find the organization's scopes with these names."""
+    if not names:
+        return {}
+    size = size_of_list(names)
+    rows = _find_query(size).rows(organization_id=organization_id, **list_values("name", names, size))
+    return {row.name: _record(row, row.resource_name) for row in rows}
 
 
 @read
@@ -268,7 +279,29 @@ def _get(actor: Actor, name: str, *conditions: ColumnElement[bool]) -> ScopeReco
     return _record(*row)
 
 
-def _record(scope: Scope, resource_name: str | None) -> ScopeRecord:
+@cache
+def _find_query(names: int) -> CompiledQuery:
+    return CompiledQuery(
+        select(
+            Scope.name,
+            Scope.title,
+            Scope.description,
+            Scope.is_identity,
+            Scope.resource_id,
+            Scope.version,
+            Resource.name.label("resource_name"),
+        )
+        .outerjoin(
+            Resource, (Resource.organization_id == Scope.organization_id) & (Resource.id == Scope.resource_id)
+        )
+        .where(
+            Scope.organization_id == bindparam("organization_id"),
+            Scope.name.in_(list_parameters("name", Scope.name, names)),
+        )
+    )
+
+
+def _record(scope: Any, resource_name: str | None) -> ScopeRecord:
     return ScopeRecord(
         scope.name,
         scope.title,

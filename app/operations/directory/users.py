@@ -39,6 +39,16 @@ _FIND = CompiledQuery(
     )
 )
 
+_NEXT_SCHEME = CompiledQuery(
+    select(User.password_scheme)
+    .where(
+        User.organization_id == bindparam("organization_id"),
+        User.password_scheme > bindparam("before", type_=User.password_scheme.type),
+    )
+    .order_by(User.password_scheme)
+    .limit(1)
+)
+
 
 @dataclass(frozen=True, slots=True)
 class UserSnapshot:
@@ -201,7 +211,6 @@ def find_user_by_email(organization_id: str, email: str) -> UserSnapshot | None:
     return None if user is None else to_user_snapshot(user)
 
 
-@read
 def list_password_schemes(organization_id: str) -> tuple[str, ...]:
     """List the kinds and costs of imported password hashes that users of the organization still have.
 
@@ -209,17 +218,10 @@ def list_password_schemes(organization_id: str) -> tuple[str, ...]:
     """
     found: list[str] = []
     while len(found) < MAX_PASSWORD_SCHEMES:
-        next_scheme = db.session.scalar(
-            select(User.password_scheme)
-            .where(
-                User.organization_id == organization_id, User.password_scheme > (found[-1] if found else "")
-            )
-            .order_by(User.password_scheme)
-            .limit(1)
-        )
-        if next_scheme is None:
+        row = _NEXT_SCHEME.first(organization_id=organization_id, before=found[-1] if found else "")
+        if row is None:
             break
-        found.append(next_scheme)
+        found.append(row.password_scheme)
     return tuple(found)
 
 

@@ -5,7 +5,7 @@ Rotation and revocation are each one conditional UPDATE of the grant's row.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
@@ -15,8 +15,13 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Integer, and_, bindparam, exists, not_, or_, select, true, update
 from sqlalchemy.orm import aliased
 
-from app.extensions import db
-from app.fast_path.compiled_query import CompiledQuery, insert_into
+from app.fast_path.compiled_query import (
+    CompiledQuery,
+    insert_into,
+    list_parameters,
+    list_values,
+    size_of_list,
+)
 from app.models.audit import Revocation
 from app.models.client import Client, Credential
 from app.models.grant import Consent, Grant
@@ -365,7 +370,7 @@ def _revoke_oldest(actor: Actor, client: ClientSnapshot, user_id: UUID) -> None:
         revoke_grant_by_id(actor, grant_id, reason="too_many_grants")
 
 
-def on_sessions_ended(organization_id: str, session_ids: Collection[UUID]) -> None:
+def on_sessions_ended(organization_id: str, session_ids: Sequence[UUID]) -> None:
     """Revoke the sessions' grants that have no refresh token, and notify listening clients.
 
     Runs in the transaction that deleted the sessions. Grants with a refresh token remain: clients request
@@ -379,29 +384,40 @@ def on_sessions_ended(organization_id: str, session_ids: Collection[UUID]) -> No
 
 def on_session_replaced(organization_id: str, from_session: UUID, to_session: UUID) -> None:
     """Move grants and listeners of a session to the one that replaced it when the same user signed in again."""
-    db.session.execute(
-        update(Grant)
-        .where(
-            Grant.organization_id == organization_id,
-            Grant.session_id == from_session,
-            Grant.refresh_digest.is_(None),
-        )
-        .values(session_id=to_session)
-        .execution_options(synchronize_session=False)
-    )
+    _MOVE.write_later(of_organization=organization_id, from_session=from_session, session_id=to_session)
     logout.transfer_listeners(organization_id, from_session, to_session)
 
 
-def _revoke_online_grants(organization_id: str, session_ids: Collection[UUID]) -> None:
-    now = clock.now()
-    active = (
-        (Grant.organization_id == organization_id)
-        & Grant.session_id.in_(session_ids)
-        & Grant.refresh_digest.is_(None)
-        & Grant.revoked_at.is_(None)
-        & (Grant.expires_at > now)
+_MOVE = CompiledQuery(
+    update(Grant)
+    .where(
+        Grant.organization_id == bindparam("of_organization"),
+        Grant.session_id == bindparam("from_session"),
+        Grant.refresh_digest.is_(None),
     )
-    ids = db.session.scalars(select(Grant.id).where(active)).all()
+    .values(session_id=bindparam("session_id"))
+)
+
+
+@cache
+def _online_grants_query(sessions: int) -> CompiledQuery:
+    return CompiledQuery(
+        select(Grant.id).where(
+            Grant.organization_id == bindparam("organization_id"),
+            Grant.session_id.in_(list_parameters("session", Grant.session_id, sessions)),
+            Grant.refresh_digest.is_(None),
+            Grant.revoked_at.is_(None),
+            Grant.expires_at > bindparam("now", type_=Grant.expires_at.type),
+        )
+    )
+
+
+def _revoke_online_grants(organization_id: str, session_ids: Sequence[UUID]) -> None:
+    now = clock.now()
+    size = size_of_list(session_ids)
+    ended = list_values("session", session_ids, size)
+    rows = _online_grants_query(size).rows(organization_id=organization_id, now=now, **ended)
+    ids = [grant_id for (grant_id,) in rows]
     if not ids:
         return
     count_changed(

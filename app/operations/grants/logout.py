@@ -6,22 +6,31 @@ long before the session ends.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from functools import cache
 from uuid import UUID
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import bindparam, delete, select, update
 from sqlalchemy.exc import IntegrityError
 
 from app.database_errors import is_duplicate_key
 from app.extensions import db
+from app.fast_path.compiled_query import CompiledQuery, list_parameters, list_values, size_of_list
 from app.models.session import Session, SessionClient
 from app.operations.directory.lookups import ClientSnapshot
 from app.operations.store import clock, outbox
 from app.rules.identifiers import format_client_id, public_id
 
 KIND = "backchannel_logout"
+_TRANSFER = CompiledQuery(
+    update(SessionClient)
+    .where(
+        SessionClient.organization_id == bindparam("of_organization"),
+        SessionClient.session_id == bindparam("from_session"),
+    )
+    .values(session_id=bindparam("session_id"))
+)
 
 
 def add_listener(client: ClientSnapshot, session_id: UUID, user_id: UUID) -> None:
@@ -58,27 +67,33 @@ def add_listener(client: ClientSnapshot, session_id: UUID, user_id: UUID) -> Non
 
 def transfer_listeners(organization_id: str, from_session: UUID, to_session: UUID) -> None:
     """Move the listeners of a session to the one that replaced it when the same user signed in again."""
-    db.session.execute(
-        update(SessionClient)
-        .where(SessionClient.organization_id == organization_id, SessionClient.session_id == from_session)
-        .values(session_id=to_session)
-        .execution_options(synchronize_session=False)
-    )
+    _TRANSFER.write_later(of_organization=organization_id, from_session=from_session, session_id=to_session)
 
 
-def notify_listeners(organization_id: str, session_ids: Collection[UUID]) -> None:
+def notify_listeners(organization_id: str, session_ids: Sequence[UUID]) -> None:
     """Queue a logout notification for every listener of the sessions that the current transaction deleted."""
     if not session_ids:
         return
-    ended = (SessionClient.organization_id == organization_id) & SessionClient.session_id.in_(session_ids)
-    rows: Sequence[Any] = db.session.execute(
-        select(SessionClient.client_id, SessionClient.user_id, SessionClient.sid).where(ended)
-    ).all()
+    size = size_of_list(session_ids)
+    rows = _listeners_query(size).rows(
+        organization_id=organization_id, **list_values("session", session_ids, size)
+    )
     if not rows:
         return
+    ended = (SessionClient.organization_id == organization_id) & SessionClient.session_id.in_(session_ids)
     for client_id, user_id, sid in rows:
         _enqueue(organization_id, client_id, user_id, sid)
     db.session.execute(delete(SessionClient).where(ended).execution_options(synchronize_session=False))
+
+
+@cache
+def _listeners_query(sessions: int) -> CompiledQuery:
+    return CompiledQuery(
+        select(SessionClient.client_id, SessionClient.user_id, SessionClient.sid).where(
+            SessionClient.organization_id == bindparam("organization_id"),
+            SessionClient.session_id.in_(list_parameters("session", SessionClient.session_id, sessions)),
+        )
+    )
 
 
 def _enqueue(organization_id: str, client_id: UUID, user_id: UUID, sid: UUID) -> None:

@@ -61,14 +61,19 @@ _SETTING = "audit.notify_root_access"
 _HOUR = timedelta(hours=1)
 
 
-@transaction
 def notify_user(actor: Actor, user_id: UUID, notice: Notice, *, to: str | None = None, **values: str) -> None:
     """Notify a user by email of what the actor did, within the same transaction; do nothing without a mail server.
 
     ``values`` are further values of the template. ``to`` replaces the user's email, for example by the previous one.
     """
-    if not emails.is_possible():
-        return
+    if emails.is_possible():
+        _notify_user(actor, user_id, notice, to, values)
+
+
+@transaction
+def _notify_user(
+    actor: Actor, user_id: UUID, notice: Notice, to: str | None, values: Mapping[str, str]
+) -> None:
     organization = get_organization_by_id(actor.organization_id)
     bucket = rate_limits.bucket_key("notice", notice, str(user_id))
     if not rate_limits.consume_quota(organization.id, bucket, MAX_USER_NOTICES_PER_HOUR, timedelta(hours=1)):

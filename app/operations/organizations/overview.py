@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Select, and_, func, select
+from sqlalchemy import ScalarSelect, Select, and_, bindparam, exists, func, select
 
 from app.extensions import db
+from app.fast_path.compiled_query import CompiledQuery
 from app.models import user as user_model
 from app.models.audit import AuditEvent
 from app.models.client import DELETED, Client, Credential
@@ -72,7 +73,6 @@ class Overview:
     recent_events: tuple[RecentEvent, ...] | None
 
 
-@read
 def get_overview(actor: Actor) -> Overview:
     """Return the figures of the actor's organization.
 
@@ -81,72 +81,101 @@ def get_overview(actor: Actor) -> Overview:
     actor.require("organization:read")
     here = actor.organization_id
     now = clock.now()
+    figures = _FIGURES.first(
+        organization_id=here,
+        first_of_day=first_id_at(now - timedelta(days=1)),
+        first_of_week=first_id_at(now - timedelta(days=7)),
+    )
     return Overview(
-        clients=_count(select(Client.id).where(Client.organization_id == here, Client.status != DELETED)),
-        users=_count(select(User.id).where(User.organization_id == here, User.status != user_model.DELETED)),
-        tokens_last_day=_count(
-            select(AccessToken.id).where(
-                AccessToken.organization_id == here, AccessToken.id >= first_id_at(now - timedelta(days=1))
-            )
-        ),
-        sign_ins_last_week=_count(
-            select(AuditEvent.id).where(
-                AuditEvent.organization_id == here,
-                AuditEvent.action == "session.started",
-                AuditEvent.id >= first_id_at(now - timedelta(days=7)),
-            )
-        ),
-        administrators=_count(
-            select(RoleAssignment.id).where(
-                RoleAssignment.organization_id == here, RoleAssignment.role != MEMBER
-            )
-        ),
-        has_invited=db.session.scalar(
-            select(Invitation.id).where(Invitation.organization_id == here).limit(1)
-        )
-        is not None,
+        clients=figures.clients,
+        users=figures.users,
+        tokens_last_day=figures.tokens,
+        sign_ins_last_week=figures.sign_ins,
+        administrators=figures.administrators,
+        has_invited=figures.has_invited,
         expiring_secrets=_find_expiring_secrets(here, now) if actor.has_permission("clients:read") else (),
         recent_events=_find_recent_events(here) if actor.has_permission("audit:read") else None,
     )
 
 
-def _count(rows: Select[Any]) -> int:
+def _here(model: Any) -> Any:
+    return model.organization_id == bindparam("organization_id")
+
+
+def _count(rows: Select[Any]) -> ScalarSelect[Any]:
     bounded = rows.limit(MAX_COUNT).subquery()
-    return int(db.session.scalar(select(func.count()).select_from(bounded)) or 0)
+    return select(func.count()).select_from(bounded).scalar_subquery()
+
+
+_FIGURES = CompiledQuery(
+    select(
+        _count(select(Client.id).where(_here(Client), Client.status != DELETED)).label("clients"),
+        _count(select(User.id).where(_here(User), User.status != user_model.DELETED)).label("users"),
+        _count(
+            select(AccessToken.id).where(
+                _here(AccessToken), AccessToken.id >= bindparam("first_of_day", type_=AccessToken.id.type)
+            )
+        ).label("tokens"),
+        _count(
+            select(AuditEvent.id).where(
+                _here(AuditEvent),
+                AuditEvent.action == "session.started",
+                AuditEvent.id >= bindparam("first_of_week", type_=AuditEvent.id.type),
+            )
+        ).label("sign_ins"),
+        _count(select(RoleAssignment.id).where(_here(RoleAssignment), RoleAssignment.role != MEMBER)).label(
+            "administrators"
+        ),
+        exists().where(_here(Invitation)).label("has_invited"),
+    )
+)
+_NEWEST = (
+    select(
+        Credential.client_id,
+        Credential.name,
+        Credential.expires_at,
+        Credential.last_used_at,
+        Credential.revoked_at,
+    )
+    .where(_here(Credential))
+    .order_by(Credential.id.desc())
+    .limit(_NEWEST_SECRETS)
+    .subquery()
+)
+_EXPIRING_SECRETS = CompiledQuery(
+    select(
+        _NEWEST.c.client_id,
+        _NEWEST.c.name,
+        _NEWEST.c.expires_at,
+        _NEWEST.c.last_used_at,
+        Client.name.label("client"),
+    )
+    .join(Client, _here(Client) & (Client.id == _NEWEST.c.client_id))
+    .where(
+        _NEWEST.c.revoked_at.is_(None),
+        _NEWEST.c.expires_at > bindparam("now", type_=Credential.expires_at.type),
+        _NEWEST.c.expires_at < bindparam("soon", type_=Credential.expires_at.type),
+        Client.status != DELETED,
+    )
+    .order_by(_NEWEST.c.expires_at)
+    .limit(5)
+)
+_RECENT_EVENTS = CompiledQuery(
+    select(
+        AuditEvent.at,
+        AuditEvent.action,
+        AuditEvent.actor_label,
+        AuditEvent.target_type,
+        AuditEvent.target_id,
+        AuditEvent.actor_organization,
+    )
+    .where(_here(AuditEvent))
+    .order_by(AuditEvent.id.desc())
+    .limit(8)
+)
 
 
 def _find_expiring_secrets(organization_id: str, now: datetime) -> tuple[ExpiringSecret, ...]:
-    newest = (
-        select(
-            Credential.client_id,
-            Credential.name,
-            Credential.expires_at,
-            Credential.last_used_at,
-            Credential.revoked_at,
-        )
-        .where(Credential.organization_id == organization_id)
-        .order_by(Credential.id.desc())
-        .limit(_NEWEST_SECRETS)
-        .subquery()
-    )
-    rows = db.session.execute(
-        select(
-            newest.c.client_id,
-            newest.c.name,
-            newest.c.expires_at,
-            newest.c.last_used_at,
-            Client.name.label("client"),
-        )
-        .join(Client, (Client.organization_id == organization_id) & (Client.id == newest.c.client_id))
-        .where(
-            newest.c.revoked_at.is_(None),
-            newest.c.expires_at > now,
-            newest.c.expires_at < now + _SOON,
-            Client.status != DELETED,
-        )
-        .order_by(newest.c.expires_at)
-        .limit(5)
-    )
     return tuple(
         ExpiringSecret(
             format_client_id(organization_id, row.client_id),
@@ -155,17 +184,11 @@ def _find_expiring_secrets(organization_id: str, now: datetime) -> tuple[Expirin
             row.expires_at,
             row.last_used_at,
         )
-        for row in rows
+        for row in _EXPIRING_SECRETS.rows(organization_id=organization_id, now=now, soon=now + _SOON)
     )
 
 
 def _find_recent_events(organization_id: str) -> tuple[RecentEvent, ...]:
-    rows = db.session.scalars(
-        select(AuditEvent)
-        .where(AuditEvent.organization_id == organization_id)
-        .order_by(AuditEvent.id.desc())
-        .limit(8)
-    )
     return tuple(
         RecentEvent(
             row.at,
@@ -175,7 +198,7 @@ def _find_recent_events(organization_id: str) -> tuple[RecentEvent, ...]:
             row.target_id,
             row.actor_organization != organization_id,
         )
-        for row in rows
+        for row in _RECENT_EVENTS.rows(organization_id=organization_id)
     )
 
 

@@ -9,17 +9,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import and_, delete, select, update
+from sqlalchemy import Integer, and_, bindparam, delete, func, select, update
 
 from app.extensions import db
+from app.fast_path.compiled_query import (
+    CompiledQuery,
+    insert_into,
+    list_parameters,
+    list_values,
+    size_of_list,
+)
 from app.models.session import KnownBrowser
 from app.models.user import User
 from app.operations.mail.notices import notify_user
 from app.operations.store import audit, clock
-from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
+from app.operations.store.transactions import (
+    count_changed,
+    current_unit_of_work,
+    read,
+    transaction,
+    transaction_part,
+)
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
 from app.rules.identifiers import new_id, parse_public_id, public_id
@@ -32,6 +46,40 @@ MAX_USERS_PER_COOKIE = 4
 """Users of one organization that a browser remembers."""
 KNOWN_BROWSER_LIFETIME = timedelta(days=365)
 _SEPARATOR = "."
+IS_IN_COOKIE = and_(
+    KnownBrowser.digest.in_(list_parameters("cookie_digest", KnownBrowser.digest, MAX_USERS_PER_COOKIE)),
+    KnownBrowser.expires_at > bindparam("now", type_=KnownBrowser.expires_at.type),
+)
+"""The condition that a known browser is named by a cookie, whose values are ``cookie_parameters``."""
+_INSERT = CompiledQuery(insert_into(KnownBrowser))
+_FIND_EXCESS = CompiledQuery(
+    select(KnownBrowser.id)
+    .where(
+        KnownBrowser.organization_id == bindparam("organization_id"),
+        KnownBrowser.user_id == bindparam("user_id"),
+    )
+    .order_by(KnownBrowser.last_used_at.desc())
+    .offset(bindparam("kept", type_=Integer))
+    .limit(100)
+)
+_SEEN_AGAIN = CompiledQuery(
+    update(KnownBrowser)
+    .where(
+        KnownBrowser.organization_id == bindparam("of_organization"),
+        KnownBrowser.user_id == bindparam("of_user"),
+        IS_IN_COOKIE,
+    )
+    .values(
+        last_used_at=bindparam("now", type_=KnownBrowser.last_used_at.type),
+        expires_at=bindparam("expires_at"),
+        address=bindparam("address"),
+        user_agent=bindparam("user_agent"),
+        factor_given_at=func.coalesce(
+            bindparam("factor_given_at", type_=KnownBrowser.factor_given_at.type),
+            KnownBrowser.factor_given_at,
+        ),
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +151,13 @@ def clear_second_factors(organization_id: str, user_id: UUID) -> None:
     )
 
 
-@transaction
+def cookie_parameters(organization_id: str, cookie: str, now: datetime) -> dict[str, Any]:
+    """Return the values of the parameters of ``IS_IN_COOKIE``; a cookie without values names no browser."""
+    digests = _digests_of(organization_id, cookie)
+    return {"now": now} | list_values("cookie_digest", digests, MAX_USERS_PER_COOKIE)
+
+
+@transaction_part
 def remember_browser(
     actor: Actor,
     user_id: UUID,
@@ -112,42 +166,40 @@ def remember_browser(
     user_agent: str,
     has_signed_in_before: bool,
     used_factor: bool = False,
+    browser_count: int | None = None,
 ) -> str:
     """Remember the browser as known to the user for a year and return the new cookie value.
 
-    Call it in the sign-in's transaction, which audits it. ``used_factor`` says that a second factor was used.
-    A user who has signed in before, but never in this browser, is notified by email.
+    Call it in the sign-in's transaction, which audits it. ``used_factor`` says that a second factor was used,
+    ``browser_count`` how many browsers are known, if the caller has counted them. A user who has signed in before, but
+    never in this browser, is notified by email.
     """
     organization_id = actor.organization_id
     now = clock.now()
     seen: dict[str, Any] = {
-        "last_used_at": now,
         "expires_at": now + KNOWN_BROWSER_LIFETIME,
         "address": (actor.ip_address or "")[:64] or None,
         "user_agent": printable_user_agent(user_agent),
+        "factor_given_at": now if used_factor else None,
     }
-    if used_factor:
-        seen["factor_given_at"] = now
-    known = update(KnownBrowser).where(
-        KnownBrowser.organization_id == organization_id,
-        KnownBrowser.user_id == user_id,
-        KnownBrowser.digest.in_(_digests_of(organization_id, cookie)),
-        KnownBrowser.expires_at > now,
-    )
-    if count_changed(known.values(**seen)):
+    named = cookie_parameters(organization_id, cookie, now)
+    if named["cookie_digest_0"] is not None and _SEEN_AGAIN.write(
+        of_organization=organization_id, of_user=user_id, **named, **seen
+    ):
         return cookie
     unit = current_unit_of_work()
     token: str = unit.stable_value("known browser", lambda: new_token(KNOWN_BROWSER, organization_id))
-    _enforce_browser_limit(organization_id, user_id)
-    db.session.add(
-        KnownBrowser(
-            organization_id=organization_id,
-            id=unit.stable_value("known browser id", new_id),
-            digest=digest(token),
-            user_id=user_id,
-            created_at=now,
-            **seen,
-        )
+    if browser_count is None or browser_count >= MAX_BROWSERS_PER_USER:
+        _enforce_browser_limit(organization_id, user_id)
+    _INSERT.write_later(
+        organization_id=organization_id,
+        id=unit.stable_value("known browser id", new_id),
+        digest=digest(token),
+        user_id=user_id,
+        created_at=now,
+        last_used_at=now,
+        code_failures=0,
+        **seen,
     )
     if has_signed_in_before:
         notify_user(actor, user_id, "new_browser", browser=browser_name(user_agent))
@@ -215,19 +267,22 @@ def forget_browser(actor: Actor, browser_id: str) -> None:
 
 
 def _enforce_browser_limit(organization_id: str, user_id: UUID) -> None:
-    excess = db.session.scalars(
-        select(KnownBrowser.id)
-        .where(KnownBrowser.organization_id == organization_id, KnownBrowser.user_id == user_id)
-        .order_by(KnownBrowser.last_used_at.desc())
-        .offset(MAX_BROWSERS_PER_USER - 1)
-        .limit(100)
-    ).all()
+    kept = MAX_BROWSERS_PER_USER - 1
+    rows = _FIND_EXCESS.rows(organization_id=organization_id, user_id=user_id, kept=kept)
+    excess = [row.id for row in rows]
     if excess:
-        count_changed(
-            delete(KnownBrowser).where(
-                KnownBrowser.organization_id == organization_id, KnownBrowser.id.in_(excess)
-            )
+        size = size_of_list(excess)
+        _delete_query(size).write(organization_id=organization_id, **list_values("id", excess, size))
+
+
+@cache
+def _delete_query(browsers: int) -> CompiledQuery:
+    return CompiledQuery(
+        delete(KnownBrowser).where(
+            KnownBrowser.organization_id == bindparam("organization_id"),
+            KnownBrowser.id.in_(list_parameters("id", KnownBrowser.id, browsers)),
         )
+    )
 
 
 def _tokens_of(organization_id: str, cookie: str) -> list[str]:

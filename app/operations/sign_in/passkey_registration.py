@@ -32,7 +32,7 @@ from app.operations.sign_in.passkeys import (
     PasskeyRecord,
     challenge_in_response,
     consume_challenge,
-    count_passkeys_of_users,
+    count_passkeys,
     find_relying_party,
     get_relying_party,
     has_passwordless_passkey,
@@ -349,7 +349,6 @@ def _require_registration_allowed(organization: OrganizationSnapshot, user_id: U
         raise error
 
 
-@read
 def _registration_error(organization: OrganizationSnapshot, user_id: UUID) -> Conflict | None:
     """Return why no passkey may be registered, or None.
 
@@ -357,7 +356,7 @@ def _registration_error(organization: OrganizationSnapshot, user_id: UUID) -> Co
     """
     if not is_passkey_registration_enabled(organization.settings):
         return Conflict("This organization doesn't allow passkeys.", code="passkeys_off")
-    if count_passkeys_of_users(organization.id, [user_id]).get(user_id, 0) >= MAX_PASSKEYS_PER_USER:
+    if count_passkeys(organization.id, user_id) >= MAX_PASSKEYS_PER_USER:
         return Conflict(
             f"You have {MAX_PASSKEYS_PER_USER} passkeys, which is the limit. Remove one first.",
             code="too_many_passkeys",

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import os
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 from uuid import UUID
 
 from cryptography.exceptions import UnsupportedAlgorithm
-from sqlalchemy import delete, func, select
+from sqlalchemy import bindparam, delete, func, select
 
 from app.config import current
 from app.extensions import db
+from app.fast_path.compiled_query import CompiledQuery
 from app.models.second_factor import Passkey, PasskeyHandle
 from app.models.user import ACTIVE, User
 from app.operations.directory.lookups import OrganizationSnapshot
@@ -147,17 +148,16 @@ def list_passkeys_of_user(organization_id: str, user_id: UUID) -> tuple[PasskeyR
     return tuple(passkey_record(row) for row in rows)
 
 
-@read
-def count_passkeys_of_users(organization_id: str, user_ids: Collection[UUID]) -> Mapping[UUID, int]:
-    """Count the passkeys of each user of a page. Users without any are left out."""
-    if not user_ids:
-        return {}
-    rows = db.session.execute(
-        select(Passkey.user_id, func.count())
-        .where(Passkey.organization_id == organization_id, Passkey.user_id.in_(user_ids))
-        .group_by(Passkey.user_id)
+_COUNT = CompiledQuery(
+    select(func.count()).where(
+        Passkey.organization_id == bindparam("organization_id"), Passkey.user_id == bindparam("user_id")
     )
-    return {row[0]: row[1] for row in rows}
+)
+
+
+def count_passkeys(organization_id: str, user_id: UUID) -> int:
+    """Count the user's passkeys."""
+    return int(_COUNT.first(organization_id=organization_id, user_id=user_id)[0])
 
 
 @read

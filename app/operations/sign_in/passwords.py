@@ -142,8 +142,10 @@ def change_password(actor: Actor, current: str, new: str, *, known_cookie: str =
     user_id = actor.require_own_account()
     organization = get_organization_by_id(actor.organization_id)
     email, name, stored_hash = _find_credentials(actor, organization)
+    canonical = canonical_email(email) or ""
+    browser = known_browsers.find_known_browser(organization.id, canonical, known_cookie)
     attempt = sign_in_limits.claim_password_attempt(
-        organization, email, ip_address=actor.ip_address, known_cookie=known_cookie
+        organization, email, ip_address=actor.ip_address, browser=browser
     )
     result = attempt.result
     if result.retry_after:
@@ -157,7 +159,7 @@ def change_password(actor: Actor, current: str, new: str, *, known_cookie: str =
     if not is_right:
         raise InvalidInput("Incorrect password.", field="current_password", code="wrong_password")
     sign_in_limits.clear_failed_attempts(
-        organization.id, canonical_email(email) or "", ip_address=actor.ip_address, known_cookie=known_cookie
+        organization.id, canonical, ip_address=actor.ip_address, browser=browser
     )
     if new == current:
         raise InvalidInput(

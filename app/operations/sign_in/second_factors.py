@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, and_, bindparam, delete, exists, func, insert, select, update
 
 from app.extensions import db
+from app.fast_path.compiled_query import CompiledQuery, list_parameters, list_values, size_of_list
 from app.models.organization import InstanceLimits, Organization
-from app.models.second_factor import AuthenticatorApp, RecoveryCode
+from app.models.second_factor import AuthenticatorApp, Passkey, RecoveryCode
 from app.models.user import RoleAssignment, User
 from app.operations.directory.lookups import (
     OrganizationSnapshot,
     created_after_restore,
     get_unpurged_organization,
 )
-from app.operations.sign_in.passkeys import count_passkeys_of_users
+from app.operations.sign_in.passkeys import count_passkeys
 from app.operations.store import clock, keyring
 from app.operations.store.transactions import (
     count_changed,
@@ -74,6 +76,22 @@ class AuthenticatorAppRecord:
 NO_FACTORS = FactorCount()
 
 
+def _of_user(model: Any) -> ColumnElement[bool]:
+    return and_(model.organization_id == User.organization_id, model.user_id == User.id)
+
+
+METHOD_COLUMNS = (
+    exists().where(_of_user(AuthenticatorApp)).label("has_app"),
+    exists().where(_of_user(Passkey)).label("has_passkey"),
+)
+"""Columns for ``methods_of`` in a query of users."""
+
+
+def methods_of(row: Any) -> tuple[str, ...]:
+    """Return the second-factor methods that a row with METHOD_COLUMNS tells of."""
+    return (*([TOTP] if row.has_app else ()), *([PASSKEY] if row.has_passkey else ()))
+
+
 @transaction
 def record_mfa_policy_change(
     organization_id: str, before: Mapping[str, Any], after: Mapping[str, Any]
@@ -101,41 +119,51 @@ def record_mfa_policy_change(
 @read
 def count_factors(organization_id: str, user_id: UUID) -> FactorCount:
     """Count the user's second factors, including those whose methods are not allowed now."""
-    passkeys = count_passkeys_of_users(organization_id, [user_id]).get(user_id, 0)
+    passkeys = count_passkeys(organization_id, user_id)
     return FactorCount(passkeys, TOTP in find_methods_of_user(organization_id, user_id))
 
 
-@read
 def find_methods_of_user(organization_id: str, user_id: UUID) -> tuple[str, ...]:
     """Return the second-factor methods that the user has set up, including those not allowed now."""
     return find_methods_of_users(organization_id, [user_id]).get(user_id, ())
 
 
-@read
-def find_methods_of_users(organization_id: str, user_ids: Collection[UUID]) -> Mapping[UUID, tuple[str, ...]]:
+def find_methods_of_users(organization_id: str, user_ids: Sequence[UUID]) -> Mapping[UUID, tuple[str, ...]]:
     """Return the second-factor methods of each user of a page. Users without any are left out."""
     if not user_ids:
         return {}
-    with_app = db.session.scalars(
-        select(AuthenticatorApp.user_id).where(
-            AuthenticatorApp.organization_id == organization_id, AuthenticatorApp.user_id.in_(user_ids)
+    size = size_of_list(user_ids)
+    rows = _methods_query(size).rows(organization_id=organization_id, **list_values("id", user_ids, size))
+    return {row.id: methods for row in rows if (methods := methods_of(row))}
+
+
+@cache
+def _methods_query(users: int) -> CompiledQuery:
+    return CompiledQuery(
+        select(User.id, *METHOD_COLUMNS).where(
+            User.organization_id == bindparam("organization_id"),
+            User.id.in_(list_parameters("id", User.id, users)),
         )
     )
-    methods: dict[UUID, tuple[str, ...]] = dict.fromkeys(with_app, (TOTP,))
-    for user_id in count_passkeys_of_users(organization_id, user_ids):
-        methods[user_id] = (*methods.get(user_id, ()), PASSKEY)
-    return methods
 
 
 @read
 def decide_mfa_of_user(
-    organization: OrganizationSnapshot, user_id: UUID, amr: Collection[str]
+    organization: OrganizationSnapshot,
+    user_id: UUID,
+    amr: Collection[str],
+    *,
+    enrolled: Collection[str] | None = None,
 ) -> MfaDecision:
-    """Decide what a sign-in with these methods still needs under the organization's current settings."""
+    """Decide what a sign-in with these methods still needs under the organization's current settings.
+
+    ``enrolled`` are the user's second factors, if the caller has read them.
+    """
     settings = organization.settings
     if not is_mfa_offered(settings):
         return MfaDecision(MfaRequirement.NOTHING)
-    enrolled = find_methods_of_user(organization.id, user_id)
+    if enrolled is None:
+        enrolled = find_methods_of_user(organization.id, user_id)
     if not enrolled and settings["authentication"]["mfa"]["policy"] == "optional":
         return MfaDecision(MfaRequirement.NOTHING)
     return decide_mfa(
@@ -228,14 +256,17 @@ def delete_recovery_codes(organization_id: str, user_id: UUID) -> None:
     )
 
 
-@read
+_FIND_APP = CompiledQuery(
+    select(AuthenticatorApp.created_at, AuthenticatorApp.last_used_at).where(
+        AuthenticatorApp.organization_id == bindparam("organization_id"),
+        AuthenticatorApp.user_id == bindparam("user_id"),
+    )
+)
+
+
 def find_authenticator_app(organization_id: str, user_id: UUID) -> AuthenticatorAppRecord | None:
     """Find the user's authenticator app."""
-    row = db.session.execute(
-        select(AuthenticatorApp.created_at, AuthenticatorApp.last_used_at).where(
-            *_app_of_user(organization_id, user_id)
-        )
-    ).first()
+    row = _FIND_APP.first(organization_id=organization_id, user_id=user_id)
     return None if row is None else AuthenticatorAppRecord(*row)
 
 

@@ -5,15 +5,23 @@ The row is authoritative. The cookie holds a random value of which the row has t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, and_, bindparam, delete, select, update
+from sqlalchemy import ColumnElement, Integer, and_, bindparam, delete, select, update
 
 from app.extensions import db
-from app.fast_path.compiled_query import CompiledQuery
+from app.fast_path.compiled_query import (
+    CompiledQuery,
+    insert_into,
+    list_parameters,
+    list_values,
+    size_of_list,
+)
 from app.models.session import Session
 from app.models.user import ACTIVE, RoleAssignment, User
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
@@ -21,7 +29,13 @@ from app.operations.directory.users import hold_user
 from app.operations.grants.grants import on_session_replaced, on_sessions_ended
 from app.operations.sign_in.pending_sign_ins import delete_pending_sign_ins_of_user
 from app.operations.store import audit, clock
-from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
+from app.operations.store.transactions import (
+    count_changed,
+    current_unit_of_work,
+    read,
+    transaction,
+    transaction_part,
+)
 from app.rules.actor import Actor
 from app.rules.directory.permissions import permissions_of_roles
 from app.rules.errors import NotFound
@@ -32,6 +46,7 @@ from app.rules.token_values import SESSION, digest, new_token, parse_token
 MAX_SESSIONS_PER_USER = 100
 """Applies when the organization sets no limit, so that repeated sign-ins cannot fill the table."""
 LAST_SEEN_INTERVAL = timedelta(minutes=1)
+_INSERT = CompiledQuery(insert_into(Session))
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +149,7 @@ def find_session(token: str) -> SessionRecord | None:
     return view
 
 
-@transaction
+@transaction_part
 def start_session(
     organization: OrganizationSnapshot,
     user_id: UUID,
@@ -143,12 +158,14 @@ def start_session(
     ip_address: str | None = None,
     user_agent: str = "",
     replaces: str | None = None,
+    session_count: int | None = None,
 ) -> tuple[str, UUID]:
     """Start a session and return its cookie value and id.
 
     Call it in the sign-in's transaction, which audits it. ``replaces`` is the browser's previous cookie value
     for this organization. It becomes invalid, so that a planted cookie cannot share the new session (SS-2).
-    The user's oldest sessions beyond the limit end.
+    The user's oldest sessions beyond the limit end. ``session_count`` is how many there are, if the caller has counted
+    them.
     """
     unit = current_unit_of_work()
     token = unit.stable_value("session token", lambda: new_token(SESSION, organization.id))
@@ -158,21 +175,21 @@ def start_session(
     if replaces is not None:
         authenticated_at = _replace_session(organization.id, digest(replaces), user_id, session_id, now)
     limits = organization.settings["authentication"]["sessions"]
-    _enforce_session_limit(organization.id, user_id, limits["max_per_user"] or MAX_SESSIONS_PER_USER)
-    db.session.add(
-        Session(
-            organization_id=organization.id,
-            id=session_id,
-            digest=digest(token),
-            user_id=user_id,
-            created_at=now,
-            authenticated_at=authenticated_at,
-            amr=amr,
-            last_seen_at=now,
-            expires_at=now + timedelta(seconds=limits["absolute_timeout_seconds"]),
-            address=(ip_address or "")[:64] or None,
-            user_agent=printable_user_agent(user_agent),
-        )
+    max_sessions = limits["max_per_user"] or MAX_SESSIONS_PER_USER
+    if session_count is None or session_count >= max_sessions:
+        _enforce_session_limit(organization.id, user_id, max_sessions)
+    _INSERT.write_later(
+        organization_id=organization.id,
+        id=session_id,
+        digest=digest(token),
+        user_id=user_id,
+        created_at=now,
+        authenticated_at=authenticated_at,
+        amr=amr,
+        last_seen_at=now,
+        expires_at=now + timedelta(seconds=limits["absolute_timeout_seconds"]),
+        address=(ip_address or "")[:64] or None,
+        user_agent=printable_user_agent(user_agent),
     )
     return token, session_id
 
@@ -216,13 +233,24 @@ def end_sessions(organization_id: str, condition: ColumnElement[bool]) -> int:
     ids = db.session.scalars(
         select(Session.id).where(Session.organization_id == organization_id, condition)
     ).all()
-    if not ids:
-        return 0
-    ended = count_changed(
-        delete(Session).where(Session.organization_id == organization_id, Session.id.in_(ids))
-    )
+    return _end(organization_id, ids) if ids else 0
+
+
+def _end(organization_id: str, ids: Sequence[UUID]) -> int:
+    size = size_of_list(ids)
+    ended = _delete_query(size).write(organization_id=organization_id, **list_values("id", ids, size))
     on_sessions_ended(organization_id, ids)
     return ended
+
+
+@cache
+def _delete_query(sessions: int) -> CompiledQuery:
+    return CompiledQuery(
+        delete(Session).where(
+            Session.organization_id == bindparam("organization_id"),
+            Session.id.in_(list_parameters("id", Session.id, sessions)),
+        )
+    )
 
 
 @read
@@ -325,16 +353,10 @@ def _replace_session(
     with the old one. ``auth_time`` counts whole seconds and must increase when a client asks for a fresh
     sign-in, so a sign-in within the same second is rounded up to the next.
     """
-    before = db.session.execute(
-        select(Session.id, Session.user_id, Session.authenticated_at).where(
-            Session.organization_id == organization_id, Session.digest == replaced
-        )
-    ).first()
+    before = _FIND_REPLACED.first(organization_id=organization_id, digest=replaced)
     if before is None:
         return now
-    db.session.execute(
-        delete(Session).where(Session.organization_id == organization_id, Session.id == before.id)
-    )
+    _delete_query(1).write(organization_id=organization_id, id_0=before.id)
     if before.user_id == user_id:
         on_session_replaced(organization_id, before.id, session_id)
     else:
@@ -394,15 +416,9 @@ def _update_last_seen(view: SessionRecord) -> None:
 
 
 def _enforce_session_limit(organization_id: str, user_id: UUID, max_sessions: int) -> None:
-    excess = db.session.scalars(
-        select(Session.id)
-        .where(Session.organization_id == organization_id, Session.user_id == user_id)
-        .order_by(Session.last_seen_at.desc())
-        .offset(max_sessions - 1)
-        .limit(1000)
-    ).all()
+    excess = _FIND_EXCESS.rows(organization_id=organization_id, user_id=user_id, kept=max_sessions - 1)
     if excess:
-        end_sessions(organization_id, Session.id.in_(excess))
+        _end(organization_id, [session_id for (session_id,) in excess])
 
 
 def _last_seen_interval(organization: OrganizationSnapshot) -> timedelta:
@@ -416,6 +432,18 @@ def _get_own_account(actor: Actor) -> tuple[OrganizationSnapshot, UUID]:
     return get_organization_by_id(actor.organization_id, fresh=False), user_id
 
 
+_FIND_REPLACED = CompiledQuery(
+    select(Session.id, Session.user_id, Session.authenticated_at).where(
+        Session.organization_id == bindparam("organization_id"), Session.digest == bindparam("digest")
+    )
+)
+_FIND_EXCESS = CompiledQuery(
+    select(Session.id)
+    .where(Session.organization_id == bindparam("organization_id"), Session.user_id == bindparam("user_id"))
+    .order_by(Session.last_seen_at.desc())
+    .offset(bindparam("kept", type_=Integer))
+    .limit(1000)
+)
 # One row for each role of the user in the organization, or one without a role.
 _FIND_SESSION = CompiledQuery(
     select(

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 from uuid import UUID
 
-from sqlalchemy import select, update
+from sqlalchemy import ColumnElement, and_, bindparam, func, select, update
+from sqlalchemy.orm import aliased
 
-from app.extensions import db
-from app.models.user import ACTIVE, User
+from app.fast_path.compiled_query import CompiledQuery
+from app.models.session import KnownBrowser, Session
+from app.models.user import ACTIVE, RoleAssignment, User
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
 from app.operations.sign_in import known_browsers, sign_in_limits
 from app.operations.sign_in.passwords import verify_password
@@ -26,11 +28,12 @@ from app.operations.sign_in.pending_sign_ins import (
     consume_pending_sign_in,
     create_pending_sign_in,
 )
-from app.operations.sign_in.second_factors import decide_mfa_of_user
+from app.operations.sign_in.second_factors import METHOD_COLUMNS, decide_mfa_of_user, methods_of
 from app.operations.sign_in.sessions import start_session
 from app.operations.store import audit, clock, rate_limits
-from app.operations.store.transactions import count_changed, read, transaction
+from app.operations.store.transactions import transaction, transaction_part
 from app.rules.actor import Actor
+from app.rules.directory.permissions import permissions_of_roles
 from app.rules.errors import Unavailable
 from app.rules.identifiers import public_id
 from app.rules.mail.email_addresses import canonical_email
@@ -45,13 +48,14 @@ class SignedIn:
     """A completed sign-in.
 
     ``token`` is the session cookie's value, available in clear only here. ``known_cookie`` is the new value of the
-    known-browsers cookie.
+    known-browsers cookie. ``has_permissions`` says that the user may do anything in the organization's portal.
     """
 
     token: str
     session_id: UUID
     user_id: UUID
     known_cookie: str = ""
+    has_permissions: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +104,103 @@ class _Credentials:
     has_blocked_password: bool
 
 
-@transaction
+_IS_KNOWN_BROWSER = and_(
+    KnownBrowser.organization_id == User.organization_id,
+    KnownBrowser.user_id == User.id,
+    known_browsers.IS_IN_COOKIE,
+)
+_FIND_ACCOUNT = CompiledQuery(
+    select(
+        User.id,
+        User.password_hash,
+        User.status,
+        User.password_changed_at,
+        User.created_at,
+        KnownBrowser.id.label("browser_id"),
+    )
+    .outerjoin(KnownBrowser, _IS_KNOWN_BROWSER)
+    .where(
+        User.organization_id == bindparam("organization_id"),
+        User.email_canonical == bindparam("email_canonical"),
+    )
+)
+_LOCK_USER = select(User.email, User.email_canonical, User.last_sign_in_at).where(
+    User.organization_id == bindparam("organization_id"),
+    User.id == bindparam("user_id"),
+    User.status == ACTIVE,
+)
+_LOCK = CompiledQuery(_LOCK_USER.with_for_update())
+_LOCK_WITH_PASSWORD = CompiledQuery(
+    _LOCK_USER.where(User.password_hash == bindparam("password_hash")).with_for_update()
+)
+
+
+def _of_user(model: Any) -> ColumnElement[bool]:
+    return and_(model.organization_id == bindparam("organization_id"), model.user_id == bindparam("user_id"))
+
+
+_OTHER_BROWSERS = aliased(KnownBrowser)
+# One row for each role of the user in the organization, or one without a role.
+_READ_STATE = CompiledQuery(
+    select(
+        RoleAssignment.role,
+        KnownBrowser.id.label("browser_id"),
+        *METHOD_COLUMNS,
+        select(func.count())
+        .select_from(Session)
+        .where(_of_user(Session))
+        .scalar_subquery()
+        .label("sessions"),
+        select(func.count())
+        .select_from(_OTHER_BROWSERS)
+        .where(_of_user(_OTHER_BROWSERS))
+        .scalar_subquery()
+        .label("browsers"),
+    )
+    .select_from(User)
+    .outerjoin(
+        RoleAssignment,
+        and_(
+            RoleAssignment.organization_id == User.organization_id,
+            RoleAssignment.user_organization_id == User.organization_id,
+            RoleAssignment.user_id == User.id,
+        ),
+    )
+    .outerjoin(KnownBrowser, _IS_KNOWN_BROWSER)
+    .where(User.organization_id == bindparam("organization_id"), User.id == bindparam("user_id"))
+)
+_UPDATE_LAST_SIGN_IN = CompiledQuery(
+    update(User)
+    .where(User.organization_id == bindparam("of_organization"), User.id == bindparam("of_user"))
+    .values(last_sign_in_at=bindparam("last_sign_in_at"))
+)
+_RENEW_HASH = CompiledQuery(
+    update(User)
+    .where(User.organization_id == bindparam("of_organization"), User.id == bindparam("of_user"))
+    .values(password_hash=bindparam("password_hash"), password_scheme=None)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _SigningUser:
+    """The user whose first factor was accepted: a locked row, and what belongs to it.
+
+    ``attempts`` are the claimed guesses of a password that turned out to be right.
+    """
+
+    id: UUID
+    email: str
+    email_canonical: str
+    last_sign_in_at: datetime | None
+    roles: tuple[str, ...]
+    methods: tuple[str, ...]
+    browser_id: UUID | None
+    session_count: int
+    browser_count: int
+    attempts: tuple[UUID, ...]
+
+
+@transaction_part
 def complete_first_factor(
     actor: Actor,
     organization: OrganizationSnapshot,
@@ -116,17 +216,8 @@ def complete_first_factor(
     they already were two factors. Raises SignInEnded when the user can no longer sign in. Audit:
     ``session.started`` or ``sign_in.first_proof_given``.
     """
-    decision = decide_mfa_of_user(organization, user_id, amr)
-    if decision.requirement is MfaRequirement.NOTHING:
-        return _start_session(actor, organization, user_id, amr, browser)
-    token, expires_at = create_pending_sign_in(organization, user_id, amr, browser.id, browser.known_cookie)
-    audit.record_user_event(
-        _user_actor(actor, organization, user_id),
-        "sign_in.first_proof_given",
-        user_id,
-        after={"methods": list(amr), "needs": decision.requirement.value},
-    )
-    return SecondStepRequired(token, expires_at, decision.requirement, decision.until)
+    user = _read_user(organization, user_id, _lock_user(organization, user_id), browser)
+    return _complete_first_factor(actor, organization, user, amr, browser)
 
 
 @transaction
@@ -158,9 +249,9 @@ def postpone_enrollment(
     ``session.started``.
     """
     consume_pending_sign_in(pending)
-    if decide_mfa_of_user(organization, pending.user_id, pending.amr).requirement is MfaRequirement.OFFER:
-        return _start_session(actor, organization, pending.user_id, pending.amr, browser)
-    return complete_first_factor(actor, organization, pending.user_id, amr=pending.amr, browser=browser)
+    row = _lock_user(organization, pending.user_id)
+    user = _read_user(organization, pending.user_id, row, browser)
+    return _complete_first_factor(actor, organization, user, pending.amr, browser, is_offer_declined=True)
 
 
 def sign_in(
@@ -182,19 +273,22 @@ def sign_in(
     passwords are being hashed, or hashing would have to wait for over two seconds. Audit: as
     ``complete_first_factor``, or ``sign_in.failed``, sampled once an account exceeds its limit.
     """
-    organization = get_organization_by_id(organization_id)
+    organization = get_organization_by_id(organization_id, fresh=False)
+    if not _accepts_passwords(organization):
+        # Another machine may have changed that a moment ago.
+        organization = get_organization_by_id(organization_id)
     if not organization.is_active:
         return SignInRefused("suspended")
-    if not organization.settings["authentication"]["password"]["enabled"]:
+    if not _accepts_passwords(organization):
         return SignInRefused("password_off")
     canonical = canonical_email(email)
+    account, known_browser_id = _find_account(organization, canonical or "", known_cookie)
     attempt = sign_in_limits.claim_password_attempt(
-        organization, email, ip_address=ip_address, known_cookie=known_cookie
+        organization, email, ip_address=ip_address, browser=known_browser_id
     )
     result = attempt.result
     if result.retry_after:
         return SignInRefused("capped" if attempt.is_capped else "wait", retry_after=result.retry_after)
-    account = _find_credentials(organization, canonical or "")
     try:
         is_right, renewed_hash = verify_password(
             account.password_hash if account else None,
@@ -230,74 +324,23 @@ def sign_in(
     return SignInRefused(reason, attempts_left=result.attempts_left, retry_after=int(wait))
 
 
-def _start_session(
-    actor: Actor, organization: OrganizationSnapshot, user_id: UUID, amr: tuple[str, ...], browser: Browser
-) -> SignedIn:
-    row = db.session.execute(
-        select(User.email_canonical, User.last_sign_in_at).where(
-            User.organization_id == organization.id, User.id == user_id
-        )
-    ).first()
-    # Update the user's row first, so that a concurrent disable or delete either waits for this transaction or is
-    # visible to it.
-    is_active = count_changed(
-        update(User)
-        .where(User.organization_id == organization.id, User.id == user_id, User.status == ACTIVE)
-        .values(last_sign_in_at=clock.now())
-    )
-    if row is None or not is_active:
-        raise SignInEnded
-    sign_in_limits.clear_failed_attempts(
-        organization.id, row.email_canonical, ip_address=actor.ip_address, known_cookie=browser.known_cookie
-    )
-    used_factor = used_second_factor(amr)
-    if used_factor:
-        clear_code_failures(organization.id, user_id)
-    token, session_id = start_session(
-        organization,
-        user_id,
-        amr=" ".join(amr),
-        ip_address=actor.ip_address,
-        user_agent=browser.user_agent,
-        replaces=browser.replaces,
-    )
-    user_actor = replace(_user_actor(actor, organization, user_id), session_id=session_id)
-    known_cookie = known_browsers.remember_browser(
-        user_actor,
-        user_id,
-        browser.known_cookie,
-        user_agent=browser.user_agent,
-        has_signed_in_before=row.last_sign_in_at is not None,
-        used_factor=used_factor,
-    )
-    audit.record(
-        user_actor,
-        "session.started",
-        target_type="session",
-        target_id=public_id("ses", session_id),
-        after={"methods": list(amr)},
-    )
-    return SignedIn(token, session_id, user_id, known_cookie)
+def _accepts_passwords(organization: OrganizationSnapshot) -> bool:
+    return organization.is_active and bool(organization.settings["authentication"]["password"]["enabled"])
 
 
-def _user_actor(actor: Actor, organization: OrganizationSnapshot, user_id: UUID) -> Actor:
-    email = db.session.scalar(
-        select(User.email).where(User.organization_id == organization.id, User.id == user_id)
+def _find_account(
+    organization: OrganizationSnapshot, canonical: str, known_cookie: str
+) -> tuple[_Credentials | None, UUID | None]:
+    """Find the account with the email, and its known browser among the cookie's values."""
+    row = _FIND_ACCOUNT.first(
+        organization_id=organization.id,
+        email_canonical=canonical,
+        **known_browsers.cookie_parameters(organization.id, known_cookie, clock.now()),
     )
-    return actor.as_user(user_id, email or "")
-
-
-@read
-def _find_credentials(organization: OrganizationSnapshot, canonical: str) -> _Credentials | None:
-    row = db.session.execute(
-        select(User.id, User.password_hash, User.status, User.password_changed_at, User.created_at).where(
-            User.organization_id == organization.id, User.email_canonical == canonical
-        )
-    ).first()
     if row is None:
-        return None
+        return None, None
     is_blocked = organization.blocks_password(row.password_changed_at, row.created_at)
-    return _Credentials(row.id, row.password_hash, row.status == ACTIVE, is_blocked)
+    return _Credentials(row.id, row.password_hash, row.status == ACTIVE, is_blocked), row.browser_id
 
 
 @transaction
@@ -311,24 +354,129 @@ def _accept_password(
     browser: Browser,
 ) -> SignedIn | SecondStepRequired | None:
     """Complete the sign-in, or return None if the password or the status changed after the hash was read."""
-    unchanged = count_changed(
-        update(User)
-        .where(
-            User.organization_id == organization.id,
-            User.id == account.id,
-            User.status == ACTIVE,
-            User.password_hash == account.password_hash,
-        )
-        .values(
-            {"password_hash": renewed_hash, "password_scheme": None}
-            if renewed_hash
-            else {"password_hash": account.password_hash}
-        )
+    row = _LOCK_WITH_PASSWORD.first(
+        organization_id=organization.id, user_id=account.id, password_hash=account.password_hash
     )
-    if not unchanged:
+    if row is None:
         return None
-    rate_limits.withdraw_attempts(organization.id, attempts)
-    return complete_first_factor(actor, organization, account.id, amr=("pwd",), browser=browser)
+    if renewed_hash:
+        _RENEW_HASH.write(of_organization=organization.id, of_user=account.id, password_hash=renewed_hash)
+    user = _read_user(organization, account.id, row, browser, attempts)
+    return _complete_first_factor(actor, organization, user, ("pwd",), browser)
+
+
+def _lock_user(organization: OrganizationSnapshot, user_id: UUID) -> Any:
+    """Lock the user's row and return it. Raises SignInEnded when the user can no longer sign in.
+
+    A concurrent disable or delete either waits for this transaction or is visible to it, and sign-ins of the user count
+    each other's sessions.
+    """
+    row = _LOCK.first(organization_id=organization.id, user_id=user_id)
+    if row is None:
+        raise SignInEnded
+    return row
+
+
+def _read_user(
+    organization: OrganizationSnapshot,
+    user_id: UUID,
+    locked: Any,
+    browser: Browser,
+    attempts: tuple[UUID, ...] = (),
+) -> _SigningUser:
+    """Read what a sign-in needs to know of the user, whose row is locked."""
+    rows = _READ_STATE.rows(
+        organization_id=organization.id,
+        user_id=user_id,
+        **known_browsers.cookie_parameters(organization.id, browser.known_cookie, clock.now()),
+    )
+    state = rows[0]
+    return _SigningUser(
+        user_id,
+        locked.email,
+        locked.email_canonical,
+        locked.last_sign_in_at,
+        roles=tuple({row.role for row in rows if row.role is not None}),
+        methods=methods_of(state),
+        browser_id=state.browser_id,
+        session_count=state.sessions,
+        browser_count=state.browsers,
+        attempts=attempts,
+    )
+
+
+def _complete_first_factor(
+    actor: Actor,
+    organization: OrganizationSnapshot,
+    user: _SigningUser,
+    amr: tuple[str, ...],
+    browser: Browser,
+    *,
+    is_offer_declined: bool = False,
+) -> SignedIn | SecondStepRequired:
+    decision = decide_mfa_of_user(organization, user.id, amr, enrolled=user.methods)
+    is_declined = is_offer_declined and decision.requirement is MfaRequirement.OFFER
+    if decision.requirement is MfaRequirement.NOTHING or is_declined:
+        return _start_session(actor, organization, user, amr, browser)
+    rate_limits.withdraw_attempts(organization.id, user.attempts)
+    token, expires_at = create_pending_sign_in(organization, user.id, amr, browser.id, browser.known_cookie)
+    audit.record_user_event(
+        actor.as_user(user.id, user.email),
+        "sign_in.first_proof_given",
+        user.id,
+        after={"methods": list(amr), "needs": decision.requirement.value},
+    )
+    return SecondStepRequired(token, expires_at, decision.requirement, decision.until)
+
+
+def _start_session(
+    actor: Actor,
+    organization: OrganizationSnapshot,
+    user: _SigningUser,
+    amr: tuple[str, ...],
+    browser: Browser,
+) -> SignedIn:
+    _UPDATE_LAST_SIGN_IN.write_later(
+        of_organization=organization.id, of_user=user.id, last_sign_in_at=clock.now()
+    )
+    sign_in_limits.clear_failed_attempts(
+        organization.id,
+        user.email_canonical,
+        ip_address=actor.ip_address,
+        browser=user.browser_id,
+        attempts=user.attempts,
+    )
+    used_factor = used_second_factor(amr)
+    if used_factor:
+        clear_code_failures(organization.id, user.id)
+    token, session_id = start_session(
+        organization,
+        user.id,
+        amr=" ".join(amr),
+        ip_address=actor.ip_address,
+        user_agent=browser.user_agent,
+        replaces=browser.replaces,
+        session_count=user.session_count,
+    )
+    user_actor = replace(actor.as_user(user.id, user.email), session_id=session_id)
+    known_cookie = known_browsers.remember_browser(
+        user_actor,
+        user.id,
+        browser.known_cookie,
+        user_agent=browser.user_agent,
+        has_signed_in_before=user.last_sign_in_at is not None,
+        used_factor=used_factor,
+        browser_count=user.browser_count,
+    )
+    audit.record(
+        user_actor,
+        "session.started",
+        target_type="session",
+        target_id=public_id("ses", session_id),
+        after={"methods": list(amr)},
+    )
+    permissions = permissions_of_roles(user.roles, organization.settings, is_root=organization.is_root)
+    return SignedIn(token, session_id, user.id, known_cookie, bool(permissions))
 
 
 @transaction

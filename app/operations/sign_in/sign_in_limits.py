@@ -11,15 +11,15 @@ All counters are per organization: failures in one organization never delay sign
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from uuid import UUID
 
 from app.operations.directory.lookups import OrganizationSnapshot
-from app.operations.sign_in.known_browsers import find_known_browser
 from app.operations.store import rate_limits
 from app.operations.store.rate_limits import AttemptResult, Limit, bucket_key, network_limits
-from app.operations.store.transactions import transaction
+from app.operations.store.transactions import transaction_part
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.sign_in.passwords import Lockout, networks_of
 
@@ -46,16 +46,14 @@ class PasswordAttempt:
 
 
 def claim_password_attempt(
-    organization: OrganizationSnapshot, email: str, *, ip_address: str | None, known_cookie: str
+    organization: OrganizationSnapshot, email: str, *, ip_address: str | None, browser: UUID | None
 ) -> PasswordAttempt:
     """Count an attempt as failed in advance, unless it has to wait.
 
-    ``known_cookie`` is the value of the known-browsers cookie. Call it outside a transaction, and release the
-    attempts if the password was right.
+    ``browser`` is the id of the account's known browser if the attempt comes from one. Call it outside a transaction,
+    and release the attempts if the password was right.
     """
-    canonical = canonical_email(email)
-    name = canonical or email[:400].casefold()
-    browser = find_known_browser(organization.id, canonical or "", known_cookie)
+    name = canonical_email(email) or email[:400].casefold()
     limits = (
         _known_browser_limits(organization, browser)
         if browser is not None
@@ -66,21 +64,25 @@ def claim_password_attempt(
     return PasswordAttempt(result, any(limit.bucket == capped for limit in result.exceeded))
 
 
-@transaction
+@transaction_part
 def clear_failed_attempts(
-    organization_id: str, email_canonical: str, *, ip_address: str | None = None, known_cookie: str = ""
+    organization_id: str,
+    email_canonical: str,
+    *,
+    ip_address: str | None = None,
+    browser: UUID | None = None,
+    attempts: Iterable[UUID] = (),
 ) -> None:
-    """Clear the failures at an account after its owner signed in or chose a new password.
+    """Clear the failures at an account, and in its known browser, after its owner signed in or chose a new password.
 
-    Failures of the network and the organization remain, so that owning one account does not help to attack
-    others.
+    ``attempts`` are those of this sign-in. Failures of the network and the organization remain, so that owning one
+    account does not help to attack others.
     """
     buckets = [_account_bucket(email_canonical)]
     buckets += [bucket_key(_BUCKET, email_canonical, network) for network, _ in networks_of(ip_address)]
-    browser = find_known_browser(organization_id, email_canonical, known_cookie) if known_cookie else None
     if browser is not None:
         buckets.append(_browser_bucket(browser))
-    rate_limits.clear_attempts(organization_id, *buckets)
+    rate_limits.clear_attempts(organization_id, *buckets, attempts=attempts)
 
 
 def _known_browser_limits(organization: OrganizationSnapshot, browser: UUID) -> tuple[Limit, ...]:

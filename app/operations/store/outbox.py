@@ -22,6 +22,7 @@ from uuid import UUID
 from sqlalchemy import case, select, tuple_, update
 
 from app.extensions import db
+from app.fast_path.compiled_query import CompiledQuery, insert_into
 from app.models.audit import OutboxMessage
 from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, on_commit, read, transaction
@@ -37,6 +38,7 @@ LEASE_DURATION = timedelta(seconds=30)
 # Ids in one statement.
 _BATCH = 500
 _CANDIDATES = 10
+_INSERT = CompiledQuery(insert_into(OutboxMessage))
 _log = logging.getLogger("gatehouse.outbox")
 _jitter = random.SystemRandom()
 
@@ -86,18 +88,16 @@ def enqueue(
     """
     now = clock.now()
     message_id = new_id()
-    db.session.add(
-        OutboxMessage(
-            organization_id=organization_id,
-            id=message_id,
-            kind=kind,
-            receiver=receiver,
-            payload=dict(payload),
-            created_at=now,
-            available_at=now,
-            attempts=0,
-            expires_at=now + expires_in,
-        )
+    _INSERT.write_later(
+        organization_id=organization_id,
+        id=message_id,
+        kind=kind,
+        receiver=receiver,
+        payload=dict(payload),
+        created_at=now,
+        available_at=now,
+        attempts=0,
+        expires_at=now + expires_in,
     )
     on_commit(messages_available.set)
     return message_id

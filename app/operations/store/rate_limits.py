@@ -10,14 +10,15 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
 from uuid import UUID
 
-from sqlalchemy import and_, delete, func, or_, select
+from sqlalchemy import and_, bindparam, delete, func, insert, or_, select
 
-from app.extensions import db
+from app.fast_path.compiled_query import CompiledQuery, list_parameters, list_values, size_of_list
 from app.models.session import Attempt
 from app.operations.store import clock
-from app.operations.store.transactions import current_unit_of_work, read, transaction
+from app.operations.store.transactions import current_unit_of_work, transaction_part
 from app.rules.errors import TooManyRequests
 from app.rules.identifiers import new_id
 from app.rules.sign_in.passwords import Lockout, networks_of
@@ -83,25 +84,27 @@ def require_attempt_allowed(organization_id: str, message: str, *limits: Limit) 
     return result
 
 
-@transaction
+@transaction_part
 def withdraw_attempts(organization_id: str, attempts: Iterable[UUID]) -> None:
     """Delete these attempts, so that they no longer count."""
     ids = list(attempts)
     if ids:
-        db.session.execute(
-            delete(Attempt).where(Attempt.organization_id == organization_id, Attempt.id.in_(ids))
-        )
+        size = size_of_list(ids)
+        _delete_query(size).write_later(organization_id=organization_id, **list_values("id", ids, size))
 
 
-@transaction
-def clear_attempts(organization_id: str, *buckets: bytes) -> None:
-    """Reset the counts of the buckets, because a caller who knew the password was no attacker."""
-    found = select(Attempt.id).where(Attempt.organization_id == organization_id, Attempt.bucket.in_(buckets))
+@transaction_part
+def clear_attempts(organization_id: str, *buckets: bytes, attempts: Iterable[UUID] = ()) -> None:
+    """Reset the counts of the buckets, because a caller who knew the password was no attacker.
+
+    Other ``attempts`` are withdrawn with them.
+    """
+    found = _find_query(len(buckets)).rows(organization_id=organization_id, **list_values("bucket", buckets))
     # All at once and by id, as others withdraw theirs: in another order of locks one of two would deadlock.
-    withdraw_attempts(organization_id, db.session.scalars(found))
+    withdraw_attempts(organization_id, {*attempts, *(attempt_id for (attempt_id,) in found)})
 
 
-@transaction
+@transaction_part
 def consume_quota(organization_id: str, bucket: bytes, limit: int, window: timedelta) -> bool:
     """Count one use and return True if the bucket has fewer than ``limit`` uses within the window.
 
@@ -109,60 +112,40 @@ def consume_quota(organization_id: str, bucket: bytes, limit: int, window: timed
     each other and a few more than ``limit`` may pass. Never use this to limit guesses.
     """
     now = clock.now()
-    counted = db.session.scalar(
-        select(func.count()).where(
-            Attempt.organization_id == organization_id, Attempt.bucket == bucket, Attempt.at > now - window
-        )
-    )
-    if (counted or 0) >= limit:
+    (counted,) = _COUNT_USES.first(organization_id=organization_id, bucket=bucket, since=now - window)
+    if counted >= limit:
         return False
     attempt_id = current_unit_of_work().stable_value(f"attempt {bucket.hex()} {counted}", new_id)
-    db.session.add(
-        Attempt(
-            organization_id=organization_id, id=attempt_id, bucket=bucket, at=now, expires_at=now + window
-        )
+    _insert_query(1).write_later(
+        organization_id=organization_id, at=now, id_0=attempt_id, bucket_0=bucket, expires_at_0=now + window
     )
     return True
 
 
-@transaction
 def _append(organization_id: str, limits: tuple[Limit, ...]) -> tuple[UUID, ...]:
+    """Store the attempt under each limit with one statement, which is its own transaction."""
     now = clock.now()
-    ids: list[UUID] = [
-        current_unit_of_work().stable_value(f"attempt {number}", new_id) for number in range(len(limits))
-    ]
-    db.session.add_all(
-        Attempt(
-            organization_id=organization_id,
-            id=attempt_id,
-            bucket=limit.bucket,
-            at=now,
-            expires_at=now + limit.lockout.window,
-        )
-        for attempt_id, limit in zip(ids, limits, strict=True)
+    ids = tuple(new_id() for _ in limits)
+    _insert_query(len(limits)).insert(
+        organization_id=organization_id,
+        at=now,
+        **list_values("id", ids),
+        **list_values("bucket", [limit.bucket for limit in limits]),
+        **list_values("expires_at", [now + limit.lockout.window for limit in limits]),
     )
-    return tuple(ids)
+    return ids
 
 
-@read
 def _check(organization_id: str, limits: tuple[Limit, ...], own_attempts: tuple[UUID, ...]) -> AttemptResult:
     """Check the limits against the attempts of others plus this one."""
     now = clock.now()
     found: dict[bytes, tuple[int, datetime]] = {
         bucket: (failures, last)
-        for bucket, failures, last in db.session.execute(
-            select(Attempt.bucket, func.count(), func.max(Attempt.at))
-            .where(
-                Attempt.organization_id == organization_id,
-                or_(
-                    *(
-                        and_(Attempt.bucket == limit.bucket, Attempt.at > now - limit.lockout.window)
-                        for limit in limits
-                    )
-                ),
-                Attempt.id.not_in(own_attempts),
-            )
-            .group_by(Attempt.bucket)
+        for bucket, failures, last in _count_query(len(limits), len(own_attempts)).rows(
+            organization_id=organization_id,
+            **list_values("bucket", [limit.bucket for limit in limits]),
+            **list_values("since", [now - limit.lockout.window for limit in limits]),
+            **list_values("id", own_attempts),
         )
     }
     waits, attempts_left, excess = {}, [], 0
@@ -175,3 +158,68 @@ def _check(organization_id: str, limits: tuple[Limit, ...], own_attempts: tuple[
     if exceeded:
         return AttemptResult(max(waits.values()), 0, excess, exceeded)
     return AttemptResult(0, min(attempts_left), excess, attempts=own_attempts)
+
+
+# Statements for a number of limits or attempts. Their parameters are numbered: bucket_0, bucket_1, …
+
+
+@cache
+def _count_query(limits: int, own_attempts: int) -> CompiledQuery:
+    buckets, since = (
+        list_parameters("bucket", Attempt.bucket, limits),
+        list_parameters("since", Attempt.at, limits),
+    )
+    counted = (
+        select(Attempt.bucket, func.count(), func.max(Attempt.at))
+        .where(
+            _OF_ORGANIZATION,
+            or_(
+                *(
+                    and_(Attempt.bucket == bucket, Attempt.at > start)
+                    for bucket, start in zip(buckets, since, strict=True)
+                )
+            ),
+        )
+        .group_by(Attempt.bucket)
+    )
+    if own_attempts:
+        counted = counted.where(Attempt.id.not_in(list_parameters("id", Attempt.id, own_attempts)))
+    return CompiledQuery(counted)
+
+
+@cache
+def _insert_query(rows: int) -> CompiledQuery:
+    columns = {
+        name: list_parameters(name, getattr(Attempt, name), rows) for name in ("id", "bucket", "expires_at")
+    }
+    shared = {
+        "organization_id": bindparam("organization_id", type_=Attempt.organization_id.type),
+        "at": bindparam("at", type_=Attempt.at.type),
+    }
+    return CompiledQuery(
+        insert(Attempt).values(
+            [shared | {name: of_rows[row] for name, of_rows in columns.items()} for row in range(rows)]
+        )
+    )
+
+
+@cache
+def _find_query(buckets: int) -> CompiledQuery:
+    named = Attempt.bucket.in_(list_parameters("bucket", Attempt.bucket, buckets))
+    return CompiledQuery(select(Attempt.id).where(_OF_ORGANIZATION, named))
+
+
+@cache
+def _delete_query(attempts: int) -> CompiledQuery:
+    named = Attempt.id.in_(list_parameters("id", Attempt.id, attempts))
+    return CompiledQuery(delete(Attempt).where(_OF_ORGANIZATION, named))
+
+
+_OF_ORGANIZATION = Attempt.organization_id == bindparam("organization_id")
+_COUNT_USES = CompiledQuery(
+    select(func.count()).where(
+        _OF_ORGANIZATION,
+        Attempt.bucket == bindparam("bucket"),
+        Attempt.at > bindparam("since", type_=Attempt.at.type),
+    )
+)

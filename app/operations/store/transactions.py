@@ -2,7 +2,8 @@
 
 Decorate an operation that writes with ``@transaction`` and one that only reads with ``@read``. The outermost call owns
 the session. A ``@transaction`` inside another one is a savepoint, so that the outer operation may catch an error of
-the inner one. Returning commits and raising rolls back.
+the inner one. A ``@transaction_part`` is none: its error ends the whole transaction, and it saves two round trips.
+Returning commits and raising rolls back.
 
 If the server rolls the transaction back (a deadlock, a lost connection), or the function raises ``OutdatedRead``
 because the row it read has changed, the whole function runs again. It must therefore have no side effects except SQL:
@@ -47,6 +48,7 @@ __all__ = [
     "read_newest",
     "savepoint",
     "transaction",
+    "transaction_part",
     "verify_commit_with",
 ]
 
@@ -80,6 +82,7 @@ class UnitOfWork:
     nonce: UUID = field(default_factory=new_id)
     values: dict[str, Any] = field(default_factory=dict)
     make_commit_query: Callable[[], Select[Any]] | None = None
+    has_failed_part: bool = False
     event_count: int = 0
     commit_callbacks: list[Callable[[], None]] = field(default_factory=list)
     connection: Connection | None = None
@@ -108,10 +111,20 @@ class UnitOfWork:
         """Write what is pending in the session and return the connection of the transaction."""
         if db.session.registry.has():
             db.session.flush()
+            if db.session().in_nested_transaction():
+                # The session sets its savepoint at its own first statement, and this one may come before.
+                return db.session.connection()
         return self.connect()
 
     def commit(self) -> None:
-        """Write what is pending in the session and commit, if anything was written."""
+        """Write what is pending in the session and commit, if anything was written.
+
+        Raises RuntimeError if a part of the transaction failed and the operation has gone on.
+        """
+        if self.has_failed_part:
+            raise RuntimeError(
+                "a part of this transaction failed: an operation that goes on needs a savepoint"
+            )
         if self.read_only:
             return
         if db.session.registry.has():
@@ -227,6 +240,7 @@ def transaction(function: Callable[P, R]) -> Callable[P, R]:
         if unit_of_work.read_only:
             raise RuntimeError(f"{function.__name__} writes inside a read-only operation")
         commit_query, callbacks = unit_of_work.make_commit_query, len(unit_of_work.commit_callbacks)
+        has_failed_part = unit_of_work.has_failed_part
         try:
             with db.session.begin_nested():
                 return function(*args, **kwargs)
@@ -234,7 +248,29 @@ def transaction(function: Callable[P, R]) -> Callable[P, R]:
             # The outer transaction may continue. What the savepoint wrote is gone, so it can neither prove the commit
             # nor run its callbacks.
             unit_of_work.make_commit_query = commit_query
+            unit_of_work.has_failed_part = has_failed_part
             del unit_of_work.commit_callbacks[callbacks:]
+            raise
+
+    return run
+
+
+def transaction_part(function: Callable[P, R]) -> Callable[P, R]:
+    """Run the operation as a part of the open transaction, or in one of its own if none is open.
+
+    It is no savepoint. If it raises, the whole transaction cannot be committed any more.
+    """
+    alone = transaction(function)
+
+    @functools.wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        unit_of_work = _open_unit_of_work()
+        if unit_of_work is None or unit_of_work.read_only:
+            return alone(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        except BaseException:
+            unit_of_work.has_failed_part = True
             raise
 
     return run
@@ -280,6 +316,7 @@ def _run_with_retries(work: Callable[[], R], unit_of_work: UnitOfWork) -> R:
     for turn in itertools.count(1):
         unit_of_work.commit_callbacks.clear()
         unit_of_work.make_commit_query = None
+        unit_of_work.has_failed_part = False
         unit_of_work.event_count = 0
         try:
             result = work()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Select, exists, func, literal, or_, select
+from sqlalchemy import Select, bindparam, exists, func, literal, or_, select
 
 from app.extensions import db
+from app.fast_path.compiled_query import CompiledQuery, list_parameters, list_values, size_of_list
 from app.models.user import ACTIVE, DELETED, DISABLED, RoleAssignment, User
 from app.operations.directory.lookups import get_organization_by_id, get_user_roles
 from app.operations.directory.users import (
@@ -98,24 +100,29 @@ def parse_user_id(text: str) -> UUID:
     return found
 
 
-@read
-def roles_of_users(organization_id: str, user_ids: Collection[UUID]) -> Mapping[UUID, tuple[str, ...]]:
+def roles_of_users(organization_id: str, user_ids: Sequence[UUID]) -> Mapping[UUID, tuple[str, ...]]:
     """Return the roles of each user of a page with a single query."""
     roles: dict[UUID, tuple[str, ...]] = {}
     if not user_ids:
         return roles
-    rows = db.session.execute(
-        select(RoleAssignment.user_id, RoleAssignment.role)
-        .where(
-            RoleAssignment.organization_id == organization_id,
-            RoleAssignment.user_organization_id == organization_id,
-            RoleAssignment.user_id.in_(user_ids),
-        )
-        .order_by(RoleAssignment.role)
-    )
+    size = size_of_list(user_ids)
+    rows = _roles_query(size).rows(organization_id=organization_id, **list_values("id", user_ids, size))
     for user_id, role in rows:
         roles[user_id] = (*roles.get(user_id, ()), role)
     return roles
+
+
+@cache
+def _roles_query(users: int) -> CompiledQuery:
+    return CompiledQuery(
+        select(RoleAssignment.user_id, RoleAssignment.role)
+        .where(
+            RoleAssignment.organization_id == bindparam("organization_id"),
+            RoleAssignment.user_organization_id == bindparam("organization_id"),
+            RoleAssignment.user_id.in_(list_parameters("id", RoleAssignment.user_id, users)),
+        )
+        .order_by(RoleAssignment.role)
+    )
 
 
 @read

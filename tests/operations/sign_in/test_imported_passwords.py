@@ -39,6 +39,7 @@ def import_bcrypt_user(make: Any, organization: Any, cost: int = 8) -> MadeUser:
 
 def stored_hash(user: MadeUser) -> tuple[str, str | None]:
     row = db.session.execute(select(User.password_hash, User.password_scheme).where(User.id == user.id)).one()
+    db.session.remove()
     return row.password_hash, row.password_scheme
 
 

@@ -17,6 +17,7 @@ from app.models.organization import Organization
 from app.models.session import Attempt, Session
 from app.models.user import User
 from app.open_transaction import in_transaction
+from app.operations.organizations.organizations import update_organization
 from app.operations.sign_in import passwords
 from app.operations.sign_in import sign_in as sign_in_module
 from app.operations.sign_in.sessions import find_session
@@ -176,9 +177,12 @@ def test_disabled_user_is_reported_only_with_the_right_password(make: Any, acme:
 
 def test_suspended_organization_rejects_sign_ins(make: Any, acme: Any, ada: Any) -> None:
     token = attempt_sign_in(acme, password=PASSWORD).token
-    _write(update(Organization).where(Organization.id == acme.id).values(status="suspended"))
+    update_organization(make.system(acme), acme.slug, {"status": "suspended"})
     assert attempt_sign_in(acme, password=PASSWORD) == SignInRefused("suspended")
     assert find_session(token) is None
+    # Another machine resumes it. This one has not heard of that, and asks before it refuses.
+    _write(update(Organization).where(Organization.id == acme.id).values(status="active"))
+    assert isinstance(attempt_sign_in(acme, password=PASSWORD), SignedIn)
 
 
 def test_disabled_passwords_are_rejected(make: Any) -> None:

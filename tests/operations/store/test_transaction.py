@@ -15,7 +15,7 @@ from app.database import turn_at_pool, turn_to_write
 from app.extensions import db
 from app.operations.store import audit
 from app.operations.store import transactions as module
-from app.operations.store.transactions import on_commit, on_commit_or_now, read, transaction
+from app.operations.store.transactions import on_commit, on_commit_or_now, read, transaction, transaction_part
 from app.rules.errors import Conflict, Unavailable
 from tests.factories import Factory
 from tests.support.databases import Database
@@ -70,6 +70,47 @@ def test_transaction_commits_on_return_and_rolls_back_on_exception(counters: Cou
     with pytest.raises(Conflict):
         unit(True)
     assert counters.value(1) == 1
+
+
+def test_failed_part_ends_transaction_unless_a_savepoint_surrounds_it(counters: Counters) -> None:
+    @transaction_part
+    def part(number: int) -> None:
+        counters.add(number)
+        raise Conflict("no")
+
+    @transaction
+    def goes_on_after(act: Any) -> None:
+        counters.add(1)
+        with contextlib.suppress(Conflict):
+            act(2)
+
+    with pytest.raises(Conflict):
+        part(2)
+    with pytest.raises(RuntimeError, match="a part of this transaction failed"):
+        goes_on_after(part)
+    assert (counters.value(1), counters.value(2)) == (0, 0)
+    goes_on_after(transaction(part))
+    assert (counters.value(1), counters.value(2)) == (1, 0)
+
+
+def test_savepoint_covers_compiled_statements(counters: Counters, make: Factory, database: Database) -> None:
+    actor = make.system(make.organization())
+
+    @transaction
+    def inner() -> None:
+        audit.record(actor, "test.inner")
+        raise Conflict("no")
+
+    @transaction
+    def outer() -> None:
+        counters.add(1)
+        with contextlib.suppress(Conflict):
+            inner()
+
+    before = database.query("SELECT COUNT(*) FROM audit_events")
+    outer()
+    assert counters.value(1) == 1
+    assert database.query("SELECT COUNT(*) FROM audit_events") == before
 
 
 def test_commit_callbacks_run_only_after_commit(counters: Counters) -> None:
