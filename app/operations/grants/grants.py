@@ -411,8 +411,16 @@ def _revoke_online_grants(organization_id: str, session_ids: Collection[UUID]) -
 
 
 @dataclass(frozen=True, slots=True)
+class UnstoredRows:
+    """The rows of an access token that is not stored: its own, and that of a status list if it is in one."""
+
+    token: Mapping[str, Any]
+    entry: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
 class TokenSnapshot:
-    """An active access token with its client, user and grant."""
+    """An active access token with its client, user and grant; ``unstored`` are its rows if it has none."""
 
     id: UUID
     client: ClientSnapshot
@@ -430,6 +438,7 @@ class TokenSnapshot:
     acr: str | None
     claims: Mapping[str, Any] | None
     parent: TokenSnapshot | None = None
+    unstored: UnstoredRows | None = None
 
     @property
     def origin(self) -> ClientSnapshot:
