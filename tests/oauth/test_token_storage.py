@@ -6,7 +6,7 @@ import time
 import zlib
 from base64 import urlsafe_b64decode
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -199,11 +199,11 @@ def end_secret_with_its_tokens(case: Case) -> None:
     case.api = case.flow.make.machine(case.flow.organization, name="API", scopes=[], resources=[API])
 
 
-def withdraw_access(case: Case) -> None:
+def withdraw_access(case: Case, client: MadeClient) -> None:
     rows = db.session.query(ClientAccess).filter_by(
         organization_id=case.flow.organization.id, status="granted"
     )
-    access = rows.filter_by(client_id=case.machine.registered.client.id).one()
+    access = rows.filter_by(client_id=client.registered.client.id).one()
     access_decisions.withdraw_access(case.admin, public_id("acc", access.id))
 
 
@@ -275,7 +275,7 @@ CLIENT_ENDS: dict[str, Callable[[Case], Any]] = {
     "deleted client": lambda case: clients.delete_client(case.admin, case.machine.client_id),
     "revoked secret": lambda case: revoke_secret(case, case.machine),
     "end of the secret": end_secret_with_its_tokens,
-    "withdrawn access": withdraw_access,
+    "withdrawn access": lambda case: withdraw_access(case, case.machine),
     "client": lambda case: bulk_revoke(case.flow, client_id=case.machine.client_id),
     "organization": lambda case: bulk_revoke(case.flow, all=True),
     "suspended organization": suspend,
@@ -315,6 +315,19 @@ def test_ended_token_of_a_client_is_rejected(make_case: Any, end: str, storage: 
     with case.flow.app.app_context():
         CLIENT_ENDS[end](case)
     assert not case.is_alive(case.user_token)
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+def test_withdrawn_access_to_an_api_for_listed_clients_ends_tokens_of_users(
+    make_case: Any, storage: str
+) -> None:
+    """AC-3."""
+    case = make_case(storage, access_policy="listed")
+    token = case.issue_to_user()
+    assert case.is_alive(token)
+    with case.flow.app.app_context():
+        withdraw_access(case, case.flow.client)
+    assert not case.is_alive(token)
 
 
 @pytest.mark.parametrize("storage", STORAGES)
@@ -414,6 +427,18 @@ def test_unstored_token_of_a_replaced_key_is_rejected(make_case: Any) -> None:
     assert case.is_alive(token)
     with case.flow.app.app_context():
         signing_keys.replace_key_immediately(case.admin, "ES256")
+    assert not case.is_alive(token)
+
+
+def test_unstored_token_of_another_installation_is_rejected(
+    make_case: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An imported organization has its keys, but knows of no revocation."""
+    case = make_case("none")
+    token = case.issue_to_client()
+    assert case.is_alive(token)
+    config = case.flow.app.config["GATEHOUSE"]
+    monkeypatch.setitem(case.flow.app.config, "GATEHOUSE", replace(config, secret_key=b"n" * 32))
     assert not case.is_alive(token)
 
 

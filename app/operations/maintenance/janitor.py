@@ -143,7 +143,8 @@ def _import_has_rows() -> ColumnElement[bool]:
 # Children before their parents. Each column named here has an index.
 PURGE_RULES = (
     _rule(AccessToken, "expires_at"),
-    _rule(StatusListEntry, "expires_at", timedelta()),
+    # Readers may allow for a difference of clocks.
+    _rule(StatusListEntry, "expires_at", timedelta(hours=1)),
     _rule(StatusList, "expires_at", timedelta()),
     _rule(AuthorizationCode, "purge_at", timedelta()),
     _rule(DeviceCode, "expires_at"),

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import bindparam, exists, insert, select
+from sqlalchemy import bindparam, exists, func, insert, or_, select, type_coerce
 
 from app.fast_path.compiled_query import CompiledQuery
 from app.models import user as user_model
@@ -116,14 +116,17 @@ _FIND_GRANT = CompiledQuery(
 )
 
 
+def _time(aggregate: Any) -> Any:
+    return type_coerce(aggregate, StatusListEntry.issued_at.type)
+
+
 _UNSTORED_COLUMNS = (
     "id", "client_id", "grant_id", "credential_id", "scope", "audience", "issued_at", "expires_at", "dpop_jkt",
 )  # fmt: skip
-_ENTRIES = CompiledQuery(
+_ENTRIES = (
     select(
         StatusListEntry.first_index,
         StatusListEntry.indexes,
-        StatusListEntry.expires_at,
         AccessToken.revoked_at,
         AccessToken.parent_id,
         Grant.expires_at,
@@ -145,8 +148,58 @@ _ENTRIES = CompiledQuery(
     .where(
         StatusListEntry.organization_id == bindparam("organization_id"),
         StatusListEntry.list_id == bindparam("list_id"),
+        StatusListEntry.expires_at > bindparam("since", type_=StatusListEntry.expires_at.type),
     )
 )
+_ENTRIES_OF_CLIENT = CompiledQuery(_ENTRIES.where(StatusListEntry.client_id == bindparam("client_id")))
+# A list has thousands of tokens of users, nearly all of them valid. The database finds those that are not by
+# themselves, or because of their grant or user.
+_SUSPECTS = CompiledQuery(
+    _ENTRIES.where(
+        or_(
+            StatusListEntry.grant_id.is_(None),
+            AccessToken.revoked_at.is_not(None),
+            AccessToken.parent_id.is_not(None),
+            User.id.is_(None),
+            Grant.revoked_at.is_not(None),
+            Grant.expires_at <= bindparam("now", type_=Grant.expires_at.type),
+            User.status != user_model.ACTIVE,
+            User.tokens_not_before > Grant.allowed_at,
+        )
+    )
+)
+# All else is the same for tokens of one client, secret and access, but for their times, of which the extremes decide.
+_GROUPS = CompiledQuery(
+    select(
+        StatusListEntry.client_id,
+        StatusListEntry.credential_id,
+        StatusListEntry.scope,
+        StatusListEntry.audience,
+        Grant.credential_id,
+        _time(func.min(StatusListEntry.issued_at)),
+        _time(func.max(StatusListEntry.issued_at)),
+        _time(func.min(Grant.allowed_at)),
+        _time(func.min(Grant.auth_time)),
+    )
+    .join(
+        Grant,
+        (Grant.organization_id == StatusListEntry.organization_id) & (Grant.id == StatusListEntry.grant_id),
+    )
+    .where(
+        StatusListEntry.organization_id == bindparam("organization_id"),
+        StatusListEntry.list_id == bindparam("list_id"),
+        StatusListEntry.expires_at > bindparam("since", type_=StatusListEntry.expires_at.type),
+    )
+    .group_by(
+        StatusListEntry.client_id,
+        StatusListEntry.credential_id,
+        StatusListEntry.scope,
+        StatusListEntry.audience,
+        Grant.credential_id,
+    )
+)
+# Readers may allow for a difference of clocks after a token's expiry.
+_LEEWAY = timedelta(minutes=10)
 
 
 def issue_to_client(
@@ -241,7 +294,10 @@ def _find_unstored(
 
 def read_unstored_rows(organization_id: str, token: str) -> UnstoredRows | None:
     """Return the rows of a JWT that was issued without them and has not expired, revoked or not; else None."""
-    organization = lookups.get_organization_by_id(organization_id, fresh=False)
+    try:
+        organization = lookups.get_organization_by_id(organization_id, fresh=False)
+    except NotFound:
+        return None
     found = access_tokens.read_unstored(organization, token)
     if found is None:
         return None
@@ -367,22 +423,41 @@ def _validate_row(client: ClientSnapshot, row: Sequence[Any]) -> TokenSnapshot |
 
 
 def load_revoked_indexes(organization: OrganizationSnapshot, list_id: UUID) -> list[range]:
-    """Return the indexes of a status list whose tokens are not valid, by the rules for every other token.
-
-    Expired tokens are among them: a shorter consent ends a token before its JWT says so.
-    """
+    """Return the indexes of a status list whose tokens are not valid, by the rules for every other token."""
     now = clock.now()
-    revoked = []
-    for first, indexes, expires_at, revoked_at, parent_id, grant_expires_at, *row in _ENTRIES.rows(
-        organization_id=organization.id, list_id=list_id
-    ):
-        is_over = expires_at <= now or revoked_at is not None
-        is_over = is_over or (grant_expires_at is not None and grant_expires_at <= now)
-        client = None if is_over else find_client_by_id(organization.id, row[1])
-        values = (*row[: len(_UNSTORED_COLUMNS)], None, parent_id, *row[len(_UNSTORED_COLUMNS) :])
-        if client is None or _validate_row(client, values) is None:
-            revoked.append(range(first, first + indexes))
-    return revoked
+    keys = {"organization_id": organization.id, "list_id": list_id, "since": now - _LEEWAY}
+    rows = list(_SUSPECTS.rows(now=now, **keys))
+    for client_id in {
+        group[0] for group in _GROUPS.rows(**keys) if not _is_valid_group(organization.id, group)
+    }:
+        rows += _ENTRIES_OF_CLIENT.rows(client_id=client_id, **keys)
+    return [range(row[0], row[0] + row[1]) for row in rows if not _is_valid_entry(organization.id, row, now)]
+
+
+def _is_valid_entry(organization_id: str, row: Sequence[Any], now: datetime) -> bool:
+    _, _, revoked_at, parent_id, grant_expires_at, *values = row
+    if revoked_at is not None or (grant_expires_at is not None and grant_expires_at <= now):
+        return False
+    client = find_client_by_id(organization_id, values[1])
+    token, grant = values[: len(_UNSTORED_COLUMNS)], values[len(_UNSTORED_COLUMNS) :]
+    return client is not None and _validate_row(client, (*token, None, parent_id, *grant)) is not None
+
+
+def _is_valid_group(organization_id: str, group: Sequence[Any]) -> bool:
+    """Return whether the oldest and the newest of the tokens are valid, so far as this depends on their client.
+
+    Cutoffs end what is older, and the end of a secret what is newer. No rule ends only what lies between.
+    """
+    client_id, credential_id, scope, audience, redeemed_with, first, last, allowed_at, auth_time = group
+    client = find_client_by_id(organization_id, client_id)
+    if client is None:
+        return False
+    token = (client_id, client_id, client_id, credential_id, scope, audience)
+    grant = (None, auth_time, *(None,) * 4, allowed_at, redeemed_with, None, user_model.ACTIVE, None)
+    return all(
+        _validate_row(client, (*token, issued_at, last, None, None, None, *grant)) is not None
+        for issued_at in (first, last)
+    )
 
 
 def _parent(organization_id: str, token_id: UUID) -> TokenSnapshot | None:
