@@ -30,7 +30,7 @@ from app.operations.organizations.settings import update_settings
 from app.operations.sign_in import sessions
 from app.operations.store import clock
 from app.operations.store.transactions import transaction
-from app.operations.tokens import published_status_lists, status_lists
+from app.operations.tokens import published_status_lists, revocation, status_lists
 from app.operations.users import deletion, users
 from app.rules.actor import Actor
 from app.rules.errors import InvalidInput
@@ -39,6 +39,7 @@ from app.rules.tokens.status_lists import BOUND_SECONDS, SIZE
 from tests.factories import Factory, MadeClient, bearer_header
 from tests.oauth.conftest import REDIRECT_URI, VERIFIER, Flow, change_rows
 from tests.oauth.test_bulk_revocation import revoke as bulk_revoke
+from tests.support.threads import at_once
 
 pytestmark = pytest.mark.either
 
@@ -371,6 +372,33 @@ def test_indexes_are_used_once_and_blocks_grow(make_case: Any) -> None:
         taken |= {status_lists.take_index(client.organization) for _ in range(300)}
     assert len(taken) == 350 and case.rows(StatusList) == 1
     assert case.rows(StatusListEntry) == 3  # blocks of 8, 32 and 128
+
+
+def test_threads_never_take_the_same_index(make_case: Any) -> None:
+    case = make_case("status_list")
+    taken: list[Any] = []
+
+    def take() -> None:
+        client = find_client(case.machine.client_id)
+        assert client is not None
+        for _ in range(40):
+            taken.append(status_lists.take_index(client.organization))
+            taken.append(
+                status_lists.take_index_for_client(client, None, scope="", audience=API, lifetime_seconds=60)
+            )
+
+    assert at_once(case.flow.app, [take] * 8) == ["NoneType"] * 8
+    assert len(taken) == len(set(taken)) == 640
+
+
+def test_token_is_revoked_once_by_simultaneous_requests(make_case: Any) -> None:
+    """RV-8: each of them stores the row that the token did not have."""
+    case = make_case("none")
+    token = case.issue_to_client()
+    actor = case.flow.make.actor(case.flow.organization)
+    results = at_once(case.flow.app, [lambda: revocation.revoke_token(actor, token)] * 6)
+    assert sorted(results) == ["NoneType"] * 5 + ["RevokedToken"]
+    assert not case.is_alive(token) and case.rows(AccessToken) == 1
 
 
 def test_tokens_after_a_cutoff_are_valid(make_case: Any) -> None:

@@ -27,6 +27,7 @@ from app.rules.tokens.status_lists import SIZE
 PREFIX = "stl"
 # A process starts another list after this time, and tokens in a list are valid for an hour at most.
 _FILLED = timedelta(hours=1)
+_OVERTIME = timedelta(minutes=10)
 _KEPT = timedelta(hours=3)
 # A revocation ends a whole block, so a block is used for a short time only.
 _BLOCK_USED = timedelta(minutes=1)
@@ -80,7 +81,8 @@ def ensure_list(organization: OrganizationSnapshot) -> None:
 def take_index(organization: OrganizationSnapshot) -> tuple[UUID, int]:
     """Return a list and an index of it that no other token has."""
     with _locks[hash(organization.id) % len(_locks)]:
-        filling = _with_room(organization, 1)
+        # In a transaction, so a list that had room before it is still used.
+        filling = _with_room(organization, 1, overtime=_OVERTIME)
         if not filling.shuffled:
             # In no order, so that neighbours in the list were not issued one after the other.
             filling.shuffled = list(_take(filling, min(256, SIZE - filling.used)))
@@ -150,13 +152,15 @@ def _is_usable(block: _Block, client: ClientSnapshot, credential_id: UUID | None
     )
 
 
-def _with_room(organization: OrganizationSnapshot, count: int) -> _FillingList:
+def _with_room(
+    organization: OrganizationSnapshot, count: int, *, overtime: timedelta = timedelta()
+) -> _FillingList:
     """Return the list that this process fills, or a new one if that has no ``count`` indexes left."""
     filling, now = _filling.get(organization.id), clock.now()
     if (
         filling is None
         or SIZE - filling.used < count
-        or now > filling.created_at + _FILLED
+        or now > filling.created_at + _FILLED + overtime
         # All tokens in a list from before a restore are revoked, because their rows may be lost.
         or is_before_cutoff(filling.created_at, organization.tokens_valid_from)
     ):
