@@ -30,7 +30,7 @@ from app.operations.organizations.settings import update_settings
 from app.operations.sign_in import sessions
 from app.operations.store import clock
 from app.operations.store.transactions import transaction
-from app.operations.tokens import published_status_lists, revocation, status_lists
+from app.operations.tokens import access_tokens, published_status_lists, revocation, status_lists
 from app.operations.users import deletion, users
 from app.rules.actor import Actor
 from app.rules.errors import InvalidInput
@@ -468,6 +468,22 @@ def test_unstored_token_of_another_installation_is_rejected(
     config = case.flow.app.config["GATEHOUSE"]
     monkeypatch.setitem(case.flow.app.config, "GATEHOUSE", replace(config, secret_key=b"n" * 32))
     assert not case.is_alive(token)
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+def test_claims_of_the_user_are_not_taken_for_those_of_the_service(
+    make_case: Any, storage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OI-2."""
+    own = {"status": "gold", "unstored": "x"}
+    monkeypatch.setattr(access_tokens, "load_app_claims", lambda *_: dict(own))
+    case = make_case(storage)
+    token = case.issue_to_user()
+    assert case.introspect(token).get_json()["active"]
+    claims = claims_of(token)
+    assert (claims.get("status") == "gold") == (storage == "stored") and claims.get("unstored") != "x"
+    revoke_by_form(case, token, case.flow.client)
+    assert not case.introspect(token).get_json()["active"]
 
 
 def test_forged_unstored_tokens_are_rejected(make_case: Any, app: Flask) -> None:

@@ -292,6 +292,8 @@ def prepare_access_token(
         if not is_stored:
             facts = UnstoredFacts(now, client.id, grant_id, credential_id)
             more[unstored_tokens.CLAIM] = write_facts(_unstored_key(), token_id, facts)
+            # One of the user's with this name would be taken for that of a list.
+            more["status"] = None
         if plan.is_listed:
             # Of the client's own tokens many share the row of an entry. All others have one each.
             if is_stored or grant_id is not None:

@@ -49,8 +49,6 @@ _TOKEN_COLUMNS = (
 _ISSUE_TO_CLIENT = CompiledQuery(
     insert(AccessToken).values({name: bindparam(name) for name in _TOKEN_COLUMNS})
 )
-# One round trip by the digest, with grant and user joined by primary key. Client and organization come from cached
-# snapshots.
 _GRANT_COLUMNS = (
     Grant.user_id,
     Grant.auth_time,
@@ -64,6 +62,8 @@ _GRANT_COLUMNS = (
     User.status,
     User.tokens_not_before,
 )
+# One round trip by the digest, with grant and user joined by primary key. Client and organization come from cached
+# snapshots.
 _TOKEN = (
     select(
         AccessToken.id,
