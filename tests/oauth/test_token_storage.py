@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 import zlib
 from base64 import urlsafe_b64decode
@@ -109,8 +110,6 @@ class Case:
 
 
 def claims_of(token: str) -> dict[str, Any]:
-    import json
-
     payload = token.split(".")[1]
     return dict(json.loads(urlsafe_b64decode(payload + "=" * (-len(payload) % 4))))
 
