@@ -280,8 +280,8 @@ def _at_issuer(*, is_root: bool) -> JsonSchema:
         "status-lists/{statusListId}": {
             "get": _operation(
                 "statusList", "Get a status list (draft-ietf-oauth-status-list-17)",
-                {"200": {"description": "The list, signed with the organization's key.",
-                         "content": {status_lists.MEDIA_TYPE: {"schema": _TEXT}}}} | _errors(*public),
+                # Without its media type, which generators of clients do not know.
+                {"200": {"description": f"The list as a signed JWT ({status_lists.MEDIA_TYPE})."}} | _errors(*public),
             ),
         },
         "par": {
