@@ -369,6 +369,9 @@ def test_indexes_are_used_once_and_blocks_grow(make_case: Any) -> None:
             for _ in range(50)
         }
         taken |= {status_lists.take_index(client.organization) for _ in range(300)}
+        other = case.flow.make.organization()
+        status_lists.take_index(other)
+        assert db.session.query(StatusList).filter_by(organization_id=other.id).count() == 1
     assert len(taken) == 350 and case.rows(StatusList) == 1
     assert case.rows(StatusListEntry) == 3  # blocks of 8, 32 and 128
 
@@ -632,6 +635,24 @@ def test_incoherent_storage_is_refused(make_case: Any, fields: dict[str, Any], f
     with case.flow.app.app_context(), pytest.raises(InvalidInput) as refused:
         resources.update_resource(case.admin, case.api_id, fields)
     assert [error.field for error in refused.value.errors] == [field]
+
+
+def test_list_that_a_failover_lost_is_stored_again(make_case: Any) -> None:
+    case = make_case("status_list")
+    case.issue_to_user()
+
+    @transaction
+    def lose() -> None:
+        db.session.query(StatusList).filter_by(organization_id=case.flow.organization.id).delete()
+
+    with case.flow.app.app_context():
+        lose()
+        organization = get_organization_by_id(case.flow.organization.id)
+        filling = status_lists._filling.get(organization.id)
+        assert filling is not None and filling.stored_at is not None
+        filling.stored_at -= timedelta(minutes=2)
+    token = case.issue_to_user()
+    assert case.rows(StatusList) == 1 and case.is_alive(token)
 
 
 def test_process_without_a_list_starts_one(make_case: Any) -> None:

@@ -28,6 +28,8 @@ PREFIX = "stl"
 # A process starts another list after this time, and tokens in a list are valid for an hour at most.
 _FILLED = timedelta(hours=1)
 _OVERTIME = timedelta(minutes=10)
+# A database that was failed over may have lost the list, and its readers would reject all later tokens.
+_STORED_AGAIN = timedelta(minutes=1)
 _KEPT = timedelta(hours=3)
 # A revocation ends a whole block, so a block is used for a short time only.
 _BLOCK_USED = timedelta(minutes=1)
@@ -45,6 +47,7 @@ class _FillingList:
 
     id: UUID
     created_at: datetime
+    stored_at: datetime | None = None
     used: int = 0
     shuffled: list[int] = field(default_factory=list)
 
@@ -165,10 +168,16 @@ def _with_room(
         or is_before_cutoff(filling.created_at, organization.tokens_valid_from)
     ):
         filling = _FillingList(new_id(), now)
-        _INSERT_LIST.insert(
-            organization_id=organization.id, id=filling.id, created_at=now, expires_at=now + _KEPT
-        )
         _filling.put(organization.id, value=filling)
+    if filling.stored_at is None or now >= filling.stored_at + _STORED_AGAIN + overtime:
+        created_at = filling.created_at
+        _INSERT_LIST.insert_if_new(
+            organization_id=organization.id,
+            id=filling.id,
+            created_at=created_at,
+            expires_at=created_at + _KEPT,
+        )
+        filling.stored_at = now
     return filling
 
 
