@@ -239,6 +239,9 @@ class Resource(Tenant, Base):
         Identifier(16), comment="opaque or jwt; NULL: as client or organization choose"
     )
     access_token_ttl_seconds: Mapped[int | None] = mapped_column(comment="NULL: the organization's")
+    access_token_storage: Mapped[str] = mapped_column(
+        Identifier(16), default="stored", comment="stored, status_list, none: how JWT access tokens are kept"
+    )
     status: Mapped[str] = mapped_column(Identifier(16), default=ACTIVE, comment="active, disabled")
     access_policy: Mapped[str] = mapped_column(
         Identifier(16),

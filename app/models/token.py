@@ -1,4 +1,4 @@
-"""Access tokens, device codes, pushed authorization requests and signing keys."""
+"""Access tokens, status lists, device codes, pushed authorization requests and signing keys."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ NEXT, ACTIVE, RETIRED = "next", "active", "retired"
 
 
 class AccessToken(Tenant, Base):
-    """An access token, opaque or JWT (public id ``tok_…``, the ``jti`` of a JWT)."""
+    """An access token, opaque or JWT (public id ``tok_…``, the ``jti`` of a JWT).
+
+    JWTs of some APIs have a row only once they are revoked or exchanged.
+    """
 
     __tablename__ = "access_tokens"
     __table_args__ = (
@@ -67,6 +70,42 @@ class AccessToken(Tenant, Base):
     issued_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
     revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+
+class StatusList(Tenant, Base):
+    """A status list of JWT access tokens. One process gives out its indexes, from memory."""
+
+    __tablename__ = "status_lists"
+
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    expires_at: Mapped[datetime] = mapped_column(
+        UtcDateTime, index=True, comment="when no token in it can still be valid"
+    )
+
+
+class StatusListEntry(Tenant, Base):
+    """Consecutive indexes of a status list, for one token of a grant or several of a client.
+
+    ``id`` is that of the token, if it is one. Whether the tokens are valid is not stored here: it follows from what
+    they depend on. There are no foreign keys, because each costs a look-up per token.
+    """
+
+    __tablename__ = "status_list_entries"
+    __table_args__ = (
+        Index("ix_status_list_entries_list", "organization_id", "list_id"),
+        Base.__table_args__,
+    )
+
+    list_id: Mapped[UUID] = mapped_column(Uuid)
+    first_index: Mapped[int] = mapped_column()
+    indexes: Mapped[int] = mapped_column(comment="how many")
+    client_id: Mapped[UUID] = mapped_column(Uuid)
+    grant_id: Mapped[UUID | None] = mapped_column(Uuid)
+    credential_id: Mapped[UUID | None] = mapped_column(Uuid)
+    scope: Mapped[str] = mapped_column(String(4000))
+    audience: Mapped[str] = mapped_column(String(3200))
+    issued_at: Mapped[datetime] = mapped_column(UtcDateTime, comment="of several tokens, of the first one")
+    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
 
 
 class DeviceCode(Tenant, Base):

@@ -65,6 +65,8 @@ def _endpoints(name: str) -> Blueprint:
         name = f"{view.__name__}_registration"
         blueprint.add_url_rule(path, name, view, methods=[method])
     blueprint.add_url_rule("/jwks", "jwks", _flask(discovery.jwks))
+    blueprint.add_url_rule("/status-lists", "status_lists", discovery.list_status_lists)
+    blueprint.add_url_rule("/status-lists/<list_id>", "status_list", discovery.status_list)
     blueprint.add_url_rule("/logout", "logout", logout.begin, methods=["GET", "POST"])
     # No cookie authorizes anything here, so there is no CSRF to protect against.
     csrf.exempt(blueprint)

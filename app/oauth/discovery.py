@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
-from flask import Response
+from flask import Response, g
 
 from app import config
 from app.fast_path.cache import ValidatedCache, put
@@ -21,7 +21,7 @@ from app.operations.directory import lookups
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.grants import signing_keys
 from app.operations.organizations import branding
-from app.operations.tokens import introspection
+from app.operations.tokens import introspection, published_status_lists
 from app.rules.actor import Actor
 from app.rules.authorization import interaction
 from app.rules.authorization.authorization_request import METHOD, PROMPTS
@@ -29,6 +29,7 @@ from app.rules.clients import client_assertions, dpop
 from app.rules.clients.client_types import PRIVATE_KEY_JWT, SUBJECT_TYPES
 from app.rules.errors import Unavailable
 from app.rules.languages.translation import LANGUAGES
+from app.rules.tokens import status_lists
 from app.rules.tokens.claims import SUPPORTED_CLAIMS
 from app.rules.users.profile import is_registration_open
 from app.web.headers import program_headers
@@ -101,6 +102,8 @@ def document_of(organization: OrganizationSnapshot) -> dict[str, Any]:
         "require_request_uri_registration": False,
         "ui_locales_supported": list(LANGUAGES),
     }
+    if oauth["access_token"]["allow_unstored"]:
+        document["status_list_aggregation_endpoint"] = f"{issuer}/oauth/status-lists"
     return document | _for_unknown_clients(organization)
 
 
@@ -228,6 +231,27 @@ def _has(request: ProtocolRequest, etag: str) -> bool:
         return False
     tags = [tag.strip().removeprefix("W/") for tag in held.split(",")]
     return etag in tags or "*" in tags
+
+
+def status_list(list_id: str) -> Response:
+    """Return a status list of the issuer (draft-ietf-oauth-status-list-17 section 8). Raises NotFound."""
+    signed = published_status_lists.get_signed_list(_issuer_of_path(), list_id)
+    return _public(Response(signed, mimetype=status_lists.MEDIA_TYPE), status_lists.CACHED_SECONDS)
+
+
+def list_status_lists() -> Response:
+    """Return the URLs of the issuer's status lists (section 9)."""
+    document = {"status_lists": published_status_lists.list_uris(_issuer_of_path())}
+    return _public(Response(json.dumps(document), mimetype="application/json"), status_lists.CACHED_SECONDS)
+
+
+def _issuer_of_path() -> OrganizationSnapshot:
+    return lookups.get_organization_by_slug(g.get("organization_slug") or _ROOT, fresh=False)
+
+
+def _public(response: Response, seconds: int) -> Response:
+    response.headers.update({**dict(_PUBLIC), "Cache-Control": f"public, max-age={seconds}"})
+    return response
 
 
 def show(client_id: str, digest: str) -> Response:

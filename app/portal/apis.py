@@ -35,7 +35,7 @@ from app.operations.clients.resources import (
 from app.operations.clients.scopes import can_edit_scope, get_scope, search_scopes, update_scope
 from app.operations.tokens.introspection import metadata_for
 from app.portal.context import PageResponse, PortalContext, portal_page, search_query
-from app.portal.labels import ACCESS_POLICIES
+from app.portal.labels import ACCESS_POLICIES, TOKEN_STORAGES
 from app.rules.clients.client_types import TOKEN_FORMATS
 from app.rules.errors import Conflict, InvalidInput, PreconditionFailed
 from app.web.forms import NumberField, PageForm, VersionField
@@ -89,6 +89,13 @@ class ApiForm(PageForm):
         description="In seconds, from 60 to 86400, or up to 3600 for JWTs. Leave empty for the organization's default.",
         render_kw={**_NO_AUTOCOMPLETE, "inputmode": "numeric", "maxlength": 6},
     )
+    access_token_storage = RadioField(
+        "Revocation of JWTs",
+        choices=[
+            SelectChoice(name, label.title, {"help": label.help}) for name, label in TOKEN_STORAGES.items()
+        ],
+        default="stored",
+    )
     access_policy = RadioField(
         "Client access",
         choices=[
@@ -111,6 +118,7 @@ class ApiForm(PageForm):
             "description": self.description.data,
             "access_token_format": self.access_token_format.data or None,
             "access_token_ttl_seconds": self.access_token_ttl_seconds.data,
+            "access_token_storage": self.access_token_storage.data,
             "scopes": [row for row in rows if row["name"]],
             "access_policy": self.access_policy.data,
         }
@@ -185,6 +193,7 @@ def api_page(context: PortalContext, api_id: str) -> PageResponse:
         description=api.description,
         access_token_format=api.access_token_format,
         access_token_ttl_seconds=api.access_token_ttl_seconds,
+        access_token_storage=api.access_token_storage,
         scopes=[*rows, *[{}] * _EMPTY_ROWS],
         access_policy=api.access_policy,
         is_active=api.status == "active",

@@ -245,21 +245,35 @@ ACCESS_STATUSES: dict[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class AccessPolicyLabel:
-    """Which clients get tokens for an API: the choice, and what it means."""
+class ChoiceLabel:
+    """A choice, and what it means."""
 
     title: str
     help: str
 
 
-ACCESS_POLICIES: dict[str, AccessPolicyLabel] = {
-    "open": AccessPolicyLabel("Open to all clients", "Every client of the organization can get tokens."),
-    "approval": AccessPolicyLabel(
+ACCESS_POLICIES: dict[str, ChoiceLabel] = {
+    "open": ChoiceLabel("Open to all clients", "Every client of the organization can get tokens."),
+    "approval": ChoiceLabel(
         "On approval",
         "Clients can request the scopes from users. Without a user’s consent, only clients with access get tokens.",
     ),
-    "listed": AccessPolicyLabel(
+    "listed": ChoiceLabel(
         "Listed clients", "Only clients with access get tokens. Other developers don’t see the API."
+    ),
+}
+TOKEN_STORAGES: dict[str, ChoiceLabel] = {
+    "stored": ChoiceLabel(
+        "By introspection",
+        "All tokens are stored. Without introspection, a revoked JWT is accepted until it expires.",
+    ),
+    "status_list": ChoiceLabel(
+        "By status list",
+        "Your API reads a list of revoked JWTs every ten seconds. Issuing a JWT to a client takes no database access.",
+    ),
+    "none": ChoiceLabel(
+        "By expiry",
+        "JWTs are not stored and expire after ten minutes at most. Only introspection knows revoked ones.",
     ),
 }
 # Groups of events that a webhook can receive.

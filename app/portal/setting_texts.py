@@ -167,6 +167,7 @@ _TOPICS = (
                     format="Format",
                     ttl_seconds="Opaque token lifetime",
                     jwt_ttl_seconds="JWT lifetime",
+                    allow_unstored="APIs may choose not to store JWTs",
                 ),
             ),
             (

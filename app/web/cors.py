@@ -21,7 +21,9 @@ from app.rules.errors import Forbidden
 _API = frozenset({"api", "api_v1", "api_v1_only"})
 _ISSUER = r"(?:/organizations/[^/]+)?"
 # Agents add a header with the version of their protocol, so these have preflight requests too.
-_PUBLIC = re.compile(rf"{_ISSUER}/(?:oauth/jwks|\.well-known/.+)|(?:/api/v1)?/openapi\.json")
+_PUBLIC = re.compile(
+    rf"{_ISSUER}/(?:oauth/(?:jwks|status-lists(?:/[^/]+)?)|\.well-known/.+)|(?:/api/v1)?/openapi\.json"
+)
 _CLIENTS = re.compile(rf"{_ISSUER}/oauth/(?:token|revoke|userinfo|par|(?P<registration>register(?:/.*)?))")
 _PREFLIGHT_SECONDS = "600"
 _EXPOSED = ", ".join(("DPoP-Nonce", "ETag", "Location", "Retry-After", "WWW-Authenticate", "X-Request-Id"))

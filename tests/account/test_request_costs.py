@@ -11,6 +11,7 @@ from sqlalchemy import event
 
 from app.database import engines
 from app.fast_path import cache_invalidation, compiled_query
+from app.operations.clients.resources import define_resource
 from tests.account.conftest import Visitor
 from tests.oauth.conftest import REDIRECT_URI, SCOPES, Flow, query_of
 
@@ -169,6 +170,52 @@ def test_flows_cost_no_more_than_their_budget(
         "portal overview": lambda: succeeds(administrator.get(f"/portal/{acme.slug}")),
     }
     assert {name: count_cost(act) for name, act in acts.items()} == BUDGET
+
+
+# Of JWTs, by how the API keeps them; the second token of a client in a minute.
+STORAGE_BUDGET = {
+    "stored": {"client_credentials": (1, 0), "introspection": (1, 0), "code": (6, 1), "refresh": (3, 1)},
+    "status_list": {"client_credentials": (0, 0), "introspection": (1, 0), "code": (6, 1), "refresh": (3, 1)},
+    "none": {"client_credentials": (0, 0), "introspection": (1, 0), "code": (5, 1), "refresh": (2, 1)},
+}
+
+
+@pytest.mark.parametrize("storage", STORAGE_BUDGET)
+def test_jwts_cost_no_more_than_their_storage(
+    make: Any, app: Flask, count_cost: CountCost, storage: str
+) -> None:
+    organization = make.organization(
+        settings={"oauth": {"signing": {"algorithm": "ES256"}, "access_token": {"allow_unstored": True}}}
+    )
+    api = {
+        "identifier": "https://api.example",
+        "name": "API",
+        "scopes": [{"name": "read"}],
+        "access_token_format": "jwt",
+        "access_token_storage": storage,
+    }
+    with app.app_context():
+        define_resource(make.actor(organization), api)
+    client = make.client(organization, scopes=["read", "offline_access"], redirect_uris=[REDIRECT_URI])
+    flow = Flow(app, app.test_client(), make, client, make.user(organization))
+    flow.sign_in()
+    machine = make.machine(organization, "read")
+    tokens = flow.tokens(scope="read offline_access")
+    codes = [flow.code(scope="read offline_access") for _ in range(2)]
+
+    def mint() -> None:
+        assert flow.token(machine.basic, grant_type="client_credentials").status_code == 200
+
+    def refresh() -> None:
+        tokens["refresh_token"] = flow.refresh(tokens["refresh_token"]).get_json()["refresh_token"]
+
+    acts: dict[str, Callable[[], Any]] = {
+        "client_credentials": mint,
+        "introspection": lambda: flow.introspect(tokens["access_token"]),
+        "code": lambda: flow.redeem(codes.pop()),
+        "refresh": refresh,
+    }
+    assert {name: count_cost(act) for name, act in acts.items()} == STORAGE_BUDGET[storage]
 
 
 def test_claims_cost_queries_only_where_they_are_released(

@@ -9,10 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 from flask import Flask
 
+from app.operations.clients.resources import define_resource
+from app.operations.organizations.settings import update_settings
 from tests.factories import Factory
-from tests.journeys.api_tokens import Tokens, examples
+from tests.journeys.api_tokens import AUDIENCE, Tokens, examples
+from tests.support.process import wait_until
 from tests.support.servers import ROOT, LiveServer
 
 PYTHON, JAVASCRIPT = examples("python"), examples("javascript")
@@ -41,6 +45,38 @@ def test_python_example_validates_jwts(tokens: Tokens, number: int) -> None:
     validate: Validate = _python(number)["validate"]
     claims = validate(tokens.issue(client))
     assert (claims["client_id"], claims["scope"]) == (client.client_id, "orders:read")
+    for wrong in tokens.rejected("jwt"):
+        with pytest.raises(Exception, match=r".*"):
+            validate(wrong)
+
+
+@pytest.mark.slow
+def test_status_list_example_learns_of_revocations(tokens: Tokens) -> None:
+    """Without asking about the token: by its signature and a list that was read."""
+    api = {"access_token_format": "jwt", "access_token_storage": "status_list", "access_policy": "open"}
+    with tokens.server.app.app_context():
+        settings = {"oauth": {"access_token": {"allow_unstored": True}}}
+        update_settings(tokens.make.system(tokens.organization), tokens.organization.slug, settings)
+        fields = {"identifier": AUDIENCE, "name": "Orders", **api}
+        define_resource(tokens.make.actor(tokens.organization), fields)
+    names = _python(3)
+    validate: Validate = names["validate"]
+    client = tokens.client("jwt")
+    revoked, kept = tokens.issue(client), tokens.issue(client)
+    assert validate(revoked)["client_id"] == validate(kept)["client_id"] == client.client_id
+    url = f"{tokens.organization.issuer}/oauth/revoke"
+    assert requests.post(url, data={"token": revoked}, headers=client.basic, timeout=20).status_code == 200
+
+    def is_rejected() -> bool:
+        names["lists"].clear()
+        try:
+            validate(revoked)
+        except ValueError as error:
+            return str(error) == "the token was revoked"
+        return False
+
+    wait_until(is_rejected, "the revocation in the list", seconds=120, pause=0.5)
+    assert validate(kept)["scope"] == "orders:read"
     for wrong in tokens.rejected("jwt"):
         with pytest.raises(Exception, match=r".*"):
             validate(wrong)

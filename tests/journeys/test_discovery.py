@@ -19,6 +19,7 @@ from authlib.oauth2.rfc8414 import AuthorizationServerMetadata
 from authlib.oidc.discovery import OpenIDProviderMetadata
 
 from app.operations.clients.resources import define_resource
+from app.operations.tokens.access_tokens import unverified_claims
 from app.rules.organizations.settings_table import GRANT_TYPES, TOKEN_EXCHANGE
 from app.rules.tokens.claims import PROFILE_CLAIMS
 from tests.journeys.certification import (
@@ -48,6 +49,7 @@ SETTINGS = {
             "max_per_hour": 10_000,
         },
         "consent": {"remember_self_registered": True},
+        "access_token": {"allow_unstored": True},
         "device_poll_interval_seconds": 1,
     },
 }
@@ -514,6 +516,29 @@ def metadata_documents(suite: Suite, value: bool) -> None:
     RelyingParty(suite, address, None, "none", pkce=True).sign_in()
 
 
+def lists_of_status_lists(suite: Suite, url: str) -> None:
+    fields = {"access_token_format": "jwt", "access_token_storage": "status_list"}
+    with suite.server.app.app_context():
+        define_resource(
+            suite.make.actor(suite.organization),
+            {
+                "identifier": "https://listed.example",
+                "name": "Listed",
+                "scopes": [{"name": "listed:read"}],
+                **fields,
+            },
+        )
+    client = suite.make.machine(suite.organization, "listed:read")
+    answer = suite.http.post(
+        suite.metadata["token_endpoint"],
+        data={"grant_type": "client_credentials"},
+        headers=client.basic,
+        timeout=30,
+    )
+    claims = unverified_claims(answer.json()["access_token"])
+    assert claims["status"]["status_list"]["uri"] in suite.http.get(url, timeout=30).json()["status_lists"]
+
+
 PROOFS: dict[str, Callable[[Suite, Any], None]] = {
     "issuer": issuer,
     "authorization_endpoint": signs_in,
@@ -561,6 +586,7 @@ PROOFS: dict[str, Callable[[Suite, Any], None]] = {
     "require_request_uri_registration": request_uri_registration,
     "ui_locales_supported": languages,
     "client_id_metadata_document_supported": metadata_documents,
+    "status_list_aggregation_endpoint": lists_of_status_lists,
 }
 
 

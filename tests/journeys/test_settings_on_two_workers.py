@@ -42,6 +42,14 @@ def _id_token_life(place: OrganizationProbe) -> Any:
     return claims["exp"] - claims["iat"]
 
 
+def _defines_unstored_api(place: OrganizationProbe) -> Any:
+    format_and_storage = {"access_token_format": "jwt", "access_token_storage": "none"}
+    identifier = f"https://api{next(numbers)}.example"
+    return place.manage(
+        "POST", "/resources", {"identifier": identifier, "name": "API", **format_and_storage}
+    )["status"]
+
+
 def _device(place: OrganizationProbe, field: str) -> Any:
     form = {"client_id": place.device.client_id, "scope": "openid"}
     return place.ask("POST", "/oauth/device_authorization", data=form).json()[field]
@@ -175,6 +183,7 @@ EFFECTS: dict[str, Effect] = effects_on_users.EFFECTS | effects_in_time.EFFECTS 
     "oauth.access_token.jwt_ttl_seconds": (
         lambda place: place.token().json()["expires_in"], [(120, 120), (90, 90)], JWT,
     ),
+    "oauth.access_token.allow_unstored": (_defines_unstored_api, [(True, 201), (False, 400)], {}),
     "oauth.id_token_ttl_seconds": (_id_token_life, [(120, 120), (90, 90)], {}),
     "oauth.device_code_ttl_seconds": (lambda place: _device(place, "expires_in"), [(120, 120), (90, 90)], {}),
     "oauth.device_poll_interval_seconds": (lambda place: _device(place, "interval"), [(7, 7), (9, 9)], {}),

@@ -8,6 +8,7 @@ import pytest
 from flask import Flask
 
 from app.operations.clients import clients, resources
+from app.operations.organizations.settings import update_settings
 from tests.factories import Factory
 from tests.portal.conftest import PortalUser
 
@@ -74,6 +75,7 @@ def test_api_is_created_with_scopes_and_metadata(
         ({"access_token_ttl_seconds": "soon"}, "Enter a whole number"),
         ({"access_token_ttl_seconds": "5"}, "from 60 to 86400"),
         ({"scopes-0-name": "a b"}, "Line 1"),
+        ({"access_token_storage": "none"}, "The organization stores all access tokens."),
     ],
 )
 def test_invalid_value_shows_error_and_keeps_input(
@@ -83,6 +85,16 @@ def test_invalid_value_shows_error_and_keeps_input(
     assert answer.status_code == 400
     assert message in ada.text
     assert "All about orders." in ada.text
+
+
+def test_api_does_without_stored_tokens_if_the_organization_permits(
+    app: Flask, ada: PortalUser, acme: Any, make: Factory
+) -> None:
+    with app.app_context():
+        permitted = {"oauth": {"access_token": {"allow_unstored": True}}}
+        update_settings(make.system(acme), acme.slug, permitted)
+    ada.send("/apis/new", **GOOD, access_token_storage="status_list")
+    assert only(app, make, acme).access_token_storage == "status_list"
 
 
 def test_change_is_saved_and_stale_change_is_rejected(

@@ -27,6 +27,7 @@ from app.models.session import KnownBrowser
 from app.operations.clients import credentials, resources
 from app.operations.sign_in.sessions import start_session
 from app.operations.store import clock
+from app.operations.tokens import status_lists
 from app.operations.users import import_runner
 from app.operations.users.groups import add_member
 from app.operations.users.invitations import create_invitation
@@ -645,6 +646,11 @@ class Requests:
         path = f"/{known}/oauth-protected-resource/management"
         yield ValidRequest("discovery.protected_resource", "GET", path)
         yield ValidRequest("oauth.jwks", "GET", f"{self.home}/oauth/jwks")
+        with self.app.app_context():
+            list_id, _ = status_lists.take_index(self.organization)
+        lists = f"{self.home}/oauth/status-lists"
+        yield ValidRequest("oauth.status_lists", "GET", lists)
+        yield ValidRequest("oauth.status_list", "GET", f"{lists}/{public_id(status_lists.PREFIX, list_id)}")
         yield ValidRequest("health.alive", "GET", "/healthz")
         yield ValidRequest("health.ready", "GET", "/readyz")
         yield ValidRequest("static", "GET", "/static/app.css")

@@ -15,7 +15,7 @@ from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.grants import signing_keys
 from app.operations.organizations import administrators, organizations, roles
 from app.operations.sign_in import sessions
-from app.operations.tokens import signing_key_lists
+from app.operations.tokens import signing_key_lists, status_lists
 from app.operations.tokens.bulk_revocation import bulk_revoke
 from app.operations.users import app_roles, deletion, groups, invitations
 from app.rules.actor import Actor
@@ -203,6 +203,7 @@ def _corner(app: Flask, make: Factory, slug: str) -> Corner:
         order = {"all": True, "issued_before": "2020-01-01T00:00:00Z"}
         receipt = bulk_revoke(make.actor(organization), slug, order).receipt.public_id
         assert receipt is not None
+        status_list, _ = status_lists.take_index(organization)
         webhook, delivery = told(make.actor(organization))
         waiting = registered(organization, f"waiting@{slug}.example")
         roles.create_role(make.actor(organization), {"id": slug, "permissions": []})
@@ -226,6 +227,7 @@ def _corner(app: Flask, make: Factory, slug: str) -> Corner:
         "clientRequestId": request,
         "revocationId": receipt,
         "sessionId": public_id("ses", session),
+        "statusListId": public_id(status_lists.PREFIX, status_list),
         "failedRequestId": failed,
         "importId": imported,
         "webhookId": webhook,

@@ -101,6 +101,13 @@ PARAMETERS: JsonSchema = {
         ),
         "header",
     ),
+    "StatusListId": {
+        "name": "statusListId",
+        "in": "path",
+        "required": True,
+        "schema": {"type": "string", "maxLength": 100},
+        "description": "The ID at the end of the `uri` in a token's `status`.",
+    },
     "RegisteredClientId": {
         "name": "registeredClientId",
         "in": "path",
@@ -165,6 +172,7 @@ DESCRIPTIONS: dict[str, str] = {
     "OAuthError": "An error of an OAuth endpoint (RFC 6749 section 5.2).",
     "OAuthErrorResponse": "An error of an OAuth endpoint. Requests to unknown paths and of other kinds get the API's.",
     "PostalAddress": "A postal address (OpenID Connect Core section 5.1.1).",
+    "StatusLists": "The status lists of the issuer (draft-ietf-oauth-status-list-17 section 9).",
     "PushedRequest": "A stored authorization request (RFC 9126 section 2.2).",
     "ResourceChange": "The fields of an API to change. Omitted fields keep their values.",
     "RoleChange": "The fields of a role to change. Omitted fields keep their values.",

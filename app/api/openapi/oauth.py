@@ -10,6 +10,7 @@ from typing import Any
 
 from app.api.endpoints import JsonSchema, component
 from app.api.openapi.components import ERRORS
+from app.rules.tokens import status_lists
 
 _MAX_LENGTH = 4096
 _MAX_JWT_LENGTH = 8192
@@ -169,6 +170,11 @@ SCHEMAS: JsonSchema = {
             "items": {"type": "object", "required": ["kty", "kid"]},
         },
     ),
+    "StatusLists": _object(
+        ["status_lists"],
+        closed=True,
+        status_lists={"type": "array", "description": "URLs of status lists.", "items": {"type": "string"}},
+    ),
     "PushedRequest": _object(
         ["request_uri", "expires_in"],
         closed=True,
@@ -265,6 +271,19 @@ def _at_issuer(*, is_root: bool) -> JsonSchema:
                 _json("A public document.", "Keys") | _errors(*public),
             ),
         },
+        "status-lists": {
+            "get": _operation(
+                "statusLists", "List the status lists of JWT access tokens (draft-ietf-oauth-status-list-17)",
+                _json("The URLs of all lists.", "StatusLists") | _errors(*public),
+            ),
+        },
+        "status-lists/{statusListId}": {
+            "get": _operation(
+                "statusList", "Get a status list (draft-ietf-oauth-status-list-17)",
+                # Without its media type, which generators of clients do not know.
+                {"200": {"description": f"The list as a signed JWT ({status_lists.MEDIA_TYPE})."}} | _errors(*public),
+            ),
+        },
         "par": {
             "post": _operation(
                 "pushRequest", "Push an authorization request (RFC 9126)",
@@ -304,8 +323,11 @@ def _at_issuer(*, is_root: bool) -> JsonSchema:
 
 def _located(item: JsonSchema, name: str, *, is_root: bool) -> JsonSchema:
     """Return the path item with its path parameters, and with operationIds that differ between the two places."""
-    client_id = [{"$ref": "#/components/parameters/RegisteredClientId"}] if "{" in name else []
-    parameters = [*([] if is_root else _ORGANIZATION), *client_id]
+    own = name.partition("{")[2].removesuffix("}")
+    parameters = [
+        *([] if is_root else _ORGANIZATION),
+        *([{"$ref": f"#/components/parameters/{own[0].upper()}{own[1:]}"}] if own else []),
+    ]
     if not is_root:
         for operation in item.values():
             identifier = operation["operationId"]

@@ -28,7 +28,7 @@ from app.operations.clients.resource_scopes import (
     keep_access_of_holders,
     remove_scopes_from_clients,
 )
-from app.operations.directory.lookups import touch_organization
+from app.operations.directory.lookups import get_organization_by_id, touch_organization
 from app.operations.store import audit, clock
 from app.operations.store.transactions import (
     DEFAULT_LIMIT,
@@ -73,6 +73,7 @@ _CATALOG = CompiledQuery(
         Resource.access_token_format,
         Resource.access_token_ttl_seconds,
         Resource.access_policy,
+        Resource.access_token_storage,
         Scope.name,
     )
     .outerjoin(
@@ -171,7 +172,7 @@ def define_resource(actor: Actor, fields: Mapping[str, Any]) -> ResourceRecord:
     200 resources. Audit: ``resource.defined``.
     """
     actor.require_for_own("resources:write")
-    wanted = complete(fields, current().base_url)
+    wanted = complete(fields, current().base_url, allow_unstored=_allows_unstored(actor))
     touch_organization(actor.organization_id)
     _enforce_resource_limit(actor)
     now = clock.now()
@@ -220,7 +221,7 @@ def update_resource(
         row = get_resource_row(actor, resource_id, "resources:write")
         _require_version(row, expected_version)
         before = to_resource_records([row])[0]
-        after = change(before, fields, current().base_url)
+        after = change(before, fields, current().base_url, allow_unstored=_allows_unstored(actor))
         changed = changed_fields(before, after)
         if not changed:
             return UpdatedResource(before, [])
@@ -367,9 +368,9 @@ def scope_names_of(row: Resource) -> frozenset[str]:
 def _build_catalog(rows: Sequence[Sequence[Any]]) -> Catalog:
     resources: dict[str, KnownResource] = {}
     owners: dict[str, str] = {}
-    for identifier, status, chosen, seconds, policy, scope in rows:
+    for identifier, status, chosen, seconds, policy, storage, scope in rows:
         resources[identifier] = KnownResource(
-            identifier, status == resource_model.ACTIVE, chosen, seconds, policy
+            identifier, status == resource_model.ACTIVE, chosen, seconds, policy, storage
         )
         if scope is not None:
             owners[scope] = identifier
@@ -397,6 +398,11 @@ def _enforce_resource_limit(actor: Actor) -> None:
     )
     if int(existing or 0) >= MAX_RESOURCES:
         raise Conflict(f"An organization has at most {MAX_RESOURCES} resources.", code="too_many")
+
+
+def _allows_unstored(actor: Actor) -> bool:
+    settings = get_organization_by_id(actor.organization_id).settings
+    return bool(settings["oauth"]["access_token"]["allow_unstored"])
 
 
 def _require_version(row: Resource, expected: ExpectedVersion) -> None:

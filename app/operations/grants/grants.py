@@ -430,8 +430,19 @@ def _revoke_online_grants(organization_id: str, session_ids: Sequence[UUID]) -> 
 
 
 @dataclass(frozen=True, slots=True)
+class UnstoredRows:
+    """The rows of an access token that is not stored: its own, and that of a status list if it is in one."""
+
+    token: Mapping[str, Any]
+    entry: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
 class TokenSnapshot:
-    """An active access token with its client, user and grant; ``user`` is set if it was asked for."""
+    """An active access token with its client, user and grant.
+
+    ``user`` is set if it was asked for, ``unstored`` are the token's rows if it has none.
+    """
 
     id: UUID
     client: ClientSnapshot
@@ -450,6 +461,7 @@ class TokenSnapshot:
     claims: Mapping[str, Any] | None
     parent: TokenSnapshot | None = None
     user: UserSnapshot | None = None
+    unstored: UnstoredRows | None = None
 
     @property
     def origin(self) -> ClientSnapshot:

@@ -6,11 +6,13 @@ immediately (KY-5).
 
 from __future__ import annotations
 
+import binascii
+import json
 import logging
 import secrets
 import threading
 import time
-from base64 import urlsafe_b64encode
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -19,7 +21,8 @@ from uuid import UUID
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
-from joserfc.jwk import ECKey, OKPKey, RSAKey
+from joserfc.errors import JoseError
+from joserfc.jwk import ECKey, OKPKey, RSAKey, import_key
 from joserfc.jws import JWSRegistry
 from sqlalchemy import and_, delete, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
@@ -27,7 +30,7 @@ from sqlalchemy.orm import aliased
 
 from app.extensions import db
 from app.fast_path import cache_invalidation
-from app.fast_path.cache import BoundedCache
+from app.fast_path.cache import BoundedCache, ValidatedCache
 from app.models import token as token_model
 from app.models.organization import ACTIVE, Organization
 from app.models.token import SigningKey
@@ -71,6 +74,7 @@ class SigningKeySnapshot:
 
 
 _cache: BoundedCache[tuple[float, SigningKeySnapshot]] = BoundedCache(5_000)
+_public_keys: ValidatedCache[dict[Any, tuple[str, Any]]] = ValidatedCache()
 
 
 def get_active_key(organization: OrganizationSnapshot, algorithm: str) -> SigningKeySnapshot:
@@ -106,6 +110,55 @@ def sign_jwt(
     # The serializer of joserfc warns about EdDSA at each signature and takes longer than an ES256 signature.
     signature = JWSRegistry.algorithms[algorithm].sign(signed, key.key)
     return (signed + b"." + urlsafe_b64encode(signature).rstrip(b"=")).decode()
+
+
+def read_jwt(organization_id: str, token: str, *, token_type: str) -> dict[str, Any] | None:
+    """Return the claims of a JWT that the organization signed with a published key, expired or not, else None.
+
+    ``token_type`` is its ``typ`` header. A signature that is encoded in another way than ours is not accepted.
+    """
+    parts = token.split(".")
+    if len(parts) != 3 or not token.isascii():
+        return None
+    header, claims = _read_object(parts[0]), _read_object(parts[1])
+    if header is None or claims is None or header.get("typ") != token_type:
+        return None
+    published = _public_keys.get(organization_id) or _public_keys.load(
+        organization_id, load=lambda: _load_public_keys(organization_id)
+    )
+    algorithm, key = (published or {}).get(header.get("kid"), ("", None))
+    if key is None or header.get("alg") != algorithm:
+        return None
+    try:
+        signature = _decode_part(parts[2])
+        is_signed = JWSRegistry.algorithms[algorithm].verify(
+            f"{parts[0]}.{parts[1]}".encode(), signature, key
+        )
+    except (JoseError, ValueError):
+        return None
+    return claims if is_signed and urlsafe_b64encode(signature).rstrip(b"=") == parts[2].encode() else None
+
+
+def _load_public_keys(organization_id: str) -> dict[Any, tuple[str, Any]]:
+    return {
+        jwk["kid"]: (jwk["alg"], import_key({name: jwk[name] for name in jwk if name not in {"use", "alg"}}))
+        for jwk in list_public_keys(organization_id)
+    }
+
+
+def _read_object(part: str) -> dict[str, Any] | None:
+    try:
+        value = json.loads(_decode_part(part))
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _decode_part(part: str) -> bytes:
+    try:
+        return urlsafe_b64decode(part + "=" * (-len(part) % 4))
+    except binascii.Error as error:
+        raise ValueError("invalid base64url") from error
 
 
 def list_published_keys(organization: OrganizationSnapshot) -> list[dict[str, Any]]:

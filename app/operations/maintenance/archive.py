@@ -63,6 +63,8 @@ OMITTED_TABLES: Mapping[str, str] = {
     "sessions": "users sign in again at the new installation",
     "session_clients": "belong to the sessions",
     "access_tokens": "expire within an hour, and clients get new ones with their exported refresh tokens",
+    "status_lists": "name access tokens, which are not accepted at the new installation",
+    "status_list_entries": "belong to the lists",
     "authorization_codes": "expire within a minute",
     "authorization_requests": "expire within minutes and belong to one browser",
     "pushed_requests": "expire within a minute",

@@ -49,7 +49,14 @@ from app.models.grant import AuthorizationCode, AuthorizationRequest, Consent, G
 from app.models.organization import DELETED, PURGED, Organization
 from app.models.second_factor import PendingSignIn, SecondFactorTry
 from app.models.session import Attempt, KnownBrowser, Session, SessionClient
-from app.models.token import AccessToken, DeviceCode, PushedRequest, SigningKey
+from app.models.token import (
+    AccessToken,
+    DeviceCode,
+    PushedRequest,
+    SigningKey,
+    StatusList,
+    StatusListEntry,
+)
 from app.models.user import (
     AccountLink,
     AppRoleAssignment,
@@ -136,6 +143,9 @@ def _import_has_rows() -> ColumnElement[bool]:
 # Children before their parents. Each column named here has an index.
 PURGE_RULES = (
     _rule(AccessToken, "expires_at"),
+    # Readers may allow for a difference of clocks.
+    _rule(StatusListEntry, "expires_at", timedelta(hours=1)),
+    _rule(StatusList, "expires_at", timedelta()),
     _rule(AuthorizationCode, "purge_at", timedelta()),
     _rule(DeviceCode, "expires_at"),
     _rule(FailedRequest, "expires_at", timedelta()),

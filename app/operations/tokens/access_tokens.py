@@ -13,17 +13,29 @@ from uuid import UUID
 from app.config import current
 from app.operations.clients.resources import get_catalog
 from app.operations.directory.app_claims import load_app_claims
-from app.operations.directory.lookups import ClientSnapshot
+from app.operations.directory.lookups import ClientSnapshot, OrganizationSnapshot
 from app.operations.grants import signing_keys
+from app.operations.store import keyring
+from app.operations.tokens import status_lists
 from app.rules.authorization.authorization_request import AuthorizationParameters
 from app.rules.clients import app_claims, resource_indicators
 from app.rules.clients.client_coherence import signing_algorithm_for
-from app.rules.clients.resource_indicators import TokenRequester, TokenTarget
+from app.rules.clients.resource_indicators import (
+    MAX_UNLISTED_SECONDS,
+    NOT_STORED,
+    STORED,
+    TokenRequester,
+    TokenTarget,
+)
 from app.rules.errors import AuthorizationError, InvalidScope, InvalidTarget
-from app.rules.identifiers import new_id, public_id
+from app.rules.identifiers import new_id, parse_public_id, public_id
 from app.rules.token_values import ACCESS_TOKEN, digest, new_token
+from app.rules.tokens import unstored_tokens
+from app.rules.tokens.status_lists import reference
+from app.rules.tokens.unstored_tokens import UnstoredFacts, read_facts, write_facts
 
 JWT = "jwt"
+TYPE = "at+jwt"
 MAX_JWT_SECONDS = 3600
 
 
@@ -183,6 +195,12 @@ def may_be_jwt(client: ClientSnapshot) -> bool:
     return is_jwt(client, ()) or get_catalog(client.organization.id).has_jwt
 
 
+def may_be_listed(client: ClientSnapshot) -> bool:
+    """Return whether a token of the client can be in a status list."""
+    is_allowed = client.organization.settings["oauth"]["access_token"]["allow_unstored"]
+    return bool(is_allowed) and get_catalog(client.organization.id).has_status_list
+
+
 def token_lifetime(client: ClientSnapshot, audience: Sequence[str], *, as_jwt: bool) -> int:
     """Return the lifetime in seconds, as set for the token's resources, else for the organization."""
     settings = client.organization.settings["oauth"]["access_token"]
@@ -201,12 +219,18 @@ _MAX_DERIVED = 300
 
 @dataclass(frozen=True, slots=True)
 class PreparedAccessToken:
-    """A generated access token that is not stored yet: its value, lifetime in seconds, and row."""
+    """A generated access token that is not stored yet: its value, lifetime in seconds, and row.
+
+    ``is_stored`` is False if the row is written only once the token is revoked or exchanged. ``entry`` is the row of a
+    status list to store with the token.
+    """
 
     value: str
     expires_in: int
     row: dict[str, Any]
     is_jwt: bool = False
+    is_stored: bool = True
+    entry: dict[str, Any] | None = None
 
     @property
     def token_type(self) -> str:
@@ -228,12 +252,17 @@ def prepare_access_token(
     act: Mapping[str, Any] | None = None,
     latest_expiry: datetime | None = None,
     is_consented: bool = True,
+    grant_id: UUID | None = None,
+    credential_id: UUID | None = None,
+    must_store: bool = False,
 ) -> PreparedAccessToken:
     """Generate an access token of the client for ``subject`` without storing it.
 
     A JWT contains the claims about the user ``user_id`` that its scopes release. ``resources`` are the requested ones
     (RFC 8707) and may reduce the scopes. ``dpop_jkt`` is the key that the token is bound to, ``act`` the actor claim,
     ``latest_expiry`` the latest expiry. ``is_consented`` is False if no user allowed the client this access.
+    ``grant_id`` and ``credential_id`` are the grant and the secret that it depends on; with ``must_store`` it has a row
+    whatever its APIs choose.
 
     Raises InvalidTarget, InvalidScope.
     """
@@ -242,19 +271,9 @@ def prepare_access_token(
     if latest_expiry is not None:
         expires_in = min(expires_in, int((latest_expiry - now).total_seconds()))
     token_id = new_id()
-    if plan.as_jwt:
-        more: dict[str, Any] = load_app_claims(client, user_id, scope.split(), app_claims.ACCESS_TOKEN)
-        more |= {"acr": acr, "act": act}
-        if auth_time is not None:
-            more["auth_time"] = int(auth_time.timestamp())
-        if dpop_jkt is not None:
-            more["cnf"] = {"jkt": dpop_jkt}
-        value = _signed(client, public_id("tok", token_id), scope, audience, subject, now, expires_in, more)
-    else:
-        value = new_token(ACCESS_TOKEN, client.organization.id)
-    row = {
+    row: dict[str, Any] = {
         "id": token_id,
-        "digest": digest(value),
+        "digest": b"",
         "scope": scope,
         "audience": " ".join(audience),
         "dpop_jkt": dpop_jkt,
@@ -262,7 +281,35 @@ def prepare_access_token(
         "issued_at": now,
         "expires_at": now + timedelta(seconds=expires_in),
     }
-    return PreparedAccessToken(value, expires_in, row, plan.as_jwt)
+    is_stored, entry = must_store or plan.storage == STORED, None
+    if plan.as_jwt:
+        more: dict[str, Any] = load_app_claims(client, user_id, scope.split(), app_claims.ACCESS_TOKEN)
+        more |= {"acr": acr, "act": act, unstored_tokens.CLAIM: None}
+        if auth_time is not None:
+            more["auth_time"] = int(auth_time.timestamp())
+        if dpop_jkt is not None:
+            more["cnf"] = {"jkt": dpop_jkt}
+        if not is_stored:
+            facts = UnstoredFacts(now, client.id, grant_id, credential_id)
+            more[unstored_tokens.CLAIM] = write_facts(_unstored_key(), token_id, facts)
+            # One of the user's with this name would be taken for that of a list.
+            more["status"] = None
+        if plan.is_listed:
+            # Of the client's own tokens many share the row of an entry. All others have one each.
+            if is_stored or grant_id is not None:
+                list_id, index = status_lists.take_index(client.organization)
+                owners = {"client_id": client.id, "grant_id": grant_id, "credential_id": credential_id}
+                entry = status_lists.entry_of_token(row, list_id, index, **owners)
+            else:
+                list_id, index = status_lists.take_index_for_client(
+                    client, credential_id, scope=scope, audience=row["audience"], lifetime_seconds=expires_in
+                )
+            more["status"] = reference(status_lists.list_uri(client.organization, list_id), index)
+        value = _signed(client, public_id("tok", token_id), scope, audience, subject, now, expires_in, more)
+    else:
+        value = new_token(ACCESS_TOKEN, client.organization.id)
+    row["digest"] = digest(value)
+    return PreparedAccessToken(value, expires_in, row, plan.as_jwt, is_stored, entry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +320,8 @@ class _Plan:
     audience: tuple[str, ...]
     as_jwt: bool
     expires_in: int
+    storage: str
+    is_listed: bool
 
 
 def _plan_of(
@@ -283,10 +332,23 @@ def _plan_of(
     if plan is None:
         target = resolve_target(client, scopes, resources, is_consented=is_consented)
         as_jwt = is_jwt(client, target.audience)
+        storage, is_listed = _storage_of(client, target.audience) if as_jwt else (STORED, False)
         expires_in = token_lifetime(client, target.audience, as_jwt=as_jwt)
-        plan = _Plan(" ".join(target.scopes), target.audience, as_jwt, expires_in)
+        if storage == NOT_STORED:
+            expires_in = min(expires_in, MAX_UNLISTED_SECONDS)
+        plan = _Plan(" ".join(target.scopes), target.audience, as_jwt, expires_in, storage, is_listed)
         _keep(client, key, plan)
     return plan
+
+
+def _storage_of(client: ClientSnapshot, audience: tuple[str, ...]) -> tuple[str, bool]:
+    if not client.organization.settings["oauth"]["access_token"]["allow_unstored"]:
+        return STORED, False
+    return resource_indicators.choose_token_storage(audience, get_catalog(client.organization.id))
+
+
+def _unstored_key() -> bytes:
+    return keyring.derive_instance_key("unstored access tokens")
 
 
 def _keep(client: ClientSnapshot, key: Hashable, value: Any) -> None:
@@ -295,22 +357,45 @@ def _keep(client: ClientSnapshot, key: Hashable, value: Any) -> None:
         client.derived[key] = value
 
 
+def unverified_claims(token: str) -> dict[str, Any]:
+    """Return the claims of a JWT, unverified, or an empty dictionary for other strings."""
+    if len(token) > MAX_JWT_LENGTH or token.count(".") != 2:
+        return {}
+    payload = token.split(".")[1]
+    try:
+        claims = json.loads(urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    except (ValueError, RecursionError):
+        return {}
+    return claims if isinstance(claims, dict) else {}
+
+
 def unverified_client_and_organization(token: str) -> tuple[str, str]:
     """Return the ``client_id`` and organization slug of a JWT, unverified, to find the token's row.
 
     Each is empty if the JWT does not contain it.
     """
-    if len(token) > MAX_JWT_LENGTH or token.count(".") != 2:
-        return "", ""
-    payload = token.split(".")[1]
-    try:
-        claims = json.loads(urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
-    except (ValueError, RecursionError):
-        return "", ""
-    named = (claims.get("client_id"), claims.get("organization_id")) if isinstance(claims, dict) else ("", "")
+    claims = unverified_claims(token)
+    named = (claims.get("client_id"), claims.get("organization_id"))
     # Our values are ASCII. JSON can contain half of a surrogate pair, which the database would reject.
     client_id, slug = (name if isinstance(name, str) and name.isascii() else "" for name in named)
     return client_id, slug
+
+
+def read_unstored(
+    organization: OrganizationSnapshot, token: str
+) -> tuple[UUID, UnstoredFacts, dict[str, Any]] | None:
+    """Return id, facts and claims of a JWT that this installation issued without a row, expired or not; else None."""
+    claims = unverified_claims(token)
+    sent, jti = claims.get(unstored_tokens.CLAIM), claims.get("jti")
+    token_id = parse_public_id("tok", jti) if isinstance(jti, str) else None
+    if token_id is None or not isinstance(sent, str):
+        return None
+    # The cheaper check first.
+    facts = read_facts(_unstored_key(), token_id, sent)
+    verified = None if facts is None else signing_keys.read_jwt(organization.id, token, token_type=TYPE)
+    if facts is None or verified is None or verified["iss"] != organization.issuer:
+        return None
+    return token_id, facts, verified
 
 
 def _signed(
@@ -338,7 +423,7 @@ def _signed(
     # The claims of the protocol last, so that none of the user's overwrites them.
     claims = {name: value for name, value in more.items() if value is not None} | claims
     algorithm = signing_algorithm_for(client.document, client.organization.settings)
-    return signing_keys.sign_jwt(client.organization, algorithm, claims, token_type="at+jwt")  # noqa: S106
+    return signing_keys.sign_jwt(client.organization, algorithm, claims, token_type=TYPE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,10 @@ from app.operations.grants import grants, signing_keys
 from app.operations.grants.grants import NewGrant
 from app.operations.store import clock
 from app.operations.store.transactions import current_unit_of_work
-from app.operations.tokens import access_tokens, id_tokens
-from app.operations.tokens.access_tokens import TokenResponse
+from app.operations.tokens import access_tokens, id_tokens, status_lists
+from app.operations.tokens.access_tokens import PreparedAccessToken, TokenResponse
 from app.operations.tokens.id_tokens import subject_of
+from app.operations.tokens.status_lists import INSERT_ENTRY
 from app.rules.actor import Actor
 from app.rules.authorization.authorization_request import ID_TOKEN, requested_names
 from app.rules.clients.client_coherence import signing_algorithm_for
@@ -30,9 +31,9 @@ _INSERT_TOKEN = CompiledQuery(insert_into(AccessToken))
 
 @dataclass(frozen=True, slots=True)
 class PreparedTokens:
-    """Generated tokens that are not stored yet: the access token's row and the response."""
+    """Generated tokens that are not stored yet: the access token and the response."""
 
-    row: dict[str, Any]
+    access_token: PreparedAccessToken
     answer: TokenResponse
 
 
@@ -80,8 +81,10 @@ def prepare_tokens(
             acr=grant.acr,
             dpop_jkt=authenticated.dpop_jkt,
             latest_expiry=grant.expires_at,
+            grant_id=grant.id,
+            credential_id=authenticated.credential_id,
         )
-        return PreparedTokens(access_token.row, TokenResponse.of(access_token, refresh_token))
+        return PreparedTokens(access_token, TokenResponse.of(access_token, refresh_token))
 
     return current_unit_of_work().stable_value("tokens", generate)
 
@@ -102,20 +105,24 @@ def sign_id_token(client: ClientSnapshot, grant: NewGrant, *, access_token: str)
 
 
 def store_access_token(authenticated: AuthenticatedClient, grant: NewGrant, prepared: PreparedTokens) -> None:
-    """Insert the access token's row, with its grant and the secret that authenticated the client."""
-    _INSERT_TOKEN.write_later(
-        organization_id=authenticated.client.organization.id,
-        client_id=authenticated.client.id,
-        grant_id=grant.id,
-        credential_id=authenticated.credential_id,
-        **prepared.row,
-    )
+    """Insert the rows of the access token, with its grant and the secret that authenticated the client."""
+    access_token, organization_id = prepared.access_token, authenticated.client.organization.id
+    if access_token.is_stored:
+        _INSERT_TOKEN.write_later(
+            organization_id=organization_id,
+            client_id=authenticated.client.id,
+            grant_id=grant.id,
+            credential_id=authenticated.credential_id,
+            **access_token.row,
+        )
+    if access_token.entry is not None:
+        INSERT_ENTRY.write_later(organization_id=organization_id, **access_token.entry)
 
 
 def ensure_signing_keys(client: ClientSnapshot) -> None:
-    """Create the signing keys for the client's tokens if they are missing.
+    """Create the signing keys for the client's tokens if they are missing, and a status list for their indexes.
 
-    Call this before a transaction, because generating an RSA key takes a second.
+    Call this before a transaction, because generating an RSA key takes a second, and both are committed on their own.
     """
     organization = client.organization
     if "openid" in client.document["scopes"]:
@@ -124,6 +131,8 @@ def ensure_signing_keys(client: ClientSnapshot) -> None:
         signing_keys.get_active_key(
             organization, signing_algorithm_for(client.document, organization.settings)
         )
+    if access_tokens.may_be_listed(client):
+        status_lists.ensure_list(organization)
 
 
 def _knows_sessions(client: ClientSnapshot) -> bool:

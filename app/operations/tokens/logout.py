@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import binascii
-import json
-from base64 import urlsafe_b64decode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -12,17 +9,12 @@ from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
 
-from joserfc.errors import JoseError
-from joserfc.jwk import import_key
-from joserfc.jws import JWSRegistry
-
 from app.config import current
 from app.operations.clients.client_authentication import find_authenticating_client
 from app.operations.directory import lookups
 from app.operations.directory.lookups import ClientSnapshot, OrganizationSnapshot
 from app.operations.grants import signing_keys
 from app.operations.grants.logout import KIND
-from app.operations.grants.signing_keys import ALGORITHMS, list_public_keys
 from app.operations.store import clock, outbox, outgoing_http
 from app.operations.store.outbox import DeliveryRejected, Message
 from app.operations.store.outgoing_http import OutgoingRequestFailed
@@ -55,54 +47,19 @@ def read_hint(organization: OrganizationSnapshot, hint: str) -> HintedSignIn | N
 
     Expired ID tokens are accepted, also with a retired key as long as it is published.
     """
-    parts = hint.split(".")
-    if len(parts) != 3 or len(hint) > MAX_HINT_LENGTH or not hint.isascii():
+    if len(hint) > MAX_HINT_LENGTH:
         return None
-    header, claims = _json(parts[0]), _json(parts[1])
-    if not _is_id_token(header, claims) or claims["iss"] != organization.issuer:
-        return None
-    if not _is_signed(organization, header, f"{parts[0]}.{parts[1]}".encode(), parts[2]):
+    claims = signing_keys.read_jwt(organization.id, hint, token_type="JWT")  # noqa: S106 - a header, no password
+    if claims is None or not _is_id_token(claims) or claims["iss"] != organization.issuer:
         return None
     sid = claims.get("sid")
     return HintedSignIn(claims["aud"], claims["sub"], sid if isinstance(sid, str) else None)
 
 
-def _is_id_token(header: Any, claims: Any) -> bool:
-    """Return whether the JWT is an ID token. Access and logout tokens are signed with the same keys."""
-    if not isinstance(header, dict) or not isinstance(claims, dict) or header.get("typ") != "JWT":
-        return False
+def _is_id_token(claims: dict[str, Any]) -> bool:
+    """Return whether the JWT is an ID token. Userinfo responses are signed with the same keys."""
     texts = all(isinstance(claims.get(name), str) for name in ("iss", "aud", "sub"))
     return texts and "at_hash" in claims and "auth_time" in claims
-
-
-def _is_signed(
-    organization: OrganizationSnapshot, header: dict[str, Any], signed: bytes, signature: str
-) -> bool:
-    algorithm = header.get("alg")
-    if algorithm not in ALGORITHMS:
-        return False
-    for jwk in list_public_keys(organization.id):
-        if jwk["kid"] == header.get("kid") and jwk["alg"] == algorithm:
-            try:
-                key: Any = import_key({name: jwk[name] for name in jwk if name not in {"use", "alg"}})
-                return bool(JWSRegistry.algorithms[algorithm].verify(signed, _bytes(signature), key))
-            except (JoseError, ValueError):
-                return False
-    return False
-
-
-def _json(part: str) -> Any:
-    try:
-        return json.loads(_bytes(part))
-    except (ValueError, RecursionError):
-        return None
-
-
-def _bytes(part: str) -> bytes:
-    try:
-        return urlsafe_b64decode(part + "=" * (-len(part) % 4))
-    except binascii.Error as error:
-        raise ValueError("invalid base64url") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import Select, bindparam, select, update
 
 from app.fast_path.compiled_query import CompiledQuery
 from app.models import user as user_model
@@ -176,7 +176,7 @@ def prepare_refresh(
     id_token = unit_of_work.stable_value(
         "id_token", lambda: issuance.sign_id_token(client, narrowed, access_token=access_token)
     )
-    return issuance.PreparedTokens(prepared.row, replace(prepared.answer, id_token=id_token))
+    return replace(prepared, answer=replace(prepared.answer, id_token=id_token))
 
 
 def rotate(
@@ -211,12 +211,23 @@ def rotate(
         raise OutdatedRead
     # After the compare-and-set: a row that refers to the grant would lock the grant's row before its update.
     issuance.store_access_token(authenticated, credential.grant, prepared)
-    # The grant's row may have been rotated again by then; the access token's row is stable.
-    verify_commit_with(
-        lambda: select(AccessToken.id).where(
-            AccessToken.organization_id == row.organization_id, AccessToken.id == prepared.row["id"]
+    verify_commit_with(lambda: _select_proof(row, prepared, now))
+
+
+def _select_proof(row: Any, prepared: issuance.PreparedTokens, now: datetime) -> Select[Any]:
+    """Return the query that finds a row if the refresh was committed."""
+    if prepared.access_token.is_stored:
+        # The grant's row may have been rotated again by then; the access token's row is stable.
+        return select(AccessToken.id).where(
+            AccessToken.organization_id == row.organization_id,
+            AccessToken.id == prepared.access_token.row["id"],
         )
+    # Nobody has received the new refresh token yet. One that is kept can be used again.
+    refresh_token = prepared.answer.refresh_token
+    is_new = (
+        Grant.refreshed_at == now if refresh_token is None else Grant.refresh_digest == digest(refresh_token)
     )
+    return select(Grant.id).where(Grant.organization_id == row.organization_id, Grant.id == row.id, is_new)
 
 
 def _find(authenticated: AuthenticatedClient, refresh_token: str) -> Any:

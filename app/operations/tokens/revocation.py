@@ -23,6 +23,7 @@ from app.models.grant import Grant
 from app.models.token import AccessToken
 from app.operations.directory.lookups import ClientSnapshot, OrganizationSnapshot
 from app.operations.grants import grants
+from app.operations.grants.grants import UnstoredRows
 from app.operations.sign_in.actor_access import enter_organization
 from app.operations.store import audit, clock, idempotency, keyring
 from app.operations.store.audit import actor_public_id
@@ -87,12 +88,16 @@ class RevokedToken:
 
 @dataclass(frozen=True, slots=True)
 class RevocableToken:
-    """A stored token, whether it is still valid or not; ``id`` is its own or, for a refresh token, its grant's."""
+    """A stored token, whether it is still valid or not; ``id`` is its own or, for a refresh token, its grant's.
+
+    ``unstored`` are the rows of an access token that has none.
+    """
 
     kind: str
     id: UUID
     client_id: UUID
     user_id: UUID | None
+    unstored: UnstoredRows | None = None
 
 
 @transaction
@@ -145,6 +150,8 @@ def revoke_found(actor: Actor, found: RevocableToken) -> RevokedToken | None:
 
     The caller has checked that the actor may revoke it. Audit: ``token.revoked``.
     """
+    if found.unstored is not None:
+        tokens.store_unstored(actor.organization_id, found.unstored)
     if found.kind == ACCESS:
         return revoke_access_token(actor, found.id, found.client_id, found.user_id)
     if not grants.revoke_grant_by_id(actor, found.id, reason="revoked"):
@@ -163,7 +170,14 @@ def _find_family(actor: Actor, token: str, grant_id: UUID) -> RevocableToken | N
 
 def _find_access_token(actor: Actor, token: str) -> RevocableToken | None:
     row = _FIND_ACCESS_TOKEN.first(of_organization=actor.organization_id, of_digest=digest(token))
-    return None if row is None else RevocableToken(ACCESS, row.id, row.client_id, row.user_id)
+    if row is not None:
+        return RevocableToken(ACCESS, row.id, row.client_id, row.user_id)
+    rows = tokens.read_unstored_rows(actor.organization_id, token)
+    if rows is None:
+        return None
+    family = _FIND_FAMILY.first(of_organization=actor.organization_id, of_grant=rows.token["grant_id"])
+    user_id = None if family is None else family.user_id
+    return RevocableToken(ACCESS, rows.token["id"], rows.token["client_id"], user_id, rows)
 
 
 def revoke_access_token(

@@ -14,14 +14,13 @@ from sqlalchemy import insert
 from app.extensions import db
 from app.models.token import AccessToken
 from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
-from app.operations.grants import grants, signing_keys
+from app.operations.grants import grants
 from app.operations.grants.grants import TokenSnapshot
 from app.operations.store import audit, clock
 from app.operations.store.transactions import current_unit_of_work, transaction
-from app.operations.tokens import access_tokens, tokens
+from app.operations.tokens import access_tokens, issuance, status_lists, tokens
 from app.operations.tokens.access_tokens import PreparedAccessToken, TokenResponse
 from app.operations.tokens.id_tokens import subject_of
-from app.rules.clients.client_coherence import signing_algorithm_for
 from app.rules.clients.client_types import IMPERSONATION
 from app.rules.errors import InvalidScope, InvalidTarget, OAuthError, UnauthorizedClient
 from app.rules.identifiers import public_id
@@ -85,9 +84,7 @@ def exchange(
         of_actor=None if actor is None else actor.act,
     )
     scopes = _granted_scopes(client, request.scopes, subject)
-    if access_tokens.may_be_jwt(client):
-        algorithm = signing_algorithm_for(client.document, client.organization.settings)
-        signing_keys.get_active_key(client.organization, algorithm)
+    issuance.ensure_signing_keys(client)
     return _issue(authenticated, request, subject, act, scopes, ip_address, request_id)
 
 
@@ -117,6 +114,9 @@ def _issue(
             act=act,
             latest_expiry=subject.expires_at,
             is_consented=False,
+            grant_id=subject.grant_id,
+            credential_id=authenticated.credential_id,
+            must_store=True,
         )
 
     made = current_unit_of_work().stable_value("token", make)
@@ -132,6 +132,10 @@ def _issue(
         raise OAuthError("Tokens for this resource are opaque. Request the type access_token.").with_cause(
             "exchange_refused", received=JWT_TYPE, expected=ACCESS_TOKEN_TYPE
         )
+    if subject.unstored is not None:
+        tokens.store_unstored(client.organization.id, subject.unstored)
+    if made.entry is not None:
+        status_lists.INSERT_ENTRY.write(organization_id=client.organization.id, **made.entry)
     db.session.execute(
         insert(AccessToken).values(
             organization_id=client.organization.id,

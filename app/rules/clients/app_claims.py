@@ -31,7 +31,7 @@ RESERVED_CLAIMS = frozenset(
         "iss", "sub", "aud", "exp", "nbf", "iat", "jti", "nonce", "auth_time", "acr", "amr", "azp", "at_hash", "c_hash",
         "s_hash", "sid", "scope", "scp", "client_id", "cnf", "act", "may_act", "active", "token_type", "token_use",
         "username", "organization_id", "events", "txn", "sub_id", "sub_jwk", "entitlements", "authorization_details",
-        "token_introspection", "error", "error_description",
+        "token_introspection", "error", "error_description", "unstored",
     )
 )  # fmt: skip
 # Apps trust these as verified, so each has only the sources named here.

@@ -11,6 +11,10 @@ from app.rules.clients.client_types import TOKEN_FORMATS, scope_problem
 from app.rules.clients.resource_indicators import (
     ACCESS_POLICIES,
     APPROVAL,
+    MAX_UNLISTED_SECONDS,
+    NOT_STORED,
+    STORED,
+    TOKEN_STORAGES,
     identifier_problem,
     is_service_url,
 )
@@ -120,6 +124,16 @@ class ResourceFields:
         ]
         | None
     ) = None
+    access_token_storage: Annotated[
+        str,
+        OneOf(TOKEN_STORAGES),
+        described(
+            "How JWT access tokens are kept: `stored`; not stored, with revocation by a `status_list`; or with `none` "
+            f"not stored and valid until they expire, after at most {MAX_UNLISTED_SECONDS} seconds. Introspection "
+            "always knows. Other than `stored` needs the format `jwt` and the setting "
+            "`oauth.access_token.allow_unstored`."
+        ),
+    ] = STORED
     scopes: Annotated[tuple[ScopeWords, ...], described("All scopes of the resource.")] = ()
     status: Annotated[str, OneOf(STATUS), described("No tokens are issued for a disabled resource.")] = (
         "active"
@@ -165,18 +179,24 @@ ResourceChange = create_shape(
 )
 
 
-def complete(sent: Mapping[str, Any], base_url: str) -> ResourceFields:
-    """Return the fields of a new resource. Raises InvalidInput with every invalid field."""
+def complete(sent: Mapping[str, Any], base_url: str, *, allow_unstored: bool = False) -> ResourceFields:
+    """Return the fields of a new resource. Raises InvalidInput with every invalid field.
+
+    ``allow_unstored`` is whether the organization lets resources keep their tokens unstored.
+    """
     errors = ValidationErrors()
     check_shape(errors, NewResource, sent, synonyms=_SYNONYMS, read_only=READ_ONLY, required=_REQUIRED)
-    return _checked(errors, {}, sent, base_url)
+    return _checked(errors, {}, sent, base_url, allow_unstored=allow_unstored)
 
 
-def change(current: ResourceFields, sent: Mapping[str, Any], base_url: str) -> ResourceFields:
+def change(
+    current: ResourceFields, sent: Mapping[str, Any], base_url: str, *, allow_unstored: bool = False
+) -> ResourceFields:
     """Return the fields after a change: fields in ``sent`` are replaced, and ``null`` restores the default.
 
-    The identifier can't change: it is in tokens and in the configuration of APIs. Raises InvalidInput with every
-    invalid field.
+    The identifier can't change: it is in tokens and in the configuration of APIs. ``allow_unstored`` is whether the
+    organization lets resources keep their tokens unstored; one that already does can keep it. Raises InvalidInput with
+    every invalid field.
     """
     errors = ValidationErrors()
     if sent.get("identifier", current.identifier) != current.identifier:
@@ -185,7 +205,8 @@ def change(current: ResourceFields, sent: Mapping[str, Any], base_url: str) -> R
     check_shape(errors, ResourceChange, sent, synonyms=_SYNONYMS, read_only=READ_ONLY, required=_REQUIRED)
     unchanged = {name: getattr(current, name) for name in FIELDS if name not in sent or name == "identifier"}
     changes = {name: value for name, value in sent.items() if name != "identifier"}
-    return _checked(errors, unchanged, changes, base_url)
+    allowed = allow_unstored or current.access_token_storage == sent.get("access_token_storage")
+    return _checked(errors, unchanged, changes, base_url, allow_unstored=allowed)
 
 
 def changed_fields(before: ResourceFields, after: ResourceFields) -> list[str]:
@@ -198,7 +219,12 @@ def _compared(fields: ResourceFields, name: str) -> Any:
 
 
 def _checked(
-    errors: ValidationErrors, unchanged: Mapping[str, Any], sent: Mapping[str, Any], base_url: str
+    errors: ValidationErrors,
+    unchanged: Mapping[str, Any],
+    sent: Mapping[str, Any],
+    base_url: str,
+    *,
+    allow_unstored: bool,
 ) -> ResourceFields:
     given = {name: value for name, value in sent.items() if name in FIELDS and value is not None}
     identifier = given.get("identifier")
@@ -210,6 +236,8 @@ def _checked(
     merged = {**unchanged, **given}
     if not errors.has_error("access_token_ttl_seconds"):
         _check_jwt_lifetime(errors, merged)
+    if not errors.has_error("access_token_storage"):
+        _check_storage(errors, merged, is_allowed=allow_unstored or "access_token_storage" not in given)
     errors.raise_if_any()
     return ResourceFields(**merged)
 
@@ -219,6 +247,26 @@ def _check_jwt_lifetime(errors: ValidationErrors, merged: Mapping[str, Any]) -> 
     if merged.get("access_token_format") == "jwt" and seconds is not None and seconds > MAX_JWT_TTL_SECONDS:
         # An API that does not use introspection accepts a revoked JWT until it expires.
         message = f"JWT access tokens can be valid for at most {MAX_JWT_TTL_SECONDS} seconds."
+        errors.add("access_token_ttl_seconds", "out_of_range", message)
+
+
+def _check_storage(errors: ValidationErrors, merged: Mapping[str, Any], *, is_allowed: bool) -> None:
+    storage, seconds = merged.get("access_token_storage", STORED), merged.get("access_token_ttl_seconds")
+    if storage == STORED:
+        return
+    if not is_allowed:
+        message = (
+            "The organization stores all access tokens. Allow APIs not to store JWTs in its settings first."
+        )
+        errors.add("access_token_storage", "not_allowed", message)
+    elif merged.get("access_token_format") != "jwt":
+        errors.add(
+            "access_token_storage", "not_allowed", "Only JWTs can be kept like this. Choose the format jwt."
+        )
+    elif storage == NOT_STORED and seconds is not None and seconds > MAX_UNLISTED_SECONDS:
+        message = (
+            f"Tokens that are neither stored nor listed are valid for at most {MAX_UNLISTED_SECONDS} seconds."
+        )
         errors.add("access_token_ttl_seconds", "out_of_range", message)
 
 

@@ -23,6 +23,12 @@ MAX_RESOURCES = 10
 # clients with access.
 OPEN, APPROVAL, LISTED = "open", "approval", "listed"
 ACCESS_POLICIES = (OPEN, APPROVAL, LISTED)
+# How the JWT access tokens of a resource are kept: as rows, or not, so that revocation reaches the resource by a status
+# list, or never and the token only expires.
+STORED, STATUS_LIST, NOT_STORED = "stored", "status_list", "none"
+TOKEN_STORAGES = (STORED, STATUS_LIST, NOT_STORED)
+# The lifetime of tokens whose revocation a resource does not learn of.
+MAX_UNLISTED_SECONDS = 600
 _IDENTIFIER = re.compile(r"[a-z][a-z0-9+.-]*:[\x21\x24-\x5b\x5d-\x7e]+")
 
 
@@ -38,6 +44,7 @@ class KnownResource:
     access_token_format: str | None = None
     access_token_ttl_seconds: int | None = None
     access_policy: str = APPROVAL
+    access_token_storage: str = STORED
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +84,11 @@ class Catalog:
     def has_jwt(self) -> bool:
         """Return whether a resource uses JWT access tokens."""
         return any(known.access_token_format == "jwt" for known in self.resources.values())
+
+    @property
+    def has_status_list(self) -> bool:
+        """Return whether a resource learns of revocations by a status list."""
+        return any(known.access_token_storage == STATUS_LIST for known in self.resources.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,6 +316,19 @@ def choose_token_lifetime(
         if known.access_token_ttl_seconds
     ]
     return min([*wanted, max_seconds]) if wanted else otherwise
+
+
+def choose_token_storage(audience: Collection[str], catalog: Catalog) -> tuple[str, bool]:
+    """Return how a JWT for the audience is kept, and whether it is in a status list.
+
+    It is stored if any of the audience needs that, such as userinfo, and listed if any of it reads status lists.
+    """
+    known = _known(audience, catalog)
+    wanted = {resource.access_token_storage for resource in known}
+    if len(known) < len(audience):
+        wanted.add(STORED)
+    storage = next((name for name in TOKEN_STORAGES if name in wanted), STORED)
+    return storage, STATUS_LIST in wanted
 
 
 def _implied(owners: list[str | None], requester: TokenRequester, catalog: Catalog) -> list[str]:

@@ -345,6 +345,7 @@ _ROWS: tuple[tuple[str, SettingKind, Any, str], ...] = (
     ("oauth.access_token.format", _choice("opaque", "jwt"), "opaque", "Format of access tokens. A resource or client may override it."),
     ("oauth.access_token.ttl_seconds", Number(MINUTE, DAY), HOUR, "Lifetime of opaque access tokens."),
     ("oauth.access_token.jwt_ttl_seconds", Number(MINUTE, HOUR), 600, "Lifetime of JWT access tokens, which APIs verify without introspection."),
+    ("oauth.access_token.allow_unstored", Boolean(), False, "APIs may choose not to store their JWT access tokens. They then learn of revocations from a status list within seconds, or not before tokens expire."),
     ("oauth.id_token_ttl_seconds", Number(MINUTE, DAY), HOUR, "Lifetime of ID tokens."),
     ("oauth.authorization_code_ttl_seconds", Number(10, 60), 60, "Lifetime of authorization codes."),
     ("oauth.device_code_ttl_seconds", Number(MINUTE, HOUR), 900, "Lifetime of device codes (RFC 8628)."),

@@ -40,6 +40,7 @@ def test_only_overrides_are_stored(context: Flask, make: Factory, database: Data
         "format": "opaque",
         "ttl_seconds": 120,
         "jwt_ttl_seconds": 600,
+        "allow_unstored": False,
     }
     assert (view.version, view.overridden, view.updated_by) == (
         2,
