@@ -105,7 +105,8 @@ class Crowd:
             for number, reply in zip(unavailable, again, strict=True):
                 replies[number] = reply
         failed = Counter(reply.status for reply in replies if reply.status >= 500)
-        assert (self.deadlocks() - before, failed) == (0, Counter()), (posts[0], self.latest_deadlock())
+        sent = sorted({f"{post.method} {post.path}" for post in posts})
+        assert (self.deadlocks() - before, failed) == (0, Counter()), (sent, self.latest_deadlock())
         return replies
 
     def latest_deadlock(self) -> list[str]:
