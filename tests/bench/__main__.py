@@ -28,6 +28,7 @@ from tests.bench.load import MakeVisitor, Result, run
 from tests.bench.report import Line, Report
 from tests.bench.scenario import WARM_UP_SECONDS, Prepare, Scenario
 from tests.bench.servers import GATEHOUSE, cpu_seconds, resident, serving
+from tests.support.databases import MariaDBDatabase, SQLiteDatabase
 from tests.support.mariadb import MariaDB
 
 
@@ -51,6 +52,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--check", action="store_true", help="exit 1 when a bar is missed")
     parser.add_argument("--only", default="", help="comma-separated beginnings of scenario names")
     return parser.parse_args()
+
+
+SQLITE_CONNECTIONS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +208,7 @@ class Bench:
 
     def compare(self) -> None:
         """Measure Gatehouse, the baseline of each flow and node-oidc-provider in turns; then Gatehouse's memory."""
-        instance = Instance(self.database, self.folder)
+        instance = Instance(MariaDBDatabase(self.database, "gatehouse"), self.folder)
         floor = serving(
             "tests.bench.floor:app", self._serve_floor(), probe="/select", **self._server("floor")
         )
@@ -227,6 +231,7 @@ class Bench:
             self.report.bar("import to first answer, s", started, at_most=1.5)
             self.report.note(f"resident, idle: {resident(process.pid)[0]}")
             self._flows(instance, places)
+            self._sqlite(instance, port)
             if not self.options.quick:
                 self._flatness(instance, port)
             if self.options.crowd:
@@ -237,11 +242,9 @@ class Bench:
 
     def _flows(self, instance: Instance, places: Mapping[str, tuple[int, int]]) -> None:
         count, port = self.options.connections, places["gatehouse"][0]
-        machine, web = scenarios.credentials_of(instance.machine), scenarios.credentials_of(instance.web)
-        tokens = instance.some_tokens(port, 2000)
-        cookies = instance.cookies(count)
         instance.warm(port, "/oauth/jwks")
-        own = _Side(port, machine, web, cookies, tokens)
+        own = self._side(instance, port, count)
+        machine, web = own.machine, own.web
         sides = {"gatehouse": own}
         if "oidc-provider" in places:
             other = places["oidc-provider"][0]
@@ -268,6 +271,34 @@ class Bench:
         self.measure("client_credentials, DPoP", port, bound, "client_credentials: floor")
         self.measure("pushed request", port, proofs.pushed_request(web), "client_credentials: floor")
 
+    def _sqlite(self, instance: Instance, port: int) -> None:
+        """Measure flows on SQLite, which one process serves, in turns with MariaDB."""
+        lite = Instance(SQLiteDatabase(self.folder / "gatehouse.sqlite3"), self.folder, "sqlite")
+        where = self._server("sqlite") | {"workers": 1}
+        with serving(GATEHOUSE, lite.env, probe="/healthz", **where) as (own_port, process, _):
+            lite.warm(own_port, "/oauth/jwks")
+            sides = [
+                (each_port, pid, self._side(each, each_port, SQLITE_CONNECTIONS))
+                for each, each_port, pid in (
+                    (instance, port, self.server),
+                    (lite, own_port, process.pid),
+                )
+            ]
+            for flow in FLOWS:
+                if flow.name in {"client_credentials", "refresh", "code flow"}:
+                    names = [f"{flow.name}: 8 on {engine}" for engine in ("MariaDB", "SQLite")]
+                    self.measure_in_turns(
+                        *(
+                            Scenario(name, at, pid, flow.make(side), connections=SQLITE_CONNECTIONS)
+                            for name, (at, pid, side) in zip(names, sides, strict=True)
+                        )
+                    )
+                    self.report.judge_sqlite(*names)
+
+    def _side(self, instance: Instance, port: int, users: int) -> _Side:
+        machine, web = scenarios.credentials_of(instance.machine), scenarios.credentials_of(instance.web)
+        return _Side(port, machine, web, instance.cookies(users), instance.some_tokens(port, 2000))
+
     def _flatness(self, instance: Instance, port: int) -> None:
         machine = scenarios.credentials_of(instance.machine)
         for rows in sorted(self.options.rows):
@@ -286,7 +317,7 @@ class Bench:
 
     def _crowd(self, many: Instance, port: int) -> None:
         """Measure two installations in one database server in turns: one organization, and many."""
-        few = Instance(self.database, self.folder, "few")
+        few = Instance(MariaDBDatabase(self.database, "few"), self.folder, "few")
         with serving(GATEHOUSE, few.env, probe="/healthz", **self._server("few")) as (few_port, process, _):
             crowds_of = (
                 (Crowd(few, each=100), few_port, process.pid),

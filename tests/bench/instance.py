@@ -14,8 +14,7 @@ from tests.bench.fill import Credentials
 from tests.bench.scenarios import REDIRECT_URI, client_tokens, credentials_of
 from tests.factories import Factory, MadeUser
 from tests.support.applications import application, environment
-from tests.support.databases import MariaDBDatabase
-from tests.support.mariadb import MariaDB
+from tests.support.databases import Database
 
 BASE_URL = "http://127.0.0.1"
 
@@ -23,8 +22,8 @@ BASE_URL = "http://127.0.0.1"
 class Instance:
     """One organization with a machine client, one with JWT access tokens, and a web client with signed-in users."""
 
-    def __init__(self, server: MariaDB, folder: Path, name: str = "gatehouse") -> None:
-        self.database = MariaDBDatabase(server, name)
+    def __init__(self, database: Database, folder: Path, name: str = "gatehouse") -> None:
+        self.database = database
         keys = folder / f"{name}-instance"
         keys.mkdir(mode=0o700)
         self.app = application(self.database, keys, BASE_URL)

@@ -65,6 +65,13 @@ class Report:
                     f"{name}, of {other}", self._lines[name].rate / self._lines[other].rate, at_least=least
                 )
 
+    def judge_sqlite(self, on_mariadb: str, on_sqlite: str) -> None:
+        """Compare a flow on SQLite with the same on MariaDB, and its slowest requests with what people notice."""
+        if on_sqlite in self._lines:
+            rate = self._lines[on_sqlite].rate / self._lines[on_mariadb].rate
+            self.bar(f"{on_sqlite}, of {on_mariadb}", rate, at_least=0.33)
+            self.bar(f"{on_sqlite}, p99 in ms", self._lines[on_sqlite].p99, at_most=150)
+
     def note(self, text: str) -> None:
         """Add a sentence for the end."""
         self._notes.append(text)
