@@ -45,6 +45,8 @@ _FULL_CODES = {1021, 1114}
 # changes the password.
 _DENIED_CODES = {1044, 1045, 1049, 1129, 1130, 1698, 3118, 4151}
 _REFUSED_CODES = _FULL_CODES | _DENIED_CODES
+# The server answered that the statement, or one of its values, is wrong.
+_FINAL_ERRORS = (MySQLdb.IntegrityError, MySQLdb.DataError, MySQLdb.ProgrammingError)
 _SQLITE_BUSY = ("locked", "busy")
 _SQLITE_REFUSED = ("disk is full", "readonly database", "unable to open database file", "disk I/O error")
 DUPLICATE_KEY = 1062
@@ -64,6 +66,9 @@ def classify_error(error: Exception) -> ErrorClass:
         return ErrorClass.RECONNECT
     if code in _REFUSED_CODES:
         return ErrorClass.REFUSED
+    # SQLAlchemy calls every connection invalidated whose COMMIT failed, also by a statement that was sent with it.
+    if isinstance(cause, _FINAL_ERRORS) and not is_connection_failure(cause):
+        return ErrorClass.FINAL
     if code in _UNKNOWN_CODES or (isinstance(error, DBAPIError) and error.connection_invalidated):
         return ErrorClass.UNKNOWN
     return ErrorClass.FINAL

@@ -16,9 +16,18 @@ class MySQLConnection(Connection):  # type: ignore[misc]
     to COMMIT alone.
     """
 
+    MAX_WAITING_BYTES = 1 << 20
+    """More is sent at once: the server limits the size of a packet, usually to 16 megabytes or more."""
+
     def __init__(self, *arguments: Any, **parameters: Any) -> None:
         self.waiting: list[bytes] = []
         super().__init__(*arguments, **parameters)
+
+    def execute_later(self, statement: bytes) -> None:
+        """Let the statement wait."""
+        self.waiting.append(statement)
+        if sum(map(len, self.waiting)) > self.MAX_WAITING_BYTES:
+            self.send_waiting()
 
     def query(self, query: bytes) -> None:
         """Execute the statement after those that wait; cursors end here too. Raises the driver's errors."""

@@ -321,7 +321,7 @@ def _run(
         return (cursor.fetchall(), 0) if fetch else ((), cursor.rowcount)
     statement = (compiled.sql % parameters).encode("ascii")
     if waits:
-        driver.waiting.append(statement)
+        driver.execute_later(statement)
         return (), 1
     driver.query(statement)
     if not fetch:

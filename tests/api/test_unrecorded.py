@@ -30,7 +30,7 @@ NOTHING_TO_DO = {
 class _Broken:
     """A statement for audit events that always fails."""
 
-    def write(self, **_: Any) -> int:
+    def write_later(self, **_: Any) -> None:
         raise Unavailable("The audit log cannot be written.")
 
 

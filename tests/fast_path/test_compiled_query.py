@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from flask import Flask
 from sqlalchemy import Integer, LargeBinary, String, bindparam, insert, literal_column, select
+from sqlalchemy.exc import IntegrityError
 
 from app.database import engines
 from app.database_errors import ErrorClass, classify_error, is_duplicate_key
@@ -19,7 +20,8 @@ from app.fast_path import compiled_query
 from app.fast_path.compiled_query import CompiledQuery, reader_of
 from app.models.audit import Lease
 from app.models.base import Base, Digest, Identifier, UtcDateTime, Uuid
-from app.operations.store.transactions import transaction
+from app.mysql_connection import MySQLConnection
+from app.operations.store.transactions import transaction, verify_commit_with
 from app.rules.errors import Unavailable
 from tests.factories import Factory
 from tests.support.databases import Database
@@ -174,6 +176,30 @@ def test_other_errors_are_not_retried(context: Flask, monkeypatch: pytest.Monkey
     with pytest.raises(Exception):  # noqa: B017 - each driver has its own
         CompiledQuery(select(literal_column("no_such_column")).select_from(Lease.__table__)).first()
     assert len(attempts) == 1
+
+
+@pytest.mark.parametrize("limit", [1 << 20, 1], ids=["with COMMIT", "at once"])
+def test_wrong_statement_that_waited_for_commit_ends_the_transaction(
+    context: Flask, database: Database, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    """The error is no lost reply to COMMIT, which would be looked into and tried again."""
+    monkeypatch.setattr(MySQLConnection, "MAX_WAITING_BYTES", limit)
+    # An earlier test may have ended the connections of the pool, which costs an attempt.
+    engines()[0].dispose()
+    attempts: list[str] = []
+
+    @transaction
+    def write(*names: str) -> None:
+        attempts.append(names[0])
+        for name in names:
+            INSERT.write_later(**(ROW | {"name": name}))
+        verify_commit_with(lambda: select(Lease.name).where(Lease.name == names[0]))
+
+    with pytest.raises(IntegrityError):
+        write("first", "twice", "twice")
+    assert attempts == ["first"] and database.count(Lease.__tablename__) == 0
+    write("first", "second")
+    assert database.count(Lease.__tablename__) == 2
 
 
 def test_naive_time_and_number_for_text_are_rejected(context: Flask, database: Database) -> None:

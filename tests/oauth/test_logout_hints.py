@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from base64 import urlsafe_b64encode
+
 import pytest
 from sqlalchemy import update
 
@@ -33,6 +36,12 @@ def tampered(token: str) -> str:
     return f"{head}.{payload}.{('A' if signature[0] != 'A' else 'B') + signature[1:]}"
 
 
+def with_header(token: str, **fields: object) -> str:
+    _, payload, signature = token.split(".")
+    header = json.dumps({"typ": "JWT", "alg": "ES256"} | fields).encode()
+    return f"{urlsafe_b64encode(header).rstrip(b'=').decode()}.{payload}.{signature}"
+
+
 def test_invalid_hint_is_ignored(leaving: Flow, make: Factory) -> None:
     """OR-4: another organization's, another client's, an access token, a forged one."""
     own = leaving.tokens()["id_token"]
@@ -54,6 +63,7 @@ def test_invalid_hint_is_ignored(leaving: Flow, make: Factory) -> None:
         ("a.b", leaving.client.client_id),
         (own * 20, leaving.client.client_id),
         ("ä" * 10, leaving.client.client_id),
+        (with_header(own, kid=[]), leaving.client.client_id),
     ):
         page = logout(leaving, id_token_hint=hint, client_id=named, post_logout_redirect_uri=BACK)
         assert is_question(page), hint[:20]

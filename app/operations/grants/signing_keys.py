@@ -126,7 +126,8 @@ def read_jwt(organization_id: str, token: str, *, token_type: str) -> dict[str, 
     published = _public_keys.get(organization_id) or _public_keys.load(
         organization_id, load=lambda: _load_public_keys(organization_id)
     )
-    algorithm, key = (published or {}).get(header.get("kid"), ("", None))
+    kid = header.get("kid")
+    algorithm, key = (published or {}).get(kid if isinstance(kid, str) else "", ("", None))
     if key is None or header.get("alg") != algorithm:
         return None
     try:
