@@ -118,10 +118,11 @@ class ApiForm(PageForm):
             "description": self.description.data,
             "access_token_format": self.access_token_format.data or None,
             "access_token_ttl_seconds": self.access_token_ttl_seconds.data,
-            "access_token_storage": self.access_token_storage.data,
             "scopes": [row for row in rows if row["name"]],
             "access_policy": self.access_policy.data,
         }
+        if "access_token_storage" in self:
+            fields["access_token_storage"] = self.access_token_storage.data
         if "identifier" in self:
             return {"identifier": self.identifier.data, **fields}
         return {**fields, "status": "active" if self.is_active.data else "disabled"}
@@ -171,6 +172,7 @@ def new_api(context: PortalContext) -> PageResponse:
     context.actor.require_for_own("resources:write")
     form = ApiForm(scopes=[{}] * _EMPTY_ROWS)
     del form.version, form.confirmed, form.policy_confirmed, form.is_active
+    _offer_storages(context, form, current="stored")
     if form.validate_on_submit():
         try:
             made = define_resource(context.actor, form.values())
@@ -200,6 +202,7 @@ def api_page(context: PortalContext, api_id: str) -> PageResponse:
         version=api.version,
     )
     del form.identifier
+    _offer_storages(context, form, current=api.access_token_storage)
     asks, code = False, None
     losing: list[ScopeHolder] = []
     is_valid = form.validate_on_submit()
@@ -232,6 +235,13 @@ def api_page(context: PortalContext, api_id: str) -> PageResponse:
         else:
             return context.done(f"/apis/{api_id}", "saved" if updated.changed else "unchanged")
     return _api_page(context, api, form, code=code, asks_to_confirm=asks, losing=losing)
+
+
+def _offer_storages(context: PortalContext, form: ApiForm, *, current: str) -> None:
+    """Leave the choice out if the organization permits none and the API has made none."""
+    permits = context.organization.settings["oauth"]["access_token"]["allow_unstored"]
+    if not permits and current == "stored":
+        del form.access_token_storage
 
 
 @portal_page("/apis/<api_id>/delete", "GET", "POST")
