@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 import zlib
 from base64 import urlsafe_b64decode
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -17,6 +19,7 @@ from flask.testing import FlaskClient
 from joserfc import jwt
 from joserfc.jwk import KeySet
 
+from app import database
 from app.extensions import db
 from app.models.client import ClientAccess, Credential
 from app.models.grant import Grant
@@ -34,12 +37,14 @@ from app.operations.store.transactions import transaction
 from app.operations.tokens import access_tokens, published_status_lists, revocation, status_lists
 from app.operations.users import deletion, users
 from app.rules.actor import Actor
-from app.rules.errors import InvalidInput
+from app.rules.errors import InvalidInput, NotFound
 from app.rules.identifiers import public_id
 from app.rules.tokens.status_lists import BOUND_SECONDS, SIZE
 from tests.factories import Factory, MadeClient, bearer_header
 from tests.oauth.conftest import REDIRECT_URI, VERIFIER, Flow, change_rows
 from tests.oauth.test_bulk_revocation import revoke as bulk_revoke
+from tests.support import threads
+from tests.support.process import wait_until
 from tests.support.threads import at_once
 
 pytestmark = pytest.mark.either
@@ -662,3 +667,53 @@ def test_process_without_a_list_starts_one(make_case: Any) -> None:
     status_lists._filling.clear()
     case.issue_to_user()
     assert case.rows(StatusList) == 2
+
+
+def test_threads_with_and_without_a_transaction_start_a_list_together(
+    make_case: Any, app: Flask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On SQLite one has the turn to write and the other waits for it: neither may keep what the other needs."""
+    monkeypatch.setattr(database, "POOL_WAIT_SECONDS", 10)
+    case = make_case("status_list")
+    taken: list[Any] = []
+    has_turn, is_over = threading.Event(), threading.Event()
+    writers = app.extensions[database._WRITERS]
+
+    @transaction
+    def take() -> None:
+        has_turn.set()
+        wait_until(lambda: writers is None or writers.waiting or is_over.is_set(), "the other thread")
+        taken.append(status_lists.take_index(get_organization_by_id(case.flow.organization.id)))
+
+    def take_for_client() -> None:
+        client = find_client(case.machine.client_id)
+        assert client is not None and has_turn.wait(60)
+        try:
+            taken.append(
+                status_lists.take_index_for_client(client, None, scope="", audience=API, lifetime_seconds=60)
+            )
+        finally:
+            is_over.set()
+
+    monkeypatch.setattr(threads, "ATTEMPTS", 1)
+    assert at_once(app, [take, take_for_client]) == ["NoneType"] * 2
+    assert len(set(taken)) == 2 and case.rows(StatusList) == 1
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_list_of_a_transaction_is_stored_whether_that_commits_or_not(make_case: Any, fails: bool) -> None:
+    """In one that was rolled back its row was lost, so the next token stores it."""
+    case = make_case("status_list")
+
+    @transaction
+    def take() -> None:
+        status_lists.take_index(get_organization_by_id(case.flow.organization.id))
+        if fails:
+            raise NotFound("No.")
+
+    with case.flow.app.app_context():
+        with pytest.raises(NotFound) if fails else nullcontext():
+            take()
+        assert fails or case.rows(StatusList) == 1
+    assert case.is_alive(case.issue_to_user())
+    assert case.rows(StatusList) == 1
