@@ -21,6 +21,7 @@ from joserfc.jwk import KeySet
 
 from app import database
 from app.extensions import db
+from app.fast_path import compiled_query
 from app.models.client import ClientAccess, Credential
 from app.models.grant import Grant
 from app.models.token import AccessToken, StatusList, StatusListEntry
@@ -552,25 +553,30 @@ def test_userinfo_needs_a_stored_token(make_case: Any) -> None:
     assert case.flow.http.get("/oauth/userinfo", headers=bearer_header(only)).status_code == 403
 
 
+def make_exchanger(case: Case) -> MadeClient:
+    grant = {"grant_types": [EXCHANGE], "token_exchange": "delegation"}
+    exchanger = case.flow.make.machine(case.flow.organization, "read", resources=[API], **grant)
+    with case.flow.app.app_context():
+        access_decisions.give_access(case.admin, case.api_id, exchanger.client_id, {"scopes": ["read"]})
+    return exchanger
+
+
+def exchange(case: Case, exchanger: MadeClient, subject: str) -> str:
+    kind = "urn:ietf:params:oauth:token-type:access_token"
+    answer = case.flow.token(
+        exchanger.basic, grant_type=EXCHANGE, subject_token=subject, subject_token_type=kind
+    )
+    assert answer.status_code == 200, answer.text
+    return str(answer.get_json()["access_token"])
+
+
 @pytest.mark.parametrize("storage", STORAGES)
 @pytest.mark.parametrize("of_client", [True, False])
 def test_exchanged_token_ends_with_its_subject(make_case: Any, storage: str, of_client: bool) -> None:
     """RFC 8693: the subject gets its row when a token is exchanged for it."""
     case = make_case(storage)
-    grant = {"grant_types": [EXCHANGE], "token_exchange": "delegation"}
-    exchanger = case.flow.make.machine(case.flow.organization, "read", resources=[API], **grant)
-    with case.flow.app.app_context():
-        access_decisions.give_access(case.admin, case.api_id, exchanger.client_id, {"scopes": ["read"]})
     subject = case.issue_to_client() if of_client else case.issue_to_user()
-    kind = "urn:ietf:params:oauth:token-type:access_token"
-    answer = case.flow.token(
-        exchanger.basic,
-        grant_type=EXCHANGE,
-        subject_token=subject,
-        subject_token_type=kind,
-    )
-    assert answer.status_code == 200, answer.text
-    exchanged = answer.get_json()["access_token"]
+    exchanged = exchange(case, make_exchanger(case), subject)
     assert case.is_alive(subject) and case.is_alive(exchanged)
     revoke_by_form(case, subject, case.machine if of_client else case.flow.client)
     assert not case.is_alive(subject) and not case.is_alive(exchanged)
@@ -717,3 +723,40 @@ def test_list_of_a_transaction_is_stored_whether_that_commits_or_not(make_case: 
         assert fails or case.rows(StatusList) == 1
     assert case.is_alive(case.issue_to_user())
     assert case.rows(StatusList) == 1
+
+
+def test_list_reads_the_parents_of_exchanged_tokens_together(
+    make_case: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anyone may read a list, so its price must not grow with each exchanged token."""
+    case = make_case("status_list")
+    exchangers = [make_exchanger(case) for _ in range(2)]
+    subjects = [case.issue_to_user() for _ in range(4)]
+
+    def exchange_twice(subject: str) -> list[str]:
+        first = exchange(case, exchangers[0], subject)
+        return [first, exchange(case, exchangers[1], first)]
+
+    asked: list[str] = []
+    run = compiled_query._run
+
+    def note(driver: Any, compiled: Any, *values: Any, **options: Any) -> Any:
+        asked.append(compiled.sql)
+        return run(driver, compiled, *values, **options)
+
+    def count(reference: dict[str, Any]) -> int:
+        is_revoked(case.flow, reference)
+        asked.clear()
+        assert not is_revoked(case.flow, reference)
+        return len(asked)
+
+    monkeypatch.setattr(compiled_query, "_run", note)
+    chains = [exchange_twice(subjects[0])]
+    reference = claims_of(subjects[0])["status"]["status_list"]
+    alone = count(reference)
+    chains += [exchange_twice(subject) for subject in subjects[1:]]
+    assert count(reference) == alone
+    revoke_by_form(case, subjects[1], case.flow.client)
+    assert [case.is_alive(token) for chain in chains for token in chain] == [True] * 2 + [False] * 2 + [
+        True
+    ] * 4
