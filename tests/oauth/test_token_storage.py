@@ -632,6 +632,29 @@ def test_unlisted_tokens_are_short_lived(make_case: Any) -> None:
     assert claims["exp"] - claims["iat"] == 600
 
 
+@pytest.mark.parametrize("storage", ["stored", "status_list"])
+def test_tokens_for_an_unlisted_and_another_api_are_short_lived(make_case: Any, storage: str) -> None:
+    """The one without a list learns of no revocation, whatever the other one does."""
+    case = make_case("none")
+    other = {
+        "identifier": f"{API}/other",
+        "name": "Other",
+        "access_policy": "open",
+        "scopes": [{"name": "write"}],
+    }
+    settings = {
+        "access_token_format": "jwt",
+        "access_token_storage": storage,
+        "access_token_ttl_seconds": 3600,
+    }
+    with case.flow.app.app_context():
+        resources.define_resource(case.admin, other | settings)
+    for asked, seconds in (([API, other["identifier"]], 600), ([other["identifier"]], 3600)):
+        form = {"grant_type": "client_credentials", "resource": asked}
+        answer = case.flow.http.post("/oauth/token", data=form, headers=case.machine.basic)
+        assert answer.get_json()["expires_in"] == seconds, answer.text
+
+
 @pytest.mark.parametrize(
     ("fields", "field"),
     [

@@ -22,7 +22,6 @@ from app.rules.clients import app_claims, resource_indicators
 from app.rules.clients.client_coherence import signing_algorithm_for
 from app.rules.clients.resource_indicators import (
     MAX_UNLISTED_SECONDS,
-    NOT_STORED,
     STORED,
     TokenRequester,
     TokenTarget,
@@ -334,7 +333,7 @@ def _plan_of(
         as_jwt = is_jwt(client, target.audience)
         storage, is_listed = _storage_of(client, target.audience) if as_jwt else (STORED, False)
         expires_in = token_lifetime(client, target.audience, as_jwt=as_jwt)
-        if storage == NOT_STORED:
+        if as_jwt and resource_indicators.has_unlisted(target.audience, get_catalog(client.organization.id)):
             expires_in = min(expires_in, MAX_UNLISTED_SECONDS)
         plan = _Plan(" ".join(target.scopes), target.audience, as_jwt, expires_in, storage, is_listed)
         _keep(client, key, plan)
