@@ -494,6 +494,25 @@ def test_claims_of_the_user_are_not_taken_for_those_of_the_service(
     assert not case.introspect(token).get_json()["active"]
 
 
+@pytest.mark.parametrize("storage", STORAGES)
+def test_jwt_that_would_be_too_long_to_revoke_is_refused(
+    make_case: Any, storage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RV-6: introspection and revocation take it for none."""
+    case = make_case(storage)
+    length, own = len(case.issue_to_user()), {"groups": ""}
+    monkeypatch.setattr(access_tokens, "load_app_claims", lambda *_: dict(own))
+    # Four characters of the JWT are three of the claims.
+    own["groups"] = "x" * ((access_tokens.MAX_JWT_LENGTH - length) * 3 // 4 - 60)
+    token = case.issue_to_user()
+    assert access_tokens.MAX_JWT_LENGTH - 100 < len(token) <= access_tokens.MAX_JWT_LENGTH
+    assert case.is_alive(token)
+    own["groups"] += "x" * 100
+    answer = case.flow.redeem(case.flow.code(scope="read offline_access", resource=API))
+    assert (answer.status_code, answer.get_json()["error"]) == (400, "invalid_scope"), answer.text
+    assert "fewer scopes or resources" in answer.get_json()["error_description"]
+
+
 def test_forged_unstored_tokens_are_rejected(make_case: Any, app: Flask) -> None:
     """KY-4, TK-6: changed claims, another encoding, other keys, the marker of another token."""
     case = make_case("none")

@@ -263,7 +263,7 @@ def prepare_access_token(
     ``grant_id`` and ``credential_id`` are the grant and the secret that it depends on; with ``must_store`` it has a row
     whatever its APIs choose.
 
-    Raises InvalidTarget, InvalidScope.
+    Raises InvalidTarget, InvalidScope, which also refuses a JWT of more than MAX_JWT_LENGTH characters.
     """
     plan = _plan_of(client, tuple(scopes), tuple(resources), is_consented=is_consented)
     audience, scope, expires_in = plan.audience, plan.scope, plan.expires_in
@@ -305,6 +305,9 @@ def prepare_access_token(
                 )
             more["status"] = reference(status_lists.list_uri(client.organization, list_id), index)
         value = _signed(client, public_id("tok", token_id), scope, audience, subject, now, expires_in, more)
+        if len(value) > MAX_JWT_LENGTH:
+            # It could be neither introspected nor revoked.
+            raise InvalidScope("This access token would be too long. Request fewer scopes or resources.")
     else:
         value = new_token(ACCESS_TOKEN, client.organization.id)
     row["digest"] = digest(value)
