@@ -27,7 +27,12 @@ from app.models.grant import Grant
 from app.models.token import AccessToken, StatusList, StatusListEntry
 from app.operations.authorization import connected_apps
 from app.operations.clients import access_decisions, clients, credential_revocation, resources
-from app.operations.directory.lookups import find_client, get_organization_by_id, touch_organization
+from app.operations.directory.lookups import (
+    AuthenticatedClient,
+    find_client,
+    get_organization_by_id,
+    touch_organization,
+)
 from app.operations.grants import signing_keys
 from app.operations.maintenance import restore
 from app.operations.organizations import organizations
@@ -36,13 +41,14 @@ from app.operations.sign_in import sessions
 from app.operations.store import clock
 from app.operations.store.transactions import transaction
 from app.operations.tokens import access_tokens, published_status_lists, revocation, status_lists
+from app.operations.tokens.tokens import issue_to_client
 from app.operations.users import deletion, users
 from app.rules.actor import Actor
 from app.rules.errors import InvalidInput, NotFound
 from app.rules.identifiers import public_id
 from app.rules.tokens.status_lists import BOUND_SECONDS, SIZE
 from tests.factories import Factory, MadeClient, bearer_header
-from tests.oauth.conftest import REDIRECT_URI, VERIFIER, Flow, change_rows
+from tests.oauth.conftest import REDIRECT_URI, VERIFIER, Flow, change_rows, clock_ago
 from tests.oauth.test_bulk_revocation import revoke as bulk_revoke
 from tests.support import threads
 from tests.support.process import wait_until
@@ -416,6 +422,24 @@ def test_tokens_after_a_cutoff_are_valid(make_case: Any) -> None:
     bulk_revoke(case.flow, client_id=case.machine.client_id)
     after = case.issue_to_client()
     assert (case.is_alive(before), case.is_alive(after)) == (False, True)
+
+
+@pytest.mark.parametrize(("age", "is_kept"), [(0, False), (120, True)])
+def test_block_in_use_when_its_secret_was_revoked_ends(make_case: Any, age: int, is_kept: bool) -> None:
+    """A worker that did not know of the revocation may have issued some of its tokens later."""
+    case = make_case("status_list")
+    secret = case.machine.registered.credential
+    with case.flow.app.app_context():
+        client = find_client(case.machine.client_id)
+        assert client is not None and secret is not None
+        machine = AuthenticatedClient(client, secret.id)
+        before = issue_to_client(machine, ("read",)).access_token
+        change_rows(case.flow, StatusListEntry, issued_at=clock_ago(case.flow, age))
+        credential_revocation.revoke_credentials(case.admin, case.machine.client_id)
+        after = issue_to_client(machine, ("read",)).access_token
+    assert [case.introspect(token).get_json()["active"] for token in (before, after)] == [True, False]
+    assert is_revoked(case.flow, claims_of(before)["status"]["status_list"]) is not is_kept
+    assert is_kept or not case.is_alive(after)
 
 
 def test_tokens_after_a_restore_are_in_another_list(make_case: Any) -> None:

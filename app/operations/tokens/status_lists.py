@@ -35,7 +35,7 @@ _OVERTIME = timedelta(minutes=10)
 _STORED_AGAIN = timedelta(minutes=1)
 _KEPT = timedelta(hours=3)
 # A revocation ends a whole block, so a block is used for a short time only.
-_BLOCK_USED = timedelta(minutes=1)
+BLOCK_USED = timedelta(minutes=1)
 _FIRST_BLOCK, _MAX_BLOCK = 8, 1024
 _MAX_DERIVED = 300
 _locks = tuple(threading.Lock() for _ in range(64))
@@ -132,7 +132,7 @@ def take_index_for_client(
         scope=scope,
         audience=audience,
         issued_at=now,
-        expires_at=now + _BLOCK_USED + timedelta(seconds=lifetime_seconds),
+        expires_at=now + BLOCK_USED + timedelta(seconds=lifetime_seconds),
     )
     indexes = list(taken)
     _random.shuffle(indexes)
@@ -156,7 +156,7 @@ def entry_of_token(
 def _is_usable(block: _Block, client: ClientSnapshot, credential_id: UUID | None, now: datetime) -> bool:
     secret = client.secret_cutoffs.get(credential_id) if credential_id is not None else None
     return (
-        now < block.created_at + _BLOCK_USED
+        now < block.created_at + BLOCK_USED
         and not client.invalidates(block.created_at)
         and (secret is None or not secret.invalidates(block.created_at))
     )

@@ -36,7 +36,7 @@ from app.operations.store import clock
 from app.operations.store.transactions import insert_or_update
 from app.operations.tokens import access_tokens, status_lists
 from app.operations.tokens.access_tokens import PreparedAccessToken, TokenResponse
-from app.operations.tokens.status_lists import INSERT_ENTRY
+from app.operations.tokens.status_lists import BLOCK_USED, INSERT_ENTRY
 from app.rules.errors import NotFound
 from app.rules.identifiers import is_routing_key, parse_client_id, parse_public_id
 from app.rules.token_values import ACCESS_TOKEN, digest, parse_token
@@ -486,13 +486,18 @@ def _load_parents(organization_id: str, rows: Iterable[Any], now: datetime) -> _
 
 
 def _is_valid_entry(organization_id: str, row: Sequence[Any], parents: _Parents, now: datetime) -> bool:
-    _, _, revoked_at, parent_id, grant_expires_at, *values = row
+    _, indexes, revoked_at, parent_id, grant_expires_at, *values = row
     if revoked_at is not None or (grant_expires_at is not None and grant_expires_at <= now):
         return False
     client = find_client_by_id(organization_id, values[1])
     token, grant = values[: len(_UNSTORED_COLUMNS)], values[len(_UNSTORED_COLUMNS) :]
-    return (
-        client is not None and _validate_row(client, (*token, None, parent_id, *grant), parents) is not None
+    issued = _UNSTORED_COLUMNS.index("issued_at")
+    # The last token of a block: the end of a secret ends what was issued later.
+    last = min(token[issued] + BLOCK_USED, now) if indexes > 1 else token[issued]
+    return client is not None and all(
+        _validate_row(client, (*token[:issued], at, *token[issued + 1 :], None, parent_id, *grant), parents)
+        is not None
+        for at in {token[issued], last}
     )
 
 
