@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 import zlib
 from base64 import urlsafe_b64decode
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -17,13 +19,20 @@ from flask.testing import FlaskClient
 from joserfc import jwt
 from joserfc.jwk import KeySet
 
+from app import database
 from app.extensions import db
+from app.fast_path import compiled_query
 from app.models.client import ClientAccess, Credential
 from app.models.grant import Grant
 from app.models.token import AccessToken, StatusList, StatusListEntry
 from app.operations.authorization import connected_apps
 from app.operations.clients import access_decisions, clients, credential_revocation, resources
-from app.operations.directory.lookups import find_client, get_organization_by_id, touch_organization
+from app.operations.directory.lookups import (
+    AuthenticatedClient,
+    find_client,
+    get_organization_by_id,
+    touch_organization,
+)
 from app.operations.grants import signing_keys
 from app.operations.maintenance import restore
 from app.operations.organizations import organizations
@@ -32,14 +41,17 @@ from app.operations.sign_in import sessions
 from app.operations.store import clock
 from app.operations.store.transactions import transaction
 from app.operations.tokens import access_tokens, published_status_lists, revocation, status_lists
+from app.operations.tokens.tokens import issue_to_client
 from app.operations.users import deletion, users
 from app.rules.actor import Actor
-from app.rules.errors import InvalidInput
+from app.rules.errors import InvalidInput, NotFound
 from app.rules.identifiers import public_id
 from app.rules.tokens.status_lists import BOUND_SECONDS, SIZE
 from tests.factories import Factory, MadeClient, bearer_header
-from tests.oauth.conftest import REDIRECT_URI, VERIFIER, Flow, change_rows
+from tests.oauth.conftest import REDIRECT_URI, VERIFIER, Flow, change_rows, clock_ago
 from tests.oauth.test_bulk_revocation import revoke as bulk_revoke
+from tests.support import threads
+from tests.support.process import wait_until
 from tests.support.threads import at_once
 
 pytestmark = pytest.mark.either
@@ -412,6 +424,24 @@ def test_tokens_after_a_cutoff_are_valid(make_case: Any) -> None:
     assert (case.is_alive(before), case.is_alive(after)) == (False, True)
 
 
+@pytest.mark.parametrize(("age", "is_kept"), [(0, False), (120, True)])
+def test_block_in_use_when_its_secret_was_revoked_ends(make_case: Any, age: int, is_kept: bool) -> None:
+    """A worker that did not know of the revocation may have issued some of its tokens later."""
+    case = make_case("status_list")
+    secret = case.machine.registered.credential
+    with case.flow.app.app_context():
+        client = find_client(case.machine.client_id)
+        assert client is not None and secret is not None
+        machine = AuthenticatedClient(client, secret.id)
+        before = issue_to_client(machine, ("read",)).access_token
+        change_rows(case.flow, StatusListEntry, issued_at=clock_ago(case.flow, age))
+        credential_revocation.revoke_credentials(case.admin, case.machine.client_id)
+        after = issue_to_client(machine, ("read",)).access_token
+    assert [case.introspect(token).get_json()["active"] for token in (before, after)] == [True, False]
+    assert is_revoked(case.flow, claims_of(before)["status"]["status_list"]) is not is_kept
+    assert is_kept or not case.is_alive(after)
+
+
 def test_tokens_after_a_restore_are_in_another_list(make_case: Any) -> None:
     """BK-2: rows of tokens in the old list may be lost, so all of it is revoked."""
     case = make_case("status_list")
@@ -488,6 +518,25 @@ def test_claims_of_the_user_are_not_taken_for_those_of_the_service(
     assert not case.introspect(token).get_json()["active"]
 
 
+@pytest.mark.parametrize("storage", STORAGES)
+def test_jwt_that_would_be_too_long_to_revoke_is_refused(
+    make_case: Any, storage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RV-6: introspection and revocation take it for none."""
+    case = make_case(storage)
+    length, own = len(case.issue_to_user()), {"groups": ""}
+    monkeypatch.setattr(access_tokens, "load_app_claims", lambda *_: dict(own))
+    # Four characters of the JWT are three of the claims.
+    own["groups"] = "x" * ((access_tokens.MAX_JWT_LENGTH - length) * 3 // 4 - 60)
+    token = case.issue_to_user()
+    assert access_tokens.MAX_JWT_LENGTH - 100 < len(token) <= access_tokens.MAX_JWT_LENGTH
+    assert case.is_alive(token)
+    own["groups"] += "x" * 100
+    answer = case.flow.redeem(case.flow.code(scope="read offline_access", resource=API))
+    assert (answer.status_code, answer.get_json()["error"]) == (400, "invalid_scope"), answer.text
+    assert "fewer scopes or resources" in answer.get_json()["error_description"]
+
+
 def test_forged_unstored_tokens_are_rejected(make_case: Any, app: Flask) -> None:
     """KY-4, TK-6: changed claims, another encoding, other keys, the marker of another token."""
     case = make_case("none")
@@ -547,25 +596,30 @@ def test_userinfo_needs_a_stored_token(make_case: Any) -> None:
     assert case.flow.http.get("/oauth/userinfo", headers=bearer_header(only)).status_code == 403
 
 
+def make_exchanger(case: Case) -> MadeClient:
+    grant = {"grant_types": [EXCHANGE], "token_exchange": "delegation"}
+    exchanger = case.flow.make.machine(case.flow.organization, "read", resources=[API], **grant)
+    with case.flow.app.app_context():
+        access_decisions.give_access(case.admin, case.api_id, exchanger.client_id, {"scopes": ["read"]})
+    return exchanger
+
+
+def exchange(case: Case, exchanger: MadeClient, subject: str) -> str:
+    kind = "urn:ietf:params:oauth:token-type:access_token"
+    answer = case.flow.token(
+        exchanger.basic, grant_type=EXCHANGE, subject_token=subject, subject_token_type=kind
+    )
+    assert answer.status_code == 200, answer.text
+    return str(answer.get_json()["access_token"])
+
+
 @pytest.mark.parametrize("storage", STORAGES)
 @pytest.mark.parametrize("of_client", [True, False])
 def test_exchanged_token_ends_with_its_subject(make_case: Any, storage: str, of_client: bool) -> None:
     """RFC 8693: the subject gets its row when a token is exchanged for it."""
     case = make_case(storage)
-    grant = {"grant_types": [EXCHANGE], "token_exchange": "delegation"}
-    exchanger = case.flow.make.machine(case.flow.organization, "read", resources=[API], **grant)
-    with case.flow.app.app_context():
-        access_decisions.give_access(case.admin, case.api_id, exchanger.client_id, {"scopes": ["read"]})
     subject = case.issue_to_client() if of_client else case.issue_to_user()
-    kind = "urn:ietf:params:oauth:token-type:access_token"
-    answer = case.flow.token(
-        exchanger.basic,
-        grant_type=EXCHANGE,
-        subject_token=subject,
-        subject_token_type=kind,
-    )
-    assert answer.status_code == 200, answer.text
-    exchanged = answer.get_json()["access_token"]
+    exchanged = exchange(case, make_exchanger(case), subject)
     assert case.is_alive(subject) and case.is_alive(exchanged)
     revoke_by_form(case, subject, case.machine if of_client else case.flow.client)
     assert not case.is_alive(subject) and not case.is_alive(exchanged)
@@ -621,6 +675,29 @@ def test_unlisted_tokens_are_short_lived(make_case: Any) -> None:
     assert claims["exp"] - claims["iat"] == 600
 
 
+@pytest.mark.parametrize("storage", ["stored", "status_list"])
+def test_tokens_for_an_unlisted_and_another_api_are_short_lived(make_case: Any, storage: str) -> None:
+    """The one without a list learns of no revocation, whatever the other one does."""
+    case = make_case("none")
+    other = {
+        "identifier": f"{API}/other",
+        "name": "Other",
+        "access_policy": "open",
+        "scopes": [{"name": "write"}],
+    }
+    settings = {
+        "access_token_format": "jwt",
+        "access_token_storage": storage,
+        "access_token_ttl_seconds": 3600,
+    }
+    with case.flow.app.app_context():
+        resources.define_resource(case.admin, other | settings)
+    for asked, seconds in (([API, other["identifier"]], 600), ([other["identifier"]], 3600)):
+        form = {"grant_type": "client_credentials", "resource": asked}
+        answer = case.flow.http.post("/oauth/token", data=form, headers=case.machine.basic)
+        assert answer.get_json()["expires_in"] == seconds, answer.text
+
+
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
@@ -662,3 +739,90 @@ def test_process_without_a_list_starts_one(make_case: Any) -> None:
     status_lists._filling.clear()
     case.issue_to_user()
     assert case.rows(StatusList) == 2
+
+
+def test_threads_with_and_without_a_transaction_start_a_list_together(
+    make_case: Any, app: Flask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On SQLite one has the turn to write and the other waits for it: neither may keep what the other needs."""
+    monkeypatch.setattr(database, "POOL_WAIT_SECONDS", 10)
+    case = make_case("status_list")
+    taken: list[Any] = []
+    has_turn, is_over = threading.Event(), threading.Event()
+    writers = app.extensions[database._WRITERS]
+
+    @transaction
+    def take() -> None:
+        has_turn.set()
+        wait_until(lambda: writers is None or writers.waiting or is_over.is_set(), "the other thread")
+        taken.append(status_lists.take_index(get_organization_by_id(case.flow.organization.id)))
+
+    def take_for_client() -> None:
+        client = find_client(case.machine.client_id)
+        assert client is not None and has_turn.wait(60)
+        try:
+            taken.append(
+                status_lists.take_index_for_client(client, None, scope="", audience=API, lifetime_seconds=60)
+            )
+        finally:
+            is_over.set()
+
+    monkeypatch.setattr(threads, "ATTEMPTS", 1)
+    assert at_once(app, [take, take_for_client]) == ["NoneType"] * 2
+    assert len(set(taken)) == 2 and case.rows(StatusList) == 1
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_list_of_a_transaction_is_stored_whether_that_commits_or_not(make_case: Any, fails: bool) -> None:
+    """In one that was rolled back its row was lost, so the next token stores it."""
+    case = make_case("status_list")
+
+    @transaction
+    def take() -> None:
+        status_lists.take_index(get_organization_by_id(case.flow.organization.id))
+        if fails:
+            raise NotFound("No.")
+
+    with case.flow.app.app_context():
+        with pytest.raises(NotFound) if fails else nullcontext():
+            take()
+        assert fails or case.rows(StatusList) == 1
+    assert case.is_alive(case.issue_to_user())
+    assert case.rows(StatusList) == 1
+
+
+def test_list_reads_the_parents_of_exchanged_tokens_together(
+    make_case: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anyone may read a list, so its price must not grow with each exchanged token."""
+    case = make_case("status_list")
+    exchangers = [make_exchanger(case) for _ in range(2)]
+    subjects = [case.issue_to_user() for _ in range(4)]
+
+    def exchange_twice(subject: str) -> list[str]:
+        first = exchange(case, exchangers[0], subject)
+        return [first, exchange(case, exchangers[1], first)]
+
+    asked: list[str] = []
+    run = compiled_query._run
+
+    def note(driver: Any, compiled: Any, *values: Any, **options: Any) -> Any:
+        asked.append(compiled.sql)
+        return run(driver, compiled, *values, **options)
+
+    def count(reference: dict[str, Any]) -> int:
+        is_revoked(case.flow, reference)
+        asked.clear()
+        assert not is_revoked(case.flow, reference)
+        return len(asked)
+
+    monkeypatch.setattr(compiled_query, "_run", note)
+    chains = [exchange_twice(subjects[0])]
+    reference = claims_of(subjects[0])["status"]["status_list"]
+    alone = count(reference)
+    chains += [exchange_twice(subject) for subject in subjects[1:]]
+    assert count(reference) == alone
+    revoke_by_form(case, subjects[1], case.flow.client)
+    assert [case.is_alive(token) for chain in chains for token in chain] == [True] * 2 + [False] * 2 + [
+        True
+    ] * 4

@@ -22,7 +22,6 @@ from app.rules.clients import app_claims, resource_indicators
 from app.rules.clients.client_coherence import signing_algorithm_for
 from app.rules.clients.resource_indicators import (
     MAX_UNLISTED_SECONDS,
-    NOT_STORED,
     STORED,
     TokenRequester,
     TokenTarget,
@@ -264,7 +263,7 @@ def prepare_access_token(
     ``grant_id`` and ``credential_id`` are the grant and the secret that it depends on; with ``must_store`` it has a row
     whatever its APIs choose.
 
-    Raises InvalidTarget, InvalidScope.
+    Raises InvalidTarget, InvalidScope, which also refuses a JWT of more than MAX_JWT_LENGTH characters.
     """
     plan = _plan_of(client, tuple(scopes), tuple(resources), is_consented=is_consented)
     audience, scope, expires_in = plan.audience, plan.scope, plan.expires_in
@@ -306,6 +305,9 @@ def prepare_access_token(
                 )
             more["status"] = reference(status_lists.list_uri(client.organization, list_id), index)
         value = _signed(client, public_id("tok", token_id), scope, audience, subject, now, expires_in, more)
+        if len(value) > MAX_JWT_LENGTH:
+            # It could be neither introspected nor revoked.
+            raise InvalidScope("This access token would be too long. Request fewer scopes or resources.")
     else:
         value = new_token(ACCESS_TOKEN, client.organization.id)
     row["digest"] = digest(value)
@@ -334,7 +336,7 @@ def _plan_of(
         as_jwt = is_jwt(client, target.audience)
         storage, is_listed = _storage_of(client, target.audience) if as_jwt else (STORED, False)
         expires_in = token_lifetime(client, target.audience, as_jwt=as_jwt)
-        if storage == NOT_STORED:
+        if as_jwt and resource_indicators.has_unlisted(target.audience, get_catalog(client.organization.id)):
             expires_in = min(expires_in, MAX_UNLISTED_SECONDS)
         plan = _Plan(" ".join(target.scopes), target.audience, as_jwt, expires_in, storage, is_listed)
         _keep(client, key, plan)

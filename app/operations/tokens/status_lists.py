@@ -12,15 +12,18 @@ import threading
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
+from app.config import current
 from app.fast_path.cache import BoundedCache
 from app.fast_path.compiled_query import CompiledQuery, insert_into
 from app.models.token import StatusList, StatusListEntry
 from app.operations.directory.lookups import ClientSnapshot, OrganizationSnapshot
 from app.operations.directory.snapshots import is_before_cutoff
 from app.operations.store import clock
+from app.operations.store.transactions import in_transaction, insert_or_update, on_commit_or_now
 from app.rules.identifiers import new_id, public_id
 from app.rules.tokens.status_lists import SIZE
 
@@ -32,7 +35,7 @@ _OVERTIME = timedelta(minutes=10)
 _STORED_AGAIN = timedelta(minutes=1)
 _KEPT = timedelta(hours=3)
 # A revocation ends a whole block, so a block is used for a short time only.
-_BLOCK_USED = timedelta(minutes=1)
+BLOCK_USED = timedelta(minutes=1)
 _FIRST_BLOCK, _MAX_BLOCK = 8, 1024
 _MAX_DERIVED = 300
 _locks = tuple(threading.Lock() for _ in range(64))
@@ -75,10 +78,11 @@ def list_uri(organization: OrganizationSnapshot, list_id: UUID) -> str:
 def ensure_list(organization: OrganizationSnapshot) -> None:
     """Start a list if this process has none with room.
 
-    Call this before a transaction, because the list is committed on its own.
+    Call this before a transaction, so that the list is committed on its own.
     """
     with _locks[hash(organization.id) % len(_locks)]:
-        _with_room(organization, _MAX_BLOCK)
+        filling = _with_room(organization, _MAX_BLOCK)
+    _store(organization, filling)
 
 
 def take_index(organization: OrganizationSnapshot) -> tuple[UUID, int]:
@@ -90,7 +94,9 @@ def take_index(organization: OrganizationSnapshot) -> tuple[UUID, int]:
             # In no order, so that neighbours in the list were not issued one after the other.
             filling.shuffled = list(_take(filling, min(256, SIZE - filling.used)))
             _random.shuffle(filling.shuffled)
-        return filling.id, filling.shuffled.pop()
+        index = filling.shuffled.pop()
+    _store(organization, filling, overtime=_OVERTIME)
+    return filling.id, index
 
 
 def take_index_for_client(
@@ -114,6 +120,7 @@ def take_index_for_client(
     with _locks[hash(organization.id) % len(_locks)]:
         filling = _with_room(organization, size)
         taken = _take(filling, size)
+    _store(organization, filling)
     INSERT_ENTRY.insert(
         organization_id=organization.id,
         id=new_id(),
@@ -125,7 +132,7 @@ def take_index_for_client(
         scope=scope,
         audience=audience,
         issued_at=now,
-        expires_at=now + _BLOCK_USED + timedelta(seconds=lifetime_seconds),
+        expires_at=now + BLOCK_USED + timedelta(seconds=lifetime_seconds),
     )
     indexes = list(taken)
     _random.shuffle(indexes)
@@ -149,7 +156,7 @@ def entry_of_token(
 def _is_usable(block: _Block, client: ClientSnapshot, credential_id: UUID | None, now: datetime) -> bool:
     secret = client.secret_cutoffs.get(credential_id) if credential_id is not None else None
     return (
-        now < block.created_at + _BLOCK_USED
+        now < block.created_at + BLOCK_USED
         and not client.invalidates(block.created_at)
         and (secret is None or not secret.invalidates(block.created_at))
     )
@@ -158,7 +165,10 @@ def _is_usable(block: _Block, client: ClientSnapshot, credential_id: UUID | None
 def _with_room(
     organization: OrganizationSnapshot, count: int, *, overtime: timedelta = timedelta()
 ) -> _FillingList:
-    """Return the list that this process fills, or a new one if that has no ``count`` indexes left."""
+    """Return the list that this process fills, or a new one if that has no ``count`` indexes left.
+
+    A new one has no row yet.
+    """
     filling, now = _filling.get(organization.id), clock.now()
     if (
         filling is None
@@ -169,16 +179,27 @@ def _with_room(
     ):
         filling = _FillingList(new_id(), now)
         _filling.put(organization.id, value=filling)
-    if filling.stored_at is None or now >= filling.stored_at + _STORED_AGAIN + overtime:
-        created_at = filling.created_at
-        _INSERT_LIST.insert_if_new(
-            organization_id=organization.id,
-            id=filling.id,
-            created_at=created_at,
-            expires_at=created_at + _KEPT,
-        )
-        filling.stored_at = now
     return filling
+
+
+def _store(
+    organization: OrganizationSnapshot, filling: _FillingList, *, overtime: timedelta = timedelta()
+) -> None:
+    """Store the list, unless a row that was committed shortly before is known.
+
+    Hold no lock: on SQLite a thread that waits for it may have the only turn to write.
+    """
+    now, created_at = clock.now(), filling.created_at
+    if filling.stored_at is not None and now < filling.stored_at + _STORED_AGAIN + overtime:
+        return
+    key = {"organization_id": organization.id, "id": filling.id}
+    times = {"created_at": created_at, "expires_at": created_at + _KEPT}
+    if in_transaction() and current().is_sqlite:
+        # On its own it would wait for the turn of this transaction.
+        insert_or_update(StatusList, key, {}, **times)
+    else:
+        _INSERT_LIST.insert_if_new(**key, **times)
+    on_commit_or_now(partial(setattr, filling, "stored_at", now))
 
 
 def _take(filling: _FillingList, count: int) -> range:

@@ -8,15 +8,16 @@ change invalidates (IT-3).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy import bindparam, exists, func, insert, or_, select, type_coerce
 
-from app.fast_path.compiled_query import CompiledQuery
+from app.fast_path.compiled_query import CompiledQuery, list_parameters, list_values, size_of_list
 from app.models import user as user_model
 from app.models.grant import Grant
 from app.models.token import AccessToken, StatusListEntry
@@ -35,7 +36,7 @@ from app.operations.store import clock
 from app.operations.store.transactions import insert_or_update
 from app.operations.tokens import access_tokens, status_lists
 from app.operations.tokens.access_tokens import PreparedAccessToken, TokenResponse
-from app.operations.tokens.status_lists import INSERT_ENTRY
+from app.operations.tokens.status_lists import BLOCK_USED, INSERT_ENTRY
 from app.rules.errors import NotFound
 from app.rules.identifiers import is_routing_key, parse_client_id, parse_public_id
 from app.rules.token_values import ACCESS_TOKEN, digest, parse_token
@@ -96,6 +97,14 @@ _FIND_WITH_USER = CompiledQuery(
     _TOKEN.add_columns(*USER_COLUMNS).where(AccessToken.digest == bindparam("digest"))
 )
 _FIND_BY_ID = CompiledQuery(_TOKEN.where(AccessToken.id == bindparam("id")))
+_MAX_LISTED = 512
+
+
+@cache
+def _find_by_ids_query(size: int) -> CompiledQuery:
+    return CompiledQuery(_TOKEN.where(AccessToken.id.in_(list_parameters("id", AccessToken.id, size))))
+
+
 # What the validity of a token without a row depends on. It has one once it was revoked.
 _FIND_REVOKED = CompiledQuery(
     select(AccessToken.id).where(
@@ -388,8 +397,16 @@ def owner_of(token: str) -> str | None:
         return None
 
 
-def _validate_row(client: ClientSnapshot, row: Sequence[Any]) -> TokenSnapshot | None:
-    """Return the row's token if everything that it depends on is valid; ``client`` is the one it was issued to."""
+_Parents = Mapping[UUID, Sequence[Any]]
+
+
+def _validate_row(
+    client: ClientSnapshot, row: Sequence[Any], parents: _Parents | None = None
+) -> TokenSnapshot | None:
+    """Return the row's token if everything that it depends on is valid; ``client`` is the one it was issued to.
+
+    ``parents`` are the rows of the tokens that it was exchanged for, by id; None reads them.
+    """
     (
         token_id, _, grant_id, credential_id, scope, audience, issued_at, expires_at, dpop_jkt, act,
         parent_id, user_id, auth_time, acr, claims, session_id, grant_revoked_at, allowed_at, redeemed_with,
@@ -411,7 +428,7 @@ def _validate_row(client: ClientSnapshot, row: Sequence[Any]) -> TokenSnapshot |
     is_consented = grant_id is not None and parent_id is None
     if not access_tokens.has_token_access(client, scope, audience, issued_at, is_consented=is_consented):
         return None
-    parent = None if parent_id is None else _parent(client.organization.id, parent_id)
+    parent = None if parent_id is None else _parent(client.organization.id, parent_id, parents)
     if parent_id is not None and parent is None:
         return None  # The token that it was exchanged for is no longer valid (RFC 8693).
     return TokenSnapshot(
@@ -444,16 +461,44 @@ def load_revoked_indexes(organization: OrganizationSnapshot, list_id: UUID) -> l
         group[0] for group in _GROUPS.rows(**keys) if not _is_valid_group(organization.id, group)
     }:
         rows += _ENTRIES_OF_CLIENT.rows(client_id=client_id, **keys)
-    return [range(row[0], row[0] + row[1]) for row in rows if not _is_valid_entry(organization.id, row, now)]
+    parents = _load_parents(organization.id, rows, now)
+    return [
+        range(row[0], row[0] + row[1])
+        for row in rows
+        if not _is_valid_entry(organization.id, row, parents, now)
+    ]
 
 
-def _is_valid_entry(organization_id: str, row: Sequence[Any], now: datetime) -> bool:
-    _, _, revoked_at, parent_id, grant_expires_at, *values = row
+def _load_parents(organization_id: str, rows: Iterable[Any], now: datetime) -> _Parents:
+    """Return the rows of the tokens that these were exchanged for, and so on, by id; those of a level together."""
+    found: dict[UUID, Sequence[Any]] = {}
+    while ids := list({row.parent_id for row in rows if row.parent_id is not None} - found.keys()):
+        level: list[Any] = []
+        for start in range(0, len(ids), _MAX_LISTED):
+            part = ids[start : start + _MAX_LISTED]
+            size = size_of_list(part)
+            level += _find_by_ids_query(size).rows(
+                organization_id=organization_id, now=now, **list_values("id", part, size)
+            )
+        found |= {row.id: row for row in level}
+        rows = level
+    return found
+
+
+def _is_valid_entry(organization_id: str, row: Sequence[Any], parents: _Parents, now: datetime) -> bool:
+    _, indexes, revoked_at, parent_id, grant_expires_at, *values = row
     if revoked_at is not None or (grant_expires_at is not None and grant_expires_at <= now):
         return False
     client = find_client_by_id(organization_id, values[1])
     token, grant = values[: len(_UNSTORED_COLUMNS)], values[len(_UNSTORED_COLUMNS) :]
-    return client is not None and _validate_row(client, (*token, None, parent_id, *grant)) is not None
+    issued = _UNSTORED_COLUMNS.index("issued_at")
+    # The last token of a block: the end of a secret ends what was issued later.
+    last = min(token[issued] + BLOCK_USED, now) if indexes > 1 else token[issued]
+    return client is not None and all(
+        _validate_row(client, (*token[:issued], at, *token[issued + 1 :], None, parent_id, *grant), parents)
+        is not None
+        for at in {token[issued], last}
+    )
 
 
 def _is_valid_group(organization_id: str, group: Sequence[Any]) -> bool:
@@ -473,7 +518,10 @@ def _is_valid_group(organization_id: str, group: Sequence[Any]) -> bool:
     )
 
 
-def _parent(organization_id: str, token_id: UUID) -> TokenSnapshot | None:
-    row = _FIND_BY_ID.first(organization_id=organization_id, id=token_id, now=clock.now())
+def _parent(organization_id: str, token_id: UUID, parents: _Parents | None) -> TokenSnapshot | None:
+    if parents is None:
+        row = _FIND_BY_ID.first(organization_id=organization_id, id=token_id, now=clock.now())
+    else:
+        row = parents.get(token_id)
     client = None if row is None else find_client_by_id(organization_id, row[1])
-    return None if row is None or client is None else _validate_row(client, row)
+    return None if row is None or client is None else _validate_row(client, row, parents)

@@ -331,6 +331,11 @@ def choose_token_storage(audience: Collection[str], catalog: Catalog) -> tuple[s
     return storage, STATUS_LIST in wanted
 
 
+def has_unlisted(audience: Iterable[str], catalog: Catalog) -> bool:
+    """Return whether any of the audience learns of no revocation, whatever the others do."""
+    return any(known.access_token_storage == NOT_STORED for known in _known(audience, catalog))
+
+
 def _implied(owners: list[str | None], requester: TokenRequester, catalog: Catalog) -> list[str]:
     if owners and all(owner == requester.management for owner in owners):
         return [requester.management]
