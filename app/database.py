@@ -168,7 +168,10 @@ def why_not_writable() -> str | None:
 
 def _ask_if_writable(engine: Engine) -> str | None:
     with engine.connect() as connection:
-        reason = database_engine.why_not_writable(connection.connection.cursor())
+        try:
+            reason = database_engine.why_not_writable(connection.connection.cursor())
+        except MySQLdb.Error as error:
+            reason = f"the connection was lost ({error})"
         if reason is not None:
             connection.invalidate()
     return reason

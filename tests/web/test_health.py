@@ -13,6 +13,7 @@ from flask.testing import FlaskClient
 
 from app import config, create_app
 from app.config import ROOT
+from tests.support.databases import Database
 
 
 def test_process_with_its_database_is_alive_and_ready(http: FlaskClient) -> None:
@@ -21,6 +22,16 @@ def test_process_with_its_database_is_alive_and_ready(http: FlaskClient) -> None
         assert answer.status_code == 200
         assert answer.get_json()["success"] is True
         assert answer.headers["Cache-Control"] == "no-store"
+
+
+@pytest.mark.mariadb
+def test_lost_connections_of_the_pool_are_replaced(http: FlaskClient, database: Database) -> None:
+    """The server closed them, as at a restart. SQLite has none."""
+    http.get("/readyz")
+    mine = "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()"
+    for (number,) in database.query(mine):
+        database.query(f"KILL {number}")
+    assert http.get("/readyz").status_code == 200
 
 
 @pytest.mark.parametrize(
