@@ -306,7 +306,7 @@ def test_code_that_hangs_is_not_used_for_a_reload(
 @pytest.mark.parametrize("workers", [0, 1, 2])
 def test_stop_during_the_start_takes_effect_at_once(copy: Path, instance: Path, workers: int) -> None:
     """F11: when so many workers have been forked."""
-    with started(copy, GATEHOUSE_INSTANCE=str(instance)) as server:
+    with started(copy, "--workers", "2", GATEHOUSE_INSTANCE=str(instance)) as server:
         process.wait_until(
             lambda: "is running" in server.output(), "the workers to begin", seconds=30, pause=0
         )
