@@ -172,6 +172,8 @@ def _ask_if_writable(engine: Engine) -> str | None:
             reason = database_engine.why_not_writable(connection.connection.cursor())
         except MySQLdb.Error as error:
             reason = f"the connection was lost ({error})"
+            # Others of the pool were lost with it.
+            engine.dispose()
         if reason is not None:
             connection.invalidate()
     return reason

@@ -6,13 +6,16 @@ import gzip
 import re
 import subprocess
 import sys
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
+from flask import Flask
 from flask.testing import FlaskClient
 
 from app import config, create_app
 from app.config import ROOT
+from app.database import engines
 from tests.support.databases import Database
 
 
@@ -25,9 +28,14 @@ def test_process_with_its_database_is_alive_and_ready(http: FlaskClient) -> None
 
 
 @pytest.mark.mariadb
-def test_lost_connections_of_the_pool_are_replaced(http: FlaskClient, database: Database) -> None:
+def test_lost_connections_of_the_pool_are_replaced(
+    context: Flask, http: FlaskClient, database: Database
+) -> None:
     """The server closed them, as at a restart. SQLite has none."""
-    http.get("/readyz")
+    with ExitStack() as open_together:
+        for engine in engines():
+            for _ in range(3):
+                open_together.enter_context(closing(engine.raw_connection()))
     mine = "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()"
     for (number,) in database.query(mine):
         database.query(f"KILL {number}")
