@@ -7,6 +7,7 @@ settings that need time are in separate files. The server is never restarted.
 from __future__ import annotations
 
 import json
+import time
 from base64 import urlsafe_b64decode
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -26,7 +27,8 @@ from tests.support.organization_probe import CALLBACK, OrganizationProbe, number
 from tests.support.pictures import PNG
 from tests.support.servers import WORKERS, LiveServer
 
-MOST_TRIES = 60
+# On a busy machine one of them may answer many quick requests before the other is scheduled.
+PATIENCE_SECONDS = 30
 OTHER = "https://meadow.example/callback"
 OTHER_ORIGIN = "https://meadow.example"
 
@@ -302,10 +304,9 @@ def test_setting_change_applies_at_once_on_both_workers(server: LiveServer, box:
     for value, expected in values:
         place.change(path, value, beside)
         asked: set[str] = set()
-        for _ in range(MOST_TRIES):
+        ends = time.monotonic() + PATIENCE_SECONDS
+        while len(asked) < WORKERS:
+            assert time.monotonic() < ends, "only one worker answered"
             found = probe(place)
             asked.add(place.worker)
             assert found == expected, (path, value, found)
-            if len(asked) == WORKERS:
-                break
-        assert len(asked) == WORKERS, "only one worker answered"
