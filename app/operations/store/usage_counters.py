@@ -54,6 +54,7 @@ _log = logging.getLogger("gatehouse.usage")
 
 Metrics = tuple[tuple[str, str], ...]
 """Pairs of a metric and its detail."""
+ACTIVE_USER: Metrics = ((USERS, ""),)
 _Fact = tuple[str, Metrics, UUID | None, UUID | None]
 _Key = tuple[str, UUID, str, str, datetime, str, UUID]
 
