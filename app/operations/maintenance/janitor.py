@@ -30,6 +30,7 @@ from app.models.audit import (
     OutboxMessage,
     Revocation,
     RevocationReceipt,
+    SampledRequest,
     UsageCounter,
     UsedIdentifier,
     Webhook,
@@ -150,6 +151,7 @@ PURGE_RULES = (
     _rule(AuthorizationCode, "purge_at", timedelta()),
     _rule(DeviceCode, "expires_at"),
     _rule(FailedRequest, "expires_at", timedelta()),
+    _rule(SampledRequest, "expires_at", timedelta()),
     _rule(ClientRequest, "expires_at", timedelta()),
     # Created by unauthenticated requests and not used after they expire.
     _rule(AuthorizationRequest, "expires_at", timedelta()),
@@ -192,6 +194,7 @@ CLIENT_ROWS = (
     (DeviceCode, "client_id"),
     (FailedRequest, "client_id"),
     (UsageCounter, "client_id"),
+    (SampledRequest, "client_id"),
     (ClientRequest, "client_id"),
     (ClientAccess, "client_id"),
     (AppRoleAssignment, "client_id"),
