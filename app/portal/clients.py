@@ -43,6 +43,7 @@ from app.rules.errors import Conflict, Forbidden, InvalidInput
 
 _LISTING = "portal clients"
 _TABS = (
+    ("", "Overview"),
     ("credentials", "Credentials"),
     ("redirects", "Redirects"),
     ("access", "Access"),
@@ -51,7 +52,7 @@ _TABS = (
     ("claims", "Claims"),
     ("details", "Details"),
     ("tokens", "Tokens"),
-    ("logs", "Logs"),
+    ("logs", "Requests"),
     ("advanced", "Advanced"),
 )
 
@@ -162,20 +163,13 @@ def client_page(
         sources=CLIENT_SOURCES,
         approvals=APPROVALS,
         tabs=[
-            {"label": label, "url": f"{url}/{name}", "current": name == tab}
+            {"label": label, "url": f"{url}/{name}".rstrip("/"), "current": name == tab}
             for name, label in _TABS
             if _has_tab(context, client, name)
         ],
         may_change=context.actor.has_permission("clients:write", owner_id=client.created_by_user_id),
         **variables,
     )
-
-
-@portal_page("/clients/<client_id>", "GET")
-def client(context: PortalContext, client_id: str) -> PageResponse:
-    """Redirect to the first tab."""
-    found = get_client(context.actor, client_id)
-    return redirect(context.url(f"/clients/{found.client_id}/credentials"), 303)
 
 
 @portal_page("/clients/<client_id>/redirects", "GET", "POST")

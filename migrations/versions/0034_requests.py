@@ -1,7 +1,7 @@
 """Recent failed requests by cause, and a sample of the requests that succeeded.
 
 Revision: 0034
-Follows: 0032
+Follows: 0033
 """
 
 import sqlalchemy as sa
