@@ -184,7 +184,7 @@ class NavigationEntry:
 _PAGES = (
     ("Overview", "", "home", "organization:read"),
     ("Clients", "/clients", "apps", "clients:read"),
-    ("Failed requests", "/logs", "warning", "logs:read"),
+    ("Requests", "/logs", "warning", "logs:read"),
     ("Audit log", "/audit", "book", "audit:read"),
     ("APIs and scopes", "/apis", "server", "resources:read"),
     ("Webhooks", "/webhooks", "link", "webhooks:read"),
@@ -215,7 +215,7 @@ _NOTICES = {
     "access-declined": "Request declined. We notified the developer.",
     "access-withdrawn": "Access withdrawn. The client’s tokens for this API no longer work.",
     "api-deleted": "API deleted. Its scopes were removed from every client.",
-    "redirect-added": "Redirect URI added. The change is live.",
+    "request-fixed": "Fixed. The change is live. Send the request again.",
     "client-request-approved": "Client approved. Members can now allow it. We notified everyone who asked.",
     "client-request-declined": "Request declined. We notified the member.",
     "client-deleted": "Client deleted. Its secrets, tokens and consents no longer work.",

@@ -19,7 +19,6 @@ from app.rules.errors import Forbidden
 from app.rules.identifiers import new_id
 from tests.factories import Factory, MadeClient
 
-
 OWN = ("clients:read:own", "clients:write:own", "logs:read:own")
 
 
