@@ -13,7 +13,7 @@ _PAGES = (
     "overview", "setup", "clients", "client_overview", "client_claims",
     "client_secrets", "tokens", "client_requests", "registration_tokens", "apis",
     "access_requests",
-    "users", "attributes", "groups", "user_imports", "roles", "settings", "branding", "webhooks", "logs",
+    "users", "attributes", "groups", "user_imports", "roles", "settings", "branding", "webhooks", "logs", "requests",
     "organizations", "instance_limits", "search",
 )  # fmt: skip
 

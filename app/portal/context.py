@@ -267,7 +267,7 @@ _NOTICES = {
     "access-declined": "Request declined. We notified the developer.",
     "access-withdrawn": "Access withdrawn. The client’s tokens for this API no longer work.",
     "api-deleted": "API deleted. Its scopes were removed from every client.",
-    "redirect-added": "Redirect URI added. The change is live.",
+    "request-fixed": "Fixed. The change is live. Send the request again.",
     "client-request-approved": "Client approved. Members can now allow it. We notified everyone who asked.",
     "client-request-declined": "Request declined. We notified the member.",
     "client-deleted": "Client deleted. Its secrets, tokens and consents no longer work.",

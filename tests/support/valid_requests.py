@@ -385,7 +385,7 @@ class Requests:
             "portal.import_cancel": {"import_id": self.waiting_import},
             "portal.api_clients": {"api_id": self.requestable},
             "portal.api_page": {"api_id": self.requestable},
-            "portal.add_redirect_uri": {"failed_request_id": self.refused_redirect},
+            "portal.fix_request": {"failed_request_id": self.refused_redirect},
         }
         if endpoint.endswith("rotation"):
             return {"client_id": self.rotating.client_id}

@@ -21,11 +21,11 @@ CLIENT, SECRET, SETTING = "client", "secret", "setting"
 class Fix:
     """One change. ``changes`` are the fields of the client or setting; a secret has none, as it is new.
 
-    ``effect`` says what the button does, as a complete sentence.
+    ``effect`` says what the button does, as a complete sentence. ``permissions`` are those that it needs.
     """
 
     target: str
-    permission: str
+    permissions: tuple[str, ...]
     button: str
     effect: str
     changes: Mapping[str, Any]
@@ -40,8 +40,8 @@ def propose_fix(cause: str, client: ClientMetadata, received: str | None) -> Fix
     return propose(client, received) if propose is not None else None
 
 
-def _change(button: str, effect: str, changes: Mapping[str, Any], permission: str = "clients:write") -> Fix:
-    return Fix(CLIENT, permission, button, effect, changes)
+def _change(button: str, effect: str, changes: Mapping[str, Any], *permissions: str) -> Fix:
+    return Fix(CLIENT, ("clients:write", *permissions), button, effect, changes)
 
 
 def _add_uri(field: str, name: str) -> _Propose:
@@ -113,8 +113,9 @@ def _add_resource(client: ClientMetadata, received: str | None) -> Fix | None:
         return None
     return _change(
         "Add API",
-        f"Lets {client.name} request tokens for {', '.join(names)}.",
+        f"Lets {client.name} get tokens for {', '.join(names)}. Add only an API that you know, as it receives them.",
         {"resources": [*client.resources, *names]},
+        "resources:write",
     )
 
 
@@ -140,7 +141,7 @@ def _add_secret(client: ClientMetadata, received: str | None) -> Fix | None:
         return None
     return Fix(
         SECRET,
-        "credentials:write",
+        ("credentials:write",),
         "Add a secret",
         f"Creates another secret for {client.name} and shows it once. Existing secrets keep working.",
         {},
@@ -150,7 +151,7 @@ def _add_secret(client: ClientMetadata, received: str | None) -> Fix | None:
 def _allow_without_pkce(client: ClientMetadata, received: str | None) -> Fix | None:
     return Fix(
         SETTING,
-        "settings:write",
+        ("settings:write",),
         "Require PKCE of public clients only",
         "Changes the setting oauth.pkce of the whole organization: confidential clients can omit PKCE and the nonce. "
         "Sending code_challenge is safer.",
