@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from flask import redirect
@@ -115,7 +116,7 @@ def credentials(context: PortalContext, client_id: str) -> PageResponse:
 
 @portal_page(f"{_CREDENTIALS}/new", "GET", "POST")
 def new_secret(context: PortalContext, client_id: str) -> PageResponse:
-    """Add a secret and show it in the response to the form; retiring the others starts a rotation."""
+    """Add a secret, which the credentials tab shows once; retiring the others starts a rotation."""
     ledger = preview_credential_creation(context.actor, client_id)
     overlap = context.organization.settings["oauth"]["clients"]["rotation_overlap_seconds"]
     form = NewSecretForm()
@@ -140,7 +141,9 @@ def new_secret(context: PortalContext, client_id: str) -> PageResponse:
                 retire_others_in_seconds=overlap if form.others.data == "retire" else None,
                 revoke_tokens=form.revoke_tokens.data,
             )
-            return _secret_page(context, ledger.client, made.credential, made.secret, made.retired)
+            return _show_secret(
+                context, ledger.client, "client_secret", made.credential, made.secret, made.retired
+            )
     return context.render(
         "portal/clients/new_secret.html",
         form=form,
@@ -152,12 +155,12 @@ def new_secret(context: PortalContext, client_id: str) -> PageResponse:
 
 @portal_page(f"{_CREDENTIALS}/<credential_id>/reveal", "GET", "POST")
 def reveal(context: PortalContext, client_id: str, credential_id: str) -> PageResponse:
-    """Show a secret in the response to a form; a link shows the form. Requires a fresh sign-in."""
+    """Let the credentials tab show a secret once; a link shows the form. Requires a fresh sign-in."""
     found = preview_reveal(context.actor, client_id, credential_id)
     form = PageForm()
     if form.validate_on_submit():
         secret = reveal_credential(context.actor, client_id, credential_id)
-        return _secret_page(context, found.client, found.secret, secret, is_new=False)
+        return _show_secret(context, found.client, "revealed_secret", found.secret, secret)
     return context.render(
         "portal/clients/reveal.html",
         form=form,
@@ -244,23 +247,22 @@ def _rotation_page(context: PortalContext, client_id: str, form: RotationForm | 
     )
 
 
-def _secret_page(
+def _show_secret(
     context: PortalContext,
     client: ClientRecord,
+    kind: str,
     credential: CredentialRecord,
     secret: str,
-    retired: Any = (),
-    *,
-    is_new: bool = True,
+    retired: Sequence[CredentialRecord] = (),
 ) -> PageResponse:
-    return context.render(
-        "portal/clients/secret.html",
-        client=client,
-        client_url=_url(context, client),
-        credential=credential,
+    """Redirect to the credentials tab, which shows the secret once."""
+    return context.done(
+        f"/clients/{client.client_id}/credentials",
+        kind=kind,
+        name=credential.name,
         secret=secret,
-        retired=retired,
-        is_new=is_new,
+        retired=[old.name for old in retired],
+        retired_expire_at=retired[0].expires_at if retired else None,
     )
 
 

@@ -84,7 +84,7 @@ def clients(context: PortalContext) -> PageResponse:
 
 @portal_page("/clients/new", "GET", "POST")
 def new_client(context: PortalContext) -> PageResponse:
-    """Ask what is being built, then with ``?type=`` register it and show its first secret.
+    """Ask what is being built, then with ``?type=`` register it. The client's page shows its first secret once.
 
     An API is created on a page of its own. An agent is a native app that names the APIs it calls. With ``?api=`` the
     client is the API itself, which may then introspect its tokens.
@@ -131,10 +131,10 @@ def new_client(context: PortalContext) -> PageResponse:
             registered = register_client(
                 context.actor, form.values(kind, chooses_apis=is_agent or api is not None)
             )
-            # The secret is only in this response and in no URL.
-            return context.render(
-                "portal/clients/registered.html",
-                client=registered.client,
+            return context.done(
+                f"/clients/{registered.client.client_id}",
+                kind="client",
+                name=registered.client.name,
                 secret=registered.secret,
                 warnings=registered.warnings,
             )
@@ -153,6 +153,9 @@ def client_page(
 ) -> BaseResponse:
     """Render one tab of the client's page, or with ``template`` a page behind that tab."""
     url = context.url(f"/clients/{client.client_id}")
+    if tab == _TABS[0][0]:
+        # A new client leads to its own path, which opens the first tab.
+        variables["once"] = context.take() or context.take(url)
     return context.render(
         f"portal/clients/{template or tab}.html",
         client=client,

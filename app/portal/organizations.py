@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flask import redirect, request
+from flask import request
 from wtforms import EmailField, StringField, SubmitField
 from wtforms.validators import InputRequired, Length
 
@@ -110,7 +110,7 @@ def organizations(context: PortalContext) -> PageResponse:
 
 @portal_page("/organizations/new", "GET", "POST")
 def new_organization(context: PortalContext) -> PageResponse:
-    """Create an organization, and show the invitation link of its first administrator."""
+    """Create an organization; its page shows the invitation link of the first administrator once."""
     _require_root(context)
     context.actor.require("organizations:write")
     form = OrganizationForm()
@@ -118,13 +118,17 @@ def new_organization(context: PortalContext) -> PageResponse:
         names = {"admin.email": "email", "admin.name": "person"}
         with form.show_errors(InvalidInput, Conflict, fields=names):
             created = create_organization(context.actor, form.values())
-            if created.invitation is None:
-                return redirect(f"{context.url('/organizations')}/{created.organization.slug}", 303)
-            return context.render(
-                "portal/organizations/created.html",
-                record=created.organization,
-                link=created.invitation.link,
-                invitation=created.invitation.invitation,
+            page, new = f"/organizations/{created.organization.slug}", created.invitation
+            if new is None:
+                return context.done(page, "organization-created")
+            return context.done(
+                page,
+                "organization-created",
+                kind="invitation",
+                name=new.invitation.email,
+                link=new.link,
+                role="administrator",
+                expires_at=new.invitation.expires_at,
             )
     return context.render("portal/organizations/new.html", form=form)
 

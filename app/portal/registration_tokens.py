@@ -53,17 +53,19 @@ class RegistrationTokenForm(PageForm):
 
 @portal_page("/registration-tokens", "GET", "POST")
 def registration_tokens(context: PortalContext) -> PageResponse:
-    """List the tokens, and create one; its value is only in the response to the form."""
+    """List the tokens, and create one, whose value is shown once."""
     form = RegistrationTokenForm()
     registration_url = f"{context.organization.issuer}/oauth/register"
     if form.validate_on_submit():
         with form.show_errors(InvalidInput, Conflict, fields={"expires_in_days": "days"}):
             made = create_registration_token(context.actor, form.values())
-            return context.render(
-                "portal/registration_tokens/created.html",
-                record=made.record,
-                token=made.token,
-                registration_url=registration_url,
+            return context.done(
+                "/registration-tokens",
+                kind="registration_token",
+                name=made.record.name,
+                secret=made.token,
+                max_uses=made.record.max_uses,
+                expires_at=made.record.expires_at,
             )
     page = list_registration_tokens(context.actor, after=context.position(_LISTING))
     return context.render(

@@ -234,7 +234,7 @@ def administrators(context: PortalContext) -> PageResponse:
 
 @portal_page("/administrators/new", "GET", "POST")
 def new_administrator(context: PortalContext) -> PageResponse:
-    """Add a known user at once, or invite an unknown one and show the link of the invitation."""
+    """Add a known user at once, or invite an unknown one: the list shows the link once."""
     context.actor.require("admins:write")
     roles = effective_roles(context.organization.settings)
     form = AdministratorForm(email=request.args.get("email", ""), role=request.args.get("role", "admin"))
@@ -262,7 +262,7 @@ def new_administrator(context: PortalContext) -> PageResponse:
 
 @portal_page("/users/invite", "GET", "POST")
 def invite_user(context: PortalContext) -> PageResponse:
-    """Invite someone as an ordinary user and show the link of the invitation."""
+    """Invite someone as an ordinary user; the list of users shows the link once."""
     context.actor.require("admins:write")
     form = InvitationForm()
     if form.validate_on_submit():
@@ -274,12 +274,16 @@ def invite_user(context: PortalContext) -> PageResponse:
 
 
 def _invited(context: PortalContext, new: NewInvitation) -> PageResponse:
-    return context.render(
-        "portal/administrators/invited.html",
-        invitation=new.invitation,
+    invitation = new.invitation
+    roles = effective_roles(context.organization.settings)
+    role = roles[invitation.role].name if invitation.role in roles else invitation.role
+    return context.done(
+        "/users" if invitation.role == MEMBER else "/administrators",
+        kind="invitation",
+        name=invitation.email,
         link=new.link,
-        is_member=new.invitation.role == MEMBER,
-        roles=effective_roles(context.organization.settings),
+        role=None if invitation.role == MEMBER else role,
+        expires_at=invitation.expires_at,
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from flask import request
+from flask import redirect, request
 from wtforms import (
     BooleanField,
     HiddenField,
@@ -52,6 +52,7 @@ from app.rules.organizations.settings_table import (
     Text,
 )
 from app.rules.strict_json import InvalidJson, load_object
+from app.web.flash import flash
 from app.web.forms import (
     CheckboxListField,
     NumberField,
@@ -115,7 +116,9 @@ def delete(context: PortalContext) -> PageResponse:
     record = get_organization(context.actor, slug)
     form = DeleteOrganizationForm()
     if form.is_confirmed(slug):
-        return context.render("portal/settings/deleted.html", record=delete_organization(context.actor, slug))
+        deleted = delete_organization(context.actor, slug)
+        once = {"notice": "organization-deleted", "name": deleted.name, "purge_at": deleted.purge_at}
+        return flash(redirect("/login", 303), once, organization_id=None)
     return context.render("portal/settings/delete.html", form=form, record=record)
 
 

@@ -119,13 +119,15 @@ def end_one_user_session(context: PortalContext, user_id: str, session_id: str) 
 
 @portal_page("/users/<user_id>/reset", "POST")
 def reset_user_password(context: PortalContext, user_id: str) -> PageResponse:
-    """Create a password reset link and show it once, unless it was sent by email."""
+    """Create a password reset link, which the user's page shows once unless it was sent by email."""
     try:
         new = issue_user_reset_link(context.actor, user_id)
     except Conflict as error:
         return _user_page(context, user_id, error)
     found = get_user_record(context.actor, user_id).user
-    return context.render("portal/users/reset.html", user=found, user_url=_url(context, found), new=new)
+    return context.done(
+        f"/users/{user_id}", kind="reset", name=found.email, link=new.link, expires_at=new.expires_at
+    )
 
 
 @portal_page("/users/<user_id>/delete", "GET", "POST")

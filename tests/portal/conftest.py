@@ -44,13 +44,20 @@ class PortalUser:
         return self.page
 
     def follow(self) -> TestResponse:
-        """Follow the redirect of the last response."""
+        """Follow the redirects of the last response."""
         assert self.page is not None and self.page.status_code == 303, self.page and self.page.text
-        parts = urlsplit(self.page.headers["Location"])
-        return self.get(f"{parts.path}?{parts.query}" if parts.query else parts.path)
+        while self.page.status_code == 303:
+            parts = urlsplit(self.page.headers["Location"])
+            self.get(f"{parts.path}?{parts.query}" if parts.query else parts.path)
+        return self.page
+
+    def submit(self, path: str, **fields: Any) -> TestResponse:
+        """Send the form at the path, and return the page that shows its result."""
+        self.send(path, **fields)
+        return self.follow()
 
     def address(self, path: str) -> str:
-        return path if path.startswith("/portal") else f"{self.base}{path}"
+        return path if path.startswith(("/portal", "/login")) else f"{self.base}{path}"
 
     @property
     def text(self) -> str:

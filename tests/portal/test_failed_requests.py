@@ -104,7 +104,7 @@ def test_entry_highlights_difference_and_button_adds_uri(log: Log) -> None:
     assert REGISTERED in page.text and entry["how_to_fix"].split(":")[0] in page.text
     action = f"/portal/{log.organization.slug}/logs/{entry['id']}/redirect-uri"
     done = press(log, page, action)
-    assert done.status_code == 303 and done.headers["Location"].endswith("done=redirect-added")
+    assert done.status_code == 303 and done.headers["Location"].endswith("/redirects")
     assert "Redirect URI added" in log.http.get(done.headers["Location"]).text
     assert log.authorize(REGISTERED + "/").status_code == 303
 

@@ -59,7 +59,7 @@ def test_signing_out_user_keeps_account(ada: Any, make: Any, bob: Any) -> None:
 def test_reset_link_is_shown_only_once(ada: Any, bob: Any) -> None:
     """PW-4: the page shows a link, never a password, and is not cached."""
     ada.get(f"/users/{bob.public_id}")
-    answer = ada.send(f"/users/{bob.public_id}/reset")
+    answer = ada.submit(f"/users/{bob.public_id}/reset")
     link = re.search(r"https?://[^<]+/organizations/acme/reset/gth_pw_[A-Za-z0-9_-]+", answer.text)
     assert link and answer.headers["Cache-Control"] == "no-store"
     assert link[0] not in ada.get(f"/users/{bob.public_id}").text
