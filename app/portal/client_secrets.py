@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from flask import redirect
+from markupsafe import Markup
 from wtforms import BooleanField, HiddenField, RadioField, SelectChoice, SelectField
 
 from app.operations.clients import rotations
@@ -25,10 +26,10 @@ from app.operations.clients.credentials import (
 )
 from app.operations.clients.rotations import get_rotation
 from app.portal.clients import client_page
-from app.portal.context import PageResponse, PortalContext, portal_page
+from app.portal.context import Confirmation, PageResponse, PortalContext, portal_page
 from app.rules.errors import Conflict, InvalidInput
 from app.web.forms import PageForm, plain_text_field
-from app.web.languages import duration
+from app.web.languages import ago, duration
 
 _EXTENSIONS = (3_600, 86_400, 7 * 86_400, 30 * 86_400)
 _SECRET_METHODS = frozenset({"client_secret_basic", "client_secret_post"})
@@ -192,13 +193,22 @@ def revoke(context: PortalContext, client_id: str, credential_id: str) -> PageRe
         return redirect(f"{_url(context, found.client)}/credentials", 303)
     tokens = f"{found.secret.live_tokens:,}{' or more' if found.secret.live_tokens >= 1000 else ''}"
     form.revoke_tokens.description = f"Use this if the secret may have leaked. Active tokens: {tokens}."
-    return context.render(
-        "portal/clients/revoke_secret.html",
-        form=form,
-        client=found.client,
-        client_url=_url(context, found.client),
-        credential=found.secret,
-        is_last=found.is_last,
+    secret, name = found.secret, found.client.name
+    used = Markup("The secret was last used {}{}.").format(
+        ago(secret.last_used_at),
+        f" from {secret.last_used_address}" if secret.last_used_address else "",
+    )
+    impact = (
+        f"Requests with gth_cs_••••••••{secret.hint} are rejected immediately. You can't undo this.",
+        f"This is the last secret of {name}. The client can't authenticate until you add another one."
+        if found.is_last
+        else None,
+        used if secret.last_used_at else "The secret has never been used.",
+    )
+    parents = (("Clients", "/clients"), (name, f"/clients/{client_id}/credentials"))
+    return context.confirm(
+        form,
+        Confirmation(f"Revoke secret {secret.name}?", "Revoke secret", parents, impact, secret.verdict or ""),
     )
 
 

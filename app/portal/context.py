@@ -69,6 +69,20 @@ class Undo:
 
 
 @dataclass(frozen=True, slots=True)
+class Confirmation:
+    """The page that asks before something ends for others: what stops, with numbers, and the button.
+
+    ``parents`` are the labels and paths of the parent pages; the last one is where Cancel leads. ``note`` is a warning.
+    """
+
+    title: str
+    button: str
+    parents: tuple[tuple[str, str], ...]
+    impact: tuple[str | None, ...]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class PortalContext:
     """One request of a signed-in user to the pages of one organization."""
 
@@ -119,6 +133,10 @@ class PortalContext:
             organization_id=self.actor.home_organization_id,
         )
 
+    def confirm(self, form: PageForm, confirmation: Confirmation) -> BaseResponse:
+        """Render the confirmation of an action, with the fields of the form."""
+        return self.render("portal/confirm.html", form=form, confirmation=confirmation)
+
     def take(self, page: str | None = None) -> dict[str, Any]:
         """Return what the previous page left for this page, or for ``page``."""
         return take_flash(self.actor.home_organization_id, page)
@@ -128,7 +146,7 @@ class PortalContext:
         if text is None:
             return None
         undo = Undo(*once["undo"]) if "undo" in once else None
-        if undo is None or not self.actor.has_permission(undo.permission):
+        if undo is None or not self.actor.has_permission_for_own(undo.permission):
             return Notice(text)
         return Notice(text, self.url(undo.path), undo.fields)
 

@@ -30,7 +30,7 @@ from app.operations.users.invitations import (
     list_invitations,
     revoke_invitation,
 )
-from app.portal.context import PageResponse, PortalContext, portal_page
+from app.portal.context import Confirmation, PageResponse, PortalContext, portal_page
 from app.portal.labels import PERMISSION_GROUPS
 from app.rules.directory.permissions import (
     ADMIN,
@@ -299,12 +299,22 @@ def remove(context: PortalContext, admin_id: str) -> PageResponse:
         with form.show_errors(Conflict):
             remove_administrator(context.actor, slug, admin_id)
             return context.done("" if is_self else "/administrators", "administrator-removed")
-    return context.render(
-        "portal/administrators/remove.html",
-        form=form,
-        admin=admin,
-        is_self=is_self,
-        roles=effective_roles(context.organization.settings),
+    roles = effective_roles(context.organization.settings)
+    role = roles[admin.role].name if admin.role in roles else admin.role
+    impact = (
+        f"{'You lose' if is_self else f'{admin.email} loses'} the role {role} immediately.",
+        "The account and the clients registered with it stay.",
+    )
+    note = "This is your own role. You can't give it back to yourself." if is_self else ""
+    return context.confirm(
+        form,
+        Confirmation(
+            f"Remove {admin.name or admin.email}?",
+            "Remove administrator",
+            (("Administrators", "/administrators"),),
+            impact,
+            note,
+        ),
     )
 
 

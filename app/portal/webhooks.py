@@ -21,7 +21,7 @@ from app.operations.audit.webhooks import (
     rotate_webhook_secret,
     update_webhook,
 )
-from app.portal.context import PageResponse, PortalContext, portal_page
+from app.portal.context import Confirmation, PageResponse, PortalContext, portal_page
 from app.portal.labels import EVENT_GROUPS, WEBHOOK_DISABLED_REASONS
 from app.rules.audit.events import ALL_EVENTS, EVENT_TYPES, GROUPS
 from app.rules.errors import Conflict, DomainError, InvalidInput, TooManyRequests
@@ -148,7 +148,15 @@ def webhook_delete(context: PortalContext, webhook_id: str) -> PageResponse:
     if form.validate_on_submit():
         delete_webhook(context.actor, webhook_id)
         return context.done("/webhooks", "webhook-deleted")
-    return context.render("portal/webhooks/delete.html", form=form, webhook=webhook)
+    page = (webhook.label, f"/webhooks/{webhook_id}")
+    impact = (
+        f"No more events are sent to {webhook.url}.",
+        "Pending deliveries are dropped, and the signing secret is deleted.",
+    )
+    return context.confirm(
+        form,
+        Confirmation("Delete this webhook?", "Delete webhook", (("Webhooks", "/webhooks"), page), impact),
+    )
 
 
 @portal_page("/webhooks/<webhook_id>/deliveries/<delivery_id>", "GET")

@@ -55,7 +55,9 @@ def flash(
     ends in ``_at`` are times, all others are JSON.
     """
     path = page or urlsplit(response.headers["Location"]).path
-    text = json.dumps({**values, "until": clock.now() + LIFETIME}, default=datetime.isoformat)
+    text = json.dumps(
+        {**values, "until": clock.now() + LIFETIME}, default=datetime.isoformat, ensure_ascii=False
+    )
     sealed = seal(_key(), text.encode(), _place(path, token or _reader(organization_id)))
     cookie = urlsafe_b64encode(sealed).decode()
     if len(cookie) > MAX_COOKIE_LENGTH:

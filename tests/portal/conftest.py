@@ -12,6 +12,8 @@ import pytest
 from flask import Flask
 from werkzeug.test import TestResponse
 
+from tests.support.form_browser import Forms
+
 _TOKEN = re.compile(r'name="csrf_token" value="([^"]+)"')
 _TAGS = re.compile(r"<[^>]+>")
 
@@ -54,6 +56,18 @@ class PortalUser:
     def submit(self, path: str, **fields: Any) -> TestResponse:
         """Send the form at the path, and return the page that shows its result."""
         self.send(path, **fields)
+        return self.follow()
+
+    def undo(self) -> TestResponse:
+        """Press the button of the notice on the last page, and return the page that follows."""
+        assert self.page is not None
+        reader = Forms()
+        reader.feed(self.page.text.partition('<div class="note ok')[2])
+        assert reader.forms, self.page.text
+        form = reader.forms[0]
+        self.page = self.http.post(
+            form.action, data=dict(form.values), headers={"Sec-Fetch-Site": "same-origin"}
+        )
         return self.follow()
 
     def address(self, path: str) -> str:

@@ -37,8 +37,9 @@ def test_user_is_disabled_and_enabled(app: Flask, ada: Any, make: Any, acme: Any
     make.sign_in(bob)
     ada.get(f"/users/{bob.public_id}")
     assert "bob@acme.example" in ada.text and "last active just now" in ada.text
-    ada.send(f"/users/{bob.public_id}/disable")
-    ada.follow()
+    ada.get(f"/users/{bob.public_id}/disable")
+    assert "1 session will end" in ada.text and "0 connected apps" in ada.text
+    ada.submit(f"/users/{bob.public_id}/disable")
     assert "User disabled" in ada.text and "No active sessions" in ada.text
     with app.app_context():
         assert not isinstance(sign_in(acme.id, bob.email, PASSWORD), SignedIn)
