@@ -523,7 +523,7 @@ class Requests:
         answer = http.post(
             path, data={"answer": key.create(asked(http.get(path))), "name": "Phone"}, headers=SAME_ORIGIN
         )
-        assert answer.status_code == 200, answer.text
+        assert answer.status_code == 303, answer.text
         return user, http, key
 
     def _sign_in_pages(self) -> Iterator[ValidRequest]:
