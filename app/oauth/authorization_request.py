@@ -15,9 +15,10 @@ from app.oauth.client_authentication import ProtocolClient
 from app.oauth.failures import record_refusal, url_of_entry
 from app.oauth.protocol_request import ProtocolRequest, UnreadableBody
 from app.oauth.request_parsing import ParsedOAuthRequest, ParsedPayload
-from app.operations.authorization import authorization_requests
+from app.operations.authorization import authorization_requests, playground
 from app.operations.authorization.authorization_requests import AuthorizationRequestRecord, RequestParameters
 from app.operations.directory.lookups import ClientSnapshot
+from app.operations.sign_in.sessions import SessionRecord
 from app.rules.actor import Actor
 from app.rules.authorization.authorization_request import FORM_POST, select_response_mode
 from app.rules.clients.client_types import ALLOWED, PRE_APPROVED
@@ -25,7 +26,7 @@ from app.rules.clients.redirect_uris import add_query_parameters, get_display_ho
 from app.rules.errors import ClientBlocked, DomainError, TooManyRequests, UnredirectableError
 from app.rules.languages.translation import lazy_gettext
 from app.web.branding import branding_of, branding_of_client
-from app.web.browser_session import session_for
+from app.web.browser_session import browser_id, session_for
 from app.web.headers import page_policy
 from app.web.request_log import request_id
 
@@ -46,7 +47,8 @@ class AuthorizationRequest(ParsedOAuthRequest):
 
     ``repeated`` are the names that came more than once. ``refusal`` is an error of the pushed request or request
     object, which may be sent to the client once its redirect URI was checked. ``parameters`` are the checked ones.
-    ``has_fresh_client`` means that the client is read from the database.
+    ``has_fresh_client`` means that the client is read from the database. ``is_from_playground``: the user of this
+    browser began it in the portal's playground, whose redirect URI is valid for this request alone.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class AuthorizationRequest(ParsedOAuthRequest):
         self.parameters: Any = None
         self.decision: Decision | None = None
         self.issued_code: str | None = None
+        self.is_from_playground = False
 
     def use_parameters(self, parameters: Mapping[str, str]) -> None:
         """Replace the parameters by those of a pushed request or request object."""
@@ -100,6 +103,7 @@ class RequestResolver:
         request.use_parameters(asked.sent)
         if not request.is_pushed:
             request.user = session_for(client.organization.id)
+            request.is_from_playground = self._is_from_playground(client, request)
 
     def _find_client(self, request: AuthorizationRequest) -> ClientSnapshot:
         protocol, client_id = request.protocol, request.payload.client_id
@@ -122,6 +126,14 @@ class RequestResolver:
             raise ClientBlocked(client.organization.name)
         request.client = protocol.client = ProtocolClient(client)
         return client
+
+    def _is_from_playground(self, client: ClientSnapshot, request: AuthorizationRequest) -> bool:
+        if request.payload.redirect_uri != playground.redirect_uri_of(client.organization):
+            return False
+        session: SessionRecord | None = request.user
+        return session is not None and playground.is_started_here(
+            session.actor(), client, request.payload.data, browser_id=browser_id()
+        )
 
     def _read(self, client: ClientSnapshot, request: AuthorizationRequest) -> RequestParameters:
         if request.is_stored:

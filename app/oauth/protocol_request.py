@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from flask import g
@@ -66,18 +67,22 @@ class ProtocolRequest:
     ``parameters`` are those that were parsed, ``presented`` the credentials of the client, ``authenticated`` the client
     once they were verified and ``client`` the same client as Authlib needs it. ``dpop_jkt`` is the thumbprint of the
     key whose DPoP proof was verified and spent. ``has_claimed_assertion`` means that this very request has spent the
-    client assertion that it carries.
+    client assertion that it carries. ``playground_client`` is set by this service alone, for a request that the
+    portal's playground sends: the client that it acts for. ``cause`` is that of a rejection in the log of failed
+    requests.
     """
 
     __slots__ = (
         "_organization_id",
         "authenticated",
+        "cause",
         "client",
         "dpop_jkt",
         "environ",
         "has_claimed_assertion",
         "organization_slug",
         "parameters",
+        "playground_client",
         "presented",
         "used_pkce",
     )
@@ -86,7 +91,9 @@ class ProtocolRequest:
         self.environ = environ
         self.organization_slug = organization_slug
         self.authenticated: AuthenticatedClient | None = None
+        self.cause: str | None = None
         self.client: ProtocolClient | None = None
+        self.playground_client: AuthenticatedClient | None = None
         self.dpop_jkt: str | None = None
         self.has_claimed_assertion = False
         self.parameters: Mapping[str, str] = {}
@@ -179,7 +186,10 @@ class ProtocolRequest:
 
     def actor_of(self, authenticated: AuthenticatedClient) -> Actor:
         """Return the authenticated client as the actor of this request."""
-        return grants.client_actor(authenticated.client, self.ip_address, self.request_id)
+        actor = grants.client_actor(authenticated.client, self.ip_address, self.request_id)
+        if authenticated.playground_uri is None:
+            return actor
+        return replace(actor, label=f"{actor.label} (playground)")
 
     def note_use(self) -> None:
         """Record, sampled, that the client and its secret were used."""
