@@ -72,6 +72,14 @@ class AuthorizationRequest(ParsedOAuthRequest):
         self.issued_code: str | None = None
         self.is_from_playground = False
 
+    def check_playground(self) -> bool:
+        """Return whether the playground's redirect URI, which no client registers, is valid for this request."""
+        session: SessionRecord | None = self.user
+        self.is_from_playground = session is not None and playground.is_started_here(
+            session.actor(), self.client.view, self.payload.data, browser_id=browser_id()
+        )
+        return self.is_from_playground
+
     def use_parameters(self, parameters: Mapping[str, str]) -> None:
         """Replace the parameters by those of a pushed request or request object."""
         self.protocol.parameters = parameters
@@ -103,7 +111,6 @@ class RequestResolver:
         request.use_parameters(asked.sent)
         if not request.is_pushed:
             request.user = session_for(client.organization.id)
-            request.is_from_playground = self._is_from_playground(client, request)
 
     def _find_client(self, request: AuthorizationRequest) -> ClientSnapshot:
         protocol, client_id = request.protocol, request.payload.client_id
@@ -126,14 +133,6 @@ class RequestResolver:
             raise ClientBlocked(client.organization.name)
         request.client = protocol.client = ProtocolClient(client)
         return client
-
-    def _is_from_playground(self, client: ClientSnapshot, request: AuthorizationRequest) -> bool:
-        if request.payload.redirect_uri != playground.redirect_uri_of(client.organization):
-            return False
-        session: SessionRecord | None = request.user
-        return session is not None and playground.is_started_here(
-            session.actor(), client, request.payload.data, browser_id=browser_id()
-        )
 
     def _read(self, client: ClientSnapshot, request: AuthorizationRequest) -> RequestParameters:
         if request.is_stored:

@@ -192,8 +192,8 @@ class ProtocolRequest:
         return replace(actor, label=f"{actor.label} (playground)")
 
     def note_use(self) -> None:
-        """Record, sampled, that the client and its secret were used."""
-        if self.authenticated is not None:
+        """Record, sampled, that the client and its secret were used; the playground is not the client."""
+        if self.authenticated is not None and self.playground_client is None:
             client_usage.record_client_use(self.authenticated, self.ip_address, used_pkce=self.used_pkce)
 
     def add_log_fields(self, **fields: str | None) -> None:

@@ -212,6 +212,8 @@ def test_grant_of_the_playground_says_so_in_the_audit_log(
         "SELECT actor_label FROM audit_events WHERE CAST(action AS CHAR) = 'grant.created'"
     )
     assert label == "Orchard (playground)"
+    [used] = database.query("SELECT last_used_at, pkce_used_at FROM clients")
+    assert used == (None, None), "what production is judged by"
 
 
 def test_stored_run_holds_no_secret_in_clear(
@@ -342,10 +344,11 @@ class TestCode:
 
     def test_code_of_the_real_app_is_refused(self, grace: PortalUser, orchard: MadeClient) -> None:
         run = Try(grace, orchard)
-        grace_is_administrator = run.authorize(redirect_uri="https://orchard.example/callback")
-        code = parse_qs(urlsplit(grace_is_administrator.headers["Location"]).query)["code"][0]
-        run.redeem(code)
-        assert run.response("error") == "invalid_grant"
+        answer = run.authorize(redirect_uri="https://orchard.example/callback")
+        code = parse_qs(urlsplit(answer.headers["Location"]).query)["code"][0]
+        # With the app's own redirect URI: client, verifier and code belong together.
+        run.redeem(code, "redirect")
+        assert run.response("error") == "invalid_grant" and "Signature ✓" not in grace.text
 
     def test_callback_with_a_foreign_state_does_nothing(
         self, grace: PortalUser, orchard: MadeClient, database: Database

@@ -212,8 +212,6 @@ def is_started_here(
     """
     if sent.get("redirect_uri") != redirect_uri_of(client.organization):
         return False
-    if actor.organization_id != client.organization.id or not _has_own_account(actor):
-        return False
     run = find_run_of_callback(actor, sent.get("state", ""), browser_id=browser_id)
     if run is None or run.client.id != client.id:
         return False
