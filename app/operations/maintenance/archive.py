@@ -67,6 +67,7 @@ OMITTED_TABLES: Mapping[str, str] = {
     "status_list_entries": "belong to the lists",
     "authorization_codes": "expire within a minute",
     "authorization_requests": "expire within minutes and belong to one browser",
+    "playground_runs": "expire within an hour and belong to one browser",
     "pushed_requests": "expire within a minute",
     "device_codes": "expire within minutes",
     "used_identifiers": "expire within minutes, like the assertions that they protect",
