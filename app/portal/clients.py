@@ -43,6 +43,7 @@ from app.rules.errors import Conflict, Forbidden, InvalidInput
 
 _LISTING = "portal clients"
 _TABS = (
+    ("quickstart", "Quickstart"),
     ("credentials", "Credentials"),
     ("redirects", "Redirects"),
     ("access", "Access"),
