@@ -48,6 +48,7 @@ _LISTING = "portal clients"
 MAX_UNDO_LENGTH = 2_000
 _TABS = (
     ("", "Overview"),
+    ("quickstart", "Quickstart"),
     ("credentials", "Credentials"),
     ("redirects", "Redirects"),
     ("access", "Access"),
