@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from urllib.parse import urlsplit
 
+from flask import request
+
 from app.operations.audit.failed_requests import can_read_failed_requests
 from app.operations.audit.failure_groups import list_failure_groups
 from app.operations.audit.usage import Traffic, get_credential_use, get_traffic
@@ -14,6 +16,7 @@ from app.operations.clients.clients import ClientRecord, get_client
 from app.operations.store import clock
 from app.portal.clients import client_page
 from app.portal.context import PageResponse, PortalContext, portal_page
+from app.portal.quickstarts import quickstart_snippet
 from app.portal.traffic import credential_chart, traffic_chart
 from app.rules.clients.client_types import SECRET_METHODS
 
@@ -53,6 +56,7 @@ def client(context: PortalContext, client_id: str) -> PageResponse:
         secrets=credentials.live if credentials else (),
         rotation=credential_chart(use) if use else None,
         checks=_checks(found, traffic),
+        snippet=quickstart_snippet(found, request.args.get("lang", ""), issuer=context.organization.issuer),
     )
 
 

@@ -10,6 +10,7 @@ from werkzeug.wrappers import Response as BaseResponse
 from wtforms import SelectChoice
 
 from app.operations.authorization.approval_requests import count_open_requests
+from app.operations.authorization.playground import may_try
 from app.operations.clients.client_usage import preview_deletion
 from app.operations.clients.clients import (
     ClientRecord,
@@ -177,6 +178,7 @@ def client_page(
             if _has_tab(context, client, name)
         ],
         may_change=context.actor.has_permission("clients:write", owner_id=client.created_by_user_id),
+        may_try=may_try(context.actor, client),
         **variables,
     )
 

@@ -272,6 +272,7 @@ _GROUPS: tuple[tuple[str | None, tuple[tuple[str, str, str, str], ...]], ...] = 
             ("Home", "", "home", "organization:read"),
             ("Clients", "/clients", "apps", "clients:read"),
             ("APIs and scopes", "/apis", "server", "resources:read"),
+            ("Playground", "/playground", "play", "clients:write"),
         ),
     ),
     (
