@@ -21,6 +21,8 @@ import hashlib
 import logging
 import os
 import threading
+from collections import defaultdict
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -55,7 +57,8 @@ _log = logging.getLogger("gatehouse.usage")
 Metrics = tuple[tuple[str, str], ...]
 """Pairs of a metric and its detail."""
 ACTIVE_USER: Metrics = ((USERS, ""),)
-_Fact = tuple[str, Metrics, UUID | None, UUID | None]
+# Organization, metrics, client and subject.
+Fact = tuple[str, Metrics, UUID | None, UUID | None]
 _Key = tuple[str, UUID, str, str, datetime, str, UUID]
 
 
@@ -63,7 +66,7 @@ class UsageCounters:
     """The counters of this process that are not written yet."""
 
     def __init__(self) -> None:
-        self._facts: dict[_Fact, int] = {}
+        self._facts: dict[Fact, int] = {}
         self._dropped = 0
         self._lock = threading.Lock()
         # Only the thread that flushes uses the rest.
@@ -141,6 +144,17 @@ class UsageCounters:
             _log.warning("%d events were not counted: there are too many counters to keep", dropped)
 
 
+def add_past(facts: Iterable[tuple[datetime, Fact, int]]) -> None:
+    """Add facts of earlier times, each with when it happened and how often, for sample data."""
+    rows: dict[_Key, int] = defaultdict(int)
+    for at, fact, count in facts:
+        for key in _rows_of(fact, at):
+            rows[key] += count
+    keys = sorted(rows)
+    for first in range(0, len(keys), BATCH):
+        _write(new_id(), [(key, rows[key]) for key in keys[first : first + BATCH]])
+
+
 counters = UsageCounters()
 # Two processes must not write the same counts.
 os.register_at_fork(after_in_child=counters.forget)
@@ -152,7 +166,7 @@ def start_of(span: str, at: datetime) -> datetime:
     return hour if span == HOUR else hour.replace(hour=0)
 
 
-def _rows_of(fact: _Fact, now: datetime) -> list[_Key]:
+def _rows_of(fact: Fact, now: datetime) -> list[_Key]:
     organization_id, metrics, client_id, subject_id = fact
     rows: list[_Key] = []
     for metric, detail in metrics:
