@@ -136,6 +136,33 @@ class SampledRequest(Tenant, Base):
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
 
 
+class UsageCounter(Base):
+    """How often something happened in an hour or a day of UTC: see ``operations/store/usage_counters``.
+
+    The key has no NULL, so that an INSERT finds the row that it adds to: ids of zeros stand for all clients together
+    and for no subject. It refers to nothing: counting must not lock clients, and deleted ones may still be counted.
+    """
+
+    __tablename__ = "usage_counters"
+
+    organization_id: Mapped[str] = mapped_column(
+        Identifier(ROUTING_KEY_LENGTH), primary_key=True, comment="routing key of the organization"
+    )
+    client_id: Mapped[UUID] = mapped_column(Uuid, primary_key=True, comment="zeros: the whole organization")
+    span: Mapped[str] = mapped_column(Identifier(4), primary_key=True, comment="hour, day")
+    metric: Mapped[str] = mapped_column(
+        Identifier(16), primary_key=True, comment="tokens, requests, failed, sign_ins, users"
+    )
+    starts_at: Mapped[datetime] = mapped_column(UtcDateTime, primary_key=True, index=True)
+    detail: Mapped[str] = mapped_column(
+        Identifier(48), primary_key=True, comment="grant type, endpoint and outcome, cause, or method"
+    )
+    subject_id: Mapped[UUID] = mapped_column(
+        Uuid, primary_key=True, comment="the secret of requests, the user of users, otherwise zeros"
+    )
+    count: Mapped[int] = mapped_column(BigInteger)
+
+
 class OutboxMessage(Tenant, Base):
     """A message that leaves the process after the change it belongs to was committed."""
 

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from app.oauth.protocol_request import ProtocolRequest
-from app.operations.audit.failed_requests import RejectedRequest, can_read_failed_requests
+from app.operations.audit.failed_requests import RejectedRequest, can_read_failed_requests, count_unlogged
 from app.operations.store import clock
 from app.rules.audit.failed_requests import redact_parameters
 from app.rules.errors import DomainError
@@ -28,13 +28,16 @@ def record_refusal(
     # Internal errors have no cause. Failures of the client's own servers have one.
     if (error.status >= 500 and error.cause is None) or error.code in _EXPECTED:
         return
+    request.has_failed = True
     sent: Mapping[str, str] = request.parameters
     named = client or _client_of(request, sent)
     if named is None:
         return
     queue = failed_requests()
     # Checked first: requests beyond the limit then cost no more than this.
-    if not queue.has_room(named, error.cause.code if error.cause is not None else error.code):
+    code = error.cause.code if error.cause is not None else error.code
+    if not queue.has_room(named, code):
+        count_unlogged(named, code, is_authenticated=request.authenticated is not None)
         return
     presented = request.presented
     secret = presented.secret if presented is not None else None

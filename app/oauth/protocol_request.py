@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeVar
+from uuid import UUID
 
 from flask import g
 from flask import request as flask_request
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
 
     from app.oauth.client_authentication import ProtocolClient
+    from app.oauth.protocol_response import ProtocolResponse
 
 T = TypeVar("T")
 MAX_BODY = 64 * 1024
@@ -66,7 +68,8 @@ class ProtocolRequest:
     ``parameters`` are those that were parsed, ``presented`` the credentials of the client, ``authenticated`` the client
     once they were verified and ``client`` the same client as Authlib needs it. ``dpop_jkt`` is the thumbprint of the
     key whose DPoP proof was verified and spent. ``has_claimed_assertion`` means that this very request has spent the
-    client assertion that it carries.
+    client assertion that it carries. ``has_failed`` is set with an entry in the log of failed requests, ``user_id``
+    names the user whose sign-in to the client this request completes.
     """
 
     __slots__ = (
@@ -76,10 +79,12 @@ class ProtocolRequest:
         "dpop_jkt",
         "environ",
         "has_claimed_assertion",
+        "has_failed",
         "organization_slug",
         "parameters",
         "presented",
         "used_pkce",
+        "user_id",
     )
 
     def __init__(self, environ: WSGIEnvironment, organization_slug: str | None) -> None:
@@ -93,6 +98,8 @@ class ProtocolRequest:
         self.presented: Presented | None = None
         # Whether a code was redeemed with PKCE; None if none was.
         self.used_pkce: bool | None = None
+        self.has_failed = False
+        self.user_id: UUID | None = None
         self._organization_id: str | None = None
 
     @classmethod
@@ -181,11 +188,6 @@ class ProtocolRequest:
         """Return the authenticated client as the actor of this request."""
         return grants.client_actor(authenticated.client, self.ip_address, self.request_id)
 
-    def note_use(self) -> None:
-        """Record, sampled, that the client and its secret were used."""
-        if self.authenticated is not None:
-            client_usage.record_client_use(self.authenticated, self.ip_address, used_pkce=self.used_pkce)
-
     def add_log_fields(self, **fields: str | None) -> None:
         """Add fields to this request's line in the log."""
         self.environ.setdefault(FACTS, {}).update(fields)
@@ -222,6 +224,27 @@ def handle(handler: Callable[[ProtocolRequest], T], request: ProtocolRequest) ->
         return handler(request)
     finally:
         _current.reset(token)
+
+
+def respond(
+    handler: Callable[[ProtocolRequest], ProtocolResponse], request: ProtocolRequest
+) -> ProtocolResponse:
+    """Return the handler's response, after its commit, and count the request of an authenticated client."""
+    response = handle(handler, request)
+    authenticated = request.authenticated
+    if authenticated is not None:
+        is_failed, endpoint = request.has_failed or response.status >= 500, request.endpoint
+        has_tokens = endpoint == "token" and response.status == 200
+        client_usage.record_client_use(
+            authenticated,
+            request.ip_address,
+            endpoint=endpoint,
+            has_failed=is_failed,
+            grant_type=request.parameters["grant_type"] if has_tokens else None,
+            used_pkce=request.used_pkce if has_tokens else None,
+            user_id=request.user_id if has_tokens else None,
+        )
+    return response
 
 
 def _has_zero_weight(parameters: str) -> bool:

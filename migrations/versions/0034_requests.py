@@ -1,7 +1,7 @@
 """Recent failed requests by cause, and a sample of the requests that succeeded.
 
 Revision: 0034
-Follows: 0032
+Follows: 0033
 """
 
 import sqlalchemy as sa
@@ -10,7 +10,7 @@ from alembic import op
 from migrations.column_types import JSON_TEXT, TABLE_OPTIONS, UTC_DATETIME, UUID, identifier
 
 revision = "0034"
-down_revision = "0032"
+down_revision = "0033"
 branch_labels = None
 depends_on = None
 
