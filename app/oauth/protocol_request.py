@@ -17,6 +17,7 @@ from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.wsgi import get_input_stream
 
 from app import config
+from app.oauth.samples import record_success
 from app.operations.clients import client_usage
 from app.operations.clients.client_authentication import Presented
 from app.operations.directory import lookups
@@ -244,6 +245,8 @@ def respond(
             used_pkce=request.used_pkce if has_tokens else None,
             user_id=request.user_id if has_tokens else None,
         )
+        if not is_failed and response.status < 400:
+            record_success(request, authenticated.client, response.status)
     return response
 
 
