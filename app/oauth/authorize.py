@@ -181,7 +181,7 @@ def _answer(
         if stored is not None and error.code != "access_denied":
             authorization_requests.complete_request(_actor(client, None), stored)
         status, body, headers = refusal_to_client(
-            client, asked.payload.data, error, is_after_decision=decision is not None
+            client, asked.protocol, asked.payload.data, error, is_after_decision=decision is not None
         )
         return Response(body, status, headers)
 

@@ -225,6 +225,32 @@ def test_causes_are_grouped_with_counts_and_clients(log: Log) -> None:
     assert log.page("/logs?cause=made_up&client=cli_x&period=century&outcome=maybe").status_code == 200
 
 
+def test_error_page_links_developers_to_their_own_clients_only(
+    app: Flask, http: FlaskClient, make: Factory
+) -> None:
+    """TN-1: ``logs:read:own``."""
+    log = Log(app, http, make, role="developer")
+    assert 'id="inspect"' in log.authorize(REGISTERED + "/").text
+    others = make.client(log.organization, name="Others")
+    assert 'id="inspect"' not in log.authorize(REGISTERED + "/", others).text
+
+
+def test_error_page_of_an_unreviewed_app_links_administrators(log: Log) -> None:
+    settings = {"oauth": {"dynamic_registration": {"mode": "open"}}}
+    organization = log.make.organization(settings=settings)
+    body = {"redirect_uris": [REGISTERED], "client_name": "Field Notes", "scope": "openid"}
+    sent = log.app.test_client().post(f"/organizations/{organization.slug}/oauth/register", json=body)
+    query = {"client_id": sent.get_json()["client_id"], "redirect_uri": REGISTERED, "response_type": "code"}
+    path = f"/organizations/{organization.slug}/oauth/authorize"
+    stranger = log.app.test_client().get(path, query_string=query)
+    assert 'id="error-return"' in stranger.text and 'id="inspect"' not in stranger.text
+    log.make.sign_in(log.make.user(organization, role="admin"), log.http)
+    page = log.http.get(path, query_string=query)
+    link = page.text.split('id="inspect" href="')[1].split('"')[0].replace("&amp;", "&")
+    log.written()
+    assert "code_challenge" in log.http.get(link, follow_redirects=True).text
+
+
 def test_all_requests_include_samples_of_successful_ones(log: Log) -> None:
     machine = log.make.machine(log.organization, "users:read", name="Harvester")
     form = {"grant_type": "client_credentials"}

@@ -95,6 +95,19 @@ def can_read_failed_requests(actor: Actor) -> bool:
 
 
 @read
+def can_read_requests_of(actor: Actor, client_row_id: UUID) -> bool:
+    """Return whether the actor may read the log of this client of their organization."""
+    if actor.has_permission("logs:read") or not can_read_failed_requests(actor):
+        return actor.has_permission("logs:read")
+    registered_by = db.session.scalar(
+        select(Client.created_by_user_id).where(
+            Client.organization_id == actor.organization_id, Client.id == client_row_id
+        )
+    )
+    return actor.has_permission("logs:read", owner_id=registered_by)
+
+
+@read
 def list_failed_requests(
     actor: Actor,
     *,
