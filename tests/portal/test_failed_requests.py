@@ -10,6 +10,7 @@ from flask.testing import FlaskClient
 
 from app.rules.audit.failed_requests import closest_difference
 from tests.factories import Factory, MadeClient, MadeUser, basic_header, bearer_header
+from tests.support.cut_connections import cuttable
 
 REGISTERED = "https://orchard.example/callback"
 
@@ -278,3 +279,21 @@ def test_request_id_opens_the_explanation_once_it_is_written(log: Log) -> None:
     log.written()
     found = log.http.get(link)
     assert found.status_code == 303 and "/logs/flr_" in found.headers["Location"]
+
+
+def test_pages_need_as_many_queries_for_many_requests_as_for_few(log: Log) -> None:
+    def asked(path: str) -> int:
+        log.page(path)
+        with cuttable(log.app) as cuts:
+            cuts.start()
+            assert log.page(path).status_code == 200
+            return len(cuts.sent)
+
+    log.authorize(REGISTERED + "/")
+    paths = ("/logs", "/logs?view=all", f"/logs/{log.entries()[0]['id']}")
+    few = [asked(path) for path in paths]
+    for number in range(8):
+        log.authorize(REGISTERED + "/", log.make.client(log.organization, name=f"Client {number}"))
+        log.authorize(REGISTERED + "/")
+        log.authorize(REGISTERED)
+    assert [asked(path) for path in paths] == few

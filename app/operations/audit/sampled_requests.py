@@ -19,7 +19,7 @@ from sqlalchemy.exc import IntegrityError
 from app.extensions import db
 from app.models.audit import SampledRequest
 from app.models.client import Client
-from app.operations.audit.failed_requests import FailedRequestRecord, list_failed_requests
+from app.operations.audit.failed_requests import MAX_CLOCK_SKEW, FailedRequestRecord, list_failed_requests
 from app.operations.directory import lookups
 from app.operations.store import clock
 from app.operations.store.transactions import (
@@ -34,7 +34,7 @@ from app.operations.store.transactions import (
 )
 from app.rules.actor import Actor
 from app.rules.errors import NotFound, Unavailable
-from app.rules.identifiers import encode_uuid, format_client_id, new_id, parse_client_id
+from app.rules.identifiers import encode_uuid, first_id_at, format_client_id, new_id, parse_client_id
 
 RETENTION = timedelta(days=1)
 FAILED, SUCCEEDED = "failed", "succeeded"
@@ -147,7 +147,10 @@ def _visible_samples(actor: Actor, filters: Mapping[str, str]) -> Select[Any]:
         if name in filters:
             statement = statement.where(column == filters[name])
     if "since" in filters:
-        statement = statement.where(SampledRequest.at >= datetime.fromisoformat(filters["since"]))
+        since = datetime.fromisoformat(filters["since"])
+        statement = statement.where(
+            SampledRequest.at >= since, SampledRequest.id >= first_id_at(since - MAX_CLOCK_SKEW)
+        )
     return statement
 
 
