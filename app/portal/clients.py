@@ -51,7 +51,7 @@ _TABS = (
     ("claims", "Claims"),
     ("details", "Details"),
     ("tokens", "Tokens"),
-    ("logs", "Logs"),
+    ("logs", "Requests"),
     ("advanced", "Advanced"),
 )
 

@@ -245,13 +245,12 @@ def _entry(
 def _title(entry: FailedRequestRecord) -> str:
     """Return the explanation with the client's name in place of "The client"."""
     sentence = entry.explanation.what.removesuffix(".")
-    if sentence.startswith(_POSSESSIONS):
-        return sentence.replace("The client", f"{entry.client_name}'s client", 1)
-    return (
-        sentence.replace("The client", entry.client_name, 1)
-        if sentence.startswith("The client")
-        else sentence
-    )
+    for owned in _POSSESSIONS:
+        if sentence.startswith(owned):
+            return sentence.replace(owned, f"{owned} of {entry.client_name}", 1)
+    if sentence.startswith("The client"):
+        return sentence.replace("The client", entry.client_name, 1)
+    return sentence
 
 
 def _events_before(context: PortalContext, entry: FailedRequestRecord) -> list[AuditRecord] | None:
