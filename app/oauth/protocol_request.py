@@ -228,24 +228,26 @@ def handle(handler: Callable[[ProtocolRequest], T], request: ProtocolRequest) ->
 
 
 def respond(
-    handler: Callable[[ProtocolRequest], ProtocolResponse], request: ProtocolRequest
+    handler: Callable[[ProtocolRequest], ProtocolResponse], request: ProtocolRequest, endpoint: str
 ) -> ProtocolResponse:
     """Return the handler's response, after its commit, and count the request of an authenticated client."""
     response = handle(handler, request)
     authenticated = request.authenticated
     if authenticated is not None:
-        is_failed, endpoint = request.has_failed or response.status >= 500, request.endpoint
-        has_tokens = endpoint == "token" and response.status == 200
+        grant_type = None
+        if endpoint == "token" and response.status == 200:
+            grant_type = request.parameters["grant_type"]
+            if request.user_id is not None:
+                client_usage.count_active_user(authenticated.client, request.user_id)
         client_usage.record_client_use(
             authenticated,
             request.ip_address,
-            endpoint=endpoint,
-            has_failed=is_failed,
-            grant_type=request.parameters["grant_type"] if has_tokens else None,
-            used_pkce=request.used_pkce if has_tokens else None,
-            user_id=request.user_id if has_tokens else None,
+            endpoint,
+            request.has_failed or response.status >= 500,
+            grant_type,
+            None if grant_type is None else request.used_pkce,
         )
-        if not is_failed and response.status < 400:
+        if response.status < 400 and not request.has_failed:
             record_success(request, authenticated.client, response.status)
     return response
 
