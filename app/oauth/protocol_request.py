@@ -18,6 +18,7 @@ from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.wsgi import get_input_stream
 
 from app import config
+from app.oauth.samples import record_success
 from app.operations.clients import client_usage
 from app.operations.clients.client_authentication import Presented
 from app.operations.directory import lookups
@@ -252,10 +253,12 @@ def respond(
             authenticated,
             request.ip_address,
             endpoint,
-            request.has_failed or response.status >= 500,
+            request.cause is not None or response.status >= 500,
             grant_type,
             None if grant_type is None else request.used_pkce,
         )
+        if response.status < 400 and not request.has_failed:
+            record_success(request, authenticated.client, response.status)
     return response
 
 
