@@ -315,6 +315,7 @@ def _page(context: PortalContext, run: Run, *, callback: dict[str, Any] | None =
         first=first,
         later=[one for one in exchanges if not one["is_first"] and one["endpoint"] != "device_authorization"],
         has_tokens=bool(run.tokens),
+        access_token=_latest(run, "access_token"),
         has_refresh_token=_latest(run, "refresh_token") is not None,
         may_introspect=run.client.token_endpoint_auth_method != NONE,
         id_token_checks=_id_token_checks(run),
