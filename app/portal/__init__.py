@@ -12,7 +12,7 @@ from app.portal.context import portal
 _PAGES = (
     "overview", "setup", "clients", "client_overview", "quickstarts", "client_claims",
     "client_secrets", "tokens", "client_requests", "registration_tokens", "apis",
-    "access_requests", "playground",
+    "access_requests", "playground", "token_inspector",
     "users", "attributes", "groups", "user_imports", "roles", "settings", "branding", "webhooks", "logs", "requests",
     "organizations", "instance_limits", "search",
 )  # fmt: skip
