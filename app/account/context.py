@@ -148,7 +148,7 @@ class AccountContext:
             form,
             None,
             organization=self.organization,
-            navigation=navigation,
+            navigation=[(None, navigation)],
             person={
                 "label": self.actor.label,
                 "sign_out_url": f"/organizations/{self.organization.slug}/logout",

@@ -14,7 +14,7 @@ _PAGES = (
     "client_secrets", "tokens", "client_requests", "registration_tokens", "apis",
     "access_requests",
     "users", "attributes", "groups", "user_imports", "roles", "settings", "branding", "webhooks", "logs",
-    "organizations", "instance_limits",
+    "organizations", "instance_limits", "search",
 )  # fmt: skip
 
 

@@ -12,10 +12,11 @@ from werkzeug.wrappers import Response as BaseResponse
 from app.config import VERSION
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_slug
 from app.operations.sign_in.reauthentication import FreshSignInRequired
+from app.operations.sign_in.sessions import SessionRecord
 from app.operations.store.transactions import CursorKey, Page
 from app.rules.actor import Actor
 from app.rules.errors import DomainError, Forbidden, InvalidInput, NotFound, TooManyRequests
-from app.web.browser_session import actor_for, page_decorator, session_for
+from app.web.browser_session import actor_for, current_sessions, page_decorator, session_for
 from app.web.error_pages import error_response, page_of_error
 from app.web.forms import PageForm
 from app.web.parameters import page_meta, page_position
@@ -57,6 +58,7 @@ def _way_back(error: DomainError, slug: str | None) -> tuple[str, str]:
 
 PageResponse = str | BaseResponse | tuple[str, int]
 _NOT_FILTERS = frozenset({"done"})
+_MAX_SWITCHER_ENTRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,14 +146,19 @@ def home_slug(actor: Actor) -> str | None:
 
 def layout_variables(organization: OrganizationSnapshot | None, actor: Actor | None) -> dict[str, Any]:
     """Return the variables of ``shell.html`` that do not depend on the page."""
-    home = home_slug(actor) if actor else None
+    home = session_for(actor.home_organization_id) if actor else None
+    groups = navigation(organization, actor, request.path) if organization and actor else []
     return {
         "organization": organization,
-        "navigation": navigation(organization, actor, request.path) if organization and actor else [],
+        "navigation": groups,
+        "section": next((entry.label for _, entries in groups for entry in entries if entry.current), None),
+        "switcher": _switcher(organization, home) if organization and home else None,
+        "search_url": f"/portal/{organization.slug}/search" if organization and home else None,
         "person": {
             "label": actor.label,
-            "account_url": f"/organizations/{home}/account",
-            "sign_out_url": f"/organizations/{home}/logout",
+            "detail": ", ".join(home.roles).capitalize(),
+            "account_url": f"/organizations/{home.organization_slug}/account",
+            "sign_out_url": f"/organizations/{home.organization_slug}/logout",
         }
         if actor and home
         else None,
@@ -159,6 +166,18 @@ def layout_variables(organization: OrganizationSnapshot | None, actor: Actor | N
         "switch_url": "/portal",
         "version": VERSION,
         "status": notice(request.args.get("done")),
+    }
+
+
+def _switcher(organization: OrganizationSnapshot, home: SessionRecord) -> dict[str, Any]:
+    """Return the other organizations of this browser, and where to find the rest."""
+    others = [session for session in current_sessions() if session.organization_id != organization.id]
+    all_url = "/portal/root/organizations" if home.is_root else "/portal"
+    is_long = home.is_root or len(others) > _MAX_SWITCHER_ENTRIES
+    return {
+        "sessions": others[:_MAX_SWITCHER_ENTRIES],
+        "search_url": all_url if is_long else None,
+        "all_url": all_url,
     }
 
 
@@ -172,25 +191,49 @@ def _url_with(parameters: dict[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NavigationEntry:
-    """One link of the side navigation."""
+    """One link of the sidebar; ``count`` is shown beside it if something waits there."""
 
     label: str
     url: str
     icon: str
     current: bool
+    count: str | None = None
 
 
-# Label, path below the organization's, icon, the permission that opens it.
-_PAGES = (
-    ("Overview", "", "home", "organization:read"),
-    ("Clients", "/clients", "apps", "clients:read"),
-    ("Failed requests", "/logs", "warning", "logs:read"),
-    ("Audit log", "/audit", "book", "audit:read"),
-    ("APIs and scopes", "/apis", "server", "resources:read"),
-    ("Webhooks", "/webhooks", "link", "webhooks:read"),
-    ("Users", "/users", "person", "users:read"),
-    ("Administrators", "/administrators", "people", "admins:read"),
-    ("Settings", "/settings", "settings", "settings:read"),
+NavigationGroup = tuple[str | None, list[NavigationEntry]]
+# Title of each group, and its pages: label, path below the organization's, icon, the permission that opens it.
+_GROUPS: tuple[tuple[str | None, tuple[tuple[str, str, str, str], ...]], ...] = (
+    (
+        "Build",
+        (
+            ("Home", "", "home", "organization:read"),
+            ("Clients", "/clients", "apps", "clients:read"),
+            ("APIs and scopes", "/apis", "server", "resources:read"),
+        ),
+    ),
+    (
+        "Observe",
+        (
+            ("Requests", "/logs", "pulse", "logs:read"),
+            ("Audit log", "/audit", "rows", "audit:read"),
+            ("Webhooks", "/webhooks", "hooks", "webhooks:read"),
+        ),
+    ),
+    (
+        "People",
+        (
+            ("Users", "/users", "person", "users:read"),
+            ("Team and roles", "/administrators", "people", "admins:read"),
+        ),
+    ),
+    (None, (("Settings", "/settings", "settings", "settings:read"),)),
+)
+_INSTANCE_GROUP = (
+    "Instance",
+    (
+        ("Organizations", "/organizations", "building", "organizations:read"),
+        ("Instance limits", "/instance-limits", "shield", "instance:read"),
+    ),
 )
 # Pages that belong to another page's entry although their path is elsewhere.
 _RELATED_PATHS = {
@@ -199,10 +242,6 @@ _RELATED_PATHS = {
     "/apis": ("/scopes", "/access-requests"),
     "/settings": ("/revocations",),
 }
-_ROOT_PAGES = (
-    ("Organizations", "/organizations", "building", "organizations:read"),
-    ("Instance limits", "/instance-limits", "shield", "instance:read"),
-)
 # The key travels in the URL, so that a link cannot make a page show arbitrary text.
 _NOTICES = {
     "saved": "Saved. The change is live.",
@@ -264,15 +303,29 @@ _NOTICES = {
 }
 
 
-def navigation(organization: OrganizationSnapshot, actor: Actor, path: str) -> list[NavigationEntry]:
-    """Return the entries that the actor may open; the one of the page at ``path`` is current."""
+def navigation(organization: OrganizationSnapshot, actor: Actor, path: str) -> list[NavigationGroup]:
+    """Return the groups of entries that the actor may open; the one of the page at ``path`` is current."""
     base = f"/portal/{organization.slug}"
-    pages = _PAGES + (_ROOT_PAGES if organization.is_root else ())
-    return [
-        NavigationEntry(label, f"{base}{page}", icon, _is_current(path, base, page))
-        for label, page, icon, permission in pages
-        if actor.has_permission_for_own(permission)
-    ]
+    groups = ((_INSTANCE_GROUP,) if organization.is_root else ()) + _GROUPS
+    shown = (
+        (
+            title,
+            [
+                NavigationEntry(label, f"{base}{page}", icon, _is_current(path, base, page))
+                for label, page, icon, permission in pages
+                if actor.has_permission_for_own(permission)
+            ],
+        )
+        for title, pages in groups
+    )
+    return [(title, entries) for title, entries in shown if entries]
+
+
+def first_page(organization: OrganizationSnapshot, actor: Actor) -> str | None:
+    """Return the URL of the first page after Home that the actor may open."""
+    entries = (entry for _, group in navigation(organization, actor, "") for entry in group)
+    home = f"/portal/{organization.slug}"
+    return next((entry.url for entry in entries if entry.url != home), None)
 
 
 def notice(key: str | None) -> str | None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from flask import redirect, render_template, request
+from flask import redirect, render_template
 
 from app.operations.authorization.approval_requests import count_open_requests
 from app.operations.clients.access_records import count_pending_requests
 from app.operations.organizations.overview import MAX_COUNT, get_overview
 from app.operations.users.registrations import count_registrations
-from app.portal.context import PageResponse, PortalContext, navigation, portal, portal_page, search_query
+from app.portal.context import PageResponse, PortalContext, first_page, portal, portal_page, search_query
 from app.portal.labels import AUDIT_ACTIONS
 from app.rules.errors import Forbidden
 from app.web.browser_session import current_sessions
@@ -48,10 +48,10 @@ def overview(context: PortalContext) -> PageResponse:
     try:
         figures = get_overview(context.actor)
     except Forbidden:
-        pages = navigation(context.organization, context.actor, request.path)
-        if not pages:
+        page = first_page(context.organization, context.actor)
+        if page is None:
             raise
-        return redirect(pages[0].url, 303)
+        return redirect(page, 303)
     has_colleague = figures.administrators > 1 or figures.has_invited
     return context.render(
         "portal/overview.html",

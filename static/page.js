@@ -17,3 +17,12 @@ for (const box of document.querySelectorAll("[data-copy]")) {
 
 // Move the focus to the error summary, so that screen readers announce it first.
 document.getElementById("errors")?.focus();
+
+// "/" moves to the search, unless somebody is typing.
+const find = document.getElementById("find");
+if (find) document.addEventListener("keydown", (event) => {
+  if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.target.closest("input, textarea, select, [contenteditable]")) return;
+  event.preventDefault();
+  find.focus();
+});
