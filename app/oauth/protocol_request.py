@@ -257,7 +257,7 @@ def respond(
             grant_type,
             None if grant_type is None else request.used_pkce,
         )
-        if response.status < 400 and not request.cause is not None:
+        if response.status < 400 and request.cause is None:
             record_success(request, authenticated.client, response.status)
     return response
 
