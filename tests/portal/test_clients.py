@@ -323,3 +323,12 @@ def test_client_of_another_organization_is_not_found(make: Any, ada: Any) -> Non
 def _age_sessions(database: Any) -> None:
     before = "2026-01-01 00:00:00"
     database.query(f"UPDATE sessions SET authenticated_at = '{before}'")
+
+
+@pytest.mark.parametrize(("kind", "is_told"), [("spa", True), ("device", False)])
+def test_only_clients_that_use_pkce_are_told_that_it_protects_them(
+    ada: Any, make: Any, acme: Any, kind: str, is_told: bool
+) -> None:
+    more = {"redirect_uris": []} if kind == "device" else {}
+    client = make.client(acme, type=kind, **more)
+    assert ("PKCE protects" in ada.get(f"/clients/{client.client_id}/credentials").text) is is_told
