@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import math
 import secrets
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from app.config import current
+from app.operations.audit.failed_requests import RejectedRequest, store_rejected_requests
 from app.operations.authorization import codes, consents
 from app.operations.clients.client_usage import record_client_use
 from app.operations.clients.clients import list_clients, register_client, update_client
@@ -37,14 +39,26 @@ from app.operations.sign_in.passwords import hash_new_password
 from app.operations.sign_in.sign_in import sign_in
 from app.operations.store import clock
 from app.operations.store.transactions import transaction
+from app.operations.store.usage_counters import (
+    ACTIVE_USER,
+    FAILED,
+    REQUESTS,
+    SIGN_INS,
+    TOKENS,
+    Fact,
+    Metrics,
+    add_past,
+)
 from app.operations.tokens.access_tokens import TokenResponse
 from app.operations.tokens.refresh_tokens import refresh
 from app.operations.tokens.tokens import issue_to_client
 from app.rules.actor import Actor
+from app.rules.audit.failed_requests import CAUSES
+from app.rules.audit.usage import AUTHORIZATION_CODE, CLIENT_CREDENTIALS, REFRESH_TOKEN, SUCCEEDED
 from app.rules.authorization import authorization_request
 from app.rules.authorization.authorization_request import AuthorizationParameters
-from app.rules.errors import Conflict, NotFound
-from app.rules.identifiers import public_id
+from app.rules.errors import Cause, Conflict, NotFound
+from app.rules.identifiers import new_public_id, public_id
 from app.rules.organizations import settings
 
 SLUG = "acme"
@@ -97,6 +111,29 @@ _API = {
         {"name": "reports:write", "title": "Publish reports"},
     ],
 }
+
+
+_HISTORY_DAYS = 60
+# Tokens of each client in a busy hour.
+_HOURLY_TOKENS: tuple[Mapping[str, int], ...] = (
+    {AUTHORIZATION_CODE: 4, REFRESH_TOKEN: 9},
+    {AUTHORIZATION_CODE: 1, REFRESH_TOKEN: 5},
+    {AUTHORIZATION_CODE: 2, REFRESH_TOKEN: 7},
+    {CLIENT_CREDENTIALS: 3},
+)
+# The client, endpoint, error and cause.
+_FAILURES = (
+    (
+        0,
+        "authorize",
+        "invalid_request",
+        Cause("redirect_uri_not_registered", f"{APP_URL}/callback/", (f"{APP_URL}/callback",)),
+    ),
+    (1, "token", "invalid_grant", Cause("code_expired")),
+    (2, "token", "invalid_grant", Cause("verifier_mismatch")),
+    (0, "token", "invalid_grant", Cause("refresh_expired")),
+)
+_HOURS_OF_FAILURES = (1, 1, 2, 9, 27, 28, 50, 75, 75, 76, 120, 150, 220, 300, 301, 420, 530)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +193,9 @@ def create_demo(app_url: str = APP_URL) -> DemoData:
             DemoClient(registration.client.name, registration.client.client_id, registration.secret)
             for registration in registered
         ]
-        _create_traffic(organization, users, [registration.client.client_id for registration in registered])
+        client_ids = [registration.client.client_id for registration in registered]
+        _create_traffic(organization, users, client_ids)
+        _create_history(organization, users, client_ids)
     known = [_demo_user(organization, local_part, role) for local_part, _, role in _USERS]
     root = lookups.get_root_organization()
     if find_user_by_email(root.id, ROOT_EMAIL) is not None:
@@ -245,6 +284,56 @@ def _create_traffic(organization: OrganizationSnapshot, users: list[DemoUser], c
     record_client_use(reports_client, "198.51.100.23", "token")
     # Start a secret rotation, so that the Credentials page shows one in progress.
     rotate_credential(Actor.system(organization.id, "demo"), web)
+
+
+def _create_history(organization: OrganizationSnapshot, users: list[DemoUser], client_ids: list[str]) -> None:
+    """Fill the counters of the last weeks and the log of failed requests, so that charts have something to show."""
+    now = clock.now()
+    clients = [_authenticate(client_id) for client_id in client_ids]
+    user_ids = [_find_user_id(organization, user.email.split("@")[0]) for user in users]
+    facts: list[tuple[datetime, Fact, int]] = []
+    for hours in range(_HISTORY_DAYS * 24):
+        at = now - timedelta(hours=hours)
+        # More by day than by night, and less at weekends; no two hours alike.
+        busy = max(0.1, math.sin((at.hour - 5) / 16 * math.pi)) * (0.3 if at.weekday() > 4 else 1)
+        busy *= 0.7 + 0.6 * (hours * 7919 % 13) / 12
+        for authenticated, grants in zip(clients, _HOURLY_TOKENS, strict=True):
+            for grant, most in grants.items():
+                if count := round(most * busy):
+                    metrics = ((REQUESTS, f"token{SUCCEEDED}"), (TOKENS, grant))
+                    facts.append((at, _fact(authenticated, metrics), count))
+        for number, user_id in enumerate(user_ids):
+            if at.hour == 8 + number and (hours // 24 + number) % 4:
+                facts.append((at, (organization.id, ((SIGN_INS, "pwd"),), None, None), 1))
+                facts.append((at, (organization.id, ACTIVE_USER, None, user_id), 1))
+    rejected = []
+    for number, hours in enumerate(_HOURS_OF_FAILURES):
+        place, endpoint, error, cause = _FAILURES[number % len(_FAILURES)]
+        at, client = now - timedelta(hours=hours), clients[place].client
+        facts.append((at, (organization.id, ((FAILED, cause.code),), client.id, None), 1))
+        rejected.append(
+            RejectedRequest(
+                client=(organization.id, client.id),
+                at=at,
+                request_id=new_public_id("req"),
+                endpoint=endpoint,
+                method="GET" if endpoint == "authorize" else "POST",
+                status=400,
+                error=error,
+                description=CAUSES[cause.code].what,
+                cause=cause,
+                parameters={"client_id": client.client_id},
+                address="203.0.113.9",
+                path_organization=None,
+            )
+        )
+    store_rejected_requests(Actor.system(organization.id, "demo"), reversed(rejected))
+    add_past(facts)
+
+
+def _fact(authenticated: AuthenticatedClient, metrics: Metrics) -> Fact:
+    client = authenticated.client
+    return client.organization.id, metrics, client.id, authenticated.credential_id
 
 
 def _authorize(organization: OrganizationSnapshot, user: DemoUser, client_id: str) -> TokenResponse:

@@ -49,6 +49,8 @@ HOUR, DAY = "hour", "day"
 SPANS = {HOUR: timedelta(hours=1), DAY: timedelta(days=1)}
 NONE = UUID(int=0)
 """Stands for all clients together, and for no subject."""
+# A batch has counters of several.
+_NO_ORGANIZATION = ""
 # How long a batch whose fate is unknown is recognized.
 _BATCH_LIFETIME = timedelta(days=2)
 _TABLE = Base.metadata.tables[UsageCounter.__tablename__]
@@ -189,16 +191,15 @@ def _rows_of(fact: Fact, now: datetime) -> list[_Key]:
 @transaction
 def _write(batch_id: UUID, counts: list[tuple[_Key, int]]) -> None:
     """Add the counts to their rows, once: the batch leaves a mark."""
-    organization_id = counts[0][0][0]
     mark = hashlib.sha256(f"usage counters\0{batch_id}".encode()).digest()
     found = select(UsedIdentifier.attempt).where(
-        UsedIdentifier.organization_id == organization_id, UsedIdentifier.digest == mark
+        UsedIdentifier.organization_id == _NO_ORGANIZATION, UsedIdentifier.digest == mark
     )
     if db.session.execute(found).first() is not None:
         return
     until = clock.now() + _BATCH_LIFETIME
-    used = {"organization_id": organization_id, "digest": mark, "attempt": batch_id, "expires_at": until}
-    db.session.execute(insert(UsedIdentifier).values(used))
+    used = {"digest": mark, "attempt": batch_id, "expires_at": until}
+    db.session.execute(insert(UsedIdentifier).values(organization_id=_NO_ORGANIZATION, **used))
     columns = [column.name for column in _TABLE.primary_key.columns]
     rows = [{**dict(zip(columns, key, strict=True)), "count": count} for key, count in counts]
     db.session.execute(_upsert(db.session.connection().dialect.name), rows)
