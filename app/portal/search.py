@@ -13,6 +13,7 @@ from app.portal.context import PageResponse, PortalContext, navigation, portal_p
 from app.portal.labels import CLIENT_TYPE_LABELS
 from app.portal.setting_texts import TOPICS
 from app.rules.actor import Actor
+from app.rules.errors import Forbidden
 
 _MAX_RESULTS = 8
 # Prefix of an id, the page that it leads to, the permission for that page.
@@ -36,6 +37,8 @@ class SearchResult:
 @portal_page("/search", "GET")
 def search(context: PortalContext) -> PageResponse:
     """Redirect to the page of an exact id, or list what matches the text by kind, each kind bounded."""
+    if not navigation(context.organization, context.actor, ""):
+        raise Forbidden("You have no access to this portal.")
     query = search_query()
     if (path := _page_of_id(context.actor, query)) is not None:
         return redirect(context.url(path), 303)
