@@ -8,9 +8,9 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from app.oauth.protocol_request import ProtocolRequest
-from app.operations.audit.failed_requests import RejectedRequest, can_read_failed_requests, count_unlogged
+from app.operations.audit.failed_requests import RejectedRequest, can_read_requests_of, count_unlogged
 from app.operations.store import clock
-from app.rules.audit.failed_requests import redact_parameters
+from app.rules.audit.failed_requests import default_cause, redact_parameters
 from app.rules.errors import DomainError
 from app.rules.identifiers import parse_client_id
 from app.rules.token_values import digest
@@ -28,8 +28,8 @@ def record_refusal(
     # Internal errors have no cause. Failures of the client's own servers have one.
     if (error.status >= 500 and error.cause is None) or error.code in _EXPECTED:
         return
-    request.has_failed = True
     sent: Mapping[str, str] = request.parameters
+    request.cause = error.cause.code if error.cause is not None else default_cause(error.code)
     named = client or _client_of(request, sent)
     if named is None:
         return
@@ -52,7 +52,7 @@ def record_refusal(
             error=error.code,
             description=error.description,
             cause=error.cause,
-            parameters=redact_parameters(sent),
+            parameters=_shown_parameters(request),
             address=request.ip_address,
             path_organization=request.organization_slug,
             auth_method=presented.method if presented is not None else None,
@@ -61,14 +61,20 @@ def record_refusal(
     )
 
 
-def url_of_entry(request: ProtocolRequest) -> str | None:
-    """Return the URL of the log entry if the user of this browser may read it, else None.
+def _shown_parameters(request: ProtocolRequest) -> dict[str, str]:
+    shown = redact_parameters(request.parameters)
+    # The value of an unknown parameter is never shown, so no client can claim this.
+    return shown | {"playground": "sent by the portal's playground"} if request.playground_client else shown
 
-    The entry is written shortly after the response, so the URL is that of the log, filtered by the request.
+
+def url_of_entry(request: ProtocolRequest) -> str | None:
+    """Return the URL that explains the request if the user of this browser may read the client's log, else None.
+
+    The entry is written shortly after the response, so the URL names the request, and its page waits for the entry.
     """
     named = _client_of(request, request.parameters)
     session = session_for(named[0]) if named is not None else None
-    if session is None or not can_read_failed_requests(session.actor()):
+    if named is None or session is None or not can_read_requests_of(session.actor(), named[1]):
         return None
     return f"/portal/{session.organization_slug}/logs?{urlencode({'request_id': request.request_id})}"
 

@@ -46,7 +46,7 @@ def test_signing_out_of_one_organization_keeps_the_other_session(
         for pages, user in ((at_acme, ada), (at_globex, bob)):
             pages.open(f"/portal/{user.organization.slug}")
             pages.sign_in(user)
-            page.wait_for_selector("h1:has-text('Overview')")
+            page.wait_for_selector("h1:has-text('Home')")
         # Each shows its own user; neither session is valid for the other.
         for user, other in ((ada, bob), (bob, ada)):
             page.goto(f"{live_server.url}/portal/{user.organization.slug}")
@@ -58,7 +58,7 @@ def test_signing_out_of_one_organization_keeps_the_other_session(
         page.wait_for_selector("#logged-out")
 
         page.goto(f"{live_server.url}/portal/{globex.slug}")
-        assert page.inner_text("h1") == "Overview" and bob.email in page.content()
+        assert page.inner_text("h1") == "Home" and bob.email in page.content()
         assert reaches("globex")
         page.goto(f"{live_server.url}/portal/{acme.slug}")
         page.wait_for_selector("#username")
@@ -67,5 +67,5 @@ def test_signing_out_of_one_organization_keeps_the_other_session(
 
         # A new sign-in there changes nothing here.
         at_acme.sign_in(ada)
-        page.wait_for_selector("h1:has-text('Overview')")
+        page.wait_for_selector("h1:has-text('Home')")
         assert reaches("acme") and reaches("globex")

@@ -98,13 +98,13 @@ def set_up(page: Page, server: LiveServer) -> tuple[str, str]:
 def register(page: Page, server: LiveServer, application: Application) -> tuple[str, str]:
     """Register a web client in the portal; return (id, secret) as shown then and later."""
     page.goto(f"{server.url}/portal/orchard/clients/new")
-    page.get_by_role("button", name="Continue").click()
+    page.get_by_role("link", name="Web app").click()
     page.fill("#name", "Fruit Shop")
     page.fill("#redirect_uris", application.callback)
     page.get_by_role("button", name="Register").click()
-    expect(page.locator("h1")).to_have_text("Fruit Shop is registered")
+    expect(page.locator("#shown-once-title")).to_have_text("Fruit Shop is registered")
     made = page.inner_text("#client-id").strip(), page.inner_text("#client-secret").strip()
-    page.get_by_role("link", name="View client").click()
+    page.reload()
     page.get_by_role("button", name="Reveal").click()
     assert page.inner_text("#client-secret").strip() == made[1]
     assert made[1] not in page.url

@@ -166,13 +166,19 @@ def get_client_record(actor: Actor, client_id: str) -> ClientRecord:
     """Return the client, only to be shown. Raises NotFound, Forbidden, as ``get_client_row`` does."""
     actor.require_for_own("clients:read")
     parsed = parse_client_id(client_id)
-    row = None
+    record = None
     if parsed is not None and parsed[0] == actor.organization_id:
-        row = _READ.first(organization_id=parsed[0], row_id=parsed[1])
-    if row is None:
+        record = find_client_record(*parsed)
+    if record is None:
         raise NotFound("There is no such client.")
-    _require_permission(actor, row, "clients:read")
-    return to_client_record(row)
+    _require_permission(actor, record, "clients:read")
+    return record
+
+
+def find_client_record(organization_id: str, row_id: UUID) -> ClientRecord | None:
+    """Return the client with this primary key for an operation that has its own rule about who may see it."""
+    row = _READ.first(organization_id=organization_id, row_id=row_id)
+    return None if row is None else to_client_record(row)
 
 
 def _require_permission(actor: Actor, row: Any, permission: str) -> None:
@@ -307,6 +313,16 @@ def resolve_client_scopes(
     return [
         f'The scope "{name}" is new in this organization. Add a title for the consent page.' for name in added
     ]
+
+
+def require_known_scopes(
+    actor: Actor, metadata: ClientMetadata, *, before: Iterable[str], granted: Collection[str] = ()
+) -> None:
+    """Raise InvalidInput for new scopes that the organization does not know, and for management scopes."""
+    new = [name for name in metadata.scopes if name not in frozenset(before) and name not in IDENTITY_SCOPES]
+    unknown = _find_unknown(actor, new, granted)
+    if unknown:
+        raise InvalidInput.of(_unknown_scope_errors(actor, metadata, unknown))
 
 
 def grantable_permissions(actor: Actor) -> Mapping[str, str]:

@@ -11,17 +11,10 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from app.rules.redaction import redact
-from app.rules.token_values import parse_token
+from app.rules.token_values import KINDS, parse_token
 
 # The table is readable only with one cause in each row, however long the row is.
 # ruff: noqa: E501
-_KINDS = {
-    "cs": "a client secret",
-    "at": "an access token",
-    "rt": "a refresh token",
-    "ac": "an authorization code",
-    "dc": "a device code",
-}
 MAX_PARAMETERS = 40
 MAX_NAME_LENGTH = 64
 MAX_VALUE_LENGTH = 500
@@ -42,6 +35,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     ("parameter_repeated", "A parameter was sent more than once.", "Send each parameter once. A client library or proxy may have added it again."),
     ("parameter_malformed", "A parameter was malformed.", "Send it in the format that the standard defines."),
     ("parameters_in_address", "Parameters of a POST were sent in the URL.", "Send them only in the body, because URLs are logged."),
+    ("cors_origin_not_allowed", "A web page called the endpoint from an origin that is not registered, so the browser hid the response.", "Call the endpoint from the client's server, or register a redirect URI at this origin."),
     ("wrong_content_type", "The body was not form-encoded.", "Send Content-Type: application/x-www-form-urlencoded, not JSON."),
     ("body_encoded", "The body was compressed.", "Send it without a Content-Encoding."),
     ("body_too_large", "The body was too large.", "Send less than 64 KiB."),
@@ -253,8 +247,8 @@ def _truncate(value: str) -> str:
 def _describe_removed(value: str) -> str:
     """Describe a removed value: the kind of secret, or its length."""
     parsed = parse_token(value)
-    if parsed is not None and parsed.kind in _KINDS:
-        return f"[{_KINDS[parsed.kind]}, removed]"
+    if parsed is not None and parsed.kind in KINDS:
+        return f"[{KINDS[parsed.kind]}, removed]"
     if value.startswith("eyJ"):
         return "[a JWT, removed]"
     return f"[{len(value)} characters, removed]"

@@ -1,0 +1,107 @@
+"""The search of the portal: ids lead to their page, other text finds clients, users, settings and pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from flask import redirect
+
+from app.operations.clients.clients import list_clients
+from app.operations.users.users import list_users
+from app.portal.context import PageResponse, PortalContext, navigation, portal_page, search_query
+from app.portal.labels import CLIENT_TYPE_LABELS
+from app.portal.setting_texts import TOPICS
+from app.rules.actor import Actor
+
+_MAX_RESULTS = 8
+# Prefix of an id, the page that it leads to, the permission for that page.
+_PAGES_OF_IDS = (
+    ("cli_", "/clients/{}", "clients:read"),
+    ("usr_", "/users/{}", "users:read"),
+    ("evt_", "/audit/{}", "audit:read"),
+    ("req_", "/logs?request_id={}", "logs:read"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """One line of the results: its text, a second line, and the path below the organization's."""
+
+    title: str
+    detail: str
+    path: str
+
+
+@portal_page("/search", "GET")
+def search(context: PortalContext) -> PageResponse:
+    """Redirect to the page of an exact id, or list what matches the text by kind, each kind bounded."""
+    query = search_query()
+    if (path := _page_of_id(context.actor, query)) is not None:
+        return redirect(context.url(path), 303)
+    kinds = (
+        ("Clients", "apps", f"/clients?q={query}", _clients),
+        ("Users", "person", f"/users?q={query}", _users),
+        ("Settings", "settings", None, _settings),
+    )
+    groups = [
+        (title, icon, path, found)
+        for title, icon, path, find in kinds
+        if query and (found := list(find(context.actor, query)))
+    ]
+    if pages := _pages(context, query):
+        groups.append(("Pages", "rows", None, pages))
+    return context.render("portal/search.html", groups=groups)
+
+
+def _page_of_id(actor: Actor, text: str) -> str | None:
+    if not text.replace("_", "").isalnum() or not text.isascii():
+        return None
+    for prefix, path, permission in _PAGES_OF_IDS:
+        if text.startswith(prefix) and actor.has_permission_for_own(permission):
+            return path.format(text)
+    return None
+
+
+def _clients(actor: Actor, query: str) -> Iterator[SearchResult]:
+    if actor.has_permission_for_own("clients:read"):
+        for client in list_clients(actor, limit=_MAX_RESULTS, query=query).items:
+            yield SearchResult(
+                client.name, CLIENT_TYPE_LABELS[client.type].title, f"/clients/{client.client_id}"
+            )
+
+
+def _users(actor: Actor, query: str) -> Iterator[SearchResult]:
+    if actor.has_permission("users:read"):
+        for record in list_users(actor, limit=_MAX_RESULTS, query=query).items:
+            user = record.user
+            yield SearchResult(user.name or user.email, user.email, f"/users/{user.public_id}")
+
+
+def _settings(actor: Actor, query: str) -> Iterator[SearchResult]:
+    if not actor.has_permission("settings:read"):
+        return
+    words = query.casefold().split()
+    found = 0
+    for topic in TOPICS.values():
+        for _, rows in topic.groups:
+            for path, label in rows:
+                if found < _MAX_RESULTS and _matches(words, f"{label} {path} {topic.title}"):
+                    found += 1
+                    yield SearchResult(label, topic.title, f"/settings/{topic.key}#{path.replace('.', '-')}")
+
+
+def _pages(context: PortalContext, query: str) -> list[SearchResult]:
+    words = query.casefold().split()
+    base = context.url()
+    return [
+        SearchResult(entry.label, title or "", entry.url.removeprefix(base))
+        for title, entries in navigation(context.organization, context.actor, "")
+        for entry in entries
+        if words and _matches(words, entry.label)
+    ]
+
+
+def _matches(words: list[str], text: str) -> bool:
+    folded = text.casefold()
+    return all(word in folded for word in words)

@@ -1,0 +1,28 @@
+// Show the Copy button of each copy box; without this script the text can still be selected.
+for (const box of document.querySelectorAll("[data-copy]")) {
+  const button = box.querySelector("button");
+  if (!button || !navigator.clipboard) continue;
+  const label = button.textContent;
+  button.hidden = false;
+  button.addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(box.querySelector("code, pre").textContent);
+      button.textContent = "Copied";
+    } catch {
+      button.textContent = "Select it";
+    }
+    setTimeout(() => { button.textContent = label; }, 2000);
+  });
+}
+
+// Move the focus to the error summary, so that screen readers announce it first.
+document.getElementById("errors")?.focus();
+
+// "/" moves to the search, unless somebody is typing.
+const find = document.getElementById("find");
+if (find) document.addEventListener("keydown", (event) => {
+  if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.target.closest("input, textarea, select, [contenteditable]")) return;
+  event.preventDefault();
+  find.focus();
+});
