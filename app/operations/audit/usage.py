@@ -386,15 +386,14 @@ def _order(count: UsageCount) -> tuple[Any, ...]:
 
 
 def _count_active_users(actor: Actor, asked: _Asked) -> list[UsageCount]:
-    rows = db.session.execute(
-        _user_rows(actor, asked.since, asked.until, UsageCounter.starts_at, UsageCounter.subject_id)
-    ).all()
-    if len(rows) == MAX_USER_ROWS:
+    rows = _user_rows(actor, asked.interval, asked.since, asked.until, UsageCounter.starts_at)
+    bounded = rows.limit(MAX_USER_ROWS).subquery()
+    # Each user has one row for each hour or day.
+    counts = select(bounded.c.starts_at, func.count().label("users")).group_by(bounded.c.starts_at)
+    found = [UsageCount(row.starts_at, ACTIVE_USERS, int(row.users)) for row in db.session.execute(counts)]
+    if sum(one.count for one in found) == MAX_USER_ROWS:
         raise _too_many()
-    users: dict[datetime, set[UUID]] = defaultdict(set)
-    for row in rows:
-        users[start_of(asked.interval, row.starts_at)].add(row.subject_id)
-    return [UsageCount(start, ACTIVE_USERS, len(found)) for start, found in users.items()]
+    return found
 
 
 def _too_many() -> InvalidInput:
@@ -492,31 +491,32 @@ def _read_totals(
     totals = _sum(rows, of_clients=not is_organization)
     if not is_organization:
         return totals
-    users, has_more = _count_users(actor, since, until)
+    users, has_more = _count_users(actor, since, last_day, until)
     return replace(totals, active_users=users, has_more_users=has_more)
 
 
-def _count_users(actor: Actor, since: datetime, until: datetime) -> tuple[int, bool]:
-    """Return how many users signed in, and whether the reading stopped before all were counted."""
-    read_rows = _user_rows(actor, since, until, UsageCounter.subject_id).subquery()
+def _count_users(actor: Actor, since: datetime, last_day: datetime, until: datetime) -> tuple[int, bool]:
+    """Return how many users signed in, and whether the reading stopped before all were counted.
+
+    The days before the last one are read as a whole.
+    """
+    days = _user_rows(actor, DAY, since, last_day, UsageCounter.subject_id)
+    hours = _user_rows(actor, HOUR, last_day, until, UsageCounter.subject_id)
+    read_rows = days.union_all(hours).limit(MAX_USER_ROWS).subquery()
     users, rows = db.session.execute(
         select(func.count(read_rows.c.subject_id.distinct()), func.count())
     ).one()
     return int(users), int(rows) == MAX_USER_ROWS
 
 
-def _user_rows(actor: Actor, since: datetime, until: datetime, *columns: Any) -> Select[Any]:
-    return (
-        select(*columns)
-        .where(
-            UsageCounter.organization_id == actor.organization_id,
-            UsageCounter.client_id == NONE,
-            UsageCounter.span == HOUR,
-            UsageCounter.metric == USERS,
-            UsageCounter.starts_at >= since,
-            UsageCounter.starts_at < until,
-        )
-        .limit(MAX_USER_ROWS)
+def _user_rows(actor: Actor, span: str, since: datetime, until: datetime, *columns: Any) -> Select[Any]:
+    return select(*columns).where(
+        UsageCounter.organization_id == actor.organization_id,
+        UsageCounter.client_id == NONE,
+        UsageCounter.span == span,
+        UsageCounter.metric == USERS,
+        UsageCounter.starts_at >= since,
+        UsageCounter.starts_at < until,
     )
 
 

@@ -10,7 +10,7 @@ Metrics and their details:
 - ``requests``: requests of authenticated clients, by endpoint and outcome (``token:succeeded``), and by secret.
 - ``failed``: what the log of failed requests takes, by cause, also of clients that could not authenticate.
 - ``sign_ins``: sessions started, by the first method.
-- ``users``: who started a session or signed in to a client; the subject is the user. Only by hour.
+- ``users``: who started a session or signed in to a client; the subject is the user.
 
 Hours and days are those of UTC and of the moment of writing, at most ``FLUSH_SECONDS`` after the fact.
 """
@@ -176,10 +176,8 @@ def _rows_of(fact: Fact, now: datetime) -> list[_Key]:
     organization_id, metrics, client_id, subject_id = fact
     rows: list[_Key] = []
     for metric, detail in metrics:
-        # Of users each hour has a row for each of them; days are found by counting.
-        spans = (HOUR,) if metric == USERS else (HOUR, DAY)
         subject = subject_id if metric in {USERS, REQUESTS} and subject_id is not None else NONE
-        for span in spans:
+        for span in SPANS:
             starts_at = start_of(span, now)
             if client_id is not None:
                 rows.append((organization_id, client_id, span, metric, starts_at, detail, subject))

@@ -242,8 +242,8 @@ def test_janitor_deletes_counters_after_ninety_days(place: Place, database: Data
         place.count(place.other, ISSUED, 1, days=days)
         place.user_signed_in(new_id(), days=days)
     deleted = purge_expired(SYSTEM, pause=0)
-    assert deleted is not None and deleted[UsageCounter.__tablename__] == 2 * 11
-    assert database.count("usage_counters") == 2 * 11
+    assert deleted is not None and deleted[UsageCounter.__tablename__] == 2 * 12
+    assert database.count("usage_counters") == 2 * 12
 
 
 def test_clients_add_up_to_the_organization(place: Place, database: Database) -> None:

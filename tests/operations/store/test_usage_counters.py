@@ -67,12 +67,15 @@ def test_token_is_counted_by_hour_and_day_for_client_and_organization(
     assert set(rows(database)) == expected
 
 
-def test_user_is_counted_once_an_hour_and_not_by_day(
+def test_user_has_one_row_for_each_hour_and_day(
     context: Flask, counters: UsageCounters, database: Database
 ) -> None:
-    counters.add(ACME, ((USERS, ""),), None, USER)
+    for _ in range(3):
+        counters.add(ACME, ((USERS, ""),), None, USER)
     counters.flush()
-    assert rows(database) == [(ACME.encode(), NONE.bytes, b"hour", b"users", b"", USER.bytes, 1)]
+    expected = (ACME.encode(), NONE.bytes, b"users", b"", USER.bytes, 3)
+    assert [(*row[:2], *row[3:]) for row in rows(database)] == [expected] * 2
+    assert {row[2] for row in rows(database)} == {b"hour", b"day"}
 
 
 def test_counts_begin_at_the_hour_and_day_of_utc(
