@@ -44,6 +44,9 @@ _URI_CAUSES = frozenset(
 _SETTINGS = {"pkce_or_nonce_missing": "clients#oauth-pkce"}
 _POSSESSIONS = ("The client secret", "The client assertion", "The client metadata")
 _MAX_SHOWN = 5
+_MAX_READ = 25
+# Consents and tokens of users are about a client too, but change nothing for its requests.
+_CHANGES = ("client.", "client_access.", "credential.", "settings.")
 _BEFORE = timedelta(hours=24)
 
 
@@ -262,7 +265,8 @@ def _events_before(context: PortalContext, entry: FailedRequestRecord) -> list[A
     found = [
         event
         for about in ({"target": entry.client_id}, {"action": "settings.updated"})
-        for event in list_audit_events(context.actor, limit=_MAX_SHOWN, filters=period | about).items
+        for event in list_audit_events(context.actor, limit=_MAX_READ, filters=period | about).items
+        if event.action.startswith(_CHANGES)
     ]
     return sorted(found, key=lambda event: event.at, reverse=True)[:_MAX_SHOWN]
 
