@@ -112,30 +112,6 @@ class FailedRequest(Tenant, Base):
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
 
 
-class SampledRequest(Tenant, Base):
-    """One of the successful requests of a client, kept for a day (public id ``req_…``).
-
-    No foreign key refers to the client: each insert would lock its row.
-    """
-
-    __tablename__ = "sampled_requests"
-    __table_args__ = (
-        Index("ix_sampled_requests_client", "organization_id", "client_id", "id"),
-        Index("ix_sampled_requests_request", "organization_id", "request_id"),
-        Base.__table_args__,
-    )
-
-    client_id: Mapped[UUID] = mapped_column(Uuid)
-    at: Mapped[datetime] = mapped_column(UtcDateTime)
-    request_id: Mapped[str] = mapped_column(Identifier(64), comment="req_…, of the response header")
-    endpoint: Mapped[str] = mapped_column(Identifier(32), comment="authorize, token, introspect …")
-    method: Mapped[str] = mapped_column(Identifier(8))
-    status: Mapped[int] = mapped_column()
-    parameters: Mapped[dict[str, Any]] = mapped_column(Json, comment="of the request, secrets removed")
-    address: Mapped[str | None] = mapped_column(Identifier(64))
-    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
-
-
 class UsageCounter(Base):
     """How often something happened in an hour or a day of UTC: see ``operations/store/usage_counters``.
 
@@ -161,6 +137,30 @@ class UsageCounter(Base):
         Uuid, primary_key=True, comment="the secret of requests, the user of users, otherwise zeros"
     )
     count: Mapped[int] = mapped_column(BigInteger)
+
+
+class SampledRequest(Tenant, Base):
+    """One of the successful requests of a client, kept for a day (public id ``req_…``).
+
+    No foreign key refers to the client: each insert would lock its row.
+    """
+
+    __tablename__ = "sampled_requests"
+    __table_args__ = (
+        Index("ix_sampled_requests_client", "organization_id", "client_id", "id"),
+        Index("ix_sampled_requests_request", "organization_id", "request_id"),
+        Base.__table_args__,
+    )
+
+    client_id: Mapped[UUID] = mapped_column(Uuid)
+    at: Mapped[datetime] = mapped_column(UtcDateTime)
+    request_id: Mapped[str] = mapped_column(Identifier(64), comment="req_…, of the response header")
+    endpoint: Mapped[str] = mapped_column(Identifier(32), comment="authorize, token, introspect …")
+    method: Mapped[str] = mapped_column(Identifier(8))
+    status: Mapped[int] = mapped_column()
+    parameters: Mapped[dict[str, Any]] = mapped_column(Json, comment="of the request, secrets removed")
+    address: Mapped[str | None] = mapped_column(Identifier(64))
+    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
 
 
 class OutboxMessage(Tenant, Base):

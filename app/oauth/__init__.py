@@ -15,6 +15,7 @@ from app.oauth import (
     introspection,
     logout,
     par,
+    playground,
     registration,
     server,
     token,
@@ -25,6 +26,7 @@ from app.oauth.protocol_request import ProtocolRequest, respond
 from app.oauth.protocol_response import ProtocolResponse
 from app.operations.directory import lookups
 from app.rules.tokens.protected_resources import WELL_KNOWN
+from app.web import endpoint_calls
 
 __all__ = ["install_fast_path", "register"]
 
@@ -34,6 +36,7 @@ _ORGANIZATION = "/organizations/<organization>"
 def register(app: Flask) -> None:
     """Register every endpoint twice: where the client decides the organization, and under its issuer."""
     server.register(app)
+    endpoint_calls.register(app, playground.answer)
     for name, prefix in (("oauth", "/oauth"), ("organization_oauth", f"{_ORGANIZATION}/oauth")):
         app.register_blueprint(_endpoints(name), url_prefix=prefix)
     app.register_blueprint(_pages())

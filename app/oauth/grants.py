@@ -126,7 +126,7 @@ class AuthorizationCodeGrant(grants.AuthorizationCodeGrant):
             raise UnredirectableError("The app's request contains no redirect_uri.").with_cause(
                 "redirect_uri_missing", expected=registered
             )
-        if not client.check_redirect_uri(redirect_uri):
+        if not client.check_redirect_uri(redirect_uri) and not request.check_playground():
             raise UnredirectableError("The app's redirect_uri isn't registered.").with_cause(
                 "redirect_uri_not_registered", received=redirect_uri, expected=registered
             )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
@@ -69,20 +70,22 @@ class ProtocolRequest:
     ``parameters`` are those that were parsed, ``presented`` the credentials of the client, ``authenticated`` the client
     once they were verified and ``client`` the same client as Authlib needs it. ``dpop_jkt`` is the thumbprint of the
     key whose DPoP proof was verified and spent. ``has_claimed_assertion`` means that this very request has spent the
-    client assertion that it carries. ``has_failed`` is set with an entry in the log of failed requests, ``user_id``
-    names the user whose sign-in to the client this request completes.
+    client assertion that it carries. ``playground_client`` is set by this service alone, for a request that the
+    portal's playground sends: the client that it acts for. ``cause`` is that of a rejection in the log of failed
+    requests, ``user_id`` names the user whose sign-in to the client this request completes.
     """
 
     __slots__ = (
         "_organization_id",
         "authenticated",
+        "cause",
         "client",
         "dpop_jkt",
         "environ",
         "has_claimed_assertion",
-        "has_failed",
         "organization_slug",
         "parameters",
+        "playground_client",
         "presented",
         "used_pkce",
         "user_id",
@@ -92,14 +95,15 @@ class ProtocolRequest:
         self.environ = environ
         self.organization_slug = organization_slug
         self.authenticated: AuthenticatedClient | None = None
+        self.cause: str | None = None
         self.client: ProtocolClient | None = None
+        self.playground_client: AuthenticatedClient | None = None
         self.dpop_jkt: str | None = None
         self.has_claimed_assertion = False
         self.parameters: Mapping[str, str] = {}
         self.presented: Presented | None = None
         # Whether a code was redeemed with PKCE; None if none was.
         self.used_pkce: bool | None = None
-        self.has_failed = False
         self.user_id: UUID | None = None
         self._organization_id: str | None = None
 
@@ -187,7 +191,10 @@ class ProtocolRequest:
 
     def actor_of(self, authenticated: AuthenticatedClient) -> Actor:
         """Return the authenticated client as the actor of this request."""
-        return grants.client_actor(authenticated.client, self.ip_address, self.request_id)
+        actor = grants.client_actor(authenticated.client, self.ip_address, self.request_id)
+        if authenticated.playground_uri is None:
+            return actor
+        return replace(actor, label=f"{actor.label} (playground)")
 
     def add_log_fields(self, **fields: str | None) -> None:
         """Add fields to this request's line in the log."""
@@ -230,10 +237,13 @@ def handle(handler: Callable[[ProtocolRequest], T], request: ProtocolRequest) ->
 def respond(
     handler: Callable[[ProtocolRequest], ProtocolResponse], request: ProtocolRequest, endpoint: str
 ) -> ProtocolResponse:
-    """Return the handler's response, after its commit, and count the request of an authenticated client."""
+    """Return the handler's response, after its commit, and count the request of an authenticated client.
+
+    A request of the playground does not count, because it is not the client's.
+    """
     response = handle(handler, request)
     authenticated = request.authenticated
-    if authenticated is not None:
+    if authenticated is not None and request.playground_client is None:
         grant_type = None
         if endpoint == "token" and response.status == 200:
             grant_type = request.parameters["grant_type"]
@@ -243,11 +253,11 @@ def respond(
             authenticated,
             request.ip_address,
             endpoint,
-            request.has_failed or response.status >= 500,
+            request.cause is not None or response.status >= 500,
             grant_type,
             None if grant_type is None else request.used_pkce,
         )
-        if response.status < 400 and not request.has_failed:
+        if response.status < 400 and request.cause is None:
             record_success(request, authenticated.client, response.status)
     return response
 

@@ -47,7 +47,7 @@ from app.models.client import (
     CredentialUse,
     RegistrationToken,
 )
-from app.models.grant import AuthorizationCode, AuthorizationRequest, Consent, Grant
+from app.models.grant import AuthorizationCode, AuthorizationRequest, Consent, Grant, PlaygroundRun
 from app.models.organization import DELETED, PURGED, Organization
 from app.models.second_factor import PendingSignIn, SecondFactorTry
 from app.models.session import Attempt, KnownBrowser, Session, SessionClient
@@ -155,6 +155,7 @@ PURGE_RULES = (
     _rule(ClientRequest, "expires_at", timedelta()),
     # Created by unauthenticated requests and not used after they expire.
     _rule(AuthorizationRequest, "expires_at", timedelta()),
+    _rule(PlaygroundRun, "expires_at", timedelta()),
     # Created by unauthenticated requests. One that was used in time may be completed up to half an hour later.
     _rule(PushedRequest, "expires_at", timedelta(hours=1)),
     _rule(Grant, "expires_at", unless=_grant_has_tokens),
@@ -190,11 +191,12 @@ CLIENT_ROWS = (
     (AccessToken, "client_id"),
     (AuthorizationCode, "client_id"),
     (AuthorizationRequest, "client_id"),
+    (PlaygroundRun, "client_id"),
     (PushedRequest, "client_id"),
     (DeviceCode, "client_id"),
     (FailedRequest, "client_id"),
-    (SampledRequest, "client_id"),
     (UsageCounter, "client_id"),
+    (SampledRequest, "client_id"),
     (ClientRequest, "client_id"),
     (ClientAccess, "client_id"),
     (AppRoleAssignment, "client_id"),
