@@ -23,6 +23,8 @@ _KINDS = {
     "dc": "a device code",
 }
 MAX_PARAMETERS = 40
+# The parameter that marks a request of the portal's playground. No client can claim this value: it would be removed.
+PLAYGROUND = {"playground": "sent by the portal's playground"}
 MAX_NAME_LENGTH = 64
 MAX_VALUE_LENGTH = 500
 
