@@ -315,7 +315,6 @@ def consent_words(
             }
             for scope in authorization_requests.describe_scopes(actor, scopes)
         ],
-        "refresh_days": organization.settings["oauth"]["refresh_token"]["ttl_seconds"] // 86400,
         "ends": list_offered_expiries(client, requested_at),
         "longest_seconds": max_consent_seconds(organization.settings),
         "changes": standing.changes,
