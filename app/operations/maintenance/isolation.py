@@ -60,6 +60,7 @@ _WRITABLE_BY_ANYONE = frozenset(
     {
         "attempts",
         "failed_requests",
+        "sampled_requests",
         "authorization_requests",
         "audit_links",
         "audit_chains",
