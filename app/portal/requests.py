@@ -22,7 +22,7 @@ from app.operations.store.transactions import Page
 from app.portal.clients import client_page
 from app.portal.context import PageResponse, PortalContext, portal_page
 from app.portal.labels import AUDIT_ACTIONS
-from app.rules.audit.failed_requests import CAUSES, closest_difference
+from app.rules.audit.failed_requests import CAUSES, PLAYGROUND, closest_difference
 from app.rules.audit.request_explained import curl_command, find_snippet, flow_steps, judge_parameters
 from app.rules.audit.request_fixes import SECRET
 from app.rules.errors import Conflict, DomainError, Forbidden, InvalidInput, NotFound, PreconditionFailed
@@ -44,6 +44,9 @@ _URI_CAUSES = frozenset(
 _SETTINGS = {"pkce_or_nonce_missing": "clients#oauth-pkce"}
 _POSSESSIONS = ("The client secret", "The client assertion", "The client metadata")
 _MAX_SHOWN = 5
+_MAX_READ = 25
+# Consents and tokens of users are about a client too, but change nothing for its requests.
+_CHANGES = ("client.", "client_access.", "credential.", "settings.")
 _BEFORE = timedelta(hours=24)
 
 
@@ -211,6 +214,9 @@ def _entry(
 ) -> BaseResponse:
     actor = context.actor
     client = find_request_client(actor, entry)
+    sent = {
+        name: value for name, value in entry.parameters.items() if (name, value) not in PLAYGROUND.items()
+    }
     offer = find_fix(actor, entry, client)
     same_cause = {"client_id": entry.client_id, "cause": entry.cause}
     others = list_failed_requests(actor, limit=_MAX_SHOWN + 1, filters=same_cause).items
@@ -229,8 +235,8 @@ def _entry(
         else context.url(f"/logs/{entry.public_id}/fix"),
         is_secret_fix=offer is not None and offer.fix.target == SECRET,
         snippet=find_snippet(entry.cause, entry.received, entry.expected, client),
-        parameters=judge_parameters(entry.cause, entry.parameters, entry.received, entry.expected, client),
-        curl=_curl(context, entry, client),
+        parameters=judge_parameters(entry.cause, sent, entry.received, entry.expected, client),
+        curl=_curl(context, entry, sent, client),
         others=[one for one in others if one.id != entry.id][:_MAX_SHOWN],
         recent=recent,
         events=_events_before(context, entry),
@@ -262,18 +268,21 @@ def _events_before(context: PortalContext, entry: FailedRequestRecord) -> list[A
     found = [
         event
         for about in ({"target": entry.client_id}, {"action": "settings.updated"})
-        for event in list_audit_events(context.actor, limit=_MAX_SHOWN, filters=period | about).items
+        for event in list_audit_events(context.actor, limit=_MAX_READ, filters=period | about).items
+        if event.action.startswith(_CHANGES)
     ]
     return sorted(found, key=lambda event: event.at, reverse=True)[:_MAX_SHOWN]
 
 
-def _curl(context: PortalContext, entry: FailedRequestRecord, client: ClientRecord | None) -> str:
+def _curl(
+    context: PortalContext, entry: FailedRequestRecord, sent: dict[str, str], client: ClientRecord | None
+) -> str:
     return curl_command(
         f"{context.organization.issuer}/oauth/{entry.endpoint}",
         entry.method,
         entry.endpoint,
         entry.cause,
-        entry.parameters,
+        sent,
         entry.client_id,
         client,
     )

@@ -283,11 +283,11 @@ def test_request_id_opens_the_explanation_once_it_is_written(log: Log) -> None:
 
 def test_pages_need_as_many_queries_for_many_requests_as_for_few(log: Log) -> None:
     def asked(path: str) -> int:
-        log.page(path)
         with cuttable(log.app) as cuts:
             cuts.start()
             assert log.page(path).status_code == 200
-            return len(cuts.sent)
+            # Not those of the session and the organization, which are cached for a second.
+            return sum("_requests" in sent or "audit_events" in sent for sent in cuts.sent)
 
     log.authorize(REGISTERED + "/")
     paths = ("/logs", "/logs?view=all", f"/logs/{log.entries()[0]['id']}")
@@ -296,4 +296,4 @@ def test_pages_need_as_many_queries_for_many_requests_as_for_few(log: Log) -> No
         log.authorize(REGISTERED + "/", log.make.client(log.organization, name=f"Client {number}"))
         log.authorize(REGISTERED + "/")
         log.authorize(REGISTERED)
-    assert [asked(path) for path in paths] == few
+    assert [asked(path) for path in paths] == few and max(few) < 10

@@ -165,6 +165,7 @@ def test_button_lets_the_same_request_succeed(log: Log, case: Case) -> None:
     assert done.status_code == 303, done.text
     after = log.http.get(done.headers["Location"])
     assert "Fixed. The change is live." in after.text and form_of(after) is None
+    assert press(log, page).status_code in {409, 412}
     answer = case.send(log, client)
     assert case.works(answer), (answer.status_code, answer.headers, answer.text)
 
@@ -217,7 +218,7 @@ def test_secret_is_replaced_in_one_click(
     ],
 )
 def test_dangerous_redirect_uri_is_not_offered(log: Log, redirect_uri: str) -> None:
-    """RU-3: the rules of the form decide."""
+    """RU-3, RU-9: the rules of the form decide."""
     authorize(redirect_uri=redirect_uri)(log, log.client)
     page = open_failure(log, "redirect_uri_not_registered")
     assert form_of(page) is None and 'id="fix-problem"' in page.text
@@ -231,6 +232,7 @@ def test_dangerous_redirect_uri_is_not_offered(log: Log, redirect_uri: str) -> N
 
 
 def test_redirect_uri_at_another_host_is_offered_with_a_warning(log: Log) -> None:
+    """RU-9: anyone who knows the client id can send such a request."""
     authorize(redirect_uri="https://evil.example/callback")(log, log.client)
     page = open_failure(log, "redirect_uri_not_registered")
     assert 'id="fix-host"' in page.text and "evil.example" in page.text

@@ -33,7 +33,13 @@ from app.operations.store.transactions import (
 )
 from app.operations.store.usage_counters import FAILED, counters
 from app.rules.actor import Actor
-from app.rules.audit.failed_requests import CAUSES, Explanation, default_cause, redact_and_truncate
+from app.rules.audit.failed_requests import (
+    CAUSES,
+    PLAYGROUND,
+    Explanation,
+    default_cause,
+    redact_and_truncate,
+)
 from app.rules.errors import Cause, FieldError, InvalidInput, NotFound, Unavailable
 from app.rules.identifiers import (
     first_id_at,
@@ -85,6 +91,11 @@ class FailedRequestRecord:
     def public_id(self) -> str:
         """``flr_…``."""
         return public_id(PREFIX, self.id)
+
+    @property
+    def is_from_playground(self) -> bool:
+        """Return whether the portal's playground sent the request."""
+        return PLAYGROUND.items() <= self.parameters.items()
 
     @property
     def explanation(self) -> Explanation:

@@ -61,6 +61,7 @@ _WRITABLE_BY_ANYONE = frozenset(
         "attempts",
         "failed_requests",
         "usage_counters",
+        "sampled_requests",
         "authorization_requests",
         "audit_links",
         "audit_chains",
