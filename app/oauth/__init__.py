@@ -22,7 +22,7 @@ from app.oauth import (
     userinfo,
 )
 from app.oauth.fast_path import install_fast_path
-from app.oauth.protocol_request import ProtocolRequest, handle
+from app.oauth.protocol_request import ProtocolRequest, respond
 from app.oauth.protocol_response import ProtocolResponse
 from app.operations.directory import lookups
 from app.rules.tokens.protected_resources import WELL_KNOWN
@@ -78,7 +78,7 @@ def _endpoints(name: str) -> Blueprint:
 
 def _flask(handler: Callable[[ProtocolRequest], ProtocolResponse]) -> Callable[[], Response]:
     """Return the handler as a Flask view."""
-    return lambda: handle(handler, ProtocolRequest.from_flask()).to_flask()
+    return lambda: respond(handler, ProtocolRequest.from_flask()).to_flask()
 
 
 def _pages() -> Blueprint:

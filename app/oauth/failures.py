@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from app.oauth.protocol_request import ProtocolRequest
-from app.operations.audit.failed_requests import RejectedRequest, can_read_failed_requests
+from app.operations.audit.failed_requests import RejectedRequest, can_read_failed_requests, count_unlogged
 from app.operations.store import clock
 from app.rules.audit.failed_requests import default_cause, redact_parameters
 from app.rules.errors import DomainError
@@ -35,7 +35,9 @@ def record_refusal(
         return
     queue = failed_requests()
     # Checked first: requests beyond the limit then cost no more than this.
-    if not queue.has_room(named, error.cause.code if error.cause is not None else error.code):
+    code = error.cause.code if error.cause is not None else error.code
+    if not queue.has_room(named, code):
+        count_unlogged(named, code, is_authenticated=request.authenticated is not None)
         return
     presented = request.presented
     secret = presented.secret if presented is not None else None

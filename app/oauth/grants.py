@@ -78,9 +78,11 @@ def save_token(token: IssuedToken, request: Any) -> None:
     client = request.client
     if request.user is None:
         tokens.store_client_token(client.authenticated, token.prepared)
-    elif isinstance(request.user, ClaimedGrant) and not request.user.is_stored:
-        actor = request.protocol.actor_of(client.authenticated)
-        issuance.store_grant_tokens(actor, client.authenticated, request.user.new, token.prepared)
+    elif isinstance(request.user, ClaimedGrant):
+        request.protocol.user_id = request.user.new.user_id
+        if not request.user.is_stored:
+            actor = request.protocol.actor_of(client.authenticated)
+            issuance.store_grant_tokens(actor, client.authenticated, request.user.new, token.prepared)
 
 
 class ClientCredentialsGrant(grants.ClientCredentialsGrant):

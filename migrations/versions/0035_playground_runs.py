@@ -1,7 +1,7 @@
 """Runs of the portal's playground: what an authorization request with its redirect URI is compared with.
 
 Revision: 0035
-Follows: 0032
+Follows: 0034
 """
 
 import sqlalchemy as sa
@@ -10,7 +10,7 @@ from alembic import op
 from migrations.column_types import DIGEST, SEALED, TABLE_OPTIONS, UTC_DATETIME, UUID, identifier
 
 revision = "0035"
-down_revision = "0032"
+down_revision = "0034"
 branch_labels = None
 depends_on = None
 

@@ -387,7 +387,7 @@ class Requests:
             "portal.import_cancel": {"import_id": self.waiting_import},
             "portal.api_clients": {"api_id": self.requestable},
             "portal.api_page": {"api_id": self.requestable},
-            "portal.add_redirect_uri": {"failed_request_id": self.refused_redirect},
+            "portal.fix_request": {"failed_request_id": self.refused_redirect},
         }
         if endpoint.endswith("rotation"):
             return {"client_id": self.rotating.client_id}
@@ -544,7 +544,7 @@ class Requests:
         answer = http.post(
             path, data={"answer": key.create(asked(http.get(path))), "name": "Phone"}, headers=SAME_ORIGIN
         )
-        assert answer.status_code == 200, answer.text
+        assert answer.status_code == 303, answer.text
         return user, http, key
 
     def _sign_in_pages(self) -> Iterator[ValidRequest]:

@@ -81,6 +81,8 @@ OMITTED_TABLES: Mapping[str, str] = {
     "credential_uses": "usage samples, which start again",
     "client_requests": "members request again at the new installation",
     "failed_requests": "belong to the installation that rejected the requests",
+    "usage_counters": "count what this installation did",
+    "sampled_requests": "expire within a day",
     "outbox": "this installation sends its own messages",
     "revocation_log": "belongs to this installation; the revocations are part of the rows themselves",
     "webhooks": "their secrets belong to this installation; they are set up again",
