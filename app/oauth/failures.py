@@ -10,7 +10,7 @@ from uuid import UUID
 from app.oauth.protocol_request import ProtocolRequest
 from app.operations.audit.failed_requests import RejectedRequest, can_read_failed_requests, count_unlogged
 from app.operations.store import clock
-from app.rules.audit.failed_requests import default_cause, redact_parameters
+from app.rules.audit.failed_requests import PLAYGROUND, PLAYGROUND_MARK, default_cause, redact_parameters
 from app.rules.errors import DomainError
 from app.rules.identifiers import parse_client_id
 from app.rules.token_values import digest
@@ -63,8 +63,7 @@ def record_refusal(
 
 def _shown_parameters(request: ProtocolRequest) -> dict[str, str]:
     shown = redact_parameters(request.parameters)
-    # The value of an unknown parameter is never shown, so no client can claim this.
-    return shown | {"playground": "sent by the portal's playground"} if request.playground_client else shown
+    return shown | {PLAYGROUND: PLAYGROUND_MARK} if request.playground_client else shown
 
 
 def url_of_entry(request: ProtocolRequest) -> str | None:

@@ -198,8 +198,11 @@ def test_failed_request_is_marked_in_the_log(
     run.redeem(run.come_back(), "verifier")
     with app.app_context():
         app.extensions["failed_requests"].write_waiting()
-    [(parameters,)] = database.query("SELECT CAST(parameters AS CHAR) FROM failed_requests")
-    assert "sent by the portal's playground" in parameters
+    grace.get("/logs")
+    entry = re.search(r"/logs/(flr_\w+)", grace.page.text)
+    assert entry
+    grace.get(f"/logs/{entry[1]}")
+    assert "by the playground" in grace.text and "playground=" not in grace.page.text
     actions = {row[0] for row in database.query("SELECT CAST(action AS CHAR) FROM audit_events")}
     assert {"playground.started", "playground.request_sent"} <= actions
 

@@ -33,7 +33,14 @@ from app.operations.store.transactions import (
 )
 from app.operations.store.usage_counters import FAILED, counters
 from app.rules.actor import Actor
-from app.rules.audit.failed_requests import CAUSES, Explanation, default_cause, redact_and_truncate
+from app.rules.audit.failed_requests import (
+    CAUSES,
+    PLAYGROUND,
+    PLAYGROUND_MARK,
+    Explanation,
+    default_cause,
+    redact_and_truncate,
+)
 from app.rules.errors import Cause, FieldError, InvalidInput, NotFound, Unavailable
 from app.rules.identifiers import (
     format_client_id,
@@ -75,6 +82,7 @@ class FailedRequestRecord:
     expected: tuple[str, ...]
     parameters: Mapping[str, str]
     address: str | None
+    is_from_playground: bool = False
     similar: int | None = None
     similar_since: datetime | None = None
 
@@ -225,7 +233,8 @@ def _record(row: Any, *, similar: int | None = None, since: datetime | None = No
         cause=row.cause,
         received=row.received,
         expected=tuple(row.expected),
-        parameters=row.parameters,
+        parameters={name: value for name, value in row.parameters.items() if name != PLAYGROUND},
+        is_from_playground=row.parameters.get(PLAYGROUND) == PLAYGROUND_MARK,
         address=row.address,
         similar=similar,
         similar_since=since,

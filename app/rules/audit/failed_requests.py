@@ -15,6 +15,9 @@ from app.rules.token_values import KINDS, parse_token
 
 # The table is readable only with one cause in each row, however long the row is.
 # ruff: noqa: E501
+# Among the parameters of a request that the portal's playground sent. The value of a parameter with this name that a
+# client sends is never stored.
+PLAYGROUND, PLAYGROUND_MARK = "playground", "yes"
 MAX_PARAMETERS = 40
 MAX_NAME_LENGTH = 64
 MAX_VALUE_LENGTH = 500
