@@ -42,6 +42,7 @@ PAGES = [
     "/audit",
     "/audit?action=nothing",
     "/logs",
+    "/logs?view=all",
     "/logs?request_id=nothing",
     "/logs/{failed}",
     "/clients/{public}/credentials",
@@ -119,8 +120,7 @@ def test_client_is_registered_rotated_and_deleted(page: Any, live_server: Any, a
 
     # Register: an invalid redirect URI shows an error at its field and keeps the input.
     page.click("main >> text=Register a client >> nth=0")
-    page.check("input[value=web]")
-    page.click("text=Continue")
+    page.click("text=Web app")
     page.fill("#name", "Acme Web")
     page.fill("#redirect_uris", "javascript:alert(1)")
     page.click("button:has-text('Register')")
