@@ -37,7 +37,8 @@ def record_refusal(
     # Checked first: requests beyond the limit then cost no more than this.
     code = error.cause.code if error.cause is not None else error.code
     if not queue.has_room(named, code):
-        count_unlogged(named, code, is_authenticated=request.authenticated is not None)
+        if request.playground_client is None:
+            count_unlogged(named, code, is_authenticated=request.authenticated is not None)
         return
     presented = request.presented
     secret = presented.secret if presented is not None else None

@@ -322,7 +322,8 @@ def _to_row(rejected: RejectedRequest) -> dict[str, Any] | None:
     cause = _find_cause(rejected, client)
     code = rejected.cause.code if rejected.cause is not None else rejected.error
     _causes.put(organization_id, row_id.bytes, code, value=cause.code)
-    counters.add(organization_id, ((FAILED, cause.code[:48]),), row_id)
+    if rejected.parameters.get(PLAYGROUND) != PLAYGROUND_MARK:
+        counters.add(organization_id, ((FAILED, cause.code[:48]),), row_id)
     if not client.organization.settings["audit"]["failed_requests"]:
         return None
     kept_for = timedelta(days=client.organization.settings["audit"]["log_retention_days"])
