@@ -10,7 +10,7 @@ from uuid import UUID
 from app.oauth.protocol_request import ProtocolRequest
 from app.operations.audit.failed_requests import RejectedRequest, can_read_requests_of, count_unlogged
 from app.operations.store import clock
-from app.rules.audit.failed_requests import PLAYGROUND, default_cause, redact_parameters
+from app.rules.audit.failed_requests import PLAYGROUND, PLAYGROUND_MARK, default_cause, redact_parameters
 from app.rules.errors import DomainError
 from app.rules.identifiers import parse_client_id
 from app.rules.token_values import digest
@@ -37,7 +37,8 @@ def record_refusal(
     # Checked first: requests beyond the limit then cost no more than this.
     code = error.cause.code if error.cause is not None else error.code
     if not queue.has_room(named, code):
-        count_unlogged(named, code, is_authenticated=request.authenticated is not None)
+        if request.playground_client is None:
+            count_unlogged(named, code, is_authenticated=request.authenticated is not None)
         return
     presented = request.presented
     secret = presented.secret if presented is not None else None
@@ -63,7 +64,7 @@ def record_refusal(
 
 def _shown_parameters(request: ProtocolRequest) -> dict[str, str]:
     shown = redact_parameters(request.parameters)
-    return shown | PLAYGROUND if request.playground_client else shown
+    return shown | {PLAYGROUND: PLAYGROUND_MARK} if request.playground_client else shown
 
 
 def url_of_entry(request: ProtocolRequest) -> str | None:

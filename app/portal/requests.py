@@ -22,7 +22,7 @@ from app.operations.store.transactions import Page
 from app.portal.clients import client_page
 from app.portal.context import PageResponse, PortalContext, portal_page
 from app.portal.labels import AUDIT_ACTIONS
-from app.rules.audit.failed_requests import CAUSES, PLAYGROUND, closest_difference
+from app.rules.audit.failed_requests import CAUSES, closest_difference
 from app.rules.audit.request_explained import curl_command, find_snippet, flow_steps, judge_parameters
 from app.rules.audit.request_fixes import SECRET
 from app.rules.errors import Conflict, DomainError, Forbidden, InvalidInput, NotFound, PreconditionFailed
@@ -214,9 +214,7 @@ def _entry(
 ) -> BaseResponse:
     actor = context.actor
     client = find_request_client(actor, entry)
-    sent = {
-        name: value for name, value in entry.parameters.items() if (name, value) not in PLAYGROUND.items()
-    }
+    sent = entry.parameters
     offer = find_fix(actor, entry, client)
     same_cause = {"client_id": entry.client_id, "cause": entry.cause}
     others = list_failed_requests(actor, limit=_MAX_SHOWN + 1, filters=same_cause).items

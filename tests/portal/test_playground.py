@@ -17,6 +17,7 @@ from app.operations.clients.clients import update_client
 from app.operations.organizations.organizations import update_organization
 from app.operations.organizations.settings import update_settings
 from app.operations.store import clock
+from app.operations.store.usage_counters import counters
 from app.rules.authorization.authorization_request import challenge_of
 from tests.factories import Factory, MadeClient
 from tests.oauth.device import Device
@@ -198,10 +199,27 @@ def test_failed_request_is_marked_in_the_log(
     run.redeem(run.come_back(), "verifier")
     with app.app_context():
         app.extensions["failed_requests"].write_waiting()
-    [(parameters,)] = database.query("SELECT CAST(parameters AS CHAR) FROM failed_requests")
-    assert "sent by the portal's playground" in parameters
+    grace.get("/logs")
+    entry = re.search(r"/logs/(flr_\w+)", grace.page.text)
+    assert entry
+    grace.get(f"/logs/{entry[1]}")
+    assert "by the playground" in grace.text and "playground=" not in grace.page.text
+    assert counted(app, database) == 0, "broken on purpose, and not by the client"
+    forged = {"grant_type": CODE, "code": "x", "playground": "yes"}
+    assert app.test_client().post("/oauth/token", data=forged, headers=orchard.basic).status_code == 400
+    assert counted(app, database) > 0, "no client hides its failures"
     actions = {row[0] for row in database.query("SELECT CAST(action AS CHAR) FROM audit_events")}
     assert {"playground.started", "playground.request_sent"} <= actions
+
+
+def counted(app: Flask, database: Database) -> int:
+    """Write what waits and return the number of counters of failures."""
+    with app.app_context():
+        app.extensions["failed_requests"].write_waiting()
+        counters.flush()
+    return int(
+        database.query("SELECT COUNT(*) FROM usage_counters WHERE CAST(metric AS CHAR) = 'failed'")[0][0]
+    )
 
 
 def test_grant_of_the_playground_says_so_in_the_audit_log(

@@ -13,7 +13,7 @@ from flask import Flask
 from app.operations.clients.clients import update_client
 from app.operations.grants.grant_lists import revoke_grant
 from app.operations.organizations.settings import update_settings
-from app.rules.token_values import KINDS, new_token
+from app.rules.token_values import KINDS, new_refresh_token, new_token, parse_token
 from tests.factories import Factory, MadeClient
 from tests.oauth.conftest import SCOPES, Flow
 from tests.portal.conftest import PortalUser
@@ -140,6 +140,16 @@ def test_token_of_another_developers_client_is_unknown(
         hank.get("/inspect")
         assert hank.send("/inspect", token=tokens[name], action="revoke").status_code == 400
     assert flow.is_alive(tokens["access_token"])
+    page = inspect(hank, tokens["id_token"])
+    assert "Verified" in page and "Orchard" not in page, (
+        "signature and contents are public, the client is not"
+    )
+
+
+def test_forged_refresh_token_of_a_real_grant_is_unknown(grace: PortalUser, flow: Flow, acme: Any) -> None:
+    real = parse_token(flow.tokens()["refresh_token"])
+    assert real is not None and real.grant_id is not None
+    assert "Unknown" in inspect(grace, new_refresh_token(acme.id, real.grant_id, b"k" * 32))
 
 
 def test_auditor_reads_and_cannot_revoke(portal_user: Any, acme: Any, flow: Flow) -> None:

@@ -34,6 +34,7 @@ from app.operations.users.invitations import create_invitation
 from app.operations.users.password_resets import issue_reset_link
 from app.rules.identifiers import new_id, public_id
 from app.rules.organizations.settings_table import GRANT_TYPES
+from app.rules.token_values import ACCESS_TOKEN, new_token
 from app.rules.tokens.token_exchange import ACCESS_TOKEN_TYPE, GRANT_TYPE
 from tests.account.test_passkeys import asked
 from tests.factories import PASSWORD, Factory, MadeUser, bearer_header
@@ -397,6 +398,8 @@ class Requests:
         """Return the values that name things of this organization."""
         if endpoint == "portal.delete_user_page":
             return {"email": self.secured.email}
+        if endpoint == "portal.token_inspector":
+            return {"token": new_token(ACCESS_TOKEN, self.organization.id)}
         if endpoint == "portal.playground_home":
             return {"client": self.single.client_id, "grant_type": "authorization_code", "prompt": ""}
         return {"client_id": self.single.client_id} if endpoint == "portal.api_clients" else {}

@@ -36,6 +36,7 @@ from app.rules.actor import Actor
 from app.rules.audit.failed_requests import (
     CAUSES,
     PLAYGROUND,
+    PLAYGROUND_MARK,
     Explanation,
     default_cause,
     redact_and_truncate,
@@ -84,6 +85,7 @@ class FailedRequestRecord:
     expected: tuple[str, ...]
     parameters: Mapping[str, str]
     address: str | None
+    is_from_playground: bool = False
     similar: int | None = None
     similar_since: datetime | None = None
 
@@ -91,11 +93,6 @@ class FailedRequestRecord:
     def public_id(self) -> str:
         """``flr_…``."""
         return public_id(PREFIX, self.id)
-
-    @property
-    def is_from_playground(self) -> bool:
-        """Return whether the portal's playground sent the request."""
-        return PLAYGROUND.items() <= self.parameters.items()
 
     @property
     def explanation(self) -> Explanation:
@@ -253,7 +250,8 @@ def _record(row: Any, *, similar: int | None = None, since: datetime | None = No
         cause=row.cause,
         received=row.received,
         expected=tuple(row.expected),
-        parameters=row.parameters,
+        parameters={name: value for name, value in row.parameters.items() if name != PLAYGROUND},
+        is_from_playground=row.parameters.get(PLAYGROUND) == PLAYGROUND_MARK,
         address=row.address,
         similar=similar,
         similar_since=since,
@@ -324,7 +322,8 @@ def _to_row(rejected: RejectedRequest) -> dict[str, Any] | None:
     cause = _find_cause(rejected, client)
     code = rejected.cause.code if rejected.cause is not None else rejected.error
     _causes.put(organization_id, row_id.bytes, code, value=cause.code)
-    counters.add(organization_id, ((FAILED, cause.code[:48]),), row_id)
+    if rejected.parameters.get(PLAYGROUND) != PLAYGROUND_MARK:
+        counters.add(organization_id, ((FAILED, cause.code[:48]),), row_id)
     if not client.organization.settings["audit"]["failed_requests"]:
         return None
     kept_for = timedelta(days=client.organization.settings["audit"]["log_retention_days"])

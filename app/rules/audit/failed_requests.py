@@ -15,9 +15,10 @@ from app.rules.token_values import KINDS, parse_token
 
 # The table is readable only with one cause in each row, however long the row is.
 # ruff: noqa: E501
+# Among the parameters of a request that the portal's playground sent. The value of a parameter with this name that a
+# client sends is never stored.
+PLAYGROUND, PLAYGROUND_MARK = "playground", "yes"
 MAX_PARAMETERS = 40
-# The parameter that marks a request of the portal's playground. No client can claim this value: it would be removed.
-PLAYGROUND = {"playground": "sent by the portal's playground"}
 MAX_NAME_LENGTH = 64
 MAX_VALUE_LENGTH = 500
 
