@@ -10,7 +10,7 @@ from app.portal.context import portal
 
 # Importing a module adds its views to the blueprint.
 _PAGES = (
-    "overview", "setup", "clients", "quickstarts", "client_claims",
+    "overview", "setup", "clients", "quickstarts", "docs", "api_reference", "client_claims",
     "client_secrets", "tokens", "client_requests", "registration_tokens", "apis",
     "access_requests",
     "users", "attributes", "groups", "user_imports", "roles", "settings", "branding", "webhooks", "logs",
