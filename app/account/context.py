@@ -20,6 +20,7 @@ from app.rules.languages.translation import lazy_gettext
 from app.web.branding import branding_of
 from app.web.browser_session import page_decorator, set_sign_in
 from app.web.error_pages import page_of_error
+from app.web.flash import flash, take_flash
 from app.web.forms import PageForm
 from app.web.languages import translate
 
@@ -92,6 +93,7 @@ _NOTICES = {
         "Authenticator app removed. You were signed out of other browsers, and apps will have to ask "
         "for access again."
     ),
+    "codes-replaced": lazy_gettext("Your old codes no longer work."),
     "others-ended": lazy_gettext("You were signed out of all other browsers."),
     "passkey-added": lazy_gettext(
         "Your passkey is ready. You were signed out of other browsers, and apps will have to ask for "
@@ -126,6 +128,7 @@ class AccountContext:
 
     def render(self, template: str, *, form: PageForm | None = None, **context: Any) -> BaseResponse:
         """Render a page in the account layout."""
+        once = take_flash(self.organization.id)
         navigation = [
             {
                 "label": translate(label),
@@ -156,19 +159,22 @@ class AccountContext:
             switch_url="/login",
             **branding_of(self.organization),
             base=self.url(),
-            status=translate(_NOTICES.get(request.args.get("done", ""), "")),
-            **context,
+            status=translate(_NOTICES.get(once.get("notice", ""), "")),
+            **{"once": once, **context},
         )
 
-    def done(self, path: str, notice: str) -> BaseResponse:
-        """Redirect to an account page that shows a notice."""
-        return redirect(f"{self.url(path)}?done={notice}", 303)
+    def done(
+        self, path: str, notice_key: str | None = None, *, token: str | None = None, **once: Any
+    ) -> BaseResponse:
+        """Redirect to an account page that shows a notice (a key of ``_NOTICES``) and the values of ``once``, one time.
 
-    def stay_signed_in(self, response: BaseResponse, token: str | None) -> BaseResponse:
-        """Return the response with the cookie of the session that replaced the current one, if any."""
+        ``token`` is that of the session that replaced the current one, if any; the response sets its cookie.
+        """
+        response = redirect(self.url(path), 303)
         if token is not None:
             set_sign_in(response, self.organization.id, token)
-        return response
+        values = once if notice_key is None else {**once, "notice": notice_key}
+        return flash(response, values, organization_id=self.organization.id, token=token)
 
 
 account_page = page_decorator(account, "/organizations", AccountContext)

@@ -85,5 +85,5 @@ def change_password_page(context: AccountContext) -> Response:
             changed = change_password(
                 context.actor, form.current_password.data, form.new_password.data, known_cookie=known
             )
-            return context.stay_signed_in(context.done("/password", "password"), changed.token)
+            return context.done("/password", "password", token=changed.token)
     return context.render("account/password.html", form=form, user=context.user)

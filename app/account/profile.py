@@ -20,6 +20,7 @@ from app.rules.directory.attributes import USER, attributes_of, current_values
 from app.rules.errors import Conflict, InvalidInput, TooManyRequests
 from app.web.attribute_forms import attribute_data, attribute_fields, attribute_values, with_attributes
 from app.web.browser_session import clear_sign_in, known_browser
+from app.web.flash import flash
 from app.web.forms import PageForm
 from app.web.headers import page_class
 
@@ -106,7 +107,8 @@ def delete_account_page(context: AccountContext) -> Response:
     if form.validate_on_submit():
         with form.show_errors(InvalidInput, Conflict):
             delete_own_account(context.actor, email=form.email.data)
-            page = organization_page("account/deleted.html", context.organization)
-            clear_sign_in(page, context.organization.id)
-            return page
+            response = redirect("/login", 303)
+            clear_sign_in(response, context.organization.id)
+            once = {"notice": "account-deleted", "name": context.organization.name}
+            return flash(response, once, organization_id=None)
     return context.render("account/delete.html", form=form, end=preview_account_deletion(context.actor))

@@ -43,7 +43,8 @@ from app.operations.sign_in.pending_sign_ins import (
 from app.operations.sign_in.sign_in import SecondStepRequired, postpone_enrollment
 from app.rules.errors import Conflict, DomainError, InvalidInput
 from app.rules.sign_in.second_factors import MfaRequirement, allowed_methods
-from app.web.browser_session import browser_id, set_sign_in
+from app.web.browser_session import browser_id, own_path, set_sign_in
+from app.web.flash import flash, take_flash
 from app.web.headers import page_class
 from app.web.qr_codes import qr_svg
 
@@ -265,14 +266,31 @@ def _enrolled_page(
     enrolled: factor_enrollment.EnrollmentAtSignIn,
     pending: AuthorizationRequestRecord | None,
 ) -> Response:
-    """Show the first recovery codes once; redirect to the destination if there are none."""
+    """Redirect to the first recovery codes, which are shown once, or to the destination if there are none."""
     if isinstance(enrolled.outcome, SecondStepRequired) or not enrolled.codes:
         return continue_sign_in(organization, enrolled.outcome, pending)
-    page = organization_page(
-        "account/enrolled.html",
-        organization,
-        codes=enrolled.codes,
-        destination=destination_of(organization, enrolled.outcome, pending),
+    token = enrolled.outcome.token
+    query = urlencode({"next": destination_of(organization, enrolled.outcome, pending)})
+    response = redirect(f"/organizations/{organization.slug}/login/enrolled?{query}", 303)
+    set_sign_in(response, organization.id, token, known=enrolled.outcome.known_cookie)
+    return flash(
+        response,
+        {"kind": "recovery_codes", "codes": enrolled.codes},
+        organization_id=organization.id,
+        token=token,
     )
-    set_sign_in(page, organization.id, enrolled.outcome.token, known=enrolled.outcome.known_cookie)
-    return page
+
+
+@account.get("/organizations/<organization>/login/enrolled")
+@page_class("flow")
+def enrolled_page(organization: str) -> Response:
+    """Show the first recovery codes once, with a link to where the sign-in leads."""
+    org = get_organization_by_slug(organization)
+    home = f"/organizations/{org.slug}/account"
+    return organization_page(
+        "account/enrolled.html",
+        org,
+        codes=take_flash(org.id).get("codes"),
+        security_url=f"{home}/security",
+        destination=own_path(request.args.get("next"), home),
+    )

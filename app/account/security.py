@@ -26,6 +26,7 @@ from app.web.qr_codes import qr_svg
 
 _SECURITY = "/security"
 _LIST = "/security/passkeys"
+_CODES = "/security/recovery-codes"
 
 
 @account_page("/account/security", "GET")
@@ -45,12 +46,7 @@ def add_app_page(context: AccountContext) -> Response:
             added = factor_enrollment.add_authenticator_app(
                 context.actor, form.secret.data or "", form.code.data, known_cookie=known
             )
-            response = (
-                _codes_page(context, added.codes, is_first=True)
-                if added.codes
-                else context.done(_SECURITY, "factor-added")
-            )
-            return context.stay_signed_in(response, added.token)
+            return _added(context, added.codes, added.token, _SECURITY, "factor-added")
     app = (
         factor_enrollment.continue_authenticator_app(context.actor, form.secret.data or "")
         if form.is_submitted()
@@ -74,21 +70,20 @@ def remove_app_factor_page(context: AccountContext) -> Response:
     if form.validate_on_submit():
         with form.show_errors(Conflict):
             token = factor_enrollment.remove_authenticator_app(context.actor)
-            return context.stay_signed_in(context.done(_SECURITY, "factor-removed"), token)
+            return context.done(_SECURITY, "factor-removed", token=token)
     own = factor_enrollment.own_factors(context.actor)
     return context.render("account/factor_remove.html", form=form, own=own)
 
 
 @account_page("/account/security/recovery-codes", "GET", "POST")
 def recovery_codes_page(context: AccountContext) -> Response:
-    """Create recovery codes and show them once. Requires a recent sign-in."""
+    """Create recovery codes, and show new ones once. Requires a recent sign-in."""
     factor_enrollment.require_fresh_own_account(context.actor)
     form = PageForm()
     if form.validate_on_submit():
         with form.show_errors(Conflict):
-            return _codes_page(
-                context, factor_enrollment.regenerate_recovery_codes(context.actor), is_first=False
-            )
+            codes = factor_enrollment.regenerate_recovery_codes(context.actor)
+            return context.done(_CODES, "codes-replaced", kind="recovery_codes", codes=codes)
         return _security_page(context, form)
     own = factor_enrollment.own_factors(context.actor)
     return context.render("account/recovery_codes.html", form=form, own=own)
@@ -105,8 +100,15 @@ def _security_page(context: AccountContext, form: PageForm) -> Response:
     )
 
 
-def _codes_page(context: AccountContext, codes: tuple[str, ...], *, is_first: bool) -> Response:
-    return context.render("account/recovery_codes_shown.html", codes=codes, is_first=is_first)
+def _added(
+    context: AccountContext, codes: tuple[str, ...], token: str | None, back: str, notice_key: str
+) -> Response:
+    """Redirect to the list, or first to the recovery codes if this was the first verification method."""
+    if not codes:
+        return context.done(back, notice_key, token=token)
+    return context.done(
+        _CODES, notice_key, token=token, kind="recovery_codes", codes=codes, next=context.url(back)
+    )
 
 
 @account_page("/account/security/passkeys", "GET")
@@ -131,12 +133,7 @@ def add_passkey_page(context: AccountContext) -> Response:
                 raise
             form.add_errors(refused)
         else:
-            response = (
-                context.render("account/passkey_added.html", codes=added.codes)
-                if added.codes
-                else context.done(_LIST, "passkey-added")
-            )
-            return context.stay_signed_in(response, added.token)
+            return _added(context, added.codes, added.token, _LIST, "passkey-added")
     form.name.data = form.name.data or translate(browser_name(browser.user_agent))
     return context.render(
         "account/passkey_add.html",
@@ -162,7 +159,7 @@ def remove_passkey_action(context: AccountContext, passkey_id: str) -> Response:
     form = RenamePasskeyForm()
     with form.show_errors(Conflict):
         token = remove_passkey(context.actor, passkey_id)
-        return context.stay_signed_in(context.done(_LIST, "passkey-removed"), token)
+        return context.done(_LIST, "passkey-removed", token=token)
     return _passkey_page(context, passkey_id, form)
 
 

@@ -41,6 +41,7 @@ from app.web.browser_session import (
     set_sign_in,
     sign_in_token,
 )
+from app.web.flash import take_flash
 from app.web.headers import page_class
 from app.web.languages import apply_ui_locales, gettext
 from app.web.request_log import request_id
@@ -85,7 +86,12 @@ def choose_organization() -> Response:
             query = f"?{urlencode({'next': next_path})}" if next_path else ""
             return redirect(f"/organizations/{organization.slug}/login{query}", 303)
     page = render_template(
-        "account/chooser.html", sessions=sessions, form=form, next_path=next_path, has_root=is_set_up()
+        "account/chooser.html",
+        sessions=sessions,
+        form=form,
+        next_path=next_path,
+        has_root=is_set_up(),
+        once=take_flash(None),
     )
     return make_response(page, 404 if form.errors else 200)
 

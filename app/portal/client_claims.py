@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from flask import request
 from wtforms import EmailField, FieldList, Form, FormField, SelectField, SelectMultipleField, StringField
 from wtforms.validators import Length
 from wtforms.widgets import CheckboxInput, ListWidget
@@ -18,7 +19,7 @@ from app.operations.users.app_roles import (
 )
 from app.operations.users.groups import list_groups
 from app.portal.clients import client_page
-from app.portal.context import PageResponse, PortalContext, portal_page
+from app.portal.context import PageResponse, PortalContext, Undo, portal_page
 from app.portal.labels import CLAIM_TARGETS
 from app.rules.clients.app_claims import ATTRIBUTE_PREFIX, STANDARD_SOURCES, TARGETS
 from app.rules.directory.attributes import attributes_of
@@ -128,7 +129,10 @@ def remove_client_role(context: PortalContext, client_id: str, assignment_id: st
     """Take a role from a user or a group."""
     get_client(context.actor, client_id)
     remove_app_role(context.actor, client_id, assignment_id)
-    return context.done(f"/clients/{client_id}/roles", "role-taken")
+    # What assigns it again, from the row.
+    sent = {name: request.form.get(name, "")[:254] for name in ("role", "email", "group_id")}
+    undo = Undo(f"/clients/{client_id}/roles/assign", "users:write", sent) if sent["role"] else None
+    return context.done(f"/clients/{client_id}/roles", "role-taken", undo=undo)
 
 
 @portal_page("/clients/<client_id>/claims", "GET", "POST")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from flask import redirect
+from markupsafe import Markup
 from wtforms import BooleanField, HiddenField, RadioField, SelectChoice, SelectField
 
 from app.operations.clients import rotations
@@ -24,10 +26,10 @@ from app.operations.clients.credentials import (
 )
 from app.operations.clients.rotations import get_rotation
 from app.portal.clients import client_page
-from app.portal.context import PageResponse, PortalContext, portal_page
+from app.portal.context import Confirmation, PageResponse, PortalContext, portal_page
 from app.rules.errors import Conflict, InvalidInput
 from app.web.forms import PageForm, plain_text_field
-from app.web.languages import duration
+from app.web.languages import ago, duration
 
 _EXTENSIONS = (3_600, 86_400, 7 * 86_400, 30 * 86_400)
 _SECRET_METHODS = frozenset({"client_secret_basic", "client_secret_post"})
@@ -115,7 +117,7 @@ def credentials(context: PortalContext, client_id: str) -> PageResponse:
 
 @portal_page(f"{_CREDENTIALS}/new", "GET", "POST")
 def new_secret(context: PortalContext, client_id: str) -> PageResponse:
-    """Add a secret and show it in the response to the form; retiring the others starts a rotation."""
+    """Add a secret, which the credentials tab shows once; retiring the others starts a rotation."""
     ledger = preview_credential_creation(context.actor, client_id)
     overlap = context.organization.settings["oauth"]["clients"]["rotation_overlap_seconds"]
     form = NewSecretForm()
@@ -140,7 +142,9 @@ def new_secret(context: PortalContext, client_id: str) -> PageResponse:
                 retire_others_in_seconds=overlap if form.others.data == "retire" else None,
                 revoke_tokens=form.revoke_tokens.data,
             )
-            return _secret_page(context, ledger.client, made.credential, made.secret, made.retired)
+            return _show_secret(
+                context, ledger.client, "client_secret", made.credential, made.secret, made.retired
+            )
     return context.render(
         "portal/clients/new_secret.html",
         form=form,
@@ -152,12 +156,12 @@ def new_secret(context: PortalContext, client_id: str) -> PageResponse:
 
 @portal_page(f"{_CREDENTIALS}/<credential_id>/reveal", "GET", "POST")
 def reveal(context: PortalContext, client_id: str, credential_id: str) -> PageResponse:
-    """Show a secret in the response to a form; a link shows the form. Requires a fresh sign-in."""
+    """Let the credentials tab show a secret once; a link shows the form. Requires a fresh sign-in."""
     found = preview_reveal(context.actor, client_id, credential_id)
     form = PageForm()
     if form.validate_on_submit():
         secret = reveal_credential(context.actor, client_id, credential_id)
-        return _secret_page(context, found.client, found.secret, secret, is_new=False)
+        return _show_secret(context, found.client, "revealed_secret", found.secret, secret)
     return context.render(
         "portal/clients/reveal.html",
         form=form,
@@ -189,13 +193,22 @@ def revoke(context: PortalContext, client_id: str, credential_id: str) -> PageRe
         return redirect(f"{_url(context, found.client)}/credentials", 303)
     tokens = f"{found.secret.live_tokens:,}{' or more' if found.secret.live_tokens >= 1000 else ''}"
     form.revoke_tokens.description = f"Use this if the secret may have leaked. Active tokens: {tokens}."
-    return context.render(
-        "portal/clients/revoke_secret.html",
-        form=form,
-        client=found.client,
-        client_url=_url(context, found.client),
-        credential=found.secret,
-        is_last=found.is_last,
+    secret, name = found.secret, found.client.name
+    used = Markup("The secret was last used {}{}.").format(
+        ago(secret.last_used_at),
+        f" from {secret.last_used_address}" if secret.last_used_address else "",
+    )
+    impact = (
+        f"Requests with gth_cs_••••••••{secret.hint} are rejected immediately. You can't undo this.",
+        f"This is the last secret of {name}. The client can't authenticate until you add another one."
+        if found.is_last
+        else None,
+        used if secret.last_used_at else "The secret has never been used.",
+    )
+    parents = (("Clients", "/clients"), (name, f"/clients/{client_id}/credentials"))
+    return context.confirm(
+        form,
+        Confirmation(f"Revoke secret {secret.name}?", "Revoke secret", parents, impact, secret.verdict or ""),
     )
 
 
@@ -244,23 +257,22 @@ def _rotation_page(context: PortalContext, client_id: str, form: RotationForm | 
     )
 
 
-def _secret_page(
+def _show_secret(
     context: PortalContext,
     client: ClientRecord,
+    kind: str,
     credential: CredentialRecord,
     secret: str,
-    retired: Any = (),
-    *,
-    is_new: bool = True,
+    retired: Sequence[CredentialRecord] = (),
 ) -> PageResponse:
-    return context.render(
-        "portal/clients/secret.html",
-        client=client,
-        client_url=_url(context, client),
-        credential=credential,
+    """Redirect to the credentials tab, which shows the secret once."""
+    return context.done(
+        f"/clients/{client.client_id}/credentials",
+        kind=kind,
+        name=credential.name,
         secret=secret,
-        retired=retired,
-        is_new=is_new,
+        retired=[old.name for old in retired],
+        retired_expire_at=retired[0].expires_at if retired else None,
     )
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from flask import redirect, request
+from markupsafe import Markup
 from werkzeug.wrappers import Response as BaseResponse
 from wtforms import SelectChoice
 
 from app.operations.authorization.approval_requests import count_open_requests
+from app.operations.authorization.playground import may_try
 from app.operations.clients.client_usage import preview_deletion
 from app.operations.clients.clients import (
     ClientRecord,
+    UpdatedClient,
     delete_client,
     get_client,
     list_clients,
@@ -29,7 +32,7 @@ from app.portal.client_forms import (
     RedirectsForm,
     RegistrationForm,
 )
-from app.portal.context import PageResponse, PortalContext, portal_page, search_query
+from app.portal.context import Confirmation, PageResponse, PortalContext, Undo, portal_page, search_query
 from app.portal.labels import (
     AGENT_TYPE,
     API_TYPE,
@@ -40,9 +43,12 @@ from app.portal.labels import (
 )
 from app.rules.clients.client_types import CLIENT_TYPES
 from app.rules.errors import Conflict, Forbidden, InvalidInput
+from app.web.languages import ago, counted
 
 _LISTING = "portal clients"
+MAX_UNDO_LENGTH = 2_000
 _TABS = (
+    ("", "Overview"),
     ("quickstart", "Quickstart"),
     ("credentials", "Credentials"),
     ("redirects", "Redirects"),
@@ -52,7 +58,7 @@ _TABS = (
     ("claims", "Claims"),
     ("details", "Details"),
     ("tokens", "Tokens"),
-    ("logs", "Logs"),
+    ("logs", "Requests"),
     ("advanced", "Advanced"),
 )
 
@@ -85,7 +91,7 @@ def clients(context: PortalContext) -> PageResponse:
 
 @portal_page("/clients/new", "GET", "POST")
 def new_client(context: PortalContext) -> PageResponse:
-    """Ask what is being built, then with ``?type=`` register it and show its first secret.
+    """Ask what is being built, then with ``?type=`` register it. The client's page shows its first secret once.
 
     An API is created on a page of its own. An agent is a native app that names the APIs it calls. With ``?api=`` the
     client is the API itself, which may then introspect its tokens.
@@ -132,12 +138,13 @@ def new_client(context: PortalContext) -> PageResponse:
             registered = register_client(
                 context.actor, form.values(kind, chooses_apis=is_agent or api is not None)
             )
-            # The secret is only in this response and in no URL.
-            return context.render(
-                "portal/clients/registered.html",
-                client=registered.client,
+            return context.done(
+                f"/clients/{registered.client.client_id}",
+                kind="client",
+                name=registered.client.name,
                 secret=registered.secret,
-                warnings=registered.warnings,
+                # A cookie has room for so many.
+                warnings=[warning[:200] for warning in registered.warnings[:3]],
             )
     return context.render(
         "portal/clients/new.html",
@@ -154,6 +161,9 @@ def client_page(
 ) -> BaseResponse:
     """Render one tab of the client's page, or with ``template`` a page behind that tab."""
     url = context.url(f"/clients/{client.client_id}")
+    if tab == _TABS[0][0]:
+        # A new client leads to its own path, which opens the first tab.
+        variables["once"] = context.take() or context.take(url)
     return context.render(
         f"portal/clients/{template or tab}.html",
         client=client,
@@ -163,20 +173,14 @@ def client_page(
         sources=CLIENT_SOURCES,
         approvals=APPROVALS,
         tabs=[
-            {"label": label, "url": f"{url}/{name}", "current": name == tab}
+            {"label": label, "url": f"{url}/{name}".rstrip("/"), "current": name == tab}
             for name, label in _TABS
             if _has_tab(context, client, name)
         ],
         may_change=context.actor.has_permission("clients:write", owner_id=client.created_by_user_id),
+        may_try=may_try(context.actor, client),
         **variables,
     )
-
-
-@portal_page("/clients/<client_id>", "GET")
-def client(context: PortalContext, client_id: str) -> PageResponse:
-    """Redirect to the first tab."""
-    found = get_client(context.actor, client_id)
-    return redirect(context.url(f"/clients/{found.client_id}/credentials"), 303)
 
 
 @portal_page("/clients/<client_id>/redirects", "GET", "POST")
@@ -235,12 +239,23 @@ def client_delete(context: PortalContext, client_id: str) -> PageResponse:
             delete_client(context.actor, client_id)
             return context.done("/clients", "client-deleted")
         form.add_error("This doesn't match the client's name. Type the name exactly as shown above.", "name")
-    return context.render(
-        "portal/clients/delete.html",
-        form=form,
-        client=found,
-        client_url=context.url(f"/clients/{found.client_id}"),
-        secrets=preview.secrets,
+    live = sum(secret.live_tokens for secret in preview.secrets)
+    impact = (
+        "Users can no longer sign in to the client, and the client can no longer access their accounts.",
+        f"{counted(len(preview.secrets), 'active secret')} and {counted(live, 'active token')} will be revoked.",
+        "All consents for this client are deleted.",
+        Markup("The client was last used {}.").format(ago(found.last_used_at))
+        if found.last_used_at
+        else "The client has never been used.",
+    )
+    parents = (
+        ("Clients", "/clients"),
+        (found.name, f"/clients/{found.client_id}"),
+        ("Details", f"/clients/{found.client_id}/details"),
+    )
+    note = f"You can't undo this. The client ID {found.client_id} is never reused."
+    return context.confirm(
+        form, Confirmation(f"Delete {found.name}?", "Delete client", parents, impact, note)
     )
 
 
@@ -252,6 +267,19 @@ def _choose_type(context: PortalContext) -> PageResponse:
         for name, label in types.items()
     ]
     return context.render("portal/clients/choose_type.html", form=form)
+
+
+def _restore_redirects(before: ClientRecord, updated: UpdatedClient) -> Undo | None:
+    """Return the form that adds the removed redirect URIs again, unless it is too long for a cookie."""
+    lists = ("redirect_uris", "post_logout_redirect_uris")
+    after = updated.client
+    if not any(set(getattr(before, name)) - set(getattr(after, name)) for name in lists):
+        return None
+    fields = {name: "\n".join(getattr(before, name)) for name in lists}
+    fields |= {"backchannel_logout_uri": before.backchannel_logout_uri or "", "version": str(after.version)}
+    if sum(map(len, fields.values())) > MAX_UNDO_LENGTH:
+        return None
+    return Undo(f"/clients/{after.client_id}/redirects", "clients:write", fields)
 
 
 def _has_tab(context: PortalContext, client: ClientRecord, tab: str) -> bool:
@@ -274,9 +302,9 @@ def _edit(
                 updated = update_client(
                     context.actor, client.client_id, form.values(), expected_version=form.version.data
                 )
-                return context.done(
-                    f"/clients/{client.client_id}/{tab}", "saved" if updated.changed else "unchanged"
-                )
+                page = f"/clients/{client.client_id}/{tab}"
+                undo = _restore_redirects(client, updated) if tab == "redirects" else None
+                return context.done(page, "saved" if updated.changed else "unchanged", undo=undo)
         except Forbidden as error:
             if not error.errors:
                 raise

@@ -1,8 +1,9 @@
-"""The context of a portal page, the layout around it, and the notices shown after an action."""
+"""The context of a portal page, the layout around it, and what is shown once after an action."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, field
 from typing import Any
 from urllib.parse import urlencode
 
@@ -10,18 +11,23 @@ from flask import Blueprint, make_response, redirect, render_template, request
 from werkzeug.wrappers import Response as BaseResponse
 
 from app.config import VERSION
+from app.operations.audit.failure_groups import MAX_BADGE, count_recent_failures
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_slug
 from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.sign_in.sessions import SessionRecord
 from app.operations.store.transactions import CursorKey, Page
+from app.portal.charts import meter, sparkline
 from app.rules.actor import Actor
 from app.rules.errors import DomainError, Forbidden, InvalidInput, NotFound, TooManyRequests
 from app.web.browser_session import actor_for, current_sessions, page_decorator, session_for
 from app.web.error_pages import error_response, page_of_error
+from app.web.flash import Notice, flash, take_flash
 from app.web.forms import PageForm
 from app.web.parameters import page_meta, page_position
 
 portal = Blueprint("portal", __name__)
+portal.add_app_template_filter(sparkline)
+portal.add_app_template_filter(meter)
 
 # Kind of error, title of the page, what to do.
 _ERRORS: tuple[tuple[type[DomainError], str, str | None], ...] = (
@@ -57,8 +63,30 @@ def _way_back(error: DomainError, slug: str | None) -> tuple[str, str]:
 
 
 PageResponse = str | BaseResponse | tuple[str, int]
-_NOT_FILTERS = frozenset({"done"})
 _MAX_SWITCHER_ENTRIES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """The form that reverses an action: its path, the permission that it requires, and its hidden fields."""
+
+    path: str
+    permission: str
+    fields: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """The page that asks before something ends for others: what stops, with numbers, and the button.
+
+    ``parents`` are the labels and paths of the parent pages; the last one is where Cancel leads. ``note`` is a warning.
+    """
+
+    title: str
+    button: str
+    parents: tuple[tuple[str, str], ...]
+    impact: tuple[str | None, ...]
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,23 +111,51 @@ class PortalContext:
         **variables: Any,
     ) -> BaseResponse:
         """Render a page within the layout; the status is that of the error or the form, unless ``code`` is given."""
+        once = self.take()
         page = render_template(
             template,
             **layout_variables(self.organization, self.actor),
+            status=self._notice(once),
             base=self.url(),
             may=self.actor.has_permission,
             form=form,
             error=error.description if error else None,
             **(pager or {}),
-            **variables,
+            **{"once": once, **variables},
         )
         status = error.status if error else form.response_status if form else 200
         return make_response(page, code or status)
 
-    def done(self, path: str, notice_key: str) -> BaseResponse:
-        """Redirect to a page that shows a notice (a key of ``layout.notice``)."""
-        separator = "&" if "?" in path else "?"
-        return redirect(f"{self.url(path)}{separator}done={notice_key}", 303)
+    def done(
+        self, path: str, notice_key: str | None = None, *, undo: Undo | None = None, **once: Any
+    ) -> BaseResponse:
+        """Redirect to a page that shows a notice (a key of ``_NOTICES``) and the values of ``once``, a single time.
+
+        A secret and its ``kind`` are shown by ``portal/parts/secret_banner.html``. ``undo`` is offered in the notice.
+        """
+        values: dict[str, Any] = {**once, "notice": notice_key, "undo": undo and astuple(undo)}
+        return flash(
+            redirect(self.url(path), 303),
+            {name: value for name, value in values.items() if value is not None},
+            organization_id=self.actor.home_organization_id,
+        )
+
+    def confirm(self, form: PageForm, confirmation: Confirmation) -> BaseResponse:
+        """Render the confirmation of an action, with the fields of the form."""
+        return self.render("portal/confirm.html", form=form, confirmation=confirmation)
+
+    def take(self, page: str | None = None) -> dict[str, Any]:
+        """Return what the previous page left for this page, or for ``page``."""
+        return take_flash(self.actor.home_organization_id, page)
+
+    def _notice(self, once: dict[str, Any]) -> Notice | None:
+        text = _NOTICES.get(once.get("notice", ""))
+        if text is None:
+            return None
+        undo = Undo(*once["undo"]) if "undo" in once else None
+        if undo is None or not self.actor.has_permission_for_own(undo.permission):
+            return Notice(text)
+        return Notice(text, self.url(undo.path), undo.fields)
 
     def position(self, listing: str) -> CursorKey | None:
         """Return where the page of a list begins; an invalid cursor starts from the beginning."""
@@ -147,7 +203,9 @@ def home_slug(actor: Actor) -> str | None:
 def layout_variables(organization: OrganizationSnapshot | None, actor: Actor | None) -> dict[str, Any]:
     """Return the variables of ``shell.html`` that do not depend on the page."""
     home = session_for(actor.home_organization_id) if actor else None
-    groups = navigation(organization, actor, request.path) if organization and actor else []
+    groups = (
+        navigation(organization, actor, request.path, counts=_counts(actor)) if organization and actor else []
+    )
     return {
         "organization": organization,
         "navigation": groups,
@@ -165,8 +223,12 @@ def layout_variables(organization: OrganizationSnapshot | None, actor: Actor | N
         "acts_from_root": bool(organization and actor and actor.home_organization_id != organization.id),
         "switch_url": "/portal",
         "version": VERSION,
-        "status": notice(request.args.get("done")),
     }
+
+
+def _counts(actor: Actor) -> dict[str, str]:
+    failed = count_recent_failures(actor)
+    return {"/logs": f"{MAX_BADGE}+" if failed > MAX_BADGE else str(failed)} if failed else {}
 
 
 def _switcher(organization: OrganizationSnapshot, home: SessionRecord) -> dict[str, Any]:
@@ -182,7 +244,7 @@ def _switcher(organization: OrganizationSnapshot, home: SessionRecord) -> dict[s
 
 
 def _filters() -> dict[str, str]:
-    return {name: value for name, value in request.args.items() if value and name not in _NOT_FILTERS}
+    return {name: value for name, value in request.args.items() if value}
 
 
 def _url_with(parameters: dict[str, str]) -> str:
@@ -200,6 +262,7 @@ class NavigationEntry:
     count: str | None = None
 
 
+_NO_COUNTS: Mapping[str, str] = {}
 NavigationGroup = tuple[str | None, list[NavigationEntry]]
 # Title of each group, and its pages: label, path below the organization's, icon, the permission that opens it.
 _GROUPS: tuple[tuple[str | None, tuple[tuple[str, str, str, str], ...]], ...] = (
@@ -209,6 +272,7 @@ _GROUPS: tuple[tuple[str | None, tuple[tuple[str, str, str, str], ...]], ...] = 
             ("Home", "", "home", "organization:read"),
             ("Clients", "/clients", "apps", "clients:read"),
             ("APIs and scopes", "/apis", "server", "resources:read"),
+            ("Playground", "/playground", "play", "clients:write"),
         ),
     ),
     (
@@ -242,7 +306,6 @@ _RELATED_PATHS = {
     "/apis": ("/scopes", "/access-requests"),
     "/settings": ("/revocations",),
 }
-# The key travels in the URL, so that a link cannot make a page show arbitrary text.
 _NOTICES = {
     "saved": "Saved. The change is live.",
     "unchanged": "No changes to save.",
@@ -254,7 +317,7 @@ _NOTICES = {
     "access-declined": "Request declined. We notified the developer.",
     "access-withdrawn": "Access withdrawn. The client’s tokens for this API no longer work.",
     "api-deleted": "API deleted. Its scopes were removed from every client.",
-    "redirect-added": "Redirect URI added. The change is live.",
+    "request-fixed": "Fixed. The change is live. Send the request again.",
     "client-request-approved": "Client approved. Members can now allow it. We notified everyone who asked.",
     "client-request-declined": "Request declined. We notified the member.",
     "client-deleted": "Client deleted. Its secrets, tokens and consents no longer work.",
@@ -295,6 +358,7 @@ _NOTICES = {
     "webhook-sent": "The event is being delivered.",
     "webhook-deleted": "Webhook deleted. No more events are sent to its URL.",
     "role-removed": "Role deleted.",
+    "organization-created": "Organization created. It is ready to use.",
     "organization-suspended": "Organization suspended. Sign-ins, tokens and API calls are rejected until you"
     " resume it.",
     "organization-resumed": "Organization resumed. Users can sign in again.",
@@ -303,15 +367,20 @@ _NOTICES = {
 }
 
 
-def navigation(organization: OrganizationSnapshot, actor: Actor, path: str) -> list[NavigationGroup]:
-    """Return the groups of entries that the actor may open; the one of the page at ``path`` is current."""
+def navigation(
+    organization: OrganizationSnapshot, actor: Actor, path: str, *, counts: Mapping[str, str] = _NO_COUNTS
+) -> list[NavigationGroup]:
+    """Return the groups of entries that the actor may open; the one of the page at ``path`` is current.
+
+    ``counts`` are shown beside the entries of these paths.
+    """
     base = f"/portal/{organization.slug}"
     groups = ((_INSTANCE_GROUP,) if organization.is_root else ()) + _GROUPS
     shown = (
         (
             title,
             [
-                NavigationEntry(label, f"{base}{page}", icon, _is_current(path, base, page))
+                NavigationEntry(label, f"{base}{page}", icon, _is_current(path, base, page), counts.get(page))
                 for label, page, icon, permission in pages
                 if actor.has_permission_for_own(permission)
             ],
@@ -326,11 +395,6 @@ def first_page(organization: OrganizationSnapshot, actor: Actor) -> str | None:
     entries = (entry for _, group in navigation(organization, actor, "") for entry in group)
     home = f"/portal/{organization.slug}"
     return next((entry.url for entry in entries if entry.url != home), None)
-
-
-def notice(key: str | None) -> str | None:
-    """Return the text of a notice, or None for an unknown key."""
-    return _NOTICES.get(key or "")
 
 
 def _is_current(path: str, base: str, page: str) -> bool:

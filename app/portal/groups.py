@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from flask import request
 from wtforms import EmailField
 from wtforms.validators import InputRequired, Length
 
@@ -17,11 +18,13 @@ from app.operations.users.groups import (
     remove_member,
     update_group,
 )
-from app.portal.context import PageResponse, PortalContext, portal_page, search_query
+from app.portal.context import Confirmation, PageResponse, PortalContext, Undo, portal_page, search_query
 from app.rules.errors import Conflict, InvalidInput
 from app.web.forms import PageForm, VersionField, plain_text_field
+from app.web.languages import counted
 
 _LISTING = "portal groups"
+MAX_EMAIL = 254
 
 
 class GroupForm(PageForm):
@@ -107,7 +110,9 @@ def group_edit(context: PortalContext, group_id: str) -> PageResponse:
 def member_remove(context: PortalContext, group_id: str, user_id: str) -> PageResponse:
     """Remove a user from a group."""
     remove_member(context.actor, context.organization.slug, group_id, user_id)
-    return context.done(f"/groups/{group_id}", "member-removed")
+    email = request.form.get("email", "")[:MAX_EMAIL]
+    undo = Undo(f"/groups/{group_id}", "users:write", {"email": email}) if email else None
+    return context.done(f"/groups/{group_id}", "member-removed", undo=undo)
 
 
 @portal_page("/groups/<group_id>/delete", "GET", "POST")
@@ -120,4 +125,12 @@ def group_delete(context: PortalContext, group_id: str) -> PageResponse:
     if form.validate_on_submit():
         delete_group(context.actor, slug, group_id)
         return context.done("/groups", "group-deleted")
-    return context.render("portal/groups/delete.html", form=form, group=group)
+    parents = (("Users", "/users"), ("Groups", "/groups"), (group.name, f"/groups/{group_id}"))
+    members = counted(group.members, "member")
+    impact = (
+        f"{members} will leave the group and lose the roles in apps that they have through it.",
+        "The accounts stay.",
+    )
+    return context.confirm(
+        form, Confirmation(f"Delete the group {group.name}?", "Delete group", parents, impact)
+    )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from flask import redirect, request
+from flask import request
 from wtforms import EmailField, StringField, SubmitField
 from wtforms.validators import InputRequired, Length
 
 from app.operations.organizations.organizations import (
+    OrganizationRecord,
     create_organization,
     delete_organization,
     get_organization,
@@ -16,11 +17,13 @@ from app.operations.organizations.organizations import (
     restore_organization,
     update_organization,
 )
+from app.operations.organizations.overview import MAX_COUNT, count_affected
 from app.operations.sign_in.reauthentication import require_fresh_sign_in
-from app.portal.context import PageResponse, PortalContext, portal_page, search_query
+from app.portal.context import Confirmation, PageResponse, PortalContext, Undo, portal_page, search_query
 from app.rules.errors import Conflict, InvalidInput, NotFound
 from app.rules.organizations.organizations import ROOT_SLUG
 from app.web.forms import PageForm, plain_text_field
+from app.web.languages import counted
 
 _STATUSES = ("active", "suspended", "deleted")
 _LISTING = "portal organizations"
@@ -57,9 +60,8 @@ class OrganizationForm(PageForm):
 
 
 class OrganizationStatusForm(PageForm):
-    """Suspends, resumes or restores an organization."""
+    """Resumes or restores an organization."""
 
-    suspend = SubmitField("Suspend")
     resume = SubmitField("Resume")
     restore = SubmitField("Restore")
 
@@ -110,7 +112,7 @@ def organizations(context: PortalContext) -> PageResponse:
 
 @portal_page("/organizations/new", "GET", "POST")
 def new_organization(context: PortalContext) -> PageResponse:
-    """Create an organization, and show the invitation link of its first administrator."""
+    """Create an organization; its page shows the invitation link of the first administrator once."""
     _require_root(context)
     context.actor.require("organizations:write")
     form = OrganizationForm()
@@ -118,29 +120,30 @@ def new_organization(context: PortalContext) -> PageResponse:
         names = {"admin.email": "email", "admin.name": "person"}
         with form.show_errors(InvalidInput, Conflict, fields=names):
             created = create_organization(context.actor, form.values())
-            if created.invitation is None:
-                return redirect(f"{context.url('/organizations')}/{created.organization.slug}", 303)
-            return context.render(
-                "portal/organizations/created.html",
-                record=created.organization,
-                link=created.invitation.link,
-                invitation=created.invitation.invitation,
+            page, new = f"/organizations/{created.organization.slug}", created.invitation
+            if new is None:
+                return context.done(page, "organization-created")
+            return context.done(
+                page,
+                "organization-created",
+                kind="invitation",
+                name=new.invitation.email,
+                link=new.link,
+                role="administrator",
+                expires_at=new.invitation.expires_at,
             )
     return context.render("portal/organizations/new.html", form=form)
 
 
 @portal_page("/organizations/<slug>", "GET", "POST")
 def organization_page(context: PortalContext, slug: str) -> PageResponse:
-    """Show one organization; suspend, resume or restore it."""
+    """Show one organization; resume or restore it."""
     _require_root(context)
     form = OrganizationStatusForm()
     if form.validate_on_submit():
         if form.restore.data:
             restore_organization(context.actor, slug)
             return context.done(f"/organizations/{slug}", "organization-restored")
-        if form.suspend.data:
-            update_organization(context.actor, slug, {"status": "suspended"})
-            return context.done(f"/organizations/{slug}", "organization-suspended")
         if form.resume.data:
             update_organization(context.actor, slug, {"status": "active"})
             return context.done(f"/organizations/{slug}", "organization-resumed")
@@ -148,6 +151,38 @@ def organization_page(context: PortalContext, slug: str) -> PageResponse:
     return context.render(
         "portal/organizations/show.html", form=form, record=get_organization(context.actor, slug)
     )
+
+
+@portal_page("/organizations/<slug>/suspend", "GET", "POST")
+def organization_suspend(context: PortalContext, slug: str) -> PageResponse:
+    """Show what stops, and suspend the organization."""
+    _require_root(context)
+    context.actor.require("organizations:write")
+    form = PageForm()
+    page = f"/organizations/{slug}"
+    if form.validate_on_submit():
+        with form.show_errors(Conflict):
+            update_organization(context.actor, slug, {"status": "suspended"})
+            undo = Undo(page, "organizations:write", {"resume": "1"})
+            return context.done(page, "organization-suspended", undo=undo)
+    found = get_organization(context.actor, slug)
+    affected = count_affected(context.actor, slug)
+    impact = (
+        (
+            f"{_counted(affected.users, 'user')} can't sign in, and {_counted(affected.sessions, 'active session')}"
+            " can't be used."
+        ),
+        f"{_counted(affected.clients, 'client')} can't get tokens. APIs reject the tokens that they have.",
+        "Nothing is deleted, and clients receive no logout notifications. You can resume the organization at any time.",
+    )
+    parents = (("Organizations", "/organizations"), (found.name, page))
+    return context.confirm(
+        form, Confirmation(f"Suspend {found.name}?", "Suspend organization", parents, impact)
+    )
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{counted(number, noun)}{' or more' if number >= MAX_COUNT else ''}"
 
 
 @portal_page("/organizations/<slug>/delete", "GET", "POST")
@@ -161,4 +196,19 @@ def organization_delete(context: PortalContext, slug: str) -> PageResponse:
     if form.is_confirmed(slug):
         delete_organization(context.actor, slug)
         return context.done(f"/organizations/{slug}", "organization-deleted")
-    return context.render("portal/organizations/delete.html", form=form, record=found)
+    parents = (("Organizations", "/organizations"), (found.name, f"/organizations/{slug}"))
+    return context.confirm(form, deletion_of(found, parents, by_root=True))
+
+
+def deletion_of(
+    record: OrganizationRecord, parents: tuple[tuple[str, str], ...], *, by_root: bool
+) -> Confirmation:
+    """Return the page that confirms the deletion of an organization, by an administrator of root or its own."""
+    restorer = "you" if by_root else "an instance administrator"
+    impact = (
+        f"Users can no longer sign in to {record.name}{'' if by_root else ', including you'}.",
+        "All of its clients, secrets and tokens stop working immediately.",
+        f"Its data is purged after 30 days. Until then, {restorer} can restore the organization.",
+        f"Its ID {record.slug} is never reused.",
+    )
+    return Confirmation(f"Delete {record.name}?", "Delete organization", parents, impact)

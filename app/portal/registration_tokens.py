@@ -12,10 +12,11 @@ from app.operations.clients.initial_access_tokens import (
     list_registration_tokens,
     revoke_registration_token,
 )
-from app.portal.context import PageResponse, PortalContext, portal_page
+from app.portal.context import Confirmation, PageResponse, PortalContext, portal_page
 from app.rules.clients.credentials import DEFAULT_LIFETIME, MAX_INITIAL_ACCESS_LIFETIME
 from app.rules.errors import Conflict, InvalidInput
 from app.web.forms import NumberField, PageForm, plain_text_field
+from app.web.languages import counted
 
 _LISTING = "portal registration tokens"
 
@@ -53,17 +54,19 @@ class RegistrationTokenForm(PageForm):
 
 @portal_page("/registration-tokens", "GET", "POST")
 def registration_tokens(context: PortalContext) -> PageResponse:
-    """List the tokens, and create one; its value is only in the response to the form."""
+    """List the tokens, and create one, whose value is shown once."""
     form = RegistrationTokenForm()
     registration_url = f"{context.organization.issuer}/oauth/register"
     if form.validate_on_submit():
         with form.show_errors(InvalidInput, Conflict, fields={"expires_in_days": "days"}):
             made = create_registration_token(context.actor, form.values())
-            return context.render(
-                "portal/registration_tokens/created.html",
-                record=made.record,
-                token=made.token,
-                registration_url=registration_url,
+            return context.done(
+                "/registration-tokens",
+                kind="registration_token",
+                name=made.record.name,
+                secret=made.token,
+                max_uses=made.record.max_uses,
+                expires_at=made.record.expires_at,
             )
     page = list_registration_tokens(context.actor, after=context.position(_LISTING))
     return context.render(
@@ -85,4 +88,11 @@ def revoke_initial_access(context: PortalContext, token_id: str) -> PageResponse
     if form.validate_on_submit():
         revoke_registration_token(context.actor, token_id)
         return context.done("/registration-tokens", "registration-token-revoked")
-    return context.render("portal/registration_tokens/revoke.html", form=form, record=record)
+    impact = (
+        "The token can't be used to register more clients.",
+        f"{counted(record.uses, 'client')} registered with it will stay.",
+    )
+    parents = (("Clients", "/clients"), ("Initial access tokens", "/registration-tokens"))
+    return context.confirm(
+        form, Confirmation(f"Revoke the token for {record.name}?", "Revoke token", parents, impact)
+    )

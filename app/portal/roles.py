@@ -30,7 +30,7 @@ from app.operations.users.invitations import (
     list_invitations,
     revoke_invitation,
 )
-from app.portal.context import PageResponse, PortalContext, portal_page
+from app.portal.context import Confirmation, PageResponse, PortalContext, portal_page
 from app.portal.labels import PERMISSION_GROUPS
 from app.rules.directory.permissions import (
     ADMIN,
@@ -234,7 +234,7 @@ def administrators(context: PortalContext) -> PageResponse:
 
 @portal_page("/administrators/new", "GET", "POST")
 def new_administrator(context: PortalContext) -> PageResponse:
-    """Add a known user at once, or invite an unknown one and show the link of the invitation."""
+    """Add a known user at once, or invite an unknown one: the list shows the link once."""
     context.actor.require("admins:write")
     roles = effective_roles(context.organization.settings)
     form = AdministratorForm(email=request.args.get("email", ""), role=request.args.get("role", "admin"))
@@ -262,7 +262,7 @@ def new_administrator(context: PortalContext) -> PageResponse:
 
 @portal_page("/users/invite", "GET", "POST")
 def invite_user(context: PortalContext) -> PageResponse:
-    """Invite someone as an ordinary user and show the link of the invitation."""
+    """Invite someone as an ordinary user; the list of users shows the link once."""
     context.actor.require("admins:write")
     form = InvitationForm()
     if form.validate_on_submit():
@@ -274,12 +274,16 @@ def invite_user(context: PortalContext) -> PageResponse:
 
 
 def _invited(context: PortalContext, new: NewInvitation) -> PageResponse:
-    return context.render(
-        "portal/administrators/invited.html",
-        invitation=new.invitation,
+    invitation = new.invitation
+    roles = effective_roles(context.organization.settings)
+    role = roles[invitation.role].name if invitation.role in roles else invitation.role
+    return context.done(
+        "/users" if invitation.role == MEMBER else "/administrators",
+        kind="invitation",
+        name=invitation.email,
         link=new.link,
-        is_member=new.invitation.role == MEMBER,
-        roles=effective_roles(context.organization.settings),
+        role=None if invitation.role == MEMBER else role,
+        expires_at=invitation.expires_at,
     )
 
 
@@ -295,12 +299,22 @@ def remove(context: PortalContext, admin_id: str) -> PageResponse:
         with form.show_errors(Conflict):
             remove_administrator(context.actor, slug, admin_id)
             return context.done("" if is_self else "/administrators", "administrator-removed")
-    return context.render(
-        "portal/administrators/remove.html",
-        form=form,
-        admin=admin,
-        is_self=is_self,
-        roles=effective_roles(context.organization.settings),
+    roles = effective_roles(context.organization.settings)
+    role = roles[admin.role].name if admin.role in roles else admin.role
+    impact = (
+        f"{'You lose' if is_self else f'{admin.email} loses'} the role {role} immediately.",
+        "The account and the clients registered with it stay.",
+    )
+    note = "This is your own role. You can't give it back to yourself." if is_self else ""
+    return context.confirm(
+        form,
+        Confirmation(
+            f"Remove {admin.name or admin.email}?",
+            "Remove administrator",
+            (("Administrators", "/administrators"),),
+            impact,
+            note,
+        ),
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from flask import request
+from flask import redirect, request
 from wtforms import (
     BooleanField,
     HiddenField,
@@ -37,8 +37,8 @@ from app.operations.tokens.signing_key_lists import (
     list_signing_keys,
     rotate_signing_key,
 )
-from app.portal.context import PageResponse, PortalContext, portal_page
-from app.portal.organizations import DeleteOrganizationForm
+from app.portal.context import Confirmation, PageResponse, PortalContext, portal_page
+from app.portal.organizations import DeleteOrganizationForm, deletion_of
 from app.portal.setting_texts import CHOICE_TEXTS, CHOICE_TEXTS_BY_PATH, EMPTY_TEXTS, TOPICS, Topic
 from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
 from app.rules.organizations.settings import put_at, value_at
@@ -52,6 +52,7 @@ from app.rules.organizations.settings_table import (
     Text,
 )
 from app.rules.strict_json import InvalidJson, load_object
+from app.web.flash import flash
 from app.web.forms import (
     CheckboxListField,
     NumberField,
@@ -115,8 +116,11 @@ def delete(context: PortalContext) -> PageResponse:
     record = get_organization(context.actor, slug)
     form = DeleteOrganizationForm()
     if form.is_confirmed(slug):
-        return context.render("portal/settings/deleted.html", record=delete_organization(context.actor, slug))
-    return context.render("portal/settings/delete.html", form=form, record=record)
+        deleted = delete_organization(context.actor, slug)
+        once = {"notice": "organization-deleted", "name": deleted.name, "purge_at": deleted.purge_at}
+        return flash(redirect("/login", 303), once, organization_id=None)
+    parents = (("Settings", "/settings"), ("General", "/settings/general"))
+    return context.confirm(form, deletion_of(record, parents, by_root=False))
 
 
 @portal_page("/settings/keys", "GET")
@@ -145,8 +149,16 @@ def replace_keys(context: PortalContext, algorithm: str) -> PageResponse:
         rotate_signing_key(context.actor, context.organization.slug, algorithm=algorithm, emergency=True)
         return context.done("/settings/keys", "keys-replaced")
     removed = list_removed_by_emergency(context.actor, context.organization.slug, algorithm)
-    return context.render(
-        "portal/settings/replace_keys.html", form=form, removed=removed, algorithm=algorithm
+    kids = ", ".join(f"{key.kid[:12]}…" for key in removed)
+    impact = (
+        f"ID tokens and JWT access tokens signed with these keys can no longer be verified: {kids}.",
+        "Users have to sign in to clients again. APIs that verify JWTs reject requests until clients get new tokens.",
+        "Clients and APIs that cache the keys may accept the old ones for five minutes, or until you restart them.",
+        "Opaque tokens, refresh tokens and secrets keep working. Revoke them as well if they may have leaked.",
+    )
+    parents = (("Settings", "/settings"), ("Signing keys", "/settings/keys"))
+    return context.confirm(
+        form, Confirmation(f"Replace the {algorithm} keys now?", "Replace keys", parents, impact)
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlencode
 
-from flask import make_response, render_template, request
+from flask import make_response, redirect, render_template, request
 from werkzeug.wrappers import Response
 from wtforms import EmailField, HiddenField, PasswordField, StringField
 from wtforms.validators import EqualTo, InputRequired, Length
@@ -14,6 +14,7 @@ from app.operations.maintenance.doctor import run_checks
 from app.operations.organizations import setup
 from app.portal.context import portal
 from app.rules.errors import InvalidInput, NotFound
+from app.web.flash import flash, take_flash
 from app.web.forms import PageForm
 from app.web.request_log import request_id
 
@@ -67,7 +68,7 @@ def setup_form() -> Response:
 
 @portal.post("/setup")
 def setup_submit() -> Response:
-    """Set up the installation and show the secret of the management client."""
+    """Set up the installation; the next page shows the secret of the management client once."""
     _require_first_run()
     form = SetupForm()
     token = form.token.data or ""
@@ -87,12 +88,28 @@ def setup_submit() -> Response:
     except InvalidInput as error:
         form.add_errors(error)
         return _page(form, 400)
-    first_client = f"/portal/{result.organization_id}/clients/new"
+    once = {
+        "email": result.email,
+        "organization_id": result.organization_id,
+        "organization_name": result.organization_name,
+        "client_id": result.client_id,
+        "secret": result.client_secret,
+    }
+    return flash(redirect("/setup/done", 303), once, organization_id=None)
+
+
+@portal.get("/setup/done")
+def setup_done() -> Response:
+    """Show the next steps, and the secret of the management client once."""
+    if not setup.is_set_up():
+        return redirect("/setup", 303)
+    once = take_flash(None)
+    first_client = f"/portal/{once.get('organization_id')}/clients/new"
     page = render_template(
         "portal/setup_done.html",
-        result=result,
+        once=once,
         base_url=current().base_url,
-        sign_in_url=f"/organizations/{result.organization_id}/login?{urlencode({'next': first_client})}",
+        sign_in_url=f"/organizations/{once.get('organization_id')}/login?{urlencode({'next': first_client})}",
     )
     return make_response(page)
 

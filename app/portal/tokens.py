@@ -9,16 +9,17 @@ from wtforms import BooleanField, HiddenField, StringField, SubmitField
 from wtforms.widgets import DateTimeLocalInput
 
 from app.operations.audit.audit_events import find_names
-from app.operations.clients.clients import get_client
-from app.operations.grants.grant_lists import list_grants, revoke_grant
+from app.operations.clients.clients import ClientRecord, get_client
+from app.operations.grants.grant_lists import get_grant, list_grants, revoke_grant
 from app.operations.tokens.bulk_revocation import BulkRevocation, bulk_revoke
 from app.operations.tokens.revocation import get_receipt, list_receipts
-from app.operations.tokens.token_lists import list_tokens, revoke_listed_token
+from app.operations.tokens.token_lists import get_token, list_tokens, revoke_listed_token
 from app.portal.clients import client_page
-from app.portal.context import PageResponse, PortalContext, portal_page
+from app.portal.context import Confirmation, PageResponse, PortalContext, portal_page
 from app.rules.errors import InvalidInput
 from app.rules.tokens.revocation import ORGANIZATION, WITH_SESSIONS
 from app.web.forms import PageForm, plain_text_field
+from app.web.languages import counted
 
 _RECEIPTS = "portal revocations"
 _SELECTORS = ("client_id", "credential_id", "user_id")
@@ -76,12 +77,27 @@ def client_tokens(context: PortalContext, client_id: str) -> PageResponse:
     )
 
 
-@portal_page("/clients/<client_id>/tokens/<grant_id>/revoke", "POST")
+@portal_page("/clients/<client_id>/tokens/<grant_id>/revoke", "GET", "POST")
 def revoke_client_grant(context: PortalContext, client_id: str, grant_id: str) -> PageResponse:
-    """Revoke a grant; its user has to sign in to the client again."""
+    """Confirm and revoke a grant; its user has to sign in to the client again."""
     client = get_client(context.actor, client_id)
-    revoke_grant(context.actor, grant_id, client_id=client.client_id)
-    return context.done(f"/clients/{client.client_id}/tokens", "grant-revoked")
+    context.actor.require("tokens:revoke", owner_id=client.created_by_user_id)
+    form, page = PageForm(), f"/clients/{client.client_id}/tokens"
+    if form.validate_on_submit():
+        revoke_grant(context.actor, grant_id, client_id=client.client_id)
+        return context.done(page, "grant-revoked")
+    grant = get_grant(context.actor, grant_id)
+    impact = (
+        (
+            f"{client.name} loses its access to the account of {grant.user_email}:"
+            f" {counted(len(grant.scopes), 'scope')} ({', '.join(grant.scopes[:10])})."
+        ),
+        "Its access tokens, and its refresh token if it has one, stop working immediately.",
+        "The user has to sign in to the client again. Their consent stays.",
+    )
+    return context.confirm(
+        form, Confirmation("Revoke this grant?", "Revoke grant", _parents(client, "Tokens", page), impact)
+    )
 
 
 @portal_page("/clients/<client_id>/tokens/access", "GET")
@@ -104,12 +120,33 @@ def client_access_tokens(context: PortalContext, client_id: str) -> PageResponse
     )
 
 
-@portal_page("/clients/<client_id>/tokens/access/<access_token_id>/revoke", "POST")
+@portal_page("/clients/<client_id>/tokens/access/<access_token_id>/revoke", "GET", "POST")
 def revoke_client_token(context: PortalContext, client_id: str, access_token_id: str) -> PageResponse:
-    """Revoke one access token; its grant stays."""
+    """Confirm and revoke one access token; its grant stays."""
     client = get_client(context.actor, client_id)
-    revoke_listed_token(context.actor, access_token_id, client_id=client.client_id)
-    return context.done(f"/clients/{client.client_id}/tokens/access", "token-revoked")
+    context.actor.require("tokens:revoke", owner_id=client.created_by_user_id)
+    form, page = PageForm(), f"/clients/{client.client_id}/tokens/access"
+    if form.validate_on_submit():
+        revoke_listed_token(context.actor, access_token_id, client_id=client.client_id)
+        return context.done(page, "token-revoked")
+    token = get_token(context.actor, access_token_id)
+    impact = (
+        (
+            f"APIs reject the token{f' of {token.user_email}' if token.user_email else ''} and the tokens that were"
+            " exchanged for it."
+        ),
+        "The grant stays: a client with a refresh token can get a new access token."
+        if token.grant_id
+        else "The client can get a new token with its own credentials.",
+    )
+    parents = _parents(client, "Access tokens", page)
+    return context.confirm(
+        form, Confirmation("Revoke this access token?", "Revoke access token", parents, impact)
+    )
+
+
+def _parents(client: ClientRecord, label: str, page: str) -> tuple[tuple[str, str], ...]:
+    return ("Clients", "/clients"), (client.name, f"/clients/{client.client_id}"), (label, page)
 
 
 @portal_page("/revocations", "GET")

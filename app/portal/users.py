@@ -29,13 +29,14 @@ from app.operations.users.user_changes import (
 )
 from app.operations.users.users import FILTERS, get_user_record, list_users
 from app.portal.attributes import shown_attributes
-from app.portal.context import PageResponse, PortalContext, portal_page, search_query
+from app.portal.context import Confirmation, PageResponse, PortalContext, Undo, portal_page, search_query
 from app.rules.directory.attributes import attributes_of
 from app.rules.directory.permissions import effective_roles
-from app.rules.errors import Conflict
+from app.rules.errors import Conflict, NotFound
 from app.rules.sign_in.browser_names import browser_name
 from app.rules.users.profile import STATUSES
 from app.web.forms import PageForm
+from app.web.languages import counted
 
 _USERS = "portal users"
 _REGISTRATIONS = "portal registrations"
@@ -82,50 +83,93 @@ def user(context: PortalContext, user_id: str) -> PageResponse:
     return _user_page(context, user_id)
 
 
-@portal_page("/users/<user_id>/disable", "POST")
+@portal_page("/users/<user_id>/disable", "GET", "POST")
 def disable_user(context: PortalContext, user_id: str) -> PageResponse:
-    """Disable the account and sign the user out everywhere."""
+    """Confirm, then disable the account and sign the user out everywhere."""
+    context.actor.require("users:write")
+    user = get_user_record(context.actor, user_id).user
+    impact = (
+        f"{user.email} can no longer sign in. {_count_sessions(context, user_id)} will end.",
+        _lost_apps(context, user_id),
+        "Nothing is deleted. You can enable the user again, but they and their clients have to sign in again.",
+    )
     return _change_user(
         context,
-        user_id,
+        user,
+        Confirmation(f"Disable {user.name or user.email}?", "Disable user", _parents(user), impact),
         lambda: update_user(context.actor, user_id, {"status": "disabled"}),
         "user-disabled",
+        Undo(f"/users/{user_id}/enable", "users:write"),
     )
 
 
 @portal_page("/users/<user_id>/enable", "POST")
 def enable_user(context: PortalContext, user_id: str) -> PageResponse:
     """Let the user sign in again."""
-    return _change_user(
-        context, user_id, lambda: update_user(context.actor, user_id, {"status": "active"}), "user-enabled"
-    )
+    try:
+        update_user(context.actor, user_id, {"status": "active"})
+    except Conflict as error:
+        return _user_page(context, user_id, error)
+    return context.done(f"/users/{user_id}", "user-enabled")
 
 
-@portal_page("/users/<user_id>/sign-out", "POST")
+@portal_page("/users/<user_id>/sign-out", "GET", "POST")
 def sign_out_user(context: PortalContext, user_id: str) -> PageResponse:
-    """End all sessions of the user."""
+    """Confirm, then end all sessions of the user."""
+    context.actor.require("users:write")
+    user = get_user_record(context.actor, user_id).user
+    impact = (
+        f"{_count_sessions(context, user_id)} will end. Apps that support it are told.",
+        "Apps with offline access keep it. Revoke their tokens to end it as well.",
+    )
+    title = f"Sign out {user.name or user.email} everywhere?"
     return _change_user(
-        context, user_id, lambda: end_user_sessions(context.actor, user_id), "user-signed-out"
+        context,
+        user,
+        Confirmation(title, "Sign out everywhere", _parents(user), impact),
+        lambda: end_user_sessions(context.actor, user_id),
+        "user-signed-out",
     )
 
 
-@portal_page("/users/<user_id>/sessions/<session_id>/end", "POST")
+@portal_page("/users/<user_id>/sessions/<session_id>/end", "GET", "POST")
 def end_one_user_session(context: PortalContext, user_id: str, session_id: str) -> PageResponse:
-    """End one session of the user."""
+    """Confirm, then end one session of the user."""
+    context.actor.require("users:write")
+    user = get_user_record(context.actor, user_id).user
+    sessions = list_user_sessions(context.actor, user_id)
+    found = next((each for each in sessions if each.public_id == session_id), None)
+    if found is None and request.method == "GET":
+        raise NotFound("This session has ended.")
+    impact: tuple[str, ...] = ()
+    if found is not None:
+        impact = (
+            (
+                f"{user.email} is signed out of {browser_name(found.user_agent)}"
+                f" ({found.address or 'unknown IP address'})."
+            ),
+            f"{counted(len(sessions) - 1, 'other session')} will stay.",
+        )
     return _change_user(
-        context, user_id, lambda: end_user_session(context.actor, user_id, session_id), "session-ended"
+        context,
+        user,
+        Confirmation("End this session?", "End session", _parents(user), impact),
+        lambda: end_user_session(context.actor, user_id, session_id),
+        "session-ended",
     )
 
 
 @portal_page("/users/<user_id>/reset", "POST")
 def reset_user_password(context: PortalContext, user_id: str) -> PageResponse:
-    """Create a password reset link and show it once, unless it was sent by email."""
+    """Create a password reset link, which the user's page shows once unless it was sent by email."""
     try:
         new = issue_user_reset_link(context.actor, user_id)
     except Conflict as error:
         return _user_page(context, user_id, error)
     found = get_user_record(context.actor, user_id).user
-    return context.render("portal/users/reset.html", user=found, user_url=_url(context, found), new=new)
+    return context.done(
+        f"/users/{user_id}", kind="reset", name=found.email, link=new.link, expires_at=new.expires_at
+    )
 
 
 @portal_page("/users/<user_id>/delete", "GET", "POST")
@@ -144,14 +188,21 @@ def delete_user_page(context: PortalContext, user_id: str) -> PageResponse:
             with form.show_errors(Conflict):
                 delete_user(context.actor, user_id)
                 return context.done("/users", "user-deleted")
-    return context.render(
-        "portal/users/delete.html",
-        form=form,
-        user=record.user,
-        user_url=_url(context, record.user),
-        sessions=list_user_sessions(context.actor, user_id),
-        roles=_role_names(context, record.roles),
+    user = record.user
+    roles = ", ".join(_role_names(context, record.roles))
+    sessions = counted(len(list_user_sessions(context.actor, user_id)), "session")
+    impact = (
+        f"{user.email} can no longer sign in. {sessions} will end.",
+        "All clients lose access to the account.",
+        f"The user loses these roles: {roles}." if roles else None,
+        "The name, email address, profile and password are erased. Clients that the user registered stay.",
     )
+    note = (
+        "You can't undo this. The email address can be used for a new account, but the user ID"
+        f" {user.public_id} is never reused."
+    )
+    title = f"Delete {user.name or user.email}?"
+    return context.confirm(form, Confirmation(title, "Delete user", _parents(user), impact, note))
 
 
 @portal_page("/users/<user_id>/second-factors/reset", "GET", "POST")
@@ -163,12 +214,23 @@ def reset_second_factors(context: PortalContext, user_id: str) -> PageResponse:
     if form.validate_on_submit():
         reset_user_factors(context.actor, user_id)
         return context.done(f"/users/{user_id}", "user-factors-reset")
-    return context.render(
-        "portal/users/factors_reset.html",
-        form=form,
-        user=record.user,
-        user_url=_url(context, record.user),
-        factors=list_user_factors(context.actor, user_id),
+    factors = list_user_factors(context.actor, user_id)
+    methods = counted(len(factors.factors), "verification method")
+    impact = (
+        f"{methods} and {counted(factors.codes_left, 'recovery code')} of {record.user.email} stop working.",
+        "The user signs in with only a password, or sets up two-step verification again if your settings require it.",
+        "The user is signed out everywhere and notified by email. Clients have to ask for access again.",
+    )
+    note = "Verify the person's identity first. Anyone with their password will be able to sign in."
+    return context.confirm(
+        form,
+        Confirmation(
+            "Reset two-step verification?",
+            "Reset two-step verification",
+            _parents(record.user),
+            impact,
+            note,
+        ),
     )
 
 
@@ -196,13 +258,34 @@ def reject_registration(context: PortalContext, registration_id: str) -> PageRes
 
 
 def _change_user(
-    context: PortalContext, user_id: str, change: Callable[[], Any], notice_key: str
+    context: PortalContext,
+    user: UserSnapshot,
+    confirmation: Confirmation,
+    change: Callable[[], Any],
+    notice_key: str,
+    undo: Undo | None = None,
 ) -> PageResponse:
-    try:
-        change()
-    except Conflict as error:
-        return _user_page(context, user_id, error)
-    return context.done(f"/users/{user_id}", notice_key)
+    form = PageForm()
+    if form.validate_on_submit():
+        with form.show_errors(Conflict):
+            change()
+            return context.done(f"/users/{user.public_id}", notice_key, undo=undo)
+    return context.confirm(form, confirmation)
+
+
+def _count_sessions(context: PortalContext, user_id: str) -> str:
+    return counted(len(list_user_sessions(context.actor, user_id)), "session")
+
+
+def _lost_apps(context: PortalContext, user_id: str) -> str:
+    if not context.actor.has_permission("consents:read"):
+        return "All clients lose access to the account."
+    apps = counted(len(list_user_consents(context.actor, user_id)), "connected app")
+    return f"All clients lose access to the account: {apps}."
+
+
+def _parents(user: UserSnapshot) -> tuple[tuple[str, str], ...]:
+    return ("Users", "/users"), (user.email, f"/users/{user.public_id}")
 
 
 def _user_page(context: PortalContext, user_id: str, error: Conflict | None = None) -> PageResponse:

@@ -21,7 +21,7 @@ from app.operations.audit.webhooks import (
     rotate_webhook_secret,
     update_webhook,
 )
-from app.portal.context import PageResponse, PortalContext, portal_page
+from app.portal.context import Confirmation, PageResponse, PortalContext, portal_page
 from app.portal.labels import EVENT_GROUPS, WEBHOOK_DISABLED_REASONS
 from app.rules.audit.events import ALL_EVENTS, EVENT_TYPES, GROUPS
 from app.rules.errors import Conflict, DomainError, InvalidInput, TooManyRequests
@@ -84,14 +84,14 @@ def webhooks(context: PortalContext) -> PageResponse:
 
 @portal_page("/webhooks/new", "GET", "POST")
 def webhook_new(context: PortalContext) -> PageResponse:
-    """Add a webhook; its signing secret is only in the response to the form."""
+    """Add a webhook, whose page shows the signing secret once."""
     # Require the fresh sign-in before the user fills in the form.
     require_fresh_webhook_permissions(context.actor)
     form = _form(None)
     if form.validate_on_submit():
         with form.show_errors(InvalidInput, Conflict):
             made = create_webhook(context.actor, form.values())
-            return _secret_page(context, made.record, made.secret, is_new=True)
+            return _show_secret(context, made.record, made.secret, "webhook")
     return _form_page(context, None, form)
 
 
@@ -118,14 +118,14 @@ def webhook_edit(context: PortalContext, webhook_id: str) -> PageResponse:
 
 @portal_page("/webhooks/<webhook_id>/secret", "GET", "POST")
 def webhook_secret(context: PortalContext, webhook_id: str) -> PageResponse:
-    """Confirm and replace the signing secret; the new one is only in the response to the form."""
+    """Confirm and replace the signing secret; the webhook's page shows the new one once."""
     require_fresh_webhook_permissions(context.actor)
     webhook = get_webhook(context.actor, webhook_id)
     form = RotateSecretForm()
     if form.validate_on_submit():
         overlap = {"overlap_seconds": 0} if form.immediately.data else {}
         made = rotate_webhook_secret(context.actor, webhook_id, overlap)
-        return _secret_page(context, made.record, made.secret, is_new=False)
+        return _show_secret(context, made.record, made.secret, "webhook_secret")
     return context.render("portal/webhooks/rotate.html", form=form, webhook=webhook)
 
 
@@ -148,7 +148,15 @@ def webhook_delete(context: PortalContext, webhook_id: str) -> PageResponse:
     if form.validate_on_submit():
         delete_webhook(context.actor, webhook_id)
         return context.done("/webhooks", "webhook-deleted")
-    return context.render("portal/webhooks/delete.html", form=form, webhook=webhook)
+    page = (webhook.label, f"/webhooks/{webhook_id}")
+    impact = (
+        f"No more events are sent to {webhook.url}.",
+        "Pending deliveries are dropped, and the signing secret is deleted.",
+    )
+    return context.confirm(
+        form,
+        Confirmation("Delete this webhook?", "Delete webhook", (("Webhooks", "/webhooks"), page), impact),
+    )
 
 
 @portal_page("/webhooks/<webhook_id>/deliveries/<delivery_id>", "GET")
@@ -193,10 +201,8 @@ def _form_page(context: PortalContext, webhook: WebhookRecord | None, form: Webh
     return context.render("portal/webhooks/form.html", form=form, webhook=webhook, event_types=EVENT_TYPES)
 
 
-def _secret_page(
-    context: PortalContext, webhook: WebhookRecord, secret: str, *, is_new: bool
-) -> BaseResponse:
-    return context.render("portal/webhooks/secret.html", webhook=webhook, secret=secret, is_new=is_new)
+def _show_secret(context: PortalContext, webhook: WebhookRecord, secret: str, kind: str) -> BaseResponse:
+    return context.done(f"/webhooks/{webhook.public_id}", kind=kind, secret=secret)
 
 
 def _webhook_page(context: PortalContext, webhook_id: str, error: DomainError | None = None) -> BaseResponse:

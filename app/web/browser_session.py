@@ -242,6 +242,11 @@ def clear_sign_in(response: Response, organization_id: str) -> None:
     renew_form_token()
 
 
+def once_cookie(key: str) -> tuple[str, dict[str, Any]]:
+    """Return the name and the attributes of the cookie with what one page shows once (``app.web.flash``)."""
+    return f"{_prefix(current())}-once-{key}", _cookie_attributes()
+
+
 def _cookie_attributes() -> dict[str, Any]:
     return {"secure": current().is_https, "httponly": True, "samesite": "Lax", "path": "/"}
 

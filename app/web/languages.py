@@ -1,4 +1,4 @@
-"""The language of a page, translation into it, and its formats of times, durations and counts.
+"""The language and time zone of a page, translation, and its formats of times, durations and counts.
 
 The first supported language wins of: ``ui_locales`` of the pending authorization request, the signed-in user's
 ``locale``, the browser's ``Accept-Language``, the organization's ``localization.default_locale``, English. The portal
@@ -8,11 +8,12 @@ is always in English.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import cast
 
 import flask_babel
 from flask import Flask, Response, g, has_request_context, request
+from flask_login import current_user
 from markupsafe import Markup, escape
 
 from app.operations.directory.lookups import (
@@ -20,15 +21,18 @@ from app.operations.directory.lookups import (
     get_organization_by_id,
     get_organization_by_slug,
 )
+from app.operations.sign_in.sessions import SessionRecord
 from app.rules.authorization import authorization_request
 from app.rules.errors import NotFound
 from app.rules.languages.moments import (
     coming_span,
     count_of,
     day_of,
+    exact_moment_of,
     exact_span,
     moment_of,
     past_span,
+    time_zone_of,
 )
 from app.rules.languages.translation import ENGLISH, direction_of, language_for
 from app.rules.languages.translation import translate as translate_with
@@ -58,6 +62,25 @@ def page_language() -> str:
     if "page_language" not in g:
         g.page_language = ENGLISH if _is_english() else _language()
     return cast(str, g.page_language)
+
+
+def page_time_zone() -> tzinfo:
+    """Return the time zone of the signed-in user (the claim ``zoneinfo``), or UTC."""
+    if not has_request_context():
+        return UTC
+    if "time_zone" not in g:
+        session = _session_of_reader()
+        g.time_zone = time_zone_of(session.zoneinfo if session is not None else None)
+    return cast(tzinfo, g.time_zone)
+
+
+def _session_of_reader() -> SessionRecord | None:
+    """Return the session that signs in to this page; in the portal it may be one of root."""
+    organization = _organization()
+    session = session_for(organization.id) if organization is not None else None
+    if session is None and request.blueprint == "portal" and current_user.is_authenticated:
+        return cast(SessionRecord, current_user.session)
+    return session
 
 
 def translate(text: str) -> str:
@@ -145,7 +168,7 @@ def ago(value: datetime | None, never: str = "never") -> Markup:
         return escape(never)
     passed = datetime.now(UTC) - value
     if passed > _LONG:
-        return _time(value, day_of(value, page_language()))
+        return _time(value, _day(value))
     is_now = passed < timedelta(seconds=5)
     return _time(value, gettext("just now") if is_now else past_span(passed, page_language()))
 
@@ -157,18 +180,19 @@ def until(value: datetime | None, never: str = "never") -> Markup:
     left = value - datetime.now(UTC)
     if left <= timedelta(0):
         return ago(value)
-    language = page_language()
-    return _time(value, day_of(value, language) if left > _LONG else coming_span(left, language))
+    return _time(value, _day(value) if left > _LONG else coming_span(left, page_language()))
 
 
 def day(value: datetime | None, never: str = "never") -> Markup:
     """Format a date as ``21 Nov 2026``."""
-    return escape(never) if value is None else _time(value, day_of(value, page_language()))
+    return escape(never) if value is None else _time(value, _day(value))
 
 
 def moment(value: datetime | None, never: str = "never") -> Markup:
-    """Format a time as ``21 Nov 2026, 14:02 UTC``."""
-    return escape(never) if value is None else _time(value, moment_of(value, page_language()))
+    """Format a time as ``21 Nov 2026, 15:02 CET``."""
+    if value is None:
+        return escape(never)
+    return _time(value, moment_of(value, page_language(), page_time_zone()))
 
 
 def duration(seconds: int | None, never: str = "forever") -> str:
@@ -181,9 +205,13 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
     return count_of(number, noun, plural)
 
 
+def _day(value: datetime) -> str:
+    return day_of(value, page_language(), page_time_zone())
+
+
 def _time(value: datetime, text: str) -> Markup:
     return Markup('<time datetime="{}" title="{}">{}</time>').format(
         value.astimezone(UTC).isoformat(timespec="seconds"),
-        moment_of(value, page_language(), seconds=True),
+        exact_moment_of(value, page_language(), page_time_zone()),
         text,
     )

@@ -12,6 +12,8 @@ import pytest
 from flask import Flask
 from werkzeug.test import TestResponse
 
+from tests.support.form_browser import Forms
+
 _TOKEN = re.compile(r'name="csrf_token" value="([^"]+)"')
 _TAGS = re.compile(r"<[^>]+>")
 
@@ -44,13 +46,32 @@ class PortalUser:
         return self.page
 
     def follow(self) -> TestResponse:
-        """Follow the redirect of the last response."""
+        """Follow the redirects of the last response."""
         assert self.page is not None and self.page.status_code == 303, self.page and self.page.text
-        parts = urlsplit(self.page.headers["Location"])
-        return self.get(f"{parts.path}?{parts.query}" if parts.query else parts.path)
+        while self.page.status_code == 303:
+            parts = urlsplit(self.page.headers["Location"])
+            self.get(f"{parts.path}?{parts.query}" if parts.query else parts.path)
+        return self.page
+
+    def submit(self, path: str, **fields: Any) -> TestResponse:
+        """Send the form at the path, and return the page that shows its result."""
+        self.send(path, **fields)
+        return self.follow()
+
+    def undo(self) -> TestResponse:
+        """Press the button of the notice on the last page, and return the page that follows."""
+        assert self.page is not None
+        reader = Forms()
+        reader.feed(self.page.text.partition('<div class="note ok')[2])
+        assert reader.forms, self.page.text
+        form = reader.forms[0]
+        self.page = self.http.post(
+            form.action, data=dict(form.values), headers={"Sec-Fetch-Site": "same-origin"}
+        )
+        return self.follow()
 
     def address(self, path: str) -> str:
-        return path if path.startswith("/portal") else f"{self.base}{path}"
+        return path if path.startswith(("/portal", "/login")) else f"{self.base}{path}"
 
     @property
     def text(self) -> str:

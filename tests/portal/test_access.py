@@ -138,9 +138,23 @@ def test_chooser_without_sign_in_redirects_to_sign_in(http: Any) -> None:
     assert answer.status_code == 303 and answer.headers["Location"] == "/login"
 
 
-def test_notice_in_url_must_be_known(ada: Any) -> None:
-    ada.get("/clients?done=saved")
-    assert "Saved. The change is live." in ada.text
+def test_notice_is_shown_once_and_not_by_a_url(ada: Any) -> None:
+    ada.get("/settings/general")
+    ada.submit("/settings/general", version=ada.hidden("version"), name="Acme Two")
+    assert "Saved. The change is live." in ada.text and not ada.page.request.query_string
 
-    ada.get("/clients?done=You+won")
-    assert "You won" not in ada.page.text
+    assert "Saved. The change is live." not in ada.get("/settings/general").text
+    assert "Saved. The change is live." not in ada.get("/settings/general?done=saved").text
+
+
+def test_notice_is_only_for_its_page_and_session(make: Any, acme: Any, ada: Any, portal_user: Any) -> None:
+    ada.get("/settings/general")
+    ada.send("/settings/general", version=ada.hidden("version"), name="Acme Two")
+    [cookie] = [value for value in ada.page.headers.getlist("Set-Cookie") if "-once-" in value]
+    assert "HttpOnly" in cookie and "saved" not in cookie
+    assert "Saved. The change is live." not in ada.get("/settings/signing").text
+    name, _, value = cookie.partition(";")[0].partition("=")
+    grace = portal_user(acme)
+    grace.http.set_cookie(name, value, domain="localhost")
+    assert "Saved. The change is live." not in grace.get("/settings/general").text
+    assert "Saved. The change is live." in ada.get("/settings/general").text

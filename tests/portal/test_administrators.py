@@ -34,9 +34,8 @@ def test_user_page_links_to_prefilled_role_form(make: Any, acme: Any, ada: Any) 
 
 
 def test_unknown_email_is_invited_and_link_is_shown_once(ada: Any) -> None:
-    answer = ada.send("/administrators/new", email="new@acme.example", name="New", role="developer")
+    answer = ada.submit("/administrators/new", email="new@acme.example", name="New", role="developer")
 
-    assert answer.status_code == 200
     link = re.search(r"https?://[^<]+/organizations/acme/invite/gth_iv_[A-Za-z0-9_-]+", answer.text)
     assert link and answer.headers["Cache-Control"] == "no-store"
     assert link[0] not in ada.get("/administrators").text
@@ -87,7 +86,7 @@ def test_last_administrator_cannot_be_removed(ada: Any) -> None:
 
     answer = ada.send(f"/administrators/{only}/remove")
 
-    assert answer.status_code == 409 and "The administrator wasn't removed" in ada.text
+    assert answer.status_code == 409 and "last administrator" in ada.text
     assert ada.get("/administrators").status_code == 200
 
 
@@ -125,9 +124,9 @@ def test_user_with_unverified_email_is_added_by_id(app: Flask, make: Any, acme: 
 
 def test_invited_user_is_listed_with_users_only(ada: Any) -> None:
     assert "Invite user" in ada.get("/users").text
-    answer = ada.send("/users/invite", email="new@acme.example", name="New")
-    assert answer.status_code == 200 and "/organizations/acme/invite/" in answer.text
-    assert "as Member" not in ada.text and 'href="/portal/acme/users">Done' in answer.text
+    answer = ada.submit("/users/invite", email="new@acme.example", name="New")
+    assert answer.request.path == "/portal/acme/users" and "/organizations/acme/invite/" in answer.text
+    assert "as Member" not in ada.text
 
     assert "new@acme.example" not in ada.get("/administrators").text
     found = INVITATION.search(ada.get("/users").text)

@@ -212,7 +212,7 @@ def test_api_page_offers_a_client_that_may_introspect_its_tokens(
     path = f"/clients/new?type=machine&api={defined.public_id}"
     ada.get(path)
     assert "It needs no scopes" in ada.text
-    ada.send(path, name="API", resources="urn:api")
+    ada.submit(path, name="API", resources="urn:api")
     assert "API is registered" in ada.text
     with app.app_context():
         [made] = clients.list_clients(make.actor(acme)).items

@@ -36,9 +36,9 @@ def test_page_shows_client_id_and_masks_secret(ada: Any, orchard: Any) -> None:
 def test_reveal_shows_secret_and_is_audited(ada: Any, orchard: Any, database: Any) -> None:
     (secret_id,) = _ids(ada, orchard)
 
-    answer = ada.send(_path(orchard, f"/{secret_id}/reveal"))
+    answer = ada.submit(_path(orchard, f"/{secret_id}/reveal"))
 
-    assert orchard.secret in answer.text
+    assert orchard.secret in answer.text and orchard.secret not in ada.get(_path(orchard)).text
     assert answer.headers["Cache-Control"] == "no-store"
     assert (
         database.query(
@@ -81,7 +81,7 @@ def test_secrets_shown_once_cannot_be_revealed(make: Any, portal_user: Any) -> N
 
 
 def test_added_secret_keeps_first_one_active(ada: Any, orchard: Any) -> None:
-    answer = ada.send(_path(orchard, "/new"), name="second", others="keep")
+    answer = ada.submit(_path(orchard, "/new"), name="second", others="keep")
 
     assert SECRET.search(answer.text)
     assert len(_ids(ada, orchard)) == 2
@@ -89,7 +89,7 @@ def test_added_secret_keeps_first_one_active(ada: Any, orchard: Any) -> None:
 
 
 def test_rotation_expires_first_secret_and_can_be_cancelled(ada: Any, orchard: Any) -> None:
-    ada.send(_path(orchard, "/new"), name="next", others="retire")
+    ada.submit(_path(orchard, "/new"), name="next", others="retire")
     assert "Deploy the new secret before then" in ada.text
 
     ada.get(_path(orchard))
@@ -196,4 +196,4 @@ def test_fresh_sign_in_leads_back_to_secret(ada: Any, orchard: Any, database: An
     ada.follow()
     assert "Reveal secret" in ada.text
 
-    assert orchard.secret in ada.send(_path(orchard, f"/{secret_id}/reveal")).text
+    assert orchard.secret in ada.submit(_path(orchard, f"/{secret_id}/reveal")).text

@@ -83,11 +83,12 @@ def test_one_session_of_user_is_ended(ada: PortalUser, make: Any, acme: Any) -> 
     for browser in browsers:
         make.sign_in(bob, browser)
     ada.get(f"/users/{bob.public_id}")
-    [first, *_] = [line for line in ada.page.text.split('action="') if "/sessions/ses_" in line]
+    [first, *_] = [line for line in ada.page.text.split('href="') if "/sessions/ses_" in line]
     action = first.split('"')[0]
-    ada.send(action)
-    ada.follow()
+    ada.get(action)
+    assert "bob@acme.example is signed out of" in ada.text and "1 other session will stay" in ada.text
+    ada.submit(action)
     assert "Session ended" in ada.text
     page = f"/organizations/{acme.slug}/account/sessions"
     assert sorted(browser.get(page).status_code for browser in browsers) == [200, 303]
-    assert ada.send(action).status_code == 404
+    assert ada.send(action).status_code == ada.get(action).status_code == 404

@@ -54,8 +54,10 @@ def test_invalid_token_reveals_nothing(http: FlaskClient, token: str) -> None:
 
 def test_setup_completes_and_shows_secret_once(app: Flask, http: FlaskClient, token: str) -> None:
     answer = form(http, token)
-    assert answer.status_code == 200
+    assert (answer.status_code, answer.location) == (303, "/setup/done")
+    answer = http.get(answer.location)
     assert answer.headers["Cache-Control"] == "no-store"
+    assert "gth_cs_" not in http.get("/setup/done").text
     assert re.search(r"gth_cs_\w{8}[\w-]{43}", answer.text)
     assert "/organizations/acme/login?next=%2Fportal%2Facme%2Fclients%2Fnew" in answer.text
     assert 'href="/organizations/root/login"' in answer.text

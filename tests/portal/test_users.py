@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from flask import Flask
+from sqlalchemy import update
 
+from app.extensions import db
+from app.models.user import User
 from app.operations.sign_in.sign_in import SignedIn, sign_in
 from tests.factories import PASSWORD
 
@@ -37,8 +41,9 @@ def test_user_is_disabled_and_enabled(app: Flask, ada: Any, make: Any, acme: Any
     make.sign_in(bob)
     ada.get(f"/users/{bob.public_id}")
     assert "bob@acme.example" in ada.text and "last active just now" in ada.text
-    ada.send(f"/users/{bob.public_id}/disable")
-    ada.follow()
+    ada.get(f"/users/{bob.public_id}/disable")
+    assert "1 session will end" in ada.text and "0 connected apps" in ada.text
+    ada.submit(f"/users/{bob.public_id}/disable")
     assert "User disabled" in ada.text and "No active sessions" in ada.text
     with app.app_context():
         assert not isinstance(sign_in(acme.id, bob.email, PASSWORD), SignedIn)
@@ -59,7 +64,7 @@ def test_signing_out_user_keeps_account(ada: Any, make: Any, bob: Any) -> None:
 def test_reset_link_is_shown_only_once(ada: Any, bob: Any) -> None:
     """PW-4: the page shows a link, never a password, and is not cached."""
     ada.get(f"/users/{bob.public_id}")
-    answer = ada.send(f"/users/{bob.public_id}/reset")
+    answer = ada.submit(f"/users/{bob.public_id}/reset")
     link = re.search(r"https?://[^<]+/organizations/acme/reset/gth_pw_[A-Za-z0-9_-]+", answer.text)
     assert link and answer.headers["Cache-Control"] == "no-store"
     assert link[0] not in ada.get(f"/users/{bob.public_id}").text
@@ -91,3 +96,28 @@ def test_auditor_sees_user_without_buttons(acme: Any, bob: Any, portal_user: Cal
     assert auditor.get(f"/users/{bob.public_id}/delete").status_code == 403
     developer = portal_user(acme, "developer")
     assert developer.get("/users").status_code == 403 and "/users" not in developer.get("/clients").text
+
+
+def test_times_are_in_the_time_zone_of_the_signed_in_user(
+    app: Flask, ada: Any, make: Any, acme: Any, bob: Any, portal_user: Any
+) -> None:
+    operator = portal_user(make.root())
+    for path in (f"/portal/acme/users/{bob.public_id}", "/organizations/acme/account/sessions"):
+        assert re.search(r'title="\d+ \w+ \d{4}, [\d:]{8} UTC"', ada.http.get(path).text)
+    with app.app_context():
+        db.session.execute(update(User).values(profile={"zoneinfo": "Asia/Kolkata"}))
+        db.session.commit()
+    make.sign_in(bob, app.test_client())
+    for browser, path in (
+        (ada.http, f"/portal/acme/users/{bob.public_id}"),
+        (operator.http, f"/portal/acme/users/{bob.public_id}"),
+        (ada.http, "/organizations/acme/account/sessions"),
+    ):
+        page = browser.get(path).text
+        shown = re.search(
+            r'datetime="([^"]+)" title="(\d+ \w+ \d{4}), ([\d:]{8}) Asia/Kolkata">(\d+ \w+ \d{4}, [\d:]{5} IST)',
+            page,
+        )
+        assert shown and " UTC" not in page, page
+        local = datetime.fromisoformat(shown[1]) + timedelta(hours=5, minutes=30)
+        assert shown[3] == f"{local:%H:%M:%S}"

@@ -67,7 +67,7 @@ def test_translatable_string_is_english_and_can_be_translated() -> None:
 def test_times_are_formatted_in_the_language() -> None:
     then = datetime(2026, 3, 5, 14, 2, 9, tzinfo=UTC)
     assert moments.moment_of(then) == "5 Mar 2026, 14:02 UTC"
-    assert moments.moment_of(then, "de", seconds=True) == "5. März 2026, 14:02:09 UTC"
+    assert moments.exact_moment_of(then, "de") == "5. März 2026, 14:02:09 UTC"
     assert moments.written_moment(then) == "5 March 2026, 14:02 UTC"
     assert moments.written_moment(then, "de") == "5. März 2026, 14:02 UTC"
     assert moments.past_span(timedelta(days=3)) == "3 days ago"
@@ -76,3 +76,28 @@ def test_times_are_formatted_in_the_language() -> None:
     assert moments.coming_span(timedelta(hours=21, minutes=40), "de") == "in 22 Stunden"
     assert (moments.exact_span(5400), moments.exact_span(0)) == ("90 minutes", "0 seconds")
     assert (moments.exact_span(60, "de"), moments.exact_span(86_400 * 30, "de")) == ("1 Minute", "30 Tage")
+
+
+@pytest.mark.parametrize(
+    ("zone", "day", "moment", "exact"),
+    [
+        ("Europe/Zurich", "6 Mar 2026", "6 Mar 2026, 00:02 CET", "6 Mar 2026, 00:02:09 Europe/Zurich"),
+        (
+            "America/Sao_Paulo",
+            "5 Mar 2026",
+            "5 Mar 2026, 20:02 UTC-03:00",
+            "5 Mar 2026, 20:02:09 America/Sao_Paulo",
+        ),
+        ("Nowhere/At-all", "5 Mar 2026", "5 Mar 2026, 23:02 UTC", "5 Mar 2026, 23:02:09 UTC"),
+        ("../etc/passwd", "5 Mar 2026", "5 Mar 2026, 23:02 UTC", "5 Mar 2026, 23:02:09 UTC"),
+        (None, "5 Mar 2026", "5 Mar 2026, 23:02 UTC", "5 Mar 2026, 23:02:09 UTC"),
+    ],
+)
+def test_time_is_formatted_in_the_time_zone_of_the_reader(
+    zone: str | None, day: str, moment: str, exact: str
+) -> None:
+    then = datetime(2026, 3, 5, 23, 2, 9, tzinfo=UTC)
+    found = moments.time_zone_of(zone)
+    assert moments.day_of(then, zone=found) == day
+    assert moments.moment_of(then, zone=found) == moment
+    assert moments.exact_moment_of(then, zone=found) == exact

@@ -18,16 +18,19 @@ from app.fast_path.compiled_query import CompiledQuery
 from app.models import user as user_model
 from app.models.audit import AuditEvent
 from app.models.client import DELETED, Client, Credential
+from app.models.session import Session
 from app.models.token import AccessToken
 from app.models.user import Invitation, RoleAssignment, User
 from app.operations.directory.lookups import get_organization_by_id
+from app.operations.organizations.organizations import get_organization
+from app.operations.sign_in.sessions import active_session_condition
 from app.operations.store import clock
 from app.operations.store.transactions import read
 from app.operations.users.invitations import open_invitation_condition
 from app.rules.actor import Actor
 from app.rules.directory.permissions import MEMBER
 from app.rules.errors import Conflict
-from app.rules.identifiers import first_id_at, format_client_id
+from app.rules.identifiers import first_id_at, format_client_id, new_id
 from app.rules.organizations.settings import ROLES_PATH
 
 MAX_COUNT = 10_000
@@ -95,6 +98,33 @@ def get_overview(actor: Actor) -> Overview:
         has_invited=figures.has_invited,
         expiring_secrets=_find_expiring_secrets(here, now) if actor.has_permission("clients:read") else (),
         recent_events=_find_recent_events(here) if actor.has_permission("audit:read") else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Affected:
+    """What a suspension stops. ``MAX_COUNT`` means that many or more."""
+
+    clients: int
+    users: int
+    sessions: int
+
+
+@read
+def count_affected(actor: Actor, slug: str) -> Affected:
+    """Count what a suspension of the organization stops.
+
+    Raises NotFound, and Forbidden without ``organizations:write``.
+    """
+    actor.require("organizations:write")
+    here = get_organization(actor, slug).id
+    active = active_session_condition(get_organization_by_id(here))
+    figures = _FIGURES.first(
+        organization_id=here, first_of_day=first_id_at(clock.now()), first_of_week=new_id()
+    )
+    sessions = select(Session.id).where(Session.organization_id == here, active).limit(MAX_COUNT).subquery()
+    return Affected(
+        figures.clients, figures.users, db.session.scalar(select(func.count()).select_from(sessions)) or 0
     )
 
 

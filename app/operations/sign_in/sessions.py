@@ -62,6 +62,7 @@ class SessionRecord:
     user_email: str
     user_name: str
     locale: str | None
+    zoneinfo: str | None
     authenticated_at: datetime
     created_at: datetime
     last_seen_at: datetime
@@ -392,6 +393,7 @@ def _read_session(organization: OrganizationSnapshot, token_digest: bytes) -> Se
         user_email=row.email,
         user_name=row.name,
         locale=(row.profile or {}).get("locale"),
+        zoneinfo=(row.profile or {}).get("zoneinfo"),
         authenticated_at=row.authenticated_at,
         created_at=row.created_at,
         last_seen_at=row.last_seen_at,

@@ -1,4 +1,4 @@
-"""Dates, times and durations as text, in UTC.
+"""Dates, times and durations as text, in UTC or the time zone of the reader.
 
 English is formatted here, with the day before the month. Other languages are formatted by Babel, which is imported on
 first use.
@@ -6,8 +6,9 @@ first use.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from app.rules.languages.translation import ENGLISH
 
@@ -15,9 +16,19 @@ Unit = Literal["day", "hour", "minute", "second"]
 _UNITS: tuple[tuple[int, Unit], ...] = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
 
 
-def day_of(value: datetime, language: str = ENGLISH) -> str:
+def time_zone_of(name: str | None) -> tzinfo:
+    """Return the time zone with this IANA name; UTC for None and for a name that this system does not know."""
+    if not name:
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return UTC
+
+
+def day_of(value: datetime, language: str = ENGLISH, zone: tzinfo = UTC) -> str:
     """Format a date as ``21 Nov 2026``."""
-    value = value.astimezone(UTC)
+    value = value.astimezone(zone)
     if language == ENGLISH:
         return f"{value.day} {value:%b} {value.year}"
     from babel.dates import format_date
@@ -25,10 +36,23 @@ def day_of(value: datetime, language: str = ENGLISH) -> str:
     return format_date(value, "d. MMM y", locale=language)
 
 
-def moment_of(value: datetime, language: str = ENGLISH, *, seconds: bool = False) -> str:
-    """Format a time as ``21 Nov 2026, 14:02 UTC``."""
-    value = value.astimezone(UTC)
-    return f"{day_of(value, language)}, {value:{'%H:%M:%S' if seconds else '%H:%M'}} UTC"
+def moment_of(value: datetime, language: str = ENGLISH, zone: tzinfo = UTC) -> str:
+    """Format a time as ``21 Nov 2026, 15:02 CET``."""
+    value = value.astimezone(zone)
+    return f"{day_of(value, language, zone)}, {value:%H:%M} {_short_name(value)}"
+
+
+def exact_moment_of(value: datetime, language: str = ENGLISH, zone: tzinfo = UTC) -> str:
+    """Format a time with seconds and the name of the zone: ``21 Nov 2026, 15:02:07 Europe/Zurich``."""
+    value = value.astimezone(zone)
+    return f"{day_of(value, language, zone)}, {value:%H:%M:%S} {zone.key if isinstance(zone, ZoneInfo) else 'UTC'}"
+
+
+def _short_name(value: datetime) -> str:
+    """Return ``CET``, or ``UTC+03:00`` for a zone without letters."""
+    name = value.tzname() or ""
+    offset = f"{value:%z}"
+    return name if name.isalpha() else f"UTC{offset[:3]}:{offset[3:5]}"
 
 
 def written_moment(value: datetime, language: str = ENGLISH) -> str:

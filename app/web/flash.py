@@ -1,0 +1,123 @@
+"""What one page shows once: the secret or the notice that a form left for the page that it redirects to.
+
+The values travel in a cookie, sealed with a key of the instance for one path and one session (AES-256-GCM). So a reload
+repeats nothing, no secret is in a URL, and the cookie is useless on another path, in another session or after five
+minutes. A response that is lost can be repeated: the browser deletes the cookie when it gets the page.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+from flask import after_this_request, g, request
+from werkzeug.wrappers import Response
+
+from app.operations.store import clock
+from app.operations.store.keyring import derive_instance_key
+from app.rules.sealing import UnsealError, seal, unseal
+from app.web.browser_session import browser_id, once_cookie, sign_in_token
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What was just done, for ``macros/status.html``; the undo is the form that reverses it."""
+
+    text: str
+    undo_url: str | None = None
+    undo_fields: Mapping[str, str] = field(default_factory=dict)
+
+
+LIFETIME = timedelta(minutes=5)
+MAX_COOKIE_LENGTH = 4_000
+SECRETS = frozenset({"secret", "codes", "link"})
+"""The values that are shown once. Reloading says so, in place of them."""
+
+
+def flash(
+    response: Response,
+    values: Mapping[str, Any],
+    *,
+    organization_id: str | None,
+    page: str | None = None,
+    token: str | None = None,
+) -> Response:
+    """Let the page that the response redirects to show these values once, and return the response.
+
+    ``organization_id`` is that of the session, or None before the sign-in: then only this browser can read them.
+    ``page`` is another path that shows them, ``token`` the session's token if the response sets it. Values whose name
+    ends in ``_at`` are times, all others are JSON.
+    """
+    path = page or urlsplit(response.headers["Location"]).path
+    text = json.dumps(
+        {**values, "until": clock.now() + LIFETIME}, default=datetime.isoformat, ensure_ascii=False
+    )
+    sealed = seal(_key(), text.encode(), _place(path, token or _reader(organization_id)))
+    cookie = urlsafe_b64encode(sealed).decode()
+    if len(cookie) > MAX_COOKIE_LENGTH:
+        raise ValueError("too much for a cookie")
+    name, attributes = _cookie(path)
+    response.set_cookie(name, cookie, max_age=LIFETIME, **attributes)
+    return response
+
+
+def take_flash(organization_id: str | None, page: str | None = None) -> dict[str, Any]:
+    """Return the values for this page, or for ``page``, and delete them with the response; empty without any.
+
+    In place of a secret, the next request gets ``was_shown``.
+    """
+    path = page or request.path
+    name, attributes = _cookie(path)
+    sent = request.cookies.get(name, "")
+    taken: dict[str, dict[str, Any]] = g.setdefault("flashes", {})
+    if not sent or request.method != "GET":
+        return {}
+    if name not in taken:
+        taken[name] = values = _unsealed(sent, _place(path, _reader(organization_id)))
+
+        @after_this_request
+        def delete(response: Response) -> Response:
+            if response.status_code >= 400:
+                return response
+            if SECRETS & values.keys():
+                told = {key: value for key, value in values.items() if key == "kind"}
+                return flash(response, told | {"was_shown": True}, organization_id=organization_id, page=path)
+            response.delete_cookie(name, **attributes)
+            return response
+
+    return taken[name]
+
+
+def _unsealed(cookie: str, place: bytes) -> dict[str, Any]:
+    try:
+        values: dict[str, Any] = json.loads(unseal(_key(), urlsafe_b64decode(cookie), place))
+    except (UnsealError, ValueError):
+        return {}
+    values = {
+        name: datetime.fromisoformat(value) if value and (name.endswith("_at") or name == "until") else value
+        for name, value in values.items()
+    }
+    return values if values.pop("until") > clock.now() else {}
+
+
+def _key() -> bytes:
+    return derive_instance_key("flash")
+
+
+def _reader(organization_id: str | None) -> str:
+    return (sign_in_token(organization_id) if organization_id is not None else None) or browser_id()
+
+
+def _place(path: str, reader: str) -> bytes:
+    return f"flash|{path}|{reader}".encode()
+
+
+def _cookie(path: str) -> tuple[str, dict[str, Any]]:
+    """Return the name and the attributes of the cookie: one for each page, so that tabs do not disturb each other."""
+    return once_cookie(hashlib.sha256(path.encode()).hexdigest()[:12])
