@@ -63,7 +63,7 @@ def docs_api(context: PortalContext) -> PageResponse:
         abort(404)
     return context.render(
         "portal/docs/api.html",
-        groups=[(name, slug, groups[name]) for slug, name in slugs.items()],
+        groups=sorted((name, slug, len(groups[name])) for slug, name in slugs.items()),
         tag=slugs.get(tag),
         operations=_search(query) if query else groups.get(slugs.get(tag, "")),
         query=query,
@@ -89,8 +89,11 @@ def docs_operation(context: PortalContext, operation_id: str) -> PageResponse:
         description=to_html(operation.node.get("description", "")),
         parameters=list(reference.parameters(operation)),
         media=media,
-        body=reference.fields(body) if body else [],
-        responses=list(reference.responses(operation)),
+        body=[("", row) for row in reference.fields(body)] if body else [],
+        responses=[
+            (status, words, [("", row) for row in rows])
+            for status, words, rows in reference.responses(operation)
+        ],
         curl=highlight(reference.curl(operation, context.organization), "sh"),
     )
 
@@ -191,7 +194,10 @@ class Reference:
             elif "client" in option:
                 lines.append('-u "$CLIENT_ID:$CLIENT_SECRET"')
         media, schema = self.body(operation)
+        is_required = operation.node.get("requestBody", {}).get("required", True)
         fields = self.example(schema) if schema else None
+        if not is_required:
+            media = ""
         if media == "application/json" and fields is not None:
             lines += ["-H 'Content-Type: application/json'", f"-d {shlex.quote(json.dumps(fields))}"]
         elif media == "application/x-www-form-urlencoded" and isinstance(fields, dict):
@@ -322,4 +328,5 @@ def _limits(schema: Mapping[str, Any]) -> str:
             parts.append(words.format(schema[name]))
     if schema.get("default") is not None and not isinstance(schema["default"], (dict, list)):
         parts.append(f"default {json.dumps(schema['default'])}")
-    return ", ".join(parts)
+    text = ", ".join(parts)
+    return text[:1].upper() + text[1:]
