@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from wtforms import BooleanField, RadioField, SelectChoice, SelectField, StringField, TextAreaField, URLField
+from wtforms import BooleanField, SelectChoice, SelectField, StringField, SubmitField, TextAreaField, URLField
 from wtforms.validators import InputRequired, Length
 
 from app.operations.clients.client_records import grantable_permissions
@@ -27,6 +27,7 @@ from app.web.forms import CheckboxListField, PageForm, StringListField, VersionF
 
 _NO_AUTOCOMPLETE = {"autocomplete": "off"}
 _LINES = {"spellcheck": "false", "autocapitalize": "off"}
+_ACCOUNT, _OTHER = "Account", "Other scopes"
 _DEFAULT = {"": "Organization's default"}
 
 
@@ -47,12 +48,6 @@ class JwksField(TextAreaField):
         return (
             self.data if isinstance(self.data, str) else json.dumps(self.data, indent=2) if self.data else ""
         )
-
-
-class ClientTypeForm(PageForm):
-    """The first page of a registration."""
-
-    type = RadioField("Client type", default="web")
 
 
 class ScopesForm(PageForm):
@@ -81,10 +76,20 @@ class ScopesForm(PageForm):
         """
         offered = [scope for scope in scopes if for_users or not scope.is_identity]
         choices = [
-            SelectChoice(scope.name, scope.title or scope.name, {"help": _scope_help(scope)})
+            SelectChoice(
+                scope.name, scope.title or scope.name, {"help": _scope_help(scope), "group": _group(scope)}
+            )
             for scope in offered
         ]
-        self.scopes.choices = sorted(choices, key=lambda choice: choice.value != "openid")
+        order = {_ACCOUNT: 0, _OTHER: 2}
+        self.scopes.choices = sorted(
+            choices,
+            key=lambda choice: (
+                order.get(choice.render_kw["group"], 1),
+                choice.render_kw["group"],
+                choice.value != "openid",
+            ),
+        )
         may_write = actor.has_permission("resources:write")
         return {
             "management_choices": [(name, title) for name, title in grantable_permissions(actor).items()],
@@ -105,6 +110,7 @@ class RegistrationForm(ScopesForm):
         description="Optional. Where users may return after signing out, one per line.",
         render_kw={**_LINES, "rows": 2},
     )
+    check = SubmitField("Check URIs")
     resources = CheckboxListField("APIs", description="The client's tokens are only valid for these APIs.")
 
     def values(self, kind: str, *, chooses_apis: bool) -> dict[str, Any]:
@@ -331,7 +337,11 @@ class DeleteClientForm(PageForm):
     name = StringField("Name", [InputRequired()], render_kw=_NO_AUTOCOMPLETE)
 
 
+def _group(scope: ScopeRecord) -> str:
+    return _ACCOUNT if scope.is_identity else scope.resource_name or _OTHER
+
+
 def _scope_help(scope: ScopeRecord) -> str:
     if scope.title is None:
         return "No title yet"
-    return " · ".join(text for text in (scope.name, scope.resource_name, scope.description) if text)
+    return " · ".join(text for text in (scope.name, scope.description) if text)

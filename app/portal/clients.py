@@ -26,7 +26,6 @@ from app.operations.clients.scopes import list_offered_scopes
 from app.portal.client_forms import (
     AccessForm,
     AdvancedForm,
-    ClientTypeForm,
     DeleteClientForm,
     DetailsForm,
     RedirectsForm,
@@ -41,6 +40,7 @@ from app.portal.labels import (
     CLIENT_TYPE_LABELS,
     TRUST_LEVELS,
 )
+from app.portal.redirect_uris import EXAMPLES, check_url, judge_redirect_uris
 from app.rules.clients.client_types import CLIENT_TYPES
 from app.rules.errors import Conflict, Forbidden, InvalidInput
 from app.web.languages import ago, counted
@@ -116,12 +116,7 @@ def new_client(context: PortalContext) -> PageResponse:
         resources=[api.identifier] if api else [],
     )
     form.redirect_uris.description = (
-        "Where users return after signing in, one per line. URIs are compared exactly. "
-        + (
-            "A loopback URI such as http://127.0.0.1/callback matches any port."
-            if kind == "native"
-            else "Examples: https://app.example.com/callback, or http://localhost:3000/callback during development."
-        )
+        "Where users return after signing in, one per line. URIs are compared exactly."
     )
     form.resources.choices = [
         SelectChoice(api.identifier, api.name, {"help": api.identifier})
@@ -133,7 +128,13 @@ def new_client(context: PortalContext) -> PageResponse:
         context.actor, list_offered_scopes(context.actor), for_users=kind != "machine"
     )
     type_label = AGENT_TYPE if is_agent else CLIENT_TYPE_LABELS[kind]
-    if form.validate_on_submit():
+    verdicts = (
+        judge_redirect_uris(form.redirect_uris.data, kind, context.organization)
+        if form.redirect_uris is not None and form.is_submitted()
+        else []
+    )
+    # Without scripts, a button shows the verdicts.
+    if not form.check.data and form.validate_on_submit():
         with form.show_errors(InvalidInput, Conflict):
             registered = register_client(
                 context.actor, form.values(kind, chooses_apis=is_agent or api is not None)
@@ -152,6 +153,9 @@ def new_client(context: PortalContext) -> PageResponse:
         type_label=type_label,
         is_agent=is_agent,
         api=api,
+        verdicts=verdicts,
+        check_url=check_url(context, kind),
+        examples=EXAMPLES.get(kind, ()),
         **scope_variables,
     )
 
@@ -187,7 +191,14 @@ def client_page(
 def client_redirects(context: PortalContext, client_id: str) -> PageResponse:
     """Show and change the redirect URIs."""
     found = get_client(context.actor, client_id)
-    return _edit(context, found, "redirects", RedirectsForm(obj=found))
+    form = RedirectsForm(obj=found)
+    verdicts = (
+        judge_redirect_uris(form.redirect_uris.data, found.type, context.organization)
+        if form.is_submitted()
+        else []
+    )
+    variables = {"verdicts": verdicts, "check_url": check_url(context, found.type)}
+    return _edit(context, found, "redirects", form, **variables, examples=EXAMPLES.get(found.type, ()))
 
 
 @portal_page("/clients/<client_id>/access", "GET", "POST")
@@ -260,13 +271,8 @@ def client_delete(context: PortalContext, client_id: str) -> PageResponse:
 
 
 def _choose_type(context: PortalContext) -> PageResponse:
-    form = ClientTypeForm(formdata=None)
     types = {**CLIENT_TYPE_LABELS, "api": API_TYPE, "agent": AGENT_TYPE}
-    form.type.choices = [
-        SelectChoice(name, label.title, {"help": f"{label.description} {label.result}", "icon": label.icon})
-        for name, label in types.items()
-    ]
-    return context.render("portal/clients/choose_type.html", form=form)
+    return context.render("portal/clients/choose_type.html", types=types)
 
 
 def _restore_redirects(before: ClientRecord, updated: UpdatedClient) -> Undo | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +42,7 @@ from app.portal.context import Confirmation, PageResponse, PortalContext, portal
 from app.portal.organizations import DeleteOrganizationForm, deletion_of
 from app.portal.setting_texts import CHOICE_TEXTS, CHOICE_TEXTS_BY_PATH, EMPTY_TEXTS, TOPICS, Topic
 from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
+from app.rules.organizations.branding import describe_accent
 from app.rules.organizations.settings import put_at, value_at
 from app.rules.organizations.settings_table import (
     SETTINGS,
@@ -65,6 +67,7 @@ from app.web.languages import duration
 
 # The part of a setting's reason that explains null in JSON means nothing on a form.
 _API_HINT = re.compile(r" null means [^.]*\.")
+ACCENT_COLOR = "branding.accent_color"
 UNITS = ((86_400, "days"), (3_600, "hours"), (60, "minutes"), (1, "seconds"))
 Values = dict[str, Any]
 
@@ -226,6 +229,9 @@ def _topic_page(
 ) -> PageResponse:
     form.version.data = view.version
     form.base.data = json.dumps(values_of(page, view.document))
+    if ACCENT_COLOR in page.paths:
+        with suppress(ValueError):
+            form[ACCENT_COLOR].description += f" {describe_accent(str(form[ACCENT_COLOR].data).lower())}"
     return context.render(
         "portal/settings/topic.html", form=form, topic=page, units=UNITS, view=view, **variables
     )

@@ -12,7 +12,7 @@ from app.operations.audit.audit_events import find_names
 from app.operations.clients.clients import ClientRecord, get_client
 from app.operations.grants.grant_lists import get_grant, list_grants, revoke_grant
 from app.operations.tokens.bulk_revocation import BulkRevocation, bulk_revoke
-from app.operations.tokens.revocation import get_receipt, list_receipts
+from app.operations.tokens.revocation import get_receipt, list_affected_clients, list_receipts
 from app.operations.tokens.token_lists import get_token, list_tokens, revoke_listed_token
 from app.portal.clients import client_page
 from app.portal.context import Confirmation, PageResponse, PortalContext, portal_page
@@ -167,7 +167,12 @@ def revocation(context: PortalContext, revocation_id: str) -> PageResponse:
     """Show one receipt."""
     receipt = get_receipt(context.actor, context.organization.slug, revocation_id)
     names = find_names(context.actor, [receipt.subject])
-    return context.render("portal/revocations/receipt.html", receipt=receipt, names=names)
+    clients = (
+        list_affected_clients(context.actor, context.organization.slug, receipt)
+        if context.actor.has_permission("clients:read")
+        else []
+    )
+    return context.render("portal/revocations/receipt.html", receipt=receipt, names=names, clients=clients)
 
 
 @portal_page("/revocations/new", "GET", "POST")

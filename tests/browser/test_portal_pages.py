@@ -26,6 +26,8 @@ PAGES = [
     "/clients/new?type=machine",
     "/clients/new?type=machine&api={api}",
     "/clients/new?type=device",
+    "/clients/{client}/quickstart",
+    "/clients/{public}/quickstart",
     "/clients/{client}/credentials",
     "/clients/{client}/credentials/new",
     "/clients/{client}/credentials/{secret}/reveal",
@@ -42,6 +44,7 @@ PAGES = [
     "/audit",
     "/audit?action=nothing",
     "/logs",
+    "/logs?view=all",
     "/logs?request_id=nothing",
     "/logs/{failed}",
     "/clients/{public}/credentials",
@@ -77,6 +80,13 @@ PAGES = [
     "/settings/permissions/developer",
     "/settings/permissions/new",
     "/settings/delete",
+    "/docs",
+    "/docs?q=secret",
+    "/docs/errors",
+    "/docs/protect-an-api",
+    "/docs/api",
+    "/docs/api?tag=credentials",
+    "/docs/api/registerClient",
     "/nowhere",
     "/portal",
 ]
@@ -119,8 +129,7 @@ def test_client_is_registered_rotated_and_deleted(page: Any, live_server: Any, a
 
     # Register: an invalid redirect URI shows an error at its field and keeps the input.
     page.click("main >> text=Register a client >> nth=0")
-    page.check("input[value=web]")
-    page.click("text=Continue")
+    page.click("text=Web app")
     page.fill("#name", "Acme Web")
     page.fill("#redirect_uris", "javascript:alert(1)")
     page.click("button:has-text('Register')")

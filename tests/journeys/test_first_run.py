@@ -98,7 +98,7 @@ def set_up(page: Page, server: LiveServer) -> tuple[str, str]:
 def register(page: Page, server: LiveServer, application: Application) -> tuple[str, str]:
     """Register a web client in the portal; return (id, secret) as shown then and later."""
     page.goto(f"{server.url}/portal/orchard/clients/new")
-    page.get_by_role("button", name="Continue").click()
+    page.get_by_role("link", name="Web app").click()
     page.fill("#name", "Fruit Shop")
     page.fill("#redirect_uris", application.callback)
     page.get_by_role("button", name="Register").click()

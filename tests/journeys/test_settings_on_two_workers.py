@@ -196,7 +196,7 @@ EFFECTS: dict[str, Effect] = effects_on_users.EFFECTS | effects_in_time.EFFECTS 
         [("always", False), ("third_party", True)],
         {},
     ),
-    "oauth.consent.ttl_seconds": (_consent("At most 5 days"), [(5 * DAY, True), (None, False)], ALWAYS),
+    "oauth.consent.ttl_seconds": (_consent("5 days"), [(5 * DAY, True), (None, False)], ALWAYS),
     "oauth.consent.members_may_allow": (
         _consent('id="consent-allow"', "stranger"), [("none", False), ("all", True)], {},
     ),

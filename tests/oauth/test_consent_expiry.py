@@ -120,6 +120,16 @@ def test_shorter_of_user_and_organization_expiry_applies(
     assert is_about(ends_of(asking, Consent)[0], now_of(asking) + expected)
 
 
+def test_limited_consent_is_offered_until_a_date_and_not_until_removed(asking: Flow) -> None:
+    scopes = "openid offline_access"
+    assert "Until I remove access" in asking.consent(scope=scopes).text
+    bound(asking, 7 * 86_400)
+    page = asking.consent(scope=scopes).text
+    assert "Until I remove" not in page and "Until you remove" not in page and "at most" not in page.lower()
+    last = page.partition('for="lasts-until_removed"')[2].partition("</label>")[0]
+    assert "7 days" in last and "Until <time" in last
+
+
 def test_one_hour_limit_leaves_no_choice(asking: Flow) -> None:
     bound(asking, 3600)
     page = asking.consent(scope="openid")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import html
 import re
 from typing import Any
 
 import pytest
+
+from app.operations.clients.resources import define_resource
+from app.portal.redirect_uris import EXAMPLES
 
 FORM = "application/x-www-form-urlencoded"
 SECRET = re.compile(r"gth_cs_[A-Za-z0-9_-]+")
@@ -78,10 +82,56 @@ def test_invalid_values_show_errors_and_keep_input(ada: Any, database: Any) -> N
     assert database.count("clients") == 0
 
 
-def test_unknown_type_shows_type_cards(ada: Any) -> None:
+def test_unknown_type_shows_the_list_of_types(ada: Any) -> None:
     ada.get("/clients/new?type=teapot")
 
     assert "What are you building?" in ada.text
+    links = re.findall(r'class="cover" href="([^"]+)"', ada.page.text)
+    assert len(links) == 7
+    for link in links:
+        assert ada.http.get(link).status_code == (303 if link.endswith("type=api") else 200)
+
+
+TYPED = (
+    "https://orchard.example/callback\r\nhttp://orchard.example/callback\r\nhttp://localhost:3000/callback\r\n"
+    "https://orchard.example/callback"
+)
+
+
+def test_redirect_uris_have_a_verdict_per_line_before_they_are_registered(ada: Any, database: Any) -> None:
+    """Without scripts by a button, with scripts from the JSON that the page's script reads."""
+    ada.get("/clients/new?type=web")
+    answer = ada.send("/clients/new?type=web", check="1", redirect_uris=TYPED)
+    listed = answer.text.partition('id="redirect_uris-verdicts"')[2].partition("</ul>")[0]
+    assert answer.status_code == 200 and database.count("clients") == 0
+    shown = re.findall(r'class="badge wrap (ok|danger)">([^<]+)<', listed)
+    query = {"type": "web", "uris": TYPED}
+    told = ada.http.get("/portal/acme/redirect-uris/check", query_string=query).get_json()
+    assert [(each["valid"], each["message"]) for each in told] == [
+        (True, "Valid"),
+        (False, "Use https. Only 127.0.0.1, [::1] and localhost can use http."),
+        (True, "Valid, for development on this device"),
+        (False, "Duplicate entry."),
+    ]
+    assert [(word == "ok", html.unescape(text)) for word, text in shown] == [
+        (each["valid"], each["message"]) for each in told
+    ]
+
+
+def test_examples_of_frameworks_can_be_registered(ada: Any) -> None:
+    for kind, examples in EXAMPLES.items():
+        query = {"type": kind, "uris": "\n".join(uri for _, uri in examples)}
+        told = ada.http.get("/portal/acme/redirect-uris/check", query_string=query).get_json()
+        assert told and all(each["valid"] for each in told), told
+
+
+def test_scopes_are_grouped_by_account_and_api(ada: Any, make: Any, acme: Any) -> None:
+    with make.app.app_context():
+        api = {"identifier": "https://orders.example", "name": "Orders", "scopes": [{"name": "orders:read"}]}
+        define_resource(make.actor(acme), api)
+    page = ada.get("/clients/new?type=web").text
+    assert re.findall(r'class="group"[^>]*>([^<]+)<', page) == ["Account", "Orders"]
+    assert page.index('value="openid"') < page.index(">Orders<") < page.index('value="orders:read"')
 
 
 def test_name_is_escaped(ada: Any) -> None:
@@ -311,3 +361,12 @@ def test_client_of_another_organization_is_not_found(make: Any, ada: Any) -> Non
 def _age_sessions(database: Any) -> None:
     before = "2026-01-01 00:00:00"
     database.query(f"UPDATE sessions SET authenticated_at = '{before}'")
+
+
+@pytest.mark.parametrize(("kind", "is_told"), [("spa", True), ("device", False)])
+def test_only_clients_that_use_pkce_are_told_that_it_protects_them(
+    ada: Any, make: Any, acme: Any, kind: str, is_told: bool
+) -> None:
+    more = {"redirect_uris": []} if kind == "device" else {}
+    client = make.client(acme, type=kind, **more)
+    assert ("PKCE protects" in ada.get(f"/clients/{client.client_id}/credentials").text) is is_told

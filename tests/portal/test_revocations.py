@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -36,10 +38,29 @@ def test_tokens_of_client_are_previewed_and_revoked(ada: PortalUser, orchard: An
     ada.follow()
     assert "Tokens revoked" in ada.text and "Laptop lost" in ada.text
     assert f"Client Orchard {orchard.client_id}" in ada.text
+    links = re.findall(
+        r'<a href="([^"]+)"', ada.page.text.partition('id="affected"')[2].partition("</section>")[0]
+    )
+    assert f"/portal/acme/clients/{orchard.client_id}/tokens" in links
+    for link in links:
+        assert ada.get(html.unescape(link)).status_code == 200
+    ada.get(next(html.unescape(link) for link in links if "/audit?" in link))
+    assert "Revoked tokens in bulk" in ada.text
     ada.get(f"/clients/{orchard.client_id}/tokens")
     assert "No active grants" in ada.text
     ada.get("/revocations")
     assert f"Client Orchard {orchard.client_id}" in ada.text and ada.user.email in ada.text
+
+
+def test_receipt_for_a_user_names_the_clients_that_lost_tokens(ada: PortalUser, make: Any, acme: Any) -> None:
+    bob = make.user(acme, email="bob@example.com")
+    with make.app.app_context():
+        granted(make.client(acme, name="Lost"), bob)
+        granted(make.client(acme, name="Other"), make.user(acme))
+    ada.get(f"/revocations/new?user_id={bob.public_id}")
+    ada.submit("/revocations/new", revoke="1", user_id=bob.public_id)
+    assert "Lost : tokens" in ada.text and "Other" not in ada.text
+    assert f'href="/portal/acme/users/{bob.public_id}"' in ada.page.text
 
 
 def test_preview_follows_cutoff_time(ada: PortalUser, make: Any, orchard: Any) -> None:

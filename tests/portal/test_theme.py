@@ -26,3 +26,9 @@ def test_default_color_needs_no_style_sheet(http: Any, acme: Any) -> None:
 @pytest.mark.parametrize("digits", ["fff", "GGGGGG", "b00020;}", "B00020"])
 def test_invalid_color_is_not_found(http: Any, digits: str) -> None:
     assert http.get(f"/portal/theme/{digits}.css").status_code == 404
+
+
+def test_branding_form_says_how_the_color_is_used(ada: Any) -> None:
+    assert "buttons have white text on #3347c9" in ada.get("/settings/branding").text
+    ada.send("/settings/branding", preview="1", branding__accent_color="#FFD54A", base="{}")
+    assert "#856f26" in ada.text and "darkened on light pages" in ada.text

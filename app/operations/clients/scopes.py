@@ -58,7 +58,7 @@ IDENTITY_SCOPES = {
     ),
     "offline_access": (
         lazy_gettext("Keep access while you are away"),
-        lazy_gettext("Until you remove access."),
+        lazy_gettext("Even when you aren’t signed in."),
     ),
 }
 

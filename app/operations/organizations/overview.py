@@ -10,8 +10,20 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
-from sqlalchemy import ScalarSelect, Select, and_, bindparam, exists, func, select
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    ScalarSelect,
+    Select,
+    and_,
+    bindparam,
+    exists,
+    func,
+    or_,
+    select,
+)
 
 from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery
@@ -34,6 +46,8 @@ from app.rules.identifiers import first_id_at, format_client_id, new_id
 from app.rules.organizations.settings import ROLES_PATH
 
 MAX_COUNT = 10_000
+# The owner of no client: an actor without a user, such as a client, has registered none.
+NOBODY = UUID(int=0)
 _NEWEST_SECRETS = 1_000
 _SOON = timedelta(days=7)
 MAX_HOLDERS_SHOWN = 20
@@ -77,15 +91,17 @@ class Overview:
 
 
 def get_overview(actor: Actor) -> Overview:
-    """Return the figures of the actor's organization.
+    """Return the figures of the actor's organization; with ``clients:read:own``, clients and tokens are its own.
 
     ``recent_events`` is None if the actor may not read the audit log. Raises Forbidden without ``organization:read``.
     """
     actor.require("organization:read")
     here = actor.organization_id
     now = clock.now()
+    owner = None if actor.has_permission("clients:read") else actor.user_id or NOBODY
     figures = _FIGURES.first(
         organization_id=here,
+        owner=owner,
         first_of_day=first_id_at(now - timedelta(days=1)),
         first_of_week=first_id_at(now - timedelta(days=7)),
     )
@@ -96,7 +112,9 @@ def get_overview(actor: Actor) -> Overview:
         sign_ins_last_week=figures.sign_ins,
         administrators=figures.administrators,
         has_invited=figures.has_invited,
-        expiring_secrets=_find_expiring_secrets(here, now) if actor.has_permission("clients:read") else (),
+        expiring_secrets=_find_expiring_secrets(here, now, owner)
+        if actor.has_permission_for_own("clients:read")
+        else (),
         recent_events=_find_recent_events(here) if actor.has_permission("audit:read") else None,
     )
 
@@ -120,7 +138,7 @@ def count_affected(actor: Actor, slug: str) -> Affected:
     here = get_organization(actor, slug).id
     active = active_session_condition(get_organization_by_id(here))
     figures = _FIGURES.first(
-        organization_id=here, first_of_day=first_id_at(clock.now()), first_of_week=new_id()
+        owner=None, organization_id=here, first_of_day=first_id_at(clock.now()), first_of_week=new_id()
     )
     sessions = select(Session.id).where(Session.organization_id == here, active).limit(MAX_COUNT).subquery()
     return Affected(
@@ -132,6 +150,15 @@ def _here(model: Any) -> Any:
     return model.organization_id == bindparam("organization_id")
 
 
+def _is_visible_client() -> ColumnElement[bool]:
+    """Return the condition that a client is the owner's; without an owner, every client is visible."""
+    return or_(_owner().is_(None), Client.created_by_user_id == _owner())
+
+
+def _owner() -> BindParameter[UUID]:
+    return bindparam("owner", type_=Client.created_by_user_id.type)
+
+
 def _count(rows: Select[Any]) -> ScalarSelect[Any]:
     bounded = rows.limit(MAX_COUNT).subquery()
     return select(func.count()).select_from(bounded).scalar_subquery()
@@ -139,11 +166,18 @@ def _count(rows: Select[Any]) -> ScalarSelect[Any]:
 
 _FIGURES = CompiledQuery(
     select(
-        _count(select(Client.id).where(_here(Client), Client.status != DELETED)).label("clients"),
+        _count(select(Client.id).where(_here(Client), Client.status != DELETED, _is_visible_client())).label(
+            "clients"
+        ),
         _count(select(User.id).where(_here(User), User.status != user_model.DELETED)).label("users"),
         _count(
             select(AccessToken.id).where(
-                _here(AccessToken), AccessToken.id >= bindparam("first_of_day", type_=AccessToken.id.type)
+                _here(AccessToken),
+                AccessToken.id >= bindparam("first_of_day", type_=AccessToken.id.type),
+                or_(
+                    _owner().is_(None),
+                    AccessToken.client_id.in_(select(Client.id).where(_here(Client), _is_visible_client())),
+                ),
             )
         ).label("tokens"),
         _count(
@@ -186,6 +220,7 @@ _EXPIRING_SECRETS = CompiledQuery(
         _NEWEST.c.expires_at > bindparam("now", type_=Credential.expires_at.type),
         _NEWEST.c.expires_at < bindparam("soon", type_=Credential.expires_at.type),
         Client.status != DELETED,
+        _is_visible_client(),
     )
     .order_by(_NEWEST.c.expires_at)
     .limit(5)
@@ -205,7 +240,9 @@ _RECENT_EVENTS = CompiledQuery(
 )
 
 
-def _find_expiring_secrets(organization_id: str, now: datetime) -> tuple[ExpiringSecret, ...]:
+def _find_expiring_secrets(
+    organization_id: str, now: datetime, owner: UUID | None
+) -> tuple[ExpiringSecret, ...]:
     return tuple(
         ExpiringSecret(
             format_client_id(organization_id, row.client_id),
@@ -214,7 +251,9 @@ def _find_expiring_secrets(organization_id: str, now: datetime) -> tuple[Expirin
             row.expires_at,
             row.last_used_at,
         )
-        for row in _EXPIRING_SECRETS.rows(organization_id=organization_id, now=now, soon=now + _SOON)
+        for row in _EXPIRING_SECRETS.rows(
+            organization_id=organization_id, now=now, soon=now + _SOON, owner=owner
+        )
     )
 
 

@@ -12,13 +12,13 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import bindparam, or_, select, update
 
 from app.config import current
 from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery
 from app.models.audit import RevocationReceipt
-from app.models.client import Client
+from app.models.client import Client, Credential
 from app.models.grant import Grant
 from app.models.token import AccessToken
 from app.operations.directory.lookups import ClientSnapshot, OrganizationSnapshot
@@ -42,9 +42,24 @@ from app.operations.tokens import tokens
 from app.operations.tokens.revocation_subjects import Subject
 from app.rules.actor import Actor
 from app.rules.errors import InvalidInput, NotFound
-from app.rules.identifiers import encode_uuid, format_client_id, new_id, parse_public_id, public_id
+from app.rules.identifiers import (
+    encode_uuid,
+    format_client_id,
+    new_id,
+    parse_client_id,
+    parse_public_id,
+    public_id,
+)
 from app.rules.token_values import REFRESH_TOKEN, digest, has_valid_tag, parse_token
-from app.rules.tokens.revocation import ORGANIZATION, RevocationOrder, revocation_request
+from app.rules.tokens.revocation import (
+    CLIENT,
+    CREDENTIAL,
+    ORGANIZATION,
+    SESSION,
+    USER,
+    RevocationOrder,
+    revocation_request,
+)
 
 ACCESS, REFRESH = "access_token", "refresh_token"
 _FIND_FAMILY = CompiledQuery(
@@ -333,6 +348,56 @@ def get_receipt(actor: Actor, slug: str, receipt_id: str) -> Receipt:
     if row is None:
         raise NotFound("There is no such revocation.")
     return _receipt(row, organization)
+
+
+@dataclass(frozen=True, slots=True)
+class AffectedClient:
+    """A client that lost tokens by a bulk revocation."""
+
+    client_id: str
+    name: str
+
+
+@read
+def list_affected_clients(actor: Actor, slug: str, receipt: Receipt) -> list[AffectedClient]:
+    """List up to 20 clients that lost tokens, by name; none if everything of the organization was revoked.
+
+    Raises NotFound, and Forbidden without ``clients:read``.
+    """
+    scoped_actor, organization = enter_organization(actor, slug)
+    scoped_actor.require("clients:read")
+    here, subject = organization.id, receipt.subject
+    if receipt.kind == ORGANIZATION:
+        return []
+    if receipt.kind == CLIENT:
+        found = parse_client_id(subject)
+        condition: Any = Client.id == (found[1] if found else None)
+    elif receipt.kind == CREDENTIAL:
+        row_id = parse_public_id("sec", subject)
+        secrets = select(Credential.client_id).where(
+            Credential.organization_id == here, Credential.id == row_id
+        )
+        condition = Client.id.in_(secrets)
+    else:
+        # Grants that were valid then. Those of a user or a session are revoked by a cutoff, without being changed.
+        prefix, column = {USER: ("usr", Grant.user_id), SESSION: ("ses", Grant.session_id)}.get(
+            receipt.kind, ("grt", Grant.id)
+        )
+        held = select(Grant.client_id).where(
+            Grant.organization_id == here,
+            column == parse_public_id(prefix, subject),
+            Grant.created_at < receipt.issued_before,
+            Grant.expires_at > receipt.created_at,
+            or_(Grant.revoked_at.is_(None), Grant.revoked_at >= receipt.created_at),
+        )
+        condition = Client.id.in_(held)
+    rows = db.session.execute(
+        select(Client.id, Client.name)
+        .where(Client.organization_id == here, condition)
+        .order_by(Client.name)
+        .limit(20)
+    )
+    return [AffectedClient(format_client_id(here, row.id), row.name) for row in rows]
 
 
 def _receipt(row: RevocationReceipt, organization: OrganizationSnapshot) -> Receipt:

@@ -35,6 +35,25 @@ def readable_accent(color: str) -> Accent:
     return Accent(light, _text_on(light), dark, _text_on(dark))
 
 
+def describe_accent(color: str) -> str:
+    """Describe in words how an accent color is used: the text on it, the contrast, and where it was adjusted.
+
+    Raises ValueError like ``readable_accent``.
+    """
+    accent = readable_accent(color)
+    pages = (("light", accent.light, accent.on_light), ("dark", accent.dark, accent.on_dark))
+    used = " ".join(
+        f"On {page} pages, buttons have {'white' if text == _LIGHT_TEXT else 'dark'} text on {shade},"
+        f" with a contrast of {contrast_ratio(shade, text):.1f} to 1."
+        for page, shade, text in pages
+    )
+    if accent.light != color:
+        used += " Your color is darkened on light pages, where it would be hard to read."
+    if accent.dark != color:
+        used += " Your color is lightened on dark pages, where it would be hard to read."
+    return used
+
+
 def contrast_ratio(first: str, second: str) -> float:
     """Return the contrast ratio of two colors, 1 to 21 (WCAG 2.2, "contrast ratio")."""
     lighter, darker = sorted((_luminance(first), _luminance(second)), reverse=True)

@@ -29,6 +29,21 @@ def test_overview_counts_only_this_organization(context: Any, make: Any) -> None
     }
 
 
+def test_overview_of_a_developer_counts_only_own_clients_and_tokens(context: Any, make: Any) -> None:
+    acme = make.organization()
+    make.bearer(acme)
+    permissions = ("organization:read", "clients:read:own", "clients:write:own")
+    developer = make.actor(acme, *permissions, user=make.user(acme))
+
+    def figures(actor: Any) -> tuple[int, int]:
+        found = get_overview(actor)
+        return found.clients, found.tokens_last_day
+
+    assert (figures(developer), figures(make.actor(acme))) == ((0, 0), (1, 1))
+    make.client(acme, by=developer)
+    assert (figures(developer), figures(make.actor(acme))) == ((1, 0), (2, 1))
+
+
 def test_overview_without_audit_permission_has_no_events(context: Any, make: Any) -> None:
     found = get_overview(make.actor(make.organization(), "organization:read"))
 

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.rules.organizations.branding import DEFAULT_ACCENT, MIN_CONTRAST, contrast_ratio, readable_accent
+from app.rules.organizations.branding import (
+    DEFAULT_ACCENT,
+    MIN_CONTRAST,
+    contrast_ratio,
+    describe_accent,
+    readable_accent,
+)
 
 COLORS = st.integers(0, 0xFFFFFF).map(lambda number: f"#{number:06x}")
 
@@ -40,3 +46,11 @@ def test_contrast_ratio_matches_the_standard() -> None:
 def test_invalid_color_is_rejected(color: str) -> None:
     with pytest.raises(ValueError, match="hexadecimal"):
         readable_accent(color)
+
+
+def test_a_light_accent_is_described_with_its_text_color_contrast_and_change() -> None:
+    assert describe_accent("#ffd54a") == (
+        "On light pages, buttons have white text on #856f26, with a contrast of 4.9 to 1. On dark pages, buttons have"
+        " dark text on #ffd54a, with a contrast of 12.6 to 1. Your color is darkened on light pages, where it would"
+        " be hard to read."
+    )
