@@ -18,6 +18,8 @@ def register(app: Flask) -> None:
     for module in pkgutil.walk_packages(__path__, f"{__name__}."):
         if not module.name.startswith(f"{__name__}.openapi."):
             importlib.import_module(module.name)
+    # The portal renders the API reference from it.
+    app.extensions["openapi_document"] = importlib.import_module(f"{__name__}.service").describe
     app.register_blueprint(api)
     app.register_blueprint(api, name="api_v1", url_prefix=_PREFIX)
     app.register_blueprint(api_v1_only, url_prefix=_PREFIX)

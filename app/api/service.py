@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import gzip
-from typing import Annotated
+from typing import Annotated, Any
 
 from flask import Response, json, request
 
@@ -65,11 +65,16 @@ def get_openapi() -> Response:
     return response
 
 
+def describe(base_url: str) -> dict[str, Any]:
+    """Return the OpenAPI document; ``base_url`` is the URL of this service."""
+    from app.api.openapi.document import build_document
+
+    return build_document(base_url)
+
+
 @functools.cache
 def _document(base_url: str) -> tuple[bytes, bytes]:
     """Return the document as it is, and compressed: a twentieth of the size."""
-    from app.api.openapi.document import build_document
-
-    document = json.dumps(build_document(base_url)).encode()
+    document = json.dumps(describe(base_url)).encode()
     # Without the time, so that every worker sends the same bytes and ETag.
     return document, gzip.compress(document, mtime=0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -53,6 +54,8 @@ TASKS: Mapping[str, str] = {
     "device": "Sign in on a device",
     "api": "Protect an API",
 }
+_PORT = 8080
+_AUTHJS_CALLBACK = re.compile(r"/api/auth/callback/([\w-]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +81,10 @@ def quickstart_snippet(client: ClientRecord, language: str, *, issuer: str) -> S
     languages = languages_of(client, task)
     language = language if language in languages else languages[0]
     blocks = code_blocks(quickstart_text(client, task, language, issuer=issuer))
-    # Commands come first, then files, of which the first one matters most.
-    lexer, title, code = next((block for block in blocks if block[1]), blocks[0])
+    # Commands come first, then files, of which the first one matters most. Parts of a file have no title.
+    lexer, title, code = next(
+        (block for block in blocks if block[1]), max(blocks, key=lambda block: len(block[2]))
+    )
     return Snippet(
         language, title, code, highlight(code, lexer), tuple((name, LANGUAGES[name]) for name in languages)
     )
@@ -105,13 +110,22 @@ def tasks_of(client: ClientRecord) -> tuple[str, ...]:
 def languages_of(client: ClientRecord, task: str) -> tuple[str, ...]:
     """Return the languages of the task's quickstarts that can authenticate as the client does."""
     found = tuple(language for language in LANGUAGES if (FOLDER / f"{task}.{language}.md").exists())
-    if client.token_endpoint_auth_method == PRIVATE_KEY_JWT:
+    method = client.token_endpoint_auth_method
+    if method == PRIVATE_KEY_JWT:
         return tuple(language for language in found if language in _WITH_KEYS.get(task, ()))
+    if method == NONE:
+        return tuple(language for language in found if language not in _ON_SERVERS)
+    if task == "web" and method == BASIC and not client.any_secret_method:
+        return tuple(language for language in found if language not in _POSTING)
     return found
 
 
 # Quickstarts that know how to sign a client assertion.
 _WITH_KEYS: Mapping[str, tuple[str, ...]] = {"web": ("node",), "service": ("node",)}
+# Frameworks for servers, which have a secret.
+_ON_SERVERS = frozenset({"nextjs", "java", "php", "dotnet"})
+# Libraries that send the secret in the body of a code's request.
+_POSTING = frozenset({"dotnet"})
 
 
 def quickstart_text(client: ClientRecord, task: str, language: str, *, issuer: str) -> str:
@@ -121,8 +135,14 @@ def quickstart_text(client: ClientRecord, task: str, language: str, *, issuer: s
 
 def _values(client: ClientRecord, issuer: str) -> dict[str, Any]:
     redirect_uri = _local_redirect_uri(client.redirect_uris)
-    url = urlsplit(redirect_uri)
     is_local = is_loopback(redirect_uri)
+    url = urlsplit(redirect_uri)
+    if is_local and url.port is None and client.type == "native":
+        # Any port matches (RFC 8252 section 7.3).
+        redirect_uri = redirect_uri.replace(url.netloc, f"{url.netloc}:{_PORT}", 1)
+        url = urlsplit(redirect_uri)
+    authjs = _AUTHJS_CALLBACK.fullmatch(url.path)
+    own_scopes = [scope for scope in client.scopes if scope not in OPENID_SCOPES]
     method = client.token_endpoint_auth_method
     return {
         "issuer": issuer,
@@ -133,10 +153,14 @@ def _values(client: ClientRecord, issuer: str) -> dict[str, Any]:
         "callback": url.path or "/",
         "login": "/login" if url.path != "/login" else "/sign-in",
         "host": (url.hostname or "localhost") if is_local else "localhost",
-        "port": (url.port if is_local else None) or 8080,
+        "port": (url.port or 80) if is_local else _PORT,
         "page_file": f"{url.path.strip('/')}/index.html".lstrip("/"),
+        "provider": authjs[1] if authjs else "gatehouse",
+        "is_authjs_callback": bool(authjs),
+        "scopes": client.scopes,
+        "own_scopes": own_scopes,
         "client_scope": " ".join(client.scopes),
-        "own_scope": " ".join(scope for scope in client.scopes if scope not in OPENID_SCOPES),
+        "own_scope": " ".join(own_scopes),
         "has_openid": "openid" in client.scopes,
         "is_offline": "offline_access" in client.scopes,
         "resource": client.resources[0] if client.resources else "",
@@ -208,6 +232,16 @@ def _php_string(value: str) -> str:
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
+def _section(heading: str) -> str:
+    """Return a section of the guide about protecting an API, whose examples the tests run."""
+    text = (ROOT / "docs" / "guides" / "protect-an-api.md").read_text(encoding="utf-8")
+    return f"## {heading}\n" + text.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+
+
+def _example(name: str) -> str:
+    return (ROOT / "docs" / "examples" / name).read_text(encoding="utf-8")
+
+
 _TEMPLATES = Environment(
     loader=FileSystemLoader(FOLDER),
     undefined=StrictUndefined,
@@ -216,5 +250,10 @@ _TEMPLATES = Environment(
     autoescape=False,  # noqa: S701 - the result is Markdown, which the renderer escapes
 )
 _TEMPLATES.filters.update(
-    string=_json_string, php=_php_string, shell=shlex.quote, parameter=lambda value: quote(value, safe="")
+    ljust=str.ljust,
+    string=_json_string,
+    php=_php_string,
+    shell=shlex.quote,
+    parameter=lambda value: quote(value, safe=""),
 )
+_TEMPLATES.globals.update(section=_section, example=_example)

@@ -1,4 +1,4 @@
-"""An MCP server whose tools need an access token of a Gatehouse organization: the example of docs/mcp.md.
+"""An MCP server whose tools need an access token of a Gatehouse organization: the example of docs/guides/mcp-server.md.
 
     pip install "mcp>=2.3"
     ISSUER=https://id.example.com/organizations/acme RESOURCE=https://notes.example.com/mcp \

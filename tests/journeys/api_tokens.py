@@ -1,4 +1,4 @@
-"""Access tokens for an API that validates them as docs/api-tokens.md shows, and the examples of that document."""
+"""Access tokens for an API that validates them as docs/guides/protect-an-api.md shows, and its examples."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.dpop import Prover
 from tests.support.servers import ROOT, LiveServer
 
 AUDIENCE = "https://api.example.com"
-DOCUMENT = (ROOT / "docs" / "api-tokens.md").read_text()
+DOCUMENT = (ROOT / "docs" / "guides" / "protect-an-api.md").read_text()
 
 
 def examples(language: str) -> list[str]:

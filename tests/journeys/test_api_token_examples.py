@@ -1,4 +1,4 @@
-"""The examples of docs/api-tokens.md in Python and JavaScript accept only valid tokens for their API."""
+"""The examples of docs/guides/protect-an-api.md in Python and JavaScript accept only valid tokens for their API."""
 
 from __future__ import annotations
 

@@ -131,5 +131,7 @@ def path_of(pattern: str, corner: Corner, slug: str = SLUG) -> str:
         "key": "department",
         "algorithm": "EdDSA",
         "token": "x",
+        "guide": "first-client",
+        "operation_id": "getMe",
     }
     return re.sub(r"<(?:[^:>]+:)?([^>]+)>", lambda match: quote(values[match[1]]), pattern)

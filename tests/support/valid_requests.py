@@ -348,6 +348,8 @@ class Requests:
             "key": "department",
             "algorithm": "ES256",
             "color": "336699",
+            "guide": "first-client",
+            "operation_id": "getMe",
         }
 
     def portal(self) -> Iterator[ValidRequest]:

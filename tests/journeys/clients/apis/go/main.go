@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// main serves /orders with the functions of docs/api-tokens.md, which are in the other file.
+// main serves /orders with the functions of docs/guides/protect-an-api.md, which are in the other file.
 func main() {
 	ctx := context.Background()
 	verifier, err := newVerifier(ctx)

@@ -8,7 +8,7 @@ import org.springframework.security.core.Authentication;
 import org.springframework.web.bind.annotation.GetMapping;
 import org.springframework.web.bind.annotation.RestController;
 
-/** Serves /orders with the class or the properties of docs/api-tokens.md. */
+/** Serves /orders with the class or the properties of docs/guides/protect-an-api.md. */
 @SpringBootApplication
 @EnableMethodSecurity
 @RestController
