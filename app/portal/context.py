@@ -137,7 +137,8 @@ class PortalContext:
 
     def confirm(self, form: PageForm, confirmation: Confirmation) -> BaseResponse:
         """Render the confirmation of an action, with the fields of the form."""
-        return self.render("portal/confirm.html", form=form, confirmation=confirmation)
+        parents = [(label, self.url(path)) for label, path in confirmation.parents]
+        return self.render("portal/confirm.html", form=form, confirmation=confirmation, breadcrumb=parents)
 
     def take(self, page: str | None = None) -> dict[str, Any]:
         """Return what the previous page left for this page, or for ``page``."""
