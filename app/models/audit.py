@@ -91,6 +91,7 @@ class FailedRequest(Tenant, Base):
         Index("ix_failed_requests_client", "organization_id", "client_id", "cause", "id"),
         Index("ix_failed_requests_cause", "organization_id", "cause", "id"),
         Index("ix_failed_requests_request", "organization_id", "request_id"),
+        Index("ix_failed_requests_recent", "organization_id", "at", "client_id", "cause", "id"),
         within_organization("failed_requests", "client_id", "clients"),
         Base.__table_args__,
     )
@@ -106,6 +107,57 @@ class FailedRequest(Tenant, Base):
     cause: Mapped[str] = mapped_column(Identifier(48), comment="a code of rules/audit/failed_requests")
     received: Mapped[str | None] = mapped_column(String(2048))
     expected: Mapped[list[str]] = mapped_column(Json, comment="any one of them would have been right")
+    parameters: Mapped[dict[str, Any]] = mapped_column(Json, comment="of the request, secrets removed")
+    address: Mapped[str | None] = mapped_column(Identifier(64))
+    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+
+
+class UsageCounter(Base):
+    """How often something happened in an hour or a day of UTC: see ``operations/store/usage_counters``.
+
+    The key has no NULL, so that an INSERT finds the row that it adds to: ids of zeros stand for all clients together
+    and for no subject. It refers to nothing: counting must not lock clients, and deleted ones may still be counted.
+    """
+
+    __tablename__ = "usage_counters"
+
+    organization_id: Mapped[str] = mapped_column(
+        Identifier(ROUTING_KEY_LENGTH), primary_key=True, comment="routing key of the organization"
+    )
+    client_id: Mapped[UUID] = mapped_column(Uuid, primary_key=True, comment="zeros: the whole organization")
+    span: Mapped[str] = mapped_column(Identifier(4), primary_key=True, comment="hour, day")
+    metric: Mapped[str] = mapped_column(
+        Identifier(16), primary_key=True, comment="tokens, requests, failed, sign_ins, users"
+    )
+    starts_at: Mapped[datetime] = mapped_column(UtcDateTime, primary_key=True, index=True)
+    detail: Mapped[str] = mapped_column(
+        Identifier(48), primary_key=True, comment="grant type, endpoint and outcome, cause, or method"
+    )
+    subject_id: Mapped[UUID] = mapped_column(
+        Uuid, primary_key=True, comment="the secret of requests, the user of users, otherwise zeros"
+    )
+    count: Mapped[int] = mapped_column(BigInteger)
+
+
+class SampledRequest(Tenant, Base):
+    """One of the successful requests of a client, kept for a day (public id ``req_…``).
+
+    No foreign key refers to the client: each insert would lock its row.
+    """
+
+    __tablename__ = "sampled_requests"
+    __table_args__ = (
+        Index("ix_sampled_requests_client", "organization_id", "client_id", "id"),
+        Index("ix_sampled_requests_request", "organization_id", "request_id"),
+        Base.__table_args__,
+    )
+
+    client_id: Mapped[UUID] = mapped_column(Uuid)
+    at: Mapped[datetime] = mapped_column(UtcDateTime)
+    request_id: Mapped[str] = mapped_column(Identifier(64), comment="req_…, of the response header")
+    endpoint: Mapped[str] = mapped_column(Identifier(32), comment="authorize, token, introspect …")
+    method: Mapped[str] = mapped_column(Identifier(8))
+    status: Mapped[int] = mapped_column()
     parameters: Mapped[dict[str, Any]] = mapped_column(Json, comment="of the request, secrets removed")
     address: Mapped[str | None] = mapped_column(Identifier(64))
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)

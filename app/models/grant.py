@@ -83,6 +83,32 @@ class AuthorizationRequest(Tenant, Base):
     completed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
 
+class PlaygroundRun(Tenant, Base):
+    """One try of a client in the portal's playground by one user in one browser (public id ``plr_…``)."""
+
+    __tablename__ = "playground_runs"
+    __table_args__ = (
+        UniqueConstraint("organization_id", "state_digest"),
+        Index("ix_playground_runs_client", "organization_id", "client_id"),
+        Index("ix_playground_runs_user", "organization_id", "user_id"),
+        within_organization("playground_runs", "client_id", "clients"),
+        Base.__table_args__,
+    )
+
+    state_digest: Mapped[bytes] = mapped_column(Digest, comment="of the state in its authorization request")
+    browser_digest: Mapped[bytes] = mapped_column(Digest, comment="the browser that began it")
+    user_id: Mapped[UUID] = mapped_column(
+        Uuid, comment="who began it; root's users belong to another organization, hence no foreign key"
+    )
+    client_id: Mapped[UUID] = mapped_column(Uuid)
+    sealed: Mapped[bytes] = mapped_column(Sealed, comment="choices, verifier, requests and responses")
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+    redeemed_at: Mapped[datetime | None] = mapped_column(
+        UtcDateTime, comment="from then on its state is invalid"
+    )
+
+
 class AuthorizationCode(Tenant, Base):
     """An authorization code. It is kept for a day after its use to detect a replay (CD-7)."""
 

@@ -15,16 +15,18 @@ from app.oauth import (
     introspection,
     logout,
     par,
+    playground,
     registration,
     server,
     token,
     userinfo,
 )
 from app.oauth.fast_path import install_fast_path
-from app.oauth.protocol_request import ProtocolRequest, handle
+from app.oauth.protocol_request import ProtocolRequest, respond
 from app.oauth.protocol_response import ProtocolResponse
 from app.operations.directory import lookups
 from app.rules.tokens.protected_resources import WELL_KNOWN
+from app.web import endpoint_calls
 
 __all__ = ["install_fast_path", "register"]
 
@@ -34,6 +36,7 @@ _ORGANIZATION = "/organizations/<organization>"
 def register(app: Flask) -> None:
     """Register every endpoint twice: where the client decides the organization, and under its issuer."""
     server.register(app)
+    endpoint_calls.register(app, playground.answer)
     for name, prefix in (("oauth", "/oauth"), ("organization_oauth", f"{_ORGANIZATION}/oauth")):
         app.register_blueprint(_endpoints(name), url_prefix=prefix)
     app.register_blueprint(_pages())
@@ -75,7 +78,7 @@ def _endpoints(name: str) -> Blueprint:
 
 def _flask(handler: Callable[[ProtocolRequest], ProtocolResponse]) -> Callable[[], Response]:
     """Return the handler as a Flask view."""
-    return lambda: handle(handler, ProtocolRequest.from_flask()).to_flask()
+    return lambda: respond(handler, ProtocolRequest.from_flask()).to_flask()
 
 
 def _pages() -> Blueprint:

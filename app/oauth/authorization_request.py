@@ -15,9 +15,10 @@ from app.oauth.client_authentication import ProtocolClient
 from app.oauth.failures import record_refusal, url_of_entry
 from app.oauth.protocol_request import ProtocolRequest, UnreadableBody
 from app.oauth.request_parsing import ParsedOAuthRequest, ParsedPayload
-from app.operations.authorization import authorization_requests
+from app.operations.authorization import authorization_requests, playground
 from app.operations.authorization.authorization_requests import AuthorizationRequestRecord, RequestParameters
 from app.operations.directory.lookups import ClientSnapshot
+from app.operations.sign_in.sessions import SessionRecord
 from app.rules.actor import Actor
 from app.rules.authorization.authorization_request import FORM_POST, select_response_mode
 from app.rules.clients.client_types import ALLOWED, PRE_APPROVED
@@ -25,7 +26,7 @@ from app.rules.clients.redirect_uris import add_query_parameters, get_display_ho
 from app.rules.errors import ClientBlocked, DomainError, TooManyRequests, UnredirectableError
 from app.rules.languages.translation import lazy_gettext
 from app.web.branding import branding_of, branding_of_client
-from app.web.browser_session import session_for
+from app.web.browser_session import browser_id, session_for
 from app.web.headers import page_policy
 from app.web.request_log import request_id
 
@@ -46,7 +47,8 @@ class AuthorizationRequest(ParsedOAuthRequest):
 
     ``repeated`` are the names that came more than once. ``refusal`` is an error of the pushed request or request
     object, which may be sent to the client once its redirect URI was checked. ``parameters`` are the checked ones.
-    ``has_fresh_client`` means that the client is read from the database.
+    ``has_fresh_client`` means that the client is read from the database. ``is_from_playground``: the user of this
+    browser began it in the portal's playground, whose redirect URI is valid for this request alone.
     """
 
     def __init__(
@@ -68,6 +70,15 @@ class AuthorizationRequest(ParsedOAuthRequest):
         self.parameters: Any = None
         self.decision: Decision | None = None
         self.issued_code: str | None = None
+        self.is_from_playground = False
+
+    def check_playground(self) -> bool:
+        """Return whether the playground's redirect URI, which no client registers, is valid for this request."""
+        session: SessionRecord | None = self.user
+        self.is_from_playground = session is not None and playground.is_started_here(
+            session.actor(), self.client.view, self.payload.data, browser_id=browser_id()
+        )
+        return self.is_from_playground
 
     def use_parameters(self, parameters: Mapping[str, str]) -> None:
         """Replace the parameters by those of a pushed request or request object."""

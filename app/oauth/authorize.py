@@ -209,7 +209,9 @@ def _take_step(
     decision: str | None,
 ) -> BaseResponse:
     client, session, parameters = grant.client.view, asked.user, asked.parameters
-    interaction = next_interaction(client, parameters, session, stored)
+    interaction = next_interaction(
+        client, parameters, session, stored, is_playground=asked.is_from_playground
+    )
     step, standing = interaction.step, interaction.consent_state
     if step is Step.ISSUE and session is not None:
         allowed = Decision(actor, interaction.scopes, stored, remember=False, ends_at=standing.ends_at)

@@ -148,6 +148,11 @@ def confirm_authentication(authenticated: AuthenticatedClient) -> None:
 
 
 def _authenticate(request: ProtocolRequest) -> AuthenticatedClient:
+    if request.playground_client is not None:
+        if not request.playground_client.client.is_active:
+            raise InvalidClient().with_cause("client_disabled")
+        request.authenticated = request.playground_client
+        return request.playground_client
     parameters, header = request.parameters, request.authorization
     is_header_alone = header is not None and _IN_BODY.isdisjoint(parameters)
     # Programs repeat the same header, which stays valid while nothing has changed.

@@ -118,11 +118,9 @@ def authorize_device(request: ProtocolRequest) -> ProtocolResponse:
     """Return a device code and a user code, after the commit."""
     try:
         parse_form(request)
-        response = retry_with_fresh_client(request, lambda: _authorize_device(request))
+        return retry_with_fresh_client(request, lambda: _authorize_device(request))
     except DomainError as error:
         return error_response(error, request)
-    request.note_use()
-    return response
 
 
 def _authorize_device(request: ProtocolRequest) -> Any:

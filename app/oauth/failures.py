@@ -8,9 +8,9 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from app.oauth.protocol_request import ProtocolRequest
-from app.operations.audit.failed_requests import RejectedRequest, can_read_failed_requests
+from app.operations.audit.failed_requests import RejectedRequest, can_read_failed_requests, count_unlogged
 from app.operations.store import clock
-from app.rules.audit.failed_requests import redact_parameters
+from app.rules.audit.failed_requests import default_cause, redact_parameters
 from app.rules.errors import DomainError
 from app.rules.identifiers import parse_client_id
 from app.rules.token_values import digest
@@ -29,12 +29,15 @@ def record_refusal(
     if (error.status >= 500 and error.cause is None) or error.code in _EXPECTED:
         return
     sent: Mapping[str, str] = request.parameters
+    request.cause = error.cause.code if error.cause is not None else default_cause(error.code)
     named = client or _client_of(request, sent)
     if named is None:
         return
     queue = failed_requests()
     # Checked first: requests beyond the limit then cost no more than this.
-    if not queue.has_room(named, error.cause.code if error.cause is not None else error.code):
+    code = error.cause.code if error.cause is not None else error.code
+    if not queue.has_room(named, code):
+        count_unlogged(named, code, is_authenticated=request.authenticated is not None)
         return
     presented = request.presented
     secret = presented.secret if presented is not None else None
@@ -49,13 +52,19 @@ def record_refusal(
             error=error.code,
             description=error.description,
             cause=error.cause,
-            parameters=redact_parameters(sent),
+            parameters=_shown_parameters(request),
             address=request.ip_address,
             path_organization=request.organization_slug,
             auth_method=presented.method if presented is not None else None,
             secret_digest=digest(secret) if secret is not None else None,
         )
     )
+
+
+def _shown_parameters(request: ProtocolRequest) -> dict[str, str]:
+    shown = redact_parameters(request.parameters)
+    # The value of an unknown parameter is never shown, so no client can claim this.
+    return shown | {"playground": "sent by the portal's playground"} if request.playground_client else shown
 
 
 def url_of_entry(request: ProtocolRequest) -> str | None:

@@ -9,7 +9,7 @@ from flask import Flask
 from app.config import Config
 from app.fast_path.middleware import Endpoints, FastPathMiddleware
 from app.oauth import discovery, introspection, token, userinfo
-from app.oauth.protocol_request import MAX_BODY, ProtocolRequest, handle
+from app.oauth.protocol_request import MAX_BODY, ProtocolRequest, handle, respond
 from app.oauth.protocol_response import STATUS_LINES, ProtocolResponse, json_response, with_cors
 
 _log = logging.getLogger("gatehouse.oauth")
@@ -23,15 +23,15 @@ def install_fast_path(app: Flask) -> None:
 
 
 def _issue(request: ProtocolRequest) -> ProtocolResponse:
-    return handle(token.issue, request)
+    return respond(token.issue, request)
 
 
 def _introspect(request: ProtocolRequest) -> ProtocolResponse:
-    return handle(introspection.introspect, request)
+    return respond(introspection.introspect, request)
 
 
 def _revoke(request: ProtocolRequest) -> ProtocolResponse:
-    return handle(introspection.revoke, request)
+    return respond(introspection.revoke, request)
 
 
 def _userinfo(request: ProtocolRequest) -> ProtocolResponse:

@@ -78,9 +78,11 @@ def save_token(token: IssuedToken, request: Any) -> None:
     client = request.client
     if request.user is None:
         tokens.store_client_token(client.authenticated, token.prepared)
-    elif isinstance(request.user, ClaimedGrant) and not request.user.is_stored:
-        actor = request.protocol.actor_of(client.authenticated)
-        issuance.store_grant_tokens(actor, client.authenticated, request.user.new, token.prepared)
+    elif isinstance(request.user, ClaimedGrant):
+        request.protocol.user_id = request.user.new.user_id
+        if not request.user.is_stored:
+            actor = request.protocol.actor_of(client.authenticated)
+            issuance.store_grant_tokens(actor, client.authenticated, request.user.new, token.prepared)
 
 
 class ClientCredentialsGrant(grants.ClientCredentialsGrant):
@@ -124,7 +126,7 @@ class AuthorizationCodeGrant(grants.AuthorizationCodeGrant):
             raise UnredirectableError("The app's request contains no redirect_uri.").with_cause(
                 "redirect_uri_missing", expected=registered
             )
-        if not client.check_redirect_uri(redirect_uri):
+        if not client.check_redirect_uri(redirect_uri) and not request.check_playground():
             raise UnredirectableError("The app's redirect_uri isn't registered.").with_cause(
                 "redirect_uri_not_registered", received=redirect_uri, expected=registered
             )

@@ -150,11 +150,9 @@ def introspect(request: ProtocolRequest) -> ProtocolResponse:
     """Return what the token is, to a client that may know."""
     try:
         _parse(request)
-        response = checked_response(server.create_endpoint_response("introspection", request))
+        return checked_response(server.create_endpoint_response("introspection", request))
     except DomainError as error:
         return error_response(error, request)
-    request.note_use()
-    return response
 
 
 def revoke(request: ProtocolRequest) -> ProtocolResponse:

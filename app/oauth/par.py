@@ -55,6 +55,4 @@ def push(request: ProtocolRequest) -> ProtocolResponse:
         )
     except DomainError as error:
         response = error_response(error, request)
-    else:
-        request.note_use()
     return with_cors(with_dpop_nonce(response, request), request, request.authenticated)

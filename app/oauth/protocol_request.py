@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
+from uuid import UUID
 
 from flask import g
 from flask import request as flask_request
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
 
     from app.oauth.client_authentication import ProtocolClient
+    from app.oauth.protocol_response import ProtocolResponse
 
 T = TypeVar("T")
 MAX_BODY = 64 * 1024
@@ -66,33 +69,41 @@ class ProtocolRequest:
     ``parameters`` are those that were parsed, ``presented`` the credentials of the client, ``authenticated`` the client
     once they were verified and ``client`` the same client as Authlib needs it. ``dpop_jkt`` is the thumbprint of the
     key whose DPoP proof was verified and spent. ``has_claimed_assertion`` means that this very request has spent the
-    client assertion that it carries.
+    client assertion that it carries. ``playground_client`` is set by this service alone, for a request that the
+    portal's playground sends: the client that it acts for. ``cause`` is that of a rejection in the log of failed
+    requests, ``user_id`` names the user whose sign-in to the client this request completes.
     """
 
     __slots__ = (
         "_organization_id",
         "authenticated",
+        "cause",
         "client",
         "dpop_jkt",
         "environ",
         "has_claimed_assertion",
         "organization_slug",
         "parameters",
+        "playground_client",
         "presented",
         "used_pkce",
+        "user_id",
     )
 
     def __init__(self, environ: WSGIEnvironment, organization_slug: str | None) -> None:
         self.environ = environ
         self.organization_slug = organization_slug
         self.authenticated: AuthenticatedClient | None = None
+        self.cause: str | None = None
         self.client: ProtocolClient | None = None
+        self.playground_client: AuthenticatedClient | None = None
         self.dpop_jkt: str | None = None
         self.has_claimed_assertion = False
         self.parameters: Mapping[str, str] = {}
         self.presented: Presented | None = None
         # Whether a code was redeemed with PKCE; None if none was.
         self.used_pkce: bool | None = None
+        self.user_id: UUID | None = None
         self._organization_id: str | None = None
 
     @classmethod
@@ -179,12 +190,10 @@ class ProtocolRequest:
 
     def actor_of(self, authenticated: AuthenticatedClient) -> Actor:
         """Return the authenticated client as the actor of this request."""
-        return grants.client_actor(authenticated.client, self.ip_address, self.request_id)
-
-    def note_use(self) -> None:
-        """Record, sampled, that the client and its secret were used."""
-        if self.authenticated is not None:
-            client_usage.record_client_use(self.authenticated, self.ip_address, used_pkce=self.used_pkce)
+        actor = grants.client_actor(authenticated.client, self.ip_address, self.request_id)
+        if authenticated.playground_uri is None:
+            return actor
+        return replace(actor, label=f"{actor.label} (playground)")
 
     def add_log_fields(self, **fields: str | None) -> None:
         """Add fields to this request's line in the log."""
@@ -222,6 +231,30 @@ def handle(handler: Callable[[ProtocolRequest], T], request: ProtocolRequest) ->
         return handler(request)
     finally:
         _current.reset(token)
+
+
+def respond(
+    handler: Callable[[ProtocolRequest], ProtocolResponse], request: ProtocolRequest
+) -> ProtocolResponse:
+    """Return the handler's response, after its commit, and count the request of an authenticated client.
+
+    A request of the playground does not count, because it is not the client's.
+    """
+    response = handle(handler, request)
+    authenticated = request.authenticated
+    if authenticated is not None and request.playground_client is None:
+        is_failed, endpoint = request.cause is not None or response.status >= 500, request.endpoint
+        has_tokens = endpoint == "token" and response.status == 200
+        client_usage.record_client_use(
+            authenticated,
+            request.ip_address,
+            endpoint=endpoint,
+            has_failed=is_failed,
+            grant_type=request.parameters["grant_type"] if has_tokens else None,
+            used_pkce=request.used_pkce if has_tokens else None,
+            user_id=request.user_id if has_tokens else None,
+        )
+    return response
 
 
 def _has_zero_weight(parameters: str) -> bool:

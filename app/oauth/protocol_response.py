@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -16,7 +16,7 @@ from app.oauth.protocol_request import ProtocolRequest
 from app.operations.clients import dpop_proofs
 from app.operations.directory.lookups import AuthenticatedClient
 from app.rules.clients.redirect_uris import get_web_origin
-from app.rules.errors import DomainError, InvalidClient
+from app.rules.errors import DomainError, InvalidClient, OAuthError
 from app.web.cors import response_headers
 from app.web.headers import program_headers
 
@@ -36,6 +36,17 @@ class ProtocolResponse:
     def to_flask(self) -> Response:
         """Return the response as Flask's."""
         return Response(self.body, self.status, self.headers)
+
+
+class UnreadableResponse(OAuthError):
+    """The request succeeded, but the web page that sent it cannot read the response. Only the client's log says why."""
+
+    code = "cors_origin_not_allowed"
+
+    def __init__(self, status: int, origin: str, registered: Iterable[str]) -> None:
+        super().__init__("The browser did not let the web page read the response.")
+        self.status = status
+        self.with_cause("cors_origin_not_allowed", received=origin, expected=sorted(registered))
 
 
 def json_response(document: Mapping[str, Any], status: int = 200) -> ProtocolResponse:
@@ -84,8 +95,10 @@ def with_cors(
     """Let the client's own web pages read the response: those at the origin of a redirect URI (CR-3)."""
     origin = request.origin
     if origin is not None:
-        is_allowed = authenticated is not None and origin in {
-            get_web_origin(uri) for uri in authenticated.client.document["redirect_uris"]
-        }
+        uris = authenticated.client.document["redirect_uris"] if authenticated is not None else ()
+        registered = {found for uri in uris if (found := get_web_origin(uri)) is not None}
+        is_allowed = origin in registered
+        if authenticated is not None and not is_allowed and response.status < 400:
+            record_refusal(UnreadableResponse(response.status, origin, registered), request)
         response.headers += response_headers(origin, is_allowed=is_allowed, status=response.status)
     return response

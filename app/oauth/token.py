@@ -31,8 +31,6 @@ def issue(request: ProtocolRequest) -> ProtocolResponse:
     if authenticated is not None:
         client = authenticated.client
         request.add_log_fields(organization=client.organization.slug, client=client.client_id)
-        if response.status == 200:
-            request.note_use()
     return with_cors(with_dpop_nonce(response, request), request, authenticated)
 
 

@@ -10,10 +10,10 @@ from app.portal.context import portal
 
 # Importing a module adds its views to the blueprint.
 _PAGES = (
-    "overview", "setup", "clients", "redirect_uris", "client_claims",
+    "overview", "setup", "clients", "redirect_uris", "client_overview", "quickstarts", "client_claims",
     "client_secrets", "tokens", "client_requests", "registration_tokens", "apis",
-    "access_requests",
-    "users", "attributes", "groups", "user_imports", "roles", "settings", "branding", "webhooks", "logs",
+    "access_requests", "playground",
+    "users", "attributes", "groups", "user_imports", "roles", "settings", "branding", "webhooks", "logs", "requests",
     "organizations", "instance_limits", "search",
 )  # fmt: skip
 

@@ -10,6 +10,7 @@ from werkzeug.wrappers import Response as BaseResponse
 from wtforms import SelectChoice
 
 from app.operations.authorization.approval_requests import count_open_requests
+from app.operations.authorization.playground import may_try
 from app.operations.clients.client_usage import preview_deletion
 from app.operations.clients.clients import (
     ClientRecord,
@@ -47,6 +48,8 @@ from app.web.languages import ago, counted
 _LISTING = "portal clients"
 MAX_UNDO_LENGTH = 2_000
 _TABS = (
+    ("", "Overview"),
+    ("quickstart", "Quickstart"),
     ("credentials", "Credentials"),
     ("redirects", "Redirects"),
     ("access", "Access"),
@@ -55,7 +58,7 @@ _TABS = (
     ("claims", "Claims"),
     ("details", "Details"),
     ("tokens", "Tokens"),
-    ("logs", "Logs"),
+    ("logs", "Requests"),
     ("advanced", "Advanced"),
 )
 
@@ -174,20 +177,14 @@ def client_page(
         sources=CLIENT_SOURCES,
         approvals=APPROVALS,
         tabs=[
-            {"label": label, "url": f"{url}/{name}", "current": name == tab}
+            {"label": label, "url": f"{url}/{name}".rstrip("/"), "current": name == tab}
             for name, label in _TABS
             if _has_tab(context, client, name)
         ],
         may_change=context.actor.has_permission("clients:write", owner_id=client.created_by_user_id),
+        may_try=may_try(context.actor, client),
         **variables,
     )
-
-
-@portal_page("/clients/<client_id>", "GET")
-def client(context: PortalContext, client_id: str) -> PageResponse:
-    """Redirect to the first tab."""
-    found = get_client(context.actor, client_id)
-    return redirect(context.url(f"/clients/{found.client_id}/credentials"), 303)
 
 
 @portal_page("/clients/<client_id>/redirects", "GET", "POST")

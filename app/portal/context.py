@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field
 from typing import Any
 from urllib.parse import urlencode
@@ -10,10 +11,12 @@ from flask import Blueprint, make_response, redirect, render_template, request
 from werkzeug.wrappers import Response as BaseResponse
 
 from app.config import VERSION
+from app.operations.audit.failure_groups import MAX_BADGE, count_recent_failures
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_slug
 from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.sign_in.sessions import SessionRecord
 from app.operations.store.transactions import CursorKey, Page
+from app.portal.charts import meter, sparkline
 from app.rules.actor import Actor
 from app.rules.errors import DomainError, Forbidden, InvalidInput, NotFound, TooManyRequests
 from app.web.browser_session import actor_for, current_sessions, page_decorator, session_for
@@ -23,6 +26,8 @@ from app.web.forms import PageForm
 from app.web.parameters import page_meta, page_position
 
 portal = Blueprint("portal", __name__)
+portal.add_app_template_filter(sparkline)
+portal.add_app_template_filter(meter)
 
 # Kind of error, title of the page, what to do.
 _ERRORS: tuple[tuple[type[DomainError], str, str | None], ...] = (
@@ -199,7 +204,9 @@ def home_slug(actor: Actor) -> str | None:
 def layout_variables(organization: OrganizationSnapshot | None, actor: Actor | None) -> dict[str, Any]:
     """Return the variables of ``shell.html`` that do not depend on the page."""
     home = session_for(actor.home_organization_id) if actor else None
-    groups = navigation(organization, actor, request.path) if organization and actor else []
+    groups = (
+        navigation(organization, actor, request.path, counts=_counts(actor)) if organization and actor else []
+    )
     return {
         "organization": organization,
         "navigation": groups,
@@ -218,6 +225,11 @@ def layout_variables(organization: OrganizationSnapshot | None, actor: Actor | N
         "switch_url": "/portal",
         "version": VERSION,
     }
+
+
+def _counts(actor: Actor) -> dict[str, str]:
+    failed = count_recent_failures(actor)
+    return {"/logs": f"{MAX_BADGE}+" if failed > MAX_BADGE else str(failed)} if failed else {}
 
 
 def _switcher(organization: OrganizationSnapshot, home: SessionRecord) -> dict[str, Any]:
@@ -251,6 +263,7 @@ class NavigationEntry:
     count: str | None = None
 
 
+_NO_COUNTS: Mapping[str, str] = {}
 NavigationGroup = tuple[str | None, list[NavigationEntry]]
 # Title of each group, and its pages: label, path below the organization's, icon, the permission that opens it.
 _GROUPS: tuple[tuple[str | None, tuple[tuple[str, str, str, str], ...]], ...] = (
@@ -260,6 +273,7 @@ _GROUPS: tuple[tuple[str | None, tuple[tuple[str, str, str, str], ...]], ...] = 
             ("Home", "", "home", "organization:read"),
             ("Clients", "/clients", "apps", "clients:read"),
             ("APIs and scopes", "/apis", "server", "resources:read"),
+            ("Playground", "/playground", "play", "clients:write"),
         ),
     ),
     (
@@ -304,7 +318,7 @@ _NOTICES = {
     "access-declined": "Request declined. We notified the developer.",
     "access-withdrawn": "Access withdrawn. The client’s tokens for this API no longer work.",
     "api-deleted": "API deleted. Its scopes were removed from every client.",
-    "redirect-added": "Redirect URI added. The change is live.",
+    "request-fixed": "Fixed. The change is live. Send the request again.",
     "client-request-approved": "Client approved. Members can now allow it. We notified everyone who asked.",
     "client-request-declined": "Request declined. We notified the member.",
     "client-deleted": "Client deleted. Its secrets, tokens and consents no longer work.",
@@ -354,15 +368,20 @@ _NOTICES = {
 }
 
 
-def navigation(organization: OrganizationSnapshot, actor: Actor, path: str) -> list[NavigationGroup]:
-    """Return the groups of entries that the actor may open; the one of the page at ``path`` is current."""
+def navigation(
+    organization: OrganizationSnapshot, actor: Actor, path: str, *, counts: Mapping[str, str] = _NO_COUNTS
+) -> list[NavigationGroup]:
+    """Return the groups of entries that the actor may open; the one of the page at ``path`` is current.
+
+    ``counts`` are shown beside the entries of these paths.
+    """
     base = f"/portal/{organization.slug}"
     groups = ((_INSTANCE_GROUP,) if organization.is_root else ()) + _GROUPS
     shown = (
         (
             title,
             [
-                NavigationEntry(label, f"{base}{page}", icon, _is_current(path, base, page))
+                NavigationEntry(label, f"{base}{page}", icon, _is_current(path, base, page), counts.get(page))
                 for label, page, icon, permission in pages
                 if actor.has_permission_for_own(permission)
             ],

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from flask import redirect, render_template
+from flask import redirect, render_template, request
 
+from app.operations.audit.failure_groups import list_failure_groups
+from app.operations.audit.usage import get_clients_traffic, get_traffic
 from app.operations.authorization.approval_requests import count_open_requests
 from app.operations.clients.access_records import count_pending_requests
-from app.operations.organizations.overview import MAX_COUNT, get_overview
+from app.operations.clients.clients import list_clients
+from app.operations.organizations.overview import get_overview
 from app.operations.users.registrations import count_registrations
 from app.portal.context import PageResponse, PortalContext, first_page, portal, portal_page, search_query
-from app.portal.labels import AUDIT_ACTIONS
+from app.portal.labels import AUDIT_ACTIONS, CLIENT_TYPE_LABELS
+from app.portal.traffic import PERIODS, traffic_chart
 from app.rules.errors import Forbidden
 from app.web.browser_session import current_sessions
 
 _MIN_SESSIONS_FOR_SEARCH = 9
+_MAX_CLIENTS = 5
 
 
 @portal.get("/portal")
@@ -41,26 +46,42 @@ def choose_organization() -> PageResponse:
 
 @portal_page("", "GET")
 def overview(context: PortalContext) -> PageResponse:
-    """Show figures, what needs attention and recent activity; a checklist while the organization is new.
+    """Show the traffic of a period, what needs attention, the newest clients and what changed.
 
-    Redirect users who may not see it, such as members who can register clients, to the first page that they may open.
+    A new organization gets a checklist. Users who may not see the page, such as members who can register clients, are
+    redirected to the first page that they may open.
     """
+    actor = context.actor
     try:
-        figures = get_overview(context.actor)
+        figures = get_overview(actor)
     except Forbidden:
-        page = first_page(context.organization, context.actor)
+        page = first_page(context.organization, actor)
         if page is None:
             raise
         return redirect(page, 303)
+    period = next((one for one in PERIODS if one.key == request.args.get("period")), PERIODS[1])
+    traffic = get_traffic(actor, hours=period.hours) if actor.has_permission_for_own("clients:read") else None
+    clients = list_clients(actor, limit=_MAX_CLIENTS, sort="-created_at").items if traffic else ()
+    reads_logs = actor.has_permission_for_own("logs:read")
     has_colleague = figures.administrators > 1 or figures.has_invited
     return context.render(
         "portal/overview.html",
         figures=figures,
-        max_count=MAX_COUNT,
-        requests=count_open_requests(context.actor),
-        access_requests=count_pending_requests(context.actor),
-        registrations=count_registrations(context.actor),
+        period=period,
+        periods=PERIODS,
+        traffic=traffic,
+        chart=traffic_chart(traffic) if traffic else None,
+        clients=clients,
+        client_traffic=get_clients_traffic(actor, [client.client_id for client in clients])
+        if clients
+        else {},
+        types=CLIENT_TYPE_LABELS,
+        failures=list_failure_groups(actor, hours=period.hours) if reads_logs else None,
+        requests=count_open_requests(actor),
+        access_requests=count_pending_requests(actor),
+        registrations=count_registrations(actor),
         actions=AUDIT_ACTIONS,
         has_colleague=has_colleague,
+        has_token=any(client.last_used_at for client in clients),
         is_new=not (figures.clients and figures.tokens_last_day and has_colleague),
     )

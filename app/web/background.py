@@ -1,4 +1,4 @@
-"""Background work of a serving process: polling for changes, deliveries, audit sealing, purging, key rotation.
+"""Background work of a serving process: changes, deliveries, audit sealing, counters, purging, key rotation.
 
 Every worker of every host has these threads; for what only one may do, leases elect it.
 """
@@ -25,7 +25,7 @@ from app.operations.grants.signing_keys import rotate_due_keys
 from app.operations.mail import delivery
 from app.operations.maintenance.dispatcher import THREADS, Dispatcher
 from app.operations.maintenance.janitor import purge_expired
-from app.operations.store import checkpoints, clock, outages
+from app.operations.store import checkpoints, clock, outages, usage_counters
 from app.operations.tokens import logout
 from app.operations.users import import_runner, password_resets, registrations
 from app.operations.users.import_uploads import import_ready
@@ -53,6 +53,8 @@ def start(app: Flask) -> None:
     threading.Thread(
         target=failed_requests.write_for_ever, args=(app,), name="failed requests", daemon=True
     ).start()
+    # Not a daemon: a process that is stopped waits for its last counters.
+    threading.Thread(target=_count, args=(app,), name="usage").start()
     logout.register()
     credential_revocation.register()
     delivery.register()
@@ -84,6 +86,19 @@ def _follow(app: Flask) -> None:
             except Exception:  # noqa: BLE001 - until the next poll succeeds, cached entries expire within a second
                 _log.debug("changes could not be read", exc_info=True)
             pause.wait(cache_invalidation.POLL_SECONDS)
+
+
+def _count(app: Flask) -> None:
+    """Write counters every few seconds, and for the last time when the main thread has ended."""
+    main = threading.main_thread()
+    while main.is_alive():
+        main.join(usage_counters.FLUSH_SECONDS * random.uniform(0.75, 1.25))  # noqa: S311 - jitter is no secret
+        with app.app_context():
+            try:
+                usage_counters.counters.flush()
+            except Exception as error:  # noqa: BLE001 - what was counted is written by a later turn
+                _log.warning("counters could not be written: %s", type(error).__name__)
+                _log.debug("the fault of the counters", exc_info=True)
 
 
 def _dispatch(app: Flask, dispatcher: Dispatcher) -> None:

@@ -125,6 +125,6 @@ def test_developer_finds_and_fixes_a_failed_request(
         check(page, audited=False)
         assert is_dark(page)
         page.click("button:has-text('Add redirect URI')")
-        page.wait_for_selector("text=Redirect URI added")
+        page.wait_for_selector("text=Fixed. The change is live.")
     answer = requests.get(address, allow_redirects=False, timeout=10)
     assert answer.headers["Location"].startswith("https://orchard.example/callback/?error=")

@@ -134,6 +134,7 @@ def test_client_is_registered_rotated_and_deleted(page: Any, live_server: Any, a
     # Reveal the secret.
     page.reload()
     assert secret not in page.content()
+    page.click("nav a:has-text('Credentials')")
     page.click("button:has-text('Reveal')")
     assert page.inner_text("#client-secret") == secret
 

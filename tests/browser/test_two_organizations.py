@@ -46,7 +46,7 @@ def test_signing_out_of_one_organization_keeps_the_other_session(
         for pages, user in ((at_acme, ada), (at_globex, bob)):
             pages.open(f"/portal/{user.organization.slug}")
             pages.sign_in(user)
-            page.wait_for_selector("h1:has-text('Overview')")
+            page.wait_for_selector("h1:has-text('Home')")
         # Each shows its own user; neither session is valid for the other.
         for user, other in ((ada, bob), (bob, ada)):
             page.goto(f"{live_server.url}/portal/{user.organization.slug}")
@@ -67,5 +67,5 @@ def test_signing_out_of_one_organization_keeps_the_other_session(
 
         # A new sign-in there changes nothing here.
         at_acme.sign_in(ada)
-        page.wait_for_selector("h1:has-text('Overview')")
+        page.wait_for_selector("h1:has-text('Home')")
         assert reaches("acme") and reaches("globex")

@@ -49,7 +49,7 @@ def test_request_is_listed_and_approved(
 ) -> None:
     ask(app, make, client, make.user(acme, email="grace@acme.example"))
     administrator.get("")
-    assert "Needs attention 1 open client request" in administrator.text
+    assert "Needs attention 1 1 open client request" in administrator.text
     administrator.get("/clients")
     assert "Requests 1 open" in administrator.text
     page = administrator.get("/client-requests")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-import shlex
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -63,15 +61,6 @@ def test_service_form_has_no_redirect_uris(ada: Any) -> None:
 
     assert "Harvester is registered" in ada.text
     assert "orders:read" in ada.text
-    # The command on the page works without changes.
-    [command] = re.findall(r"<pre[^>]*>(curl .*?)</pre>", ada.page.text, re.DOTALL)
-    secret = SECRET.search(ada.page.text)
-    assert secret
-    words = shlex.split(html.unescape(command).replace("\\\n", "").replace("$CLIENT_SECRET", secret[0]))
-    assert words[:2] == ["curl", "-u"] and words[3:5] == ["-d", "grant_type=client_credentials"]
-    client_id, _, sent = words[2].partition(":")
-    token = ada.http.post(urlsplit(words[5]).path, data=words[4], auth=(client_id, sent), content_type=FORM)
-    assert token.get_json()["token_type"] == "Bearer", token.text
 
 
 def test_invalid_values_show_errors_and_keep_input(ada: Any, database: Any) -> None:

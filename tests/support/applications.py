@@ -13,6 +13,7 @@ from flask_migrate import upgrade
 from app import config, create_app
 from app.operations.clients import client_authentication, client_usage, metadata_documents
 from app.operations.directory import lookups
+from app.operations.store import usage_counters
 from tests.support.databases import Database
 
 BASE_URL = "http://localhost"
@@ -44,6 +45,7 @@ def forget(app: Flask) -> None:
     lookups.clear_directory_cache()
     client_authentication.forget_failures()
     client_usage.clear_recorded_uses()
+    usage_counters.counters.forget()
     metadata_documents.clear_document_cache()
     app.extensions["failed_requests"].forget()
 

@@ -123,6 +123,7 @@ def path_of(pattern: str, corner: Corner, slug: str = SLUG) -> str:
         "assignment_id": corner.ids["assignmentId"],
         "group_id": corner.ids["groupId"],
         "import_id": corner.ids["importId"],
+        "run_id": public_id("plr", new_id()),
         "role": "developer",
         "scope_name": corner.ids["scopeName"],
         "setting": "oauth.access_token.ttl_seconds",

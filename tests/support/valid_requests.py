@@ -353,10 +353,11 @@ class Requests:
         """Every page and form of the portal, as a new administrator with a second factor, who also has root."""
         _, http, _ = self.signed_in()
         self.make.sign_in(self.make.user(self.root, role="admin"), http)
+        run, callback = self._playground(http)
         cookies = cookies_of(http)
         self._refuse_redirect(http)
         with self.app.app_context():
-            values = self.values()
+            values = self.values() | {"run_id": run}
         for rule in self.app.url_map.iter_rules():
             endpoint = rule.endpoint
             if not endpoint.startswith("portal.") or endpoint.startswith("portal.setup"):
@@ -367,7 +368,8 @@ class Requests:
             named = values | ({"organization": "root"} if is_of_root else {}) | self._own(endpoint)
             path = _VARIABLE.sub(lambda match, named=named: quote(named[match[1]]), rule.rule)
             methods = (rule.methods or set()) & {"GET", "POST"}
-            address = f"{path}?type=machine" if endpoint == "portal.new_client" else path
+            queries = {"portal.new_client": "?type=machine", "portal.playground_callback": callback}
+            address = path + queries.get(endpoint, "")
             for method in sorted(methods):
                 form = None
                 if method == "POST":
@@ -385,7 +387,7 @@ class Requests:
             "portal.import_cancel": {"import_id": self.waiting_import},
             "portal.api_clients": {"api_id": self.requestable},
             "portal.api_page": {"api_id": self.requestable},
-            "portal.add_redirect_uri": {"failed_request_id": self.refused_redirect},
+            "portal.fix_request": {"failed_request_id": self.refused_redirect},
         }
         if endpoint.endswith("rotation"):
             return {"client_id": self.rotating.client_id}
@@ -395,7 +397,26 @@ class Requests:
         """Return the values that name things of this organization."""
         if endpoint == "portal.delete_user_page":
             return {"email": self.secured.email}
+        if endpoint == "portal.playground_home":
+            return {"client": self.single.client_id, "grant_type": "authorization_code", "prompt": ""}
         return {"client_id": self.single.client_id} if endpoint == "portal.api_clients" else {}
+
+    def _playground(self, http: FlaskClient) -> tuple[str, str]:
+        """Return a run of a machine client in this browser, and the query of the callback of another run."""
+        machine = self.make.machine(self.organization, "clients:read")
+        home = f"/portal/{self.organization.slug}/playground"
+        started = []
+        for client, grant_type in ((machine, "client_credentials"), (self.single, "authorization_code")):
+            address = f"{home}?client={client.client_id}"
+            chosen = {"client": client.client_id, "grant_type": grant_type, "prompt": ""}
+            answer = http.post(
+                home, data=form_of(http.get(address), home) | chosen, headers=dict(SAME_ORIGIN)
+            )
+            started.append(answer.headers["Location"])
+        state = re.search(r"state=([\w-]+)", http.get(started[1]).text)
+        assert state is not None
+        query = {"code": "x", "state": state[1], "iss": self.organization.issuer}
+        return started[0].rpartition("/")[2], f"?{urlencode(query)}"
 
     def _refuse_redirect(self, http: FlaskClient) -> None:
         """Let an authorization request fail because of its redirect URI."""

@@ -16,6 +16,7 @@ from sqlalchemy import ColumnElement, Select, false, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
+from app.fast_path.cache import BoundedCache
 from app.models.audit import FailedRequest
 from app.models.client import Client, Credential
 from app.operations.directory import lookups
@@ -30,6 +31,7 @@ from app.operations.store.transactions import (
     read_newest,
     transaction,
 )
+from app.operations.store.usage_counters import FAILED, counters
 from app.rules.actor import Actor
 from app.rules.audit.failed_requests import CAUSES, Explanation, default_cause, redact_and_truncate
 from app.rules.errors import Cause, FieldError, InvalidInput, NotFound, Unavailable
@@ -48,6 +50,8 @@ _SIMILAR_WINDOW = timedelta(days=1)
 _MAX_SIMILAR = 1000
 MAX_EXPECTED_VALUES = 50
 _NONE = "none"
+# The cause that was found last, by client and what the request was rejected with.
+_causes: BoundedCache[str] = BoundedCache(10_000)
 _log = logging.getLogger("gatehouse.failed_requests")
 
 
@@ -270,14 +274,31 @@ def store_rejected_requests(actor: Actor, rejected: Iterable[RejectedRequest]) -
     return stored
 
 
+def count_unlogged(client: tuple[str, UUID], code: str, *, is_authenticated: bool) -> None:
+    """Count a rejected request that the log has no room for.
+
+    ``code`` is its cause, or its error if it has none. The cause that was found for an earlier request tells more, and
+    without one only a client that authenticated is known to exist.
+    """
+    organization_id, row_id = client
+    cause = _causes.get(organization_id, row_id.bytes, code)
+    if cause is None and is_authenticated:
+        cause = code if code in CAUSES else default_cause(code)
+    if cause is not None:
+        counters.add(organization_id, ((FAILED, cause[:48]),), row_id)
+
+
 def _to_row(rejected: RejectedRequest) -> dict[str, Any] | None:
     organization_id, row_id = rejected.client
     client = lookups.find_client_by_id(organization_id, row_id, fresh=False)
     if client is None or client.organization.is_deleted:
         return None
+    cause = _find_cause(rejected, client)
+    code = rejected.cause.code if rejected.cause is not None else rejected.error
+    _causes.put(organization_id, row_id.bytes, code, value=cause.code)
+    counters.add(organization_id, ((FAILED, cause.code[:48]),), row_id)
     if not client.organization.settings["audit"]["failed_requests"]:
         return None
-    cause = _find_cause(rejected, client)
     kept_for = timedelta(days=client.organization.settings["audit"]["log_retention_days"])
     return {
         "organization_id": organization_id,

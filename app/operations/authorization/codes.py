@@ -190,7 +190,7 @@ def find_code(authenticated: AuthenticatedClient, code: str, redirect_uri: str |
     row = _FIND.first(organization_id=client.organization.id, digest=digest(code))
     if row is None or row.client_id != client.id:
         raise InvalidGrant().with_cause("code_unknown")
-    if not _is_same(redirect_uri, row.redirect_uri) or not _is_registered(client, row.redirect_uri):
+    if not _is_same(redirect_uri, row.redirect_uri) or not _may_redeem(authenticated, row.redirect_uri):
         raise InvalidGrant("The redirect_uri is not the one that the code was issued for.").with_cause(
             "redirect_uri_mismatch", received=redirect_uri, expected=row.redirect_uri
         )
@@ -322,6 +322,13 @@ def _require_valid(client: ClientSnapshot, row: Any) -> None:
 
 def _is_same(sent: str | None, stored: str) -> bool:
     return sent is not None and hmac.compare_digest(sent.encode(), stored.encode())
+
+
+def _may_redeem(authenticated: AuthenticatedClient, redirect_uri: str) -> bool:
+    """Return whether the caller may redeem codes for this URI: the playground those of its own, and no other."""
+    if authenticated.playground_uri is not None:
+        return _is_same(redirect_uri, authenticated.playground_uri)
+    return _is_registered(authenticated.client, redirect_uri)
 
 
 def _is_registered(client: ClientSnapshot, redirect_uri: str) -> bool:

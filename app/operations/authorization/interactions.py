@@ -45,10 +45,13 @@ def next_interaction(
     parameters: AuthorizationParameters,
     session: SessionRecord | None,
     stored: AuthorizationRequestRecord | None,
+    *,
+    is_playground: bool = False,
 ) -> Interaction:
     """Return the next interaction; ``stored`` is the request's record, None if it has just arrived.
 
-    Raises AuthorizationError if the request cannot be granted.
+    With ``is_playground``, a user who may change the client tries it, which needs no approval. Raises
+    AuthorizationError if the request cannot be granted.
     """
     consent_state = NO_CONSENT if session is None else get_consent_state(client, session.user_id)
     now = clock.now()
@@ -63,7 +66,7 @@ def next_interaction(
             subject=subject,
             is_hint_unknown=is_unknown,
             can_register=is_registration_open(client.organization.settings),
-            may_allow=session is None or can_allow_client(client, session),
+            may_allow=session is None or is_playground or can_allow_client(client, session),
         ),
     )
     return Interaction(step, consent_state, scopes_without_page(client, parameters, consent_state))

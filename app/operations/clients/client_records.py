@@ -309,6 +309,16 @@ def resolve_client_scopes(
     ]
 
 
+def require_known_scopes(
+    actor: Actor, metadata: ClientMetadata, *, before: Iterable[str], granted: Collection[str] = ()
+) -> None:
+    """Raise InvalidInput for new scopes that the organization does not know, and for management scopes."""
+    new = [name for name in metadata.scopes if name not in frozenset(before) and name not in IDENTITY_SCOPES]
+    unknown = _find_unknown(actor, new, granted)
+    if unknown:
+        raise InvalidInput.of(_unknown_scope_errors(actor, metadata, unknown))
+
+
 def grantable_permissions(actor: Actor) -> Mapping[str, str]:
     """Return the management scopes, with descriptions, that the actor can offer to a client."""
     return PERMISSIONS if actor.has_permission("clients:trust") else {}

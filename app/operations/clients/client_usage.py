@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 from uuid import UUID
 
 from sqlalchemy import func, update
@@ -27,7 +28,9 @@ from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
 from app.operations.sign_in.reauthentication import require_fresh_sign_in, require_fresh_user_sign_in
 from app.operations.store import clock
 from app.operations.store.transactions import count_changed, insert_or_update, read, transaction
+from app.operations.store.usage_counters import ACTIVE_USER, REQUESTS, TOKENS, Metrics, counters
 from app.rules.actor import Actor
+from app.rules.audit.usage import REJECTED, SUCCEEDED, grant_name
 from app.rules.errors import NotFound, Unavailable
 from app.rules.identifiers import new_id
 
@@ -39,25 +42,47 @@ _recorded: BoundedCache[float] = BoundedCache(_MAX_REMEMBERED)
 
 
 def record_client_use(
-    authenticated: AuthenticatedClient, ip_address: str | None, *, used_pkce: bool | None = None
+    authenticated: AuthenticatedClient,
+    ip_address: str | None,
+    *,
+    endpoint: str = "token",
+    has_failed: bool = False,
+    grant_type: str | None = None,
+    used_pkce: bool | None = None,
+    user_id: UUID | None = None,
 ) -> None:
-    """Record that the client and its secret were used, at most once a minute per worker process.
+    """Count a request of the client after its commit, and set when the client and its secret were last used.
 
-    ``used_pkce`` says whether the client redeemed a code with PKCE or without, None if it redeemed no code. A missed
+    Requests that failed after the client had authenticated count too: somebody uses the secret. ``grant_type`` is that
+    of issued tokens. ``used_pkce`` says whether the client redeemed a code with PKCE or without, None if it redeemed no
+    code, and ``user_id`` who signed in with it. The time is set at most once a minute per worker process. A missed
     sample is ignored: an unavailable database must not fail a request that issued a token.
     """
     client, credential_id = authenticated.client, authenticated.credential_id
+    # A public client proves nothing by its name, only by what it can do.
+    if client.is_public and (has_failed or endpoint == "revoke"):
+        return
+    organization_id = client.organization.id
+    counters.add(organization_id, _metrics_of(endpoint, has_failed, grant_type), client.id, credential_id)
+    if user_id is not None:
+        counters.add(organization_id, ACTIVE_USER, None, user_id)
     secret = credential_id.int if credential_id is not None else 0
     key = (client.client_id, secret, ip_address or "", used_pkce)
     tick = time.monotonic()
-    last = _recorded.get(client.organization.id, *key)
+    last = _recorded.get(organization_id, *key)
     if last is not None and tick - last < SAMPLE_SECONDS:
         return
-    _recorded.put(client.organization.id, *key, value=tick)
+    _recorded.put(organization_id, *key, value=tick)
     try:
-        _write(Actor.system(client.organization.id), client, credential_id, ip_address, used_pkce)
+        _write(Actor.system(organization_id), client, credential_id, ip_address, used_pkce)
     except (Unavailable, IntegrityError):
         return
+
+
+@cache
+def _metrics_of(endpoint: str, has_failed: bool, grant_type: str | None) -> Metrics:
+    requests = (REQUESTS, endpoint + (REJECTED if has_failed else SUCCEEDED))
+    return (requests,) if grant_type is None else (requests, (TOKENS, grant_name(grant_type)))
 
 
 def clear_recorded_uses() -> None:

@@ -31,6 +31,7 @@ from app.operations.clients.client_records import (
     require_approval_permission,
     require_client_version,
     require_client_within_permissions,
+    require_known_scopes,
     require_not_in_metadata_document,
     require_resources_permission,
     require_shared_scope_permission,
@@ -77,6 +78,7 @@ __all__ = [
     "DeletedClient",
     "RegisteredClient",
     "UpdatedClient",
+    "check_client_update",
     "delete_client",
     "get_client",
     "list_clients",
@@ -173,6 +175,20 @@ def update_client(
         current_uri = _sector_identifier_uri(actor, client_id)
         sector_documents.prefetch_sector_document(actor, fields.get(sector_documents.FIELD, current_uri))
     return _update(actor, client_id, fields, expected_version)
+
+
+@read
+def check_client_update(actor: Actor, client_id: str, fields: Mapping[str, Any]) -> None:
+    """Raise what ``update_client`` would raise for these fields, and change nothing.
+
+    Unlike there, a scope that the organization does not know is invalid for every actor: nobody typed it in a form.
+    """
+    row = get_client_row(actor, client_id, "clients:write")
+    before = to_client_metadata(row)
+    after = change(before, fields, _client_policy(_acting_organization(actor)))
+    _require_allowed_change(actor, row, before, after)
+    require_known_scopes(actor, after, before=before.scopes, granted=find_granted_scopes(row))
+    require_shared_scope_permission(actor, before, after)
 
 
 @transaction
@@ -349,14 +365,7 @@ def _update(
         changed = changed_fields(before, after)
         if not changed:
             return UpdatedClient(to_client_record(row), [], [])
-        require_client_within_permissions(actor, row)
-        sector_documents.require_listed_redirect_uris(actor.organization_id, before, after)
-        require_trust_permission(actor, before.trust, after.trust)
-        require_token_exchange_permission(actor, before.token_exchange, after.token_exchange)
-        require_trusted_client_permission(actor, before, after)
-        require_approval_permission(actor, before, after)
-        require_not_in_metadata_document(actor, row, changed)
-        require_resources_permission(actor, before.resources, after.resources)
+        _require_allowed_change(actor, row, before, after)
         # Also those that it had: if the update below is outdated, it has locked the client, and none may be added.
         managed = (
             hold_managed_resources(actor, after.scopes, after.resources)
@@ -395,6 +404,17 @@ def _update(
                 warnings += _access_warnings(row, after)
             return UpdatedClient(to_client_record(load_client_row(actor, client_id)), changed, warnings)
     raise client_busy_error()
+
+
+def _require_allowed_change(actor: Actor, row: Client, before: ClientMetadata, after: ClientMetadata) -> None:
+    require_client_within_permissions(actor, row)
+    sector_documents.require_listed_redirect_uris(actor.organization_id, before, after)
+    require_trust_permission(actor, before.trust, after.trust)
+    require_token_exchange_permission(actor, before.token_exchange, after.token_exchange)
+    require_trusted_client_permission(actor, before, after)
+    require_approval_permission(actor, before, after)
+    require_not_in_metadata_document(actor, row, changed_fields(before, after))
+    require_resources_permission(actor, before.resources, after.resources)
 
 
 @read

@@ -214,9 +214,11 @@ class AuthenticatedClient:
     """A client that authenticated, and the secret it used.
 
     ``credential_id`` is None for a public client and for one that signs assertions. ``dpop_jkt`` is the thumbprint
-    of the key of the request's DPoP proof. Issued tokens are bound to it.
+    of the key of the request's DPoP proof. Issued tokens are bound to it. ``playground_uri`` is set for a request that
+    the portal's playground sends for the client: the redirect URI of the only codes that it can redeem.
     """
 
     client: ClientSnapshot
     credential_id: UUID | None
     dpop_jkt: str | None = None
+    playground_uri: str | None = None

@@ -30,6 +30,8 @@ from app.models.audit import (
     OutboxMessage,
     Revocation,
     RevocationReceipt,
+    SampledRequest,
+    UsageCounter,
     UsedIdentifier,
     Webhook,
     WebhookDelivery,
@@ -45,7 +47,7 @@ from app.models.client import (
     CredentialUse,
     RegistrationToken,
 )
-from app.models.grant import AuthorizationCode, AuthorizationRequest, Consent, Grant
+from app.models.grant import AuthorizationCode, AuthorizationRequest, Consent, Grant, PlaygroundRun
 from app.models.organization import DELETED, PURGED, Organization
 from app.models.second_factor import PendingSignIn, SecondFactorTry
 from app.models.session import Attempt, KnownBrowser, Session, SessionClient
@@ -71,7 +73,7 @@ from app.operations.clients import rotations
 from app.operations.clients.dynamic_registration import delete_client_if_idle, find_clients_to_check
 from app.operations.directory.lookups import current_limits, get_root_organization
 from app.operations.grants.signing_keys import record_key_removals
-from app.operations.store import audit, clock, leases
+from app.operations.store import audit, clock, leases, usage_counters
 from app.operations.store.keyring import clear_cached_keys
 from app.operations.store.transactions import read, transaction
 from app.operations.tokens import cutoffs
@@ -149,9 +151,11 @@ PURGE_RULES = (
     _rule(AuthorizationCode, "purge_at", timedelta()),
     _rule(DeviceCode, "expires_at"),
     _rule(FailedRequest, "expires_at", timedelta()),
+    _rule(SampledRequest, "expires_at", timedelta()),
     _rule(ClientRequest, "expires_at", timedelta()),
     # Created by unauthenticated requests and not used after they expire.
     _rule(AuthorizationRequest, "expires_at", timedelta()),
+    _rule(PlaygroundRun, "expires_at", timedelta()),
     # Created by unauthenticated requests. One that was used in time may be completed up to half an hour later.
     _rule(PushedRequest, "expires_at", timedelta(hours=1)),
     _rule(Grant, "expires_at", unless=_grant_has_tokens),
@@ -172,6 +176,7 @@ PURGE_RULES = (
     _rule(IdempotencyKey, "expires_at"),
     _rule(CredentialUse, "expires_at"),
     _rule(UsedIdentifier, "expires_at", timedelta()),
+    _rule(UsageCounter, "starts_at", usage_counters.RETENTION),
     _rule(OutboxMessage, "expires_at", unless=_is_not_sent),
     _rule(WebhookDelivery, "expires_at", timedelta()),
     # A worker with an outdated cache may still create a delivery for a deleted webhook.
@@ -186,9 +191,12 @@ CLIENT_ROWS = (
     (AccessToken, "client_id"),
     (AuthorizationCode, "client_id"),
     (AuthorizationRequest, "client_id"),
+    (PlaygroundRun, "client_id"),
     (PushedRequest, "client_id"),
     (DeviceCode, "client_id"),
     (FailedRequest, "client_id"),
+    (UsageCounter, "client_id"),
+    (SampledRequest, "client_id"),
     (ClientRequest, "client_id"),
     (ClientAccess, "client_id"),
     (AppRoleAssignment, "client_id"),

@@ -31,7 +31,8 @@ from app.operations.sign_in.pending_sign_ins import (
 from app.operations.sign_in.second_factors import METHOD_COLUMNS, decide_mfa_of_user, methods_of
 from app.operations.sign_in.sessions import start_session
 from app.operations.store import audit, clock, rate_limits
-from app.operations.store.transactions import transaction, transaction_part
+from app.operations.store.transactions import on_commit, transaction, transaction_part
+from app.operations.store.usage_counters import ACTIVE_USER, SIGN_INS, counters
 from app.rules.actor import Actor
 from app.rules.directory.permissions import permissions_of_roles
 from app.rules.errors import Unavailable
@@ -475,8 +476,14 @@ def _start_session(
         target_id=public_id("ses", session_id),
         after={"methods": list(amr)},
     )
+    on_commit(lambda: _count_sign_in(user_actor.organization_id, user.id, amr[0]))
     permissions = permissions_of_roles(user.roles, organization.settings, is_root=organization.is_root)
     return SignedIn(token, session_id, user.id, known_cookie, bool(permissions))
+
+
+def _count_sign_in(organization_id: str, user_id: UUID, method: str) -> None:
+    counters.add(organization_id, ((SIGN_INS, method),))
+    counters.add(organization_id, ACTIVE_USER, None, user_id)
 
 
 @transaction

@@ -69,6 +69,8 @@ EVENT_TYPES: Mapping[str, str] = {
     "passkey.registered": "A user added a passkey.",
     "passkey.removed": "A passkey was removed.",
     "passkey.renamed": "A passkey was renamed.",
+    "playground.request_sent": "A developer sent a request as a client in the playground.",
+    "playground.started": "A developer began to try a client in the playground.",
     "recovery_code.used": "A recovery code was used.",
     "recovery_codes.renewed": "A user generated new recovery codes.",
     "refresh_token.reused": "A refresh token was reused, and the grant was revoked.",

@@ -42,6 +42,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     ("parameter_repeated", "A parameter was sent more than once.", "Send each parameter once. A client library or proxy may have added it again."),
     ("parameter_malformed", "A parameter was malformed.", "Send it in the format that the standard defines."),
     ("parameters_in_address", "Parameters of a POST were sent in the URL.", "Send them only in the body, because URLs are logged."),
+    ("cors_origin_not_allowed", "A web page called the endpoint from an origin that is not registered, so the browser hid the response.", "Call the endpoint from the client's server, or register a redirect URI at this origin."),
     ("wrong_content_type", "The body was not form-encoded.", "Send Content-Type: application/x-www-form-urlencoded, not JSON."),
     ("body_encoded", "The body was compressed.", "Send it without a Content-Encoding."),
     ("body_too_large", "The body was too large.", "Send less than 64 KiB."),

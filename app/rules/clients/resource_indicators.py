@@ -186,7 +186,9 @@ def require_available_resources(asked: Iterable[str], requester: TokenRequester,
             name in ALL_PERMISSIONS for name in requester.client_scopes
         ):
             continue
-        raise InvalidTarget("This client cannot get tokens for a requested resource.")
+        raise InvalidTarget("This client cannot get tokens for a requested resource.").with_cause(
+            "resource_not_allowed", received=resource, expected=requester.defaults
+        )
 
 
 def resolve_target(

@@ -1,0 +1,180 @@
+"""Recent failed requests of an organization, grouped by cause, and their number.
+
+Both look at no more than the newest MAX_COUNTED entries of the period, through an index that has all they need.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import groupby
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, Select, case, false, func, select
+
+from app.extensions import db
+from app.models.audit import FailedRequest
+from app.models.client import Client
+from app.operations.audit.failed_requests import PREFIX, can_read_failed_requests
+from app.operations.directory.lookups import get_organization_by_id
+from app.operations.store import clock
+from app.operations.store.transactions import read
+from app.rules.actor import Actor
+from app.rules.audit.failed_requests import CAUSES, Explanation
+from app.rules.audit.request_fixes import FIXES
+from app.rules.identifiers import format_client_id, parse_client_id, public_id
+
+MAX_COUNTED = 10_000
+MAX_BADGE = 99
+TREND_BARS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class FailureGroup:
+    """The failed requests of one cause in a period.
+
+    ``clients`` are ids and names, those with most failures first. ``example_id`` is the public id of the last entry.
+    ``trend`` has the counts of TREND_BARS equal parts of the period, the oldest first. ``has_fix``: the page of the
+    entry offers a change that would let the request succeed, if the reader may make it.
+    """
+
+    cause: str
+    count: int
+    clients: tuple[tuple[str, str], ...]
+    first_at: datetime
+    last_at: datetime
+    example_id: str
+    trend: tuple[int, ...]
+
+    @property
+    def explanation(self) -> Explanation:
+        """Return the explanation of the cause."""
+        return CAUSES.get(self.cause, CAUSES["refused"])
+
+    @property
+    def title(self) -> str:
+        """Return the cause as a sentence."""
+        return self.explanation.what
+
+    @property
+    def has_fix(self) -> bool:
+        """Return whether a change in the portal can solve the cause."""
+        return self.cause in FIXES
+
+
+@read
+def list_failure_groups(
+    actor: Actor, *, client_id: str | None = None, cause: str | None = None, hours: int = 24, limit: int = 5
+) -> tuple[FailureGroup, ...]:
+    """Return the causes of the failures in the last ``hours``, the most frequent first.
+
+    With ``logs:read:own`` only clients that the actor registered count. An unknown ``client_id`` has no groups.
+    Raises Forbidden.
+    """
+    actor.require_for_own("logs:read")
+    now = clock.now()
+    since = max(now - timedelta(hours=hours), _kept_since(actor, now))
+    found = _recent(actor, since)
+    if client_id is not None:
+        parsed = parse_client_id(client_id)
+        row_id = parsed[1] if parsed is not None and parsed[0] == actor.organization_id else None
+        found = found.where(false() if row_id is None else FailedRequest.client_id == row_id)
+    if cause is not None:
+        found = found.where(FailedRequest.cause == cause)
+    newest = found.order_by(FailedRequest.at.desc()).limit(MAX_COUNTED).subquery()
+    step = (now - since) / TREND_BARS
+    bar = case(
+        *((newest.c.at < since + (number + 1) * step, number) for number in range(TREND_BARS - 1)),
+        else_=TREND_BARS - 1,
+    ).label("bar")
+    counted = (
+        select(
+            newest.c.cause,
+            newest.c.client_id,
+            bar,
+            func.count().label("failures"),
+            func.min(newest.c.at).label("first_at"),
+            func.max(newest.c.at).label("last_at"),
+            func.max(newest.c.id).label("last_id"),
+        )
+        .group_by(newest.c.cause, newest.c.client_id, bar)
+        .subquery()
+    )
+    rows = db.session.execute(
+        select(counted, Client.name)
+        .join(Client, (Client.organization_id == actor.organization_id) & (Client.id == counted.c.client_id))
+        .where(*_own(actor))
+        .order_by(counted.c.cause)
+    )
+    groups = [
+        _group(actor.organization_id, cause, list(of_cause))
+        for cause, of_cause in groupby(rows, key=lambda row: row.cause)
+    ]
+    return tuple(sorted(groups, key=lambda group: (-group.count, group.cause))[:limit])
+
+
+@read
+def count_recent_failures(actor: Actor) -> int:
+    """Return how many requests failed in the last 24 hours; MAX_BADGE + 1 means more than MAX_BADGE.
+
+    The count is 0 without ``logs:read``. With ``logs:read:own`` it has only clients that the actor registered.
+    """
+    if not can_read_failed_requests(actor):
+        return 0
+    now = clock.now()
+    found = _recent(actor, max(now - timedelta(days=1), _kept_since(actor, now)))
+    if actor.has_permission("logs:read"):
+        some = found.limit(MAX_BADGE + 1).subquery()
+        return int(db.session.scalar(select(func.count()).select_from(some)) or 0)
+    newest = found.order_by(FailedRequest.at.desc()).limit(MAX_COUNTED).subquery()
+    by_client = (
+        select(newest.c.client_id, func.count().label("failures")).group_by(newest.c.client_id).subquery()
+    )
+    total = db.session.scalar(
+        select(func.sum(by_client.c.failures))
+        .join(
+            Client, (Client.organization_id == actor.organization_id) & (Client.id == by_client.c.client_id)
+        )
+        .where(*_own(actor))
+    )
+    return min(int(total or 0), MAX_BADGE + 1)
+
+
+def _recent(actor: Actor, since: datetime) -> Select[Any]:
+    columns: list[Any] = [FailedRequest.client_id, FailedRequest.cause, FailedRequest.at, FailedRequest.id]
+    return select(*columns).where(
+        FailedRequest.organization_id == actor.organization_id, FailedRequest.at > since
+    )
+
+
+def _kept_since(actor: Actor, now: datetime) -> datetime:
+    settings = get_organization_by_id(actor.organization_id, fresh=False).settings
+    return now - timedelta(days=settings["audit"]["log_retention_days"])
+
+
+def _own(actor: Actor) -> list[ColumnElement[bool]]:
+    if actor.has_permission("logs:read"):
+        return []
+    # Only users register clients, so a client with ``:own`` sees nothing.
+    return [false() if actor.user_id is None else Client.created_by_user_id == actor.user_id]
+
+
+def _group(organization_id: str, cause: str, rows: list[Any]) -> FailureGroup:
+    trend = [0] * TREND_BARS
+    by_client: dict[UUID, int] = {}
+    names: dict[UUID, str] = {}
+    for row in rows:
+        trend[row.bar] += row.failures
+        by_client[row.client_id] = by_client.get(row.client_id, 0) + row.failures
+        names[row.client_id] = row.name
+    ordered = sorted(by_client, key=lambda one: (-by_client[one], names[one]))
+    return FailureGroup(
+        cause=cause,
+        count=sum(trend),
+        clients=tuple((format_client_id(organization_id, one), names[one]) for one in ordered),
+        first_at=min(row.first_at for row in rows),
+        last_at=max(row.last_at for row in rows),
+        example_id=public_id(PREFIX, max(row.last_id for row in rows)),
+        trend=tuple(trend),
+    )

@@ -1,0 +1,379 @@
+"""Figures of an organization and its clients: tokens, requests, failures, sign-ins and active users by hour or day.
+
+They come from ``usage_counters``, never from the rows that were counted, and are a few seconds old. Hours and days are
+those of UTC. Who may see only their own clients (``clients:read:own``) gets the sums of these, without the figures that
+no client has. Before ``RETENTION`` nothing is known, and what happened before the installation counted was not counted.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import func, select
+
+from app.extensions import db
+from app.models.audit import UsageCounter
+from app.models.client import DELETED, Client
+from app.operations.clients.client_records import get_client_record
+from app.operations.clients.credentials import list_credentials
+from app.operations.store import clock
+from app.operations.store.transactions import read
+from app.operations.store.usage_counters import (
+    DAY,
+    FAILED,
+    HOUR,
+    NONE,
+    REQUESTS,
+    SIGN_INS,
+    SPANS,
+    TOKENS,
+    USERS,
+    start_of,
+)
+from app.rules.actor import Actor
+from app.rules.audit.usage import FAMILIES, REFRESH, SERVICE, SIGN_IN, SUCCEEDED
+from app.rules.audit.usage import TOKEN_EXCHANGE as EXCHANGE
+from app.rules.identifiers import parse_client_id
+
+MAX_HOURS_IN_HOURS = 48
+"""A longer period is shown in days."""
+MAX_OWN_CLIENTS = 500
+MAX_USER_ROWS = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """The figures of one hour or day. ``sign_ins`` are sessions; for clients, codes and device codes redeemed."""
+
+    start: datetime
+    sign_in: int = 0
+    refresh: int = 0
+    service: int = 0
+    exchange: int = 0
+    failed: int = 0
+    sign_ins: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Every token response of any grant."""
+        return self.sign_in + self.refresh + self.service + self.exchange
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """The sums of a period. ``requests`` are those of authenticated clients that succeeded.
+
+    ``active_users`` signed in at least once, None if not known: for single clients. ``has_more_users``: there are more.
+    """
+
+    sign_ins: int = 0
+    tokens: int = 0
+    failed: int = 0
+    requests: int = 0
+    active_users: int | None = None
+    has_more_users: bool = False
+
+    @property
+    def error_rate(self) -> float | None:
+        """The part of all requests that failed, from 0 to 1, None without requests."""
+        return error_rate(self.requests, self.failed)
+
+
+@dataclass(frozen=True, slots=True)
+class CauseCount:
+    """How many requests failed for a cause of ``rules/audit/failed_requests``."""
+
+    cause: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """A period until now. ``interval`` is "hour" or "day", the length of each bucket; the last one is under way.
+
+    ``previous`` are the totals of as long a period, as far into it, immediately before.
+    """
+
+    interval: str
+    since: datetime
+    buckets: tuple[Bucket, ...]
+    totals: Totals
+    previous: Totals
+    causes: tuple[CauseCount, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTraffic:
+    """The last days of one client, each a bucket."""
+
+    client_id: str
+    days: tuple[Bucket, ...]
+    totals: Totals
+    last_used_at: datetime | None
+
+    @property
+    def error_rate(self) -> float | None:
+        """The part of its requests that failed, from 0 to 1, None without requests."""
+        return self.totals.error_rate
+
+
+@dataclass(frozen=True, slots=True)
+class CredentialHours:
+    """How often a secret authenticated the client in each hour, successful or not.
+
+    Without ``credential_id`` these are the requests without a secret: signed with the client's keys.
+    """
+
+    credential_id: str | None
+    name: str
+    counts: tuple[int, ...]
+    failed: int
+    last_used_at: datetime | None
+    last_used_address: str | None
+
+    @property
+    def total(self) -> int:
+        """All requests of the period."""
+        return sum(self.counts)
+
+
+@dataclass(frozen=True, slots=True)
+class CredentialTraffic:
+    """The hours of a period, and the use of each secret in them: the newest secret first."""
+
+    hours: tuple[datetime, ...]
+    credentials: tuple[CredentialHours, ...]
+
+
+def error_rate(requests: int, failed: int) -> float | None:
+    """Return the part of requests that failed, or None without requests."""
+    return failed / (requests + failed) if requests + failed else None
+
+
+@read
+def get_traffic(actor: Actor, *, hours: int, client_id: str | None = None) -> Traffic:
+    """Return the figures of the last hours, of one client or of all that the actor may see.
+
+    Up to 48 hours in hours, more in whole days of UTC. Raises NotFound, Forbidden.
+    """
+    actor.require_for_own("clients:read")
+    clients = _clients_of(actor) if client_id is None else [get_client_record(actor, client_id).id]
+    now = clock.now()
+    interval = HOUR if hours <= MAX_HOURS_IN_HOURS else DAY
+    starts = _starts(interval, hours if interval == HOUR else -(-hours // 24), now)
+    since, length = starts[0], SPANS[interval] * len(starts)
+    buckets, causes = _read_buckets(actor, clients, interval, starts)
+    totals = _read_totals(actor, clients, since, now)
+    # As far into the period before: to the end of the same hour.
+    before = _read_totals(actor, clients, since - length, start_of(HOUR, now) + SPANS[HOUR] - length)
+    return Traffic(
+        interval=interval, since=since, buckets=buckets, totals=totals, previous=before, causes=causes
+    )
+
+
+@read
+def get_clients_traffic(
+    actor: Actor, client_ids: Sequence[str], *, days: int = 7
+) -> dict[str, ClientTraffic]:
+    """Return the last days of UTC of each of these clients, of those that the actor may see. Raises Forbidden."""
+    actor.require_for_own("clients:read")
+    parsed = (parse_client_id(client_id) for client_id in client_ids)
+    wanted = [one[1] for one in parsed if one is not None and one[0] == actor.organization_id]
+    rows = db.session.execute(_visible(actor).where(Client.id.in_(wanted))).all() if wanted else []
+    starts = _starts(DAY, days, clock.now())
+    found = _read(actor, [row.id for row in rows], DAY, starts[0], (TOKENS, FAILED, REQUESTS), by_client=True)
+    of_client: dict[UUID, list[Any]] = defaultdict(list)
+    for row in found:
+        of_client[row.client_id].append(row)
+    traffic = {}
+    for row in rows:
+        own = of_client[row.id]
+        traffic[row.id] = (_fill(starts, own), _sum(own, of_clients=True), row.last_used_at)
+    shown = {parse_client_id(client_id): client_id for client_id in client_ids}
+    return {
+        client_id: ClientTraffic(client_id, *traffic[key[1]])
+        for key, client_id in shown.items()
+        if key is not None and key[1] in traffic
+    }
+
+
+@read
+def get_credential_use(actor: Actor, client_id: str, *, hours: int = 48) -> CredentialTraffic:
+    """Return how often each secret of the client was used in each of the last hours.
+
+    Every request that the secret authenticated counts: at any endpoint, also one that was rejected afterwards, and
+    revocations. Secrets are listed if they are active or were used. Raises NotFound, Forbidden.
+    """
+    listed = list_credentials(actor, client_id)
+    client = get_client_record(actor, client_id)
+    starts = _starts(HOUR, hours, clock.now())
+    place = {start: index for index, start in enumerate(starts)}
+    counts: dict[UUID, list[int]] = defaultdict(lambda: [0] * len(starts))
+    failed: dict[UUID, int] = defaultdict(int)
+    for row in _read(actor, [client.id], HOUR, starts[0], (REQUESTS,), by_subject=True):
+        if row.starts_at in place:
+            counts[row.subject_id][place[row.starts_at]] += int(row.total)
+        if not row.detail.endswith(SUCCEEDED):
+            failed[row.subject_id] += int(row.total)
+    credentials = [
+        CredentialHours(
+            credential_id=secret.public_id,
+            name=secret.name,
+            counts=tuple(counts[secret.id]),
+            failed=failed[secret.id],
+            last_used_at=secret.last_used_at,
+            last_used_address=secret.last_used_address,
+        )
+        for secret in listed
+        if secret.is_live or secret.id in counts
+    ]
+    if NONE in counts:
+        unnamed = CredentialHours(None, "", tuple(counts[NONE]), failed[NONE], client.last_used_at, None)
+        credentials.append(unnamed)
+    return CredentialTraffic(tuple(starts), tuple(credentials))
+
+
+def _starts(interval: str, count: int, now: datetime) -> list[datetime]:
+    last = start_of(interval, now)
+    return [last - SPANS[interval] * back for back in range(count - 1, -1, -1)]
+
+
+def _visible(actor: Actor) -> Any:
+    """Select the clients that the actor may see: id and last use."""
+    statement = select(Client.id, Client.last_used_at).where(
+        Client.organization_id == actor.organization_id, Client.status != DELETED
+    )
+    if actor.has_permission("clients:read"):
+        return statement
+    # Only users register clients, so a client with ``:own`` sees nothing.
+    return statement.where(Client.created_by_user_id == actor.user_id, Client.created_by_user_id.is_not(None))
+
+
+def _clients_of(actor: Actor) -> list[UUID]:
+    """Return whose counters add up to what the actor may see."""
+    if actor.has_permission("clients:read"):
+        return [NONE]
+    newest = _visible(actor).order_by(Client.id.desc()).limit(MAX_OWN_CLIENTS)
+    return [row.id for row in db.session.execute(newest)]
+
+
+def _read(
+    actor: Actor,
+    clients: Collection[UUID],
+    span: str,
+    since: datetime,
+    metrics: Collection[str],
+    *,
+    until: datetime | None = None,
+    by_client: bool = False,
+    by_subject: bool = False,
+    in_total: bool = False,
+) -> Sequence[Any]:
+    """Sum the counters by metric and detail, in total or by time, and if wanted by client or subject."""
+    if not clients:
+        return []
+    by: list[Any] = [UsageCounter.metric, UsageCounter.detail]
+    by += [] if in_total else [UsageCounter.starts_at]
+    by += [UsageCounter.client_id] * by_client + [UsageCounter.subject_id] * by_subject
+    statement = (
+        select(*by, func.sum(UsageCounter.count).label("total"))
+        .where(
+            UsageCounter.organization_id == actor.organization_id,
+            UsageCounter.client_id.in_(clients),
+            UsageCounter.span == span,
+            UsageCounter.metric.in_(metrics),
+            UsageCounter.starts_at >= since,
+        )
+        .group_by(*by)
+    )
+    if until is not None:
+        statement = statement.where(UsageCounter.starts_at < until)
+    return db.session.execute(statement).all()
+
+
+def _read_buckets(
+    actor: Actor, clients: Collection[UUID], interval: str, starts: list[datetime]
+) -> tuple[tuple[Bucket, ...], tuple[CauseCount, ...]]:
+    rows = _read(actor, clients, interval, starts[0], (TOKENS, FAILED, SIGN_INS))
+    causes: dict[str, int] = defaultdict(int)
+    for row in rows:
+        if row.metric == FAILED:
+            causes[row.detail] += int(row.total)
+    ordered = sorted(causes.items(), key=lambda item: (-item[1], item[0]))
+    buckets = _fill(starts, rows, of_clients=NONE not in clients)
+    return buckets, tuple(CauseCount(cause, count) for cause, count in ordered)
+
+
+def _read_totals(actor: Actor, clients: Collection[UUID], since: datetime, until: datetime) -> Totals:
+    metrics = (TOKENS, FAILED, REQUESTS, SIGN_INS)
+    is_organization = NONE in clients
+    rows = _read(actor, clients, HOUR, since, metrics, until=until, in_total=True)
+    totals = _sum(rows, of_clients=not is_organization)
+    if not is_organization:
+        return totals
+    users, has_more = _count_users(actor, since, until)
+    return replace(totals, active_users=users, has_more_users=has_more)
+
+
+def _count_users(actor: Actor, since: datetime, until: datetime) -> tuple[int, bool]:
+    """Return how many users signed in, and whether the reading stopped before all were counted."""
+    read_rows = (
+        select(UsageCounter.subject_id)
+        .where(
+            UsageCounter.organization_id == actor.organization_id,
+            UsageCounter.client_id == NONE,
+            UsageCounter.span == HOUR,
+            UsageCounter.metric == USERS,
+            UsageCounter.starts_at >= since,
+            UsageCounter.starts_at < until,
+        )
+        .limit(MAX_USER_ROWS)
+        .subquery()
+    )
+    users, rows = db.session.execute(
+        select(func.count(read_rows.c.subject_id.distinct()), func.count())
+    ).one()
+    return int(users), int(rows) == MAX_USER_ROWS
+
+
+def _fill(starts: list[datetime], rows: Iterable[Any], *, of_clients: bool = True) -> tuple[Bucket, ...]:
+    figures: dict[datetime, dict[str, int]] = {start: defaultdict(int) for start in starts}
+    for row in rows:
+        if row.starts_at in figures:
+            bucket, total = figures[row.starts_at], int(row.total)
+            if row.metric == TOKENS:
+                bucket[FAMILIES.get(row.detail, EXCHANGE)] += total
+            bucket[row.metric] += total
+    return tuple(
+        Bucket(
+            start=start,
+            sign_in=found[SIGN_IN],
+            refresh=found[REFRESH],
+            service=found[SERVICE],
+            exchange=found[EXCHANGE],
+            failed=found[FAILED],
+            sign_ins=found[SIGN_IN] if of_clients else found[SIGN_INS],
+        )
+        for start, found in figures.items()
+    )
+
+
+def _sum(rows: Iterable[Any], *, of_clients: bool) -> Totals:
+    sums: dict[str, int] = defaultdict(int)
+    for row in rows:
+        total = int(row.total)
+        if row.metric != REQUESTS or row.detail.endswith(SUCCEEDED):
+            sums[row.metric] += total
+        if row.metric == TOKENS and FAMILIES.get(row.detail) == SIGN_IN:
+            sums[SIGN_IN] += total
+    return Totals(
+        sign_ins=sums[SIGN_IN] if of_clients else sums[SIGN_INS],
+        tokens=sums[TOKENS],
+        failed=sums[FAILED],
+        requests=sums[REQUESTS],
+    )

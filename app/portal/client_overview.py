@@ -1,0 +1,103 @@
+"""The first tab of a client: its traffic, its failures, the rotation of its secret, and what production still needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from urllib.parse import urlsplit
+
+from flask import request
+
+from app.operations.audit.failed_requests import can_read_failed_requests
+from app.operations.audit.failure_groups import list_failure_groups
+from app.operations.audit.usage import Traffic, get_credential_use, get_traffic
+from app.operations.clients.client_usage import get_client_credentials
+from app.operations.clients.clients import ClientRecord, get_client
+from app.operations.store import clock
+from app.portal.clients import client_page
+from app.portal.context import PageResponse, PortalContext, portal_page
+from app.portal.quickstarts import quickstart_snippet
+from app.portal.traffic import credential_chart, traffic_chart
+from app.rules.clients.client_types import SECRET_METHODS
+
+_WEEK = 7 * 24
+_MAX_ERROR_RATE = 0.01
+_RECENT = timedelta(days=7)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that a client in production should have. ``tab`` is where to change it."""
+
+    is_met: bool
+    text: str
+    tab: str | None = None
+
+
+@portal_page("/clients/<client_id>", "GET")
+def client(context: PortalContext, client_id: str) -> PageResponse:
+    """Show how the client is doing, and what to do next."""
+    actor = context.actor
+    found = get_client(actor, client_id)
+    may_see_secrets = actor.has_permission("credentials:read", owner_id=found.created_by_user_id)
+    uses_secret = may_see_secrets and found.token_endpoint_auth_method in SECRET_METHODS
+    traffic = get_traffic(actor, hours=_WEEK, client_id=found.client_id)
+    may_read_log = can_read_failed_requests(actor)
+    credentials = get_client_credentials(actor, found.client_id) if uses_secret else None
+    use = get_credential_use(actor, found.client_id) if uses_secret else None
+    return client_page(
+        context,
+        found,
+        "",
+        template="overview",
+        traffic=traffic,
+        chart=traffic_chart(traffic),
+        failures=list_failure_groups(actor, client_id=found.client_id, limit=1) if may_read_log else (),
+        secrets=credentials.live if credentials else (),
+        rotation=credential_chart(use) if use else None,
+        checks=_checks(found, traffic),
+        snippet=quickstart_snippet(found, request.args.get("lang", ""), issuer=context.organization.issuer),
+    )
+
+
+def _checks(client: ClientRecord, traffic: Traffic) -> list[Check]:
+    """Return what a client in production should have, computed from its data."""
+    checks = [Check(client.last_used_at is not None, "First token issued", "credentials")]
+    if "authorization_code" in client.grant_types:
+        omitted = client.pkce_omitted_at
+        checks += [
+            Check(
+                client.pkce_used_at is not None
+                and (omitted is None or clock.now() - omitted > _RECENT or client.require_pkce),
+                "Uses PKCE in every authorization request",
+                "advanced",
+            ),
+            Check(not _local_uris(client), "No redirect URI on localhost", "redirects"),
+            Check(
+                bool(client.logo_uri and client.policy_uri) or client.trust == "first_party",
+                "Logo and privacy policy on the consent page",
+                "details",
+            ),
+        ]
+    if client.type == "web":
+        checks.append(
+            Check(
+                client.backchannel_logout_uri is not None,
+                "Signs users out everywhere (back-channel logout)",
+                "advanced",
+            )
+        )
+    rate = traffic.totals.error_rate
+    checks.append(
+        Check(
+            rate is not None and rate < _MAX_ERROR_RATE, "Less than 1 % of requests failed this week", "logs"
+        )
+    )
+    return checks
+
+
+def _local_uris(client: ClientRecord) -> list[str]:
+    if client.type == "native":
+        return []
+    hosts = {"localhost", "127.0.0.1", "::1"}
+    return [uri for uri in client.redirect_uris if urlsplit(uri).hostname in hosts]

@@ -1,0 +1,220 @@
+"""Quickstarts: code with a client's own values, in the languages that fit the client."""
+
+from __future__ import annotations
+
+import functools
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from flask import Response, abort, jsonify, request
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from app.config import ROOT
+from app.operations.clients.clients import ClientRecord, get_client
+from app.portal.clients import client_page
+from app.portal.context import PageResponse, PortalContext, portal_page
+from app.portal.markdown import code_blocks, highlight, to_html
+from app.rules.clients.client_types import (
+    AUTHORIZATION_CODE,
+    BASIC,
+    CLIENT_CREDENTIALS,
+    DEVICE_CODE,
+    NONE,
+    PRIVATE_KEY_JWT,
+    TOKEN_EXCHANGE,
+)
+from app.rules.clients.redirect_uris import is_loopback
+from app.rules.scopes import OPENID_SCOPES
+
+FOLDER = ROOT / "templates" / "portal" / "quickstart"
+LANGUAGES: Mapping[str, str] = {
+    "python": "Python",
+    "node": "Node",
+    "nextjs": "Next.js",
+    "browser": "Browser",
+    "go": "Go",
+    "java": "Java",
+    "php": "PHP",
+    "dotnet": ".NET",
+    "curl": "curl",
+    "mcp": "MCP server",
+    "apache": "Apache",
+}
+# What the code is for; templates are named after task and language.
+TASKS: Mapping[str, str] = {
+    "web": "Sign users in",
+    "spa": "Sign users in",
+    "service": "Get a token",
+    "device": "Sign in on a device",
+    "api": "Protect an API",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Snippet:
+    """The central file of a quickstart: its highlighted code, and the languages to choose from (key, label)."""
+
+    language: str
+    title: str
+    code: str
+    html: Markup
+    languages: tuple[tuple[str, str], ...]
+
+
+def quickstart_snippet(client: ClientRecord, language: str, *, issuer: str) -> Snippet | None:
+    """Return the central code of the client's first quickstart, or None if no quickstart fits the client.
+
+    An unknown language becomes the first one.
+    """
+    tasks = tasks_of(client)
+    if not tasks:
+        return None
+    task = tasks[0]
+    languages = languages_of(client, task)
+    language = language if language in languages else languages[0]
+    blocks = code_blocks(quickstart_text(client, task, language, issuer=issuer))
+    # Commands come first, then files, of which the first one matters most.
+    lexer, title, code = next((block for block in blocks if block[1]), blocks[0])
+    return Snippet(
+        language, title, code, highlight(code, lexer), tuple((name, LANGUAGES[name]) for name in languages)
+    )
+
+
+def tasks_of(client: ClientRecord) -> tuple[str, ...]:
+    """Return the tasks that the client's grant types and APIs allow, the most likely one first."""
+    grants = set(client.grant_types)
+    tasks = []
+    if AUTHORIZATION_CODE in grants:
+        tasks.append("spa" if client.type == "spa" else "web")
+    if DEVICE_CODE in grants:
+        tasks.append("device")
+    if client.type == "machine" and client.resources and not client.scopes:
+        tasks.append("api")
+    if CLIENT_CREDENTIALS in grants:
+        tasks.append("service")
+    if client.type == "machine" and "api" not in tasks and (client.resources or TOKEN_EXCHANGE in grants):
+        tasks.append("api")
+    return tuple(task for task in tasks if languages_of(client, task))
+
+
+def languages_of(client: ClientRecord, task: str) -> tuple[str, ...]:
+    """Return the languages of the task's quickstarts that can authenticate as the client does."""
+    found = tuple(language for language in LANGUAGES if (FOLDER / f"{task}.{language}.md").exists())
+    if client.token_endpoint_auth_method == PRIVATE_KEY_JWT:
+        return tuple(language for language in found if language in _WITH_KEYS.get(task, ()))
+    return found
+
+
+# Quickstarts that know how to sign a client assertion.
+_WITH_KEYS: Mapping[str, tuple[str, ...]] = {"web": ("node",), "service": ("node",)}
+
+
+def quickstart_text(client: ClientRecord, task: str, language: str, *, issuer: str) -> str:
+    """Return the quickstart as Markdown with the client's values."""
+    return _TEMPLATES.get_template(f"{task}.{language}.md").render(_values(client, issuer))
+
+
+def _values(client: ClientRecord, issuer: str) -> dict[str, Any]:
+    redirect_uri = _local_redirect_uri(client.redirect_uris)
+    url = urlsplit(redirect_uri)
+    is_local = is_loopback(redirect_uri)
+    method = client.token_endpoint_auth_method
+    return {
+        "issuer": issuer,
+        "base_url": issuer.partition("/organizations/")[0],
+        "client_id": client.metadata_document_uri or client.client_id,
+        "redirect_uri": redirect_uri,
+        "is_local": is_local,
+        "callback": url.path or "/",
+        "login": "/login" if url.path != "/login" else "/sign-in",
+        "host": (url.hostname or "localhost") if is_local else "localhost",
+        "port": (url.port if is_local else None) or 8080,
+        "page_file": f"{url.path.strip('/')}/index.html".lstrip("/"),
+        "client_scope": " ".join(client.scopes),
+        "own_scope": " ".join(scope for scope in client.scopes if scope not in OPENID_SCOPES),
+        "has_openid": "openid" in client.scopes,
+        "is_offline": "offline_access" in client.scopes,
+        "resource": client.resources[0] if client.resources else "",
+        "audience": client.resources[0] if client.resources else "https://api.example.com",
+        "is_public": method == NONE,
+        "auth_method": method,
+        "is_basic": method == BASIC,
+        "has_key": method == PRIVATE_KEY_JWT,
+    }
+
+
+def _local_redirect_uri(uris: list[str] | tuple[str, ...]) -> str:
+    """Return the redirect URI to try the code with: one on the developer's own machine if there is one."""
+    return next((uri for uri in uris if is_loopback(uri)), uris[0] if uris else "")
+
+
+@portal_page("/clients/<client_id>/quickstart", "GET")
+def client_quickstart(context: PortalContext, client_id: str) -> PageResponse:
+    """Show the quickstart of the chosen ``task`` and ``lang``, and whether the client got its first token."""
+    client = get_client(context.actor, client_id)
+    tasks = tasks_of(client)
+    task = _chosen("task", tasks)
+    languages = languages_of(client, task) if task else ()
+    language = _chosen("lang", languages)
+    issuer = context.organization.issuer
+    return client_page(
+        context,
+        client,
+        "quickstart",
+        task=task,
+        tasks={name: TASKS[name] for name in tasks},
+        language=language,
+        languages={name: LANGUAGES[name] for name in languages},
+        text=_html(quickstart_text(client, task, language, issuer=issuer)) if language else None,
+        redirect_uri=_local_redirect_uri(client.redirect_uris),
+        has_token=client.last_used_at is not None,
+    )
+
+
+@portal_page("/clients/<client_id>/quickstart/state", "GET")
+def client_quickstart_state(context: PortalContext, client_id: str) -> PageResponse:
+    """Return, for the page's script, whether the client got a token."""
+    return _json({"has_token": get_client(context.actor, client_id).last_used_at is not None})
+
+
+def _json(value: dict[str, bool]) -> Response:
+    return jsonify(value)
+
+
+def _chosen(parameter: str, names: tuple[str, ...]) -> str:
+    """Return the name that the query chooses, the first one without a choice, or "" if there is none."""
+    chosen = request.args.get(parameter, names[0] if names else "")
+    if names and chosen not in names:
+        abort(404)
+    return chosen
+
+
+@functools.lru_cache(maxsize=256)
+def _html(text: str) -> Markup:
+    return to_html(text)
+
+
+def _json_string(value: str) -> str:
+    """Return a string literal of Python, JavaScript, Go, Java and C#."""
+    return json.dumps(value, ensure_ascii=False).replace("</", "<\\u002f")
+
+
+def _php_string(value: str) -> str:
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+_TEMPLATES = Environment(
+    loader=FileSystemLoader(FOLDER),
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    autoescape=False,  # noqa: S701 - the result is Markdown, which the renderer escapes
+)
+_TEMPLATES.filters.update(
+    string=_json_string, php=_php_string, shell=shlex.quote, parameter=lambda value: quote(value, safe="")
+)

@@ -1,0 +1,300 @@
+"""What the page of a rejected request shows: where the flow stopped, a verdict on each parameter, what to send.
+
+Verdicts compare with the client's present registration. A removed value was not looked at, so it has none.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from app.rules.audit.failed_requests import closest_difference
+from app.rules.clients.client_metadata import ClientMetadata
+from app.rules.clients.client_types import SECRET_METHODS
+
+DONE, STOPPED, PENDING = "done", "stopped", "pending"
+OK, BAD, UNKNOWN = "ok", "bad", "unknown"
+
+_CODE_FLOW = ("Authorize", "Sign in", "Consent", "Token", "API")
+_DEVICE_FLOW = ("Device code", "User code", "Consent", "Token", "API")
+_MACHINE_FLOW = ("Token", "API")
+# The flow and its step, by endpoint and for the token endpoint by grant type.
+_FLOWS: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "authorize": (_CODE_FLOW, "Authorize"),
+    "par": (("Push", *_CODE_FLOW[:4]), "Push"),
+    "device_authorization": (_DEVICE_FLOW, "Device code"),
+    "authorization_code": (_CODE_FLOW, "Token"),
+    "refresh_token": (("Sign in", "Consent", "Token", "Refresh", "API"), "Refresh"),
+    "urn:ietf:params:oauth:grant-type:device_code": (_DEVICE_FLOW, "Token"),
+    "client_credentials": (_MACHINE_FLOW, "Token"),
+    "urn:ietf:params:oauth:grant-type:token-exchange": (("Token", "API", "Exchange", "Next API"), "Exchange"),
+    "token": (_MACHINE_FLOW, "Token"),
+    "userinfo": (_CODE_FLOW, "API"),
+    "introspect": (("Token", "API", "Introspect"), "Introspect"),
+    "revoke": (("Token", "API", "Revoke"), "Revoke"),
+    "logout": (("Sign in", "Token", "Sign out", "Return"), "Return"),
+    "register": (("Register", *_CODE_FLOW[:4]), "Register"),
+}
+# Users get further than the first step before these.
+_LATER_STEPS = {
+    "login_required": "Sign in",
+    "interaction_required": "Consent",
+    "user_refused": "Consent",
+    "device_refused": "Consent",
+    "client_blocked": "Authorize",
+}
+# The parameters that a cause is about.
+_AT_FAULT: Mapping[str, tuple[str, ...]] = {
+    "redirect_uri_missing": ("redirect_uri",),
+    "redirect_uri_not_registered": ("redirect_uri",),
+    "redirect_uri_mismatch": ("redirect_uri",),
+    "post_logout_redirect_uri_not_registered": ("post_logout_redirect_uri",),
+    "response_type_unsupported": ("response_type",),
+    "pkce_missing": ("code_challenge", "code_challenge_method"),
+    "pkce_or_nonce_missing": ("code_challenge", "code_challenge_method"),
+    "pkce_method_unsupported": ("code_challenge", "code_challenge_method"),
+    "request_object_invalid": ("request",),
+    "request_object_refused": ("request",),
+    "par_required": ("request_uri",),
+    "par_unknown": ("request_uri",),
+    "login_required": ("prompt",),
+    "interaction_required": ("prompt",),
+    "grant_type_unsupported": ("grant_type",),
+    "grant_type_not_allowed": ("grant_type",),
+    "scope_not_allowed": ("scope",),
+    "access_not_granted": ("scope", "resource"),
+    "resource_not_allowed": ("resource",),
+    "code_unknown": ("code",),
+    "code_reused": ("code",),
+    "code_expired": ("code",),
+    "verifier_mismatch": ("code_verifier",),
+    "verifier_unexpected": ("code_verifier",),
+    "refresh_unknown": ("refresh_token",),
+    "refresh_expired": ("refresh_token",),
+    "refresh_reuse": ("refresh_token",),
+    "grant_ended": ("code", "refresh_token", "device_code"),
+    "device_code_unknown": ("device_code",),
+    "device_code_expired": ("device_code",),
+    "token_not_own": ("token",),
+    "introspection_not_allowed": ("token",),
+    "secret_unknown": ("client_secret",),
+    "secret_expired": ("client_secret",),
+    "secret_revoked": ("client_secret",),
+    "secret_blocked": ("client_secret",),
+    "auth_method_mismatch": ("client_secret",),
+    "client_assertion_audience": ("client_assertion",),
+    "client_assertion_clock_skew": ("client_assertion",),
+    "client_assertion_malformed": ("client_assertion",),
+    "client_assertion_replayed": ("client_assertion",),
+    "client_assertion_signature": ("client_assertion",),
+}
+# These parameters are shown although they were not sent, since their absence is the cause.
+_REQUIRED = frozenset({"pkce_missing", "pkce_or_nonce_missing", "redirect_uri_missing", "par_required"})
+_PURPOSES = {
+    "response_type": "asks for a one-time code",
+    "client_id": "names the client",
+    "redirect_uri": "where the user returns",
+    "post_logout_redirect_uri": "where the user returns after signing out",
+    "scope": "what the client wants to access",
+    "state": "comes back unchanged",
+    "nonce": "comes back in the ID token",
+    "code_challenge": "hash of the code verifier",
+    "code_challenge_method": "how the hash was made",
+    "code_verifier": "proves who started the sign-in",
+    "code": "the one-time code",
+    "grant_type": "how the token is obtained",
+    "refresh_token": "renews the tokens",
+    "client_secret": "authenticates the client",
+    "client_assertion": "authenticates the client",
+    "client_assertion_type": "the kind of assertion",
+    "prompt": "which pages the user sees",
+    "resource": "the API that the token is for",
+    "token": "the token in question",
+    "request_uri": "names the pushed request",
+}
+_PKCE = """# A new random code_verifier for each sign-in, kept with the state
+code_challenge=BASE64URL(SHA256(code_verifier))
+code_challenge_method=S256"""
+
+
+@dataclass(frozen=True, slots=True)
+class FlowStep:
+    """One step of the flow. ``state`` is DONE, STOPPED or PENDING."""
+
+    label: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One parameter as it was sent, with a verdict and a note. ``value`` is None if it was not sent."""
+
+    name: str
+    value: str | None
+    verdict: str
+    note: str
+
+
+def flow_steps(endpoint: str, grant_type: str | None, cause: str) -> tuple[FlowStep, ...]:
+    """Return the steps of the flow that the request was part of, and which one it stopped at."""
+    key = grant_type if endpoint == "token" and grant_type in _FLOWS else endpoint
+    labels, stopped = _FLOWS.get(key or "", ((endpoint.capitalize(),), endpoint.capitalize()))
+    later = _LATER_STEPS.get(cause)
+    if later in labels and labels.index(later) > labels.index(stopped):
+        stopped = later
+    at = labels.index(stopped)
+    return tuple(
+        FlowStep(label, DONE if number < at else STOPPED if number == at else PENDING)
+        for number, label in enumerate(labels)
+    )
+
+
+def judge_parameters(
+    cause: str,
+    parameters: Mapping[str, str],
+    received: str | None,
+    expected: Sequence[str],
+    client: ClientMetadata | None,
+) -> tuple[Verdict, ...]:
+    """Return a verdict for each parameter that was sent, and for each one whose absence is the cause."""
+    at_fault = _AT_FAULT.get(cause, ())
+    found = [_judge(name, value, name in at_fault, received, client) for name, value in parameters.items()]
+    required = at_fault if cause in _REQUIRED else ()
+    if cause == "parameter_missing":
+        required = tuple(text.partition("=")[0] for text in expected)
+    found += [Verdict(name, None, BAD, "missing") for name in required if name not in parameters]
+    return tuple(found)
+
+
+def is_removed(value: str) -> bool:
+    """Return whether the log has a description in place of a secret value."""
+    return value.startswith("[") and value.endswith(" removed]")
+
+
+def _judge(
+    name: str, value: str, is_at_fault: bool, received: str | None, client: ClientMetadata | None
+) -> Verdict:
+    purpose = _PURPOSES.get(name, "")
+    if is_at_fault:
+        return Verdict(name, value, BAD, _fault(name, value, received))
+    if is_removed(value) or client is None:
+        return Verdict(name, value, UNKNOWN, purpose)
+    problem = _problem(name, value, client)
+    if problem is None:
+        return Verdict(name, value, OK if name in _CHECKED else UNKNOWN, purpose)
+    return Verdict(name, value, BAD, problem)
+
+
+def _fault(name: str, value: str, received: str | None) -> str:
+    if name == "scope" and received and received != value:
+        return f"not allowed: {received}"
+    return {
+        "redirect_uri": "not the expected one",
+        "post_logout_redirect_uri": "not registered",
+        "grant_type": "not allowed",
+        "scope": "not allowed",
+        "resource": "not allowed",
+    }.get(name, "rejected")
+
+
+_CHECKED = frozenset(
+    {
+        "response_type",
+        "client_id",
+        "redirect_uri",
+        "post_logout_redirect_uri",
+        "scope",
+        "code_challenge",
+        "code_challenge_method",
+        "grant_type",
+    }
+)
+
+
+def _problem(name: str, value: str, client: ClientMetadata) -> str | None:
+    """Return what is wrong with a value by the client's registration, or None."""
+    if name == "response_type" and value != "code":
+        return "must be code"
+    if name == "redirect_uri" and value not in client.redirect_uris and "127.0.0.1" not in value:
+        return "not registered"
+    if name == "post_logout_redirect_uri" and value not in client.post_logout_redirect_uris:
+        return "not registered"
+    if name == "scope":
+        unknown = [scope for scope in value.split() if scope not in client.scopes]
+        return f"not registered: {' '.join(unknown)}" if unknown else None
+    if name == "code_challenge" and len(value) != 43:
+        return "must have 43 characters"
+    if name == "code_challenge_method" and value != "S256":
+        return "must be S256"
+    if name == "grant_type" and value not in client.grant_types:
+        return "not registered"
+    return None
+
+
+def find_snippet(
+    cause: str, received: str | None, expected: Sequence[str], client: ClientMetadata | None
+) -> str | None:
+    """Return what the app should send or configure instead, as lines to copy, or None if words must do."""
+    if cause in {"pkce_missing", "pkce_or_nonce_missing", "pkce_method_unsupported"}:
+        return _PKCE
+    if cause.startswith("secret_"):
+        return "CLIENT_SECRET=gth_cs_…"
+    if cause in {"auth_method_mismatch", "credentials_missing"} and client is not None:
+        return f"token_endpoint_auth_method={client.token_endpoint_auth_method}"
+    if cause == "scope_not_allowed" and expected:
+        return f"scope={' '.join(expected)}"
+    names = _AT_FAULT.get(cause, ())
+    if len(names) == 1 and expected and names[0] in {
+        "redirect_uri", "post_logout_redirect_uri", "response_type", "resource",
+    }:  # fmt: skip
+        closest = closest_difference(received, expected) if received else None
+        return f"{names[0]}={closest.closest if closest else expected[0]}"
+    if cause == "wrong_organization" and expected:
+        return f"issuer={expected[0]}"
+    return None
+
+
+def curl_command(
+    url: str,
+    method: str,
+    endpoint: str,
+    cause: str,
+    parameters: Mapping[str, str],
+    client_id: str,
+    client: ClientMetadata | None,
+) -> str:
+    """Return the request as a curl command, with shell variables in place of removed secrets.
+
+    A client that sent no secret in the body authenticated by the Authorization header, which the log does not keep.
+    """
+    if method == "GET":
+        shown = [f"{name}={value}" for name, value in parameters.items() if not is_removed(value)]
+        return " \\\n  ".join(
+            [f"curl -i -G {shlex.quote(url)}", *(f"--data-urlencode {shlex.quote(one)}" for one in shown)]
+        )
+    lines = [f"curl -i {shlex.quote(url)}"]
+    if endpoint == "userinfo":
+        lines.append('-H "Authorization: Bearer $ACCESS_TOKEN"')
+    elif _uses_header(endpoint, cause, parameters, client):
+        lines.append(f'-u "{client_id}:$CLIENT_SECRET"')
+    for name, value in parameters.items():
+        field = (
+            f'"{name}=${name.upper()}"'
+            if is_removed(value) and name.isidentifier()
+            else shlex.quote(f"{name}={value}")
+        )
+        lines.append(f"--data-urlencode {field}")
+    return " \\\n  ".join(lines)
+
+
+def _uses_header(
+    endpoint: str, cause: str, parameters: Mapping[str, str], client: ClientMetadata | None
+) -> bool:
+    return (
+        client is not None
+        and client.token_endpoint_auth_method in SECRET_METHODS
+        and endpoint in {"token", "par", "introspect", "revoke", "device_authorization"}
+        and cause != "credentials_missing"
+        and not {"client_secret", "client_assertion"} & parameters.keys()
+    )

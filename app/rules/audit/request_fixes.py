@@ -1,0 +1,179 @@
+"""Changes that would let a rejected request succeed: one safe change of the client or a setting, by cause.
+
+Whether the change is valid is decided by the rules of the client, as for a form. What only the app can correct, such
+as a wrong verifier, has no entry here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from app.rules.clients.client_metadata import ClientMetadata
+from app.rules.clients.client_types import BLOCKED, SECRET_METHODS
+from app.rules.directory.permissions import PERMISSIONS
+
+CLIENT, SECRET, SETTING = "client", "secret", "setting"
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """One change. ``changes`` are the fields of the client or setting; a secret has none, as it is new.
+
+    ``effect`` says what the button does, as a complete sentence. ``permissions`` are those that it needs.
+    """
+
+    target: str
+    permissions: tuple[str, ...]
+    button: str
+    effect: str
+    changes: Mapping[str, Any]
+
+
+_Propose = Callable[[ClientMetadata, str | None], Fix | None]
+
+
+def propose_fix(cause: str, client: ClientMetadata, received: str | None) -> Fix | None:
+    """Return the change that would let the request succeed, or None if there is none or it was made."""
+    propose = FIXES.get(cause)
+    return propose(client, received) if propose is not None else None
+
+
+def _change(button: str, effect: str, changes: Mapping[str, Any], *permissions: str) -> Fix:
+    return Fix(CLIENT, ("clients:write", *permissions), button, effect, changes)
+
+
+def _add_uri(field: str, name: str) -> _Propose:
+    def propose(client: ClientMetadata, received: str | None) -> Fix | None:
+        uris = getattr(client, field)
+        if received is None or received in uris:
+            return None
+        return _change(
+            f"Add {name}",
+            f"Adds {received} to the {name}s of {client.name}.",
+            {field: [*uris, received]},
+        )
+
+    return propose
+
+
+def _add_scopes(client: ClientMetadata, received: str | None) -> Fix | None:
+    names = [name for name in dict.fromkeys((received or "").split()) if name not in client.scopes]
+    # A management scope is more than a request should be able to suggest.
+    if not names or any(name in PERMISSIONS for name in names):
+        return None
+    return _change(
+        "Add scope" if len(names) == 1 else "Add scopes",
+        f"Lets {client.name} request {', '.join(names)}.",
+        {"scopes": [*client.scopes, *names]},
+    )
+
+
+def _add_grant_type(client: ClientMetadata, received: str | None) -> Fix | None:
+    name = received or "authorization_code"
+    if name in client.grant_types:
+        return None
+    return _change(
+        "Add grant type",
+        f"Lets {client.name} use the grant type {name}.",
+        {"grant_types": [*client.grant_types, name]},
+    )
+
+
+def _set_auth_method(client: ClientMetadata, received: str | None) -> Fix | None:
+    # Both send the same secret. Any other change would weaken the client or replace its keys.
+    current = client.token_endpoint_auth_method
+    if received == current or not {received, current} <= SECRET_METHODS:
+        return None
+    return _change(
+        "Change authentication method",
+        f"Changes the authentication method of {client.name} from {current} to {received}. "
+        "Instances that still use the old method are rejected.",
+        {"token_endpoint_auth_method": received},
+    )
+
+
+def _add_origin(client: ClientMetadata, received: str | None) -> Fix | None:
+    if received is None:
+        return None
+    uri = f"{received}/"
+    if uri in client.redirect_uris:
+        return None
+    return _change(
+        "Allow origin",
+        f"Adds {uri} to the redirect URIs of {client.name}, so that web pages at this origin can read responses.",
+        {"redirect_uris": [*client.redirect_uris, uri]},
+    )
+
+
+def _add_resource(client: ClientMetadata, received: str | None) -> Fix | None:
+    names = [name for name in (received or "").split() if name not in client.resources]
+    if not names:
+        return None
+    return _change(
+        "Add API",
+        f"Lets {client.name} get tokens for {', '.join(names)}. Add only an API that you know, as it receives them.",
+        {"resources": [*client.resources, *names]},
+        "resources:write",
+    )
+
+
+def _enable(client: ClientMetadata, received: str | None) -> Fix | None:
+    if client.status == "active":
+        return None
+    return _change("Enable client", f"Enables {client.name}: it can get tokens again.", {"status": "active"})
+
+
+def _unblock(client: ClientMetadata, received: str | None) -> Fix | None:
+    if client.approval != BLOCKED:
+        return None
+    return _change(
+        "Unblock client",
+        f"Unblocks {client.name}. Whether users need approval follows the organization's setting again.",
+        {"approval": None},
+        "clients:trust",
+    )
+
+
+def _add_secret(client: ClientMetadata, received: str | None) -> Fix | None:
+    if client.token_endpoint_auth_method not in SECRET_METHODS:
+        return None
+    return Fix(
+        SECRET,
+        ("credentials:write",),
+        "Add a secret",
+        f"Creates another secret for {client.name} and shows it once. Existing secrets keep working.",
+        {},
+    )
+
+
+def _allow_without_pkce(client: ClientMetadata, received: str | None) -> Fix | None:
+    return Fix(
+        SETTING,
+        ("settings:write",),
+        "Require PKCE of public clients only",
+        "Changes the setting oauth.pkce of the whole organization: confidential clients can omit PKCE and the nonce. "
+        "Sending code_challenge is safer.",
+        {"oauth": {"pkce": "public_clients"}},
+    )
+
+
+FIXES: Mapping[str, _Propose] = {
+    "redirect_uri_not_registered": _add_uri("redirect_uris", "redirect URI"),
+    "post_logout_redirect_uri_not_registered": _add_uri(
+        "post_logout_redirect_uris", "post-logout redirect URI"
+    ),
+    "scope_not_allowed": _add_scopes,
+    "grant_type_not_allowed": _add_grant_type,
+    "auth_method_mismatch": _set_auth_method,
+    "cors_origin_not_allowed": _add_origin,
+    "resource_not_allowed": _add_resource,
+    "introspection_not_allowed": _add_resource,
+    "client_disabled": _enable,
+    "client_blocked": _unblock,
+    "secret_expired": _add_secret,
+    "secret_revoked": _add_secret,
+    "secret_unknown": _add_secret,
+    "pkce_or_nonce_missing": _allow_without_pkce,
+}

@@ -1,0 +1,101 @@
+"""Recent failures by cause, and the number on the navigation."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from flask import Flask
+from sqlalchemy import insert
+
+from app.extensions import db
+from app.models.audit import FailedRequest
+from app.operations.audit import failure_groups
+from app.operations.audit.failure_groups import count_recent_failures, list_failure_groups
+from app.operations.store import clock
+from app.operations.store.transactions import transaction
+from app.rules.errors import Forbidden
+from app.rules.identifiers import new_id
+from tests.factories import Factory, MadeClient
+
+OWN = ("clients:read:own", "clients:write:own", "logs:read:own")
+
+
+@transaction
+def fail(client: MadeClient, *causes: str, ago: timedelta = timedelta(minutes=5)) -> None:
+    """Add failed requests of a client."""
+    at = clock.now() - ago
+    rows: list[dict[str, Any]] = [
+        {
+            "organization_id": client.organization.id,
+            "id": new_id(),
+            "client_id": client.registered.client.id,
+            "at": at,
+            "request_id": "req_1",
+            "endpoint": "token",
+            "method": "POST",
+            "status": 400,
+            "error": "invalid_grant",
+            "description": "",
+            "cause": cause,
+            "expected": [],
+            "parameters": {},
+            "expires_at": at + timedelta(days=14),
+        }
+        for cause in causes
+    ]
+    db.session.execute(insert(FailedRequest), rows)
+
+
+def test_groups_count_clients_and_times_of_each_cause(context: Flask, make: Factory) -> None:
+    acme = make.organization()
+    web, tv = make.client(acme, name="Web"), make.client(acme, name="TV")
+    fail(web, "code_expired", "code_expired", "redirect_uri_not_registered", ago=timedelta(hours=2))
+    fail(tv, "code_expired")
+    fail(tv, "code_reused", ago=timedelta(hours=30))
+    fail(make.client(make.organization()), "code_unknown")
+    first, second = list_failure_groups(make.actor(acme))
+    assert (first.cause, first.count, [name for _, name in first.clients]) == (
+        "code_expired",
+        3,
+        ["Web", "TV"],
+    )
+    assert first.last_at - first.first_at == pytest.approx(timedelta(minutes=115), abs=timedelta(minutes=1))
+    assert sum(first.trend) == 3 and first.trend[-1] == 1 and not first.has_fix
+    assert second.title == "The client sent a redirect URI that is not registered." and second.has_fix
+    assert second.example_id.startswith("flr_")
+    assert [group.cause for group in list_failure_groups(make.actor(acme), limit=1)] == ["code_expired"]
+    assert "code_reused" in {group.cause for group in list_failure_groups(make.actor(acme), hours=48)}
+    [only] = list_failure_groups(make.actor(acme), client_id=tv.client_id)
+    assert only.count == 1
+    assert list_failure_groups(make.actor(acme), client_id="cli_unknown") == ()
+
+
+def test_developer_sees_failures_of_own_clients_only(context: Flask, make: Factory) -> None:
+    """TN-1: ``logs:read:own``."""
+    acme = make.organization()
+    developer = make.actor(acme, *OWN, user=make.user(acme, role="developer"))
+    fail(make.client(acme, by=developer), "code_expired")
+    fail(make.client(acme), "code_expired", "code_reused")
+    assert [(group.cause, group.count) for group in list_failure_groups(developer)] == [("code_expired", 1)]
+    assert (count_recent_failures(developer), count_recent_failures(make.actor(acme))) == (1, 3)
+
+
+def test_member_has_no_failures(context: Flask, make: Factory) -> None:
+    acme = make.organization()
+    fail(make.client(acme), "code_expired")
+    member = make.actor(acme, "organization:read", user=make.user(acme))
+    assert count_recent_failures(member) == 0
+    with pytest.raises(Forbidden):
+        list_failure_groups(member)
+
+
+def test_count_of_failures_has_a_maximum(
+    context: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failure_groups, "MAX_BADGE", 2)
+    acme = make.organization()
+    developer = make.actor(acme, *OWN, user=make.user(acme, role="developer"))
+    fail(make.client(acme, by=developer), *["code_expired"] * 5)
+    assert count_recent_failures(make.actor(acme)) == count_recent_failures(developer) == 3

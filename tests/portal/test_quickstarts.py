@@ -1,0 +1,127 @@
+"""The Quickstart tab: code with the client's own values, for each task that fits the client."""
+
+from __future__ import annotations
+
+import ast
+import html
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.operations.clients.client_usage import clear_recorded_uses
+from app.portal.quickstarts import FOLDER, LANGUAGES, TASKS, quickstart_snippet
+
+# Fields of the client, its tasks, and the languages of the first one.
+CLIENTS: dict[str, tuple[dict[str, Any], list[str], set[str]]] = {
+    "web": ({"redirect_uris": ["https://orchard.example/back", "http://localhost:3000/callback"]}, ["web"],
+            {"python", "node", "curl"}),
+    "spa": ({"type": "spa", "redirect_uris": ["http://localhost:5173/"]}, ["spa"], {"browser"}),
+    "native": ({"type": "native", "redirect_uris": ["http://127.0.0.1/callback"]}, ["web"], {"curl", "node"}),
+    "machine": ({"type": "machine", "scopes": ["orders:read"], "redirect_uris": []}, ["service"],
+                {"python", "node", "curl"}),
+    "device": ({"type": "device", "redirect_uris": []}, ["device"], {"python", "node", "curl"}),
+    "post": ({"token_endpoint_auth_method": "client_secret_post"}, ["web"], {"python", "node", "curl"}),
+}  # fmt: skip
+_BLOCK = re.compile(r'<pre tabindex="0" data-title="([^"]*)"><code>(.*?)</code></pre>', re.DOTALL)
+
+
+def blocks(page: str) -> dict[str, str]:
+    """Return the code of a page by its title, as a browser copies it."""
+    return {title: html.unescape(re.sub(r"<[^>]+>", "", code)) for title, code in _BLOCK.findall(page)}
+
+
+@pytest.mark.parametrize("kind", CLIENTS)
+def test_every_quickstart_of_a_client_has_its_values_and_correct_syntax(
+    ada: Any, acme: Any, make: Any, kind: str, tmp_path: Path
+) -> None:
+    fields, tasks, languages = CLIENTS[kind]
+    client = make.client(acme, **fields)
+    page = ada.get(f"/clients/{client.client_id}/quickstart").text
+    offered = re.findall(r'href="\?task=(\w+)&amp;lang=(\w+)"', page)
+    assert {task for task, _ in offered} == {tasks[0]}
+    assert {language for _, language in offered} >= languages
+    for task, language in offered:
+        answer = ada.get(f"/clients/{client.client_id}/quickstart?task={task}&lang={language}")
+        assert len(answer.data) < 50_000
+        code = blocks(answer.text)
+        everything = "\n".join(code.values())
+        assert acme.issuer in everything and client.client_id in everything
+        assert (client.registered.secret or "gth_cs_") not in answer.text
+        if kind == "web":
+            assert "http://localhost:3000/callback" in everything
+        for title, text in code.items():
+            check_syntax(title, text, tmp_path)
+
+
+def check_syntax(title: str, code: str, folder: Path) -> None:
+    suffix = Path(title).suffix
+    file = folder / f"file{suffix}"
+    file.write_text(code)
+    if suffix == ".py":
+        ast.parse(code)
+    elif suffix == ".json":
+        json.loads(code)
+    elif suffix == ".mjs":
+        subprocess.run(["node", "--check", file], check=True, capture_output=True)
+    elif suffix == ".go" and shutil.which("gofmt"):
+        assert subprocess.run(["gofmt", "-l", file], check=True, capture_output=True, text=True).stdout == ""
+    elif suffix == ".sh" or not suffix:
+        subprocess.run(["sh", "-n", file], check=True, capture_output=True)
+
+
+def test_every_template_has_a_task_and_a_language() -> None:
+    for path in FOLDER.iterdir():
+        task, language, suffix = path.name.split(".")
+        assert (task in TASKS, language in LANGUAGES, suffix) == (True, True, "md")
+
+
+@pytest.mark.parametrize(
+    ("language", "written"),
+    [("python", "os.environ"), ("node", "process.env"), ("curl", '"$CLIENT_ID:$CLIENT_SECRET"')],
+)
+def test_snippet_is_the_central_file(acme: Any, make: Any, language: str, written: str) -> None:
+    client = make.client(acme, scopes=["openid"])
+    snippet = quickstart_snippet(client.registered.client, language, issuer=acme.issuer)
+    assert snippet is not None and snippet.language == language
+    assert written in snippet.code and client.client_id in snippet.code
+    assert html.unescape(re.sub(r"<[^>]+>", "", snippet.html)) == snippet.code
+    assert (language, LANGUAGES[language]) in snippet.languages
+
+
+def test_values_cannot_end_their_strings(acme: Any, make: Any) -> None:
+    """Scopes may have quotes, dollars and backticks (RFC 6749 section 3.3)."""
+    client = make.client(acme, type="machine", redirect_uris=[], scopes=["a'b$(id)`id`"])
+    for language in ("curl", "python", "node"):
+        snippet = quickstart_snippet(client.registered.client, language, issuer=acme.issuer)
+        assert snippet is not None
+        if language == "curl":
+            assert "'scope=a'\"'\"'b$(id)`id`'" in snippet.code
+        else:
+            assert '"a\'b$(id)`id`"' in snippet.code
+
+
+def test_page_learns_of_the_first_token(ada: Any, acme: Any, make: Any, app: Any) -> None:
+    client = make.client(acme, type="machine", redirect_uris=[], scopes=["orders:read"])
+    path = f"/clients/{client.client_id}/quickstart"
+    ada.get(path)
+    assert "Waiting for your first token" in ada.text
+    assert ada.get(f"{path}/state").get_json() == {"has_token": False}
+    clear_recorded_uses()
+    answer = app.test_client().post(
+        "/oauth/token", data={"grant_type": "client_credentials"}, headers=client.basic
+    )
+    assert answer.status_code == 200, answer.text
+    assert ada.get(f"{path}/state").get_json() == {"has_token": True}
+    assert '<p class="note ok" id="first-token"' in ada.get(path).text
+
+
+def test_unknown_language_is_not_found(ada: Any, acme: Any, make: Any) -> None:
+    client = make.client(acme)
+    assert ada.get(f"/clients/{client.client_id}/quickstart?lang=cobol").status_code == 404
+    snippet = quickstart_snippet(client.registered.client, "cobol", issuer=acme.issuer)
+    assert snippet is not None and snippet.language == "python"
