@@ -50,13 +50,18 @@ def _endpoints(name: str) -> Blueprint:
     blueprint.url_value_preprocessor(_take_organization)
     blueprint.before_request(_use_organization_of_path)
     blueprint.add_url_rule("/authorize", "authorize", authorize.begin, methods=["GET", "POST"])
-    blueprint.add_url_rule("/token", "token", _flask(token.issue), methods=["POST"])
-    blueprint.add_url_rule("/introspect", "introspect", _flask(introspection.introspect), methods=["POST"])
-    blueprint.add_url_rule("/revoke", "revoke", _flask(introspection.revoke), methods=["POST"])
-    blueprint.add_url_rule("/par", "push", _flask(par.push), methods=["POST"])
+    blueprint.add_url_rule("/token", "token", _flask(token.issue, "token"), methods=["POST"])
+    blueprint.add_url_rule(
+        "/introspect", "introspect", _flask(introspection.introspect, "introspect"), methods=["POST"]
+    )
+    blueprint.add_url_rule("/revoke", "revoke", _flask(introspection.revoke, "revoke"), methods=["POST"])
+    blueprint.add_url_rule("/par", "push", _flask(par.push, "par"), methods=["POST"])
     blueprint.add_url_rule("/userinfo", "userinfo", _flask(userinfo.userinfo), methods=["GET", "POST"])
     blueprint.add_url_rule(
-        "/device_authorization", "device_authorization", _flask(device.authorize_device), methods=["POST"]
+        "/device_authorization",
+        "device_authorization",
+        _flask(device.authorize_device, "device_authorization"),
+        methods=["POST"],
     )
     own = "/register/<client_id>"
     for path, view, method in (
@@ -76,9 +81,11 @@ def _endpoints(name: str) -> Blueprint:
     return blueprint
 
 
-def _flask(handler: Callable[[ProtocolRequest], ProtocolResponse]) -> Callable[[], Response]:
-    """Return the handler as a Flask view."""
-    return lambda: respond(handler, ProtocolRequest.from_flask()).to_flask()
+def _flask(
+    handler: Callable[[ProtocolRequest], ProtocolResponse], endpoint: str = ""
+) -> Callable[[], Response]:
+    """Return the handler as a Flask view. Clients authenticate at ``endpoint``, if it has a name."""
+    return lambda: respond(handler, ProtocolRequest.from_flask(), endpoint).to_flask()
 
 
 def _pages() -> Blueprint:

@@ -176,7 +176,12 @@ def _response_parameters(
 
 
 def refusal_to_client(
-    client: ClientSnapshot, sent: Mapping[str, str], error: DomainError, *, is_after_decision: bool
+    client: ClientSnapshot,
+    request: ProtocolRequest,
+    sent: Mapping[str, str],
+    error: DomainError,
+    *,
+    is_after_decision: bool,
 ) -> tuple[int, str, dict[str, str]]:
     """Return status, body and headers that tell the client about the error, at its matched redirect URI.
 
@@ -198,6 +203,7 @@ def refusal_to_client(
         host=get_display_host(sent["redirect_uri"]),
         message=error.description,
         error_code=error.code,
+        inspect_url=url_of_entry(request),
         action=sent["redirect_uri"] if is_form else add_query_parameters(sent["redirect_uri"], parameters),
         parameters=parameters if is_form else None,
         organization={"name": client.organization.name},

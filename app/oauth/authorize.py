@@ -23,6 +23,7 @@ from app.oauth.forms import ApprovalRequestForm
 from app.oauth.grants import AuthorizationCodeGrant
 from app.oauth.protocol_request import ProtocolRequest, handle
 from app.oauth.request_parsing import parse_authorization_request
+from app.oauth.samples import record_success
 from app.oauth.server import checked_response, server
 from app.operations.authorization import approval_requests, authorization_requests, pushed_requests
 from app.operations.authorization.authorization_requests import AuthorizationRequestRecord, RequestEnded
@@ -164,7 +165,10 @@ def _answer(
         if decision == "deny" and stored is not None:
             authorization_requests.deny_request(actor, client, stored)
             return _deny(grant, asked)
-        return _take_step(grant, asked, actor, stored, token, decision)
+        response = _take_step(grant, asked, actor, stored, token, decision)
+        if stored is None:
+            record_success(asked.protocol, client, response.status_code)
+        return response
     except (UnredirectableError, RequestEnded, TooManyRequests, AuthorizationError) as error:
         if not asked.has_fresh_client and asked.client is not None and is_outdated(asked.client.view):
             raise _OutdatedClient from None
@@ -177,7 +181,7 @@ def _answer(
         if stored is not None and error.code != "access_denied":
             authorization_requests.complete_request(_actor(client, None), stored)
         status, body, headers = refusal_to_client(
-            client, asked.payload.data, error, is_after_decision=decision is not None
+            client, asked.protocol, asked.payload.data, error, is_after_decision=decision is not None
         )
         return Response(body, status, headers)
 

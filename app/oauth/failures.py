@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from app.oauth.protocol_request import ProtocolRequest
-from app.operations.audit.failed_requests import RejectedRequest, can_read_failed_requests, count_unlogged
+from app.operations.audit.failed_requests import RejectedRequest, can_read_requests_of, count_unlogged
 from app.operations.store import clock
 from app.rules.audit.failed_requests import default_cause, redact_parameters
 from app.rules.errors import DomainError
@@ -68,13 +68,13 @@ def _shown_parameters(request: ProtocolRequest) -> dict[str, str]:
 
 
 def url_of_entry(request: ProtocolRequest) -> str | None:
-    """Return the URL of the log entry if the user of this browser may read it, else None.
+    """Return the URL that explains the request if the user of this browser may read the client's log, else None.
 
-    The entry is written shortly after the response, so the URL is that of the log, filtered by the request.
+    The entry is written shortly after the response, so the URL names the request, and its page waits for the entry.
     """
     named = _client_of(request, request.parameters)
     session = session_for(named[0]) if named is not None else None
-    if session is None or not can_read_failed_requests(session.actor()):
+    if named is None or session is None or not can_read_requests_of(session.actor(), named[1]):
         return None
     return f"/portal/{session.organization_slug}/logs?{urlencode({'request_id': request.request_id})}"
 

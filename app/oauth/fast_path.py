@@ -23,15 +23,15 @@ def install_fast_path(app: Flask) -> None:
 
 
 def _issue(request: ProtocolRequest) -> ProtocolResponse:
-    return respond(token.issue, request)
+    return respond(token.issue, request, "token")
 
 
 def _introspect(request: ProtocolRequest) -> ProtocolResponse:
-    return respond(introspection.introspect, request)
+    return respond(introspection.introspect, request, "introspect")
 
 
 def _revoke(request: ProtocolRequest) -> ProtocolResponse:
-    return respond(introspection.revoke, request)
+    return respond(introspection.revoke, request, "revoke")
 
 
 def _userinfo(request: ProtocolRequest) -> ProtocolResponse:

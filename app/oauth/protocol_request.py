@@ -18,6 +18,7 @@ from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.wsgi import get_input_stream
 
 from app import config
+from app.oauth.samples import record_success
 from app.operations.clients import client_usage
 from app.operations.clients.client_authentication import Presented
 from app.operations.directory import lookups
@@ -234,7 +235,7 @@ def handle(handler: Callable[[ProtocolRequest], T], request: ProtocolRequest) ->
 
 
 def respond(
-    handler: Callable[[ProtocolRequest], ProtocolResponse], request: ProtocolRequest
+    handler: Callable[[ProtocolRequest], ProtocolResponse], request: ProtocolRequest, endpoint: str
 ) -> ProtocolResponse:
     """Return the handler's response, after its commit, and count the request of an authenticated client.
 
@@ -243,17 +244,21 @@ def respond(
     response = handle(handler, request)
     authenticated = request.authenticated
     if authenticated is not None and request.playground_client is None:
-        is_failed, endpoint = request.cause is not None or response.status >= 500, request.endpoint
-        has_tokens = endpoint == "token" and response.status == 200
+        grant_type = None
+        if endpoint == "token" and response.status == 200:
+            grant_type = request.parameters["grant_type"]
+            if request.user_id is not None:
+                client_usage.count_active_user(authenticated.client, request.user_id)
         client_usage.record_client_use(
             authenticated,
             request.ip_address,
-            endpoint=endpoint,
-            has_failed=is_failed,
-            grant_type=request.parameters["grant_type"] if has_tokens else None,
-            used_pkce=request.used_pkce if has_tokens else None,
-            user_id=request.user_id if has_tokens else None,
+            endpoint,
+            request.cause is not None or response.status >= 500,
+            grant_type,
+            None if grant_type is None else request.used_pkce,
         )
+        if response.status < 400 and request.cause is None:
+            record_success(request, authenticated.client, response.status)
     return response
 
 

@@ -270,6 +270,7 @@ _GROUPS: tuple[tuple[str | None, tuple[tuple[str, str, str, str], ...]], ...] = 
             ("Clients", "/clients", "apps", "clients:read"),
             ("APIs and scopes", "/apis", "server", "resources:read"),
             ("Playground", "/playground", "play", "clients:write"),
+            ("Token inspector", "/inspect", "eye", "tokens:read"),
         ),
     ),
     (

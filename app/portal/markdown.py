@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
@@ -29,6 +30,9 @@ _CLASSES = (
     (Name.Function, "k"),
 )
 _FENCE = re.compile(r"^```(\w+)(?: ([^\n]*))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+# It logs each rule for each line.
+logging.getLogger("markdown_it").setLevel(logging.WARNING)
 
 Link = Callable[[str], str | None]
 

@@ -41,7 +41,7 @@ _FLOWS = {
     DEVICE_CODE: "Device code",
 }
 _PROMPTS = {
-    "": "As the client asks",
+    "": "Default",
     "login": "login",
     "consent": "consent",
     "select_account": "select_account",
@@ -163,7 +163,7 @@ def playground_run(context: PortalContext, run_id: str) -> PageResponse:
     action = request.form.get("action", "")
     if action in _ACTIONS:
         _ACTIONS[action](context, run)
-    return redirect(f"{_url(context, run)}#{'next' if action in _NEXT else 'token'}", 303)
+    return redirect(f"{_url(context, run)}#step-{'next' if action in _NEXT else 'token'}", 303)
 
 
 def _send(
@@ -203,26 +203,32 @@ def _send(
     return exchange
 
 
+def _token_request(run: Run, code: str | None) -> dict[str, str] | None:
+    """Return the parameters of the flow's token request, or None while a code is missing."""
+    document, device = run.document, _device(run)
+    asked = {"resource": document["resource"]}
+    if document["grant_type"] == CLIENT_CREDENTIALS:
+        asked |= {"scope": " ".join(document["scopes"])}
+    elif document["grant_type"] == DEVICE_CODE:
+        if device is None:
+            return None
+        asked = {"device_code": device["device_code"]}
+    else:
+        if not code:
+            return None
+        asked |= {"code": code, "redirect_uri": run.redirect_uri, "code_verifier": document["verifier"]}
+    return {name: value for name, value in {"grant_type": document["grant_type"], **asked}.items() if value}
+
+
 def _request_tokens(context: PortalContext, run: Run) -> None:
-    grant_type = run.document["grant_type"]
-    if grant_type == CLIENT_CREDENTIALS:
-        asked = {"scope": " ".join(run.document["scopes"]), "resource": run.document["resource"]}
-        _send(context, run, "token", {"grant_type": grant_type, **asked})
-        return
-    if grant_type == DEVICE_CODE:
-        _poll(context, run)
-        return
     code = run.document["code"] or request.form.get("code", "")
     broken = request.form.get("break", "")
-    if not code:
+    parameters = _token_request(run, code)
+    if parameters is None:
         return
-    parameters = {
-        "grant_type": grant_type,
-        "code": code,
-        "redirect_uri": run.redirect_uri,
-        "code_verifier": run.document["verifier"],
-        "resource": run.document["resource"],
-    }
+    if run.document["grant_type"] != AUTHORIZATION_CODE:
+        _send(context, run, "token", parameters)
+        return
     if broken == "reuse":
         if run.redeemed_at is None:
             _send(context, run, "token", parameters, code=code)
@@ -236,12 +242,6 @@ def _request_tokens(context: PortalContext, run: Run) -> None:
 def _start_device(context: PortalContext, run: Run) -> None:
     asked = {"scope": " ".join(run.document["scopes"]), "resource": run.document["resource"]}
     _send(context, run, "device_authorization", asked)
-
-
-def _poll(context: PortalContext, run: Run) -> None:
-    device = _device(run)
-    if device is not None:
-        _send(context, run, "token", {"grant_type": DEVICE_CODE, "device_code": device["device_code"]})
 
 
 def _refresh(context: PortalContext, run: Run) -> None:
@@ -290,18 +290,23 @@ def _page(context: PortalContext, run: Run, *, callback: dict[str, Any] | None =
     exchanges = [_shown(run, exchange) for exchange in document["exchanges"]]
     first = [one for one in exchanges if one["is_first"]]
     parameters = run.authorization_parameters
+    received = document["code"] or (callback or {}).get("code")
+    token_request = _token_request(run, received)
     return context.render(
         "portal/playground.html",
         run=run,
         run_url=_url(context, run),
         client=run.client,
+        clients=_clients(context, run.client),
+        grant_types=_grant_types(context, run.client),
         flow=_FLOWS[document["grant_type"]],
         grant_type=document["grant_type"],
         callback=callback,
         callback_error=_explained(default_cause(callback["error"]))
         if callback and callback["error"]
         else None,
-        received=document["code"] or (callback or {}).get("code"),
+        received=received,
+        curl=None if token_request is None else _curl(run, "token", token_request),
         code_seconds=run.organization.settings["oauth"]["authorization_code_ttl_seconds"],
         authorize_url=f"{run.organization.issuer}/oauth/authorize?{urlencode(parameters)}",
         parameters=[(name, value, _MEANINGS[name]) for name, value in parameters.items()],
@@ -310,6 +315,7 @@ def _page(context: PortalContext, run: Run, *, callback: dict[str, Any] | None =
         first=first,
         later=[one for one in exchanges if not one["is_first"] and one["endpoint"] != "device_authorization"],
         has_tokens=bool(run.tokens),
+        access_token=_latest(run, "access_token"),
         has_refresh_token=_latest(run, "refresh_token") is not None,
         may_introspect=run.client.token_endpoint_auth_method != NONE,
         id_token_checks=_id_token_checks(run),
@@ -329,7 +335,7 @@ def _shown(run: Run, exchange: Mapping[str, Any]) -> dict[str, Any]:
         "title": "Refresh" if grant_type == REFRESH_TOKEN else _TITLES[exchange["endpoint"]],
         "parameters": [(name, value, _MEANINGS[name]) for name, value in exchange["fields"].items()],
         "pretty": _pretty(exchange["body"]),
-        "curl": _curl(run, exchange),
+        "curl": _curl(run, exchange["endpoint"], exchange["fields"], exchange["bearer"]),
         "explanation": _explained(exchange["cause"]),
     }
 
@@ -354,11 +360,11 @@ def _pretty(body: str) -> str:
         return body
 
 
-def _curl(run: Run, exchange: Mapping[str, Any]) -> str:
+def _curl(run: Run, endpoint: str, fields: Mapping[str, str], bearer: str | None = None) -> str:
     """Return the request as a curl command, with a shell variable in place of the client's credential."""
-    url = f"{run.organization.issuer}/oauth/{exchange['endpoint']}"
-    if exchange["bearer"] is not None:
-        return f"curl -i {url} \\\n  -H {shlex.quote('Authorization: Bearer ' + exchange['bearer'])}"
+    url = f"{run.organization.issuer}/oauth/{endpoint}"
+    if bearer is not None:
+        return f"curl -i {url} \\\n  -H {shlex.quote('Authorization: Bearer ' + bearer)}"
     client_id = run.authorization_parameters["client_id"]
     parts = [f"curl -i {url}"]
     method = run.client.token_endpoint_auth_method
@@ -371,9 +377,9 @@ def _curl(run: Run, exchange: Mapping[str, Any]) -> str:
             "-d client_assertion_type=urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
             ' -d "client_assertion=$CLIENT_ASSERTION"'
         )
-    parts += [
-        f"--data-urlencode {shlex.quote(f'{name}={value}')}" for name, value in exchange["fields"].items()
-    ]
+    if method == NONE:
+        fields = {**fields, "client_id": client_id}
+    parts += [f"--data-urlencode {shlex.quote(f'{name}={value}')}" for name, value in fields.items()]
     return " \\\n  ".join(parts)
 
 

@@ -5,15 +5,19 @@ of what succeeded.
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
+from urllib.parse import urlencode
 
-from flask import request
+from flask import redirect, request
 from werkzeug.wrappers import Response as BaseResponse
 
 from app.operations.audit.audit_events import AuditRecord, list_audit_events
 from app.operations.audit.failed_requests import FailedRequestRecord, get_failed_request, list_failed_requests
 from app.operations.audit.failure_groups import list_failure_groups
 from app.operations.audit.fix_requests import apply_fix, find_fix, find_request_client
+from app.operations.audit.sampled_requests import FAILED, OUTCOMES, SUCCEEDED, SampleRecord, list_requests
 from app.operations.clients.clients import ClientRecord, get_client
+from app.operations.store import clock
 from app.operations.store.transactions import Page
 from app.portal.clients import client_page
 from app.portal.context import PageResponse, PortalContext, portal_page
@@ -21,47 +25,94 @@ from app.portal.labels import AUDIT_ACTIONS
 from app.rules.audit.failed_requests import CAUSES, closest_difference
 from app.rules.audit.request_explained import curl_command, find_snippet, flow_steps, judge_parameters
 from app.rules.audit.request_fixes import SECRET
-from app.rules.errors import Conflict, DomainError, InvalidInput, PreconditionFailed
+from app.rules.errors import Conflict, DomainError, Forbidden, InvalidInput, NotFound, PreconditionFailed
 
 _LISTING = "portal logs"
+_FILTERS = ("cause", "client", "period", "outcome", "request_id")
+# The filters of the operation, and their names in the URL.
+_LIST_FILTERS = {"cause": "cause", "client_id": "client"}
+# Label and hours of each period.
+_PERIODS = {"day": ("24 hours", 24), "week": ("7 days", 7 * 24), "month": ("30 days", 30 * 24)}
+_MAX_GROUPS = 100
+# The page of a request that is not written yet looks again so often.
+_MAX_TRIES = 5
 # The page highlights the first different character for these causes.
 _URI_CAUSES = frozenset(
     {"redirect_uri_not_registered", "post_logout_redirect_uri_not_registered", "redirect_uri_mismatch"}
 )
 # The setting that rejected the request, by cause: its topic and its field.
 _SETTINGS = {"pkce_or_nonce_missing": "clients#oauth-pkce"}
+_POSSESSIONS = ("The client secret", "The client assertion", "The client metadata")
 _MAX_SHOWN = 5
 _BEFORE = timedelta(hours=24)
 
 
 @portal_page("/logs", "GET")
 def logs(context: PortalContext) -> PageResponse:
-    """List rejected requests, newest first; ``cause`` and ``request_id`` filter."""
+    """Show why requests failed, or with ``view=all`` every request; ``cause``, ``client`` and ``period`` filter.
+
+    ``request_id`` opens the explanation of that request. It is written shortly after the response, so the page waits.
+    """
     context.actor.require_for_own("logs:read")
-    page, filters = _list(context)
+    chosen = _filters()
+    if "request_id" in chosen:
+        return _find_request(context, chosen["request_id"])
+    client = None
+    if "client" in chosen:
+        try:
+            client = get_client(context.actor, chosen["client"])
+        except (NotFound, Forbidden):
+            chosen.pop("client")
+    is_list = request.args.get("view") == "all"
+    url = context.url("/logs")
+    variables: dict[str, Any] = {
+        "client": client,
+        "chosen": chosen,
+        "causes": CAUSES,
+        "tabs": _tabs(url, chosen, is_list=is_list),
+        "periods": _periods(url, chosen, is_list=is_list),
+        "outcomes": _outcomes(url, chosen) if is_list else (),
+        "removals": [
+            (label, _url(url, {**chosen, name: ""}, is_list=is_list))
+            for name, label in (
+                ("cause", CAUSES[chosen["cause"]].what if "cause" in chosen else ""),
+                ("client", client.name if client else ""),
+            )
+            if name in chosen
+        ],
+    }
+    if not is_list:
+        groups = list_failure_groups(
+            context.actor,
+            client_id=chosen.get("client"),
+            cause=chosen.get("cause"),
+            hours=_PERIODS[chosen["period"]][1],
+            limit=_MAX_GROUPS,
+        )
+        return context.render("portal/logs/causes.html", groups=groups, **variables)
+    page = _list(context, chosen, _LISTING)
     return context.render(
-        "portal/logs/list.html",
-        page=page,
-        filters=filters,
-        causes=CAUSES,
-        pager=context.pager(page, _LISTING),
+        "portal/logs/list.html", page=page, pager=context.pager(page, _LISTING), **variables
     )
 
 
 @portal_page("/clients/<client_id>/logs", "GET")
 def client_logs(context: PortalContext, client_id: str) -> PageResponse:
-    """List the rejected requests of one client, as a tab of its page."""
+    """List the requests of one client, as a tab of its page."""
     client = get_client(context.actor, client_id)
     context.actor.require("logs:read", owner_id=client.created_by_user_id)
-    page, filters = _list(context, client_id=client.client_id)
+    chosen = _filters()
+    listing, url = f"{_LISTING} {client.client_id}", context.url(f"/clients/{client.client_id}/logs")
+    page = _list(context, {**chosen, "client": client.client_id}, listing)
     return client_page(
         context,
         client,
         "logs",
         page=page,
-        filters=filters,
-        causes=CAUSES,
-        pager=context.pager(page, f"{_LISTING} {client.client_id}"),
+        chosen=chosen,
+        outcomes=_outcomes(url, chosen, is_list=False),
+        periods=_periods(url, chosen, is_list=False),
+        pager=context.pager(page, listing),
     )
 
 
@@ -86,17 +137,73 @@ def fix_request(context: PortalContext, failed_request_id: str) -> PageResponse:
     return context.done(f"/logs/{entry.public_id}", "request-fixed")
 
 
+def _filters() -> dict[str, str]:
+    """Return the valid filters of the URL; ``period`` is always among them."""
+    sent = {name: request.args.get(name, "").strip()[:64] for name in _FILTERS}
+    found = {name: value for name, value in sent.items() if value}
+    if found.get("cause") not in CAUSES:
+        found.pop("cause", None)
+    if found.get("outcome") not in OUTCOMES:
+        found.pop("outcome", None)
+    if found.get("period") not in _PERIODS:
+        found["period"] = "day"
+    return found
+
+
 def _list(
-    context: PortalContext, client_id: str | None = None
-) -> tuple[Page[FailedRequestRecord], dict[str, str]]:
-    values = {name: request.args.get(name, "").strip()[:64] for name in ("cause", "request_id")}
-    filters = {name: value for name, value in values.items() if value}
-    if filters.get("cause") not in CAUSES:
-        filters.pop("cause", None)
-    listing = _LISTING if client_id is None else f"{_LISTING} {client_id}"
-    all_filters = filters if client_id is None else filters | {"client_id": client_id}
-    after = context.position(listing)
-    return list_failed_requests(context.actor, after=after, filters=all_filters), filters
+    context: PortalContext, chosen: dict[str, str], listing: str
+) -> Page[FailedRequestRecord | SampleRecord]:
+    since = clock.now() - timedelta(hours=_PERIODS[chosen["period"]][1])
+    filters = {"since": since.isoformat()}
+    filters |= {name: chosen[field] for name, field in _LIST_FILTERS.items() if field in chosen}
+    return list_requests(
+        context.actor, after=context.position(listing), filters=filters, outcome=chosen.get("outcome")
+    )
+
+
+def _find_request(context: PortalContext, request_id: str) -> PageResponse:
+    """Redirect to the explanation of the request, or explain that it is not there, and look again in a moment."""
+    found = list_requests(context.actor, limit=2, filters={"request_id": request_id}).items
+    failed = [one for one in found if isinstance(one, FailedRequestRecord)]
+    if len(failed) == 1:
+        return redirect(context.url(f"/logs/{failed[0].public_id}"), 303)
+    tries = request.args.get("tries", "0")
+    number = int(tries) if tries.isascii() and tries.isdecimal() and len(tries) < 3 else _MAX_TRIES
+    page = context.render(
+        "portal/logs/find.html", requests=found, request_id=request_id, is_waiting=number < _MAX_TRIES
+    )
+    if not found and number < _MAX_TRIES:
+        query = urlencode({"request_id": request_id, "tries": number + 1})
+        page.headers["Refresh"] = f"2; url={context.url('/logs')}?{query}"
+    return page
+
+
+def _url(url: str, chosen: dict[str, str], *, is_list: bool) -> str:
+    query = {"view": "all"} if is_list else {}
+    query |= {name: value for name, value in chosen.items() if value and (name, value) != ("period", "day")}
+    return f"{url}?{urlencode(query)}" if query else url
+
+
+def _tabs(url: str, chosen: dict[str, str], *, is_list: bool) -> list[dict[str, Any]]:
+    shared = {**chosen, "outcome": ""}
+    return [
+        {"label": "By cause", "url": _url(url, shared, is_list=False), "current": not is_list},
+        {"label": "All requests", "url": _url(url, shared, is_list=True), "current": is_list},
+    ]
+
+
+def _periods(url: str, chosen: dict[str, str], *, is_list: bool) -> list[tuple[str, str, bool]]:
+    return [
+        (label, _url(url, {**chosen, "period": name}, is_list=is_list), name == chosen["period"])
+        for name, (label, _) in _PERIODS.items()
+    ]
+
+
+def _outcomes(url: str, chosen: dict[str, str], *, is_list: bool = True) -> list[tuple[str, str, bool]]:
+    return [
+        (label, _url(url, {**chosen, "outcome": name}, is_list=is_list), name == chosen.get("outcome", ""))
+        for name, label in (("", "All"), (FAILED, "Failed"), (SUCCEEDED, "Succeeded"))
+    ]
 
 
 def _entry(
@@ -138,11 +245,12 @@ def _entry(
 def _title(entry: FailedRequestRecord) -> str:
     """Return the explanation with the client's name in place of "The client"."""
     sentence = entry.explanation.what.removesuffix(".")
-    return (
-        sentence.replace("The client", entry.client_name, 1)
-        if sentence.startswith("The client")
-        else sentence
-    )
+    for owned in _POSSESSIONS:
+        if sentence.startswith(owned):
+            return sentence.replace(owned, f"{owned} of {entry.client_name}", 1)
+    if sentence.startswith("The client"):
+        return sentence.replace("The client", entry.client_name, 1)
+    return sentence
 
 
 def _events_before(context: PortalContext, entry: FailedRequestRecord) -> list[AuditRecord] | None:

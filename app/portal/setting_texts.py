@@ -300,7 +300,7 @@ _TOPICS = (
                 _rows(
                     "audit",
                     retention_days="Keep audit events for",
-                    failed_requests="Log failed requests of clients",
+                    failed_requests="Log requests of clients",
                     log_retention_days="Keep failed requests for",
                 ),
             ),

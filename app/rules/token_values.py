@@ -37,6 +37,26 @@ EMAIL_VERIFICATION = "ev"
 PENDING_SIGN_IN = "si"
 KNOWN_BROWSER = "kb"
 
+KINDS = {
+    CLIENT_SECRET: "a client secret",
+    ACCESS_TOKEN: "an access token",
+    REFRESH_TOKEN: "a refresh token",
+    AUTHORIZATION_CODE: "an authorization code",
+    DEVICE_CODE: "a device code",
+    SESSION: "a session cookie",
+    AUTHORIZATION_REQUEST: "an authorization request",
+    PUSHED_REQUEST: "a pushed request",
+    INVITATION: "an invitation",
+    SETUP: "a setup link",
+    INITIAL_ACCESS: "an initial access token for registering clients",
+    REGISTRATION_ACCESS: "a registration access token of a client",
+    PASSWORD_RESET: "a password reset link",
+    EMAIL_VERIFICATION: "an email verification link",
+    PENDING_SIGN_IN: "a pending sign-in",
+    KNOWN_BROWSER: "a cookie of a recognized browser",
+}
+"""What each kind of secret is called."""
+
 _KEY = "[0-9a-hjkmnp-tv-z]{8}"
 _SIMPLE = re.compile(
     rf"gth_(cs|at|ac|dc|ss|ar|pr|iv|su|ia|ra|pw|ev|si|kb)_({_KEY})([A-Za-z0-9_-]{{43}})([0-9a-f]{{8}})"

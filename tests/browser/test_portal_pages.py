@@ -42,6 +42,7 @@ PAGES = [
     "/audit",
     "/audit?action=nothing",
     "/logs",
+    "/logs?view=all",
     "/logs?request_id=nothing",
     "/logs/{failed}",
     "/clients/{public}/credentials",

@@ -58,7 +58,7 @@ def test_signing_out_of_one_organization_keeps_the_other_session(
         page.wait_for_selector("#logged-out")
 
         page.goto(f"{live_server.url}/portal/{globex.slug}")
-        assert page.inner_text("h1") == "Overview" and bob.email in page.content()
+        assert page.inner_text("h1") == "Home" and bob.email in page.content()
         assert reaches("globex")
         page.goto(f"{live_server.url}/portal/{acme.slug}")
         page.wait_for_selector("#username")

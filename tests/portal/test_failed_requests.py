@@ -8,8 +8,9 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
-from app.rules.audit.failed_requests import CAUSES, closest_difference
+from app.rules.audit.failed_requests import closest_difference
 from tests.factories import Factory, MadeClient, MadeUser, basic_header, bearer_header
+from tests.support.cut_connections import cuttable
 
 REGISTERED = "https://orchard.example/callback"
 
@@ -70,8 +71,8 @@ def test_error_page_links_developer_to_log_entry(log: Log) -> None:
     page = log.authorize(REGISTERED + "/")
     assert 'id="inspect"' in page.text and page.headers["X-Request-Id"] in page.text
     link = page.text.split('id="inspect" href="')[1].split('"')[0].replace("&amp;", "&")
-    listed = log.http.get(link)
-    assert listed.status_code == 200 and "not registered" in listed.text
+    shown = log.http.get(link, follow_redirects=True)
+    assert shown.status_code == 200 and "not registered" in shown.text
 
 
 def test_error_page_has_no_link_without_sign_in(log: Log) -> None:
@@ -146,7 +147,6 @@ def test_filters_limit_the_list(log: Log) -> None:
         ({"since": "2020-01-01T00:00:00Z"}, 2),
     ):
         assert len(log.entries(**query)) == count, query
-    assert "redirect_uri_not_registered" in log.page("/logs?cause=redirect_uri_not_registered").text
 
 
 @pytest.mark.parametrize(
@@ -210,9 +210,90 @@ def test_difference_is_located() -> None:
     assert closest_difference("x", []) is None
 
 
-def test_cause_filter_shows_explanations(log: Log) -> None:
-    log.authorize("https://elsewhere.example/callback")
-    page = log.page("/logs?cause=redirect_uri_not_registered").text
-    words = CAUSES["redirect_uri_not_registered"].what
-    assert f'<option value="redirect_uri_not_registered" selected>{words}</option>' in page
-    assert f">{words}</a>" in page
+def test_causes_are_grouped_with_counts_and_clients(log: Log) -> None:
+    other = log.make.client(log.organization, name="Others")
+    log.authorize("https://elsewhere.example/callback", other)
+    for _ in range(2):
+        log.authorize(REGISTERED + "/")
+    log.http.post("/oauth/token", data={"x": "y"}, headers=basic_header(log.client.client_id, "x"))
+    log.written()
+    page = log.page().text
+    assert page.count('<tr class="row-link">') == 2 and ">3</a>" in page and "Others" in page
+    assert 'class="chart bars"' in page and "Fix available" in page
+    only = log.page(f"/logs?cause=parameter_missing&client={log.client.client_id}").text
+    assert only.count('<tr class="row-link">') == 1 and "Remove filter" in only
+    assert "Others" not in log.page(f"/logs?client={log.client.client_id}").text
+    assert log.page("/logs?cause=made_up&client=cli_x&period=century&outcome=maybe").status_code == 200
+
+
+def test_error_page_links_developers_to_their_own_clients_only(
+    app: Flask, http: FlaskClient, make: Factory
+) -> None:
+    """TN-1: ``logs:read:own``."""
+    log = Log(app, http, make, role="developer")
+    assert 'id="inspect"' in log.authorize(REGISTERED + "/").text
+    others = make.client(log.organization, name="Others")
+    assert 'id="inspect"' not in log.authorize(REGISTERED + "/", others).text
+
+
+def test_error_page_of_an_unreviewed_app_links_administrators(log: Log) -> None:
+    settings = {"oauth": {"dynamic_registration": {"mode": "open"}}}
+    organization = log.make.organization(settings=settings)
+    body = {"redirect_uris": [REGISTERED], "client_name": "Field Notes", "scope": "openid"}
+    sent = log.app.test_client().post(f"/organizations/{organization.slug}/oauth/register", json=body)
+    query = {"client_id": sent.get_json()["client_id"], "redirect_uri": REGISTERED, "response_type": "code"}
+    path = f"/organizations/{organization.slug}/oauth/authorize"
+    stranger = log.app.test_client().get(path, query_string=query)
+    assert 'id="error-return"' in stranger.text and 'id="inspect"' not in stranger.text
+    log.make.sign_in(log.make.user(organization, role="admin"), log.http)
+    page = log.http.get(path, query_string=query)
+    link = page.text.split('id="inspect" href="')[1].split('"')[0].replace("&amp;", "&")
+    log.written()
+    assert "code_challenge" in log.http.get(link, follow_redirects=True).text
+
+
+def test_all_requests_include_samples_of_successful_ones(log: Log) -> None:
+    machine = log.make.machine(log.organization, "users:read", name="Harvester")
+    form = {"grant_type": "client_credentials"}
+    sent = log.app.test_client().post("/oauth/token", data=form, headers=machine.basic)
+    log.authorize(REGISTERED + "/")
+    page = log.page("/logs?view=all").text
+    assert sent.headers["X-Request-Id"] in page and "Succeeded" in page and "not registered" in page
+    assert machine.secret not in page
+    assert "Succeeded</span>" not in log.page("/logs?view=all&outcome=failed").text
+    assert "not registered</a>" not in log.page("/logs?view=all&outcome=succeeded").text
+    assert sent.headers["X-Request-Id"] in log.page(f"/clients/{machine.client_id}/logs").text
+
+
+def test_request_id_opens_the_explanation_once_it_is_written(log: Log) -> None:
+    query = {"client_id": log.client.client_id, "redirect_uri": REGISTERED + "/", "response_type": "code"}
+    page = log.http.get("/oauth/authorize", query_string=query)
+    link = page.text.split('id="inspect" href="')[1].split('"')[0].replace("&amp;", "&")
+    waiting = log.http.get(link)
+    assert waiting.status_code == 200 and 'id="waiting"' in waiting.text
+    assert (
+        waiting.headers["Refresh"].startswith("2; url=/portal/") and "tries=1" in waiting.headers["Refresh"]
+    )
+    late = log.http.get(link + "&tries=5")
+    assert "Refresh" not in late.headers and "Request not found" in late.text
+    log.written()
+    found = log.http.get(link)
+    assert found.status_code == 303 and "/logs/flr_" in found.headers["Location"]
+
+
+def test_pages_need_as_many_queries_for_many_requests_as_for_few(log: Log) -> None:
+    def asked(path: str) -> int:
+        log.page(path)
+        with cuttable(log.app) as cuts:
+            cuts.start()
+            assert log.page(path).status_code == 200
+            return len(cuts.sent)
+
+    log.authorize(REGISTERED + "/")
+    paths = ("/logs", "/logs?view=all", f"/logs/{log.entries()[0]['id']}")
+    few = [asked(path) for path in paths]
+    for number in range(8):
+        log.authorize(REGISTERED + "/", log.make.client(log.organization, name=f"Client {number}"))
+        log.authorize(REGISTERED + "/")
+        log.authorize(REGISTERED)
+    assert [asked(path) for path in paths] == few

@@ -19,6 +19,7 @@ from app.operations.organizations.settings import update_settings
 from app.operations.store import clock
 from app.rules.authorization.authorization_request import challenge_of
 from tests.factories import Factory, MadeClient
+from tests.oauth.device import Device
 from tests.portal.conftest import PortalUser
 from tests.support.databases import Database
 from tests.support.form_browser import Page
@@ -502,6 +503,29 @@ def test_device_code_flow_gets_tokens_after_the_user_entered_the_code(
     assert re.search(r'id="user-code">[A-Z]{4}-[A-Z]{4}<', grace.page.text)
     run.press("token")
     assert run.response("error") == "authorization_pending"
+    device = Device(grace.http, make, grace.user)
+    device.client = television
+    device.allow(run.response("user_code"))
+    device.wait()
+    run.press("token")
+    assert "Signature ✓" in grace.text and run.response("access_token")
+
+
+def test_new_sign_in_of_the_same_user_continues_the_run(grace: PortalUser, orchard: MadeClient) -> None:
+    """``prompt=login`` replaces the session."""
+    run = Try(grace, orchard, prompt="login")
+    page = grace.http.get(run.authorize().headers["Location"])
+    form = Page("", page.status_code, page.text).form_with("login-submit")
+    typed = {form.ids["username"]: grace.user.email, form.ids["password"]: grace.user.password}
+    resume = grace.http.post(form.action, data=dict(form.values) | typed).headers["Location"]
+    page = grace.http.get(resume)
+    form = Page("", page.status_code, page.text).form_with("consent-allow")
+    body: dict[str, list[str]] = {}
+    for name, value in (*form.values, form.buttons["consent-allow"]):
+        body.setdefault(name, []).append(value)
+    callback = urlsplit(grace.http.post(form.action, data=body).headers["Location"])
+    grace.get(f"{callback.path}?{callback.query}")
+    assert "state ✓" in grace.text
 
 
 def test_oldest_runs_are_deleted(grace: PortalUser, orchard: MadeClient, database: Database) -> None:

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from flask import Flask
 from flask.testing import FlaskClient
+from sqlalchemy import update
 
+from app.extensions import db
+from app.models.client import Credential
 from app.operations.clients.clients import update_client
 from app.operations.clients.credentials import revoke_credentials
+from app.operations.directory import lookups
+from app.operations.store import clock
+from app.operations.store.transactions import transaction
 from app.rules.authorization.authorization_request import challenge_of
 from tests.factories import Factory, MadeClient, basic_header
 from tests.portal.test_failed_requests import REGISTERED, Log, forms_of
@@ -162,14 +169,34 @@ def test_button_lets_the_same_request_succeed(log: Log, case: Case) -> None:
     assert case.works(answer), (answer.status_code, answer.headers, answer.text)
 
 
-def test_revoked_secret_is_replaced_in_one_click(log: Log) -> None:
+def revoke(log: Log, client: MadeClient) -> None:
+    """Revoke the client's secret."""
+    secret = client.registered.credential
+    assert secret is not None
+    revoke_credentials(log.make.actor(log.organization), client.client_id, credential_id=secret.public_id)
+
+
+@transaction
+def expire(log: Log, client: MadeClient) -> None:
+    """Let the client's secret expire a minute ago."""
+    db.session.execute(
+        update(Credential)
+        .where(Credential.client_id == client.registered.client.id)
+        .values(expires_at=clock.now() - timedelta(minutes=1))
+    )
+    lookups.clear_directory_cache()
+
+
+@pytest.mark.parametrize(("end", "cause"), [(revoke, "secret_revoked"), (expire, "secret_expired")])
+def test_secret_is_replaced_in_one_click(
+    log: Log, end: Callable[[Log, MadeClient], None], cause: str
+) -> None:
     client = log.make.client(log.organization, **MACHINE)
-    first = client.registered.credential
-    assert first is not None
     with log.app.app_context():
-        revoke_credentials(log.make.actor(log.organization), client.client_id, credential_id=first.public_id)
+        end(log, client)
     assert token()(log, client).status_code == 401
-    page = open_failure(log, "secret_revoked")
+    page = open_failure(log, cause)
+    assert ">Add a secret</button>" in page.text
     shown = press(log, page)
     while shown.status_code == 303:
         shown = log.http.get(shown.headers["Location"])

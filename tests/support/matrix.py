@@ -136,6 +136,7 @@ BODIES: dict[str, dict[str, Any] | list[dict[str, Any]] | bytes | None] = {
     "listTokens": None,
     "getToken": None,
     "revokeAccessToken": None,
+    "getUsage": None,
     "listFailedRequests": None,
     "getFailedRequest": None,
     "listResources": None,

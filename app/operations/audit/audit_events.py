@@ -149,7 +149,7 @@ def _conditions(filters: Mapping[str, str]) -> Iterator[ColumnElement[bool]]:
     for name, value in filters.items():
         if name in FILTERS and len(value) > MAX_FILTER_LENGTH:
             findings.add(name, "too_long", f"This must have at most {MAX_FILTER_LENGTH} characters.")
-    since, until = (_time(findings, filters, name) for name in ("since", "until"))
+    since, until = (time_filter(findings, filters, name) for name in ("since", "until"))
     findings.raise_if_any()
     if "action" in filters:
         yield _is_action(filters["action"])
@@ -180,7 +180,8 @@ def _is_of_request(request_id: str) -> ColumnElement[bool]:
     return (AuditEvent.request_id == request_id) & window
 
 
-def _time(findings: ValidationErrors, filters: Mapping[str, str], name: str) -> datetime | None:
+def time_filter(findings: ValidationErrors, filters: Mapping[str, str], name: str) -> datetime | None:
+    """Return the time that a filter names, None without one or with an error, which is added to ``findings``."""
     if name not in filters:
         return None
     try:

@@ -8,19 +8,21 @@ no client has. Before ``RETENTION`` nothing is known, and what happened before t
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import func, select
+from sqlalchemy import Select, func, select
 
 from app.extensions import db
 from app.models.audit import UsageCounter
 from app.models.client import DELETED, Client
+from app.operations.audit.audit_events import time_filter
 from app.operations.clients.client_records import get_client_record
 from app.operations.clients.credentials import list_credentials
+from app.operations.sign_in.actor_access import enter_organization
 from app.operations.store import clock
 from app.operations.store.transactions import read
 from app.operations.store.usage_counters import (
@@ -29,6 +31,7 @@ from app.operations.store.usage_counters import (
     HOUR,
     NONE,
     REQUESTS,
+    RETENTION,
     SIGN_INS,
     SPANS,
     TOKENS,
@@ -38,12 +41,23 @@ from app.operations.store.usage_counters import (
 from app.rules.actor import Actor
 from app.rules.audit.usage import FAMILIES, REFRESH, SERVICE, SIGN_IN, SUCCEEDED
 from app.rules.audit.usage import TOKEN_EXCHANGE as EXCHANGE
-from app.rules.identifiers import parse_client_id
+from app.rules.errors import InvalidInput
+from app.rules.fields import ValidationErrors
+from app.rules.identifiers import format_client_id, parse_client_id, public_id
 
 MAX_HOURS_IN_HOURS = 48
 """A longer period is shown in days."""
-MAX_OWN_CLIENTS = 500
+MAX_CLIENTS = 500
 MAX_USER_ROWS = 50_000
+MAX_COUNTS = 10_000
+MAX_HOURLY_DAYS = 31
+DEFAULT_DAYS = 7
+INTERVALS = (HOUR, DAY)
+ACTIVE_USERS = "active_users"
+METRICS = (TOKENS, REQUESTS, FAILED, SIGN_INS, ACTIVE_USERS)
+DETAIL, CLIENT_ID, CREDENTIAL_ID = "detail", "client_id", "credential_id"
+GROUPS = (DETAIL, CLIENT_ID, CREDENTIAL_ID)
+FILTERS = ("since", "until", "interval", "metric", "client_id", "group_by")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +157,28 @@ class CredentialHours:
 
 
 @dataclass(frozen=True, slots=True)
+class UsageCount:
+    """One sum. ``detail``, ``client_id`` and ``credential_id`` are None unless it was asked to be grouped by them."""
+
+    start: datetime
+    metric: str
+    count: int
+    detail: str | None = None
+    client_id: str | None = None
+    credential_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Sums by hour or day from ``since`` until before ``until``, both at the start of one. Zeros are left out."""
+
+    interval: str
+    since: datetime
+    until: datetime
+    counts: tuple[UsageCount, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CredentialTraffic:
     """The hours of a period, and the use of each secret in them: the newest secret first."""
 
@@ -153,6 +189,11 @@ class CredentialTraffic:
 def error_rate(requests: int, failed: int) -> float | None:
     """Return the part of requests that failed, or None without requests."""
     return failed / (requests + failed) if requests + failed else None
+
+
+def can_read_usage(actor: Actor) -> bool:
+    """Return whether the actor may see figures, at least those of their own clients."""
+    return actor.has_permission_for_own("clients:read")
 
 
 @read
@@ -168,9 +209,10 @@ def get_traffic(actor: Actor, *, hours: int, client_id: str | None = None) -> Tr
     starts = _starts(interval, hours if interval == HOUR else -(-hours // 24), now)
     since, length = starts[0], SPANS[interval] * len(starts)
     buckets, causes = _read_buckets(actor, clients, interval, starts)
-    totals = _read_totals(actor, clients, since, now)
+    totals = _read_totals(actor, clients, interval, since, now)
     # As far into the period before: to the end of the same hour.
-    before = _read_totals(actor, clients, since - length, start_of(HOUR, now) + SPANS[HOUR] - length)
+    until = start_of(HOUR, now) + SPANS[HOUR] - length
+    before = _read_totals(actor, clients, interval, since - length, until)
     return Traffic(
         interval=interval, since=since, buckets=buckets, totals=totals, previous=before, causes=causes
     )
@@ -238,6 +280,131 @@ def get_credential_use(actor: Actor, client_id: str, *, hours: int = 48) -> Cred
     return CredentialTraffic(tuple(starts), tuple(credentials))
 
 
+@read
+def get_usage(actor: Actor, slug: str, filters: Mapping[str, str]) -> Usage:
+    """Return the counters of an organization, or of those of its clients that the actor may see, by hour or day.
+
+    ``filters`` are of FILTERS. Raises NotFound, Forbidden, InvalidInput.
+    """
+    inside, _ = enter_organization(actor, slug)
+    inside.require_for_own("clients:read")
+    asked = _parse(filters, clock.now())
+    is_for_all = asked.client_id is None and CLIENT_ID not in asked.group_by
+    if asked.client_id is not None:
+        clients = [get_client_record(inside, asked.client_id).id]
+    elif is_for_all:
+        clients = _clients_of(inside)
+    else:
+        newest = _visible(inside).order_by(Client.id.desc()).limit(MAX_CLIENTS)
+        clients = [row.id for row in db.session.execute(newest)]
+    counted = [metric for metric in asked.metrics if metric != ACTIVE_USERS]
+    rows = _read(
+        inside,
+        clients,
+        asked.interval,
+        asked.since,
+        counted,
+        until=asked.until,
+        by_detail=DETAIL in asked.group_by,
+        by_client=CLIENT_ID in asked.group_by,
+        by_subject=CREDENTIAL_ID in asked.group_by,
+        limit=MAX_COUNTS + 1,
+    )
+    if len(rows) > MAX_COUNTS:
+        raise _too_many()
+    counts = [_to_count(inside.organization_id, row, asked.group_by) for row in rows]
+    if ACTIVE_USERS in asked.metrics and NONE in clients:
+        counts += _count_active_users(inside, asked)
+    counts.sort(key=_order)
+    return Usage(asked.interval, asked.since, asked.until, tuple(counts))
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    interval: str
+    since: datetime
+    until: datetime
+    metrics: tuple[str, ...]
+    group_by: frozenset[str]
+    client_id: str | None
+
+
+def _parse(filters: Mapping[str, str], now: datetime) -> _Asked:
+    errors = ValidationErrors()
+    until = time_filter(errors, filters, "until") or now
+    since = time_filter(errors, filters, "since") or until - timedelta(days=DEFAULT_DAYS)
+    chosen = HOUR if until - since <= timedelta(hours=MAX_HOURS_IN_HOURS) else DAY
+    interval = filters.get("interval", chosen)
+    for name, choices in (("interval", INTERVALS), ("metric", METRICS)):
+        if name in filters and filters[name] not in choices:
+            errors.add(name, "not_allowed", f"Enter one of {', '.join(choices)}.")
+    group_by = frozenset(filters["group_by"].split(",")) if "group_by" in filters else frozenset()
+    if not group_by <= set(GROUPS):
+        errors.add("group_by", "not_allowed", f"Enter {', '.join(GROUPS)}, or several of them with commas.")
+    elif CREDENTIAL_ID in group_by and ("client_id" not in filters or filters.get("metric") != REQUESTS):
+        errors.add(
+            "group_by", "not_allowed", "Send client_id and metric=requests: only those are counted by secret."
+        )
+    if "client_id" in filters and parse_client_id(filters["client_id"]) is None:
+        errors.add("client_id", "not_found", "There is no client with this ID.")
+    if since >= until:
+        errors.add("since", "out_of_range", "This must be before until.")
+    longest = MAX_HOURLY_DAYS if interval == HOUR else RETENTION.days
+    if until - since > timedelta(days=longest):
+        errors.add("since", "out_of_range", f"Ask for at most {longest} days by {interval}.")
+    errors.raise_if_any()
+    last = start_of(interval, until.astimezone(UTC) - timedelta(microseconds=1))
+    return _Asked(
+        interval,
+        start_of(interval, since.astimezone(UTC)),
+        last + SPANS[interval],
+        (filters["metric"],) if "metric" in filters else METRICS,
+        group_by,
+        filters.get("client_id"),
+    )
+
+
+def _to_count(organization_id: str, row: Any, group_by: Collection[str]) -> UsageCount:
+    return UsageCount(
+        start=row.starts_at,
+        metric=row.metric,
+        count=int(row.total),
+        detail=row.detail if DETAIL in group_by else None,
+        client_id=format_client_id(organization_id, row.client_id) if CLIENT_ID in group_by else None,
+        credential_id=(
+            public_id("sec", row.subject_id) if CREDENTIAL_ID in group_by and row.subject_id != NONE else None
+        ),
+    )
+
+
+def _order(count: UsageCount) -> tuple[Any, ...]:
+    return (
+        count.start,
+        count.metric,
+        *(part or "" for part in (count.detail, count.client_id, count.credential_id)),
+    )
+
+
+def _count_active_users(actor: Actor, asked: _Asked) -> list[UsageCount]:
+    rows = db.session.execute(
+        _user_rows(actor, asked.since, asked.until, UsageCounter.starts_at, UsageCounter.subject_id)
+    ).all()
+    if len(rows) == MAX_USER_ROWS:
+        raise _too_many()
+    users: dict[datetime, set[UUID]] = defaultdict(set)
+    for row in rows:
+        users[start_of(asked.interval, row.starts_at)].add(row.subject_id)
+    return [UsageCount(start, ACTIVE_USERS, len(found)) for start, found in users.items()]
+
+
+def _too_many() -> InvalidInput:
+    return InvalidInput(
+        "There are too many counts for one response. Ask for a shorter time, for days, or for one metric.",
+        field="since",
+        code="too_many",
+    )
+
+
 def _starts(interval: str, count: int, now: datetime) -> list[datetime]:
     last = start_of(interval, now)
     return [last - SPANS[interval] * back for back in range(count - 1, -1, -1)]
@@ -258,7 +425,7 @@ def _clients_of(actor: Actor) -> list[UUID]:
     """Return whose counters add up to what the actor may see."""
     if actor.has_permission("clients:read"):
         return [NONE]
-    newest = _visible(actor).order_by(Client.id.desc()).limit(MAX_OWN_CLIENTS)
+    newest = _visible(actor).order_by(Client.id.desc()).limit(MAX_CLIENTS)
     return [row.id for row in db.session.execute(newest)]
 
 
@@ -270,14 +437,16 @@ def _read(
     metrics: Collection[str],
     *,
     until: datetime | None = None,
+    by_detail: bool = True,
     by_client: bool = False,
     by_subject: bool = False,
     in_total: bool = False,
+    limit: int | None = None,
 ) -> Sequence[Any]:
-    """Sum the counters by metric and detail, in total or by time, and if wanted by client or subject."""
-    if not clients:
+    """Sum the counters by metric and time, or in total, and by what else is wanted."""
+    if not clients or not metrics:
         return []
-    by: list[Any] = [UsageCounter.metric, UsageCounter.detail]
+    by: list[Any] = [UsageCounter.metric, *[UsageCounter.detail] * by_detail]
     by += [] if in_total else [UsageCounter.starts_at]
     by += [UsageCounter.client_id] * by_client + [UsageCounter.subject_id] * by_subject
     statement = (
@@ -290,6 +459,7 @@ def _read(
             UsageCounter.starts_at >= since,
         )
         .group_by(*by)
+        .limit(limit)
     )
     if until is not None:
         statement = statement.where(UsageCounter.starts_at < until)
@@ -309,10 +479,16 @@ def _read_buckets(
     return buckets, tuple(CauseCount(cause, count) for cause, count in ordered)
 
 
-def _read_totals(actor: Actor, clients: Collection[UUID], since: datetime, until: datetime) -> Totals:
+def _read_totals(
+    actor: Actor, clients: Collection[UUID], interval: str, since: datetime, until: datetime
+) -> Totals:
     metrics = (TOKENS, FAILED, REQUESTS, SIGN_INS)
     is_organization = NONE in clients
-    rows = _read(actor, clients, HOUR, since, metrics, until=until, in_total=True)
+    # Whole days, and the hours of the last one, which may have to end earlier.
+    last_day = start_of(DAY, until) if interval == DAY else since
+    rows = [*_read(actor, clients, HOUR, last_day, metrics, until=until, in_total=True)]
+    if interval == DAY:
+        rows += _read(actor, clients, DAY, since, metrics, until=last_day, in_total=True)
     totals = _sum(rows, of_clients=not is_organization)
     if not is_organization:
         return totals
@@ -322,8 +498,16 @@ def _read_totals(actor: Actor, clients: Collection[UUID], since: datetime, until
 
 def _count_users(actor: Actor, since: datetime, until: datetime) -> tuple[int, bool]:
     """Return how many users signed in, and whether the reading stopped before all were counted."""
-    read_rows = (
-        select(UsageCounter.subject_id)
+    read_rows = _user_rows(actor, since, until, UsageCounter.subject_id).subquery()
+    users, rows = db.session.execute(
+        select(func.count(read_rows.c.subject_id.distinct()), func.count())
+    ).one()
+    return int(users), int(rows) == MAX_USER_ROWS
+
+
+def _user_rows(actor: Actor, since: datetime, until: datetime, *columns: Any) -> Select[Any]:
+    return (
+        select(*columns)
         .where(
             UsageCounter.organization_id == actor.organization_id,
             UsageCounter.client_id == NONE,
@@ -333,12 +517,7 @@ def _count_users(actor: Actor, since: datetime, until: datetime) -> tuple[int, b
             UsageCounter.starts_at < until,
         )
         .limit(MAX_USER_ROWS)
-        .subquery()
     )
-    users, rows = db.session.execute(
-        select(func.count(read_rows.c.subject_id.distinct()), func.count())
-    ).one()
-    return int(users), int(rows) == MAX_USER_ROWS
 
 
 def _fill(starts: list[datetime], rows: Iterable[Any], *, of_clients: bool = True) -> tuple[Bucket, ...]:

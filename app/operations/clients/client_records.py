@@ -166,13 +166,19 @@ def get_client_record(actor: Actor, client_id: str) -> ClientRecord:
     """Return the client, only to be shown. Raises NotFound, Forbidden, as ``get_client_row`` does."""
     actor.require_for_own("clients:read")
     parsed = parse_client_id(client_id)
-    row = None
+    record = None
     if parsed is not None and parsed[0] == actor.organization_id:
-        row = _READ.first(organization_id=parsed[0], row_id=parsed[1])
-    if row is None:
+        record = find_client_record(*parsed)
+    if record is None:
         raise NotFound("There is no such client.")
-    _require_permission(actor, row, "clients:read")
-    return to_client_record(row)
+    _require_permission(actor, record, "clients:read")
+    return record
+
+
+def find_client_record(organization_id: str, row_id: UUID) -> ClientRecord | None:
+    """Return the client with this primary key for an operation that has its own rule about who may see it."""
+    row = _READ.first(organization_id=organization_id, row_id=row_id)
+    return None if row is None else to_client_record(row)
 
 
 def _require_permission(actor: Actor, row: Any, permission: str) -> None:

@@ -44,28 +44,24 @@ _recorded: BoundedCache[float] = BoundedCache(_MAX_REMEMBERED)
 def record_client_use(
     authenticated: AuthenticatedClient,
     ip_address: str | None,
-    *,
-    endpoint: str = "token",
+    endpoint: str,
     has_failed: bool = False,
     grant_type: str | None = None,
     used_pkce: bool | None = None,
-    user_id: UUID | None = None,
 ) -> None:
     """Count a request of the client after its commit, and set when the client and its secret were last used.
 
     Requests that failed after the client had authenticated count too: somebody uses the secret. ``grant_type`` is that
     of issued tokens. ``used_pkce`` says whether the client redeemed a code with PKCE or without, None if it redeemed no
-    code, and ``user_id`` who signed in with it. The time is set at most once a minute per worker process. A missed
-    sample is ignored: an unavailable database must not fail a request that issued a token.
+    code. The time is set at most once a minute per worker process. A missed sample is ignored: an unavailable database
+    must not fail a request that issued a token.
     """
     client, credential_id = authenticated.client, authenticated.credential_id
     # A public client proves nothing by its name, only by what it can do.
-    if client.is_public and (has_failed or endpoint == "revoke"):
+    if (has_failed or endpoint == "revoke") and client.is_public:
         return
     organization_id = client.organization.id
     counters.add(organization_id, _metrics_of(endpoint, has_failed, grant_type), client.id, credential_id)
-    if user_id is not None:
-        counters.add(organization_id, ACTIVE_USER, None, user_id)
     secret = credential_id.int if credential_id is not None else 0
     key = (client.client_id, secret, ip_address or "", used_pkce)
     tick = time.monotonic()
@@ -77,6 +73,11 @@ def record_client_use(
         _write(Actor.system(organization_id), client, credential_id, ip_address, used_pkce)
     except (Unavailable, IntegrityError):
         return
+
+
+def count_active_user(client: ClientSnapshot, user_id: UUID) -> None:
+    """Count the user who signed in to the client."""
+    counters.add(client.organization.id, ACTIVE_USER, None, user_id)
 
 
 @cache

@@ -242,7 +242,7 @@ def _create_traffic(organization: OrganizationSnapshot, users: list[DemoUser], c
     reports_client = _authenticate(reports)
     for _ in range(12):
         issue_to_client(reports_client, ("reports:read",))
-    record_client_use(reports_client, "198.51.100.23")
+    record_client_use(reports_client, "198.51.100.23", "token")
     # Start a secret rotation, so that the Credentials page shows one in progress.
     rotate_credential(Actor.system(organization.id, "demo"), web)
 
@@ -264,7 +264,7 @@ def _authorize(organization: OrganizationSnapshot, user: DemoUser, client_id: st
     code = _allow(actor, authenticated, parameters)
     presented = codes.PresentedCode(code, parameters.redirect_uri, verifier)
     answer = codes.redeem_code(authenticated, presented, ip_address="203.0.113.9", request_id=None)
-    record_client_use(authenticated, "203.0.113.9")
+    record_client_use(authenticated, "203.0.113.9", "token")
     if not isinstance(answer, TokenResponse):
         raise RuntimeError("a new code was reported as replayed")
     return answer

@@ -11,17 +11,10 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from app.rules.redaction import redact
-from app.rules.token_values import parse_token
+from app.rules.token_values import KINDS, parse_token
 
 # The table is readable only with one cause in each row, however long the row is.
 # ruff: noqa: E501
-_KINDS = {
-    "cs": "a client secret",
-    "at": "an access token",
-    "rt": "a refresh token",
-    "ac": "an authorization code",
-    "dc": "a device code",
-}
 MAX_PARAMETERS = 40
 MAX_NAME_LENGTH = 64
 MAX_VALUE_LENGTH = 500
@@ -254,8 +247,8 @@ def _truncate(value: str) -> str:
 def _describe_removed(value: str) -> str:
     """Describe a removed value: the kind of secret, or its length."""
     parsed = parse_token(value)
-    if parsed is not None and parsed.kind in _KINDS:
-        return f"[{_KINDS[parsed.kind]}, removed]"
+    if parsed is not None and parsed.kind in KINDS:
+        return f"[{KINDS[parsed.kind]}, removed]"
     if value.startswith("eyJ"):
         return "[a JWT, removed]"
     return f"[{len(value)} characters, removed]"

@@ -388,7 +388,7 @@ _ROWS: tuple[tuple[str, SettingKind, Any, str], ...] = (
     ("branding.login_message", Text(500, multiline=True), None, "Message on the sign-in page."),
     ("localization.default_locale", _choice(*LANGUAGES), ENGLISH, "Default language of pages and emails."),
     ("audit.retention_days", Number(30, 3650), 365, "How long audit events are stored."),
-    ("audit.failed_requests", Boolean(), True, "Store rejected client requests without secrets, so that developers can see the cause."),
+    ("audit.failed_requests", Boolean(), True, "Store rejected client requests without secrets, so that developers can see the cause, and a sample of successful ones for a day."),
     ("audit.log_retention_days", Number(1, 90), 14, "How long failed requests are stored."),
     ("audit.notify_root_access", Boolean(), True, "Email administrators when an instance administrator makes changes."),
 )

@@ -18,6 +18,8 @@ from app.operations.store.transactions import transaction
 from app.rules.errors import Forbidden
 from app.rules.identifiers import new_id
 from tests.factories import Factory, MadeClient
+from tests.support.cut_connections import cuttable
+from tests.support.databases import Database
 
 OWN = ("clients:read:own", "clients:write:own", "logs:read:own")
 
@@ -99,3 +101,27 @@ def test_count_of_failures_has_a_maximum(
     developer = make.actor(acme, *OWN, user=make.user(acme, role="developer"))
     fail(make.client(acme, by=developer), *["code_expired"] * 5)
     assert count_recent_failures(make.actor(acme)) == count_recent_failures(developer) == 3
+
+
+@pytest.mark.mariadb
+def test_recent_failures_are_read_from_the_index_alone(
+    context: Flask, make: Factory, database: Database
+) -> None:
+    """One page of the portal must not read the documents of thousands of rows."""
+    acme = make.organization()
+    client = make.client(acme)
+    for day in range(30):
+        fail(client, *["code_expired", "code_reused"] * 20, ago=timedelta(days=day, minutes=5))
+    database.query("ANALYZE TABLE failed_requests")
+    with cuttable(context) as cuts:
+        cuts.start()
+        list_failure_groups(make.actor(acme))
+        count_recent_failures(make.actor(acme))
+    asked = [sent for sent in cuts.sent if "failed_requests" in sent]
+    plans = [database.query("EXPLAIN " + sent.replace("%", "%%")) for sent in asked]
+    read = [row for plan in plans for row in plan if row[2] == "failed_requests"]
+    assert len(read) == 2, plans
+    assert all(
+        "ix_failed_requests_recent" in row and "range" in row and "Using index" in str(row[-1])
+        for row in read
+    )

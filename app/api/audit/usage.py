@@ -1,0 +1,84 @@
+"""Figures of an organization by hour or day: tokens, requests, failures, sign-ins and active users."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from flask import Response
+
+from app.api.endpoints import CLIENT_QUERY, Endpoints, choice_query, filters_of, text_query
+from app.api.representations import ClientId, Count, CredentialId, Representation
+from app.operations.audit import usage
+from app.operations.audit.usage import FILTERS, INTERVALS, METRICS
+from app.rules.shapes import OneOf, SchemaOnly, described
+from app.web.bearer import ApiContext
+from app.web.json_api import envelope
+
+endpoints = Endpoints("Usage")
+
+
+class UsageCount(Representation):
+    """How often something happened in an hour or day. Zeros are left out."""
+
+    start: Annotated[datetime, described("When the hour or day began, in UTC.")]
+    metric: Annotated[
+        str,
+        OneOf(METRICS),
+        described(
+            "`tokens`: responses with an access token. `requests`: requests of clients that authenticated. `failed`: "
+            "requests as in the log of failed requests. `sign_ins`: sessions started. `active_users`: different users "
+            "who started a session or signed in to a client."
+        ),
+    ]
+    count: Annotated[Count, described("How often, or how many users.")]
+    detail: Annotated[
+        str | None,
+        described(
+            "Grant type of tokens, endpoint and outcome of requests (`token:succeeded`), cause of failures, first "
+            "method of sign-ins. Null unless grouped by it."
+        ),
+    ]
+    client_id: Annotated[ClientId | None, described("The client. Null unless grouped by it.")]
+    credential_id: Annotated[
+        CredentialId | None,
+        described("The secret that authenticated the client. Null for none, and unless grouped by it."),
+    ]
+
+
+class Usage(Representation):
+    """Counts by hour or day."""
+
+    interval: Annotated[str, OneOf(INTERVALS), described("The length of what each count is for.")]
+    since: Annotated[datetime, described("When the first hour or day began.")]
+    until: Annotated[datetime, described("When the last hour or day ends. That of the present is under way.")]
+    counts: Annotated[
+        list[UsageCount],
+        SchemaOnly(maxItems=usage.MAX_COUNTS),
+        described("By time, then metric."),
+    ]
+
+
+@endpoints.get(
+    "/organizations/<slug>/usage",
+    scope="clients:read",
+    returns=Usage,
+    query=(
+        text_query("since", "At or after this time (RFC 3339), by default seven days before `until`."),
+        text_query("until", "Before this time (RFC 3339), by default now."),
+        choice_query("interval", INTERVALS, "By default `hour` for up to 48 hours, otherwise `day`."),
+        choice_query("metric", METRICS, "Only this metric."),
+        CLIENT_QUERY,
+        text_query("group_by", "`detail`, `client_id` or `credential_id`, or several of them with commas."),
+    ),
+)
+def get_usage(context: ApiContext, slug: str) -> Response:
+    """Get the usage of an organization.
+
+    Counters of the last 90 days, some seconds old. Days begin at midnight UTC. With `clients:read:own` it has only
+    clients that the user registered, without sign-ins and active users, which no client has. Grouped by client it has
+    the newest 500.
+    """
+    found = usage.get_usage(context.actor, slug, filters_of(context, FILTERS))
+    counts = [UsageCount.to_json(count) for count in found.counts]
+    return envelope(Usage.to_json(found, counts=counts))

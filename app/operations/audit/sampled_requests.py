@@ -1,0 +1,194 @@
+"""Samples of clients' successful requests, kept for a day, and the list of them together with the failed ones.
+
+A sample answers "did it arrive?". How many requests there were is in the usage counters.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import groupby
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Select, false, insert, select
+from sqlalchemy.exc import IntegrityError
+
+from app.extensions import db
+from app.models.audit import SampledRequest
+from app.models.client import Client
+from app.operations.audit.failed_requests import MAX_CLOCK_SKEW, FailedRequestRecord, list_failed_requests
+from app.operations.directory import lookups
+from app.operations.store import clock
+from app.operations.store.transactions import (
+    DEFAULT_LIMIT,
+    MAX_LIMIT,
+    CursorKey,
+    Page,
+    current_unit_of_work,
+    read,
+    read_newest,
+    transaction,
+)
+from app.rules.actor import Actor
+from app.rules.errors import NotFound, Unavailable
+from app.rules.identifiers import encode_uuid, first_id_at, format_client_id, new_id, parse_client_id
+
+RETENTION = timedelta(days=1)
+FAILED, SUCCEEDED = "failed", "succeeded"
+OUTCOMES = (FAILED, SUCCEEDED)
+_log = logging.getLogger("gatehouse.sampled_requests")
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A successful request as the interface knows it. ``client`` is (organization key, row id).
+
+    ``parameters`` contain no secrets.
+    """
+
+    client: tuple[str, UUID]
+    at: datetime
+    request_id: str
+    endpoint: str
+    method: str
+    status: int
+    parameters: Mapping[str, str]
+    address: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SampleRecord:
+    """A successful request in the list."""
+
+    id: UUID
+    at: datetime
+    request_id: str
+    client_id: str
+    client_name: str
+    endpoint: str
+    method: str
+    status: int
+    parameters: Mapping[str, str]
+    address: str | None
+
+
+@read
+def list_requests(
+    actor: Actor,
+    *,
+    limit: int = DEFAULT_LIMIT,
+    after: CursorKey | None = None,
+    filters: Mapping[str, str] | None = None,
+    outcome: str | None = None,
+) -> Page[FailedRequestRecord | SampleRecord]:
+    """Return failed requests and samples of successful ones, newest first, or only those of one of OUTCOMES.
+
+    ``filters`` are those of ``list_failed_requests``; with ``cause`` nothing that succeeded matches. Raises
+    InvalidInput, Forbidden.
+    """
+    limit = min(limit, MAX_LIMIT)
+    pages: list[Page[Any]] = []
+    if outcome != SUCCEEDED:
+        pages.append(list_failed_requests(actor, limit=limit, after=after, filters=filters))
+    if outcome != FAILED and "cause" not in (filters or {}):
+        pages.append(
+            read_newest(_visible_samples(actor, filters or {}), SampledRequest.id, limit, after, _record)
+        )
+    found = sorted((item for page in pages for item in page.items), key=lambda item: item.id, reverse=True)
+    has_more = len(found) > limit or any(page.next_cursor_key is not None for page in pages)
+    items = tuple(found[:limit])
+    return Page(items, (encode_uuid(items[-1].id),) if has_more else None)
+
+
+def store_samples(actor: Actor, samples: Iterable[Sample]) -> int:
+    """Store samples of known clients for organizations that keep this log, and return how many.
+
+    ``actor`` is the service. Samples that cannot be written are dropped with a warning.
+    """
+    stored = 0
+    ordered = sorted(samples, key=lambda one: one.client[0])
+    for organization_id, group in groupby(ordered, key=lambda one: one.client[0]):
+        try:
+            settings = lookups.get_organization_by_id(organization_id, fresh=False).settings
+            rows = [_to_row(one) for one in group]
+            if settings["audit"]["failed_requests"]:
+                _write(Actor.system(organization_id, actor.label), rows)
+                stored += len(rows)
+        except (Unavailable, IntegrityError, NotFound) as error:
+            _log.warning("samples of %s were not stored: %s", organization_id, type(error).__name__)
+    return stored
+
+
+def _visible_samples(actor: Actor, filters: Mapping[str, str]) -> Select[Any]:
+    actor.require_for_own("logs:read")
+    statement = (
+        select(SampledRequest.__table__, Client.name.label("client_name"))
+        .join(
+            Client,
+            (Client.organization_id == SampledRequest.organization_id)
+            & (Client.id == SampledRequest.client_id),
+        )
+        .where(
+            SampledRequest.organization_id == actor.organization_id, SampledRequest.expires_at > clock.now()
+        )
+    )
+    if not actor.has_permission("logs:read"):
+        # Only users register clients, so a client with ``:own`` sees nothing.
+        own = false() if actor.user_id is None else Client.created_by_user_id == actor.user_id
+        statement = statement.where(own)
+    if "client_id" in filters:
+        parsed = parse_client_id(filters["client_id"])
+        is_own = parsed is not None and parsed[0] == actor.organization_id
+        statement = statement.where(SampledRequest.client_id == parsed[1] if parsed and is_own else false())
+    for name, column in (("endpoint", SampledRequest.endpoint), ("request_id", SampledRequest.request_id)):
+        if name in filters:
+            statement = statement.where(column == filters[name])
+    if "since" in filters:
+        since = datetime.fromisoformat(filters["since"])
+        statement = statement.where(
+            SampledRequest.at >= since, SampledRequest.id >= first_id_at(since - MAX_CLOCK_SKEW)
+        )
+    return statement
+
+
+def _record(row: Any) -> SampleRecord:
+    return SampleRecord(
+        id=row.id,
+        at=row.at,
+        request_id=row.request_id,
+        client_id=format_client_id(row.organization_id, row.client_id),
+        client_name=row.client_name,
+        endpoint=row.endpoint,
+        method=row.method,
+        status=row.status,
+        parameters=row.parameters,
+        address=row.address,
+    )
+
+
+def _to_row(sample: Sample) -> dict[str, Any]:
+    organization_id, client_id = sample.client
+    return {
+        "organization_id": organization_id,
+        "client_id": client_id,
+        "at": sample.at,
+        "request_id": sample.request_id,
+        "endpoint": sample.endpoint[:32],
+        "method": sample.method[:8],
+        "status": sample.status,
+        "parameters": dict(sample.parameters),
+        "address": sample.address,
+        "expires_at": sample.at + RETENTION,
+    }
+
+
+@transaction
+def _write(actor: Actor, rows: list[dict[str, Any]]) -> None:
+    # Ids of the same millisecond are in random order. Sort them to keep the order of the requests.
+    ids = current_unit_of_work().stable_value("ids", lambda: sorted(new_id() for _ in rows))
+    db.session.execute(
+        insert(SampledRequest), [{**row, "id": row_id} for row, row_id in zip(rows, ids, strict=True)]
+    )

@@ -1,0 +1,123 @@
+"""Where a request stopped, verdicts on its parameters, what to send instead, and its curl command."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.rules.audit.failed_requests import CAUSES
+from app.rules.audit.request_explained import (
+    BAD,
+    OK,
+    STOPPED,
+    UNKNOWN,
+    curl_command,
+    find_snippet,
+    flow_steps,
+    judge_parameters,
+)
+from app.rules.audit.request_fixes import FIXES, propose_fix
+from app.rules.clients.client_metadata import ClientMetadata
+
+CLIENT = ClientMetadata(
+    name="Orchard",
+    type="web",
+    redirect_uris=("https://orchard.example/cb",),
+    scopes=("openid",),
+    grant_types=("authorization_code",),
+    token_endpoint_auth_method="client_secret_basic",
+)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "grant_type", "cause", "stopped"),
+    [
+        ("authorize", None, "redirect_uri_not_registered", "Authorize"),
+        ("authorize", None, "login_required", "Sign in"),
+        ("authorize", None, "user_refused", "Consent"),
+        ("par", None, "scope_not_allowed", "Push"),
+        ("token", "authorization_code", "code_expired", "Token"),
+        ("token", "refresh_token", "refresh_reuse", "Refresh"),
+        ("token", "client_credentials", "secret_unknown", "Token"),
+        ("token", "made_up", "grant_type_unsupported", "Token"),
+        ("introspect", None, "introspection_not_allowed", "Introspect"),
+        ("elsewhere", None, "refused", "Elsewhere"),
+    ],
+)
+def test_flow_stops_at_the_step_of_the_request(
+    endpoint: str, grant_type: str | None, cause: str, stopped: str
+) -> None:
+    assert [step.label for step in flow_steps(endpoint, grant_type, cause) if step.state == STOPPED] == [
+        stopped
+    ]
+
+
+def test_parameters_have_verdicts() -> None:
+    sent = {
+        "response_type": "code",
+        "redirect_uri": "https://orchard.example/cb/",
+        "scope": "openid email",
+        "state": "[9 characters, removed]",
+    }
+    found = judge_parameters(
+        "redirect_uri_not_registered", sent, sent["redirect_uri"], CLIENT.redirect_uris, CLIENT
+    )
+    verdicts = {one.name: one.verdict for one in found}
+    assert verdicts == {"response_type": OK, "redirect_uri": BAD, "scope": BAD, "state": UNKNOWN}
+
+
+@pytest.mark.parametrize(
+    ("cause", "expected", "missing"),
+    [
+        ("pkce_missing", (), ["code_challenge", "code_challenge_method"]),
+        ("parameter_missing", ("response_type=code",), ["response_type"]),
+    ],
+)
+def test_missing_parameters_are_listed(cause: str, expected: tuple[str, ...], missing: list[str]) -> None:
+    found = judge_parameters(cause, {}, None, expected, CLIENT)
+    assert [(one.name, one.value, one.verdict) for one in found] == [(name, None, BAD) for name in missing]
+
+
+def test_snippet_is_the_closest_expected_value() -> None:
+    expected = ("https://other.example/", "https://orchard.example/cb")
+    snippet = find_snippet("redirect_uri_not_registered", "https://orchard.example/cb/", expected, CLIENT)
+    assert snippet == "redirect_uri=https://orchard.example/cb"
+    assert find_snippet("code_expired", None, (), CLIENT) is None
+
+
+def curl(cause: str, parameters: dict[str, str], method: str = "POST", endpoint: str = "token") -> str:
+    return curl_command("https://id.example/oauth/x", method, endpoint, cause, parameters, "cli_1", CLIENT)
+
+
+def test_curl_authenticates_by_the_header_unless_the_body_does() -> None:
+    assert '-u "cli_1:$CLIENT_SECRET"' in curl("code_expired", {"grant_type": "authorization_code"})
+    in_body = curl("secret_unknown", {"client_secret": "[a client secret, removed]"})
+    assert "-u " not in in_body and '"client_secret=$CLIENT_SECRET"' in in_body
+    assert "-u " not in curl("credentials_missing", {})
+    assert "-u " not in curl("scope_not_allowed", {}, "GET", "authorize")
+
+
+def test_curl_quotes_names_and_values_of_strangers() -> None:
+    hostile = curl("refused", {'x";rm -rf ~;"': "[9 characters, removed]", "scope": "'; rm -rf ~"})
+    assert "--data-urlencode 'x\";rm -rf ~;\"=[9 characters, removed]'" in hostile
+    assert """'scope='"'"'; rm -rf ~'""" in hostile
+
+
+def test_every_fix_is_of_a_known_cause_and_offered_once() -> None:
+    assert FIXES.keys() <= CAUSES.keys() and len(FIXES) >= 10
+    assert propose_fix("redirect_uri_not_registered", CLIENT, CLIENT.redirect_uris[0]) is None
+    assert propose_fix("scope_not_allowed", CLIENT, "openid") is None
+    assert propose_fix("client_disabled", CLIENT, None) is None
+
+
+@pytest.mark.parametrize(
+    ("cause", "received"),
+    [
+        ("scope_not_allowed", "users:write"),
+        ("auth_method_mismatch", "none"),
+        ("auth_method_mismatch", "private_key_jwt"),
+        ("redirect_uri_not_registered", None),
+        ("code_expired", None),
+    ],
+)
+def test_nothing_unsafe_is_proposed(cause: str, received: str | None) -> None:
+    assert propose_fix(cause, CLIENT, received) is None
