@@ -208,7 +208,13 @@ def revoke(context: PortalContext, client_id: str, credential_id: str) -> PageRe
     parents = (("Clients", "/clients"), (name, f"/clients/{client_id}/credentials"))
     return context.confirm(
         form,
-        Confirmation(f"Revoke secret {secret.name}?", "Revoke secret", parents, impact, secret.verdict or ""),
+        Confirmation(
+            f"Revoke secret {secret.name}?",
+            "Revoke secret",
+            parents,
+            impact,
+            secret.verdict if secret.last_used_at else "",
+        ),
     )
 
 

@@ -46,7 +46,6 @@ from app.rules.errors import Conflict, Forbidden, InvalidInput
 from app.web.languages import ago, counted
 
 _LISTING = "portal clients"
-MAX_UNDO_LENGTH = 2_000
 _TABS = (
     ("", "Overview"),
     ("quickstart", "Quickstart"),
@@ -144,8 +143,7 @@ def new_client(context: PortalContext) -> PageResponse:
                 kind="client",
                 name=registered.client.name,
                 secret=registered.secret,
-                # A cookie has room for so many.
-                warnings=[warning[:200] for warning in registered.warnings[:3]],
+                warnings=registered.warnings,
             )
     return context.render(
         "portal/clients/new.html",
@@ -165,9 +163,6 @@ def client_page(
 ) -> BaseResponse:
     """Render one tab of the client's page, or with ``template`` a page behind that tab."""
     url = context.url(f"/clients/{client.client_id}")
-    if tab == _TABS[0][0]:
-        # A new client leads to its own path, which opens the first tab.
-        variables["once"] = context.take() or context.take(url)
     return context.render(
         f"portal/clients/{template or tab}.html",
         client=client,
@@ -276,15 +271,13 @@ def _choose_type(context: PortalContext) -> PageResponse:
 
 
 def _restore_redirects(before: ClientRecord, updated: UpdatedClient) -> Undo | None:
-    """Return the form that adds the removed redirect URIs again, unless it is too long for a cookie."""
+    """Return the form that adds the removed redirect URIs again, if any was removed."""
     lists = ("redirect_uris", "post_logout_redirect_uris")
     after = updated.client
     if not any(set(getattr(before, name)) - set(getattr(after, name)) for name in lists):
         return None
     fields = {name: "\n".join(getattr(before, name)) for name in lists}
     fields |= {"backchannel_logout_uri": before.backchannel_logout_uri or "", "version": str(after.version)}
-    if sum(map(len, fields.values())) > MAX_UNDO_LENGTH:
-        return None
     return Undo(f"/clients/{after.client_id}/redirects", "clients:write", fields)
 
 

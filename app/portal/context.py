@@ -111,7 +111,7 @@ class PortalContext:
         **variables: Any,
     ) -> BaseResponse:
         """Render a page within the layout; the status is that of the error or the form, unless ``code`` is given."""
-        once = self.take()
+        once = take_flash(self.actor.home_organization_id)
         page = render_template(
             template,
             **layout_variables(self.organization, self.actor),
@@ -142,11 +142,8 @@ class PortalContext:
 
     def confirm(self, form: PageForm, confirmation: Confirmation) -> BaseResponse:
         """Render the confirmation of an action, with the fields of the form."""
-        return self.render("portal/confirm.html", form=form, confirmation=confirmation)
-
-    def take(self, page: str | None = None) -> dict[str, Any]:
-        """Return what the previous page left for this page, or for ``page``."""
-        return take_flash(self.actor.home_organization_id, page)
+        parents = [(label, self.url(path)) for label, path in confirmation.parents]
+        return self.render("portal/confirm.html", form=form, confirmation=confirmation, breadcrumb=parents)
 
     def _notice(self, once: dict[str, Any]) -> Notice | None:
         text = _NOTICES.get(once.get("notice", ""))

@@ -35,7 +35,10 @@ class Notice:
 
 
 LIFETIME = timedelta(minutes=5)
-MAX_COOKIE_LENGTH = 4_000
+MAX_COOKIE_LENGTH = 2_800
+"""Reverse proxies often buffer 4 KiB of headers."""
+# What is left out of a cookie that would be too long, in this order.
+_OPTIONAL = ("undo", "warnings", "retired")
 SECRETS = frozenset({"secret", "codes", "link"})
 """The values that are shown once. Reloading says so, in place of them."""
 
@@ -55,24 +58,24 @@ def flash(
     ends in ``_at`` are times, all others are JSON.
     """
     path = page or urlsplit(response.headers["Location"]).path
-    text = json.dumps(
-        {**values, "until": clock.now() + LIFETIME}, default=datetime.isoformat, ensure_ascii=False
-    )
-    sealed = seal(_key(), text.encode(), _place(path, token or _reader(organization_id)))
-    cookie = urlsafe_b64encode(sealed).decode()
-    if len(cookie) > MAX_COOKIE_LENGTH:
-        raise ValueError("too much for a cookie")
+    place = _place(path, token or _reader(organization_id))
+    kept = {**values, "until": clock.now() + LIFETIME}
+    cookie = _sealed(kept, place)
+    for name in _OPTIONAL:
+        if len(cookie) > MAX_COOKIE_LENGTH:
+            kept.pop(name, None)
+            cookie = _sealed(kept, place)
     name, attributes = _cookie(path)
     response.set_cookie(name, cookie, max_age=LIFETIME, **attributes)
     return response
 
 
-def take_flash(organization_id: str | None, page: str | None = None) -> dict[str, Any]:
-    """Return the values for this page, or for ``page``, and delete them with the response; empty without any.
+def take_flash(organization_id: str | None) -> dict[str, Any]:
+    """Return the values for this page, and delete them with the response; empty without any.
 
     In place of a secret, the next request gets ``was_shown``.
     """
-    path = page or request.path
+    path = request.path
     name, attributes = _cookie(path)
     sent = request.cookies.get(name, "")
     taken: dict[str, dict[str, Any]] = g.setdefault("flashes", {})
@@ -92,6 +95,11 @@ def take_flash(organization_id: str | None, page: str | None = None) -> dict[str
             return response
 
     return taken[name]
+
+
+def _sealed(values: Mapping[str, Any], place: bytes) -> str:
+    text = json.dumps(values, default=datetime.isoformat, ensure_ascii=False)
+    return urlsafe_b64encode(seal(_key(), text.encode(), place)).decode()
 
 
 def _unsealed(cookie: str, place: bytes) -> dict[str, Any]:

@@ -57,7 +57,7 @@ PARTS = {
 ONCE = {"api_v1": "api", "organization_oauth": "oauth"}
 """Blueprints whose views are those of another one."""
 # The instance is set up in a test of its own.
-SETUP = {("portal.setup_form", "GET"), ("portal.setup_submit", "POST")}
+SETUP = {("portal.setup_form", "GET"), ("portal.setup_submit", "POST"), ("portal.setup_done", "GET")}
 
 
 def is_success(answer: TestResponse) -> bool:
@@ -214,5 +214,6 @@ def test_lost_database_during_setup_is_answered_by_503_or_not_noticed(trials: Tr
         "organization_id": "",
     }
     trials.run(ValidRequest("portal.setup_submit", "POST", "/setup", headers=SAME_ORIGIN, form=form))
+    trials.run(ValidRequest("portal.setup_done", "GET", "/setup/done"))
     assert trials.sent == SETUP
     assert not trials.faults, f"{len(trials.faults)} of {trials.count}:\n" + "\n".join(trials.faults)

@@ -45,6 +45,15 @@ def test_removed_group_member_and_role_are_added_again(
     assert "Member added" in ada.text and bob.email in ada.text
 
 
+def test_undo_that_is_too_long_for_a_cookie_is_not_offered(ada: PortalUser, make: Any, acme: Any) -> None:
+    uris = [f"https://orchard.example/{number}/{'x' * 200}" for number in range(12)]
+    client = make.client(acme, redirect_uris=uris)
+    path = f"/clients/{client.client_id}/redirects"
+    ada.get(path)
+    ada.submit(path, version=ada.hidden("version"), redirect_uris=uris[0])
+    assert "Saved" in ada.text and "Undo" not in ada.text
+
+
 def test_removed_redirect_uri_is_added_again(ada: PortalUser, make: Any, acme: Any) -> None:
     uris = ["https://orchard.example/a", "https://orchard.example/b"]
     client = make.client(acme, redirect_uris=uris)

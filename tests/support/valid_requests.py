@@ -116,6 +116,7 @@ FORMS: dict[str, dict[str, Any]] = {
     },
     "portal.role": {"remove": "1"},
     "portal.organization_delete": {"slug": "acme-corner"},
+    "portal.organization_page": {"resume": "1"},
     "portal.delete": {"slug": "acme-corner"},
     "portal.general": {"name": "Renamed"},
     "portal.rotate_keys": {"algorithm": "EdDSA"},
@@ -586,6 +587,7 @@ class Requests:
         }
         path = f"{login}/enrol/passkey"
         yield ValidRequest("account.enrol_passkey", "POST", path, cookies_of(http), SAME_ORIGIN, form=form)
+        yield ValidRequest("account.enrolled_page", "GET", f"{login}/enrolled", cookies_of(http))
         self._change_settings()
 
     def _require_factors(self) -> None:

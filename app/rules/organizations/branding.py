@@ -40,6 +40,8 @@ def describe_accent(color: str) -> str:
 
     Raises ValueError like ``readable_accent``.
     """
+    if color == DEFAULT_ACCENT:
+        return "The default color is easy to read on light and dark pages."
     accent = readable_accent(color)
     pages = (("light", accent.light, accent.on_light), ("dark", accent.dark, accent.on_dark))
     used = " ".join(
