@@ -124,8 +124,11 @@ def _take(page: Any, path: Path, faults: list[str]) -> None:
         page.screenshot(path=f"{path}.{width}.{scheme}.png", full_page=True)
         if page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"):
             faults.append(f"{path.name}: wider than {width} px")
-        for found in page.evaluate("axe.run({resultTypes: ['violations']}).then(found => found.violations)"):
-            faults.append(f"{path.name}: {width} {scheme}: {found['id']}: {found['nodes'][0]['html'][:160]}")
+        violations = page.evaluate("axe.run({resultTypes: ['violations']}).then(found => found.violations)")
+        faults += [
+            f"{path.name}: {width} {scheme}: {found['id']}: {found['nodes'][0]['html'][:160]}"
+            for found in violations
+        ]
 
 
 def _listen(page: Any, faults: list[str]) -> None:

@@ -271,6 +271,7 @@ _GROUPS: tuple[tuple[str | None, tuple[tuple[str, str, str, str], ...]], ...] = 
             ("APIs and scopes", "/apis", "server", "resources:read"),
             ("Playground", "/playground", "play", "clients:write"),
             ("Token inspector", "/inspect", "eye", "tokens:read"),
+            ("Docs", "/docs", "book", "clients:read"),
         ),
     ),
     (

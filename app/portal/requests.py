@@ -214,7 +214,7 @@ def _entry(
 ) -> BaseResponse:
     actor = context.actor
     client = find_request_client(actor, entry)
-    sent = entry.parameters
+    sent = dict(entry.parameters)
     offer = find_fix(actor, entry, client)
     same_cause = {"client_id": entry.client_id, "cause": entry.cause}
     others = list_failed_requests(actor, limit=_MAX_SHOWN + 1, filters=same_cause).items

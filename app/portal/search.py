@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from flask import redirect
 
 from app.operations.clients.clients import list_clients
 from app.operations.users.users import list_users
 from app.portal.context import PageResponse, PortalContext, navigation, portal_page, search_query
+from app.portal.docs import search_docs
 from app.portal.labels import CLIENT_TYPE_LABELS
 from app.portal.setting_texts import TOPICS
 from app.rules.actor import Actor
@@ -43,8 +45,8 @@ def search(context: PortalContext) -> PageResponse:
     if (path := _page_of_id(context.actor, query)) is not None:
         return redirect(context.url(path), 303)
     kinds = (
-        ("Clients", "apps", f"/clients?q={query}", _clients),
-        ("Users", "person", f"/users?q={query}", _users),
+        ("Clients", "apps", f"/clients?q={quote(query)}", _clients),
+        ("Users", "person", f"/users?q={quote(query)}", _users),
         ("Settings", "settings", None, _settings),
     )
     groups = [
@@ -52,6 +54,8 @@ def search(context: PortalContext) -> PageResponse:
         for title, icon, path, find in kinds
         if query and (found := list(find(context.actor, query)))
     ]
+    if docs := [SearchResult(found.title, found.detail, found.path) for found in search_docs(query)]:
+        groups.append(("Docs", "book", f"/docs?q={quote(query)}", docs))
     if pages := _pages(context, query):
         groups.append(("Pages", "rows", None, pages))
     return context.render("portal/search.html", groups=groups)
