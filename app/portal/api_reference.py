@@ -22,6 +22,14 @@ _METHODS = ("get", "post", "put", "patch", "delete")
 _MAX_DEPTH = 4
 # Of one part of a page. Beyond that, only fields closer to the top are shown.
 _MAX_ROWS = 110
+# Values of required fields that their schemas do not give.
+_EXAMPLES: Mapping[str, str] = {
+    "name": "Orders",
+    "email": "ada@example.com",
+    "identifier": "https://api.example.com",
+    "url": "https://app.example.com/events",
+    "grant_type": "client_credentials",
+}
 _VARIABLE = re.compile(r"([\w.-]+)/\{(\w+)\}")
 _OF_ROOT = re.compile(r"/oauth/|/\.well-known/o")
 
@@ -199,7 +207,10 @@ class Reference:
         if not is_required:
             media = ""
         if media == "application/json" and fields is not None:
-            lines += ["-H 'Content-Type: application/json'", f"-d {shlex.quote(json.dumps(fields))}"]
+            lines += [
+                "-H 'Content-Type: application/json'",
+                f"-d {shlex.quote(json.dumps(fields, ensure_ascii=False))}",
+            ]
         elif media == "application/x-www-form-urlencoded" and isinstance(fields, dict):
             lines += [f"--data-urlencode {shlex.quote(f'{name}={value}')}" for name, value in fields.items()]
         elif media:
@@ -228,7 +239,11 @@ class Reference:
         if kind == "object" or "properties" in schema:
             properties = schema.get("properties", {})
             names = schema.get("required", ()) or list(properties)[: 1 if depth < _MAX_DEPTH else 0]
-            return {name: self.example(properties[name], depth + 1) for name in names if name in properties}
+            return {
+                name: _EXAMPLES.get(name) or self.example(properties[name], depth + 1)
+                for name in names
+                if name in properties
+            }
         if kind == "array":
             return [self.example(schema["items"], depth + 1)] if schema.get("minItems") else []
         if kind in {"integer", "number"}:
