@@ -11,11 +11,10 @@ from flask import redirect
 from app.operations.clients.clients import list_clients
 from app.operations.users.users import list_users
 from app.portal.context import PageResponse, PortalContext, navigation, portal_page, search_query
-from app.portal.docs import search_docs
+from app.portal.docs import require_reader, search_docs
 from app.portal.labels import CLIENT_TYPE_LABELS
 from app.portal.setting_texts import TOPICS
 from app.rules.actor import Actor
-from app.rules.errors import Forbidden
 
 _MAX_RESULTS = 8
 # Prefix of an id, the page that it leads to, the permission for that page.
@@ -39,8 +38,7 @@ class SearchResult:
 @portal_page("/search", "GET")
 def search(context: PortalContext) -> PageResponse:
     """Redirect to the page of an exact id, or list what matches the text by kind, each kind bounded."""
-    if not navigation(context.organization, context.actor, ""):
-        raise Forbidden("You have no access to this portal.")
+    require_reader(context)
     query = search_query()
     if (path := _page_of_id(context.actor, query)) is not None:
         return redirect(context.url(path), 303)
@@ -54,7 +52,7 @@ def search(context: PortalContext) -> PageResponse:
         for title, icon, path, find in kinds
         if query and (found := list(find(context.actor, query)))
     ]
-    if docs := [SearchResult(found.title, found.detail, found.path) for found in search_docs(query)]:
+    if docs := [SearchResult(found.title, found.snippet, found.path) for found in search_docs(query)]:
         groups.append(("Docs", "book", f"/docs?q={quote(query)}", docs))
     if pages := _pages(context, query):
         groups.append(("Pages", "rows", None, pages))
