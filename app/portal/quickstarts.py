@@ -11,15 +11,17 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from flask import Response, abort, jsonify, request
+from flask import abort, jsonify, request
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from app.config import ROOT
+from app.operations.audit.usage import get_clients_traffic
 from app.operations.clients.clients import ClientRecord, get_client
 from app.portal.clients import client_page
 from app.portal.context import PageResponse, PortalContext, portal_page
 from app.portal.markdown import code_blocks, highlight, to_html
+from app.rules.actor import Actor
 from app.rules.clients.client_types import (
     AUTHORIZATION_CODE,
     BASIC,
@@ -55,6 +57,8 @@ TASKS: Mapping[str, str] = {
     "api": "Protect an API",
 }
 _PORT = 8080
+# How far back a token counts as received.
+_DAYS = 30
 _AUTHJS_CALLBACK = re.compile(r"/api/auth/callback/([\w-]+)")
 
 
@@ -196,18 +200,24 @@ def client_quickstart(context: PortalContext, client_id: str) -> PageResponse:
         languages={name: LANGUAGES[name] for name in languages},
         text=_html(quickstart_text(client, task, language, issuer=issuer)) if language else None,
         redirect_uri=_local_redirect_uri(client.redirect_uris),
-        has_token=client.last_used_at is not None,
+        has_token=has_token(context.actor, client),
     )
 
 
 @portal_page("/clients/<client_id>/quickstart/state", "GET")
 def client_quickstart_state(context: PortalContext, client_id: str) -> PageResponse:
     """Return, for the page's script, whether the client got a token."""
-    return _json({"has_token": get_client(context.actor, client_id).last_used_at is not None})
+    return jsonify(has_token=has_token(context.actor, get_client(context.actor, client_id)))
 
 
-def _json(value: dict[str, bool]) -> Response:
-    return jsonify(value)
+def has_token(actor: Actor, client: ClientRecord) -> bool:
+    """Return whether the client received a token lately. Requests that failed count as uses only."""
+    if client.last_used_at is None:
+        return False
+    if client.pkce_used_at or client.pkce_omitted_at:
+        return True
+    traffic = get_clients_traffic(actor, [client.client_id], days=_DAYS).get(client.client_id)
+    return traffic is not None and traffic.totals.tokens > 0
 
 
 def _chosen(parameter: str, names: tuple[str, ...]) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from app.operations.clients.client_usage import clear_recorded_uses
+from app.operations.store.usage_counters import counters
 from app.portal.quickstarts import FOLDER, LANGUAGES, TASKS, quickstart_snippet
 
 # Fields of the client, its tasks, and the languages of the first one.
@@ -116,14 +117,23 @@ def test_values_cannot_end_their_strings(acme: Any, make: Any) -> None:
 def test_page_learns_of_the_first_token(ada: Any, acme: Any, make: Any, app: Any) -> None:
     client = make.client(acme, type="machine", redirect_uris=[], scopes=["orders:read"])
     path = f"/clients/{client.client_id}/quickstart"
+
+    def request_token(scope: str) -> int:
+        fields = {"grant_type": "client_credentials", "scope": scope}
+        answer = app.test_client().post("/oauth/token", data=fields, headers=client.basic)
+        with app.app_context():
+            counters.flush()
+        return answer.status_code
+
     ada.get(path)
     assert "Waiting for your first token" in ada.text
     assert ada.get(f"{path}/state").get_json() == {"has_token": False}
     clear_recorded_uses()
-    answer = app.test_client().post(
-        "/oauth/token", data={"grant_type": "client_credentials"}, headers=client.basic
-    )
-    assert answer.status_code == 200, answer.text
+    assert request_token("orders:write") == 400
+    assert ada.get(f"{path}/state").get_json() == {"has_token": False}
+    ada.get(path)
+    assert "A request arrived, but no token was issued" in ada.text
+    assert request_token("orders:read") == 200
     assert ada.get(f"{path}/state").get_json() == {"has_token": True}
     assert '<p class="note ok" id="first-token"' in ada.get(path).text
 
