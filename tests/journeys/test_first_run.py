@@ -105,6 +105,7 @@ def register(page: Page, server: LiveServer, application: Application) -> tuple[
     expect(page.locator("#shown-once-title")).to_have_text("Fruit Shop is registered")
     made = page.inner_text("#client-id").strip(), page.inner_text("#client-secret").strip()
     page.reload()
+    page.get_by_role("link", name="Manage secrets").click()
     page.get_by_role("button", name="Reveal").click()
     assert page.inner_text("#client-secret").strip() == made[1]
     assert made[1] not in page.url

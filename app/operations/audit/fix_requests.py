@@ -79,6 +79,7 @@ def apply_fix(actor: Actor, failed_request_id: str, *, expected_version: int | N
     client = get_client(actor, entry.client_id)
     fix = propose_fix(entry.cause, client, entry.received)
     if fix is None or fix.target == SECRET:
+        actor.require("clients:write", owner_id=client.created_by_user_id)
         raise Conflict(
             "There is nothing to change here. The client's registration may have changed meanwhile."
         )
