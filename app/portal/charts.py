@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-_WIDTH, _HEIGHT, _LEFT, _TOP = 720, 240, 44, 8
+_WIDTH, _HEIGHT, _LEFT, _TOP = 720, 280, 44, 8
 _SPARK_WIDTH, _SPARK_HEIGHT = 84, 26
 _MAX_LABELS = 7
 _CHART = Markup(

@@ -16,7 +16,7 @@ from app.operations.clients.clients import ClientRecord, get_client
 from app.operations.store import clock
 from app.portal.clients import client_page
 from app.portal.context import PageResponse, PortalContext, portal_page
-from app.portal.quickstarts import quickstart_snippet
+from app.portal.quickstarts import has_token, quickstart_snippet
 from app.portal.traffic import credential_chart, traffic_chart
 from app.rules.clients.client_types import SECRET_METHODS
 
@@ -55,14 +55,14 @@ def client(context: PortalContext, client_id: str) -> PageResponse:
         failures=list_failure_groups(actor, client_id=found.client_id, limit=1) if may_read_log else (),
         secrets=credentials.live if credentials else (),
         rotation=credential_chart(use) if use else None,
-        checks=_checks(found, traffic),
+        checks=_checks(found, traffic, has_first_token=has_token(actor, found)),
         snippet=quickstart_snippet(found, request.args.get("lang", ""), issuer=context.organization.issuer),
     )
 
 
-def _checks(client: ClientRecord, traffic: Traffic) -> list[Check]:
+def _checks(client: ClientRecord, traffic: Traffic, *, has_first_token: bool) -> list[Check]:
     """Return what a client in production should have, computed from its data."""
-    checks = [Check(client.last_used_at is not None, "First token issued", "credentials")]
+    checks = [Check(has_first_token, "First token issued", "quickstart")]
     if "authorization_code" in client.grant_types:
         omitted = client.pkce_omitted_at
         checks += [

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
 from flask import Flask, Response, request
 
-from app.config import Config
+from app.config import ROOT, Config
 from app.web.languages import add_language_headers
 
 PageClass = Literal["portal", "account", "flow"]
@@ -73,6 +74,19 @@ def register(app: Flask) -> None:
     """Add the headers to every response; headers that a view has set are kept."""
     config: Config = app.config["GATEHOUSE"]
     app.after_request(lambda response: _harden(app, config, response))
+    app.url_defaults(_add_version)
+
+
+def _add_version(endpoint: str, values: dict[str, Any]) -> None:
+    """Name the content of a static file in its URL, so that browsers may keep it for a year."""
+    if endpoint == "static" and (version := _version_of(values.get("filename", ""))):
+        values["v"] = version
+
+
+@functools.cache
+def _version_of(filename: str) -> str | None:
+    path = ROOT / "static" / filename
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:12] if path.is_file() else None
 
 
 def _harden(app: Flask, config: Config, response: Response) -> Response:
@@ -87,7 +101,11 @@ def _harden(app: Flask, config: Config, response: Response) -> Response:
     if config.is_https:
         headers["Strict-Transport-Security"] = _HSTS
     if request.endpoint == "static":
-        headers["Cache-Control"] = "public, max-age=3600"
+        version = request.args.get("v") if response.status_code in {200, 304} else None
+        is_current = version is not None and version == _version_of((request.view_args or {})["filename"])
+        headers["Cache-Control"] = (
+            "public, max-age=31536000, immutable" if is_current else "public, max-age=3600"
+        )
         headers["Content-Security-Policy"] = _NOTHING
         return response
     if "Cache-Control" not in headers:

@@ -95,7 +95,7 @@ BUDGET = {
     "sign-in with a wrong password": (6, 1),
     "sign-in page": (0, 0),
     "consent page": (8, 1),
-    "portal overview": (8, 0),
+    "portal overview": (20, 0),
 }
 
 
