@@ -152,6 +152,7 @@ class AccountContext:
             None,
             organization=self.organization,
             navigation=[(None, navigation)],
+            section=next((entry["label"] for entry in navigation if entry["current"]), None),
             person={
                 "label": self.actor.label,
                 "sign_out_url": f"/organizations/{self.organization.slug}/logout",
