@@ -30,6 +30,7 @@ from app.operations.clients.resources import (
     get_resource,
     list_resource_holders,
     list_resources,
+    offers_token_storage,
     update_resource,
 )
 from app.operations.clients.scopes import can_edit_scope, get_scope, search_scopes, update_scope
@@ -37,6 +38,7 @@ from app.operations.tokens.introspection import metadata_for
 from app.portal.context import PageResponse, PortalContext, portal_page, search_query
 from app.portal.labels import ACCESS_POLICIES, TOKEN_STORAGES
 from app.rules.clients.client_types import TOKEN_FORMATS
+from app.rules.clients.resource_indicators import STORED
 from app.rules.errors import Conflict, InvalidInput, PreconditionFailed
 from app.web.forms import NumberField, PageForm, VersionField
 
@@ -172,7 +174,8 @@ def new_api(context: PortalContext) -> PageResponse:
     context.actor.require_for_own("resources:write")
     form = ApiForm(scopes=[{}] * _EMPTY_ROWS)
     del form.version, form.confirmed, form.policy_confirmed, form.is_active
-    _offer_storages(context, form, current="stored")
+    if not offers_token_storage(context.actor, STORED):
+        del form.access_token_storage
     if form.validate_on_submit():
         try:
             made = define_resource(context.actor, form.values())
@@ -202,7 +205,8 @@ def api_page(context: PortalContext, api_id: str) -> PageResponse:
         version=api.version,
     )
     del form.identifier
-    _offer_storages(context, form, current=api.access_token_storage)
+    if not offers_token_storage(context.actor, api.access_token_storage):
+        del form.access_token_storage
     asks, code = False, None
     losing: list[ScopeHolder] = []
     is_valid = form.validate_on_submit()
@@ -235,13 +239,6 @@ def api_page(context: PortalContext, api_id: str) -> PageResponse:
         else:
             return context.done(f"/apis/{api_id}", "saved" if updated.changed else "unchanged")
     return _api_page(context, api, form, code=code, asks_to_confirm=asks, losing=losing)
-
-
-def _offer_storages(context: PortalContext, form: ApiForm, *, current: str) -> None:
-    """Leave the choice out if the organization permits none and the API has made none."""
-    permits = context.organization.settings["oauth"]["access_token"]["allow_unstored"]
-    if not permits and current == "stored":
-        del form.access_token_storage
 
 
 @portal_page("/apis/<api_id>/delete", "GET", "POST")

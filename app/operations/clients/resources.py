@@ -50,7 +50,7 @@ from app.rules.clients.resource_fields import (
     changed_fields,
     complete,
 )
-from app.rules.clients.resource_indicators import Catalog, KnownResource
+from app.rules.clients.resource_indicators import STORED, Catalog, KnownResource
 from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
 from app.rules.identifiers import encode_uuid, new_id, parse_public_id, public_id
 from app.rules.versions import ExpectedVersion, is_expected
@@ -398,6 +398,11 @@ def _enforce_resource_limit(actor: Actor) -> None:
     )
     if int(existing or 0) >= MAX_RESOURCES:
         raise Conflict(f"An organization has at most {MAX_RESOURCES} resources.", code="too_many")
+
+
+def offers_token_storage(actor: Actor, current: str) -> bool:
+    """Return whether an API whose tokens are stored as ``current`` may choose: always back to ``stored``."""
+    return current != STORED or _allows_unstored(actor)
 
 
 def _allows_unstored(actor: Actor) -> bool:

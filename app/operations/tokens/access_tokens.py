@@ -31,7 +31,7 @@ from app.rules.identifiers import new_id, parse_public_id, public_id
 from app.rules.token_values import ACCESS_TOKEN, digest, new_token
 from app.rules.tokens import unstored_tokens
 from app.rules.tokens.status_lists import reference
-from app.rules.tokens.unstored_tokens import UnstoredFacts, read_facts, write_facts
+from app.rules.tokens.unstored_tokens import UnstoredTokenData, sign_token_data, verify_token_data
 
 JWT = "jwt"
 TYPE = "at+jwt"
@@ -289,8 +289,8 @@ def prepare_access_token(
         if dpop_jkt is not None:
             more["cnf"] = {"jkt": dpop_jkt}
         if not is_stored:
-            facts = UnstoredFacts(now, client.id, grant_id, credential_id)
-            more[unstored_tokens.CLAIM] = write_facts(_unstored_key(), token_id, facts)
+            data = UnstoredTokenData(now, client.id, grant_id, credential_id)
+            more[unstored_tokens.CLAIM] = sign_token_data(_unstored_key(), token_id, data)
             # One of the user's with this name would be taken for that of a list.
             more["status"] = None
         if plan.is_listed:
@@ -385,19 +385,19 @@ def unverified_client_and_organization(token: str) -> tuple[str, str]:
 
 def read_unstored(
     organization: OrganizationSnapshot, token: str
-) -> tuple[UUID, UnstoredFacts, dict[str, Any]] | None:
-    """Return id, facts and claims of a JWT that this installation issued without a row, expired or not; else None."""
+) -> tuple[UUID, UnstoredTokenData, dict[str, Any]] | None:
+    """Return id, data and claims of a JWT that this installation issued without a row, expired or not; else None."""
     claims = unverified_claims(token)
     sent, jti = claims.get(unstored_tokens.CLAIM), claims.get("jti")
     token_id = parse_public_id("tok", jti) if isinstance(jti, str) else None
     if token_id is None or not isinstance(sent, str):
         return None
     # The cheaper check first.
-    facts = read_facts(_unstored_key(), token_id, sent)
-    verified = None if facts is None else signing_keys.read_jwt(organization.id, token, token_type=TYPE)
-    if facts is None or verified is None or verified["iss"] != organization.issuer:
+    data = verify_token_data(_unstored_key(), token_id, sent)
+    verified = None if data is None else signing_keys.read_jwt(organization.id, token, token_type=TYPE)
+    if data is None or verified is None or verified["iss"] != organization.issuer:
         return None
-    return token_id, facts, verified
+    return token_id, data, verified
 
 
 def _signed(

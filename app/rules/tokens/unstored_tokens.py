@@ -1,6 +1,6 @@
-"""What a JWT access token without a row says of itself: everything that its validity depends on.
+"""The claim of a JWT access token that is not stored: the data that its validity depends on.
 
-The values are in one claim that only this installation can make. A token of another installation that has the same
+Only this installation can make the claim. A token of another installation that has the same
 signing keys, as after an export, is therefore not accepted: its revocations are not known here.
 """
 
@@ -21,7 +21,7 @@ _LENGTH = _TIME_BYTES + 3 * _ID_BYTES + _TAG_BYTES
 
 
 @dataclass(frozen=True, slots=True)
-class UnstoredFacts:
+class UnstoredTokenData:
     """The row of the client, of the grant and of the secret that issued the token; ``iat`` has no fractions."""
 
     issued_at: datetime
@@ -30,16 +30,16 @@ class UnstoredFacts:
     credential_id: UUID | None
 
 
-def write_facts(key: bytes, token_id: UUID, facts: UnstoredFacts) -> str:
-    """Return the value of the claim, in base64url."""
-    microseconds = (facts.issued_at - _EPOCH) // timedelta(microseconds=1)
-    ids = (facts.client_id, facts.grant_id or _NONE, facts.credential_id or _NONE)
+def sign_token_data(key: bytes, token_id: UUID, data: UnstoredTokenData) -> str:
+    """Return the value of the claim with its authentication tag, in base64url."""
+    microseconds = (data.issued_at - _EPOCH) // timedelta(microseconds=1)
+    ids = (data.client_id, data.grant_id or _NONE, data.credential_id or _NONE)
     content = microseconds.to_bytes(_TIME_BYTES) + b"".join(one.bytes for one in ids)
     return urlsafe_b64encode(content + _tag(key, token_id, content)).decode()
 
 
-def read_facts(key: bytes, token_id: UUID, text: str) -> UnstoredFacts | None:
-    """Return the facts of a claim that was made with the key for this token, else None."""
+def verify_token_data(key: bytes, token_id: UUID, text: str) -> UnstoredTokenData | None:
+    """Return the data of a claim that was made with the key for this token, else None."""
     try:
         content = urlsafe_b64decode(text)
     except ValueError:
@@ -52,7 +52,7 @@ def read_facts(key: bytes, token_id: UUID, text: str) -> UnstoredFacts | None:
         for start in range(_TIME_BYTES, len(content), _ID_BYTES)
     )
     issued_at = _EPOCH + timedelta(microseconds=int.from_bytes(content[:_TIME_BYTES]))
-    return UnstoredFacts(
+    return UnstoredTokenData(
         issued_at,
         client_id,
         None if grant_id == _NONE else grant_id,
