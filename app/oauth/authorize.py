@@ -46,7 +46,7 @@ from app.rules.errors import (
     TooManyRequests,
     UnredirectableError,
 )
-from app.rules.scopes import restrict_scopes
+from app.rules.scopes import is_sensitive_scope, restrict_scopes
 from app.web.branding import branding_of, logo_of
 from app.web.browser_session import browser_id, session_for
 from app.web.headers import page_class
@@ -308,8 +308,9 @@ def consent_words(
                 "name": scope.name,
                 "title": translate(scope.title or "") if scope.is_identity else scope.title,
                 "description": translate(scope.description or "") if scope.is_identity else scope.description,
-                "api": scope.resource_name,
+                "api": scope.resource_name or "",
                 "is_identity": scope.is_identity,
+                "is_sensitive": is_sensitive_scope(scope.name),
                 "required": scope.name not in optional,
                 "already_allowed": scope.name in standing.scopes,
             }

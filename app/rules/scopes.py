@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 
 MAX_SCOPE_LENGTH = 128
 MAX_SCOPES = 100
+# Last parts of scope names by which APIs let clients change data, for example orders:write.
+_CHANGING = frozenset({"write", "delete", "manage", "admin"})
 
 OPENID_SCOPES: tuple[str, ...] = ("openid", "profile", "email", "address", "phone", "offline_access")
 """OpenID Connect Core sections 5.4 and 11."""
@@ -88,3 +90,11 @@ def disallowed_scopes(requested: Iterable[str], allowed: Iterable[str]) -> tuple
 def is_subset(requested: Iterable[str], allowed: Iterable[str]) -> bool:
     """Return whether every requested scope is allowed."""
     return not disallowed_scopes(requested, allowed)
+
+
+def is_sensitive_scope(name: str) -> bool:
+    """Return whether the consent page highlights a scope.
+
+    These are access while the user is away, and scopes whose names say that they change data.
+    """
+    return name == "offline_access" or re.split(r"[:./]", name)[-1] in _CHANGING

@@ -85,7 +85,7 @@ def test_consent_page_names_client_and_scopes(asking: Flow) -> None:
     text = asking.consent(scope="openid email offline_access").text
     assert "Orchard" in text and asking.organization.name in text and asking.user.email in text
     assert "Not reviewed by" in text and "orchard.example" in text
-    assert "See your email address" in text and "at most 30 days" in text
+    assert "See your email address" in text and "Keep access while you are away" in text
 
 
 def test_granted_scopes_are_remembered_and_no_others(asking: Flow) -> None:
@@ -162,5 +162,20 @@ def test_offline_access_needs_user_consent(asking: Flow) -> None:
 def test_scope_without_a_description_is_listed_once(asking: Flow) -> None:
     scopes = ["openid", "profile", "orders:read"]
     page = asking.other_client(scopes=scopes).consent(scope=" ".join(scopes))
-    label = page.text.split('for="scope-orders-read">')[1].split("</label>")[0]
+    label = page.text.split('id="scope-orders-read">')[1].split("</div>")[0]
     assert label.count("orders:read") == 1
+
+
+def test_scopes_that_change_data_or_last_are_highlighted_under_their_api(asking: Flow) -> None:
+    page = asking.other_client(scopes=["openid", "orders:write", "offline_access"]).consent(
+        scope="openid orders:write offline_access"
+    )
+    rows = page.text.split("<li")[1:]
+    marked = {
+        name
+        for row in rows
+        if row.startswith(' class="sensitive"')
+        for name in ("orders:write", "offline_access", "openid")
+        if f'value="{name}"' in row
+    }
+    assert marked == {"orders:write", "offline_access"} and "Your account" in page.text

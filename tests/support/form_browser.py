@@ -121,6 +121,13 @@ class Forms(HTMLParser):
         if tag == "form":
             self.forms.append(Form(given.get("action", ""), given.get("method", "get").upper()))
             return
+        if (
+            tag == "option"
+            and self._select is not None
+            and (self._select not in dict(self.forms[-1].values) or "selected" in given)
+        ):
+            self.forms[-1].values = [pair for pair in self.forms[-1].values if pair[0] != self._select]
+            self.forms[-1].values.append((self._select, given.get("value", "")))
         if not self.forms or tag not in {"input", "button", "textarea", "select"}:
             return
         form, name, kind = self.forms[-1], given.get("name", ""), given.get("type", "")
@@ -129,5 +136,12 @@ class Forms(HTMLParser):
             return
         if "id" in given:
             form.ids[given["id"]] = name
-        if name and (kind not in {"checkbox", "radio"} or "checked" in given):
+        if tag == "select":
+            # The selected option gives the value, or the first one.
+            self._select = name or None
+        elif name and (kind not in {"checkbox", "radio"} or "checked" in given):
             form.values.append((name, given.get("value", "on" if kind == "checkbox" else "")))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "select":
+            self._select = None
