@@ -16,6 +16,7 @@ from app.operations.organizations.administrators import (
 )
 from app.operations.organizations.roles import (
     RoleRecord,
+    count_holders,
     create_role,
     delete_role,
     get_role,
@@ -87,8 +88,36 @@ class RemoveRoleForm(PageForm):
 
 @portal_page("/settings/permissions", "GET")
 def roles(context: PortalContext) -> PageResponse:
-    """List the roles with the number of their permissions."""
-    return context.render("portal/settings/roles.html", roles=list_roles(context.actor), admin=ADMIN)
+    """List the roles and what each of them permits."""
+    return context.render("portal/settings/roles.html", **_matrix(context))
+
+
+def _matrix(context: PortalContext) -> dict[str, Any]:
+    """Return the roles, the number of users of each, and by noun which of them have each permission.
+
+    The cell of a role is "all", "own" for a permission limited to what the user registered, or nothing.
+    """
+    records = list_roles(context.actor)
+    nouns: dict[str, list[tuple[str, list[str]]]] = {}
+    for name, title in PERMISSIONS.items():
+        cells = [
+            "all"
+            if name in record.role.permissions
+            else "own"
+            if f"{name}:own" in record.role.permissions
+            else ""
+            for record in records
+        ]
+        if any(cells):
+            noun = name.split(":")[0]
+            nouns.setdefault(PERMISSION_GROUPS.get(noun, noun.capitalize()), []).append((title, cells))
+    reads_admins = context.actor.has_permission("admins:read")
+    return {
+        "records": records,
+        "matrix": list(nouns.items()),
+        "holders": count_holders(context.actor) if reads_admins else {},
+        "admin": ADMIN,
+    }
 
 
 @portal_page("/settings/permissions/new", "GET", "POST")
@@ -220,7 +249,7 @@ class AdministratorForm(InvitationForm):
 
 @portal_page("/administrators", "GET")
 def administrators(context: PortalContext) -> PageResponse:
-    """List the administrators and their open invitations."""
+    """List the administrators, their open invitations, and what each role permits."""
     slug = context.organization.slug
     page = list_administrators(context.actor, slug, after=context.position(_LISTING))
     return context.render(
@@ -228,6 +257,7 @@ def administrators(context: PortalContext) -> PageResponse:
         page=page,
         roles=effective_roles(context.organization.settings),
         invitations=list_invitations(context.actor, slug, limit=MAX_LIMIT, of_members=False).items,
+        **(_matrix(context) if context.actor.has_permission("roles:read") else {"matrix": ()}),
         pager=context.pager(page, _LISTING),
     )
 
@@ -256,7 +286,7 @@ def new_administrator(context: PortalContext) -> PageResponse:
                 return context.done("/administrators", "administrator-added")
             return _invited(context, added.invitation)
     words: dict[str, Any] = {"title": "Add an administrator", "submit": "Add administrator"}
-    listed = ("Administrators", "/administrators")
+    listed = ("Team and roles", "/administrators")
     return context.render("portal/administrators/new.html", form=form, listed=listed, **words)
 
 
@@ -311,7 +341,7 @@ def remove(context: PortalContext, admin_id: str) -> PageResponse:
         Confirmation(
             f"Remove {admin.name or admin.email}?",
             "Remove administrator",
-            (("Administrators", "/administrators"),),
+            (("Team and roles", "/administrators"),),
             impact,
             note,
         ),

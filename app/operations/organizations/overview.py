@@ -306,6 +306,17 @@ def find_role_holders(organization_id: str, role: str) -> RoleHolders:
 
 
 @read
+def count_role_holders(organization_id: str) -> dict[str, int]:
+    """Return the number of users with each role in the organization, including users of root."""
+    rows = db.session.execute(
+        select(RoleAssignment.role, func.count().label("users"))
+        .where(RoleAssignment.organization_id == organization_id)
+        .group_by(RoleAssignment.role)
+    )
+    return {row.role: row.users for row in rows}
+
+
+@read
 def require_roles_unused(organization_id: str, roles: Collection[str]) -> None:
     """Raise RoleInUse, with the number of users, if a user has one of the roles or is invited to one.
 
