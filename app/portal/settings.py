@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,7 +49,7 @@ from app.portal.context import (
 from app.portal.organizations import DeleteOrganizationForm, deletion_of
 from app.portal.setting_texts import CHOICE_TEXTS, CHOICE_TEXTS_BY_PATH, EMPTY_TEXTS, TOPICS, Topic
 from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
-from app.rules.organizations.branding import describe_accent
+from app.rules.organizations.branding import DEFAULT_ACCENT, describe_accent
 from app.rules.organizations.settings import put_at, value_at
 from app.rules.organizations.settings_table import (
     SETTINGS,
@@ -264,12 +263,35 @@ def _topic_page(
 ) -> PageResponse:
     form.version.data = view.version
     form.base.data = json.dumps(values_of(page, view.document))
-    if ACCENT_COLOR in page.paths:
-        with suppress(ValueError):
-            form[ACCENT_COLOR].description += f" {describe_accent(str(form[ACCENT_COLOR].data).lower())}"
+    sample = _branding_sample(form, view) if ACCENT_COLOR in page.paths else None
     return context.render(
-        "portal/settings/topic.html", form=form, topic=page, units=UNITS, view=view, **variables
+        "portal/settings/topic.html",
+        form=form,
+        topic=page,
+        units=UNITS,
+        view=view,
+        sample=sample,
+        **variables,
     )
+
+
+def _branding_sample(form: TopicForm, view: SettingsRecord) -> dict[str, Any]:
+    """Return what the sample of the branded pages shows: the form, with the saved color if its own is invalid."""
+    color = str(form[ACCENT_COLOR].data).lower()
+    try:
+        words = describe_accent(color)
+    except ValueError:
+        color = str(value_at(view.document, ACCENT_COLOR)).lower()
+        words = describe_accent(color)
+    theme = form["branding.theme"].data
+    return {
+        "name": form["branding.display_name"].data,
+        "message": form["branding.login_message"].data,
+        "logo": view.document["branding"]["logo"],
+        "accent": None if color == DEFAULT_ACCENT else color.removeprefix("#"),
+        "themes": [theme] if theme in ("light", "dark") else ["light", "dark"],
+        "contrast": words,
+    }
 
 
 def _conflict_page(
