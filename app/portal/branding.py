@@ -83,13 +83,17 @@ def logo_remove(context: PortalContext) -> PageResponse:
 
 @portal.get("/portal/theme/<color>.css")
 def theme(color: str) -> Response:
-    """Return the style sheet of an accent color; it depends only on the color, so it can be cached forever."""
+    """Return the style sheet of an accent color, for the page or, with ``?sample``, for parts of class ``sample``.
+
+    It depends only on the URL, so it can be cached forever.
+    """
     if _HEX_COLOR.fullmatch(color) is None:
         raise NotFound("This style sheet does not exist.")
     accent = readable_accent(f"#{color}")
+    selector = ".sample" if "sample" in request.args else ":root"
     # These are tokens of static/app.css, with enough contrast on light and on dark pages.
     css = (
-        f":root {{ --accent: light-dark({accent.light}, {accent.dark}); "
+        f"{selector} {{ --accent: light-dark({accent.light}, {accent.dark}); "
         f"--on-accent: light-dark({accent.on_light}, {accent.on_dark}) }}\n"
     )
     response = Response(css, mimetype="text/css")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +20,7 @@ from wtforms import (
 )
 from wtforms.widgets import ColorInput
 
+from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.organizations.organizations import (
     delete_organization,
     get_organization,
@@ -38,11 +38,18 @@ from app.operations.tokens.signing_key_lists import (
     list_signing_keys,
     rotate_signing_key,
 )
-from app.portal.context import Confirmation, PageResponse, PortalContext, portal_page
+from app.portal.context import (
+    Confirmation,
+    NavigationEntry,
+    PageResponse,
+    PortalContext,
+    portal,
+    portal_page,
+)
 from app.portal.organizations import DeleteOrganizationForm, deletion_of
 from app.portal.setting_texts import CHOICE_TEXTS, CHOICE_TEXTS_BY_PATH, EMPTY_TEXTS, TOPICS, Topic
 from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
-from app.rules.organizations.branding import describe_accent
+from app.rules.organizations.branding import DEFAULT_ACCENT, describe_accent
 from app.rules.organizations.settings import put_at, value_at
 from app.rules.organizations.settings_table import (
     SETTINGS,
@@ -70,6 +77,15 @@ _API_HINT = re.compile(r" null means [^.]*\.")
 ACCENT_COLOR = "branding.accent_color"
 UNITS = ((86_400, "days"), (3_600, "hours"), (60, "minutes"), (1, "seconds"))
 Values = dict[str, Any]
+# The topics beside every settings page: label, path below the organization's, icon, the permission that opens it.
+_ENTRIES = (
+    ("General", "/settings/general", "building", "organization:read"),
+    *((topic.title, f"/settings/{key}", topic.icon, "settings:read") for key, topic in TOPICS.items()),
+    ("Signing keys", "/settings/keys", "key", "settings:read"),
+    ("Revocations", "/revocations", "warning", "tokens:read"),
+    ("User attributes", "/settings/attributes", "people", "settings:read"),
+    ("Roles and permissions", "/settings/permissions", "person", "roles:read"),
+)
 
 
 class GeneralForm(PageForm):
@@ -87,12 +103,30 @@ class RotateKeyForm(PageForm):
     algorithm = HiddenField()
 
 
+@portal.app_template_global()
+def settings_entries(
+    organization: OrganizationSnapshot, may: Callable[[str], bool], path: str
+) -> list[NavigationEntry]:
+    """Return the topics that the actor may open, with the number of settings that differ from the default."""
+    base = f"/portal/{organization.slug}"
+    found = []
+    for label, page, icon, permission in _ENTRIES:
+        topic = TOPICS.get(page.removeprefix("/settings/"))
+        paths = topic.paths if topic else ()
+        changed = sum(value_at(organization.settings, name) != SETTINGS[name].default for name in paths)
+        url = f"{base}{page}"
+        current = f"{path}/".startswith(f"{url}/")
+        if may(permission):
+            found.append(NavigationEntry(label, url, icon, current, str(changed) if changed else None))
+    return found
+
+
 @portal_page("/settings", "GET")
 def settings(context: PortalContext) -> PageResponse:
-    """List the topics, with the number of settings that the organization has changed."""
-    view = get_settings(context.actor, context.organization.slug)
-    changed = {key: sum(path in topic.paths for path in view.overridden) for key, topic in TOPICS.items()}
-    return context.render("portal/settings/index.html", topics=TOPICS, changed=changed, view=view)
+    """Lead to the first topic."""
+    context.actor.require("settings:read")
+    entries = settings_entries(context.organization, context.actor.has_permission, request.path)
+    return redirect(entries[0].url, 303)
 
 
 @portal_page("/settings/general", "GET", "POST")
@@ -229,12 +263,35 @@ def _topic_page(
 ) -> PageResponse:
     form.version.data = view.version
     form.base.data = json.dumps(values_of(page, view.document))
-    if ACCENT_COLOR in page.paths:
-        with suppress(ValueError):
-            form[ACCENT_COLOR].description += f" {describe_accent(str(form[ACCENT_COLOR].data).lower())}"
+    sample = _branding_sample(form, view) if ACCENT_COLOR in page.paths else None
     return context.render(
-        "portal/settings/topic.html", form=form, topic=page, units=UNITS, view=view, **variables
+        "portal/settings/topic.html",
+        form=form,
+        topic=page,
+        units=UNITS,
+        view=view,
+        sample=sample,
+        **variables,
     )
+
+
+def _branding_sample(form: TopicForm, view: SettingsRecord) -> dict[str, Any]:
+    """Return what the sample of the branded pages shows: the form, with the saved color if its own is invalid."""
+    color = str(form[ACCENT_COLOR].data).lower()
+    try:
+        words = describe_accent(color)
+    except ValueError:
+        color = str(value_at(view.document, ACCENT_COLOR)).lower()
+        words = describe_accent(color)
+    theme = form["branding.theme"].data
+    return {
+        "name": form["branding.display_name"].data,
+        "message": form["branding.login_message"].data,
+        "logo": view.document["branding"]["logo"],
+        "accent": None if color == DEFAULT_ACCENT else color.removeprefix("#"),
+        "themes": [theme] if theme in ("light", "dark") else ["light", "dark"],
+        "contrast": words,
+    }
 
 
 def _conflict_page(

@@ -63,7 +63,6 @@ PAGES = [
     "/administrators",
     "/administrators/new",
     "/administrators/{admin}/remove",
-    "/settings",
     "/settings/general",
     "/settings/sign-in",
     "/settings/sessions",

@@ -15,7 +15,6 @@ PAGES = [
     "/clients/new",
     "/administrators",
     "/administrators/new",
-    "/settings",
     "/settings/general",
     "/settings/sign-in",
     "/settings/permissions",

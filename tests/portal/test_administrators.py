@@ -94,11 +94,11 @@ def test_removed_administrator_loses_access_on_next_request(
     make: Any, acme: Any, ada: Any, portal_user: Any
 ) -> None:
     bob = portal_user(acme, email="bob@acme.example")
-    assert bob.get("/settings").status_code == 200
+    assert bob.get("/settings/general").status_code == 200
     ada.get("/administrators")
     ada.send(f"/administrators/{ADMIN.findall(ada.page.text)[-1]}/remove")
 
-    assert bob.get("/settings").status_code == 403
+    assert bob.get("/settings/general").status_code == 403
 
 
 def test_auditor_sees_list_without_buttons(acme: Any, ada: Any, portal_user: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -191,6 +192,20 @@ def test_concurrent_changes_are_merged_on_conflict_page(
     assert "Saved" in ada.text
     sessions = _overrides(database)["authentication"]["sessions"]
     assert sessions == {"idle_timeout_seconds": 3600, "reauthentication_seconds": 300}
+
+
+@pytest.mark.parametrize("path", ["/settings/sessions", "/settings/permissions/developer", "/revocations"])
+def test_settings_page_lists_topics_and_marks_its_own(ada: Any, path: str) -> None:
+    marked = re.findall(r'href="/portal/acme([^"]*)" aria-current="true"', ada.get(path).text)
+
+    # One list beside the page, one in the menu of narrow screens.
+    assert len(marked) == 2 and path.startswith(marked[0])
+    assert "Signing keys" in ada.text and "Two-step verification" in ada.text
+
+
+def test_settings_lead_to_first_topic_of_role(acme: Any, ada: Any, portal_user: Any) -> None:
+    assert ada.get("/settings").headers["Location"].endswith("/portal/acme/settings/general")
+    assert portal_user(acme, "member").get("/settings").status_code == 403
 
 
 def test_unknown_topic_is_not_found(ada: Any) -> None:

@@ -32,7 +32,7 @@ def test_page_without_keys_explains_when_first_is_created(ada: PortalUser) -> No
 
 
 def test_page_shows_next_change(ada: PortalUser, kid: str) -> None:
-    ada.get("/settings")
+    ada.get("/settings/general")
     assert "Signing keys" in ada.text
     ada.get("/settings/keys")
     assert f"EdDSA {kid[:12]}… Active" in ada.text

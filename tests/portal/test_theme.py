@@ -32,3 +32,26 @@ def test_branding_form_says_how_the_color_is_used(ada: Any) -> None:
     assert "easy to read on light and dark pages" in ada.get("/settings/branding").text
     ada.send("/settings/branding", preview="1", branding__accent_color="#FFD54A", base="{}")
     assert "#856f26" in ada.text and "darkened on light pages" in ada.text
+
+
+def test_branding_sample_shows_submitted_values_and_saves_nothing(make: Any, ada: Any, http: Any) -> None:
+    path, theme = "/settings/branding", "/portal/theme/ffd54a.css"
+    assert theme not in ada.get(path).text
+
+    values = {
+        "branding.accent_color": "#FFD54A",
+        "branding.display_name": "Acme ID",
+        "branding.theme": "dark",
+    }
+    page = ada.send(path, preview="1", base="{}", **values).text
+
+    assert f'href="{theme}?sample"' in page and "Sign in to Acme ID" in page
+    assert page.count('sample" data-theme="dark"') == 1 and 'sample" data-theme="light"' not in page
+    assert http.get(f"{theme}?sample").text.startswith(".sample {")
+    assert http.get(theme).text.startswith(":root {")
+    assert "Acme ID" not in ada.get(path).text
+    # An invalid color leaves the saved one.
+    assert (
+        "/portal/theme/"
+        not in ada.send(path, preview="1", base="{}", **{"branding.accent_color": "blue"}).text
+    )
