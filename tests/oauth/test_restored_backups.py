@@ -481,7 +481,8 @@ NOT_REPEATED = """
     device_code.denied grant.created grant.revoked group.created group.updated
     invitation.accepted invitation.created invitation.revoked
     mail.refused organization.exported organization.updated passkey.counter_went_back passkey.registered
-    passkey.renamed recovery_code.used recovery_codes.renewed refresh_token.reused registration_token.created
+    passkey.renamed playground.request_sent playground.started recovery_code.used recovery_codes.renewed
+    refresh_token.reused registration_token.created
     registration_token.revoked resource.defined scope.added second_factor.added second_factor.failed session.ended
     session.others_ended session.started sign_in.failed sign_in.first_proof_given signing_key.activated
     signing_key.created signing_key.retired token.exchanged token.revoked tokens.revoked user.created

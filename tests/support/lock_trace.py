@@ -102,8 +102,8 @@ class LockTrace(Cuts):
             transaction.locks.append(Lock(target, "X", None))
 
     def _held(self, thread: int) -> Iterator[Lock]:
-        # The report quotes keys as they are stored, which need not be text.
-        self._cursor.connection.set_character_set("latin1")
+        # The report quotes keys as they are stored. Every byte is a character of this code page.
+        self._cursor.connection.set_character_set("cp850")
         self._cursor.execute("SHOW ENGINE INNODB STATUS")
         report = str(self._cursor.fetchone()[2])
         _, _, own = report.partition(f" thread id {thread},")

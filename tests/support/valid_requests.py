@@ -377,7 +377,8 @@ class Requests:
             for method in sorted(methods):
                 form = None
                 if method == "POST":
-                    read = form_of(http.get(address), path) if "GET" in methods else {}
+                    page = path.removesuffix("/fix") if endpoint == "portal.fix_request" else address
+                    read = form_of(http.get(page), path) if "GET" in methods or page != address else {}
                     form = read | FORMS.get(endpoint, {}) | self._typed(endpoint)
                 file = FILES.get(endpoint)
                 yield ValidRequest(endpoint, method, address, cookies, SAME_ORIGIN, form=form, file=file)

@@ -117,7 +117,10 @@ def store_samples(actor: Actor, samples: Iterable[Sample]) -> int:
             if settings["audit"]["failed_requests"]:
                 _write(Actor.system(organization_id, actor.label), rows)
                 stored += len(rows)
-        except (Unavailable, IntegrityError, NotFound) as error:
+        except NotFound:
+            # The organization was deleted meanwhile, with everything that it kept.
+            continue
+        except (Unavailable, IntegrityError) as error:
             _log.warning("samples of %s were not stored: %s", organization_id, type(error).__name__)
     return stored
 
