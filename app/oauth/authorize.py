@@ -218,8 +218,10 @@ def _take_step(
     )
     step, standing = interaction.step, interaction.consent_state
     if step is Step.ISSUE and session is not None:
-        allowed = Decision(actor, interaction.scopes, stored, remember=False, ends_at=standing.ends_at)
-        return _issue(grant, asked, allowed)
+        ends_at = interaction.limit_end(standing.ends_at)
+        return _issue(
+            grant, asked, Decision(actor, interaction.scopes, stored, remember=False, ends_at=ends_at)
+        )
     if token is None or stored is None:
         token = authorization_requests.create_request(
             actor, client, asked.payload.data, browser_id(), pushed_id=asked.pushed_id
@@ -236,7 +238,8 @@ def _take_step(
         if not restrict_scopes(parameters.scopes, chosen):
             authorization_requests.deny_request(actor, client, stored)
             raise AuthorizationError("access_denied", "The user allowed none of the requested scopes.")
-        return _issue(grant, asked, Decision(actor, chosen, stored, remember=True, ends_at=end.at))
+        remember, ends_at = interaction.trial_ends_at is None, interaction.limit_end(end.at)
+        return _issue(grant, asked, Decision(actor, chosen, stored, remember=remember, ends_at=ends_at))
     authorization_requests.record_displayed_consent(actor, stored, shown)
     return _consent_page(asked, session, actor, stored, token, standing)
 

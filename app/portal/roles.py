@@ -265,6 +265,8 @@ def administrators(context: PortalContext) -> PageResponse:
 @portal_page("/administrators/new", "GET", "POST")
 def new_administrator(context: PortalContext) -> PageResponse:
     """Add a known user at once, or invite an unknown one: the list shows the link once."""
+    # The list shows the link of an invitation once.
+    context.actor.require("admins:read")
     context.actor.require("admins:write")
     roles = effective_roles(context.organization.settings)
     form = AdministratorForm(email=request.args.get("email", ""), role=request.args.get("role", "admin"))
@@ -293,6 +295,8 @@ def new_administrator(context: PortalContext) -> PageResponse:
 @portal_page("/users/invite", "GET", "POST")
 def invite_user(context: PortalContext) -> PageResponse:
     """Invite someone as an ordinary user; the list of users shows the link once."""
+    # The list shows the link of the invitation once.
+    context.actor.require("users:read")
     context.actor.require("admins:write")
     form = InvitationForm()
     if form.validate_on_submit():

@@ -162,6 +162,7 @@ def end_one_user_session(context: PortalContext, user_id: str, session_id: str) 
 @portal_page("/users/<user_id>/reset", "POST")
 def reset_user_password(context: PortalContext, user_id: str) -> PageResponse:
     """Create a password reset link, which the user's page shows once unless it was sent by email."""
+    context.actor.require("users:read")
     try:
         new = issue_user_reset_link(context.actor, user_id)
     except Conflict as error:

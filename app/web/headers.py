@@ -79,14 +79,19 @@ def register(app: Flask) -> None:
 
 def _add_version(endpoint: str, values: dict[str, Any]) -> None:
     """Name the content of a static file in its URL, so that browsers may keep it for a year."""
-    if endpoint == "static" and (version := _version_of(values.get("filename", ""))):
+    if endpoint == "static" and (version := _versions().get(values.get("filename", ""))):
         values["v"] = version
 
 
 @functools.cache
-def _version_of(filename: str) -> str | None:
-    path = ROOT / "static" / filename
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:12] if path.is_file() else None
+def _versions() -> dict[str, str]:
+    """Return the hash of each static file, read once."""
+    folder = ROOT / "static"
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+        for path in files
+    }
 
 
 def _harden(app: Flask, config: Config, response: Response) -> Response:
@@ -101,11 +106,14 @@ def _harden(app: Flask, config: Config, response: Response) -> Response:
     if config.is_https:
         headers["Strict-Transport-Security"] = _HSTS
     if request.endpoint == "static":
-        version = request.args.get("v") if response.status_code in {200, 304} else None
-        is_current = version is not None and version == _version_of((request.view_args or {})["filename"])
-        headers["Cache-Control"] = (
-            "public, max-age=31536000, immutable" if is_current else "public, max-age=3600"
-        )
+        version = request.args.get("v")
+        if version is None:
+            headers["Cache-Control"] = "public, max-age=3600"
+        elif version == _versions().get((request.view_args or {})["filename"]):
+            headers["Cache-Control"] = "public, max-age=31536000, immutable"
+        else:
+            # The page came from another version of the service.
+            headers["Cache-Control"] = "no-cache"
         headers["Content-Security-Policy"] = _NOTHING
         return response
     if "Cache-Control" not in headers:

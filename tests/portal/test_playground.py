@@ -10,8 +10,11 @@ from urllib.parse import parse_qs, parse_qsl, urlsplit
 
 import pytest
 from flask import Flask
+from sqlalchemy import func, select
 from werkzeug.test import TestResponse
 
+from app.extensions import db
+from app.models.grant import Consent, Grant
 from app.operations.authorization import playground
 from app.operations.clients.clients import update_client
 from app.operations.organizations.organizations import update_organization
@@ -166,7 +169,12 @@ def test_owner_needs_no_approval_and_consents_as_everybody(
     assert "client-request-send" in grace.http.get(usual.headers["Location"]).text
     consent = grace.http.get("/oauth/authorize", query_string=run.request)
     assert "consent-allow" in grace.http.get(consent.headers["Location"]).text
-    assert run.come_back()
+    run.redeem(run.come_back())
+    with make.app.app_context():
+        # The access ends with the run, and the app that asks later needs the approval as before.
+        [grant] = db.session.scalars(select(Grant).where(Grant.organization_id == acme.id))
+        assert grant.expires_at <= clock.now() + playground.LIFETIME
+        assert db.session.scalar(select(func.count()).select_from(Consent)) == 0
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ and no more: a scope must exist, and management scopes are never offered.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from app.operations.audit.failed_requests import FailedRequestRecord, get_failed_request
 from app.operations.clients.clients import ClientRecord, check_client_update, get_client, update_client
@@ -15,6 +14,7 @@ from app.operations.directory.lookups import get_organization_by_id
 from app.operations.organizations.settings import get_settings, update_settings
 from app.rules.actor import Actor
 from app.rules.audit.request_fixes import CLIENT, SECRET, SETTING, Fix, propose_fix
+from app.rules.clients.redirect_uris import get_display_host
 from app.rules.errors import Conflict, DomainError, Forbidden, InvalidInput, NotFound
 
 PKCE_FOR_PUBLIC_CLIENTS = "public_clients"
@@ -109,11 +109,12 @@ def _problem(error: DomainError) -> str:
 
 
 def _unfamiliar_host(client: ClientRecord, fix: Fix) -> str | None:
+    """Return the host, or the scheme of an app's own URI, that no registered URI of the client has."""
     for field in ("redirect_uris", "post_logout_redirect_uris"):
         if field in fix.changes:
-            host = urlsplit(fix.changes[field][-1]).hostname
+            host = get_display_host(fix.changes[field][-1])
             known = {
-                urlsplit(uri).hostname for uri in (*client.redirect_uris, *client.post_logout_redirect_uris)
+                get_display_host(uri) for uri in (*client.redirect_uris, *client.post_logout_redirect_uris)
             }
             return host if host not in known else None
     return None

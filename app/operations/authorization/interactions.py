@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
+from app.operations.authorization import playground
 from app.operations.authorization.authorization_requests import AuthorizationRequestRecord
 from app.operations.authorization.consents import NO_CONSENT, ConsentState, get_consent_state
 from app.operations.directory.lookups import ClientSnapshot
@@ -33,11 +35,20 @@ DECIDE_PERMISSION = "clients:trust"
 
 @dataclass(frozen=True, slots=True)
 class Interaction:
-    """The next step, the state of the user's consent, and the scopes of a code issued without a page."""
+    """The next step, the state of the user's consent, and the scopes of a code issued without a page.
+
+    ``trial_ends_at`` is set for a user who tries a client in the playground that they could not allow: the access ends
+    then, and no consent is stored.
+    """
 
     step: Step
     consent_state: ConsentState
     scopes: tuple[str, ...]
+    trial_ends_at: datetime | None = None
+
+    def limit_end(self, ends_at: datetime | None) -> datetime | None:
+        """Return when the access ends, at the latest with the trial; None: it does not end by itself."""
+        return min((end for end in (ends_at, self.trial_ends_at) if end is not None), default=None)
 
 
 def next_interaction(
@@ -56,6 +67,7 @@ def next_interaction(
     consent_state = NO_CONSENT if session is None else get_consent_state(client, session.user_id)
     now = clock.now()
     subject, is_unknown = _requested_subject(client, parameters)
+    may_allow = session is None or can_allow_client(client, session)
     step = next_step(
         parameters,
         _sign_in(client, parameters, session, stored),
@@ -66,10 +78,15 @@ def next_interaction(
             subject=subject,
             is_hint_unknown=is_unknown,
             can_register=is_registration_open(client.organization.settings),
-            may_allow=session is None or is_playground or can_allow_client(client, session),
+            may_allow=may_allow or is_playground,
         ),
     )
-    return Interaction(step, consent_state, scopes_without_page(client, parameters, consent_state))
+    return Interaction(
+        step,
+        consent_state,
+        scopes_without_page(client, parameters, consent_state),
+        trial_ends_at=None if may_allow else now + playground.LIFETIME,
+    )
 
 
 def requires_consent_page(

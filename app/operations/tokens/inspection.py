@@ -278,4 +278,8 @@ def decode_jwt(text: str) -> tuple[dict[str, Any], dict[str, Any]] | None:
 
 
 def _seconds_left(value: Any) -> int | None:
-    return int(value - clock.now().timestamp()) if isinstance(value, (int, float)) else None
+    try:
+        return int(value - clock.now().timestamp()) if isinstance(value, (int, float)) else None
+    except (OverflowError, ValueError):
+        # Python reads Infinity and NaN from JSON.
+        return None

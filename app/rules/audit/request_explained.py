@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from app.rules.audit.failed_requests import closest_difference
 from app.rules.clients.client_metadata import ClientMetadata
@@ -167,6 +168,13 @@ def judge_parameters(
     return tuple(found)
 
 
+# Parameters of the protocol that are secret: the command takes them from variables of the shell.
+_VARIABLES = frozenset(
+    {"client_secret", "client_assertion", "code", "code_verifier", "refresh_token", "token", "device_code"}
+    | {"subject_token", "actor_token", "request", "id_token_hint", "state", "nonce"}
+)
+
+
 def is_removed(value: str) -> bool:
     """Return whether the log has a description in place of a secret value."""
     return value.startswith("[") and value.endswith(" removed]")
@@ -269,23 +277,24 @@ def curl_command(
     A client that sent no secret in the body authenticated by the Authorization header, which the log does not keep.
     """
     if method == "GET":
-        shown = [f"{name}={value}" for name, value in parameters.items() if not is_removed(value)]
-        return " \\\n  ".join(
-            [f"curl -i -G {shlex.quote(url)}", *(f"--data-urlencode {shlex.quote(one)}" for one in shown)]
-        )
+        shown = [_argument(name, value) for name, value in parameters.items() if not is_removed(value)]
+        return " \\\n  ".join([f"curl -i -G {shlex.quote(url)}", *shown])
     lines = [f"curl -i {shlex.quote(url)}"]
     if endpoint == "userinfo":
         lines.append('-H "Authorization: Bearer $ACCESS_TOKEN"')
     elif _uses_header(endpoint, cause, parameters, client):
         lines.append(f'-u "{client_id}:$CLIENT_SECRET"')
     for name, value in parameters.items():
-        field = (
-            f'"{name}=${name.upper()}"'
-            if is_removed(value) and name.isidentifier()
-            else shlex.quote(f"{name}={value}")
-        )
-        lines.append(f"--data-urlencode {field}")
+        is_variable = is_removed(value) and name in _VARIABLES
+        lines.append(f'--data-urlencode "{name}=${name.upper()}"' if is_variable else _argument(name, value))
     return " \\\n  ".join(lines)
+
+
+def _argument(name: str, value: str) -> str:
+    """Return the option of one parameter. Control characters are encoded: pasted, they could end the quotation."""
+    if f"{name}{value}".isprintable():
+        return f"--data-urlencode {shlex.quote(f'{name}={value}')}"
+    return f"-d {shlex.quote(f'{quote(name)}={quote(value)}')}"
 
 
 def _uses_header(

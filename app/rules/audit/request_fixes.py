@@ -12,7 +12,7 @@ from typing import Any
 
 from app.rules.clients.client_metadata import ClientMetadata
 from app.rules.clients.client_types import BLOCKED, SECRET_METHODS
-from app.rules.directory.permissions import PERMISSIONS
+from app.rules.directory.permissions import ALL_PERMISSIONS
 
 CLIENT, SECRET, SETTING = "client", "secret", "setting"
 
@@ -61,7 +61,7 @@ def _add_uri(field: str, name: str) -> _Propose:
 def _add_scopes(client: ClientMetadata, received: str | None) -> Fix | None:
     names = [name for name in dict.fromkeys((received or "").split()) if name not in client.scopes]
     # A management scope is more than a request should be able to suggest.
-    if not names or any(name in PERMISSIONS for name in names):
+    if not names or any(name in ALL_PERMISSIONS for name in names):
         return None
     return _change(
         "Add scope" if len(names) == 1 else "Add scopes",
