@@ -154,7 +154,9 @@ def test_hanging_database_delays_no_request_that_does_not_need_it(
         assert percentile(mine, 0.9) < AT_ONCE_SECONDS, path
     # Those that were waiting when the hang began have waited longest.
     timeout = int(server.settings["GATEHOUSE_DATABASE_TIMEOUT"])
-    assert max(slowest, *(answer.result().seconds for answer in early)) < timeout + 2
+    waited = {answer.result().path: answer.result().seconds for answer in early} | {"traffic": slowest}
+    # The probe of readiness tries once more, and the machine may be busy.
+    assert max(waited.values()) < timeout + 4, waited
     assert set(traffic.statuses) == {503}
     assert all(int(reply.headers["retry-after"]) >= 1 for reply in traffic.refused)
     assert traffic.cut == 0
