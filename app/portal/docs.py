@@ -17,7 +17,7 @@ from app.portal.markdown import title_of, to_html
 from app.rules.audit.failed_requests import CAUSES, Explanation
 from app.rules.errors import Forbidden
 
-# The name in the URL and the file below docs, by group. Their links lead to each other here and in the repository.
+# The name in the URL and the file below docs, by group. Links between them work here and in the repository.
 GUIDES: Mapping[str, Mapping[str, str]] = {
     "Guides": {
         "first-client": "guides/first-client.md",
@@ -37,7 +37,7 @@ GUIDES: Mapping[str, Mapping[str, str]] = {
 }
 _PATHS = {name: path for group in GUIDES.values() for name, path in group.items()}
 _NAMES = {path: name for name, path in _PATHS.items()}
-# What stands for the organization in the files.
+# The placeholder for the organization in the files.
 _BASE_URL, _ORGANIZATION = "https://id.example.com", "organizations/acme"
 
 

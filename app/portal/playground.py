@@ -18,6 +18,7 @@ from app.operations.clients.clients import ClientRecord, get_client, list_client
 from app.operations.tokens.inspection import Check, check_id_token
 from app.portal.context import PageResponse, PortalContext, portal_page
 from app.rules.audit.failed_requests import CAUSES, default_cause
+from app.rules.audit.request_explained import curl_parameter
 from app.rules.clients.client_types import (
     AUTHORIZATION_CODE,
     BASIC,
@@ -75,7 +76,7 @@ _BREAKS = {
 
 
 class RunForm(PageForm):
-    """What to ask for."""
+    """The parameters of a run: client, grant type, scopes, prompt and resource."""
 
     client = HiddenField()
     grant_type = HiddenField()
@@ -379,7 +380,7 @@ def _curl(run: Run, endpoint: str, fields: Mapping[str, str], bearer: str | None
         )
     if method == NONE:
         fields = {**fields, "client_id": client_id}
-    parts += [f"--data-urlencode {shlex.quote(f'{name}={value}')}" for name, value in fields.items()]
+    parts += [curl_parameter(name, value) for name, value in fields.items()]
     return " \\\n  ".join(parts)
 
 

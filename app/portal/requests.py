@@ -16,6 +16,7 @@ from app.operations.audit.failed_requests import FailedRequestRecord, get_failed
 from app.operations.audit.failure_groups import list_failure_groups
 from app.operations.audit.fix_requests import apply_fix, find_fix, find_request_client
 from app.operations.audit.sampled_requests import FAILED, OUTCOMES, SUCCEEDED, SampleRecord, list_requests
+from app.operations.authorization.playground import may_try
 from app.operations.clients.clients import ClientRecord, get_client
 from app.operations.store import clock
 from app.operations.store.transactions import Page
@@ -23,7 +24,7 @@ from app.portal.clients import client_page
 from app.portal.context import PageResponse, PortalContext, portal_page
 from app.portal.labels import AUDIT_ACTIONS
 from app.rules.audit.failed_requests import CAUSES, closest_difference
-from app.rules.audit.request_explained import curl_command, find_snippet, flow_steps, judge_parameters
+from app.rules.audit.request_explained import check_parameters, curl_command, find_snippet, flow_steps
 from app.rules.audit.request_fixes import SECRET
 from app.rules.errors import Conflict, DomainError, Forbidden, InvalidInput, NotFound, PreconditionFailed
 
@@ -233,14 +234,13 @@ def _entry(
         else context.url(f"/logs/{entry.public_id}/fix"),
         is_secret_fix=offer is not None and offer.fix.target == SECRET,
         snippet=find_snippet(entry.cause, entry.received, entry.expected, client),
-        parameters=judge_parameters(entry.cause, sent, entry.received, entry.expected, client),
+        parameters=check_parameters(entry.cause, sent, entry.received, entry.expected, client),
         curl=_curl(context, entry, sent, client),
         others=[one for one in others if one.id != entry.id][:_MAX_SHOWN],
         recent=recent,
         events=_events_before(context, entry),
         actions=AUDIT_ACTIONS,
-        may_try=client is not None
-        and actor.has_permission("clients:write", owner_id=client.created_by_user_id),
+        may_try=client is not None and may_try(actor, client),
         setting=_SETTINGS.get(entry.cause),
         error=error,
     )

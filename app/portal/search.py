@@ -1,4 +1,4 @@
-"""The search of the portal: ids lead to their page, other text finds clients, users, settings and pages."""
+"""The search of the portal: an id redirects to its page, other text finds clients, users, settings, docs and pages."""
 
 from __future__ import annotations
 

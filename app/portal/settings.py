@@ -123,7 +123,7 @@ def settings_entries(
 
 @portal_page("/settings", "GET")
 def settings(context: PortalContext) -> PageResponse:
-    """Lead to the first topic."""
+    """Redirect to the first topic."""
     context.actor.require("settings:read")
     entries = settings_entries(context.organization, context.actor.has_permission, request.path)
     return redirect(entries[0].url, 303)

@@ -1,4 +1,4 @@
-"""The token inspector: what a token is, in words. Tokens arrive in the body of a POST only and are never stored."""
+"""The token inspector. Tokens are only accepted in the body of a POST and are never stored or logged."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _STATES = {
     inspection.ENDED: (
         "Not accepted",
         "danger",
-        "Something that it depends on ended: its client, secret, user or API access, or by a bulk revocation.",
+        "Its client, secret, user or API access is no longer active, or it was revoked in bulk.",
     ),
     inspection.REPLACED: (
         "Replaced",
@@ -100,7 +100,7 @@ class InspectForm(PageForm):
 
 @portal_page("/inspect", "GET", "POST")
 def token_inspector(context: PortalContext) -> PageResponse:
-    """Say what the pasted token is. With ``action=revoke`` revoke it."""
+    """Show the pasted token decoded and checked, or with ``action=revoke`` revoke it."""
     context.actor.require_for_own("tokens:read")
     form, found = InspectForm(), None
     if form.validate_on_submit():

@@ -55,7 +55,7 @@ KINDS = {
     PENDING_SIGN_IN: "a pending sign-in",
     KNOWN_BROWSER: "a cookie of a recognized browser",
 }
-"""What each kind of secret is called."""
+"""The name of each kind of token and secret, for users."""
 
 _KEY = "[0-9a-hjkmnp-tv-z]{8}"
 _SIMPLE = re.compile(

@@ -1,4 +1,4 @@
-"""What one page shows once: the secret or the notice that a form left for the page that it redirects to.
+"""One-time values for the page that a form redirects to, such as a new secret or a notice.
 
 The values travel in a cookie, sealed with a key of the instance for one path and one session (AES-256-GCM). So a reload
 repeats nothing, no secret is in a URL, and the cookie is useless on another path, in another session or after five
@@ -27,7 +27,7 @@ from app.web.browser_session import browser_id, once_cookie, sign_in_token
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What was just done, for ``macros/status.html``; the undo is the form that reverses it."""
+    """A message about the last action, with the form that undoes it, for ``macros/status.html``."""
 
     text: str
     undo_url: str | None = None

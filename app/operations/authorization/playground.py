@@ -125,7 +125,11 @@ def redirect_uri_of(organization: OrganizationSnapshot) -> str:
 
 
 def may_try(actor: Actor, client: ClientRecord | Client) -> bool:
-    """Return whether the actor may try the client: whoever can change it and its secrets, and holds its permissions."""
+    """Return whether the actor may try the client.
+
+    Requires a signed-in user with permission to change the client and its secrets, and every management permission
+    that the client itself has.
+    """
     scopes = client.scopes if isinstance(client, ClientRecord) else client.document.get("scopes", ())
     managed = [scope for scope in scopes if scope in ALL_PERMISSIONS]
     return (
@@ -215,7 +219,7 @@ def is_started_here(
     run = find_run_of_callback(actor, sent.get("state", ""), browser_id=browser_id)
     if run is None or run.client.id != client.id:
         return False
-    # Whoever changes another parameter changes what this user allows, and sees on the consent page.
+    # Other parameters may differ: they change only what this user allows, and the consent page shows them.
     return (
         sent.get("code_challenge") == challenge_of(run.document["verifier"])
         and sent.get("code_challenge_method") == METHOD

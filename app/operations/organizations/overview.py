@@ -46,8 +46,8 @@ from app.rules.identifiers import first_id_at, format_client_id, new_id
 from app.rules.organizations.settings import ROLES_PATH
 
 MAX_COUNT = 10_000
-# The owner of no client: an actor without a user, such as a client, has registered none.
-NOBODY = UUID(int=0)
+# An actor without a user, such as a client, has registered no clients.
+_NO_USER = UUID(int=0)
 _NEWEST_SECRETS = 1_000
 _SOON = timedelta(days=7)
 MAX_HOLDERS_SHOWN = 20
@@ -98,7 +98,7 @@ def get_overview(actor: Actor) -> Overview:
     actor.require("organization:read")
     here = actor.organization_id
     now = clock.now()
-    owner = None if actor.has_permission("clients:read") else actor.user_id or NOBODY
+    owner = None if actor.has_permission("clients:read") else actor.user_id or _NO_USER
     figures = _FIGURES.first(
         organization_id=here,
         owner=owner,
@@ -121,7 +121,7 @@ def get_overview(actor: Actor) -> Overview:
 
 @dataclass(frozen=True, slots=True)
 class Affected:
-    """What a suspension stops. ``MAX_COUNT`` means that many or more."""
+    """The clients, users and sessions that a suspension affects. ``MAX_COUNT`` means that many or more."""
 
     clients: int
     users: int
@@ -130,7 +130,7 @@ class Affected:
 
 @read
 def count_affected(actor: Actor, slug: str) -> Affected:
-    """Count what a suspension of the organization stops.
+    """Count the clients, users and sessions that a suspension of the organization affects.
 
     Raises NotFound, and Forbidden without ``organizations:write``.
     """

@@ -48,10 +48,10 @@ TOKENS, REQUESTS, FAILED, SIGN_INS, USERS = "tokens", "requests", "failed", "sig
 HOUR, DAY = "hour", "day"
 SPANS = {HOUR: timedelta(hours=1), DAY: timedelta(days=1)}
 NONE = UUID(int=0)
-"""Stands for all clients together, and for no subject."""
+"""As a client: the whole organization. As a subject: none."""
 # A batch has counters of several.
 _NO_ORGANIZATION = ""
-# How long a batch whose fate is unknown is recognized.
+# How long a batch is recognized if the reply to its COMMIT was lost.
 _BATCH_LIFETIME = timedelta(days=2)
 _TABLE = Base.metadata.tables[UsageCounter.__tablename__]
 _log = logging.getLogger("gatehouse.usage")
@@ -114,7 +114,7 @@ class UsageCounters:
         self._lock, self._flushing = threading.Lock(), threading.Lock()
 
     def _write_batch(self) -> int:
-        """Write the batch, also one that an earlier attempt may have written. It stays until its fate is known."""
+        """Write the batch, also one that an earlier attempt may have written. It is kept until the result is known."""
         if self._batch is None:
             return 0
         try:

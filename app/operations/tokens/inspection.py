@@ -1,4 +1,4 @@
-"""What a token is, for people who look at one: its kind, claims, signature and state. Nothing is stored."""
+"""Inspect a token for a developer: its kind, claims, signature, state and owner. Tokens are not stored."""
 
 from __future__ import annotations
 
@@ -70,9 +70,10 @@ class Inspection:
 
 @read
 def inspect_token(actor: Actor, text: str) -> Inspection:
-    """Return what a token is; with ``tokens:read:own``, the state only of those of the actor's own clients.
+    """Return the kind, claims, state and owner of a token.
 
-    Secrets and codes are named without a look-up. Raises InvalidInput for what is no token, Forbidden.
+    With ``tokens:read:own``, the state is known only for tokens of the actor's own clients. Secrets and codes are named
+    without a look-up. Raises InvalidInput for text that is not a token, and Forbidden.
     """
     actor.require_for_own("tokens:read")
     text = text.strip().removeprefix("Bearer ").strip()

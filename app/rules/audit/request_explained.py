@@ -1,4 +1,4 @@
-"""What the page of a rejected request shows: where the flow stopped, a verdict on each parameter, what to send.
+"""Explain a rejected request: the step of the flow, a verdict on each parameter, and what to send instead.
 
 Verdicts compare with the client's present registration. A removed value was not looked at, so it has none.
 """
@@ -151,7 +151,7 @@ def flow_steps(endpoint: str, grant_type: str | None, cause: str) -> tuple[FlowS
     )
 
 
-def judge_parameters(
+def check_parameters(
     cause: str,
     parameters: Mapping[str, str],
     received: str | None,
@@ -160,7 +160,7 @@ def judge_parameters(
 ) -> tuple[Verdict, ...]:
     """Return a verdict for each parameter that was sent, and for each one whose absence is the cause."""
     at_fault = _AT_FAULT.get(cause, ())
-    found = [_judge(name, value, name in at_fault, received, client) for name, value in parameters.items()]
+    found = [_check(name, value, name in at_fault, received, client) for name, value in parameters.items()]
     required = at_fault if cause in _REQUIRED else ()
     if cause == "parameter_missing":
         required = tuple(text.partition("=")[0] for text in expected)
@@ -180,7 +180,7 @@ def is_removed(value: str) -> bool:
     return value.startswith("[") and value.endswith(" removed]")
 
 
-def _judge(
+def _check(
     name: str, value: str, is_at_fault: bool, received: str | None, client: ClientMetadata | None
 ) -> Verdict:
     purpose = _PURPOSES.get(name, "")
@@ -277,7 +277,7 @@ def curl_command(
     A client that sent no secret in the body authenticated by the Authorization header, which the log does not keep.
     """
     if method == "GET":
-        shown = [_argument(name, value) for name, value in parameters.items() if not is_removed(value)]
+        shown = [curl_parameter(name, value) for name, value in parameters.items() if not is_removed(value)]
         return " \\\n  ".join([f"curl -i -G {shlex.quote(url)}", *shown])
     lines = [f"curl -i {shlex.quote(url)}"]
     if endpoint == "userinfo":
@@ -286,11 +286,13 @@ def curl_command(
         lines.append(f'-u "{client_id}:$CLIENT_SECRET"')
     for name, value in parameters.items():
         is_variable = is_removed(value) and name in _VARIABLES
-        lines.append(f'--data-urlencode "{name}=${name.upper()}"' if is_variable else _argument(name, value))
+        lines.append(
+            f'--data-urlencode "{name}=${name.upper()}"' if is_variable else curl_parameter(name, value)
+        )
     return " \\\n  ".join(lines)
 
 
-def _argument(name: str, value: str) -> str:
+def curl_parameter(name: str, value: str) -> str:
     """Return the option of one parameter. Control characters are encoded: pasted, they could end the quotation."""
     if f"{name}{value}".isprintable():
         return f"--data-urlencode {shlex.quote(f'{name}={value}')}"

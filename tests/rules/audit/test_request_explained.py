@@ -10,10 +10,10 @@ from app.rules.audit.request_explained import (
     OK,
     STOPPED,
     UNKNOWN,
+    check_parameters,
     curl_command,
     find_snippet,
     flow_steps,
-    judge_parameters,
 )
 from app.rules.audit.request_fixes import FIXES, propose_fix
 from app.rules.clients.client_metadata import ClientMetadata
@@ -58,7 +58,7 @@ def test_parameters_have_verdicts() -> None:
         "scope": "openid email",
         "state": "[9 characters, removed]",
     }
-    found = judge_parameters(
+    found = check_parameters(
         "redirect_uri_not_registered", sent, sent["redirect_uri"], CLIENT.redirect_uris, CLIENT
     )
     verdicts = {one.name: one.verdict for one in found}
@@ -73,7 +73,7 @@ def test_parameters_have_verdicts() -> None:
     ],
 )
 def test_missing_parameters_are_listed(cause: str, expected: tuple[str, ...], missing: list[str]) -> None:
-    found = judge_parameters(cause, {}, None, expected, CLIENT)
+    found = check_parameters(cause, {}, None, expected, CLIENT)
     assert [(one.name, one.value, one.verdict) for one in found] == [(name, None, BAD) for name in missing]
 
 
