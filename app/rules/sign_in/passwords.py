@@ -25,6 +25,8 @@ DIGEST_PREFIX_BYTES = 5
 """Bytes of each digest in the list."""
 MIN_LISTED_LENGTH = 8
 """Shorter passwords are not on the list, because no organization accepts them."""
+MAX_COMPARED_LENGTH = 24
+"""Longer texts are not looked up in the list."""
 MAX_LENGTH = 128
 """Longer passwords are rejected before hashing, never truncated (PW-2, PW-6)."""
 MIN_LENGTH = 8
@@ -57,8 +59,14 @@ IPV6_SITE_FACTOR = 8
 
 
 def is_listed(password: str) -> bool:
-    """Return whether the password, ignoring case, is on the shipped list."""
-    return len(password) >= MIN_LISTED_LENGTH and _contains(_list_entries(), digest_prefix(password))
+    """Return whether the password, ignoring case, is on the shipped list.
+
+    Texts longer than ``MAX_COMPARED_LENGTH`` are never found: hardly any is on a list, and the short digests would
+    now and then refuse a password manager's.
+    """
+    return MIN_LISTED_LENGTH <= len(password) <= MAX_COMPARED_LENGTH and _contains(
+        _list_entries(), digest_prefix(password)
+    )
 
 
 def digest_prefix(password: str) -> bytes:

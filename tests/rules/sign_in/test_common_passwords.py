@@ -81,6 +81,13 @@ def test_random_passwords_are_not_listed() -> None:
     assert matches == 0
 
 
+def test_long_password_with_the_digest_of_a_listed_one_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a password manager makes is never refused by chance."""
+    monkeypatch.setattr(passwords, "_contains", lambda entries, entry: True)
+    assert passwords.is_listed("kT4vq9Wm2xRz8LpHs6NbYc3J")
+    assert not passwords.is_listed("kT4vq9Wm2xRz8LpHs6NbYc3Jd")
+
+
 def test_list_is_a_mapped_file() -> None:
     assert isinstance(passwords._list_entries(), mmap.mmap)
 
