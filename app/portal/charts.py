@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
+from app.web.languages import number
+
 _WIDTH, _HEIGHT, _LEFT, _TOP = 720, 280, 44, 8
 _SPARK_WIDTH, _SPARK_HEIGHT = 84, 26
 _MAX_LABELS = 7
@@ -47,7 +49,7 @@ def stacked_bars(
     for step in range(4):
         value = top * step // 3
         y = round(floor - height * value / top, 1)
-        lines.append(_GRID_LINE.format(left=_LEFT, right=_WIDTH, y=y, text_y=y + 4, text=f"{value:,}"))
+        lines.append(_GRID_LINE.format(left=_LEFT, right=_WIDTH, y=y, text_y=y + 4, text=number(value)))
     room = (_WIDTH - _LEFT) / max(len(bars), 1)
     width = round(min(room * 0.72, 40), 1)
     every = -(-len(bars) // _MAX_LABELS) or 1

@@ -17,7 +17,7 @@ from app.operations.store import clock
 from app.portal.clients import client_page
 from app.portal.context import PageResponse, PortalContext, portal_page
 from app.portal.quickstarts import has_token, quickstart_snippet
-from app.portal.traffic import credential_chart, traffic_chart
+from app.portal.traffic import PERIODS, credential_chart, traffic_chart
 from app.rules.clients.client_types import SECRET_METHODS
 
 _WEEK = 7 * 24
@@ -52,6 +52,7 @@ def client(context: PortalContext, client_id: str) -> PageResponse:
         template="overview",
         traffic=traffic,
         chart=traffic_chart(traffic),
+        comparison=PERIODS[1].comparison,
         failures=list_failure_groups(actor, client_id=found.client_id, limit=1) if may_read_log else (),
         secrets=credentials.live if credentials else (),
         rotation=credential_chart(use) if use else None,

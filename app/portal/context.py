@@ -23,6 +23,7 @@ from app.web.browser_session import actor_for, current_sessions, page_decorator,
 from app.web.error_pages import error_response, page_of_error
 from app.web.flash import Notice, flash, take_flash
 from app.web.forms import PageForm
+from app.web.languages import lazy_gettext, translate
 from app.web.parameters import page_meta, page_position
 
 portal = Blueprint("portal", __name__)
@@ -31,9 +32,17 @@ portal.add_app_template_filter(meter)
 
 # Kind of error, title of the page, what to do.
 _ERRORS: tuple[tuple[type[DomainError], str, str | None], ...] = (
-    (NotFound, "Page not found", "The page may have been deleted, or it belongs to another organization."),
-    (Forbidden, "You don't have access", "Ask an administrator of the organization for access."),
-    (TooManyRequests, "Too many attempts", None),
+    (
+        NotFound,
+        lazy_gettext("Page not found"),
+        lazy_gettext("The page may have been deleted, or it belongs to another organization."),
+    ),
+    (
+        Forbidden,
+        lazy_gettext("You don't have access"),
+        lazy_gettext("Ask an administrator of the organization for access."),
+    ),
+    (TooManyRequests, lazy_gettext("Too many attempts"), None),
 )
 
 
@@ -48,18 +57,18 @@ def show_error(error: DomainError) -> BaseResponse:
         return redirect(sign_in_url(home or slug, again=True), 303)
     title, hint = next(
         ((title, hint) for kind, title, hint in _ERRORS if isinstance(error, kind)),
-        ("Something went wrong", None),
+        (lazy_gettext("Something went wrong"), None),
     )
     return page_of_error(error, title, hint, back=_way_back(error, slug))
 
 
 def _way_back(error: DomainError, slug: str | None) -> tuple[str, str]:
     if slug is None or isinstance(error, NotFound):
-        return "/portal", "Choose an organization"
+        return "/portal", lazy_gettext("Choose an organization")
     if request.path == f"/portal/{slug}":
         # A member cannot see the overview, so a link to it would lead in circles.
-        return f"/organizations/{slug}/account", "Go to my account"
-    return f"/portal/{slug}", "Back to the overview"
+        return f"/organizations/{slug}/account", lazy_gettext("Go to my account")
+    return f"/portal/{slug}", lazy_gettext("Back to the overview")
 
 
 PageResponse = str | BaseResponse | tuple[str, int]
@@ -119,7 +128,7 @@ class PortalContext:
             base=self.url(),
             may=self.actor.has_permission,
             form=form,
-            error=error.description if error else None,
+            error=translate(error.description) if error else None,
             **(pager or {}),
             **{"once": once, **variables},
         )
@@ -264,38 +273,38 @@ NavigationGroup = tuple[str | None, list[NavigationEntry]]
 # Title of each group, and its pages: label, path below the organization's, icon, the permission that opens it.
 _GROUPS: tuple[tuple[str | None, tuple[tuple[str, str, str, str], ...]], ...] = (
     (
-        "Build",
+        lazy_gettext("Build"),
         (
-            ("Home", "", "home", "organization:read"),
-            ("Clients", "/clients", "apps", "clients:read"),
-            ("APIs and scopes", "/apis", "server", "resources:read"),
-            ("Playground", "/playground", "play", "clients:write"),
-            ("Token inspector", "/inspect", "eye", "tokens:read"),
-            ("Docs", "/docs", "book", "clients:read"),
+            (lazy_gettext("Home"), "", "home", "organization:read"),
+            (lazy_gettext("Clients"), "/clients", "apps", "clients:read"),
+            (lazy_gettext("APIs and scopes"), "/apis", "server", "resources:read"),
+            (lazy_gettext("Playground"), "/playground", "play", "clients:write"),
+            (lazy_gettext("Token inspector"), "/inspect", "eye", "tokens:read"),
+            (lazy_gettext("Docs"), "/docs", "book", "clients:read"),
         ),
     ),
     (
-        "Observe",
+        lazy_gettext("Observe"),
         (
-            ("Requests", "/logs", "pulse", "logs:read"),
-            ("Audit log", "/audit", "rows", "audit:read"),
-            ("Webhooks", "/webhooks", "hooks", "webhooks:read"),
+            (lazy_gettext("Requests"), "/logs", "pulse", "logs:read"),
+            (lazy_gettext("Audit log"), "/audit", "rows", "audit:read"),
+            (lazy_gettext("Webhooks"), "/webhooks", "hooks", "webhooks:read"),
         ),
     ),
     (
-        "People",
+        lazy_gettext("People"),
         (
-            ("Users", "/users", "person", "users:read"),
-            ("Team and roles", "/administrators", "people", "admins:read"),
+            (lazy_gettext("Users"), "/users", "person", "users:read"),
+            (lazy_gettext("Team and roles"), "/administrators", "people", "admins:read"),
         ),
     ),
-    (None, (("Settings", "/settings", "settings", "settings:read"),)),
+    (None, ((lazy_gettext("Settings"), "/settings", "settings", "settings:read"),)),
 )
 _INSTANCE_GROUP = (
-    "Instance",
+    lazy_gettext("Instance"),
     (
-        ("Organizations", "/organizations", "building", "organizations:read"),
-        ("Instance limits", "/instance-limits", "shield", "instance:read"),
+        (lazy_gettext("Organizations"), "/organizations", "building", "organizations:read"),
+        (lazy_gettext("Instance limits"), "/instance-limits", "shield", "instance:read"),
     ),
 )
 # Pages that belong to another page's entry although their path is elsewhere.
@@ -306,63 +315,78 @@ _RELATED_PATHS = {
     "/settings": ("/revocations",),
 }
 _NOTICES = {
-    "saved": "Saved. The change is live.",
-    "unchanged": "No changes to save.",
-    "reset": "Reset to the default. The change is live.",
-    "api-defined": "API created. Clients can request its scopes now.",
-    "access-requested": "Access requested. We notified the owner of the API.",
-    "access-request-cancelled": "Request cancelled. Access that the client already has stays.",
-    "access-given": "Access given. The client can get tokens now.",
-    "access-declined": "Request declined. We notified the developer.",
-    "access-withdrawn": "Access withdrawn. The client’s tokens for this API no longer work.",
-    "api-deleted": "API deleted. Its scopes were removed from every client.",
-    "request-fixed": "Fixed. The change is live. Send the request again.",
-    "client-request-approved": "Client approved. Members can now allow it. We notified everyone who asked.",
-    "client-request-declined": "Request declined. We notified the member.",
-    "client-deleted": "Client deleted. Its secrets, tokens and consents no longer work.",
-    "token-revoked": "Access token revoked.",
-    "grant-revoked": "Grant revoked. Its tokens no longer work.",
-    "tokens-revoked": "Tokens revoked. They no longer work anywhere.",
-    "session-ended": "Session ended.",
-    "secret-confirmed": "Secret confirmed. It works again.",
-    "secret-revoked": "Secret revoked. It no longer works.",
-    "secret-and-tokens-revoked": "Secret revoked, along with every token issued with it.",
-    "registration-approved": "Account approved. The user can sign in with the password they chose.",
-    "registration-rejected": "Sign-up rejected. The link in the email no longer works.",
-    "rotation-updated": "Rotation updated.",
-    "rotation-finished": "Rotation finished. The old secret is revoked.",
-    "rotation-cancelled": "Rotation cancelled. The old secret keeps working.",
-    "administrator-added": "Administrator added. The role is active now.",
-    "administrator-removed": "Administrator removed. The role's permissions were revoked immediately.",
-    "user-disabled": "User disabled. They are signed out everywhere, and clients can no longer access their account.",
-    "user-enabled": "User enabled. They can sign in again.",
-    "user-signed-out": "User signed out everywhere.",
-    "user-factors-reset": "Two-step verification reset. The user is signed out everywhere.",
-    "user-deleted": "User deleted. Their sessions, roles and connected apps were removed.",
-    "role-assigned": "Role assigned. The app learns it with the next token.",
-    "role-taken": "Role removed. Tokens that contain it stay valid until they expire.",
-    "attribute-removed": "Attribute removed. Apps no longer receive it.",
-    "group-created": "Group created. Add its members below.",
-    "group-deleted": "Group deleted. Its members lost the roles that they had through it.",
-    "member-added": "Member added. Apps learn it with the next token.",
-    "member-removed": "Member removed.",
-    "import-received": "File uploaded. Nothing is imported until you confirm it.",
-    "import-started": "Import started. You can follow the progress below.",
-    "import-cancelled": "Import cancelled. Users that were already imported stay.",
-    "invitation-revoked": "Invitation revoked. Its link no longer works.",
-    "key-published": "New key published. It starts signing automatically after one day.",
-    "key-active": "The new key is signing now. The previous key stays valid for verification for one more day.",
-    "keys-replaced": "Keys replaced. Tokens signed with the old keys no longer verify.",
-    "registration-token-revoked": "Token revoked. It can no longer be used to register clients.",
-    "webhook-sent": "The event is being delivered.",
-    "webhook-deleted": "Webhook deleted. No more events are sent to its URL.",
-    "role-removed": "Role deleted.",
-    "organization-created": "Organization created. It is ready to use.",
-    "organization-suspended": "Organization suspended. Sign-ins, tokens and API calls are rejected until you"
-    " resume it.",
-    "organization-resumed": "Organization resumed. Users can sign in again.",
-    "organization-deleted": "Organization deleted. You can restore it until its data is purged.",
-    "organization-restored": "Organization restored.",
+    "saved": lazy_gettext("Saved. The change is live."),
+    "unchanged": lazy_gettext("No changes to save."),
+    "reset": lazy_gettext("Reset to the default. The change is live."),
+    "api-defined": lazy_gettext("API created. Clients can request its scopes now."),
+    "access-requested": lazy_gettext("Access requested. We notified the owner of the API."),
+    "access-request-cancelled": lazy_gettext("Request cancelled. Access that the client already has stays."),
+    "access-given": lazy_gettext("Access given. The client can get tokens now."),
+    "access-declined": lazy_gettext("Request declined. We notified the developer."),
+    "access-withdrawn": lazy_gettext("Access withdrawn. The client’s tokens for this API no longer work."),
+    "api-deleted": lazy_gettext("API deleted. Its scopes were removed from every client."),
+    "request-fixed": lazy_gettext("Fixed. The change is live. Send the request again."),
+    "client-request-approved": lazy_gettext(
+        "Client approved. Members can now allow it. We notified everyone who asked."
+    ),
+    "client-request-declined": lazy_gettext("Request declined. We notified the member."),
+    "client-deleted": lazy_gettext("Client deleted. Its secrets, tokens and consents no longer work."),
+    "token-revoked": lazy_gettext("Access token revoked."),
+    "grant-revoked": lazy_gettext("Grant revoked. Its tokens no longer work."),
+    "tokens-revoked": lazy_gettext("Tokens revoked. They no longer work anywhere."),
+    "session-ended": lazy_gettext("Session ended."),
+    "secret-confirmed": lazy_gettext("Secret confirmed. It works again."),
+    "secret-revoked": lazy_gettext("Secret revoked. It no longer works."),
+    "secret-and-tokens-revoked": lazy_gettext("Secret revoked, along with every token issued with it."),
+    "registration-approved": lazy_gettext(
+        "Account approved. The user can sign in with the password they chose."
+    ),
+    "registration-rejected": lazy_gettext("Sign-up rejected. The link in the email no longer works."),
+    "rotation-updated": lazy_gettext("Rotation updated."),
+    "rotation-finished": lazy_gettext("Rotation finished. The old secret is revoked."),
+    "rotation-cancelled": lazy_gettext("Rotation cancelled. The old secret keeps working."),
+    "administrator-added": lazy_gettext("Administrator added. The role is active now."),
+    "administrator-removed": lazy_gettext(
+        "Administrator removed. The role's permissions were revoked immediately."
+    ),
+    "user-disabled": lazy_gettext(
+        "User disabled. They are signed out everywhere, and clients can no longer access their account."
+    ),
+    "user-enabled": lazy_gettext("User enabled. They can sign in again."),
+    "user-signed-out": lazy_gettext("User signed out everywhere."),
+    "user-factors-reset": lazy_gettext("Two-step verification reset. The user is signed out everywhere."),
+    "user-deleted": lazy_gettext("User deleted. Their sessions, roles and connected apps were removed."),
+    "role-assigned": lazy_gettext("Role assigned. The app learns it with the next token."),
+    "role-taken": lazy_gettext("Role removed. Tokens that contain it stay valid until they expire."),
+    "attribute-removed": lazy_gettext("Attribute removed. Apps no longer receive it."),
+    "group-created": lazy_gettext("Group created. Add its members below."),
+    "group-deleted": lazy_gettext("Group deleted. Its members lost the roles that they had through it."),
+    "member-added": lazy_gettext("Member added. Apps learn it with the next token."),
+    "member-removed": lazy_gettext("Member removed."),
+    "import-received": lazy_gettext("File uploaded. Nothing is imported until you confirm it."),
+    "import-started": lazy_gettext("Import started. You can follow the progress below."),
+    "import-cancelled": lazy_gettext("Import cancelled. Users that were already imported stay."),
+    "invitation-revoked": lazy_gettext("Invitation revoked. Its link no longer works."),
+    "key-published": lazy_gettext("New key published. It starts signing automatically after one day."),
+    "key-active": lazy_gettext(
+        "The new key is signing now. The previous key stays valid for verification for one more day."
+    ),
+    "keys-replaced": lazy_gettext("Keys replaced. Tokens signed with the old keys no longer verify."),
+    "registration-token-revoked": lazy_gettext(
+        "Token revoked. It can no longer be used to register clients."
+    ),
+    "webhook-sent": lazy_gettext("The event is being delivered."),
+    "webhook-deleted": lazy_gettext("Webhook deleted. No more events are sent to its URL."),
+    "role-removed": lazy_gettext("Role deleted."),
+    "organization-created": lazy_gettext("Organization created. It is ready to use."),
+    "organization-suspended": lazy_gettext(
+        "Organization suspended. Sign-ins, tokens and API calls are rejected until you resume it."
+    ),
+    "organization-resumed": lazy_gettext("Organization resumed. Users can sign in again."),
+    "organization-deleted": lazy_gettext(
+        "Organization deleted. You can restore it until its data is purged."
+    ),
+    "organization-restored": lazy_gettext("Organization restored."),
 }
 
 

@@ -9,24 +9,71 @@ from markupsafe import Markup
 
 from app.operations.audit.usage import CredentialTraffic, Traffic
 from app.portal.charts import stacked_bars
+from app.web.languages import gettext, lazy_gettext, number, short_day
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How the page says that a figure was zero in the period before, is the same, or is more or less than then."""
+
+    none: str
+    same: str
+    than: str
 
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """A period that a page can show: the value in the URL, the label of its link, and its length."""
+    """A period that a page can show: the value in the URL, its label, its length, and what its figures are of."""
 
     key: str
     label: str
     hours: int
-    previous: str
+    comparison: Comparison
+    figures: str
 
 
 PERIODS = (
-    Period("day", "24 h", 24, "the day before"),
-    Period("week", "7 days", 7 * 24, "the week before"),
-    Period("month", "30 days", 30 * 24, "the 30 days before"),
+    Period(
+        "day",
+        lazy_gettext("24 h"),
+        24,
+        Comparison(
+            lazy_gettext("None the day before"),
+            lazy_gettext("Same as the day before"),
+            lazy_gettext("than the day before"),
+        ),
+        lazy_gettext("Figures of the last 24 h"),
+    ),
+    Period(
+        "week",
+        lazy_gettext("7 days"),
+        7 * 24,
+        Comparison(
+            lazy_gettext("None the week before"),
+            lazy_gettext("Same as the week before"),
+            lazy_gettext("than the week before"),
+        ),
+        lazy_gettext("Figures of the last 7 days"),
+    ),
+    Period(
+        "month",
+        lazy_gettext("30 days"),
+        30 * 24,
+        Comparison(
+            lazy_gettext("None the 30 days before"),
+            lazy_gettext("Same as the 30 days before"),
+            lazy_gettext("than the 30 days before"),
+        ),
+        lazy_gettext("Figures of the last 30 days"),
+    ),
 )
-SERIES = (("c1", "Sign-in"), ("c2", "Refresh"), ("c3", "Service"), ("warn", "Exchange"), ("bad", "Failed"))
+SERIES = (
+    ("c1", lazy_gettext("Sign-in")),
+    ("c2", lazy_gettext("Refresh")),
+    ("c3", lazy_gettext("Service")),
+    ("warn", lazy_gettext("Exchange")),
+    ("bad", lazy_gettext("Failed")),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +96,13 @@ def traffic_chart(traffic: Traffic) -> TrafficChart:
     rows = tuple(
         (_time_of(start, traffic.interval), tuple(parts[index] for index in shown)) for start, parts in values
     )
-    return _chart(f"Tokens and failed requests per {traffic.interval}", series, rows)
+    is_hourly = traffic.interval == "hour"
+    label = (
+        gettext("Tokens and failed requests per hour")
+        if is_hourly
+        else gettext("Tokens and failed requests per day")
+    )
+    return _chart(label, series, rows)
 
 
 def credential_chart(use: CredentialTraffic) -> TrafficChart | None:
@@ -59,14 +112,14 @@ def credential_chart(use: CredentialTraffic) -> TrafficChart | None:
         return None
     classes = ("c1",) if len(used) == 1 else ("warn", "c1", "c2", "c3")
     series = tuple(
-        (classes[min(index, len(classes) - 1)], credential.name or "Signed with a key")
+        (classes[min(index, len(classes) - 1)], credential.name or gettext("Signed with a key"))
         for index, credential in enumerate(used)
     )
     rows = tuple(
         (_time_of(hour, "hour"), tuple(credential.counts[index] for credential in used))
         for index, hour in enumerate(use.hours)
     )
-    return _chart("Requests by secret per hour", series, rows)
+    return _chart(gettext("Requests by secret per hour"), series, rows)
 
 
 def _chart(
@@ -77,8 +130,8 @@ def _chart(
 
 
 def _in_words(parts: tuple[int, ...], series: tuple[tuple[str, str], ...]) -> str:
-    return ", ".join(f"{name}: {count:,}" for count, (_, name) in zip(parts, series, strict=True))
+    return ", ".join(f"{name}: {number(count)}" for count, (_, name) in zip(parts, series, strict=True))
 
 
 def _time_of(start: datetime, interval: str) -> str:
-    return f"{start:%H:%M}" if interval == "hour" else f"{start.day} {start:%b}"
+    return f"{start:%H:%M}" if interval == "hour" else short_day(start)

@@ -17,7 +17,7 @@ from wtforms import HiddenField, PasswordField, SelectMultipleField, StringField
 from wtforms.validators import InputRequired, Length, ValidationError
 
 from app.rules.errors import Conflict, DomainError, InvalidInput, PreconditionFailed
-from app.web.languages import translate
+from app.web.languages import gettext, translate
 
 _VERSION = re.compile(r"[0-9]{1,10}")
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,12}")
@@ -91,7 +91,10 @@ class PageForm(FlaskForm):
                 return
             self.refusal = error
             self.add_error(
-                f"Someone changed {what} after you opened the page. Check the values and save again."
+                gettext(
+                    "Someone changed %(what)s after you opened the page. Check the values and save again.",
+                    what=what,
+                )
             )
             self["version"].data = current_version
 
@@ -192,7 +195,7 @@ class NumberField(StringField):
     def pre_validate(self, form: Any) -> None:
         """Reject text that is not a number."""
         if isinstance(self.data, str):
-            raise ValidationError("Enter a whole number, such as 30.")
+            raise ValidationError(gettext("Enter a whole number, such as 30."))
 
     def _value(self) -> str:
         return "" if self.data is None else str(self.data)
@@ -213,4 +216,6 @@ def _field_messages(error: DomainError, fields: Mapping[str, str]) -> Iterator[t
         index = _INDEX.search(problem.field)
         name = _INDEX.sub("", problem.field)
         message = translate(problem.message)
-        yield fields.get(name, name), f"Line {int(index[1]) + 1}: {message}" if index else message
+        if index:
+            message = gettext("Line %(number)s: %(message)s", number=int(index[1]) + 1, message=message)
+        yield fields.get(name, name), message

@@ -1,8 +1,8 @@
 """The language and time zone of a page, translation, and its formats of times, durations and counts.
 
 The first supported language wins of: ``ui_locales`` of the pending authorization request, the signed-in user's
-``locale``, the browser's ``Accept-Language``, the organization's ``localization.default_locale``, English. The portal
-is always in English.
+``locale``, the browser's ``Accept-Language``, the organization's ``localization.default_locale``, English. In the
+portal, the user may be one of root.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import cast
 
 import flask_babel
 from flask import Flask, Response, g, has_request_context, request
-from flask_login import current_user
 from markupsafe import Markup, escape
 
 from app.operations.directory.lookups import (
@@ -24,25 +23,52 @@ from app.operations.directory.lookups import (
 from app.operations.sign_in.sessions import SessionRecord
 from app.rules.authorization import authorization_request
 from app.rules.errors import NotFound
+from app.rules.languages.counts import COUNTS
 from app.rules.languages.moments import (
     coming_span,
-    count_of,
     day_of,
     exact_moment_of,
     exact_span,
     moment_of,
+    number_of,
     past_span,
+    short_day_of,
     time_zone_of,
 )
 from app.rules.languages.translation import ENGLISH, direction_of, language_for
 from app.rules.languages.translation import translate as translate_with
-from app.web.browser_session import session_for
+from app.web.browser_session import actor_for, current_sessions, session_for
 
 gettext: Callable[..., str] = flask_babel.gettext
 ngettext: Callable[..., str] = flask_babel.ngettext
 
-_ENGLISH_PAGES = ("/portal", "/setup")
 _LONG = timedelta(days=60)
+
+
+class LazyText(str):
+    """An English message of a module or a class, shown in the language of the page that prints it.
+
+    It is compared, hashed and joined as English.
+    """
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return gettext(str.__str__(self))
+
+    def __format__(self, form: str) -> str:
+        return format(str(self), form)
+
+    def __html__(self) -> str:
+        return str(escape(str(self)))
+
+
+def lazy_gettext(message: str) -> str:
+    """Mark a message of a module or a class for translation; a page translates it when it prints it."""
+    return LazyText(message)
+
+
+_NEVER, _FOREVER = lazy_gettext("never"), lazy_gettext("forever")
 
 
 def register(app: Flask) -> None:
@@ -51,7 +77,7 @@ def register(app: Flask) -> None:
     # A message of a template is one line, wherever the template breaks it.
     app.jinja_env.policies["ext.i18n.trimmed"] = True
     app.jinja_env.globals.update(page_language=page_language, page_direction=_direction)
-    for function in (translate, initials, ago, until, day, moment, duration, counted):
+    for function in (translate, initials, ago, until, day, moment, duration, counted, number, percent):
         app.add_template_filter(function)
 
 
@@ -60,7 +86,7 @@ def page_language() -> str:
     if not has_request_context():
         return ENGLISH
     if "page_language" not in g:
-        g.page_language = ENGLISH if _is_english() else _language()
+        g.page_language = _language()
     return cast(str, g.page_language)
 
 
@@ -75,11 +101,16 @@ def page_time_zone() -> tzinfo:
 
 
 def _session_of_reader() -> SessionRecord | None:
-    """Return the session that signs in to this page; in the portal it may be one of root."""
+    """Return the session that signs in to this page; in the portal it may be one of root.
+
+    A page of no organization has the first session of this browser.
+    """
     organization = _organization()
-    session = session_for(organization.id) if organization is not None else None
-    if session is None and request.blueprint == "portal" and current_user.is_authenticated:
-        return cast(SessionRecord, current_user.session)
+    if organization is None:
+        return next(iter(current_sessions()), None) if request.blueprint == "portal" else None
+    session = session_for(organization.id)
+    if session is None and request.blueprint == "portal":
+        session = session_for(actor_for(organization).home_organization_id)
     return session
 
 
@@ -102,7 +133,7 @@ def apply_ui_locales(sent: Mapping[str, str], organization: OrganizationSnapshot
 
 def apply_browser_language() -> None:
     """Use the browser's language without a query: the page reports a failure, perhaps of the database."""
-    g.page_language = ENGLISH if _is_english() else language_for(accepted=_accepted())
+    g.page_language = language_for(accepted=_accepted())
     flask_babel.refresh()
 
 
@@ -110,21 +141,16 @@ def add_language_headers(response: Response) -> None:
     """Add ``Content-Language`` to a page, and ``Vary`` where the browser's language may have decided."""
     if "page_language" in g:
         response.headers["Content-Language"] = g.page_language
-        if not _is_english():
-            response.vary.add("Accept-Language")
+        response.vary.add("Accept-Language")
 
 
 def _direction() -> str:
     return direction_of(page_language())
 
 
-def _is_english() -> bool:
-    return request.path.startswith(_ENGLISH_PAGES)
-
-
 def _language() -> str:
     organization = _organization()
-    session = session_for(organization.id) if organization is not None else None
+    session = _session_of_reader()
     return language_for(
         wished=g.get("ui_locales", ()),
         own=session.locale if session is not None else None,
@@ -162,7 +188,7 @@ def initials(name: str | None) -> str:
     return (words[0][:1] + words[1][:1]).upper()
 
 
-def ago(value: datetime | None, never: str = "never") -> Markup:
+def ago(value: datetime | None, never: str = _NEVER) -> Markup:
     """Format a past time as ``4 minutes ago`` with the exact time as its title; ``never`` for None."""
     if value is None:
         return escape(never)
@@ -173,7 +199,7 @@ def ago(value: datetime | None, never: str = "never") -> Markup:
     return _time(value, gettext("just now") if is_now else past_span(passed, page_language()))
 
 
-def until(value: datetime | None, never: str = "never") -> Markup:
+def until(value: datetime | None, never: str = _NEVER) -> Markup:
     """Format an expiry as ``in 22 hours``, or how long ago it was; ``never`` for None."""
     if value is None:
         return escape(never)
@@ -183,26 +209,42 @@ def until(value: datetime | None, never: str = "never") -> Markup:
     return _time(value, _day(value) if left > _LONG else coming_span(left, page_language()))
 
 
-def day(value: datetime | None, never: str = "never") -> Markup:
+def day(value: datetime | None, never: str = _NEVER) -> Markup:
     """Format a date as ``21 Nov 2026``."""
     return escape(never) if value is None else _time(value, _day(value))
 
 
-def moment(value: datetime | None, never: str = "never") -> Markup:
+def moment(value: datetime | None, never: str = _NEVER) -> Markup:
     """Format a time as ``21 Nov 2026, 15:02 CET``."""
     if value is None:
         return escape(never)
     return _time(value, moment_of(value, page_language(), page_time_zone()))
 
 
-def duration(seconds: int | None, never: str = "forever") -> str:
+def duration(seconds: int | None, never: str = _FOREVER) -> str:
     """Format seconds in the largest unit that divides them: ``1 day``, ``90 minutes``."""
-    return never if seconds is None else exact_span(seconds, page_language())
+    return str(never) if seconds is None else exact_span(seconds, page_language())
 
 
-def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """Format a count on pages that are only in English: ``1 client``, ``12 clients``, ``1,204 clients``."""
-    return count_of(number, noun, plural)
+def counted(value: int, noun: str) -> str:
+    """Format a count of one of ``COUNTS``: ``1 client``, ``12 clients``, ``1,204 clients``."""
+    message = flask_babel.get_translations().ungettext(*COUNTS[noun], value)
+    return cast(str, message % {"num": number(value)})
+
+
+def number(value: int) -> str:
+    """Format a whole number as ``1,204``."""
+    return number_of(value, page_language())
+
+
+def percent(value: float, decimals: int = 0) -> str:
+    """Format a percentage as ``12 %``."""
+    return f"{number_of(value, page_language(), decimals)} %"
+
+
+def short_day(value: datetime) -> str:
+    """Format a date without the year as ``21 Nov``, in UTC."""
+    return short_day_of(value, page_language())
 
 
 def _day(value: datetime) -> str:

@@ -94,14 +94,30 @@ def test_user_language_precedes_browser_language(
     assert language_of(visitor.get(home, headers={"Accept-Language": "de"})) == "de"
 
 
-def test_portal_is_always_english(app: Flask, make: Any, visitor: Visitor, acme: Any) -> None:
+def test_portal_is_in_language_of_user_or_browser(app: Flask, make: Any, visitor: Visitor, acme: Any) -> None:
     boss = make.user(acme, role="admin")
-    reads(app, boss, "de")
-    speaks(app, make, acme, "de")
     make.sign_in(boss, visitor.http)
-    page = visitor.get(f"/portal/{acme.slug}", headers=GERMAN)
-    assert (language_of(page), page.headers["Vary"]) == ("en", "Cookie")
-    assert "Sign out" in page.text and "Abmelden" not in page.text
+    home = f"/portal/{acme.slug}"
+    page = visitor.get(home, headers=GERMAN)
+    assert (language_of(page), page.headers["Vary"]) == ("de", "Cookie, Accept-Language")
+    assert "Abmelden" in page.text and "Audit-Log" in page.text and "Sign out" not in page.text
+    assert language_of(visitor.get("/portal", headers=GERMAN)) == "de"
+    assert language_of(visitor.get(home)) == "en"
+    reads(app, boss, "de")
+    assert language_of(visitor.get(home, headers={"Accept-Language": "en"})) == "de"
+
+
+def test_root_administrator_reads_own_language_in_other_organization(
+    app: Flask, make: Any, visitor: Visitor, acme: Any
+) -> None:
+    operator = make.user(make.root(), role="admin")
+    reads(app, operator, "de")
+    make.sign_in(operator, visitor.http)
+    assert language_of(visitor.get(f"/portal/{acme.slug}")) == "de"
+
+
+def test_setup_page_is_in_language_of_browser(visitor: Visitor) -> None:
+    assert language_of(visitor.get("/setup", headers=GERMAN)) == "de"
 
 
 def test_failed_sign_in_is_explained_in_german(visitor: Visitor, acme: Any, ada: Any) -> None:

@@ -36,6 +36,16 @@ def day_of(value: datetime, language: str = ENGLISH, zone: tzinfo = UTC) -> str:
     return format_date(value, "d. MMM y", locale=language)
 
 
+def short_day_of(value: datetime, language: str = ENGLISH) -> str:
+    """Format a date without the year as ``21 Nov``, in UTC."""
+    value = value.astimezone(UTC)
+    if language == ENGLISH:
+        return f"{value.day} {value:%b}"
+    from babel.dates import format_date
+
+    return format_date(value, "d. MMM", locale=language)
+
+
 def moment_of(value: datetime, language: str = ENGLISH, zone: tzinfo = UTC) -> str:
     """Format a time as ``21 Nov 2026, 15:02 CET``."""
     value = value.astimezone(zone)
@@ -65,9 +75,15 @@ def written_moment(value: datetime, language: str = ENGLISH) -> str:
     return f"{format_date(value, 'long', locale=language)}, {value:%H:%M} UTC"
 
 
-def count_of(number: int, noun: str, plural: str | None = None) -> str:
-    """Format a count in English: ``1 client``, ``12 clients``, ``1,204 clients``."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+def number_of(number: float, language: str = ENGLISH, decimals: int = 0) -> str:
+    """Format a number with separators: ``1,204``, or ``1,204.5`` with one decimal."""
+    text = f"{number:,.{decimals}f}"
+    if language == ENGLISH:
+        return text
+    from babel.numbers import get_decimal_symbol, get_group_symbol
+
+    marks = {",": get_group_symbol(language), ".": get_decimal_symbol(language)}
+    return "".join(marks.get(letter, letter) for letter in text)
 
 
 def exact_span(seconds: int, language: str = ENGLISH) -> str:
@@ -112,7 +128,7 @@ def _directed(sign: int, span: timedelta, language: str, *, rounded: bool) -> st
 
 def _units(number: int, unit: str, language: str) -> str:
     if language == ENGLISH:
-        return count_of(number, unit)
+        return f"{number:,} {unit}{'s' * (number != 1)}"
     from babel.units import format_unit
 
     return format_unit(number, f"duration-{unit}", locale=language)

@@ -11,7 +11,7 @@ from typing import Any, Self
 FOLDER = Path(__file__).parents[2] / "translations"
 ENGLISH = "en"
 LANGUAGES = (ENGLISH, "de")
-"""Languages of the pages and emails for users. The portal is always in English."""
+"""Languages of the pages and emails."""
 _RIGHT_TO_LEFT = frozenset({"ar", "fa", "he", "ur"})
 
 

@@ -1,0 +1,200 @@
+"""Every text of a page is marked for translation."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from jinja2 import Environment
+
+ROOT = Path(__file__).parents[2]
+_LEXER = Environment(extensions=["jinja2.ext.i18n"], autoescape=True)
+TEMPLATES = sorted(
+    str(path.relative_to(ROOT)) for path in (ROOT / "templates").rglob("*.html") if "mail" not in path.parts
+)
+MODULES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "app/portal").glob("*.py"))
+# Names of products, protocols and values, which are the same in every language.
+SAME = {
+    "Gatehouse", "CLIENT_ID", "CLIENT_SECRET", "OIDC_ISSUER", "GATEHOUSE_BASE_URL", "RFC", "UserInfo", "JSON", "CSV",
+    "GET", "POST", "POST /oauth/token", "POST /oauth/par", "ms", "UTC", "v",
+}  # fmt: skip
+# Templates and modules that are not translated yet.
+PENDING = {
+    "templates/portal/access_requests/",
+    "templates/portal/administrators/",
+    "templates/portal/apis/",
+    "templates/portal/audit/",
+    "templates/portal/client_requests/",
+    "templates/portal/groups/",
+    "templates/portal/instance_limits/",
+    "templates/portal/organizations/",
+    "templates/portal/registration_tokens/",
+    "templates/portal/revocations/",
+    "templates/portal/settings/",
+    "templates/portal/users/",
+    "templates/portal/webhooks/",
+    "app/portal/access_requests.py",
+    "app/portal/apis.py",
+    "app/portal/attributes.py",
+    "app/portal/branding.py",
+    "app/portal/client_requests.py",
+    "app/portal/groups.py",
+    "app/portal/instance_limits.py",
+    "app/portal/organizations.py",
+    "app/portal/registration_tokens.py",
+    "app/portal/revocations.py",
+    "app/portal/roles.py",
+    "app/portal/setting_texts.py",
+    "app/portal/settings.py",
+    "app/portal/user_imports.py",
+    "app/portal/users.py",
+    "app/portal/webhooks.py",
+    # Part A
+    "templates/portal/clients/",
+    "templates/portal/docs/",
+    "templates/portal/logs/",
+    "templates/portal/parts/",
+    "templates/portal/choose.html",
+    "templates/portal/connect.html",
+    "templates/portal/inspect.html",
+    "templates/portal/overview.html",
+    "templates/portal/playground.html",
+    "templates/portal/playground_callback.html",
+    "templates/portal/search.html",
+    "templates/portal/setup.html",
+    "templates/portal/setup_done.html",
+    "app/portal/api_reference.py",
+    "app/portal/client_claims.py",
+    "app/portal/client_forms.py",
+    "app/portal/client_overview.py",
+    "app/portal/client_secrets.py",
+    "app/portal/clients.py",
+    "app/portal/docs.py",
+    "app/portal/labels.py",
+    "app/portal/logs.py",
+    "app/portal/markdown.py",
+    "app/portal/overview.py",
+    "app/portal/playground.py",
+    "app/portal/quickstarts.py",
+    "app/portal/redirect_uris.py",
+    "app/portal/requests.py",
+    "app/portal/search.py",
+    "app/portal/setup.py",
+    "app/portal/token_inspector.py",
+    "app/portal/tokens.py",
+    "app/portal/traffic.py",
+}
+_MARKERS = {"_", "gettext", "ngettext"}
+# A sentence, a capitalized word, or a phrase.
+_SENTENCE = re.compile(
+    r"\s*(?:[A-Z][a-z'’]+$|APIs$|(?=.*[a-z])[A-Z][A-Za-z'’-]*[ .,:?!…].*$"
+    r"|(?:the|a|an|or|and|by|in|of|no|is|as|with|from|this|your) [a-z])",
+    re.DOTALL,
+)
+_LETTERS = re.compile(r"[A-Za-z]{2,}")
+_TAG = re.compile(r"<[^>]*>")
+_TEXT_ATTRIBUTE = re.compile(r'\b(?:aria-label|placeholder|title|alt|data-label)="([^"]*)"')
+# Elements whose content is code.
+_CODE = re.compile(r"<(code|pre|script|style|kbd)\b[^>]*>.*?</\1>", re.DOTALL)
+_PLACEHOLDER = "\0"
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_text_of_template_is_marked_for_translation(name: str) -> None:
+    if _is_pending(name):
+        return
+    assert list(_unmarked_in_template((ROOT / name).read_text())) == []
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_label_of_portal_is_marked_for_translation(name: str) -> None:
+    if _is_pending(name):
+        return
+    assert list(_unmarked_in_module((ROOT / name).read_text())) == []
+
+
+def test_unmarked_text_is_found() -> None:
+    page = (
+        '{% set a = "Some label" %}<p title="A title">Text {% trans %}marked{% endtrans %} {{ _("Marked") }}</p>'
+        "<code>Code</code>"
+    )
+    assert sorted(_unmarked_in_template(page)) == ["A title", "Some label", "Text"]
+    module = 'A = lazy_gettext("Marked")\nB = StringField("A label", description=f"Some {A}.")\nlog("x.y")\n'
+    assert list(_unmarked_in_module(module)) == ["A label", "Some "]
+
+
+def _is_pending(name: str) -> bool:
+    return any(name.startswith(part) for part in PENDING)
+
+
+def _unmarked_in_template(source: str) -> Iterator[str]:
+    """Yield the texts and the strings of expressions that no marker encloses."""
+    data: list[str] = []
+    skipped_until, depth = "", 0
+    tokens = [token for token in _LEXER.lex(source) if token[1] != "whitespace"]
+    for index, (_, kind, value) in enumerate(tokens):
+        if kind == "block_begin":
+            words = [token[2] for token in tokens[index + 1 : index + 3]]
+            if words[0] == "trans":
+                skipped_until = "endtrans"
+            elif words == ["block", "body_class"]:
+                skipped_until = "endblock"
+            elif words[0] == skipped_until:
+                skipped_until = ""
+        if skipped_until:
+            continue
+        if value in "()":
+            # Inside of a marker, the depth of parentheses is above zero.
+            is_marker = value == "(" and tokens[index - 1][2] in _MARKERS
+            depth += (value == "(") - (value == ")") if depth else is_marker
+        elif kind == "data":
+            data.append(value)
+        elif kind in {"variable_begin", "block_begin"}:
+            data.append(_PLACEHOLDER)
+        elif kind == "string" and not depth and _SENTENCE.match(value[1:-1]) and value[1:-1] not in SAME:
+            yield value[1:-1]
+    markup = _CODE.sub("", "".join(data))
+    for found in _TEXT_ATTRIBUTE.findall(markup):
+        yield from _texts(found)
+    yield from _texts(_TAG.sub(_PLACEHOLDER, markup))
+
+
+def _texts(markup: str) -> Iterator[str]:
+    for part in markup.split(_PLACEHOLDER):
+        text = " ".join(re.sub(r"&\w+;", " ", part).split())
+        if _LETTERS.search(text) and '="' not in text and text.strip(" ·:().,/") not in SAME:
+            yield text
+
+
+def _unmarked_in_module(source: str) -> Iterator[str]:
+    """Yield the strings that look like a text for people outside of a marker, docstrings and annotations."""
+    yield from _unmarked_in(ast.parse(source))
+
+
+def _unmarked_in(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Call):
+        function = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if function in {
+            "gettext",
+            "ngettext",
+            "lazy_gettext",
+            "compile",
+            "RuntimeError",
+            "Markup",
+            "ValueError",
+        }:
+            yield from (text for keyword in node.keywords for text in _unmarked_in(keyword.value))
+            return
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+        return
+    if isinstance(node, ast.Constant):
+        if isinstance(node.value, str) and _SENTENCE.match(node.value) and node.value not in SAME:
+            yield node.value
+        return
+    annotations = {id(getattr(node, name, None)) for name in ("annotation", "returns")}
+    for child in ast.iter_child_nodes(node):
+        if id(child) not in annotations:
+            yield from _unmarked_in(child)
