@@ -32,6 +32,7 @@ LIBRARIES = (
     "MySQLdb",
     "pydantic",
     "pygments.lexers",
+    "rcssmin",
     "smtplib",
     "sqlalchemy.dialects.mysql.mysqldb",
     "sqlalchemy.dialects.sqlite.pysqlite",

@@ -16,6 +16,7 @@ from app.web import (
     languages,
     request_bodies,
     request_log,
+    static_files,
 )
 
 
@@ -34,6 +35,7 @@ def register(app: Flask, config: Config) -> None:
         browser_session,
         languages,
         headers,
+        static_files,
         health,
         error_pages,
         request_bodies,

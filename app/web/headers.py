@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
 from flask import Flask, Response, request
 
-from app.config import ROOT, Config
+from app.config import Config
 from app.web.languages import add_language_headers
+from app.web.static_files import static_files
 
 PageClass = Literal["portal", "account", "flow"]
 View = TypeVar("View", bound=Callable[..., Any])
@@ -74,24 +74,6 @@ def register(app: Flask) -> None:
     """Add the headers to every response; headers that a view has set are kept."""
     config: Config = app.config["GATEHOUSE"]
     app.after_request(lambda response: _harden(app, config, response))
-    app.url_defaults(_add_version)
-
-
-def _add_version(endpoint: str, values: dict[str, Any]) -> None:
-    """Name the content of a static file in its URL, so that browsers may keep it for a year."""
-    if endpoint == "static" and (version := _versions().get(values.get("filename", ""))):
-        values["v"] = version
-
-
-@functools.cache
-def _versions() -> dict[str, str]:
-    """Return the hash of each static file, read once."""
-    folder = ROOT / "static"
-    files = (path for path in folder.rglob("*") if path.is_file())
-    return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()[:12]
-        for path in files
-    }
 
 
 def _harden(app: Flask, config: Config, response: Response) -> Response:
@@ -106,10 +88,10 @@ def _harden(app: Flask, config: Config, response: Response) -> Response:
     if config.is_https:
         headers["Strict-Transport-Security"] = _HSTS
     if request.endpoint == "static":
-        version = request.args.get("v")
+        version, file = request.args.get("v"), static_files().get((request.view_args or {})["filename"])
         if version is None:
             headers["Cache-Control"] = "public, max-age=3600"
-        elif version == _versions().get((request.view_args or {})["filename"]):
+        elif file is not None and version == file.version:
             headers["Cache-Control"] = "public, max-age=31536000, immutable"
         else:
             # The page came from another version of the service.

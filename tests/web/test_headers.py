@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 from flask import Flask
 
+from app.config import ROOT
 from app.web.headers import _harden
 
 BASE = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; "
     "base-uri 'none'; frame-ancestors 'none'"
 )
+TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
 @pytest.fixture
@@ -85,6 +87,27 @@ def test_static_url_of_a_page_names_the_content_and_is_cached_for_a_year(http: A
     for path, kept in ((url, "public, max-age=31536000, immutable"), (f"{url}0", "no-cache")):
         with http.get(path) as answer:
             assert answer.headers["Cache-Control"] == kept
+
+
+def test_static_files_as_sent_are_small(http: Any) -> None:
+    sizes: dict[str, int] = {}
+    for path in (ROOT / "static").iterdir():
+        with http.get(f"/static/{path.name}") as answer:
+            assert (answer.status_code, answer.headers["Content-Type"].split(";")[0]) == (
+                200,
+                TYPES[path.suffix],
+            )
+            sizes[path.suffix] = sizes.get(path.suffix, 0) + len(answer.data)
+    assert sizes[".css"] < 30_000
+    assert sizes[".js"] < 15_000
+
+
+def test_static_file_known_to_the_browser_is_not_sent_again(http: Any) -> None:
+    with http.get("/static/app.css") as first:
+        tag = first.headers["ETag"]
+    with http.get("/static/app.css", headers={"If-None-Match": tag}) as answer:
+        assert (answer.status_code, answer.data) == (304, b"")
+    assert http.get("/static/../wsgi.py").status_code == 404
 
 
 def test_hsts_is_sent_only_over_https(app: Flask) -> None:
