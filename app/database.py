@@ -12,14 +12,14 @@ import functools
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from typing import Any
 
 import MySQLdb
 from flask import Flask, has_app_context
 from sqlalchemy import event
-from sqlalchemy.engine import Connection, Engine, ExceptionContext
+from sqlalchemy.engine import URL, Connection, Engine, ExceptionContext
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
@@ -33,12 +33,14 @@ from app.tenant_fence import Fence
 from app.turns import Turns
 
 AUTOCOMMIT = "autocommit"
+REPLICA = "replica"
 IDLE_SECONDS = 30.0
 # A longer use would keep a process with a node that the load balancer has left.
 MAX_CONNECTION_SECONDS = 60
 # How long a transaction waits for a connection, or on SQLite for its turn, before the request fails with 503.
 POOL_WAIT_SECONDS = 2
 _ENGINES = "gatehouse engines"
+_REPLICA = "gatehouse replica"
 _TURNS = "gatehouse turns"
 _WRITERS = "gatehouse writers"
 # A new connection that tests whether the server answers. The driver counts in whole seconds.
@@ -67,6 +69,11 @@ def configure(app: Flask, config: Config) -> None:
             "pool_reset_on_return": None,
         }
     }
+    if config.database_replica_url:
+        app.config["SQLALCHEMY_BINDS"][REPLICA] = {
+            **app.config["SQLALCHEMY_BINDS"][AUTOCOMMIT],
+            "url": config.database_replica_url,
+        }
     db.init_app(app)
     app.extensions[_TURNS] = Turns(2 * config.database_pool)
     app.extensions[_WRITERS] = Turns(1) if config.is_sqlite else None
@@ -94,12 +101,28 @@ def configure(app: Flask, config: Config) -> None:
             event.listen(engine, "checkout", _replace_or_ping)
         if config.is_sqlite:
             event.listen(db.engine, "begin", _begin_sqlite)
+        if (replica := db.engines.get(REPLICA)) is not None:
+            FENCE.listen(replica)
+            event.listen(replica, "connect", functools.partial(_prepare_mysql, config, True))
+            event.listen(replica, "checkin", _note_use)
+            event.listen(replica, "checkout", _replace_or_ping)
+        app.extensions[_REPLICA] = replica
 
 
 def engines() -> tuple[Engine, Engine]:
     """Return the engines of the current app: (for transactions, for single statements)."""
     pair: tuple[Engine, Engine] = application().extensions[_ENGINES]
     return pair
+
+
+def replica_engine() -> Engine | None:
+    """Return the engine of ``DATABASE_REPLICA_URL``, or None without one; only ``operations/store/replica.py`` uses it.
+
+    A failure there says nothing about the database that is written, so neither the circuit breaker nor the search for
+    another node hears of it.
+    """
+    engine: Engine | None = application().extensions[_REPLICA]
+    return engine
 
 
 def breaker() -> CircuitBreaker:
@@ -112,14 +135,35 @@ def _is_reachable(engine: Engine, options: dict[str, Any]) -> bool:
     """Return whether the server answers a new connection. To refuse it is an answer too."""
     if engine.dialect.name == "sqlite":
         return True
-    arguments, named = engine.dialect.create_connect_args(engine.url)
-    seconds = dict.fromkeys(("connect_timeout", "read_timeout", "write_timeout"), _REACHABLE_SECONDS)
     try:
-        with closing(engine.dialect.connect(*arguments, **{**named, **options, **seconds})) as connection:
+        with closing(_connect_at_once(engine, engine.url, options)) as connection:
             connection.cursor().execute("SELECT 1")
     except MySQLdb.Error as error:
         return not is_connection_failure(error)
     return True
+
+
+def _connect_at_once(engine: Engine, url: URL, options: dict[str, Any]) -> Any:
+    """Return a new connection of the driver that waits for no answer longer than a second. Raises MySQLdb.Error."""
+    arguments, named = engine.dialect.create_connect_args(url)
+    seconds = dict.fromkeys(("connect_timeout", "read_timeout", "write_timeout"), _REACHABLE_SECONDS)
+    return engine.dialect.connect(*arguments, **{**named, **options, **seconds})
+
+
+def node_connector() -> Callable[[str, int], Any]:
+    """Return a function of a host and port that connects to the node there, in any thread.
+
+    The connection has the account and the TLS settings of ``DATABASE_URL``, commits each statement, and waits for no
+    answer longer than a second. The function raises MySQLdb.Error.
+    """
+    engine = engines()[0]
+
+    def connect(host: str, port: int) -> Any:
+        # A socket would lead to the node of this host.
+        url = engine.url.set(host=host, port=port).difference_update_query(["unix_socket"])
+        return _connect_at_once(engine, url, {"autocommit": True})
+
+    return connect
 
 
 def _refuse_while_open(guard: CircuitBreaker, *_: Any) -> None:

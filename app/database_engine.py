@@ -46,6 +46,8 @@ _UNREADY_STATUS = "SHOW STATUS WHERE Variable_name IN ('wsrep_ready', 'wsrep_clu
 _READ_ONLY = (
     "SHOW VARIABLES WHERE Variable_name IN ('read_only', 'super_read_only', 'innodb_read_only', 'wsrep_on')"
 )
+# The value of wsrep_local_state of a donor, and of a node that was taken out by wsrep_desync.
+_DONOR = "2"
 
 
 def detect(cursor: Any) -> str:
@@ -73,3 +75,10 @@ def why_not_writable(cursor: Any) -> str | None:
     if status.get("wsrep_cluster_status", "Primary") != "Primary":
         return f"wsrep_cluster_status is {status['wsrep_cluster_status']}"
     return None if status.get("wsrep_ready", "ON") == "ON" else "wsrep_ready is OFF"
+
+
+def is_donor(cursor: Any) -> bool:
+    """Return whether the node copies its data to one that joins: it lags behind, and may block for a moment."""
+    cursor.execute("SHOW STATUS LIKE 'wsrep_local_state'")
+    row = cursor.fetchone()
+    return row is not None and row[1] == _DONOR

@@ -1,4 +1,4 @@
-"""``flask --app wsgi maintenance``: what has to be done before a restored backup is served."""
+"""``flask --app wsgi maintenance``: restored backups, and the nodes of a database cluster."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from flask.cli import AppGroup
 from app.cli.errors import report_errors
 from app.config import current
 from app.operations.directory.lookups import get_organization_by_slug
+from app.operations.maintenance.database_nodes import DatabaseNodes, parse_nodes, serve_agent
 from app.operations.maintenance.doctor import has_pending_migrations
 from app.operations.maintenance.restore import RestoreReport, confirm_secrets, invalidate_restored_state
 from app.rules.actor import Actor
 
-maintenance_commands = AppGroup("maintenance", help="After a backup was restored.")
+maintenance_commands = AppGroup("maintenance", help="Restored backups, and the nodes of a database cluster.")
 
 
 @maintenance_commands.command("restore")
@@ -89,6 +90,32 @@ def confirm_secrets_command(organization: str, client: str | None) -> None:
     """Let client secrets that a restore blocked work again."""
     actor = Actor.system(get_organization_by_slug(organization).id, "command line")
     click.echo(f"{confirm_secrets(actor, client)} secrets confirmed.")
+
+
+@maintenance_commands.command("database-nodes")
+@click.argument("nodes", nargs=-1, required=True, metavar="NAME=HOST:PORT…")
+@click.option("--listen", type=click.IntRange(1, 65535), help="Answer HAProxy's agent checks on this port.")
+@report_errors
+def database_nodes_command(nodes: tuple[str, ...], listen: int | None) -> None:
+    """Tell which nodes of a database cluster can be written, with the account of DATABASE_URL.
+
+    With --listen, answer the agent checks of HAProxy on the loopback interface until the process is stopped.
+
+    Exit status 0: a node can be written. 1: none can.
+    """
+    if current().is_sqlite:
+        raise click.ClickException("DATABASE_URL names a file. This command is for MySQL and MariaDB.")
+    watched = DatabaseNodes(parse_nodes(nodes))
+    watched.ask_all()
+    if listen is not None:
+        watched.follow()
+        with serve_agent(watched, listen) as server:
+            server.serve_forever()
+    reasons = {name: watched.why_not(name) for name in watched.addresses}
+    for name, (host, port) in watched.addresses.items():
+        click.echo(f"{name} {host}:{port}: {reasons[name] or 'can be written'}")
+    if None not in reasons.values():
+        raise SystemExit(1)
 
 
 def _write_receipt(report: RestoreReport) -> Path:

@@ -34,6 +34,7 @@ from .settings import (
     hosts,
     integer,
     is_loopback_url,
+    replica_url,
     words,
 )
 from .version import VERSION
@@ -71,6 +72,7 @@ class Config:
     LATE_THREADS: ClassVar[int] = 24
 
     database_url: str
+    database_replica_url: str | None
     base_url: str
     instance: Path
     secret_key: bytes = field(repr=False)
@@ -120,6 +122,7 @@ def load(environ: Mapping[str, str] | None = None) -> Config:
     host = urlsplit(base_url).hostname or ""
     return Config(
         database_url=database_url(env.get("DATABASE_URL", ""), instance),
+        database_replica_url=replica_url(env),
         base_url=base_url,
         instance=instance,
         secret_key=key(

@@ -46,6 +46,22 @@ def database_url(given: str, instance: Path) -> str:
     )
 
 
+def replica_url(env: Mapping[str, str]) -> str | None:
+    """Return SQLAlchemy's URL of the replica, or None without one."""
+    given = env.get("DATABASE_REPLICA_URL", "")
+    if not given:
+        return None
+    scheme, _, rest = given.partition("://")
+    if scheme.partition("+")[0] not in {"mysql", "mariadb"} or not rest:
+        raise UnsafeConfiguration("DATABASE_REPLICA_URL must begin with mysql:// or mariadb://.")
+    if env.get("DATABASE_URL", "").partition("://")[0].partition("+")[0] not in {"mysql", "mariadb"}:
+        raise UnsafeConfiguration(
+            "DATABASE_REPLICA_URL is set, but DATABASE_URL names no MySQL or MariaDB. "
+            "Type: unset DATABASE_REPLICA_URL"
+        )
+    return f"mysql+mysqldb://{rest}"
+
+
 def integer(env: Mapping[str, str], variable: str, default: int, least: int, most: int) -> int:
     """Return an integer from ``least`` to ``most``."""
     text = env.get(variable, str(default))
@@ -156,6 +172,12 @@ SETTINGS = (
         "DATABASE_URL",
         "sqlite in the instance folder",
         "`mysql://user:password@host/database` (MySQL, MariaDB) or `sqlite:////path/file`.",
+    ),
+    Setting(
+        "DATABASE_REPLICA_URL",
+        "none",
+        "A replica of that database, for figures and older pages of the audit log: `mysql://…`. It is not read while "
+        "it is away or more than 10 seconds behind (docs/operations/topologies.md).",
     ),
     Setting(
         "GATEHOUSE_BASE_URL",

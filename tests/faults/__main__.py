@@ -1,7 +1,9 @@
 """``python -m tests.faults``: serve many clients, inject faults, and check the history of what clients were told.
 
 It starts everything itself: two machines with one MariaDB or MySQL, three machines with a Galera node each, or three
-machines that use the primary of a MySQL replication group of three. In
+machines that use the primary of a MySQL replication group of three. With ``--balancer haproxy`` clients reach the
+machines, and these the nodes of a cluster, by HAProxy with the files of docs/operations/files, and the faults are a
+killed machine, an added one, a rolling upgrade and a failover of the database. In
 network namespaces of its own (which need root, or a kernel that gives them to users) it can also pull cables and fill
 disks. Exit status 0: nothing acknowledged was lost, nothing ended was revived, no response was a 500.
 """
@@ -14,11 +16,13 @@ import random
 import shutil
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
+from tests.faults.balanced import BalancedTopology
 from tests.faults.history import check_history
-from tests.faults.injection import FAULTS, Injected, inject, possible_faults, repair
+from tests.faults.injection import EVENTS, FAULTS, Injected, inject, possible_faults, repair
 from tests.faults.report import Result, describe, write
 from tests.faults.topology import Topology, check_out
 from tests.faults.workload import GRACE_SECONDS, Workload
@@ -33,15 +37,18 @@ _CALM_SECONDS = 3.0
 def main() -> int:
     """Run the program; return its exit status."""
     options = _parse()
-    is_isolated = enter_namespaces("tests.faults")
+    is_isolated = not options.balancer and enter_namespaces("tests.faults")
     seed = random.SystemRandom().randrange(10_000) if options.seed is None else options.seed
     folder = Path(tempfile.mkdtemp(prefix="gatehouse-faults-"))
     release = check_out(options.upgrade_from, folder / "release") if options.upgrade_from else None
     _say(f"{options.database}, {options.minutes:g} minutes, seed {seed}, files in {folder}")
-    machines = _MACHINES[options.database]
-    topology = Topology(options.database, folder, machines=machines, is_isolated=is_isolated, release=release)
+    kind = BalancedTopology if options.balancer else Topology
+    machines = options.nodes or _MACHINES[options.database]
+    topology = kind(options.database, folder, machines=machines, is_isolated=is_isolated, release=release)
+    if options.keep:
+        return _keep(topology)
     try:
-        possible = possible_faults(topology)
+        possible = [*EVENTS] if options.balancer else possible_faults(topology)
         chosen = options.faults.split(",") if options.faults else possible
         left_out = sorted(set(chosen) - set(possible))
         if left_out:
@@ -73,7 +80,12 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--upgrade-from", help="the revision that serves at first; the upgrade is the first fault"
     )
+    parser.add_argument("--balancer", choices=["haproxy"], help="what clients and machines connect to")
+    parser.add_argument("--nodes", type=int, help="how many machines serve at first, with --balancer")
+    parser.add_argument("--keep", action="store_true", help="only start everything, and wait for Ctrl+C")
     options = parser.parse_args()
+    if options.nodes and not options.balancer:
+        parser.error("--nodes needs --balancer haproxy")
     if (options.database in _ON_MYSQL) != bool(os.environ.get("GATEHOUSE_TEST_MYSQL")):
         parser.error(
             "GATEHOUSE_TEST_MYSQL names the folder of MySQL's programs, for --database mysql or group-replication"
@@ -93,9 +105,15 @@ def _run(
     with workload:
         time.sleep(_CALM_SECONDS)
         deadline = time.monotonic() + options.minutes * 60
-        schedule = ["upgrade"] if upgrades else []
-        while time.monotonic() < deadline:
-            if not schedule:
+        schedule = ["upgrade"] if upgrades and not topology.is_balanced else []
+        while time.monotonic() < deadline or (topology.is_balanced and len(faults) < len(names)):
+            if topology.is_balanced:
+                # Each once, with as much time before and after each.
+                time.sleep(max(0.0, deadline - time.monotonic()) / (len(names) - len(faults) + 1))
+                schedule = names[len(faults) :]
+                if not schedule:
+                    break
+            elif not schedule:
                 schedule = chance.sample(names, len(names))
             name = schedule.pop(0)
             try:
@@ -119,9 +137,27 @@ def _run(
         trouble = f"not ready after the last fault: {error}"
     unanswered = workload.sweep()
     violations = check_history(
-        workload.history, audited=audited, chain_problems=problems, grace_seconds=GRACE_SECONDS
+        workload.history,
+        audited=audited,
+        chain_problems=problems,
+        grace_seconds=GRACE_SECONDS,
+        is_balanced=topology.is_balanced,
     )
-    return Result(history, workload.history[len(history) :], faults, violations, unanswered, trouble)
+    swept = workload.history[len(history) :]
+    return Result(history, swept, faults, violations, unanswered, trouble, topology.is_balanced)
+
+
+def _keep(topology: Topology) -> int:
+    """Print where everything is, and keep it until somebody presses Ctrl+C."""
+    try:
+        _say("\n".join([*topology.describe(), "Press Ctrl+C to stop everything and delete it."]))
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        topology.stop()
+        shutil.rmtree(topology.folder, ignore_errors=True)
+    return 0
 
 
 def _say(text: str) -> None:

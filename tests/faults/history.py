@@ -13,6 +13,8 @@ from enum import Enum
 
 # Clients and the database measure the grace period with different clocks.
 _MARGIN_SECONDS = 0.2
+# Gatehouse says 503; a load balancer also 502 and 504, for a server that was killed or hangs.
+UNAVAILABLE = {502, 503, 504}
 
 
 class Outcome(Enum):
@@ -73,16 +75,18 @@ def check_history(
     audited: Collection[tuple[str, str]] | None,
     chain_problems: Iterable[str] = (),
     grace_seconds: float,
+    is_balanced: bool = False,
 ) -> list[Violation]:
     """Return every violation of the rules. ``audited`` are the audit events that every node of the database has.
 
-    It is None if a node does not answer.
+    It is None if a node does not answer. ``is_balanced`` means that a load balancer chose the machines, so that nobody
+    knows which.
     """
     found = [Violation(Rule.CHAIN, problem) for problem in chain_problems]
     found += [
         Violation(Rule.ERROR, f"status {operation.status}: {_describe(operation)}")
         for operation in history
-        if operation.status >= 500 and operation.status != 503
+        if operation.status >= 500 and operation.status not in UNAVAILABLE
     ]
     found += [
         Violation(Rule.UNAUDITED, f"no event {operation.audited}: {_describe(operation)}")
@@ -92,7 +96,7 @@ def check_history(
         and operation.audited
         and operation.audited not in audited
     ]
-    return [*found, *_find_forks(history), *_find_lost_and_revived(history, grace_seconds)]
+    return [*found, *_find_forks(history), *_find_lost_and_revived(history, grace_seconds, is_balanced)]
 
 
 def _find_forks(history: Sequence[Operation]) -> list[Violation]:
@@ -107,7 +111,9 @@ def _find_forks(history: Sequence[Operation]) -> list[Violation]:
     ]
 
 
-def _find_lost_and_revived(history: Sequence[Operation], grace_seconds: float) -> list[Violation]:
+def _find_lost_and_revived(
+    history: Sequence[Operation], grace_seconds: float, is_balanced: bool
+) -> list[Violation]:
     ending: dict[str, list[Operation]] = defaultdict(list)
     first_consumed: dict[str, float] = {}
     for operation in history:
@@ -123,7 +129,7 @@ def _find_lost_and_revived(history: Sequence[Operation], grace_seconds: float) -
         # What an operation ends, it may still use itself.
         ends = [end for thing in operation.uses for end in ending.get(thing, ()) if end is not operation]
         if operation.outcome is Outcome.OK:
-            late = [end for end in ends if operation.uses & end.ends and _binds(end, operation)]
+            late = [end for end in ends if operation.uses & end.ends and _binds(end, operation, is_balanced)]
             if late:
                 found.append(Violation(Rule.REVIVED, f"{_describe(operation)} after {_describe(late[0])}"))
         elif operation.outcome is Outcome.REFUSED:
@@ -135,9 +141,10 @@ def _find_lost_and_revived(history: Sequence[Operation], grace_seconds: float) -
     return found
 
 
-def _binds(end: Operation, later: Operation) -> bool:
+def _binds(end: Operation, later: Operation, is_balanced: bool) -> bool:
     """Return whether the end was acknowledged early enough that the later operation must be rejected."""
-    delay = 0.0 if end.machine == later.machine else end.seconds_elsewhere
+    is_same = end.machine == later.machine and not is_balanced
+    delay = 0.0 if is_same else end.seconds_elsewhere
     return end.outcome is Outcome.OK and later.began > end.ended + delay
 
 

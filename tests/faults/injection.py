@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from tests.faults.balanced import BalancedTopology
 from tests.faults.topology import Machine, Topology, is_cluster_node
 from tests.support import process
 from tests.support.concurrent_requests import Post, send
@@ -155,7 +156,7 @@ def _full_instance_disk(topology: Topology, chance: random.Random) -> Iterator[s
 def _restarted_servers(topology: Topology, _chance: random.Random) -> Iterator[str]:
     """Restart one machine after the other."""
     for machine in topology.machines:
-        _restart(machine)
+        _restart(topology, machine)
     yield "every machine"
 
 
@@ -182,8 +183,25 @@ def _upgraded(topology: Topology, _chance: random.Random) -> Iterator[str]:
     topology.upgrade()
     for machine in topology.machines:
         machine.server.root = ROOT
-        _restart(machine)
+        _restart(topology, machine)
     yield "every machine"
+
+
+@contextlib.contextmanager
+def _added_server(topology: Topology, _chance: random.Random) -> Iterator[str]:
+    """Start one more machine and tell the load balancer of it."""
+    assert isinstance(topology, BalancedTopology)
+    yield str(topology.add_machine())
+
+
+@contextlib.contextmanager
+def _failed_over(topology: Topology, _chance: random.Random) -> Iterator[str]:
+    """Kill the database server that is written, and start it again later."""
+    assert isinstance(topology, BalancedTopology)
+    database = topology.written_database()
+    database.kill()
+    yield _name(topology, database)
+    database.start(START_SECONDS)
 
 
 FAULTS: Mapping[str, Fault] = {
@@ -201,12 +219,17 @@ FAULTS: Mapping[str, Fault] = {
     "restart-databases": _restarted_databases,
     "switch-primary": _switched_primary,
     "upgrade": _upgraded,
+    "add-node": _added_server,
+    "fail-over": _failed_over,
 }
+# What happens, in this order, behind a load balancer, where clients notice nothing of what is planned.
+EVENTS = ("kill-server", "add-node", "upgrade", "fail-over")
+PLANNED = {"add-node", "upgrade"}
 
 
 def possible_faults(topology: Topology) -> list[str]:
     """Return the faults that this topology allows, without the upgrade, which happens once."""
-    impossible = {"upgrade"}
+    impossible = {"upgrade", "add-node", "fail-over"}
     if not topology.is_isolated:
         impossible |= {"fill-database-disk", "fill-instance-disk"}
     if not topology.cables and topology.kind != "galera":
@@ -236,9 +259,10 @@ def _filled(disk: Path) -> Iterator[None]:
         filler.unlink()
 
 
-def _restart(machine: Machine) -> None:
+def _restart(topology: Topology, machine: Machine) -> None:
     machine.server.stop()
     machine.server.start(START_SECONDS)
+    topology.wait_until_used(machine)
 
 
 def _name(topology: Topology, database: MariaDB) -> str:
@@ -256,9 +280,10 @@ def repair(topology: Topology) -> list[tuple[str, float]]:
     restarted: dict[str, float] = {}
 
     def is_ready(machine: Machine) -> bool:
-        database, name = machine.database, _name(topology, machine.database)
-        if database.has_left():
-            if name in restarted:
+        for database in topology.databases:
+            if not database.has_left():
+                continue
+            if (name := _name(topology, database)) in restarted:
                 raise RuntimeError(f"{name} left again after its restart; its log is in {database.folder}")
             database.shut_down()
             database.start(START_SECONDS)

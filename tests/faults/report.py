@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.faults.history import Operation, Outcome, Rule, Violation
-from tests.faults.injection import Injected
+from tests.faults.injection import PLANNED, Injected
 
 _SHOWN = 20
 
@@ -26,19 +26,32 @@ class Result:
     violations: Sequence[Violation]
     unanswered: int
     trouble: str = ""
+    is_balanced: bool = False
+
+    @property
+    def noticed(self) -> list[Operation]:
+        """The requests that failed behind a load balancer while machines were added or upgraded: none should."""
+        planned = [fault for fault in self.faults if self.is_balanced and fault.name in PLANNED]
+        failed = (row for row in self.history if row.outcome is Outcome.UNKNOWN)
+        return [row for row in failed if any(_overlaps(row, fault) for fault in planned)]
 
     @property
     def is_good(self) -> bool:
         """Whether no rule was violated, every fault was repaired and every machine served again."""
-        return not self.violations and not self.unanswered and not self.trouble
+        return not (self.violations or self.unanswered or self.trouble or self.noticed)
 
 
 def describe(result: Result) -> str:
     """Return the summary as text."""
-    lines = [*_operations(result.history, result.faults), "", *_faults(result.history, result.faults), ""]
+    lines = [*_operations(result.history, result.faults), ""]
+    faults = _events if result.is_balanced else _faults
+    lines += [*faults(result.history, result.faults), ""]
     found = Counter(violation.rule for violation in result.violations)
     lines += [f"{found[rule]:6}  {rule.name.lower():10} {rule.value}" for rule in Rule]
     lines.append(f"{result.unanswered:6}  unanswered of {len(result.swept)} requests after the last repair")
+    if result.is_balanced:
+        lines.append(f"{len(result.noticed):6}  failed while a machine was added or all were upgraded")
+        lines += [f"        {row}" for row in result.noticed[:_SHOWN]]
     lines += [result.trouble] if result.trouble else []
     lines += [f"{violation.rule.name}: {violation.text}" for violation in result.violations[:_SHOWN]]
     return "\n".join(lines)
@@ -82,6 +95,22 @@ def _faults(history: Sequence[Operation], faults: Sequence[Injected]) -> list[st
     return lines
 
 
+def _events(history: Sequence[Operation], faults: Sequence[Injected]) -> list[str]:
+    """Return a table with three lines for each event: the time since the one before, its own, and until the next."""
+    lines = [f"{'event':36} {'seconds':>8} {'sent':>7} {'failed':>7} {'p50':>9} {'p95':>9} {'p99':>9}"]
+    began, ended = min(row.began for row in history), max(row.ended for row in history)
+    bounds = [began, *(moment for fault in faults for moment in (fault.began, fault.healed)), ended]
+    for number, fault in enumerate(faults):
+        names = ("before", f"{fault.name}: {fault.target}", "after")
+        for name, begin, end in zip(names, bounds[2 * number :], bounds[2 * number + 1 :], strict=False):
+            rows = [row for row in history if begin < row.ended <= end]
+            failed = sum(row.outcome is Outcome.UNKNOWN for row in rows)
+            times = [row.ended - row.began for row in rows]
+            shares = " ".join(f"{_percentile(times, share):>9}" for share in (0.5, 0.95, 0.99))
+            lines.append(f"{name:36} {end - begin:8.1f} {len(rows):7} {failed:7} {shares}")
+    return lines
+
+
 def _recovery(history: Iterable[Operation], fault: Injected, machine: int) -> float:
     accepted = (
         row.ended
@@ -111,6 +140,10 @@ def _overlaps(row: Operation, fault: Injected) -> bool:
 
 
 def _p99(durations: list[float]) -> str:
+    return _percentile(durations, 0.99)
+
+
+def _percentile(durations: list[float], share: float) -> str:
     if not durations:
         return "-"
-    return f"{sorted(durations)[int(len(durations) * 0.99)] * 1000:.0f} ms"
+    return f"{sorted(durations)[int(len(durations) * share)] * 1000:.0f} ms"

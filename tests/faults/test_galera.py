@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -11,8 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
+import MySQLdb
 import pytest
 
+from app.operations.maintenance.database_nodes import DatabaseNodes, serve_agent
 from tests.factories import Factory, MadeClient
 from tests.faults.traffic import Traffic
 from tests.journeys.conftest import REDIRECT_URI, SCOPE
@@ -23,6 +26,7 @@ from tests.support.concurrent_requests import Post, Reply, send
 from tests.support.databases import MariaDBDatabase
 from tests.support.form_browser import FormBrowser
 from tests.support.galera import GaleraCluster, NodeDatabase
+from tests.support.haproxy import HAProxy
 from tests.support.servers import LiveServer
 from tests.support.switch import Switch
 
@@ -227,6 +231,51 @@ def test_node_without_quorum_is_not_ready(
         "tokens again",
         seconds=5,
     )
+
+
+def test_haproxy_leads_connections_away_from_a_node_without_quorum(
+    cluster: GaleraCluster, servers: tuple[LiveServer, LiveServer], tmp_path: Path
+) -> None:
+    """With the file of docs/operations, by the agent check that it asks."""
+    addresses = {f"db{number}": ("127.0.0.1", node.port) for number, node in enumerate(cluster.nodes, 1)}
+    with servers[0].app.app_context():
+        nodes = DatabaseNodes(addresses)
+    port, agent_port = process.free_port(), process.free_port()
+    names = {
+        f"10.0.0.1{number}:3306": f"127.0.0.1:{node.port}" for number, node in enumerate(cluster.nodes, 1)
+    }
+    names |= {"bind 127.0.0.1:3306": f"bind 127.0.0.1:{port}", "agent-port 3309": f"agent-port {agent_port}"}
+    haproxy = HAProxy("haproxy-database.cfg", tmp_path, names)
+
+    def leads_to() -> int:
+        nodes.ask_all()
+        try:
+            password = cluster.nodes[0].password
+            with (
+                closing(
+                    MySQLdb.connect(host="127.0.0.1", port=port, user="gatehouse", password=password)
+                ) as connection,
+                connection.cursor() as cursor,
+            ):
+                cursor.execute("SELECT @@port")
+                return int(cursor.fetchone()[0])
+        except MySQLdb.Error:
+            return 0
+
+    options = "SET GLOBAL wsrep_provider_options = 'gmcast.isolate={}'"
+    with serve_agent(nodes, agent_port) as agent:
+        threading.Thread(target=agent.serve_forever, daemon=True).start()
+        haproxy.start()
+        try:
+            process.wait_until(lambda: leads_to() == cluster.nodes[0].port, "the first node", seconds=60)
+            cluster.nodes[0].execute(options.format(1))
+            process.wait_until(lambda: leads_to() == cluster.nodes[1].port, "the second node", seconds=60)
+            assert haproxy.states()["db1"].startswith("DOWN")
+        finally:
+            cluster.nodes[0].execute(options.format(0))
+            process.wait_until(lambda: leads_to() == cluster.nodes[0].port, "the first node", seconds=60)
+            haproxy.stop()
+            agent.shutdown()
 
 
 def test_node_that_could_not_apply_a_write_serves_again_after_its_restart(

@@ -14,9 +14,16 @@ SECONDS = 12
 
 
 @pytest.mark.slow
-def test_short_run_of_faults_loses_and_revives_nothing() -> None:
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--faults", "kill-worker,kill-database,pause-worker,step-clock"],
+        ["--balancer", "haproxy", "--nodes", "1", "--faults", "add-node,upgrade"],
+    ],
+    ids=["faults", "haproxy"],
+)
+def test_short_run_of_faults_loses_and_revives_nothing(arguments: list[str]) -> None:
     command = [sys.executable, "-m", "tests.faults", "--minutes", str(SECONDS / 60), "--seed", "2"]
-    command += ["--database", "mysql" if os.environ.get("GATEHOUSE_TEST_MYSQL") else "mariadb"]
-    command += ["--faults", "kill-worker,kill-database,pause-worker,step-clock"]
+    command += ["--database", "mysql" if os.environ.get("GATEHOUSE_TEST_MYSQL") else "mariadb", *arguments]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode == 0, f"{result.stdout}\n{result.stderr[-3000:]}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +33,7 @@ _INSTANCE_DISK_MEGABYTES = 8
 # Enough for a machine that runs other tests, too.
 _START_SECONDS = 240
 # More than a failover takes, as docs/deployment.md recommends for clusters.
-_CLUSTER = {"GATEHOUSE_DATABASE_TIMEOUT": "15"}
+CLUSTER = {"GATEHOUSE_DATABASE_TIMEOUT": "15"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,9 @@ class Topology:
     filled. ``release`` is the folder of another release, which the machines run at first. ``kind`` is ``mariadb``,
     ``mysql``, ``galera``: then each machine uses a node of its own, or ``group-replication``: then all use the primary.
     """
+
+    # Whether clients reach the machines by a load balancer.
+    is_balanced = False
 
     def __init__(
         self, kind: str, folder: Path, *, machines: int, is_isolated: bool, release: Path | None
@@ -86,9 +89,28 @@ class Topology:
         return self.machines[0].server.url
 
     @property
+    def urls(self) -> list[str]:
+        """Where clients send requests: the machines themselves."""
+        return [machine.server.url for machine in self.machines]
+
+    def wait_until_used(self, machine: Machine) -> None:
+        """Wait until clients reach a machine that was restarted: at once, without a load balancer."""
+
+    @property
     def make(self) -> Factory:
         """The factories, which work on the database of the first machine."""
         return Factory(self.machines[0].server.app)
+
+    def describe(self) -> list[str]:
+        """Return a line for each thing that an engineer may look at."""
+        servers = [
+            f"{machine}: {machine.server.url} (log: {machine.server.log})" for machine in self.machines
+        ]
+        first = f"mariadb --socket={self.databases[0].socket} --user=gatehouse --password={self.databases[0].password}"
+        stores = [
+            f"database server: {database.folder}, socket {database.socket}" for database in self.databases
+        ]
+        return [*servers, *stores, f"SQL: {first} {NAME}"]
 
     def upgrade(self) -> None:
         """Migrate the database to the schema of this release."""
@@ -140,19 +162,11 @@ class Topology:
         settings: dict[str, str] = {}
         for number, (instance, database) in enumerate(zip(instances, databases, strict=True)):
             clock = SetClock(self.folder / f"clock{number}")
-            server = LiveServer(
-                database,
-                instance,
-                self.folder / f"machine{number}.log",
-                settings=settings | clock.environment | {"GATEHOUSE_JANITOR": "on"},
-                # Every fault is logged, and the history says which of them clients noticed.
-                expected="",
-                root=release or ROOT,
-            )
+            server = self.server(number, instance, database, settings | clock.environment, release or ROOT)
             settings = settings or {"GATEHOUSE_BASE_URL": server.url, "GATEHOUSE_LOG_LEVEL": "info"}
-            settings |= _CLUSTER if is_cluster_node(database.server) else {}
+            settings |= CLUSTER if is_cluster_node(database.server) else {}
             if isinstance(database.server, GroupNode):
-                settings["DATABASE_URL"] = database.url.replace("//gatehouse:", f"//{_SERVED}:")
+                settings["DATABASE_URL"] = served_url(database)
             server.settings |= settings
             self.machines.append(Machine(number, server, clock, database.server))
             if number == 0:
@@ -162,6 +176,20 @@ class Topology:
                     self._downgrade(release)
             server.start(_START_SECONDS)
             self._stack.callback(server.kill)
+
+    def server(
+        self, number: int, instance: Path, database: MariaDBDatabase, settings: Mapping[str, str], root: Path
+    ) -> LiveServer:
+        """Return the server of a machine, which is not started yet."""
+        return LiveServer(
+            database,
+            instance,
+            self.folder / f"machine{number}.log",
+            settings={**settings, "GATEHOUSE_JANITOR": "on"},
+            # Every fault is logged, and the history says which of them clients noticed.
+            expected="",
+            root=root,
+        )
 
     def _mount_disk(self, folder: Path, megabytes: int) -> None:
         network.mount_small_disk(folder, megabytes)
@@ -214,9 +242,19 @@ class Topology:
         self._stack.callback(group.stop)
         group.start()
         group.nodes[0].create_database(NAME)
-        group.nodes[0].execute(f"CREATE USER {_SERVED}@'%' IDENTIFIED BY '{group.nodes[0].password}'")
-        group.nodes[0].execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {NAME}.* TO {_SERVED}@'%'")
+        create_served_account(group.nodes[0])
         return [NodeDatabase(node, NAME, node.tcp_url(NAME, port=group.switch.port)) for node in group.nodes]
+
+
+def create_served_account(database: MariaDB) -> None:
+    """Create the account of docs/deployment.md that servers use."""
+    database.execute(f"CREATE USER {_SERVED}@'%' IDENTIFIED BY '{database.password}'")
+    database.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {NAME}.* TO {_SERVED}@'%'")
+
+
+def served_url(database: MariaDBDatabase) -> str:
+    """Return the URL of the database with the account that servers use."""
+    return database.url.replace("//gatehouse:", f"//{_SERVED}:")
 
 
 def check_out(revision: str, folder: Path) -> Path:

@@ -108,7 +108,7 @@ class Workload:
     """Clients in threads. ``history`` is complete once the ``with`` block has ended."""
 
     def __init__(self, topology: Topology, seed: int) -> None:
-        self.urls = [machine.server.url for machine in topology.machines]
+        self.urls = topology.urls
         self.known, self._seed = Known(), seed
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []

@@ -39,6 +39,12 @@ def copy_to(folder: Path) -> Path:
             shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy2(source, folder / name)
+    link_environment(folder)
+    return folder
+
+
+def link_environment(folder: Path) -> None:
+    """Let script/server in the folder use the environment of this run instead of installing one."""
     environment = folder / ".venv"
     environment.mkdir()
     for name in ("bin", "lib", "lib64", "include", "pyvenv.cfg"):
@@ -46,7 +52,6 @@ def copy_to(folder: Path) -> Path:
             (environment / name).symlink_to(Path(sys.prefix) / name)
     pinned = hashlib.sha256((folder / "requirements.txt").read_bytes()).hexdigest()
     (environment / "installed-requirements.txt").write_text(pinned)
-    return folder
 
 
 class Started:

@@ -11,6 +11,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
 from flask import Flask
@@ -47,7 +48,8 @@ class LiveServer:
     ``settings`` are added to the usual ones. With ``certificate``, a file with key, certificate and
     authority, it uses https. ``host`` is its name in the base URL, because passkeys need a host name.
     ``expected`` is a pattern of warnings that its log may contain; ``stop`` fails at any other. ``prefix`` is a command
-    that executes the server's. ``root`` is the repository whose code it runs.
+    that executes the server's. ``root`` is the repository whose code it runs. With ``is_script`` it runs
+    script/server, as operators do, instead of Granian with the application of the tests.
     """
 
     def __init__(
@@ -63,8 +65,9 @@ class LiveServer:
         expected: str | None = None,
         prefix: Sequence[str] = (),
         root: Path = ROOT,
+        is_script: bool = False,
     ) -> None:
-        self.root = root
+        self.root, self._is_script = root, is_script
         self.database, self.instance, self.log, self.workers = database, instance, log, workers
         self.settings = dict(settings or {})
         self.expected = expected
@@ -72,8 +75,15 @@ class LiveServer:
         self.port = process.free_port()
         self._certificate = certificate
         self.url = f"{'http' if certificate is None else 'https'}://{host}:{self.port}"
-        self.app: Flask = application(database, instance, self.url)
+        if not is_script:
+            # Migrated now; script/server does that itself.
+            assert self.app
         self._process: subprocess.Popen[bytes] | None = None
+
+    @cached_property
+    def app(self) -> Flask:
+        """The same instance in this process, on a database that this migrates."""
+        return application(self.database, self.instance, self.url)
 
     def start(self, seconds: float = 60) -> None:
         """Start the server and wait for so many seconds until it answers."""
@@ -84,6 +94,8 @@ class LiveServer:
             | self.settings
         )
         command = granian("tests.support.live:app", self.port, workers=self.workers)
+        if self._is_script:
+            command = ["script/server", "--port", str(self.port), "--workers", str(self.workers)]
         if self._certificate is not None:
             own = str(self._certificate[0])
             command += ["--ssl-certificate", own, "--ssl-keyfile", own]
@@ -93,14 +105,14 @@ class LiveServer:
     def stop(self) -> None:
         """Stop the server; fail if its log has warnings that were not ``expected``."""
         if self._process is not None:
-            process.stop(self._process)
+            process.stop(self._process, patience=60 if self._is_script else 10)
             troubles = self.troubles()
             assert not troubles, "\n".join(["the server's log tells of trouble:", *troubles])
 
     def kill(self) -> None:
-        """Kill all processes of the server at once, as a power failure would."""
-        assert self._process is not None
-        process.kill_group(self._process)
+        """Kill all processes of the server at once, as a power failure would; nothing if it was not started."""
+        if self._process is not None:
+            process.kill_group(self._process)
 
     def pause(self, paused: bool) -> None:
         """Suspend or resume the main process and the workers."""

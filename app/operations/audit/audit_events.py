@@ -20,6 +20,7 @@ from app.models.user import DELETED, User
 from app.operations.directory import lookups
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.store import clock
+from app.operations.store.replica import read_log
 from app.operations.store.transactions import (
     DEFAULT_LIMIT,
     MAX_LIMIT,
@@ -91,7 +92,7 @@ def list_audit_events(
     ``until`` (exclusive) are RFC 3339 times, the others are exact. Raises InvalidInput, Forbidden.
     """
     statement = _matching(actor, filters or {})
-    return read_newest(statement, AuditEvent.id, limit, after, _record)
+    return read_newest(statement, AuditEvent.id, limit, after, _record, read_log)
 
 
 @read
@@ -127,7 +128,7 @@ def _iterate_in_batches(statement: Select[Any]) -> Iterator[AuditRecord]:
 @read
 def _batch(statement: Select[Any], after: UUID | None) -> list[Any]:
     rest = statement if after is None else statement.where(AuditEvent.id > after)
-    return list(db.session.execute(rest.order_by(AuditEvent.id).limit(EXPORT_BATCH)).all())
+    return list(read_log(rest.order_by(AuditEvent.id).limit(EXPORT_BATCH), rows=EXPORT_BATCH))
 
 
 def _matching(actor: Actor, filters: Mapping[str, str]) -> Select[Any]:

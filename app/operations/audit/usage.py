@@ -24,6 +24,7 @@ from app.operations.clients.client_records import get_client_record
 from app.operations.clients.credentials import list_credentials
 from app.operations.sign_in.actor_access import enter_organization
 from app.operations.store import clock
+from app.operations.store.replica import read_figures
 from app.operations.store.transactions import read
 from app.operations.store.usage_counters import (
     DAY,
@@ -390,7 +391,7 @@ def _count_active_users(actor: Actor, asked: _Asked) -> list[UsageCount]:
     bounded = rows.limit(MAX_USER_ROWS).subquery()
     # Each user has one row for each hour or day.
     counts = select(bounded.c.starts_at, func.count().label("users")).group_by(bounded.c.starts_at)
-    found = [UsageCount(row.starts_at, ACTIVE_USERS, int(row.users)) for row in db.session.execute(counts)]
+    found = [UsageCount(row.starts_at, ACTIVE_USERS, int(row.users)) for row in read_figures(counts)]
     if sum(one.count for one in found) == MAX_USER_ROWS:
         raise _too_many()
     return found
@@ -462,7 +463,7 @@ def _read(
     )
     if until is not None:
         statement = statement.where(UsageCounter.starts_at < until)
-    return db.session.execute(statement).all()
+    return read_figures(statement)
 
 
 def _read_buckets(
@@ -503,9 +504,7 @@ def _count_users(actor: Actor, since: datetime, last_day: datetime, until: datet
     days = _user_rows(actor, DAY, since, last_day, UsageCounter.subject_id)
     hours = _user_rows(actor, HOUR, last_day, until, UsageCounter.subject_id)
     read_rows = days.union_all(hours).limit(MAX_USER_ROWS).subquery()
-    users, rows = db.session.execute(
-        select(func.count(read_rows.c.subject_id.distinct()), func.count())
-    ).one()
+    (users, rows), *_ = read_figures(select(func.count(read_rows.c.subject_id.distinct()), func.count()))
     return int(users), int(rows) == MAX_USER_ROWS
 
 

@@ -26,7 +26,8 @@ INTERVAL = timedelta(seconds=1.5)
 MIN_OUTAGE = timedelta(seconds=5)
 # Older ones are forgotten: then a pause that they caused counts as time in which the service was reachable.
 _MAX_OUTAGES = 50
-_FACT = "heartbeat"
+HEARTBEAT = "heartbeat"
+"""The fact that one worker of all hosts writes every two seconds."""
 # A server that runs has reported in this time, and reports again in that one, even on a busy machine.
 _RECENT = timedelta(minutes=1)
 _REPORTS_WITHIN_SECONDS = 6.0
@@ -90,14 +91,14 @@ def _report() -> None:
     now = clock.now()
     reported = _find_report()
     if reported is None:
-        db.session.execute(insert(InstanceFact).values(name=_FACT, value=_to_json(()), updated_at=now))
+        db.session.execute(insert(InstanceFact).values(name=HEARTBEAT, value=_to_json(()), updated_at=now))
         return
     value, last = reported
     before = _parse(value)
     outages = _end_outage(before, last, now)
     changed = count_changed(
         update(InstanceFact)
-        .where(InstanceFact.name == _FACT, InstanceFact.updated_at == last)
+        .where(InstanceFact.name == HEARTBEAT, InstanceFact.updated_at == last)
         .values(value=_to_json(outages), updated_at=now)
     )
     if changed and outages != before:
@@ -106,7 +107,7 @@ def _report() -> None:
 
 def _find_report() -> tuple[Any, datetime] | None:
     """Return the outages and the time of the last report."""
-    found = select(InstanceFact.value, InstanceFact.updated_at).where(InstanceFact.name == _FACT)
+    found = select(InstanceFact.value, InstanceFact.updated_at).where(InstanceFact.name == HEARTBEAT)
     row = db.session.execute(found).first()
     return None if row is None else (row.value, row.updated_at)
 

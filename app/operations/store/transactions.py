@@ -425,10 +425,22 @@ def paginate(
 
 
 def read_newest(
-    statement: Select[Any], id_column: Any, limit: int, after: CursorKey | None, make: Callable[[Any], T]
+    statement: Select[Any],
+    id_column: Any,
+    limit: int,
+    after: CursorKey | None,
+    make: Callable[[Any], T],
+    read_rows: Callable[[Select[Any], UUID | None], Sequence[Any]] | None = None,
 ) -> Page[T]:
-    """Read one page of at most ``MAX_LIMIT`` rows, the newest id first, as what ``make`` returns for each."""
+    """Read one page of at most ``MAX_LIMIT`` rows, the newest id first, as what ``make`` returns for each.
+
+    ``read_rows`` executes the statement, whose ids are all below the second argument; by default it is executed here.
+    """
     limit = min(limit, MAX_LIMIT)
-    rows = db.session.execute(paginate(statement, (id_column,), after).limit(limit + 1)).all()
+    page = paginate(statement, (id_column,), after).limit(limit + 1)
+    if read_rows is None or after is None:
+        rows = db.session.execute(page).all()
+    else:
+        rows = read_rows(page, decode_uuid(after[-1]))
     items = tuple(make(row) for row in rows[:limit])
     return Page(items, (encode_uuid(rows[limit - 1].id),) if len(rows) > limit else None)
