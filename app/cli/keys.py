@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 from flask.cli import AppGroup
 
 from app.cli.errors import report_errors
+from app.config import UnsafeConfiguration, current, wrap_key
 from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.grants.signing_keys import ALGORITHMS
 from app.operations.maintenance import master_key
+from app.operations.store import keyring
 from app.operations.tokens import signing_key_lists
 from app.operations.tokens.signing_key_lists import SigningKeyRecord
 from app.rules.actor import Actor
@@ -76,6 +80,29 @@ def rewrap_command() -> None:
     click.echo(
         "All data keys are wrapped with the new master key. The old one is no longer needed.", err=True
     )
+
+
+@keys_commands.command("wrap")
+@click.option("--kms", help="URL of the service's key: vault://… or pkcs11:…")
+@click.option("--plain", is_flag=True, help="Print the key itself, to keep it in a file without a service.")
+@click.option("--key", type=click.Choice(["master", "secret"]), default="master", show_default=True)
+@click.option("--new", is_flag=True, help="A new random key instead of the one in use.")
+@report_errors
+def wrap_command(kms: str | None, plain: bool, key: str, new: bool) -> None:
+    """Print this installation's key, wrapped by a key management service.
+
+    Only the service opens it, so it can be copied to other hosts openly. Write it to a file, name that by
+    GATEHOUSE_MASTER_KEY_FILE or GATEHOUSE_SECRET_KEY_FILE, and restart.
+    """
+    if (kms is None) != plain:
+        raise click.UsageError("Give either --kms URL or --plain.")
+    own = current().master_key if key == "master" else current().secret_key
+    found = os.urandom(32) if new else own
+    try:
+        click.echo(found.hex() if kms is None else wrap_key(os.environ, kms, found))
+    except UnsafeConfiguration as refusal:
+        raise click.ClickException(str(refusal)) from refusal
+    click.echo(f"Fingerprint of the {key} key: {keyring.fingerprint(found)}", err=True)
 
 
 def _operator(slug: str) -> Actor:

@@ -18,7 +18,8 @@ from flask import Flask
 from flask.globals import app_ctx
 
 from .instance import FolderFault, fault_of, find_fault
-from .keys import key, make_key, previous_key
+from .keys import KEY_FILES, find_wrapped, key, make_key, previous_key, unwrap_keys
+from .kms import wrap_key
 from .mail import MailServer, mail_server
 from .settings import (
     EXIT_CONFIGURATION,
@@ -41,6 +42,7 @@ from .version import VERSION
 
 __all__ = [
     "EXIT_CONFIGURATION",
+    "KEY_FILES",
     "ROOT",
     "SETTINGS",
     "VERSION",
@@ -52,10 +54,13 @@ __all__ = [
     "current",
     "fault_of",
     "find_fault",
+    "find_wrapped",
     "is_loopback_url",
     "load",
     "make_key",
     "require_instance",
+    "unwrap_environment",
+    "wrap_key",
 ]
 
 DATABASE_ENGINES = ("auto", "single", "galera", "group-replication", "aurora")
@@ -118,7 +123,8 @@ def load(environ: Mapping[str, str] | None = None) -> Config:
     base_url = env.get("GATEHOUSE_BASE_URL", "http://127.0.0.1:8000").rstrip("/")
     check_base_url(base_url)
     check_surroundings(env, base_url)
-    instance = Path(env.get("GATEHOUSE_INSTANCE") or ROOT / "instance").resolve()
+    instance = _instance(env)
+    env = {**env, **unwrap_keys(env, instance)}
     host = urlsplit(base_url).hostname or ""
     return Config(
         database_url=database_url(env.get("DATABASE_URL", ""), instance),
@@ -151,6 +157,18 @@ def load(environ: Mapping[str, str] | None = None) -> Config:
         outgoing_allowed_hosts=hosts(env, "GATEHOUSE_OUTGOING_ALLOWED_HOSTS"),
         mail_server=mail_server(env),
     )
+
+
+def unwrap_environment() -> None:
+    """Replace the wrapped keys of this process's environment by plain ones, for the processes that it starts.
+
+    Workers that start again later then need no key management service. Raises UnsafeConfiguration.
+    """
+    os.environ.update(unwrap_keys(os.environ, _instance(os.environ)))
+
+
+def _instance(env: Mapping[str, str]) -> Path:
+    return Path(env.get("GATEHOUSE_INSTANCE") or ROOT / "instance").resolve()
 
 
 def require_instance(environ: Mapping[str, str] | None = None) -> None:

@@ -1,4 +1,6 @@
-"""The keys of the instance, read from the environment or a file, and generated once where that is safe."""
+"""The keys of the instance, read from the environment or a file, and generated once where that is safe.
+
+A key may be wrapped by a key management service: see ``kms``."""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from .instance import fault_of
+from .kms import split_wrapped, unwrap_key
 from .settings import UnsafeConfiguration
 
 
@@ -35,6 +38,39 @@ def make_key(path: Path) -> bytes:
     except OSError as error:
         raise UnsafeConfiguration(f"No key can be created. {fault_of(path.parent, error)}") from error
     return _read_key(path)
+
+
+# The variables of keys, and their files in the instance folder.
+KEY_FILES = {
+    "GATEHOUSE_SECRET_KEY": "secret.key",
+    "GATEHOUSE_MASTER_KEY": "master.key",
+    "GATEHOUSE_PREVIOUS_MASTER_KEY": None,
+}
+
+
+def unwrap_keys(env: Mapping[str, str], instance: Path) -> dict[str, str]:
+    """Return the keys that a service wrapped, unwrapped, by variable; without those that are plain or missing.
+
+    Raises UnsafeConfiguration if the service refuses or, with exit status 75, does not answer.
+    """
+    found = {}
+    for variable in KEY_FILES:
+        if (wrapped := find_wrapped(env, variable, instance)) is not None:
+            found[variable] = unwrap_key(env, *wrapped).hex()
+    return found
+
+
+def find_wrapped(env: Mapping[str, str], variable: str, instance: Path) -> tuple[str, str] | None:
+    """Return (URL of the service's key, ciphertext) if the variable's key is wrapped, without unwrapping it."""
+    text = env.get(variable)
+    if text is None:
+        named = env.get(f"{variable}_FILE")
+        default = KEY_FILES[variable]
+        path = Path(named) if named is not None else instance / default if default else None
+        if path is None or not path.is_file():
+            return None
+        text = _read_text(path)
+    return split_wrapped(text)
 
 
 def key(env: Mapping[str, str], variable: str, path: Path, *, may_make: bool) -> bytes:
@@ -63,8 +99,12 @@ def previous_key(env: Mapping[str, str], variable: str) -> bytes | None:
 
 
 def _read_key(path: Path) -> bytes:
+    return _parse_key(_read_text(path), str(path))
+
+
+def _read_text(path: Path) -> str:
     try:
-        return _parse_key(path.read_text(), str(path))
+        return path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise UnsafeConfiguration(
             f"The key file {path} cannot be read ({type(error).__name__}). Check its owner and mode."

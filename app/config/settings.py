@@ -8,11 +8,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 from urllib.parse import urlsplit
 
 from .instance import fault_of
 
 EXIT_CONFIGURATION = 78  # EX_CONFIG of sysexits.h
+EXIT_UNAVAILABLE = 75  # EX_TEMPFAIL
 _HOST = re.compile(r"([a-z0-9.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
 _GOOD_BASE_URL = "it must look like https://id.example.com, without user, path or query."
 
@@ -20,8 +22,10 @@ _GOOD_BASE_URL = "it must look like https://id.example.com, without user, path o
 class UnsafeConfiguration(SystemExit):
     """Ends the start with exit status 78; the message says what to type."""
 
+    exit_status: ClassVar[int] = EXIT_CONFIGURATION
+
     def __init__(self, message: str) -> None:
-        super().__init__(EXIT_CONFIGURATION)
+        super().__init__(self.exit_status)
         self.message = message
 
     def __str__(self) -> str:
@@ -205,6 +209,16 @@ SETTINGS = (
         "The previous master key, until `flask --app wsgi keys rewrap` has finished. "
         "`GATEHOUSE_PREVIOUS_MASTER_KEY_FILE` names a file instead.",
     ),
+    Setting(
+        "GATEHOUSE_VAULT_AUTH",
+        "none",
+        "How to sign in to the Vault that wraps a key: `token:FILE`, `approle:ROLE_ID:FILE` with the secret id, or "
+        "`kubernetes:ROLE`. `approle@MOUNT:…` names another mount (docs/operations/keys.md).",
+    ),
+    Setting(
+        "GATEHOUSE_VAULT_CA_BUNDLE", "the system's CAs", "A PEM file with the only CAs to trust for Vault."
+    ),
+    Setting("GATEHOUSE_HSM_PIN_FILE", "none", "A file with the PIN of the PKCS#11 token that wraps a key."),
     Setting(
         "GATEHOUSE_PROXY_HOPS",
         "0",

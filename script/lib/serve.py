@@ -152,7 +152,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 def read_configuration() -> tuple[Any, Any]:
     """Return the checked settings, and the function that finds why nothing can be stored in a folder.
 
-    The first start creates the keys. An unsafe setting ends the start.
+    The first start creates the keys. An unsafe setting ends the start. A key that a service wraps is unwrapped here,
+    once: the workers inherit it, so that none of them needs the service when it starts again.
     """
     module = load_file(
         "gatehouse_config",
@@ -160,6 +161,7 @@ def read_configuration() -> tuple[Any, Any]:
         submodule_search_locations=[str(ROOT / "app" / "config")],
     )
     try:
+        module.unwrap_environment()
         return module.load(), module.find_fault
     except module.UnsafeConfiguration as error:
         say(str(error))

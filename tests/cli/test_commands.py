@@ -19,7 +19,7 @@ from app.operations.grants.signing_keys import get_active_key, list_public_keys
 from app.operations.maintenance import janitor
 from app.operations.maintenance.demo import create_demo
 from app.operations.sign_in.sign_in import SignedIn, sign_in
-from app.operations.store import leases
+from app.operations.store import keyring, leases
 from app.rules.actor import Actor
 from tests.factories import PASSWORD, Factory
 from tests.support.databases import Database
@@ -126,6 +126,21 @@ def test_keys_rewrap_requires_the_previous_key(app: Flask, make: Factory) -> Non
     result = run(app, "keys", "rewrap")
     assert result.exit_code == 1
     assert "GATEHOUSE_PREVIOUS_MASTER_KEY_FILE" in result.stderr
+
+
+def test_keys_wrap_prints_the_key_only_if_asked(app: Flask) -> None:
+    """The fingerprint is on standard error, so that the output can be a key file."""
+    config = app.config["GATEHOUSE"]
+    assert run(app, "keys", "wrap").exit_code == 2
+    plain = run(app, "keys", "wrap", "--plain")
+    assert plain.stdout == f"{config.master_key.hex()}\n"
+    with app.app_context():
+        assert keyring.fingerprint(config.master_key) in plain.stderr
+    assert run(app, "keys", "wrap", "--plain", "--key", "secret").stdout.strip() == config.secret_key.hex()
+    made = run(app, "keys", "wrap", "--plain", "--new").stdout.strip()
+    assert len(made) == 64 and made != config.master_key.hex()
+    refused = run(app, "keys", "wrap", "--kms", "vault://vault.example.com")
+    assert refused.exit_code == 1 and "is not the URL of a key" in refused.stderr
 
 
 def test_keys_rotate_rejects_an_unknown_organization(app: Flask, make: Factory) -> None:

@@ -14,11 +14,11 @@ from urllib.parse import urlsplit
 
 from sqlalchemy import Connection, exc
 
-from app.config import ROOT, Config, find_fault, is_loopback_url
+from app.config import KEY_FILES, ROOT, Config, find_fault, find_wrapped, is_loopback_url
 from app.database import engines
 from app.operations.directory import lookups
 from app.operations.maintenance.schema import list_missing_columns
-from app.operations.store import clock, keyring
+from app.operations.store import checkpoints, clock, keyring
 from app.operations.store.outgoing_http import count_certificate_authorities
 from app.rules.errors import DomainError
 from app.rules.sealing import UnsealError
@@ -282,7 +282,7 @@ def run_checks(config: Config) -> Diagnosis:
     findings.append(reachable)
     if reachable.level == "ok":
         checks: tuple[Callable[[Config], Iterator[Finding]], ...] = (
-            check_database, _check_migrations, _check_clock, _check_master_key, _check_sqlite
+            check_database, _check_migrations, _check_clock, _check_master_key, _check_secret_key, _check_sqlite
         )  # fmt: skip
         for check in checks:
             findings.extend(check(config))
@@ -330,14 +330,22 @@ def _check_urls(config: Config) -> Iterator[Finding]:
 
 
 def _check_key_files(config: Config) -> Iterator[Finding]:
-    for variable, default in (
-        ("GATEHOUSE_SECRET_KEY", config.instance / "secret.key"),
-        ("GATEHOUSE_MASTER_KEY", config.instance / "master.key"),
-    ):
-        if variable in os.environ:
-            yield ok("keys", f"{variable} is set in the environment, 256 bits.")
+    for variable, default in KEY_FILES.items():
+        if default is None:
             continue
-        yield from _check_private_file(Path(os.environ.get(f"{variable}_FILE") or default))
+        if (wrapped := find_wrapped(os.environ, variable, config.instance)) is not None:
+            yield ok("keys", f"{variable} is wrapped by {wrapped[0]}, which unwrapped it just now.")
+        elif variable in os.environ:
+            yield ok("keys", f"{variable} is set in the environment, 256 bits.")
+        else:
+            yield from _check_private_file(
+                Path(os.environ.get(f"{variable}_FILE") or config.instance / default)
+            )
+    prints = [keyring.fingerprint(key) for key in (config.secret_key, config.master_key)]
+    yield ok(
+        "keys",
+        f"Fingerprints: secret key {prints[0]}, master key {prints[1]}. They are the same on every host.",
+    )
     if config.secret_key == config.master_key:
         yield problem(
             "keys",
@@ -470,6 +478,20 @@ def _check_master_key(config: Config) -> Iterator[Finding]:
                 "A previous master key is configured. Some data keys may still be wrapped with it.",
                 "flask --app wsgi keys rewrap, then unset GATEHOUSE_PREVIOUS_MASTER_KEY on every host.",
             )
+
+
+def _check_secret_key(config: Config) -> Iterator[Finding]:
+    try:
+        other = checkpoints.find_other_secret_key()
+    except (exc.DBAPIError, engines()[1].dialect.loaded_dbapi.Error):
+        return
+    if other is not None:
+        yield problem(
+            "keys",
+            f"Another server of this database uses the secret key {other}. Users are signed out whenever their "
+            "requests reach the other host.",
+            "Give all hosts the same secret key (docs/operations/keys.md).",
+        )
 
 
 def _check_sqlite(config: Config) -> Iterator[Finding]:

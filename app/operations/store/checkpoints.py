@@ -140,6 +140,19 @@ def find_epoch(root_id: str) -> str | None:
     return found.epoch if is_own else None
 
 
+@read
+def find_other_secret_key() -> str | None:
+    """Return the fingerprint of the secret key of the server that served last, if it is another than this process's.
+
+    A server that stopped more than a minute ago is not counted, so that the key can be replaced.
+    """
+    fact = db.session.get(InstanceFact, _FACT, populate_existing=True)
+    if fact is None or not abs(clock.now() - fact.updated_at) < 6 * INTERVAL:
+        return None
+    found = fact.value.get("secret_key")
+    return None if found in {None, keyring.fingerprint(current().secret_key)} else str(found)
+
+
 @transaction
 def begin_epoch(root_id: str) -> Checkpoint:
     """Begin a new epoch: this database may be served, although later checkpoints of it were seen."""
@@ -166,7 +179,8 @@ def _raise_if_due(root_id: str) -> None:
         db.session.execute(insert(InstanceFact).values(name=_FACT, value=first, updated_at=now))
     # A clock that stepped back must not stop the counting.
     elif not now - INTERVAL < fact.updated_at <= now:
-        raised = {**fact.value, "sequence": fact.value["sequence"] + 1}
+        secret_key = keyring.fingerprint(current().secret_key)
+        raised = {**fact.value, "sequence": fact.value["sequence"] + 1, "secret_key": secret_key}
         count_changed(
             update(InstanceFact)
             .where(InstanceFact.name == _FACT, InstanceFact.updated_at == fact.updated_at)

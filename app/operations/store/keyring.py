@@ -90,6 +90,11 @@ def derive_instance_key(label: str) -> bytes:
     return _derive(config.secret_key, label)
 
 
+def fingerprint(key: bytes) -> str:
+    """Return 16 hexadecimal digits that tell a key of the instance from another one, and nothing else about it."""
+    return _derive(key, "fingerprint")[:8].hex()
+
+
 def cache_data_keys(organization_ids: Collection[str]) -> None:
     """Load the data keys that this process has not cached with one query, for work on many organizations.
 

@@ -6,6 +6,7 @@ import dataclasses
 import os
 from collections.abc import Callable
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from app.operations.maintenance.doctor import (
     check_grants,
     run_checks,
 )
-from app.operations.store import clock
+from app.operations.store import checkpoints, clock, keyring
 from tests.factories import Factory
 from tests.support.databases import Database, MariaDBDatabase
 from tests.support.https_server import Response, https_server
@@ -226,6 +227,24 @@ def test_wrong_session_variable_is_reported(name: str, value: str, words: str) -
 def test_too_few_connections_are_a_warning(own: Callable[..., Config]) -> None:
     assert _connections(own(database_pool=50), 151).level == "warning"
     assert _connections(own(database_pool=5), 151).level == "ok"
+
+
+def test_other_secret_key_of_another_server_is_a_problem(
+    context: Flask, make: Factory, own: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only while that server serves, so that the key can be replaced."""
+    make.root()
+    checkpoints.advance()
+    serving, other = context.config["GATEHOUSE"], own(secret_key=os.urandom(32))
+    with monkeypatch.context() as due:
+        due.setattr(checkpoints, "INTERVAL", timedelta(0))
+        checkpoints.advance()
+    assert run_checks(own()).is_healthy
+    monkeypatch.setitem(context.config, "GATEHOUSE", other)
+    other_key = keyring.fingerprint(serving.secret_key)
+    assert found(run_checks(other), f"uses the secret key {other_key}").level == "problem"
+    monkeypatch.setattr(checkpoints, "INTERVAL", timedelta(0))
+    assert checkpoints.find_other_secret_key() is None
 
 
 def test_unreachable_database_is_one_finding(tmp_path: Path) -> None:
