@@ -37,6 +37,8 @@ GRACE_SECONDS = 30
 RESPAWN_SECONDS = 3.5
 # New code must have loaded within this time, or it is not used.
 LOAD_SECONDS = 60.0
+# How long to wait for a port.
+PORT_SECONDS = 5.0
 EXIT_CONFIGURATION = 78  # EX_CONFIG of sysexits.h
 PR_SET_PDEATHSIG = 1  # prctl(2)
 # The pause before the workers start again after they ended in a row, and how long they must have run for the shortest.
@@ -50,6 +52,7 @@ def main() -> None:
     # The printed URL must work, so its port is the served one. A setting in the environment has priority.
     os.environ.setdefault("GATEHOUSE_BASE_URL", f"http://127.0.0.1:{options.port}")
     config, find_fault = read_configuration()
+    require_free_port(options.host, options.port, "--port")
     compile_code()
     if "preload" not in config.disabled_fast_paths:
         load_file("gatehouse_preload", ROOT / "app" / "fast_path" / "preload.py").load_libraries()
@@ -134,7 +137,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="script/server", description="Run Gatehouse.")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
     parser.add_argument("--port", type=int, default=8000, help="port to listen on (default 8000)")
-    parser.add_argument("--workers", type=int, help="processes (default 2; 1 with SQLite, which has one writer)")
+    parser.add_argument(
+        "--workers", type=int, help="processes (default 2; 1 with SQLite, which has one writer)"
+    )
     parser.add_argument(
         "--threads", type=int, default=8, help="concurrent requests in each process (default 8)"
     )
@@ -214,13 +219,28 @@ def check_demo(options: argparse.Namespace, config: Any) -> None:
     if not config.is_loopback or options.host not in {"127.0.0.1", "::1", "localhost"}:
         say(f"--demo is for the loopback interface, not for {config.base_url} on {options.host}.")
         raise SystemExit(EXIT_CONFIGURATION)
-    try:
-        socket.create_server(("127.0.0.1", options.demo_port)).close()
-    except OSError as error:
-        say(
-            f"The demo app needs port {options.demo_port} ({error.strerror}). Choose another one with --demo-port."
-        )
-        raise SystemExit(EXIT_CONFIGURATION) from None
+    require_free_port("127.0.0.1", options.demo_port, "--demo-port")
+
+
+def require_free_port(host: str, port: int, option: str) -> None:
+    """End the start if another program listens on the port.
+
+    Granian itself would share it with another server of its kind, and each would get some of the requests. A server
+    that was killed has some seconds to disappear.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    deadline = time.monotonic() + PORT_SECONDS
+    while True:
+        try:
+            socket.create_server((host, port), family=family).close()
+            return
+        except OSError as error:
+            if time.monotonic() > deadline:
+                say(
+                    f"Cannot listen on port {port} of {host} ({error.strerror}). Choose another one with {option}."
+                )
+                raise SystemExit(EXIT_CONFIGURATION) from None
+        time.sleep(0.1)
 
 
 def start_demo_app(port: int, environment: dict[str, str]) -> subprocess.Popen[bytes]:

@@ -166,6 +166,16 @@ def open_page(url: str) -> str:
         return ""
 
 
+def test_second_server_on_a_port_is_refused(copy: Path, instance: Path, tmp_path: Path) -> None:
+    """The kernel would share the requests between both."""
+    with started(copy, GATEHOUSE_INSTANCE=str(instance)) as first:
+        first.answers()
+        with started(copy, port=first.port, GATEHOUSE_INSTANCE=str(tmp_path / "other")) as second:
+            assert second.process.wait(60) == serve.EXIT_CONFIGURATION
+            assert f"Cannot listen on port {first.port}" in second.output()
+        first.get("/readyz")
+
+
 def test_second_start_on_mariadb_prepares_nothing(copy: Path, tmp_path: Path, mariadb: MariaDB) -> None:
     settings = {
         "GATEHOUSE_INSTANCE": str(tmp_path),

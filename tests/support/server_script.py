@@ -110,8 +110,8 @@ class Started:
 
 
 @contextlib.contextmanager
-def started(folder: Path, *arguments: str, **settings: str) -> Iterator[Started]:
-    server = Started(folder, *arguments, **settings)
+def started(folder: Path, *arguments: str, port: int | None = None, **settings: str) -> Iterator[Started]:
+    server = Started(folder, *arguments, port=port, **settings)
     try:
         yield server
     finally:
