@@ -111,7 +111,7 @@ def attribute_page(context: PortalContext, key: str) -> PageResponse:
     view = get_settings(context.actor, context.organization.slug)
     known = {attribute.key: attribute for attribute in attributes_of(view.document)}
     if key not in known:
-        raise NotFound("There is no such attribute.")
+        raise NotFound(lazy_gettext("There is no such attribute."))
     form = AttributeForm(obj=known[key], version=view.version)
     if form.is_submitted():
         context.actor.require("settings:write")

@@ -92,7 +92,7 @@ def theme(color: str) -> Response:
     It depends only on the URL, so it can be cached forever.
     """
     if _HEX_COLOR.fullmatch(color) is None:
-        raise NotFound("This style sheet does not exist.")
+        raise NotFound(lazy_gettext("This style sheet does not exist."))
     accent = readable_accent(f"#{color}")
     selector = ".sample" if "sample" in request.args else ":root"
     # These are tokens of static/app.css, with enough contrast on light and on dark pages.

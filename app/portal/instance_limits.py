@@ -83,7 +83,7 @@ def instance_limit(context: PortalContext, setting: str) -> PageResponse:
     """Show one setting's limit; preview, save or remove it."""
     view = _limits(context)
     if setting not in BOUNDABLE:
-        raise NotFound("This page does not exist.")
+        raise NotFound(lazy_gettext("This page does not exist."))
     form = _form(setting, view)
     previewed: UpdatedInstanceLimits | None = None
     if form.is_submitted():
@@ -115,7 +115,7 @@ def instance_limit(context: PortalContext, setting: str) -> PageResponse:
 def _limits(context: PortalContext) -> InstanceLimitsRecord:
     # The portal decides which pages exist; the operation decides who may see them.
     if context.organization.slug != ROOT_SLUG:
-        raise NotFound("This page does not exist.")
+        raise NotFound(lazy_gettext("This page does not exist."))
     return get_instance_limits(context.actor)
 
 

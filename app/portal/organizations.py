@@ -100,7 +100,7 @@ class DeleteOrganizationForm(PageForm):
 def _require_root(context: PortalContext) -> None:
     # The portal decides which pages exist; the operations require the permissions for what they do.
     if context.organization.slug != ROOT_SLUG:
-        raise NotFound("This page does not exist.")
+        raise NotFound(lazy_gettext("This page does not exist."))
     context.actor.require("organizations:read")
 
 

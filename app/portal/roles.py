@@ -144,7 +144,7 @@ def role(context: PortalContext, role: str) -> PageResponse:
     """Show and change one role; remove a custom role or reset a built-in one."""
     record = get_role(context.actor, role)
     if role == ADMIN:
-        raise NotFound("There is no such role.")
+        raise NotFound(lazy_gettext("There is no such role."))
     remove_form = RemoveRoleForm(version=record.version)
     if remove_form.validate_on_submit() and remove_form.remove.data:
         return _remove(context, record, remove_form)
@@ -316,7 +316,7 @@ def invite_user(context: PortalContext) -> PageResponse:
             slug, name = context.organization.slug, form.name.data or ""
             return _invited(context, create_invitation(context.actor, slug, email=form.email.data, name=name))
     words: dict[str, Any] = {"title": gettext("Invite user"), "submit": gettext("Invite user")}
-    return context.render("portal/administrators/new.html", form=form, listed=("Users", "/users"), **words)
+    return context.render("portal/administrators/new.html", form=form, listed=(gettext("Users"), "/users"), **words)
 
 
 def _invited(context: PortalContext, new: NewInvitation) -> PageResponse:

@@ -229,7 +229,7 @@ def replace_keys(context: PortalContext, algorithm: str) -> PageResponse:
 def setting_topic(context: PortalContext, topic: str) -> PageResponse:
     """Show one topic; preview or save its changed fields, or reset one to its default."""
     if topic not in TOPICS:
-        raise NotFound("This settings page does not exist.")
+        raise NotFound(lazy_gettext("This settings page does not exist."))
     page = TOPICS[topic]
     view = get_settings(context.actor, context.organization.slug)
     form = topic_form(page, view, values_of(page, view.document))

@@ -182,5 +182,5 @@ def _import_page(context: PortalContext, import_id: str, error: DomainError | No
     )
     if record.is_under_way:
         # Reload without scripts until the import is finished.
-        page.headers["Refresh"] = str(REFRESH_SECONDS)
+        page.headers["refresh"] = str(REFRESH_SECONDS)
     return page

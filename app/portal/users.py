@@ -160,7 +160,7 @@ def end_one_user_session(context: PortalContext, user_id: str, session_id: str) 
     sessions = list_user_sessions(context.actor, user_id)
     found = next((each for each in sessions if each.public_id == session_id), None)
     if found is None and request.method == "GET":
-        raise NotFound("This session has ended.")
+        raise NotFound(lazy_gettext("This session has ended."))
     impact: tuple[str, ...] = ()
     if found is not None:
         impact = (
