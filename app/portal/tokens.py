@@ -19,7 +19,7 @@ from app.portal.context import Confirmation, PageResponse, PortalContext, portal
 from app.rules.errors import InvalidInput
 from app.rules.tokens.revocation import ORGANIZATION, WITH_SESSIONS
 from app.web.forms import PageForm, plain_text_field
-from app.web.languages import counted
+from app.web.languages import counted, gettext, lazy_gettext
 
 _RECEIPTS = "portal revocations"
 _SELECTORS = ("client_id", "credential_id", "user_id")
@@ -32,15 +32,21 @@ class BulkRevocationForm(PageForm):
     credential_id = HiddenField()
     user_id = HiddenField()
     issued_before = StringField(
-        "Issued before (UTC)",
+        lazy_gettext("Issued before (UTC)"),
         widget=DateTimeLocalInput(),
-        description="Leave empty to use the current time. An earlier time revokes only tokens issued before it.",
+        description=lazy_gettext(
+            "Leave empty to use the current time. An earlier time revokes only tokens issued before it."
+        ),
         render_kw={"step": "1"},
     )
     include_sessions = BooleanField()
-    reason = plain_text_field("Reason", max_length=500, description="Saved in the receipt and the audit log.")
-    revoke = SubmitField("Revoke tokens")
-    count = SubmitField("Update preview")
+    reason = plain_text_field(
+        lazy_gettext("Reason"),
+        max_length=500,
+        description=lazy_gettext("Saved in the receipt and the audit log."),
+    )
+    revoke = SubmitField(lazy_gettext("Revoke tokens"))
+    count = SubmitField(lazy_gettext("Update preview"))
 
     def selection(self) -> dict[str, Any]:
         """Return what the revocation is about; everything when nothing is selected."""
@@ -89,14 +95,25 @@ def revoke_client_grant(context: PortalContext, client_id: str, grant_id: str) -
     grant = get_grant(context.actor, grant_id)
     impact = (
         (
-            f"{client.name} loses its access to the account of {grant.user_email}:"
-            f" {counted(len(grant.scopes), 'scope')} ({', '.join(grant.scopes[:10])})."
+            gettext(
+                "%(client)s loses its access to the account of %(email)s: %(count)s (%(scopes)s).",
+                client=client.name,
+                email=grant.user_email,
+                count=counted(len(grant.scopes), "scope"),
+                scopes=", ".join(grant.scopes[:10]),
+            )
         ),
-        "Its access tokens, and its refresh token if it has one, stop working immediately.",
-        "The user has to sign in to the client again. Their consent stays.",
+        gettext("Its access tokens, and its refresh token if it has one, stop working immediately."),
+        gettext("The user has to sign in to the client again. Their consent stays."),
     )
     return context.confirm(
-        form, Confirmation("Revoke this grant?", "Revoke grant", _parents(client, "Tokens", page), impact)
+        form,
+        Confirmation(
+            gettext("Revoke this grant?"),
+            gettext("Revoke grant"),
+            _parents(client, gettext("Tokens"), page),
+            impact,
+        ),
     )
 
 
@@ -132,21 +149,26 @@ def revoke_client_token(context: PortalContext, client_id: str, access_token_id:
     token = get_token(context.actor, access_token_id)
     impact = (
         (
-            f"APIs reject the token{f' of {token.user_email}' if token.user_email else ''} and the tokens that were"
-            " exchanged for it."
+            gettext(
+                "APIs reject the token of %(email)s and the tokens that were exchanged for it.",
+                email=token.user_email,
+            )
+            if token.user_email
+            else gettext("APIs reject the token and the tokens that were exchanged for it.")
         ),
-        "The grant stays: a client with a refresh token can get a new access token."
+        gettext("The grant stays: a client with a refresh token can get a new access token.")
         if token.grant_id
-        else "The client can get a new token with its own credentials.",
+        else gettext("The client can get a new token with its own credentials."),
     )
-    parents = _parents(client, "Access tokens", page)
+    parents = _parents(client, gettext("Access tokens"), page)
     return context.confirm(
-        form, Confirmation("Revoke this access token?", "Revoke access token", parents, impact)
+        form,
+        Confirmation(gettext("Revoke this access token?"), gettext("Revoke access token"), parents, impact),
     )
 
 
 def _parents(client: ClientRecord, label: str, page: str) -> tuple[tuple[str, str], ...]:
-    return ("Clients", "/clients"), (client.name, f"/clients/{client.client_id}"), (label, page)
+    return (gettext("Clients"), "/clients"), (client.name, f"/clients/{client.client_id}"), (label, page)
 
 
 @portal_page("/revocations", "GET")
@@ -194,9 +216,9 @@ def new_revocation(context: PortalContext) -> PageResponse:
     is_everything = receipt.kind == ORGANIZATION
     form.include_sessions.data = receipt.sessions
     form.include_sessions.label.text = (
-        "Also sign out everyone" if is_everything else "Also sign out this user"
+        gettext("Also sign out everyone") if is_everything else gettext("Also sign out this user")
     )
-    form.include_sessions.description = "This includes you." if is_everything else ""
+    form.include_sessions.description = gettext("This includes you.") if is_everything else ""
     return context.render(
         "portal/revocations/new.html",
         form=form,
