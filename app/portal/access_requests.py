@@ -33,6 +33,7 @@ from app.portal.labels import ACCESS_POLICIES, ACCESS_STATUSES
 from app.rules.clients.client_access import MAX_TEXT_LENGTH
 from app.rules.errors import Conflict, InvalidInput, NotFound
 from app.web.forms import CheckboxListField, PageForm
+from app.web.languages import gettext, lazy_gettext
 
 _LISTING = "portal access requests"
 _CODE = {"autocomplete": "off", "spellcheck": "false", "autocapitalize": "off"}
@@ -41,17 +42,21 @@ _CODE = {"autocomplete": "off", "spellcheck": "false", "autocapitalize": "off"}
 class DecisionForm(PageForm):
     """A decision about a request or an access, with a message for the developer."""
 
-    message = TextAreaField("Message", [Length(max=MAX_TEXT_LENGTH)], render_kw={"rows": 3})
+    message = TextAreaField(lazy_gettext("Message"), [Length(max=MAX_TEXT_LENGTH)], render_kw={"rows": 3})
 
 
 class RequestAccessForm(PageForm):
     """A developer's request for access to an API."""
 
-    scopes = CheckboxListField("Scopes", description="Request only what the client needs.")
+    scopes = CheckboxListField(
+        lazy_gettext("Scopes"), description=lazy_gettext("Request only what the client needs.")
+    )
     reason = TextAreaField(
-        "Reason",
+        lazy_gettext("Reason"),
         [InputRequired(), Length(max=MAX_TEXT_LENGTH)],
-        description="Say in one sentence why the client needs the access. The owner of the API reads it.",
+        description=lazy_gettext(
+            "Say in one sentence why the client needs the access. The owner of the API reads it."
+        ),
         render_kw={"rows": 3},
     )
 
@@ -60,9 +65,14 @@ class GiveAccessForm(PageForm):
     """Gives a client access to an API."""
 
     client_id = StringField(
-        "Client ID", [InputRequired()], description="Begins with cli_.", render_kw={**_CODE, "maxlength": 64}
+        lazy_gettext("Client ID"),
+        [InputRequired()],
+        description=lazy_gettext("Begins with cli_."),
+        render_kw={**_CODE, "maxlength": 64},
     )
-    scopes = CheckboxListField("Scopes", description="Added to the scopes that the client already has.")
+    scopes = CheckboxListField(
+        lazy_gettext("Scopes"), description=lazy_gettext("Added to the scopes that the client already has.")
+    )
 
 
 @portal_page("/access-requests", "GET")
@@ -113,7 +123,9 @@ def api_clients(context: PortalContext, api_id: str) -> PageResponse:
         try:
             give_access(context.actor, api_id, form.client_id.data or "", {"scopes": form.scopes.data})
         except NotFound:
-            form.add_error("There is no client with this ID. Copy it from the client’s page.", "client_id")
+            form.add_error(
+                gettext("There is no client with this ID. Copy it from the client’s page."), "client_id"
+            )
         except InvalidInput as error:
             form.add_errors(error)
         else:
@@ -207,7 +219,7 @@ def _decide(
     api = get_resource(context.actor, record.resource_id)
     context.actor.require("resources:write", owner_id=api.created_by_user_id)
     form, code = DecisionForm(), None
-    form.message.description = "Optional. Sent by email to the developer of the client."
+    form.message.description = gettext("Optional. Sent by email to the developer of the client.")
     operation, notice = _DECISIONS[name]
     if form.validate_on_submit():
         try:

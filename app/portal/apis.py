@@ -41,6 +41,7 @@ from app.rules.clients.client_types import TOKEN_FORMATS
 from app.rules.clients.resource_indicators import STORED
 from app.rules.errors import Conflict, InvalidInput, PreconditionFailed
 from app.web.forms import NumberField, PageForm, VersionField
+from app.web.languages import gettext, lazy_gettext
 
 _EMPTY_ROWS = 3
 _APIS = "portal apis"
@@ -52,9 +53,9 @@ _CODE = {"autocomplete": "off", "spellcheck": "false", "autocapitalize": "off"}
 class ScopeRow(Form):
     """One row of the table of scopes; the rules check it together with the others."""
 
-    name = StringField("Name", render_kw={**_CODE, "maxlength": 128})
-    title = StringField("Title", render_kw={**_NO_AUTOCOMPLETE, "maxlength": 200})
-    description = StringField("Description", render_kw={**_NO_AUTOCOMPLETE, "maxlength": 1000})
+    name = StringField(lazy_gettext("Name"), render_kw={**_CODE, "maxlength": 128})
+    title = StringField(lazy_gettext("Title"), render_kw={**_NO_AUTOCOMPLETE, "maxlength": 200})
+    description = StringField(lazy_gettext("Description"), render_kw={**_NO_AUTOCOMPLETE, "maxlength": 1000})
 
 
 class ApiForm(PageForm):
@@ -62,52 +63,67 @@ class ApiForm(PageForm):
 
     version = VersionField()
     name = StringField(
-        "Name",
+        lazy_gettext("Name"),
         [InputRequired(), Length(max=100)],
-        description="Shown to users on the consent page.",
+        description=lazy_gettext("Shown to users on the consent page."),
         render_kw=_NO_AUTOCOMPLETE,
     )
     identifier = StringField(
-        "Identifier",
+        lazy_gettext("Identifier"),
         [InputRequired(), Length(max=255)],
-        description="A URI such as https://api.example.com. Clients send it as the resource parameter and tokens"
-        " carry it as their audience. You can't change it later.",
+        description=lazy_gettext(
+            "A URI such as https://api.example.com. Clients send it as the resource parameter and tokens"
+            " carry it as their audience. You can't change it later."
+        ),
         render_kw=_CODE,
     )
     description = TextAreaField(
-        "Description", [Length(max=1000)], description="For you and your colleagues.", render_kw={"rows": 2}
+        lazy_gettext("Description"),
+        [Length(max=1000)],
+        description=lazy_gettext("For you and your colleagues."),
+        render_kw={"rows": 2},
     )
-    scopes = FieldList(FormField(ScopeRow), "Scopes")
-    confirmed = BooleanField("Remove the missing scopes from the clients that have them")
+    scopes = FieldList(FormField(ScopeRow), lazy_gettext("Scopes"))
+    confirmed = BooleanField(lazy_gettext("Remove the missing scopes from the clients that have them"))
     access_token_format = SelectField(
-        "Access token format",
-        choices={"": "Default of the client or organization", **{name: name for name in TOKEN_FORMATS}},
+        lazy_gettext("Access token format"),
+        choices={
+            "": lazy_gettext("Default of the client or organization"),
+            **{name: name for name in TOKEN_FORMATS},
+        },
         validate_choice=False,
-        description="Opaque tokens can be revoked instantly. Your API checks them by introspection. JWTs stay valid"
-        " until they expire. Your API verifies them itself.",
+        description=lazy_gettext(
+            "Opaque tokens can be revoked instantly. Your API checks them by introspection. JWTs stay valid"
+            " until they expire. Your API verifies them itself."
+        ),
     )
     access_token_ttl_seconds = NumberField(
-        "Access token lifetime",
-        description="In seconds, from 60 to 86400, or up to 3600 for JWTs. Leave empty for the organization's default.",
+        lazy_gettext("Access token lifetime"),
+        description=lazy_gettext(
+            "In seconds, from 60 to 86400, or up to 3600 for JWTs. Leave empty for the organization's default."
+        ),
         render_kw={**_NO_AUTOCOMPLETE, "inputmode": "numeric", "maxlength": 6},
     )
     access_token_storage = RadioField(
-        "Revocation of JWTs",
+        lazy_gettext("Revocation of JWTs"),
         choices=[
             SelectChoice(name, label.title, {"help": label.help}) for name, label in TOKEN_STORAGES.items()
         ],
         default="stored",
     )
     access_policy = RadioField(
-        "Client access",
+        lazy_gettext("Client access"),
         choices=[
             SelectChoice(name, label.title, {"help": label.help}) for name, label in ACCESS_POLICIES.items()
         ],
         default="approval",
     )
-    policy_confirmed = BooleanField("Change the client access although these clients lose access")
+    policy_confirmed = BooleanField(
+        lazy_gettext("Change the client access although these clients lose access")
+    )
     is_active = BooleanField(
-        "Active", description="No tokens are issued for an inactive API. Its data stays as it is."
+        lazy_gettext("Active"),
+        description=lazy_gettext("No tokens are issued for an inactive API. Its data stays as it is."),
     )
 
     def values(self) -> dict[str, Any]:
@@ -133,7 +149,7 @@ class ApiForm(PageForm):
 class DeleteApiForm(PageForm):
     """Confirms a deletion by the API's name."""
 
-    name = StringField("Name", [InputRequired()], render_kw=_NO_AUTOCOMPLETE)
+    name = StringField(lazy_gettext("Name"), [InputRequired()], render_kw=_NO_AUTOCOMPLETE)
 
 
 class ScopeForm(PageForm):
@@ -141,15 +157,19 @@ class ScopeForm(PageForm):
 
     version = VersionField()
     title = StringField(
-        "Title",
+        lazy_gettext("Title"),
         [Length(max=200)],
-        description="A verb and an object, such as “Read your calendar”. Without a title, users see the scope's name.",
+        description=lazy_gettext(
+            "A verb and an object, such as “Read your calendar”. Without a title, users see the scope's name."
+        ),
         render_kw=_NO_AUTOCOMPLETE,
     )
     description = StringField(
-        "Description",
+        lazy_gettext("Description"),
         [Length(max=1000)],
-        description="What it means for the user, including any risk, such as “Deleted files can't be restored”.",
+        description=lazy_gettext(
+            "What it means for the user, including any risk, such as “Deleted files can't be restored”."
+        ),
         render_kw=_NO_AUTOCOMPLETE,
     )
 
@@ -214,7 +234,8 @@ def api_page(context: PortalContext, api_id: str) -> PageResponse:
         losing = preview_access_policy(context.actor, api_id, form.access_policy.data)
     if losing:
         form.add_error(
-            "Clients lose access to this API. Confirm the change, or give them access first.", "access_policy"
+            gettext("Clients lose access to this API. Confirm the change, or give them access first."),
+            "access_policy",
         )
     elif is_valid:
         try:
@@ -228,7 +249,9 @@ def api_page(context: PortalContext, api_id: str) -> PageResponse:
         except PreconditionFailed:
             code = 412
             form.add_error(
-                "Someone changed this API after you opened the page. Check the values and save again."
+                gettext(
+                    "Someone changed this API after you opened the page. Check the values and save again."
+                )
             )
             form.version.data = api.version
         except ScopesInUse as error:
@@ -247,12 +270,14 @@ def delete_api(context: PortalContext, api_id: str) -> PageResponse:
     api = get_resource(context.actor, api_id)
     holders = list_resource_holders(context.actor, api_id)
     form = DeleteApiForm()
-    form.name.label.text = f"Type {api.name} to confirm"
+    form.name.label.text = gettext("Type %(name)s to confirm", name=api.name)
     if form.validate_on_submit():
         if form.name.data == api.name:
             delete_resource(context.actor, api_id, confirmed=True)
             return context.done("/apis", "api-deleted")
-        form.add_error("This doesn't match the API's name. Type the name exactly as shown above.", "name")
+        form.add_error(
+            gettext("This doesn't match the API's name. Type the name exactly as shown above."), "name"
+        )
     return context.render(
         "portal/apis/delete.html",
         form=form,
@@ -285,7 +310,9 @@ def scope_page(context: PortalContext, scope_name: str) -> PageResponse:
         except PreconditionFailed:
             code, scope = 412, get_scope(context.actor, scope_name)
             form.add_error(
-                "Someone changed this scope after you opened the page. Check the values and save again."
+                gettext(
+                    "Someone changed this scope after you opened the page. Check the values and save again."
+                )
             )
             form.version.data = scope.version
         except (InvalidInput, Conflict) as error:

@@ -16,6 +16,7 @@ from app.rules.directory.attributes import Attribute, attributes_of
 from app.rules.errors import InvalidInput, NotFound
 from app.web.attribute_forms import attribute_data, attribute_fields, attribute_values, with_attributes
 from app.web.forms import PageForm, StringListField, VersionField, plain_text_field
+from app.web.languages import gettext, lazy_gettext, translate
 
 _PATH = "user_profile.attributes"
 _CODE = {"autocomplete": "off", "spellcheck": "false", "autocapitalize": "off"}
@@ -26,31 +27,41 @@ class AttributeForm(PageForm):
 
     version = VersionField()
     name = plain_text_field(
-        "Name", max_length=100, required=True, description="Shown on the page of a user and in their account."
+        lazy_gettext("Name"),
+        max_length=100,
+        required=True,
+        description=lazy_gettext("Shown on the page of a user and in their account."),
     )
     key = StringField(
-        "Key",
+        lazy_gettext("Key"),
         [InputRequired(), Length(max=40)],
-        description="Used by the API, such as cost_center. You can't change it later.",
+        description=lazy_gettext("Used by the API, such as cost_center. You can't change it later."),
         render_kw=_CODE,
     )
-    type = SelectField("Type", choices=ATTRIBUTE_TYPES, validate_choice=False)
+    type = SelectField(lazy_gettext("Type"), choices=ATTRIBUTE_TYPES, validate_choice=False)
     choices = StringListField(
-        "Allowed values",
-        description="For texts and lists, one per line. Leave empty to allow any.",
+        lazy_gettext("Allowed values"),
+        description=lazy_gettext("For texts and lists, one per line. Leave empty to allow any."),
         render_kw={"rows": 3, "spellcheck": "false"},
     )
     editable_by = SelectField(
-        "Who can edit it",
+        lazy_gettext("Who can edit it"),
         choices=ATTRIBUTE_EDITORS,
         validate_choice=False,
-        description="Don’t let apps decide about permissions by an attribute that users can edit.",
+        description=lazy_gettext(
+            "Don’t let apps decide about permissions by an attribute that users can edit."
+        ),
     )
-    required = BooleanField("Required", description="A user’s attributes can’t be saved without a value.")
+    required = BooleanField(
+        lazy_gettext("Required"),
+        description=lazy_gettext("A user’s attributes can’t be saved without a value."),
+    )
     scope = StringField(
-        "Scope",
+        lazy_gettext("Scope"),
         [InputRequired(), Length(max=128)],
-        description="Clients that map the attribute to a claim receive it if they are granted this scope.",
+        description=lazy_gettext(
+            "Clients that map the attribute to a claim receive it if they are granted this scope."
+        ),
         render_kw=_CODE,
     )
     remove = SubmitField()
@@ -100,7 +111,7 @@ def attribute_page(context: PortalContext, key: str) -> PageResponse:
     view = get_settings(context.actor, context.organization.slug)
     known = {attribute.key: attribute for attribute in attributes_of(view.document)}
     if key not in known:
-        raise NotFound("There is no such attribute.")
+        raise NotFound(lazy_gettext("There is no such attribute."))
     form = AttributeForm(obj=known[key], version=view.version)
     if form.is_submitted():
         context.actor.require("settings:write")
@@ -127,7 +138,7 @@ def user_attributes(context: PortalContext, user_id: str) -> PageResponse:
         data={"version": record.user.version, **attribute_data(defined, record.attributes)}
     )
     if form.validate_on_submit():
-        with form.show_edit_errors("this user", record.user.version):
+        with form.show_edit_errors(gettext("this user"), record.user.version):
             updated = update_user(
                 context.actor,
                 user_id,
@@ -157,7 +168,7 @@ def shown_attributes(attributes: tuple[Attribute, ...], values: dict[str, Any]) 
 
 def _text(value: Any) -> str:
     if isinstance(value, bool):
-        return "Yes" if value else "No"
+        return gettext("Yes") if value else gettext("No")
     return ", ".join(value) if isinstance(value, list) else str(value)
 
 
@@ -169,7 +180,7 @@ def _is_saved(
     position: int,
 ) -> bool:
     """Store the definitions, or show at the fields why the one at the position is refused."""
-    with form.show_edit_errors("the settings", view.version):
+    with form.show_edit_errors(gettext("the settings"), view.version):
         try:
             update_settings(
                 context.actor,
@@ -182,7 +193,7 @@ def _is_saved(
             for problem in error.errors:
                 # An entry of a list is shown at the list.
                 name = problem.field.removeprefix(f"{_PATH}[{position}].").partition("[")[0]
-                form.add_error(problem.message, name)
+                form.add_error(translate(problem.message), name)
             return False
         return True
     return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import flask_babel
 from flask import Response, request
 from flask_wtf.file import FileField, FileRequired
 
@@ -16,6 +17,7 @@ from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound
 from app.rules.organizations.branding import readable_accent
 from app.web.browser_session import actor_for
 from app.web.forms import PageForm
+from app.web.languages import lazy_gettext
 from app.web.request_bodies import accept_large_form
 
 _UPLOAD = "portal.logo_upload"
@@ -27,10 +29,12 @@ class LogoForm(PageForm):
     """Uploads a logo."""
 
     logo = FileField(
-        "Image",
-        [FileRequired("Choose a file.")],
-        description=f"PNG, JPEG or WebP, up to {branding.MAX_LOGO_BYTES // 1024 // 1024} MiB and four million"
-        " pixels. It is resized to at most 256 × 256 pixels.",
+        lazy_gettext("Image"),
+        [FileRequired(lazy_gettext("Choose a file."))],
+        description=flask_babel.lazy_gettext(
+            "PNG, JPEG or WebP, up to %(size)s MiB and four million pixels. It is resized to at most 256 × 256 pixels.",
+            size=branding.MAX_LOGO_BYTES // 1024 // 1024,
+        ),
         render_kw={"accept": "image/png,image/jpeg,image/webp"},
     )
 
@@ -88,7 +92,7 @@ def theme(color: str) -> Response:
     It depends only on the URL, so it can be cached forever.
     """
     if _HEX_COLOR.fullmatch(color) is None:
-        raise NotFound("This style sheet does not exist.")
+        raise NotFound(lazy_gettext("This style sheet does not exist."))
     accent = readable_accent(f"#{color}")
     selector = ".sample" if "sample" in request.args else ":root"
     # These are tokens of static/app.css, with enough contrast on light and on dark pages.

@@ -19,6 +19,7 @@ from app.portal.labels import REQUEST_STATUSES, TRUST_LEVELS
 from app.rules.authorization.consents import MAX_REASON_LENGTH
 from app.rules.errors import Conflict, InvalidInput
 from app.web.forms import PageForm, VersionField
+from app.web.languages import gettext, lazy_gettext
 
 _LISTING = "portal client requests"
 
@@ -27,13 +28,13 @@ class ApproveRequestForm(PageForm):
     """Approves a client for all members."""
 
     version = VersionField()
-    verified = BooleanField("Mark as reviewed")
+    verified = BooleanField(lazy_gettext("Mark as reviewed"))
 
 
 class DeclineRequestForm(PageForm):
     """Declines a request, with a message for the member."""
 
-    message = TextAreaField("Message", [Length(max=MAX_REASON_LENGTH)], render_kw={"rows": 3})
+    message = TextAreaField(lazy_gettext("Message"), [Length(max=MAX_REASON_LENGTH)], render_kw={"rows": 3})
 
 
 @portal_page("/client-requests", "GET")
@@ -60,9 +61,9 @@ def approve_request(context: PortalContext, request_id: str) -> PageResponse:
     record = get_client_request(context.actor, request_id)
     context.actor.require("clients:trust")
     form = ApproveRequestForm(version=record.client_version)
-    form.verified.description = (
-        f"Users see “Reviewed by {context.organization.name}”. Changing this later requires the permission"
-        " clients:trust."
+    form.verified.description = gettext(
+        "Users see “Reviewed by %(name)s”. Changing this later requires the permission clients:trust.",
+        name=context.organization.name,
     )
     if form.validate_on_submit():
         try:
@@ -82,7 +83,9 @@ def decline_request(context: PortalContext, request_id: str) -> PageResponse:
     record = get_client_request(context.actor, request_id)
     context.actor.require("clients:trust")
     form, code = DeclineRequestForm(), None
-    form.message.description = f"Optional. Sent to {record.user_email} by email."
+    form.message.description = gettext(
+        "Optional. Sent to %(user_email)s by email.", user_email=record.user_email
+    )
     if form.validate_on_submit():
         try:
             decline_client_request(context.actor, request_id, {"message": form.message.data or None})

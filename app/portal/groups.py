@@ -21,7 +21,7 @@ from app.operations.users.groups import (
 from app.portal.context import Confirmation, PageResponse, PortalContext, Undo, portal_page, search_query
 from app.rules.errors import Conflict, InvalidInput
 from app.web.forms import PageForm, VersionField, plain_text_field
-from app.web.languages import counted
+from app.web.languages import counted, gettext, lazy_gettext
 
 _LISTING = "portal groups"
 MAX_EMAIL = 254
@@ -31,8 +31,13 @@ class GroupForm(PageForm):
     """A group's name and description."""
 
     version = VersionField()
-    name = plain_text_field("Name", max_length=100, required=True, description="Apps receive this name.")
-    description = plain_text_field("Description", max_length=500)
+    name = plain_text_field(
+        lazy_gettext("Name"),
+        max_length=100,
+        required=True,
+        description=lazy_gettext("Apps receive this name."),
+    )
+    description = plain_text_field(lazy_gettext("Description"), max_length=500)
 
     def values(self) -> dict[str, Any]:
         """Return the fields as the operations take them."""
@@ -43,7 +48,7 @@ class MemberForm(PageForm):
     """Adds a user to a group."""
 
     email = EmailField(
-        "Email address of the user",
+        lazy_gettext("Email address of the user"),
         [InputRequired(), Length(max=254)],
         render_kw={"autocomplete": "off"},
     )
@@ -98,7 +103,7 @@ def group_edit(context: PortalContext, group_id: str) -> PageResponse:
     group = get_group(context.actor, slug, group_id)
     form = GroupForm(obj=group)
     if form.validate_on_submit():
-        with form.show_edit_errors("this group", group.version):
+        with form.show_edit_errors(gettext("this group"), group.version):
             _, changed = update_group(
                 context.actor, slug, group_id, form.values(), expected_version=form.version.data
             )
@@ -125,12 +130,22 @@ def group_delete(context: PortalContext, group_id: str) -> PageResponse:
     if form.validate_on_submit():
         delete_group(context.actor, slug, group_id)
         return context.done("/groups", "group-deleted")
-    parents = (("Users", "/users"), ("Groups", "/groups"), (group.name, f"/groups/{group_id}"))
+    parents = (
+        (gettext("Users"), "/users"),
+        (gettext("Groups"), "/groups"),
+        (group.name, f"/groups/{group_id}"),
+    )
     members = counted(group.members, "member")
     impact = (
-        f"{members} will leave the group and lose the roles in apps that they have through it.",
-        "The accounts stay.",
+        gettext(
+            "%(members)s will leave the group and lose the roles in apps that they have through it.",
+            members=members,
+        ),
+        gettext("The accounts stay."),
     )
     return context.confirm(
-        form, Confirmation(f"Delete the group {group.name}?", "Delete group", parents, impact)
+        form,
+        Confirmation(
+            gettext("Delete the group %(name)s?", name=group.name), gettext("Delete group"), parents, impact
+        ),
     )

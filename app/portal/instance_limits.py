@@ -21,11 +21,12 @@ from app.rules.organizations.instance_limits import BOUNDABLE, allowed_values
 from app.rules.organizations.organizations import ROOT_SLUG
 from app.rules.organizations.settings_table import SETTINGS
 from app.web.forms import CheckboxListField, NumberField, PageForm, VersionField
+from app.web.languages import gettext, lazy_gettext, number
 
 # Labels of settings that only the API can change, besides those of the settings pages.
 _LABELS = {
-    "authentication.recovery.password_reset": "Allow password reset",
-    "authentication.recovery.reset_ttl_seconds": "Password reset link lifetime",
+    "authentication.recovery.password_reset": lazy_gettext("Allow password reset"),
+    "authentication.recovery.reset_ttl_seconds": lazy_gettext("Password reset link lifetime"),
     **{path: label for topic in TOPICS.values() for path, label in topic.labels.items()},
 }
 _NUMBER = {"autocomplete": "off", "inputmode": "numeric"}
@@ -35,15 +36,15 @@ class LimitForm(PageForm):
     """The limit of one setting: a range for a number, the allowed values for a choice."""
 
     version = VersionField()
-    min = NumberField("Minimum", render_kw=_NUMBER)
-    max = NumberField("Maximum", render_kw=_NUMBER)
+    min = NumberField(lazy_gettext("Minimum"), render_kw=_NUMBER)
+    max = NumberField(lazy_gettext("Maximum"), render_kw=_NUMBER)
     allowed = CheckboxListField(
-        "Values organizations can choose",
-        description="Organizations that chose another value use the first allowed one.",
+        lazy_gettext("Values organizations can choose"),
+        description=lazy_gettext("Organizations that chose another value use the first allowed one."),
     )
-    save = SubmitField("Save")
-    preview = SubmitField("Preview changes")
-    remove = SubmitField("Remove limit")
+    save = SubmitField(lazy_gettext("Save"))
+    preview = SubmitField(lazy_gettext("Preview changes"))
+    remove = SubmitField(lazy_gettext("Remove limit"))
 
     def limit(self, setting: str) -> dict[str, Any] | None:
         """Return the limit as the operation takes it, or None for no limit."""
@@ -73,7 +74,7 @@ def instance_limits(context: PortalContext) -> PageResponse:
     others = [path for path in BOUNDABLE if path not in on_pages]
     if others:
         rows = [(path, _LABELS.get(path, path), _describe(path, view.bounds.get(path))) for path in others]
-        groups.append(("Other", "", rows))
+        groups.append((gettext("Other"), "", rows))
     return context.render("portal/instance_limits/list.html", groups=groups, view=view)
 
 
@@ -82,7 +83,7 @@ def instance_limit(context: PortalContext, setting: str) -> PageResponse:
     """Show one setting's limit; preview, save or remove it."""
     view = _limits(context)
     if setting not in BOUNDABLE:
-        raise NotFound("This page does not exist.")
+        raise NotFound(lazy_gettext("This page does not exist."))
     form = _form(setting, view)
     previewed: UpdatedInstanceLimits | None = None
     if form.is_submitted():
@@ -91,7 +92,7 @@ def instance_limit(context: PortalContext, setting: str) -> PageResponse:
         limit = None if form.remove.data else form.limit(setting)
         fields = {f"{setting}.{name}": name for name in ("min", "max", "allowed")}
         fields[setting] = "allowed" if allowed_values(setting) else "max"
-        with form.show_edit_errors("the limits", view.version, fields=fields):
+        with form.show_edit_errors(gettext("the limits"), view.version, fields=fields):
             if form.preview.data:
                 previewed = update_instance_limits(context.actor, {setting: limit}, dry_run=True)
             else:
@@ -114,7 +115,7 @@ def instance_limit(context: PortalContext, setting: str) -> PageResponse:
 def _limits(context: PortalContext) -> InstanceLimitsRecord:
     # The portal decides which pages exist; the operation decides who may see them.
     if context.organization.slug != ROOT_SLUG:
-        raise NotFound("This page does not exist.")
+        raise NotFound(lazy_gettext("This page does not exist."))
     return get_instance_limits(context.actor)
 
 
@@ -128,9 +129,15 @@ def _form(setting: str, view: InstanceLimitsRecord) -> LimitForm:
         allowed=[_key(choice) for choice in limit.get("allowed", choices)],
     )
     form.allowed.choices = {_key(choice): choice_label(setting, choice) for choice in choices}
-    kind, unit = SETTINGS[setting].kind, "In seconds. " if setting.endswith("_seconds") else ""
-    form.min.description = f"{unit}At least {_number(setting, getattr(kind, 'minimum', None))}."
-    form.max.description = f"{unit}At most {_number(setting, getattr(kind, 'maximum', None))}."
+    kind = SETTINGS[setting].kind
+    least = _number(setting, getattr(kind, "minimum", None))
+    most = _number(setting, getattr(kind, "maximum", None))
+    if setting.endswith("_seconds"):
+        form.min.description = gettext("In seconds. At least %(least)s.", least=least)
+        form.max.description = gettext("In seconds. At most %(most)s.", most=most)
+    else:
+        form.min.description = gettext("At least %(least)s.", least=least)
+        form.max.description = gettext("At most %(most)s.", most=most)
     return form
 
 
@@ -143,7 +150,7 @@ def _number(setting: str, value: int | None) -> str:
     if value is None:
         return ""
     text = describe_value(setting, value)
-    return str(value) if text == f"{value:,}" else f"{value} ({text})"
+    return str(value) if text == number(value) else f"{value} ({text})"
 
 
 def _topic_of(setting: str) -> tuple[str, str] | None:
@@ -155,9 +162,10 @@ def _describe(setting: str, limit: Mapping[str, Any] | None) -> str | None:
     if limit is None:
         return None
     if "allowed" in limit:
-        return "only " + ", ".join(choice_label(setting, choice) for choice in limit["allowed"])
-    return " and ".join(
-        f"{relation} {describe_value(setting, limit[name])}"
-        for name, relation in (("min", "at least"), ("max", "at most"))
-        if name in limit
-    )
+        return gettext(
+            "only %(values)s", values=", ".join(choice_label(setting, choice) for choice in limit["allowed"])
+        )
+    bounds = {name: describe_value(setting, value) for name, value in limit.items()}
+    if len(bounds) == 2:
+        return gettext("at least %(min)s and at most %(max)s", **bounds)
+    return gettext("at least %(min)s", **bounds) if "min" in bounds else gettext("at most %(max)s", **bounds)

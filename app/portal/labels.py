@@ -69,13 +69,21 @@ AGENT_TYPE = TypeLabel(
     "person",
 )
 
-# Permissions are grouped by their first word; these groups have another name on pages.
+# Permissions are grouped by their first word.
 PERMISSION_GROUPS: dict[str, str] = {
     "admins": lazy_gettext("Administrators"),
     "audit": lazy_gettext("Audit log"),
+    "clients": lazy_gettext("Clients"),
+    "consents": lazy_gettext("Consents"),
     "credentials": lazy_gettext("Client secrets"),
     "logs": lazy_gettext("Failed requests"),
+    "organization": lazy_gettext("Organization"),
     "resources": lazy_gettext("APIs"),
+    "roles": lazy_gettext("Roles"),
+    "settings": lazy_gettext("Settings"),
+    "tokens": lazy_gettext("Tokens"),
+    "users": lazy_gettext("Users"),
+    "webhooks": lazy_gettext("Webhooks"),
 }
 GRANT_TYPES: dict[str, str] = {
     "authorization_code": lazy_gettext("Authorization code (users sign in)"),
@@ -298,8 +306,8 @@ TOKEN_STORAGES: dict[str, ChoiceLabel] = {
     "status_list": ChoiceLabel(
         lazy_gettext("By status list"),
         lazy_gettext(
-            "Your API reads a list of revoked JWTs every ten seconds. "
-            "Issuing a JWT to a client takes no database access."
+            "Your API reads a list of revoked JWTs every ten seconds. Issuing a JWT to a client takes no database"
+            " access."
         ),
     ),
     "none": ChoiceLabel(

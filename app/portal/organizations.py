@@ -23,9 +23,13 @@ from app.portal.context import Confirmation, PageResponse, PortalContext, Undo, 
 from app.rules.errors import Conflict, InvalidInput, NotFound
 from app.rules.organizations.organizations import ROOT_SLUG
 from app.web.forms import PageForm, plain_text_field
-from app.web.languages import counted
+from app.web.languages import counted, gettext, lazy_gettext
 
-_STATUSES = ("active", "suspended", "deleted")
+_STATUSES = {
+    "active": lazy_gettext("Active"),
+    "suspended": lazy_gettext("Suspended"),
+    "deleted": lazy_gettext("Deleted"),
+}
 _LISTING = "portal organizations"
 _NO_AUTOCOMPLETE = {"autocomplete": "off"}
 
@@ -34,20 +38,27 @@ class OrganizationForm(PageForm):
     """Creates an organization, and invites its first administrator."""
 
     name = plain_text_field(
-        "Name", max_length=100, required=True, description="Shown to users on the sign-in page."
+        lazy_gettext("Name"),
+        max_length=100,
+        required=True,
+        description=lazy_gettext("Shown to users on the sign-in page."),
     )
     id = StringField(
-        "ID",
+        lazy_gettext("ID"),
         [Length(max=40)],
-        description="Part of its URLs. It can't be changed later. Leave empty to derive it from the name.",
+        description=lazy_gettext(
+            "Part of its URLs. It can't be changed later. Leave empty to derive it from the name."
+        ),
         render_kw={**_NO_AUTOCOMPLETE, "spellcheck": "false"},
     )
     email = EmailField(
-        "Administrator's email",
-        description="Optional. The administrator receives an invitation.",
+        lazy_gettext("Administrator's email"),
+        description=lazy_gettext("Optional. The administrator receives an invitation."),
         render_kw=_NO_AUTOCOMPLETE,
     )
-    person = plain_text_field("Administrator's name", max_length=100, description="Optional.")
+    person = plain_text_field(
+        lazy_gettext("Administrator's name"), max_length=100, description=lazy_gettext("Optional.")
+    )
 
     def values(self) -> dict[str, Any]:
         """Return the fields as the operation takes them."""
@@ -62,23 +73,26 @@ class OrganizationForm(PageForm):
 class OrganizationStatusForm(PageForm):
     """Resumes or restores an organization."""
 
-    resume = SubmitField("Resume")
-    restore = SubmitField("Restore")
+    resume = SubmitField(lazy_gettext("Resume"))
+    restore = SubmitField(lazy_gettext("Restore"))
 
 
 class DeleteOrganizationForm(PageForm):
     """Confirms a deletion by the organization's ID."""
 
-    slug = StringField("ID", [InputRequired()], render_kw={**_NO_AUTOCOMPLETE, "spellcheck": "false"})
+    slug = StringField(
+        lazy_gettext("ID"), [InputRequired()], render_kw={**_NO_AUTOCOMPLETE, "spellcheck": "false"}
+    )
 
     def is_confirmed(self, slug: str) -> bool:
         """Return whether the form was sent with this ID; otherwise show an error at the field."""
-        self.slug.label.text = f"Type {slug} to confirm"
+        self.slug.label.text = gettext("Type %(slug)s to confirm", slug=slug)
         if not self.validate_on_submit():
             return False
         if self.slug.data != slug:
             self.add_error(
-                "This doesn't match the organization's ID. Type the ID exactly as shown above.", "slug"
+                gettext("This doesn't match the organization's ID. Type the ID exactly as shown above."),
+                "slug",
             )
         return not self.errors
 
@@ -86,7 +100,7 @@ class DeleteOrganizationForm(PageForm):
 def _require_root(context: PortalContext) -> None:
     # The portal decides which pages exist; the operations require the permissions for what they do.
     if context.organization.slug != ROOT_SLUG:
-        raise NotFound("This page does not exist.")
+        raise NotFound(lazy_gettext("This page does not exist."))
     context.actor.require("organizations:read")
 
 
@@ -129,7 +143,7 @@ def new_organization(context: PortalContext) -> PageResponse:
                 kind="invitation",
                 name=new.invitation.email,
                 link=new.link,
-                role="administrator",
+                role=gettext("administrator"),
                 expires_at=new.invitation.expires_at,
             )
     return context.render("portal/organizations/new.html", form=form)
@@ -147,7 +161,7 @@ def organization_page(context: PortalContext, slug: str) -> PageResponse:
         if form.resume.data:
             update_organization(context.actor, slug, {"status": "active"})
             return context.done(f"/organizations/{slug}", "organization-resumed")
-        form.add_error("Choose an action.")
+        form.add_error(gettext("Choose an action."))
     return context.render(
         "portal/organizations/show.html", form=form, record=get_organization(context.actor, slug)
     )
@@ -169,20 +183,33 @@ def organization_suspend(context: PortalContext, slug: str) -> PageResponse:
     affected = count_affected(context.actor, slug)
     impact = (
         (
-            f"{_counted(affected.users, 'user')} can't sign in, and {_counted(affected.sessions, 'active session')}"
-            " can't be used."
+            gettext(
+                "%(users)s can't sign in, and %(sessions)s can't be used.",
+                users=_counted(affected.users, "user"),
+                sessions=_counted(affected.sessions, "active session"),
+            )
         ),
-        f"{_counted(affected.clients, 'client')} can't get tokens. APIs reject the tokens that they have.",
-        "Nothing is deleted, and clients receive no logout notifications. You can resume the organization at any time.",
+        gettext(
+            "%(clients)s can't get tokens. APIs reject the tokens that they have.",
+            clients=_counted(affected.clients, "client"),
+        ),
+        gettext(
+            "Nothing is deleted, and clients receive no logout notifications. You can resume the organization at any"
+            " time."
+        ),
     )
-    parents = (("Organizations", "/organizations"), (found.name, page))
+    parents = ((gettext("Organizations"), "/organizations"), (found.name, page))
     return context.confirm(
-        form, Confirmation(f"Suspend {found.name}?", "Suspend organization", parents, impact)
+        form,
+        Confirmation(
+            gettext("Suspend %(name)s?", name=found.name), gettext("Suspend organization"), parents, impact
+        ),
     )
 
 
 def _counted(number: int, noun: str) -> str:
-    return f"{counted(number, noun)}{' or more' if number >= MAX_COUNT else ''}"
+    count = counted(number, noun)
+    return gettext("%(count)s or more", count=count) if number >= MAX_COUNT else count
 
 
 @portal_page("/organizations/<slug>/delete", "GET", "POST")
@@ -196,7 +223,7 @@ def organization_delete(context: PortalContext, slug: str) -> PageResponse:
     if form.is_confirmed(slug):
         delete_organization(context.actor, slug)
         return context.done(f"/organizations/{slug}", "organization-deleted")
-    parents = (("Organizations", "/organizations"), (found.name, f"/organizations/{slug}"))
+    parents = ((gettext("Organizations"), "/organizations"), (found.name, f"/organizations/{slug}"))
     return context.confirm(form, deletion_of(found, parents, by_root=True))
 
 
@@ -204,11 +231,18 @@ def deletion_of(
     record: OrganizationRecord, parents: tuple[tuple[str, str], ...], *, by_root: bool
 ) -> Confirmation:
     """Return the page that confirms the deletion of an organization, by an administrator of root or its own."""
-    restorer = "you" if by_root else "an instance administrator"
     impact = (
-        f"Users can no longer sign in to {record.name}{'' if by_root else ', including you'}.",
-        "All of its clients, secrets and tokens stop working immediately.",
-        f"Its data is purged after 30 days. Until then, {restorer} can restore the organization.",
-        f"Its ID {record.slug} is never reused.",
+        gettext("Users can no longer sign in to %(name)s.", name=record.name)
+        if by_root
+        else gettext("Users can no longer sign in to %(name)s, including you.", name=record.name),
+        gettext("All of its clients, secrets and tokens stop working immediately."),
+        gettext("Its data is purged after 30 days. Until then, you can restore the organization.")
+        if by_root
+        else gettext(
+            "Its data is purged after 30 days. Until then, an instance administrator can restore the organization."
+        ),
+        gettext("Its ID %(slug)s is never reused.", slug=record.slug),
     )
-    return Confirmation(f"Delete {record.name}?", "Delete organization", parents, impact)
+    return Confirmation(
+        gettext("Delete %(name)s?", name=record.name), gettext("Delete organization"), parents, impact
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import flask_babel
 from wtforms.widgets import NumberInput
 
 from app.operations.clients.initial_access_tokens import (
@@ -16,7 +17,7 @@ from app.portal.context import Confirmation, PageResponse, PortalContext, portal
 from app.rules.clients.credentials import DEFAULT_LIFETIME, MAX_INITIAL_ACCESS_LIFETIME
 from app.rules.errors import Conflict, InvalidInput
 from app.web.forms import NumberField, PageForm, plain_text_field
-from app.web.languages import counted
+from app.web.languages import counted, gettext, lazy_gettext
 
 _LISTING = "portal registration tokens"
 
@@ -25,20 +26,23 @@ class RegistrationTokenForm(PageForm):
     """Creates an initial access token."""
 
     name = plain_text_field(
-        "Name", max_length=100, required=True, description="Who or what the token is for."
+        lazy_gettext("Name"),
+        max_length=100,
+        required=True,
+        description=lazy_gettext("Who or what the token is for."),
     )
     days = NumberField(
-        "Valid for (days)",
+        lazy_gettext("Valid for (days)"),
         default=DEFAULT_LIFETIME.days,
         widget=NumberInput(),
-        description=f"Up to {MAX_INITIAL_ACCESS_LIFETIME.days} days.",
+        description=flask_babel.lazy_gettext("Up to %(days)s days.", days=MAX_INITIAL_ACCESS_LIFETIME.days),
         render_kw={"min": 1, "max": MAX_INITIAL_ACCESS_LIFETIME.days},
     )
     max_uses = NumberField(
-        "Maximum clients",
+        lazy_gettext("Maximum clients"),
         default=1,
         widget=NumberInput(),
-        description="Leave empty for no limit.",
+        description=lazy_gettext("Leave empty for no limit."),
         render_kw={"min": 1},
     )
 
@@ -89,10 +93,16 @@ def revoke_initial_access(context: PortalContext, token_id: str) -> PageResponse
         revoke_registration_token(context.actor, token_id)
         return context.done("/registration-tokens", "registration-token-revoked")
     impact = (
-        "The token can't be used to register more clients.",
-        f"{counted(record.uses, 'client')} registered with it will stay.",
+        gettext("The token can't be used to register more clients."),
+        gettext("%(clients)s registered with it will stay.", clients=counted(record.uses, "client")),
     )
-    parents = (("Clients", "/clients"), ("Initial access tokens", "/registration-tokens"))
+    parents = ((gettext("Clients"), "/clients"), (gettext("Initial access tokens"), "/registration-tokens"))
     return context.confirm(
-        form, Confirmation(f"Revoke the token for {record.name}?", "Revoke token", parents, impact)
+        form,
+        Confirmation(
+            gettext("Revoke the token for %(name)s?", name=record.name),
+            gettext("Revoke token"),
+            parents,
+            impact,
+        ),
     )

@@ -43,6 +43,7 @@ from app.rules.directory.permissions import (
 )
 from app.rules.errors import Conflict, InvalidInput, NotFound
 from app.web.forms import CheckboxListField, PageForm, StringListField, VersionField, plain_text_field
+from app.web.languages import gettext, lazy_gettext, translate
 
 _NO_AUTOCOMPLETE = {"autocomplete": "off"}
 _LISTING = "portal administrators"
@@ -53,20 +54,25 @@ class RoleForm(PageForm):
 
     version = VersionField()
     key = StringField(
-        "Key",
+        lazy_gettext("Key"),
         [InputRequired(), Length(max=40)],
-        description="Used by the API: lowercase letters, digits, _ and -. It can't be changed later.",
+        description=lazy_gettext(
+            "Used by the API: lowercase letters, digits, _ and -. It can't be changed later."
+        ),
         render_kw={**_NO_AUTOCOMPLETE, "spellcheck": "false", "autocapitalize": "off"},
     )
-    name = plain_text_field("Name", max_length=60, required=True)
-    description = plain_text_field("Description", max_length=300)
+    name = plain_text_field(lazy_gettext("Name"), max_length=60, required=True)
+    description = plain_text_field(lazy_gettext("Description"), max_length=300)
     permissions = CheckboxListField(
-        "Permissions", description="You can only grant permissions that you have yourself."
+        lazy_gettext("Permissions"),
+        description=lazy_gettext("You can only grant permissions that you have yourself."),
     )
     more_permissions = StringListField(
-        "Custom permissions",
-        description="Permissions of your own applications, one per line, such as invoices:approve. They have no"
-        " effect in Gatehouse.",
+        lazy_gettext("Custom permissions"),
+        description=lazy_gettext(
+            "Permissions of your own applications, one per line, such as invoices:approve. They have no"
+            " effect in Gatehouse."
+        ),
         render_kw={"rows": 2, "spellcheck": "false"},
     )
 
@@ -110,7 +116,7 @@ def _matrix(context: PortalContext) -> dict[str, Any]:
         ]
         if any(cells):
             noun = name.split(":")[0]
-            nouns.setdefault(PERMISSION_GROUPS.get(noun, noun.capitalize()), []).append((title, cells))
+            nouns.setdefault(str(PERMISSION_GROUPS[noun]), []).append((title, cells))
     reads_admins = context.actor.has_permission("admins:read")
     return {
         "records": records,
@@ -138,13 +144,13 @@ def role(context: PortalContext, role: str) -> PageResponse:
     """Show and change one role; remove a custom role or reset a built-in one."""
     record = get_role(context.actor, role)
     if role == ADMIN:
-        raise NotFound("There is no such role.")
+        raise NotFound(lazy_gettext("There is no such role."))
     remove_form = RemoveRoleForm(version=record.version)
     if remove_form.validate_on_submit() and remove_form.remove.data:
         return _remove(context, record, remove_form)
     form = _form(record)
     if form.validate_on_submit():
-        with form.show_edit_errors("this role", record.version):
+        with form.show_edit_errors(gettext("this role"), record.version):
             update_role(context.actor, role, form.values(), expected_version=form.version.data)
             return context.done("/settings/permissions", "saved")
     return _page(context, record, form, remove_form)
@@ -154,7 +160,7 @@ def _remove(context: PortalContext, record: RoleRecord, remove_form: RemoveRoleF
     version = remove_form.version.data
     form = _form(record)
     form.process(data=_stored(record))
-    with form.show_edit_errors("this role", record.version):
+    with form.show_edit_errors(gettext("this role"), record.version):
         if record.is_built_in:
             reset = dict.fromkeys(("name", "description", "permissions"))
             update_role(context.actor, record.key, reset, expected_version=version)
@@ -179,7 +185,7 @@ def _form(record: RoleRecord) -> RoleForm:
     form = RoleForm(data=_stored(record))
     del form.key
     if record.is_built_in:
-        form.permissions.description = (
+        form.permissions.description = gettext(
             "You can remove permissions from a built-in role. To grant more, add a custom role."
         )
     return form
@@ -195,7 +201,7 @@ def _permission_groups(key: str | None) -> list[tuple[str, list[tuple[str, str, 
     groups: dict[str, list[tuple[str, str, bool]]] = {}
     for name, title in PERMISSIONS.items():
         noun = name.split(":")[0]
-        noun = PERMISSION_GROUPS.get(noun, noun.capitalize())
+        noun = str(PERMISSION_GROUPS[noun])
         for permission, is_own in ((name, False), (f"{name}:own", True)):
             if permission in offered:
                 groups.setdefault(noun, []).append((permission, title, is_own))
@@ -226,25 +232,31 @@ class InvitationForm(PageForm):
     """Invites a user."""
 
     email = StringField(
-        "Email",
+        lazy_gettext("Email"),
         [InputRequired()],
-        description="They receive an invitation by email. If no mail server is configured, you get a link to share.",
+        description=lazy_gettext(
+            "They receive an invitation by email. If no mail server is configured, you get a link to share."
+        ),
         render_kw=_NO_AUTOCOMPLETE,
     )
-    name = plain_text_field("Name", max_length=100, description="Optional. Used in the invitation.")
+    name = plain_text_field(
+        lazy_gettext("Name"), max_length=100, description=lazy_gettext("Optional. Used in the invitation.")
+    )
 
 
 class AdministratorForm(InvitationForm):
     """Adds an administrator, or invites one."""
 
     email = StringField(
-        "Email",
+        lazy_gettext("Email"),
         [InputRequired()],
-        description="Existing users get the role immediately. Anyone else receives an invitation by email. If no"
-        " mail server is configured, you get a link to share. You can also enter a user ID (usr_…).",
+        description=lazy_gettext(
+            "Existing users get the role immediately. Anyone else receives an invitation by email. If no"
+            " mail server is configured, you get a link to share. You can also enter a user ID (usr_…)."
+        ),
         render_kw=_NO_AUTOCOMPLETE,
     )
-    role = RadioField("Role", validate_choice=False)
+    role = RadioField(lazy_gettext("Role"), validate_choice=False)
 
 
 @portal_page("/administrators", "GET")
@@ -271,7 +283,7 @@ def new_administrator(context: PortalContext) -> PageResponse:
     roles = effective_roles(context.organization.settings)
     form = AdministratorForm(email=request.args.get("email", ""), role=request.args.get("role", "admin"))
     form.role.choices = [
-        SelectChoice(key, role.name, {"help": role.description})
+        SelectChoice(key, translate(role.name), {"help": translate(role.description or "")})
         for key, role in roles.items()
         if key != MEMBER
     ]
@@ -287,8 +299,8 @@ def new_administrator(context: PortalContext) -> PageResponse:
             if added.invitation is None:
                 return context.done("/administrators", "administrator-added")
             return _invited(context, added.invitation)
-    words: dict[str, Any] = {"title": "Add an administrator", "submit": "Add administrator"}
-    listed = ("Team and roles", "/administrators")
+    words: dict[str, Any] = {"title": gettext("Add an administrator"), "submit": gettext("Add administrator")}
+    listed = (gettext("Team and roles"), "/administrators")
     return context.render("portal/administrators/new.html", form=form, listed=listed, **words)
 
 
@@ -303,14 +315,16 @@ def invite_user(context: PortalContext) -> PageResponse:
         with form.show_errors(InvalidInput, Conflict):
             slug, name = context.organization.slug, form.name.data or ""
             return _invited(context, create_invitation(context.actor, slug, email=form.email.data, name=name))
-    words: dict[str, Any] = {"title": "Invite user", "submit": "Invite user"}
-    return context.render("portal/administrators/new.html", form=form, listed=("Users", "/users"), **words)
+    words: dict[str, Any] = {"title": gettext("Invite user"), "submit": gettext("Invite user")}
+    return context.render(
+        "portal/administrators/new.html", form=form, listed=(gettext("Users"), "/users"), **words
+    )
 
 
 def _invited(context: PortalContext, new: NewInvitation) -> PageResponse:
     invitation = new.invitation
     roles = effective_roles(context.organization.settings)
-    role = roles[invitation.role].name if invitation.role in roles else invitation.role
+    role = translate(roles[invitation.role].name) if invitation.role in roles else invitation.role
     return context.done(
         "/users" if invitation.role == MEMBER else "/administrators",
         kind="invitation",
@@ -334,18 +348,20 @@ def remove(context: PortalContext, admin_id: str) -> PageResponse:
             remove_administrator(context.actor, slug, admin_id)
             return context.done("" if is_self else "/administrators", "administrator-removed")
     roles = effective_roles(context.organization.settings)
-    role = roles[admin.role].name if admin.role in roles else admin.role
+    role = translate(roles[admin.role].name) if admin.role in roles else admin.role
     impact = (
-        f"{'You lose' if is_self else f'{admin.email} loses'} the role {role} immediately.",
-        "The account and the clients registered with it stay.",
+        gettext("You lose the role %(role)s immediately.", role=role)
+        if is_self
+        else gettext("%(email)s loses the role %(role)s immediately.", email=admin.email, role=role),
+        gettext("The account and the clients registered with it stay."),
     )
-    note = "This is your own role. You can't give it back to yourself." if is_self else ""
+    note = gettext("This is your own role. You can't give it back to yourself.") if is_self else ""
     return context.confirm(
         form,
         Confirmation(
-            f"Remove {admin.name or admin.email}?",
-            "Remove administrator",
-            (("Team and roles", "/administrators"),),
+            gettext("Remove %(name)s?", name=admin.name or admin.email),
+            gettext("Remove administrator"),
+            ((gettext("Team and roles"), "/administrators"),),
             impact,
             note,
         ),

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from app.web.languages import lazy_gettext
+
 
 @dataclass(frozen=True, slots=True)
 class Topic:
@@ -36,279 +38,306 @@ def _rows(prefix: str, **labels: str) -> tuple[tuple[str, str], ...]:
 _TOPICS = (
     Topic(
         "sign-in",
-        "Sign-in",
-        "Passwords, passkeys and failed attempts.",
+        lazy_gettext("Sign-in"),
+        lazy_gettext("Passwords, passkeys and failed attempts."),
         "key",
         (
             (
-                "Sign-in methods",
+                lazy_gettext("Sign-in methods"),
                 (
-                    *_rows("authentication.password", enabled="Password sign-in"),
+                    *_rows("authentication.password", enabled=lazy_gettext("Password sign-in")),
                     *_rows(
                         "authentication.passkeys",
-                        passwordless="Passkey sign-in without a password",
-                        enabled="Users can add passkeys",
+                        passwordless=lazy_gettext("Passkey sign-in without a password"),
+                        enabled=lazy_gettext("Users can add passkeys"),
                     ),
                 ),
             ),
             (
-                "Passwords",
+                lazy_gettext("Passwords"),
                 _rows(
                     "authentication.password",
-                    min_length="Minimum password length",
-                    block_common="Block common passwords",
-                    block_personal="Block passwords that contain names",
+                    min_length=lazy_gettext("Minimum password length"),
+                    block_common=lazy_gettext("Block common passwords"),
+                    block_personal=lazy_gettext("Block passwords that contain names"),
                 ),
             ),
             (
-                "Failed attempts",
+                lazy_gettext("Failed attempts"),
                 _rows(
                     "authentication.lockout",
-                    max_failures="Failed attempts before a delay",
-                    window_seconds="Count failed attempts for",
-                    delay_seconds="First delay",
-                    max_delay_seconds="Maximum delay",
+                    max_failures=lazy_gettext("Failed attempts before a delay"),
+                    window_seconds=lazy_gettext("Count failed attempts for"),
+                    delay_seconds=lazy_gettext("First delay"),
+                    max_delay_seconds=lazy_gettext("Maximum delay"),
                 ),
             ),
             (
-                "Password reset",
+                lazy_gettext("Password reset"),
                 (
                     (
                         "authentication.recovery.password_reset",
-                        "Users can reset a forgotten password by email",
+                        lazy_gettext("Users can reset a forgotten password by email"),
                     ),
-                    ("authentication.recovery.reset_ttl_seconds", "Reset link lifetime"),
+                    ("authentication.recovery.reset_ttl_seconds", lazy_gettext("Reset link lifetime")),
                 ),
             ),
         ),
     ),
     Topic(
         "mfa",
-        "Two-step verification",
-        "Who needs two-step verification, and which methods are accepted.",
+        lazy_gettext("Two-step verification"),
+        lazy_gettext("Who needs two-step verification, and which methods are accepted."),
         "shield",
         (
             (
-                "Requirement",
+                lazy_gettext("Requirement"),
                 _rows(
                     "authentication.mfa",
-                    policy="Who needs two-step verification",
-                    grace_period_seconds="Grace period",
+                    policy=lazy_gettext("Who needs two-step verification"),
+                    grace_period_seconds=lazy_gettext("Grace period"),
                 ),
             ),
             (
-                "Methods",
+                lazy_gettext("Methods"),
                 _rows(
                     "authentication.mfa",
-                    methods="Accepted verification methods",
-                    recovery_codes="Recovery codes per user",
+                    methods=lazy_gettext("Accepted verification methods"),
+                    recovery_codes=lazy_gettext("Recovery codes per user"),
                 ),
             ),
         ),
     ),
     Topic(
         "sessions",
-        "Sessions",
-        "How long users stay signed in.",
+        lazy_gettext("Sessions"),
+        lazy_gettext("How long users stay signed in."),
         "clock",
         (
             (
-                "Sessions",
+                lazy_gettext("Sessions"),
                 _rows(
                     "authentication.sessions",
-                    idle_timeout_seconds="Idle timeout",
-                    absolute_timeout_seconds="Maximum session lifetime",
-                    reauthentication_seconds="Sign in again for sensitive actions after",
-                    max_per_user="Sessions per user",
+                    idle_timeout_seconds=lazy_gettext("Idle timeout"),
+                    absolute_timeout_seconds=lazy_gettext("Maximum session lifetime"),
+                    reauthentication_seconds=lazy_gettext("Sign in again for sensitive actions after"),
+                    max_per_user=lazy_gettext("Sessions per user"),
                 ),
             ),
         ),
     ),
     Topic(
         "registration",
-        "Users",
-        "How users join, and what they can change in their account.",
+        lazy_gettext("Users"),
+        lazy_gettext("How users join, and what they can change in their account."),
         "people",
         (
             (
-                "Joining",
+                lazy_gettext("Joining"),
                 _rows(
                     "authentication.registration",
-                    mode="Who can join",
-                    verify_email="Require email verification",
-                    allowed_email_domains="Allowed email domains",
-                    default_roles="Roles of users who sign up",
+                    mode=lazy_gettext("Who can join"),
+                    verify_email=lazy_gettext("Require email verification"),
+                    allowed_email_domains=lazy_gettext("Allowed email domains"),
+                    default_roles=lazy_gettext("Roles of users who sign up"),
                 ),
             ),
             (
-                "Invitations",
-                _rows("authentication.registration", invitation_ttl_seconds="Invitation lifetime"),
+                lazy_gettext("Invitations"),
+                _rows(
+                    "authentication.registration", invitation_ttl_seconds=lazy_gettext("Invitation lifetime")
+                ),
             ),
             (
-                "Members' own accounts",
+                lazy_gettext("Members' own accounts"),
                 _rows(
                     "user_permissions",
-                    members_can_edit_profile="Members can edit their name and profile",
-                    members_can_delete_account="Members can delete their own account",
+                    members_can_edit_profile=lazy_gettext("Members can edit their name and profile"),
+                    members_can_delete_account=lazy_gettext("Members can delete their own account"),
                 ),
             ),
         ),
     ),
     Topic(
         "tokens",
-        "Tokens and consent",
-        "Token formats and lifetimes, and when users are asked for consent.",
+        lazy_gettext("Tokens and consent"),
+        lazy_gettext("Token formats and lifetimes, and when users are asked for consent."),
         "shield",
         (
             (
-                "Access tokens",
+                lazy_gettext("Access tokens"),
                 _rows(
                     "oauth.access_token",
-                    format="Format",
-                    ttl_seconds="Opaque token lifetime",
-                    jwt_ttl_seconds="JWT lifetime",
-                    allow_unstored="APIs may choose not to store JWTs",
+                    format=lazy_gettext("Format"),
+                    ttl_seconds=lazy_gettext("Opaque token lifetime"),
+                    jwt_ttl_seconds=lazy_gettext("JWT lifetime"),
+                    allow_unstored=lazy_gettext("APIs may choose not to store JWTs"),
                 ),
             ),
             (
-                "Refresh tokens",
+                lazy_gettext("Refresh tokens"),
                 _rows(
                     "oauth.refresh_token",
-                    ttl_seconds="Maximum lifetime",
-                    idle_ttl_seconds="Idle timeout",
-                    rotation="Rotation",
-                    reuse_grace_seconds="Retry period after a lost response",
+                    ttl_seconds=lazy_gettext("Maximum lifetime"),
+                    idle_ttl_seconds=lazy_gettext("Idle timeout"),
+                    rotation=lazy_gettext("Rotation"),
+                    reuse_grace_seconds=lazy_gettext("Retry period after a lost response"),
                 ),
             ),
             (
-                "OpenID Connect",
+                lazy_gettext("OpenID Connect"),
                 (
-                    ("oauth.id_token_ttl_seconds", "ID token lifetime"),
-                    ("oauth.authorization_code_ttl_seconds", "Authorization code lifetime"),
-                    ("oauth.device_code_ttl_seconds", "Device code lifetime"),
-                    ("oauth.device_poll_interval_seconds", "Device polling interval"),
-                    ("oauth.signing.algorithm", "Signing algorithm"),
-                    ("oauth.signing.rotation_seconds", "Rotate signing keys after"),
+                    ("oauth.id_token_ttl_seconds", lazy_gettext("ID token lifetime")),
+                    ("oauth.authorization_code_ttl_seconds", lazy_gettext("Authorization code lifetime")),
+                    ("oauth.device_code_ttl_seconds", lazy_gettext("Device code lifetime")),
+                    ("oauth.device_poll_interval_seconds", lazy_gettext("Device polling interval")),
+                    ("oauth.signing.algorithm", lazy_gettext("Signing algorithm")),
+                    ("oauth.signing.rotation_seconds", lazy_gettext("Rotate signing keys after")),
                 ),
             ),
             (
-                "Consent",
+                lazy_gettext("Consent"),
                 _rows(
                     "oauth.consent",
-                    policy="Clients that ask for consent",
-                    members_may_allow="Clients that members can allow",
-                    remember_self_registered="Remember consent to self-registered clients",
-                    ttl_seconds="Consent lifetime",
+                    policy=lazy_gettext("Clients that ask for consent"),
+                    members_may_allow=lazy_gettext("Clients that members can allow"),
+                    remember_self_registered=lazy_gettext("Remember consent to self-registered clients"),
+                    ttl_seconds=lazy_gettext("Consent lifetime"),
                 ),
             ),
         ),
     ),
     Topic(
         "clients",
-        "Clients and secrets",
-        "What clients can use, and how their secrets are stored.",
+        lazy_gettext("Clients and secrets"),
+        lazy_gettext("What clients can use, and how their secrets are stored."),
         "apps",
         (
             (
-                "Secrets",
+                lazy_gettext("Secrets"),
                 (
-                    ("oauth.clients.secret_display", "Viewing secrets"),
-                    ("oauth.clients.max_secrets", "Secrets per client"),
-                    ("oauth.clients.secret_ttl_seconds", "Secret lifetime"),
+                    ("oauth.clients.secret_display", lazy_gettext("Viewing secrets")),
+                    ("oauth.clients.max_secrets", lazy_gettext("Secrets per client")),
+                    ("oauth.clients.secret_ttl_seconds", lazy_gettext("Secret lifetime")),
                     (
                         "oauth.clients.rotation_overlap_seconds",
-                        "Old secrets keep working after a rotation for",
+                        lazy_gettext("Old secrets keep working after a rotation for"),
                     ),
                 ),
             ),
             (
-                "Registration",
+                lazy_gettext("Registration"),
                 (
-                    ("oauth.grant_types", "Grant types"),
-                    ("oauth.clients.token_endpoint_auth_methods", "Client authentication methods"),
-                    ("oauth.redirect_uris.allowed_hosts", "Allowed redirect hosts"),
-                    ("oauth.redirect_uris.max_per_client", "Redirect URIs per client"),
-                    ("user_permissions.members_can_register_clients", "Members can register clients"),
+                    ("oauth.grant_types", lazy_gettext("Grant types")),
+                    (
+                        "oauth.clients.token_endpoint_auth_methods",
+                        lazy_gettext("Client authentication methods"),
+                    ),
+                    ("oauth.redirect_uris.allowed_hosts", lazy_gettext("Allowed redirect hosts")),
+                    ("oauth.redirect_uris.max_per_client", lazy_gettext("Redirect URIs per client")),
+                    (
+                        "user_permissions.members_can_register_clients",
+                        lazy_gettext("Members can register clients"),
+                    ),
                 ),
             ),
             (
-                "Management API",
-                (("management_api.allowed_origins", "Web origins that may call the management API"),),
+                lazy_gettext("Management API"),
+                (
+                    (
+                        "management_api.allowed_origins",
+                        lazy_gettext("Web origins that may call the management API"),
+                    ),
+                ),
             ),
             (
-                "Requirements for all clients",
+                lazy_gettext("Requirements for all clients"),
                 (
-                    ("oauth.pkce", "Require PKCE"),
-                    ("oauth.require_par", "Require pushed authorization requests (PAR)"),
-                    ("oauth.require_dpop", "Require DPoP"),
+                    ("oauth.pkce", lazy_gettext("Require PKCE")),
+                    ("oauth.require_par", lazy_gettext("Require pushed authorization requests (PAR)")),
+                    ("oauth.require_dpop", lazy_gettext("Require DPoP")),
                 ),
             ),
         ),
     ),
     Topic(
         "self-registration",
-        "Self-registration",
-        "AI agents (MCP) and other clients that register themselves. Users see that such a client is not reviewed.",
+        lazy_gettext("Self-registration"),
+        lazy_gettext(
+            "AI agents (MCP) and other clients that register themselves. Users see that such a client is not reviewed."
+        ),
         "apps",
         (
             (
-                "AI agents and MCP clients",
+                lazy_gettext("AI agents and MCP clients"),
                 _rows(
                     "oauth.dynamic_registration",
-                    client_id_metadata_documents="Allow client ID metadata documents",
+                    client_id_metadata_documents=lazy_gettext("Allow client ID metadata documents"),
                 ),
             ),
             (
-                "Dynamic client registration (RFC 7591)",
+                lazy_gettext("Dynamic client registration (RFC 7591)"),
                 _rows(
                     "oauth.dynamic_registration",
-                    mode="Who can register clients",
-                    max_per_hour="Registrations per hour and network",
-                    idle_ttl_seconds="Delete unused clients after",
+                    mode=lazy_gettext("Who can register clients"),
+                    max_per_hour=lazy_gettext("Registrations per hour and network"),
+                    idle_ttl_seconds=lazy_gettext("Delete unused clients after"),
                 ),
             ),
         ),
     ),
     Topic(
         "branding",
-        "Branding",
-        "Name, color and texts of the sign-in page.",
+        lazy_gettext("Branding"),
+        lazy_gettext("Name, color and texts of the sign-in page."),
         "brush",
         (
             (
-                "Sign-in page",
+                lazy_gettext("Sign-in page"),
                 _rows(
                     "branding",
-                    display_name="Display name",
-                    accent_color="Accent color",
-                    theme="Theme",
-                    login_message="Message",
+                    display_name=lazy_gettext("Display name"),
+                    accent_color=lazy_gettext("Accent color"),
+                    theme=lazy_gettext("Theme"),
+                    login_message=lazy_gettext("Message"),
                 ),
             ),
-            ("Support", _rows("branding", support_email="Support email", support_uri="Support URL")),
-            ("Language", _rows("localization", default_locale="Default language of pages and emails")),
+            (
+                lazy_gettext("Support"),
+                _rows(
+                    "branding",
+                    support_email=lazy_gettext("Support email"),
+                    support_uri=lazy_gettext("Support URL"),
+                ),
+            ),
+            (
+                lazy_gettext("Language"),
+                _rows("localization", default_locale=lazy_gettext("Default language of pages and emails")),
+            ),
         ),
     ),
     Topic(
         "audit",
-        "Audit",
-        "How long logs are stored, and notifications about instance administrators.",
+        lazy_gettext("Audit"),
+        lazy_gettext("How long logs are stored, and notifications about instance administrators."),
         "book",
         (
             (
-                "Logs",
+                lazy_gettext("Logs"),
                 _rows(
                     "audit",
-                    retention_days="Keep audit events for",
-                    failed_requests="Log requests of clients",
-                    log_retention_days="Keep failed requests for",
+                    retention_days=lazy_gettext("Keep audit events for"),
+                    failed_requests=lazy_gettext("Log requests of clients"),
+                    log_retention_days=lazy_gettext("Keep failed requests for"),
                 ),
             ),
             (
-                "Instance administrators",
+                lazy_gettext("Instance administrators"),
                 _rows(
                     "audit",
-                    notify_root_access="Email administrators when an instance administrator makes changes",
+                    notify_root_access=lazy_gettext(
+                        "Email administrators when an instance administrator makes changes"
+                    ),
                 ),
             ),
         ),
@@ -318,75 +347,105 @@ TOPICS: dict[str, Topic] = {topic.key: topic for topic in _TOPICS}
 
 # Label and help of each value of a choice.
 CHOICE_TEXTS: dict[str, tuple[str, str]] = {
-    "opaque": ("Opaque", "Can be revoked instantly. APIs check tokens by introspection."),
-    "jwt": ("JWT (RFC 9068)", "APIs verify tokens themselves. A token stays valid until it expires."),
-    "always": ("Always", ""),
-    "public_clients": ("Only for public clients", ""),
-    "third_party": ("Third-party clients", "First-party clients skip the consent page."),
-    "reveal": ("Can be revealed", "Requires a fresh sign-in and is recorded in the audit log."),
-    "once": ("Shown once", "Secrets can't be viewed again. Choosing this erases the stored copies."),
-    "auto": ("Follow the user's device", ""),
-    "light": ("Light", ""),
-    "dark": ("Dark", ""),
-    "en": ("English", ""),
-    "de": ("German (Deutsch)", ""),
-    "authorization_code": ("Authorization code", ""),
-    "refresh_token": ("Refresh token", ""),
-    "client_credentials": ("Client credentials", ""),
-    "urn:ietf:params:oauth:grant-type:device_code": ("Device code", ""),
-    "urn:ietf:params:oauth:grant-type:token-exchange": ("Token exchange", ""),
-    "initial_access_token": ("Anyone with an initial access token", ""),
-    "client_secret_basic": ("Secret in the header (client_secret_basic)", ""),
-    "client_secret_post": ("Secret in the body (client_secret_post)", ""),
-    "private_key_jwt": ("Signed assertion (private_key_jwt)", ""),
-    "none": ("None, for public clients (none)", ""),
+    "opaque": (
+        lazy_gettext("Opaque"),
+        lazy_gettext("Can be revoked instantly. APIs check tokens by introspection."),
+    ),
+    "jwt": (
+        lazy_gettext("JWT (RFC 9068)"),
+        lazy_gettext("APIs verify tokens themselves. A token stays valid until it expires."),
+    ),
+    "always": (lazy_gettext("Always"), ""),
+    "public_clients": (lazy_gettext("Only for public clients"), ""),
+    "third_party": (
+        lazy_gettext("Third-party clients"),
+        lazy_gettext("First-party clients skip the consent page."),
+    ),
+    "reveal": (
+        lazy_gettext("Can be revealed"),
+        lazy_gettext("Requires a fresh sign-in and is recorded in the audit log."),
+    ),
+    "once": (
+        lazy_gettext("Shown once"),
+        lazy_gettext("Secrets can't be viewed again. Choosing this erases the stored copies."),
+    ),
+    "auto": (lazy_gettext("Follow the user's device"), ""),
+    "light": (lazy_gettext("Light"), ""),
+    "dark": (lazy_gettext("Dark"), ""),
+    "en": (lazy_gettext("English"), ""),
+    "de": (lazy_gettext("German (Deutsch)"), ""),
+    "authorization_code": (lazy_gettext("Authorization code"), ""),
+    "refresh_token": (lazy_gettext("Refresh token"), ""),
+    "client_credentials": (lazy_gettext("Client credentials"), ""),
+    "urn:ietf:params:oauth:grant-type:device_code": (lazy_gettext("Device code"), ""),
+    "urn:ietf:params:oauth:grant-type:token-exchange": (lazy_gettext("Token exchange"), ""),
+    "initial_access_token": (lazy_gettext("Anyone with an initial access token"), ""),
+    "client_secret_basic": (lazy_gettext("Secret in the header (client_secret_basic)"), ""),
+    "client_secret_post": (lazy_gettext("Secret in the body (client_secret_post)"), ""),
+    "private_key_jwt": (lazy_gettext("Signed assertion (private_key_jwt)"), ""),
+    "none": (lazy_gettext("None, for public clients (none)"), ""),
 }
 # Values that mean different things in different settings.
 CHOICE_TEXTS_BY_PATH: dict[tuple[str, str], tuple[str, str]] = {
-    ("authentication.mfa.policy", "off"): ("Nobody", "Two-step verification is disabled."),
-    ("authentication.mfa.policy", "optional"): ("Optional", "Users decide for themselves."),
-    ("authentication.mfa.policy", "required_for_admins"): (
-        "Administrators",
-        "Optional for all other users.",
+    ("authentication.mfa.policy", "off"): (
+        lazy_gettext("Nobody"),
+        lazy_gettext("Two-step verification is disabled."),
     ),
-    ("authentication.mfa.policy", "required"): ("Everyone", ""),
-    ("authentication.mfa.methods", "totp"): ("Authenticator app", ""),
-    ("authentication.mfa.methods", "passkey"): ("Passkey", ""),
-    ("oauth.pkce", "required"): ("For all clients", ""),
+    ("authentication.mfa.policy", "optional"): (
+        lazy_gettext("Optional"),
+        lazy_gettext("Users decide for themselves."),
+    ),
+    ("authentication.mfa.policy", "required_for_admins"): (
+        lazy_gettext("Administrators"),
+        lazy_gettext("Optional for all other users."),
+    ),
+    ("authentication.mfa.policy", "required"): (lazy_gettext("Everyone"), ""),
+    ("authentication.mfa.methods", "totp"): (lazy_gettext("Authenticator app"), ""),
+    ("authentication.mfa.methods", "passkey"): (lazy_gettext("Passkey"), ""),
+    ("oauth.pkce", "required"): (lazy_gettext("For all clients"), ""),
     ("oauth.pkce", "required_or_nonce"): (
-        "For all clients without a nonce",
-        "Confidential clients may send an OpenID Connect nonce instead.",
+        lazy_gettext("For all clients without a nonce"),
+        lazy_gettext("Confidential clients may send an OpenID Connect nonce instead."),
     ),
     ("oauth.pkce", "public_clients"): (
-        "Only for public clients",
-        "Codes of confidential clients may be unprotected against injection.",
+        lazy_gettext("Only for public clients"),
+        lazy_gettext("Codes of confidential clients may be unprotected against injection."),
     ),
-    ("oauth.consent.policy", "always"): ("All clients", "Including first-party clients."),
-    ("oauth.consent.members_may_allow", "all"): ("All clients", "Except those that require approval."),
+    ("oauth.consent.policy", "always"): (
+        lazy_gettext("All clients"),
+        lazy_gettext("Including first-party clients."),
+    ),
+    ("oauth.consent.members_may_allow", "all"): (
+        lazy_gettext("All clients"),
+        lazy_gettext("Except those that require approval."),
+    ),
     ("oauth.consent.members_may_allow", "verified"): (
-        "Reviewed clients",
-        "Other clients require administrator approval.",
+        lazy_gettext("Reviewed clients"),
+        lazy_gettext("Other clients require administrator approval."),
     ),
     ("oauth.consent.members_may_allow", "none"): (
-        "First-party clients",
-        "All other clients require administrator approval.",
+        lazy_gettext("First-party clients"),
+        lazy_gettext("All other clients require administrator approval."),
     ),
-    ("oauth.dynamic_registration.mode", "off"): ("Nobody", ""),
+    ("oauth.dynamic_registration.mode", "off"): (lazy_gettext("Nobody"), ""),
     ("oauth.dynamic_registration.mode", "open"): (
-        "Anyone",
-        "Agents that don't support client ID metadata documents need this.",
+        lazy_gettext("Anyone"),
+        lazy_gettext("Agents that don't support client ID metadata documents need this."),
     ),
-    ("authentication.registration.mode", "closed"): ("Nobody", ""),
-    ("authentication.registration.mode", "invite"): ("Invited users", ""),
-    ("authentication.registration.mode", "open"): ("Anyone", "Users can sign up or be invited."),
+    ("authentication.registration.mode", "closed"): (lazy_gettext("Nobody"), ""),
+    ("authentication.registration.mode", "invite"): (lazy_gettext("Invited users"), ""),
+    ("authentication.registration.mode", "open"): (
+        lazy_gettext("Anyone"),
+        lazy_gettext("Users can sign up or be invited."),
+    ),
 }
 # What an empty field means where the default is null.
 EMPTY_TEXTS: dict[str, str] = {
-    "authentication.sessions.max_per_user": "unlimited",
-    "authentication.registration.allowed_email_domains": "any domain",
-    "oauth.consent.ttl_seconds": "never expires",
-    "oauth.clients.secret_ttl_seconds": "never expires",
-    "oauth.redirect_uris.allowed_hosts": "any host",
-    "management_api.allowed_origins": "no web page of another origin",
-    "branding.display_name": "the organization's name",
+    "authentication.sessions.max_per_user": lazy_gettext("unlimited"),
+    "authentication.registration.allowed_email_domains": lazy_gettext("any domain"),
+    "oauth.consent.ttl_seconds": lazy_gettext("never expires"),
+    "oauth.clients.secret_ttl_seconds": lazy_gettext("never expires"),
+    "oauth.redirect_uris.allowed_hosts": lazy_gettext("any host"),
+    "management_api.allowed_origins": lazy_gettext("no web page of another origin"),
+    "branding.display_name": lazy_gettext("the organization's name"),
 }

@@ -70,21 +70,27 @@ from app.web.forms import (
     VersionField,
     plain_text_field,
 )
-from app.web.languages import duration
+from app.web.languages import counted, duration, gettext, lazy_gettext, number, translate
 
+_NONE = lazy_gettext("none")
 # The part of a setting's reason that explains null in JSON means nothing on a form.
 _API_HINT = re.compile(r" null means [^.]*\.")
 ACCENT_COLOR = "branding.accent_color"
-UNITS = ((86_400, "days"), (3_600, "hours"), (60, "minutes"), (1, "seconds"))
+UNITS = (
+    (86_400, lazy_gettext("days")),
+    (3_600, lazy_gettext("hours")),
+    (60, lazy_gettext("minutes")),
+    (1, lazy_gettext("seconds")),
+)
 Values = dict[str, Any]
 # The topics beside every settings page: label, path below the organization's, icon, the permission that opens it.
 _ENTRIES = (
-    ("General", "/settings/general", "building", "organization:read"),
+    (lazy_gettext("General"), "/settings/general", "building", "organization:read"),
     *((topic.title, f"/settings/{key}", topic.icon, "settings:read") for key, topic in TOPICS.items()),
-    ("Signing keys", "/settings/keys", "key", "settings:read"),
-    ("Revocations", "/revocations", "warning", "tokens:read"),
-    ("User attributes", "/settings/attributes", "people", "settings:read"),
-    ("Roles and permissions", "/settings/permissions", "person", "roles:read"),
+    (lazy_gettext("Signing keys"), "/settings/keys", "key", "settings:read"),
+    (lazy_gettext("Revocations"), "/revocations", "warning", "tokens:read"),
+    (lazy_gettext("User attributes"), "/settings/attributes", "people", "settings:read"),
+    (lazy_gettext("Roles and permissions"), "/settings/permissions", "person", "roles:read"),
 )
 
 
@@ -93,7 +99,10 @@ class GeneralForm(PageForm):
 
     version = VersionField()
     name = plain_text_field(
-        "Name", max_length=100, required=True, description="Shown to users on the sign-in and consent pages."
+        lazy_gettext("Name"),
+        max_length=100,
+        required=True,
+        description=lazy_gettext("Shown to users on the sign-in and consent pages."),
     )
 
 
@@ -136,7 +145,7 @@ def general(context: PortalContext) -> PageResponse:
     record = get_organization(context.actor, slug)
     form = GeneralForm(obj=record)
     if form.validate_on_submit():
-        with form.show_edit_errors("the organization", record.version):
+        with form.show_edit_errors(gettext("the organization"), record.version):
             updated = update_organization(
                 context.actor, slug, {"name": form.name.data}, expected_version=form.version.data
             )
@@ -156,7 +165,7 @@ def delete(context: PortalContext) -> PageResponse:
         deleted = delete_organization(context.actor, slug)
         once = {"notice": "organization-deleted", "name": deleted.name, "purge_at": deleted.purge_at}
         return flash(redirect("/login", 303), once, organization_id=None)
-    parents = (("Settings", "/settings"), ("General", "/settings/general"))
+    parents = ((gettext("Settings"), "/settings"), (gettext("General"), "/settings/general"))
     return context.confirm(form, deletion_of(record, parents, by_root=False))
 
 
@@ -188,14 +197,30 @@ def replace_keys(context: PortalContext, algorithm: str) -> PageResponse:
     removed = list_removed_by_emergency(context.actor, context.organization.slug, algorithm)
     kids = ", ".join(f"{key.kid[:12]}…" for key in removed)
     impact = (
-        f"ID tokens and JWT access tokens signed with these keys can no longer be verified: {kids}.",
-        "Users have to sign in to clients again. APIs that verify JWTs reject requests until clients get new tokens.",
-        "Clients and APIs that cache the keys may accept the old ones for five minutes, or until you restart them.",
-        "Opaque tokens, refresh tokens and secrets keep working. Revoke them as well if they may have leaked.",
+        gettext(
+            "ID tokens and JWT access tokens signed with these keys can no longer be verified: %(kids)s.",
+            kids=kids,
+        ),
+        gettext(
+            "Users have to sign in to clients again. APIs that verify JWTs reject requests until clients get new"
+            " tokens."
+        ),
+        gettext(
+            "Clients and APIs that cache the keys may accept the old ones for five minutes, or until you restart them."
+        ),
+        gettext(
+            "Opaque tokens, refresh tokens and secrets keep working. Revoke them as well if they may have leaked."
+        ),
     )
-    parents = (("Settings", "/settings"), ("Signing keys", "/settings/keys"))
+    parents = ((gettext("Settings"), "/settings"), (gettext("Signing keys"), "/settings/keys"))
     return context.confirm(
-        form, Confirmation(f"Replace the {algorithm} keys now?", "Replace keys", parents, impact)
+        form,
+        Confirmation(
+            gettext("Replace the %(algorithm)s keys now?", algorithm=algorithm),
+            gettext("Replace keys"),
+            parents,
+            impact,
+        ),
     )
 
 
@@ -203,7 +228,7 @@ def replace_keys(context: PortalContext, algorithm: str) -> PageResponse:
 def setting_topic(context: PortalContext, topic: str) -> PageResponse:
     """Show one topic; preview or save its changed fields, or reset one to its default."""
     if topic not in TOPICS:
-        raise NotFound("This settings page does not exist.")
+        raise NotFound(lazy_gettext("This settings page does not exist."))
     page = TOPICS[topic]
     view = get_settings(context.actor, context.organization.slug)
     form = topic_form(page, view, values_of(page, view.document))
@@ -290,7 +315,7 @@ def _branding_sample(form: TopicForm, view: SettingsRecord) -> dict[str, Any]:
         "logo": view.document["branding"]["logo"],
         "accent": None if color == DEFAULT_ACCENT else color.removeprefix("#"),
         "themes": [theme] if theme in ("light", "dark") else ["light", "dark"],
-        "contrast": words,
+        "contrast": " ".join(map(translate, words)),
     }
 
 
@@ -364,8 +389,8 @@ class TopicForm(PageForm):
 
     version = VersionField()
     base = HiddenField()
-    save = SubmitField("Save")
-    preview = SubmitField("Preview changes")
+    save = SubmitField(lazy_gettext("Save"))
+    preview = SubmitField(lazy_gettext("Preview changes"))
 
     def values(self, topic: Topic) -> Values:
         """Return the values by path as the operation takes them; None for an empty field."""
@@ -397,7 +422,7 @@ def topic_form(topic: Topic, view: SettingsRecord, values: Values) -> TopicForm:
     )
     changed = frozenset(view.overridden)
     for path in topic.paths:
-        unit = "days" if path.endswith("_days") else ""
+        unit = gettext("days") if path.endswith("_days") else ""
         default = describe_value(path, SETTINGS[path].default)
         form[path].info = SettingInfo(default, path in changed, unit)
     return form
@@ -438,28 +463,28 @@ def describe_value(path: str, value: Any) -> str:
     """Return a value as people read it."""
     setting = SETTINGS[path]
     if value is None:
-        return EMPTY_TEXTS.get(path, "none")
+        return str(EMPTY_TEXTS.get(path, _NONE))
     if isinstance(value, bool):
-        return "on" if value else "off"
+        return gettext("on") if value else gettext("off")
     if isinstance(setting.kind, Number) and isinstance(value, int):
         if path.endswith("_seconds"):
             return duration(value)
-        return f"{value:,} days" if path.endswith("_days") else f"{value:,}"
+        return counted(value, "day") if path.endswith("_days") else number(value)
     if isinstance(value, list):
-        return ", ".join(choice_label(path, entry) for entry in value) or EMPTY_TEXTS.get(path, "none")
+        return ", ".join(choice_label(path, entry) for entry in value) or str(EMPTY_TEXTS.get(path, _NONE))
     return choice_label(path, value)
 
 
 def describe_setting(setting: Setting) -> str:
     """Return the description of a setting without what it says about null, which only the API shows."""
-    return _API_HINT.sub("", setting.description)
+    return _API_HINT.sub("", translate(setting.description))
 
 
 def choice_label(path: str, word: Any) -> str:
     """Return the short label of one value of a choice or a switch."""
     if isinstance(word, bool):
-        return "on" if word else "off"
-    return _choice(path, str(word))[0]
+        return gettext("on") if word else gettext("off")
+    return str(_choice(path, str(word))[0])
 
 
 def _choice(path: str, word: str) -> tuple[str, str]:
@@ -481,7 +506,7 @@ def _field(setting: Setting, label: str, limit: Mapping[str, Any]) -> Any:
         description = ""
     if "allowed" in limit:
         allowed = ", ".join(choice_label(path, word) for word in limit["allowed"])
-        description += f" This instance only allows: {allowed}."
+        description = f"{description} {gettext('This instance only allows: %(allowed)s.', allowed=allowed)}"
     if isinstance(kind, Number):
         description = f"{description} {_range(path, kind, limit)}".strip()
     if isinstance(kind, Boolean):
@@ -498,7 +523,7 @@ def _field(setting: Setting, label: str, limit: Mapping[str, Any]) -> Any:
     if isinstance(kind, StringList):
         if isinstance(kind.item, Choice):
             return CheckboxListField(label, choices=_choices(setting, kind.item), description=description)
-        description = f"{description} One per line.".strip()
+        description = f"{description} {gettext('One per line.')}".strip()
         return StringListField(label, description=description, render_kw={"rows": 3, "spellcheck": "false"})
     if isinstance(kind, Text) and kind.multiline:
         return TextAreaField(label, description=description, render_kw={"rows": 3})
@@ -510,7 +535,13 @@ def _field(setting: Setting, label: str, limit: Mapping[str, Any]) -> Any:
 def _range(path: str, kind: Number, limit: Mapping[str, Any]) -> str:
     minimum, maximum = describe_value(path, limit["min"]), describe_value(path, limit["max"])
     by_instance = (limit["min"], limit["max"]) != (kind.minimum, kind.maximum)
-    return f"From {minimum} to {maximum}{', as limited by this instance' if by_instance else ''}."
+    return (
+        gettext(
+            "From %(minimum)s to %(maximum)s, as limited by this instance.", minimum=minimum, maximum=maximum
+        )
+        if by_instance
+        else gettext("From %(minimum)s to %(maximum)s.", minimum=minimum, maximum=maximum)
+    )
 
 
 def _choices(setting: Setting, kind: Choice) -> list[SelectChoice]:

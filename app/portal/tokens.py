@@ -17,11 +17,20 @@ from app.operations.tokens.token_lists import get_token, list_tokens, revoke_lis
 from app.portal.clients import client_page
 from app.portal.context import Confirmation, PageResponse, PortalContext, portal_page
 from app.rules.errors import InvalidInput
-from app.rules.tokens.revocation import ORGANIZATION, WITH_SESSIONS
+from app.rules.tokens.revocation import CLIENT, CREDENTIAL, GRANT, ORGANIZATION, SESSION, USER, WITH_SESSIONS
 from app.web.forms import PageForm, plain_text_field
 from app.web.languages import counted, gettext, lazy_gettext
 
 _RECEIPTS = "portal revocations"
+# What a bulk revocation is about: its name, and the question of the preview.
+_KINDS = {
+    CLIENT: (lazy_gettext("Client"), lazy_gettext("Revoke all tokens of this client?")),
+    CREDENTIAL: (lazy_gettext("Secret"), lazy_gettext("Revoke all tokens of this secret?")),
+    GRANT: (lazy_gettext("Grant"), lazy_gettext("Revoke all tokens of this grant?")),
+    ORGANIZATION: (lazy_gettext("Everything"), ""),
+    SESSION: (lazy_gettext("Session"), lazy_gettext("Revoke all tokens of this session?")),
+    USER: (lazy_gettext("User"), lazy_gettext("Revoke all tokens of this user?")),
+}
 _SELECTORS = ("client_id", "credential_id", "user_id")
 
 
@@ -96,11 +105,11 @@ def revoke_client_grant(context: PortalContext, client_id: str, grant_id: str) -
     impact = (
         (
             gettext(
-                "%(client)s loses its access to the account of %(email)s: %(count)s (%(scopes)s).",
-                client=client.name,
-                email=grant.user_email,
-                count=counted(len(grant.scopes), "scope"),
-                scopes=", ".join(grant.scopes[:10]),
+                "%(name)s loses its access to the account of %(user_email)s: %(scopes)s (%(names)s).",
+                name=client.name,
+                user_email=grant.user_email,
+                scopes=counted(len(grant.scopes), "scope"),
+                names=", ".join(grant.scopes[:10]),
             )
         ),
         gettext("Its access tokens, and its refresh token if it has one, stop working immediately."),
@@ -179,6 +188,7 @@ def revocations(context: PortalContext) -> PageResponse:
         "portal/revocations/list.html",
         page=page,
         names=find_names(context.actor, [receipt.subject for receipt in page.items]),
+        kinds=_KINDS,
         may_revoke=context.actor.has_permission("tokens:revoke"),
         pager=context.pager(page, _RECEIPTS),
     )
@@ -194,7 +204,9 @@ def revocation(context: PortalContext, revocation_id: str) -> PageResponse:
         if context.actor.has_permission("clients:read")
         else []
     )
-    return context.render("portal/revocations/receipt.html", receipt=receipt, names=names, clients=clients)
+    return context.render(
+        "portal/revocations/receipt.html", receipt=receipt, names=names, kinds=_KINDS, clients=clients
+    )
 
 
 @portal_page("/revocations/new", "GET", "POST")
@@ -227,6 +239,7 @@ def new_revocation(context: PortalContext) -> PageResponse:
         warnings=preview.warnings,
         offers_sessions=receipt.kind in WITH_SESSIONS,
         is_everything=is_everything,
+        question=_KINDS[receipt.kind][1],
         back=_back_url(context, selection),
     )
 

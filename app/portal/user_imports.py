@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import flask_babel
 from flask import request
 from flask_wtf.file import FileField, FileRequired
 from werkzeug.wrappers import Response as BaseResponse
@@ -19,6 +20,7 @@ from app.rules.users.user_import import CSV_FIELDS, MAX_FILE_BYTES, MAX_ROWS, fo
 from app.web.browser_session import actor_for
 from app.web.downloads import download
 from app.web.forms import PageForm
+from app.web.languages import lazy_gettext
 from app.web.request_bodies import accept_large_form
 
 MAX_ERRORS_SHOWN = 20
@@ -26,12 +28,12 @@ REFRESH_SECONDS = 3
 _LISTING = "portal imports"
 _UPLOAD = "portal.import_upload"
 _STATUS_LABELS = {
-    "checking": "Checking",
-    "checked": "Ready to import",
-    "running": "Importing",
-    "done": "Done",
-    "cancelled": "Cancelled",
-    "failed": "Stopped",
+    "checking": lazy_gettext("Checking"),
+    "checked": lazy_gettext("Ready to import"),
+    "running": lazy_gettext("Importing"),
+    "done": lazy_gettext("Done"),
+    "cancelled": lazy_gettext("Cancelled"),
+    "failed": lazy_gettext("Stopped"),
 }
 
 
@@ -39,21 +41,30 @@ class UserImportForm(PageForm):
     """Uploads a file of users."""
 
     file = FileField(
-        "File",
-        [FileRequired("Choose a file.")],
-        description=f"CSV, a JSON array or JSON lines, in UTF-8, up to {MAX_FILE_BYTES // 1024 // 1024} MiB"
-        f" and {MAX_ROWS:,} rows.",
+        lazy_gettext("File"),
+        [FileRequired(lazy_gettext("Choose a file."))],
+        description=flask_babel.lazy_gettext(
+            "CSV, a JSON array or JSON lines, in UTF-8, up to %(size)s MiB and %(rows)s rows.",
+            size=MAX_FILE_BYTES // 1024 // 1024,
+            rows=f"{MAX_ROWS:,}",
+        ),
         render_kw={"accept": ".csv,.json,.jsonl,.ndjson,text/csv,application/json"},
     )
     on_existing = RadioField(
-        "Existing users",
+        lazy_gettext("Existing users"),
         choices=[
-            SelectChoice("skip", "Skip", {"help": "Accounts with the same email address stay as they are."}),
+            SelectChoice(
+                "skip",
+                lazy_gettext("Skip"),
+                {"help": lazy_gettext("Accounts with the same email address stay as they are.")},
+            ),
             SelectChoice(
                 "update",
-                "Update",
+                lazy_gettext("Update"),
                 {
-                    "help": "Overwrite name, status, roles and profile. Password and email address don't change."
+                    "help": lazy_gettext(
+                        "Overwrite name, status, roles and profile. Password and email address don't change."
+                    )
                 },
             ),
         ],
@@ -171,5 +182,5 @@ def _import_page(context: PortalContext, import_id: str, error: DomainError | No
     )
     if record.is_under_way:
         # Reload without scripts until the import is finished.
-        page.headers["Refresh"] = str(REFRESH_SECONDS)
+        page.headers["refresh"] = str(REFRESH_SECONDS)
     return page

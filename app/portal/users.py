@@ -36,9 +36,13 @@ from app.rules.errors import Conflict, NotFound
 from app.rules.sign_in.browser_names import browser_name
 from app.rules.users.profile import STATUSES
 from app.web.forms import PageForm
-from app.web.languages import counted
+from app.web.languages import counted, gettext, lazy_gettext, translate
 
 _USERS = "portal users"
+_STATUSES = {
+    "active": lazy_gettext("Active"),
+    "disabled": lazy_gettext("Disabled"),
+}
 _REGISTRATIONS = "portal registrations"
 
 
@@ -46,7 +50,9 @@ class DeleteUserForm(PageForm):
     """Confirms a deletion by the user's email address."""
 
     email = StringField(
-        "Type this email address to confirm", [InputRequired()], render_kw={"autocomplete": "off"}
+        lazy_gettext("Type this email address to confirm"),
+        [InputRequired()],
+        render_kw={"autocomplete": "off"},
     )
 
 
@@ -64,7 +70,7 @@ def users(context: PortalContext) -> PageResponse:
         page=page,
         query=query,
         filters=filters,
-        statuses=STATUSES,
+        statuses=_STATUSES,
         roles=roles,
         is_filtered=bool(query or filters),
         waiting=count_registrations(context.actor),
@@ -89,14 +95,25 @@ def disable_user(context: PortalContext, user_id: str) -> PageResponse:
     context.actor.require("users:write")
     user = get_user_record(context.actor, user_id).user
     impact = (
-        f"{user.email} can no longer sign in. {_count_sessions(context, user_id)} will end.",
+        gettext(
+            "%(email)s can no longer sign in. %(sessions)s will end.",
+            email=user.email,
+            sessions=_count_sessions(context, user_id),
+        ),
         _lost_apps(context, user_id),
-        "Nothing is deleted. You can enable the user again, but they and their clients have to sign in again.",
+        gettext(
+            "Nothing is deleted. You can enable the user again, but they and their clients have to sign in again."
+        ),
     )
     return _change_user(
         context,
         user,
-        Confirmation(f"Disable {user.name or user.email}?", "Disable user", _parents(user), impact),
+        Confirmation(
+            gettext("Disable %(name)s?", name=user.name or user.email),
+            gettext("Disable user"),
+            _parents(user),
+            impact,
+        ),
         lambda: update_user(context.actor, user_id, {"status": "disabled"}),
         "user-disabled",
         Undo(f"/users/{user_id}/enable", "users:write"),
@@ -119,14 +136,17 @@ def sign_out_user(context: PortalContext, user_id: str) -> PageResponse:
     context.actor.require("users:write")
     user = get_user_record(context.actor, user_id).user
     impact = (
-        f"{_count_sessions(context, user_id)} will end. Apps that support it are told.",
-        "Apps with offline access keep it. Revoke their tokens to end it as well.",
+        gettext(
+            "%(sessions)s will end. Apps that support it are told.",
+            sessions=_count_sessions(context, user_id),
+        ),
+        gettext("Apps with offline access keep it. Revoke their tokens to end it as well."),
     )
-    title = f"Sign out {user.name or user.email} everywhere?"
+    title = gettext("Sign out %(name)s everywhere?", name=user.name or user.email)
     return _change_user(
         context,
         user,
-        Confirmation(title, "Sign out everywhere", _parents(user), impact),
+        Confirmation(title, gettext("Sign out everywhere"), _parents(user), impact),
         lambda: end_user_sessions(context.actor, user_id),
         "user-signed-out",
     )
@@ -140,20 +160,24 @@ def end_one_user_session(context: PortalContext, user_id: str, session_id: str) 
     sessions = list_user_sessions(context.actor, user_id)
     found = next((each for each in sessions if each.public_id == session_id), None)
     if found is None and request.method == "GET":
-        raise NotFound("This session has ended.")
+        raise NotFound(lazy_gettext("This session has ended."))
     impact: tuple[str, ...] = ()
     if found is not None:
         impact = (
             (
-                f"{user.email} is signed out of {browser_name(found.user_agent)}"
-                f" ({found.address or 'unknown IP address'})."
+                gettext(
+                    "%(email)s is signed out of %(browser)s (%(address)s).",
+                    email=user.email,
+                    browser=translate(browser_name(found.user_agent)),
+                    address=found.address or gettext("unknown IP address"),
+                )
             ),
-            f"{counted(len(sessions) - 1, 'other session')} will stay.",
+            gettext("%(sessions)s will stay.", sessions=counted(len(sessions) - 1, "other session")),
         )
     return _change_user(
         context,
         user,
-        Confirmation("End this session?", "End session", _parents(user), impact),
+        Confirmation(gettext("End this session?"), gettext("End session"), _parents(user), impact),
         lambda: end_user_session(context.actor, user_id, session_id),
         "session-ended",
     )
@@ -182,7 +206,9 @@ def delete_user_page(context: PortalContext, user_id: str) -> PageResponse:
     if form.validate_on_submit():
         if form.email.data != record.user.email:
             form.add_error(
-                "This doesn't match the user's email address. Type the address exactly as shown above.",
+                gettext(
+                    "This doesn't match the user's email address. Type the address exactly as shown above."
+                ),
                 "email",
             )
         else:
@@ -193,17 +219,22 @@ def delete_user_page(context: PortalContext, user_id: str) -> PageResponse:
     roles = ", ".join(_role_names(context, record.roles))
     sessions = counted(len(list_user_sessions(context.actor, user_id)), "session")
     impact = (
-        f"{user.email} can no longer sign in. {sessions} will end.",
-        "All clients lose access to the account.",
-        f"The user loses these roles: {roles}." if roles else None,
-        "The name, email address, profile and password are erased. Clients that the user registered stay.",
+        gettext(
+            "%(email)s can no longer sign in. %(sessions)s will end.", email=user.email, sessions=sessions
+        ),
+        gettext("All clients lose access to the account."),
+        gettext("The user loses these roles: %(roles)s.", roles=roles) if roles else None,
+        gettext(
+            "The name, email address, profile and password are erased. Clients that the user registered stay."
+        ),
     )
-    note = (
-        "You can't undo this. The email address can be used for a new account, but the user ID"
-        f" {user.public_id} is never reused."
+    note = gettext(
+        "You can't undo this. The email address can be used for a new account, but the user "
+        "ID %(public_id)s is never reused.",
+        public_id=user.public_id,
     )
-    title = f"Delete {user.name or user.email}?"
-    return context.confirm(form, Confirmation(title, "Delete user", _parents(user), impact, note))
+    title = gettext("Delete %(name)s?", name=user.name or user.email)
+    return context.confirm(form, Confirmation(title, gettext("Delete user"), _parents(user), impact, note))
 
 
 @portal_page("/users/<user_id>/second-factors/reset", "GET", "POST")
@@ -218,16 +249,26 @@ def reset_second_factors(context: PortalContext, user_id: str) -> PageResponse:
     factors = list_user_factors(context.actor, user_id)
     methods = counted(len(factors.factors), "verification method")
     impact = (
-        f"{methods} and {counted(factors.codes_left, 'recovery code')} of {record.user.email} stop working.",
-        "The user signs in with only a password, or sets up two-step verification again if your settings require it.",
-        "The user is signed out everywhere and notified by email. Clients have to ask for access again.",
+        gettext(
+            "%(methods)s and %(codes)s of %(email)s stop working.",
+            methods=methods,
+            codes=counted(factors.codes_left, "recovery code"),
+            email=record.user.email,
+        ),
+        gettext(
+            "The user signs in with only a password, or sets up two-step verification again if your settings require"
+            " it."
+        ),
+        gettext(
+            "The user is signed out everywhere and notified by email. Clients have to ask for access again."
+        ),
     )
-    note = "Verify the person's identity first. Anyone with their password will be able to sign in."
+    note = gettext("Verify the person's identity first. Anyone with their password will be able to sign in.")
     return context.confirm(
         form,
         Confirmation(
-            "Reset two-step verification?",
-            "Reset two-step verification",
+            gettext("Reset two-step verification?"),
+            gettext("Reset two-step verification"),
             _parents(record.user),
             impact,
             note,
@@ -280,13 +321,13 @@ def _count_sessions(context: PortalContext, user_id: str) -> str:
 
 def _lost_apps(context: PortalContext, user_id: str) -> str:
     if not context.actor.has_permission("consents:read"):
-        return "All clients lose access to the account."
+        return gettext("All clients lose access to the account.")
     apps = counted(len(list_user_consents(context.actor, user_id)), "connected app")
-    return f"All clients lose access to the account: {apps}."
+    return gettext("All clients lose access to the account: %(apps)s.", apps=apps)
 
 
 def _parents(user: UserSnapshot) -> tuple[tuple[str, str], ...]:
-    return ("Users", "/users"), (user.email, f"/users/{user.public_id}")
+    return (gettext("Users"), "/users"), (user.email, f"/users/{user.public_id}")
 
 
 def _user_page(context: PortalContext, user_id: str, error: Conflict | None = None) -> PageResponse:
@@ -300,7 +341,7 @@ def _user_page(context: PortalContext, user_id: str, error: Conflict | None = No
         attributes=shown_attributes(attributes_of(context.organization.settings), dict(record.attributes)),
         has_attributes=bool(attributes_of(context.organization.settings)),
         groups=list_groups_of_user(context.actor, record.user.id),
-        sessions=[(session, browser_name(session.user_agent)) for session in sessions],
+        sessions=[(session, translate(browser_name(session.user_agent))) for session in sessions],
         factors=list_user_factors(context.actor, user_id),
         apps=list_user_consents(context.actor, user_id)
         if context.actor.has_permission("consents:read")
@@ -323,7 +364,7 @@ def _registrations_page(context: PortalContext, error: Conflict | None = None) -
 
 def _role_names(context: PortalContext, roles: tuple[str, ...]) -> list[str]:
     known = effective_roles(context.organization.settings)
-    return [known[role].name if role in known else role for role in roles]
+    return [translate(known[role].name) if role in known else role for role in roles]
 
 
 def _url(context: PortalContext, user: UserSnapshot) -> str:

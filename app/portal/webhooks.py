@@ -26,6 +26,7 @@ from app.portal.labels import EVENT_GROUPS, WEBHOOK_DISABLED_REASONS
 from app.rules.audit.events import ALL_EVENTS, EVENT_TYPES, GROUPS
 from app.rules.errors import Conflict, DomainError, InvalidInput, TooManyRequests
 from app.web.forms import CheckboxListField, PageForm, StringListField, VersionField, plain_text_field
+from app.web.languages import gettext, lazy_gettext
 
 _LISTING = "portal webhooks"
 
@@ -35,23 +36,30 @@ class WebhookForm(PageForm):
 
     version = VersionField()
     url = URLField(
-        "URL",
+        lazy_gettext("URL"),
         [InputRequired(), Length(max=2048)],
-        description="A public https URL, such as https://example.com/hooks.",
+        description=lazy_gettext("A public https URL, such as https://example.com/hooks."),
         render_kw={"autocomplete": "off", "spellcheck": "false"},
     )
-    description = plain_text_field("Description", max_length=200, description="For you and your colleagues.")
+    description = plain_text_field(
+        lazy_gettext("Description"), max_length=200, description=lazy_gettext("For you and your colleagues.")
+    )
     groups = CheckboxListField(
-        "Events",
-        description="A group also includes event types that are added later. You can add single event types below.",
+        lazy_gettext("Events"),
+        description=lazy_gettext(
+            "A group also includes event types that are added later. You can add single event types below."
+        ),
     )
     event_types = StringListField(
-        "Single event types",
-        description="One per line, such as user.registered.",
+        lazy_gettext("Single event types"),
+        description=lazy_gettext("One per line, such as user.registered."),
         render_kw={"rows": 3, "spellcheck": "false", "autocapitalize": "off"},
     )
     is_enabled = BooleanField(
-        "Enabled", description="A disabled webhook receives nothing, and its pending deliveries are dropped."
+        lazy_gettext("Enabled"),
+        description=lazy_gettext(
+            "A disabled webhook receives nothing, and its pending deliveries are dropped."
+        ),
     )
 
     def values(self) -> dict[str, Any]:
@@ -70,8 +78,8 @@ class RotateSecretForm(PageForm):
     """Replaces the signing secret."""
 
     immediately = BooleanField(
-        "Stop signing with the current secret immediately",
-        description="Use this if the secret has leaked.",
+        lazy_gettext("Stop signing with the current secret immediately"),
+        description=lazy_gettext("Use this if the secret has leaked."),
     )
 
 
@@ -108,7 +116,7 @@ def webhook_edit(context: PortalContext, webhook_id: str) -> PageResponse:
     webhook = get_webhook(context.actor, webhook_id)
     form = _form(webhook)
     if form.validate_on_submit():
-        with form.show_edit_errors("this webhook", webhook.version):
+        with form.show_edit_errors(gettext("this webhook"), webhook.version):
             _, changed = update_webhook(
                 context.actor, webhook_id, form.values(), expected_version=form.version.data
             )
@@ -150,12 +158,17 @@ def webhook_delete(context: PortalContext, webhook_id: str) -> PageResponse:
         return context.done("/webhooks", "webhook-deleted")
     page = (webhook.label, f"/webhooks/{webhook_id}")
     impact = (
-        f"No more events are sent to {webhook.url}.",
-        "Pending deliveries are dropped, and the signing secret is deleted.",
+        gettext("No more events are sent to %(url)s.", url=webhook.url),
+        gettext("Pending deliveries are dropped, and the signing secret is deleted."),
     )
     return context.confirm(
         form,
-        Confirmation("Delete this webhook?", "Delete webhook", (("Webhooks", "/webhooks"), page), impact),
+        Confirmation(
+            gettext("Delete this webhook?"),
+            gettext("Delete webhook"),
+            ((gettext("Webhooks"), "/webhooks"), page),
+            impact,
+        ),
     )
 
 
@@ -183,7 +196,7 @@ def _form(webhook: WebhookRecord | None) -> WebhookForm:
         event_types=[name for name in types if not name.endswith(ALL_EVENTS)],
         is_enabled=webhook is not None and webhook.is_enabled,
     )
-    names = (ALL_EVENTS, *sorted(GROUPS, key=lambda name: EVENT_GROUPS[name].lower()))
+    names = (ALL_EVENTS, *sorted(GROUPS, key=lambda name: str(EVENT_GROUPS[name]).lower()))
     form.groups.choices = [SelectChoice(name, EVENT_GROUPS[name], {"help": _members(name)}) for name in names]
     if webhook is None:
         del form.version, form.is_enabled

@@ -33,6 +33,7 @@ from app.rules.directory.permissions import ADMIN, MEMBER, effective_roles
 from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
 from app.rules.fields import ValidationErrors
 from app.rules.identifiers import encode_uuid, parse_public_id, public_id
+from app.rules.languages.translation import lazy_gettext
 from app.rules.organizations.organizations import MAX_NAME_LENGTH, parse_email_and_name
 from app.rules.shapes import SchemaOnly, Shape, Text, check_shape, described
 from app.rules.versions import ExpectedVersion, compute_version, is_expected
@@ -169,8 +170,11 @@ def add_administrator(
         if not known.email_verified:
             # A user who signed up with someone else's address must not get the role meant for its owner.
             raise Conflict(
-                "The user with this email address has not verified it. If you know that it is theirs, send their "
-                f"user_id instead: {public_id('usr', known.id)}.",
+                lazy_gettext(
+                    "The user with this email address has not verified it. If you know that it is theirs, send their"
+                    " user_id instead: %(user_id)s.",
+                    user_id=public_id("usr", known.id),
+                ),
                 field="email",
                 code="email_unverified",
             )

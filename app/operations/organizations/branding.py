@@ -23,6 +23,7 @@ from app.rules.actor import Actor
 from app.rules.clients.metadata_documents import InvalidImage, render_logo
 from app.rules.errors import InvalidInput, NotFound
 from app.rules.identifiers import is_routing_key, new_id
+from app.rules.languages.translation import lazy_gettext
 from app.rules.versions import ExpectedVersion
 
 MAX_LOGO_BYTES = 1024 * 1024
@@ -60,8 +61,11 @@ def set_logo(
         picture = render_logo(content, formats=LOGO_FORMATS, max_bytes=MAX_LOGO_BYTES)
     except InvalidImage as error:
         raise InvalidInput(
-            f"This image cannot be used: {error}. Send a PNG, JPEG or WebP of at most 1 MiB and four million "
-            "pixels.",
+            lazy_gettext(
+                "This image cannot be used: %(problem)s. Send a PNG, JPEG or WebP of at most 1 MiB and four million"
+                " pixels.",
+                problem=error,
+            ),
             field="logo",
             code="invalid_image",
         ) from error

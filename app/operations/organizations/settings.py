@@ -42,6 +42,7 @@ from app.rules.clients.client_coherence import (
 )
 from app.rules.directory.permissions import MEMBER, effective_roles, missing_permissions, permissions_of_role
 from app.rules.errors import Conflict, Forbidden, PreconditionFailed
+from app.rules.languages.translation import lazy_gettext
 from app.rules.organizations import instance_limits
 from app.rules.organizations import settings as rules
 from app.rules.organizations.lockout_prevention import require_no_lockout
@@ -346,12 +347,22 @@ def _require_grantable(actor: Actor, before: Mapping[str, Any], after: Mapping[s
             lost = set(old[role].permissions) - set(new[role].permissions)
         missing = missing_permissions(actor.permissions, gained | lost)
         if missing:
-            change = "gain" if missing[0] in gained else "lose"
-            raise Forbidden(
-                f"The role {role} would {change} the permission {missing[0]}. You can only grant or remove permissions "
-                "that you have.",
-                permission=missing[0],
+            message = (
+                lazy_gettext(
+                    "The role %(role)s would gain the permission %(permission)s. You can only grant or remove"
+                    " permissions that you have.",
+                    role=role,
+                    permission=missing[0],
+                )
+                if missing[0] in gained
+                else lazy_gettext(
+                    "The role %(role)s would lose the permission %(permission)s. You can only grant or remove"
+                    " permissions that you have.",
+                    role=role,
+                    permission=missing[0],
+                )
             )
+            raise Forbidden(message, permission=missing[0])
     _require_grantable_to_all(actor, before, after)
 
 
@@ -364,8 +375,12 @@ def _require_grantable_to_all(actor: Actor, before: Mapping[str, Any], after: Ma
         )
         if missing:
             raise Forbidden(
-                f"Everyone who signs up would get the permission {missing[0]} through the role {role}. "
-                "You can only grant permissions that you have yourself.",
+                lazy_gettext(
+                    "Everyone who signs up would get the permission %(permission)s through the role %(role)s."
+                    " You can only grant permissions that you have yourself.",
+                    permission=missing[0],
+                    role=role,
+                ),
                 permission=missing[0],
                 field=DEFAULT_ROLES,
             )

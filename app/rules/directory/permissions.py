@@ -12,42 +12,44 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from app.rules.languages.translation import lazy_gettext
+
 # Permissions within one organization, with the descriptions that consent and role pages show.
 PERMISSIONS: Mapping[str, str] = {
-    "organization:read": "View the organization",
-    "organization:write": "Rename the organization",
-    "organization:delete": "Delete the organization",
-    "settings:read": "View the settings",
-    "settings:write": "Change the settings",
-    "admins:read": "View administrators",
-    "admins:write": "Add and remove administrators",
-    "users:read": "View users",
-    "users:write": "Create, change and disable users",
-    "roles:read": "View roles",
-    "roles:write": "Create, change and delete roles",
-    "resources:read": "View APIs and their scopes",
-    "resources:write": "Create, change and delete APIs and their scopes",
-    "clients:read": "View clients",
-    "clients:write": "Register, change and delete clients",
-    "clients:trust": "Review and approve clients, and grant them management scopes",
-    "credentials:read": "View client secrets",
-    "credentials:write": "Create and revoke client secrets",
-    "tokens:read": "View active tokens",
-    "tokens:revoke": "Revoke tokens",
-    "consents:read": "View the consents of users",
-    "consents:write": "Withdraw the consents of users",
-    "audit:read": "View the audit log",
-    "logs:read": "View failed requests",
-    "webhooks:read": "View webhooks",
-    "webhooks:write": "Create, change and delete webhooks",
+    "organization:read": lazy_gettext("View the organization"),
+    "organization:write": lazy_gettext("Rename the organization"),
+    "organization:delete": lazy_gettext("Delete the organization"),
+    "settings:read": lazy_gettext("View the settings"),
+    "settings:write": lazy_gettext("Change the settings"),
+    "admins:read": lazy_gettext("View administrators"),
+    "admins:write": lazy_gettext("Add and remove administrators"),
+    "users:read": lazy_gettext("View users"),
+    "users:write": lazy_gettext("Create, change and disable users"),
+    "roles:read": lazy_gettext("View roles"),
+    "roles:write": lazy_gettext("Create, change and delete roles"),
+    "resources:read": lazy_gettext("View APIs and their scopes"),
+    "resources:write": lazy_gettext("Create, change and delete APIs and their scopes"),
+    "clients:read": lazy_gettext("View clients"),
+    "clients:write": lazy_gettext("Register, change and delete clients"),
+    "clients:trust": lazy_gettext("Review and approve clients, and grant them management scopes"),
+    "credentials:read": lazy_gettext("View client secrets"),
+    "credentials:write": lazy_gettext("Create and revoke client secrets"),
+    "tokens:read": lazy_gettext("View active tokens"),
+    "tokens:revoke": lazy_gettext("Revoke tokens"),
+    "consents:read": lazy_gettext("View the consents of users"),
+    "consents:write": lazy_gettext("Withdraw the consents of users"),
+    "audit:read": lazy_gettext("View the audit log"),
+    "logs:read": lazy_gettext("View failed requests"),
+    "webhooks:read": lazy_gettext("View webhooks"),
+    "webhooks:write": lazy_gettext("Create, change and delete webhooks"),
 }
 
 # Permissions across organizations, which only roles in the root organization can have.
 ROOT_ONLY: Mapping[str, str] = {
-    "organizations:read": "View all organizations",
-    "organizations:write": "Create, suspend, delete and restore organizations",
-    "instance:read": "View the state and limits of this instance",
-    "instance:write": "Change the limits of this instance",
+    "organizations:read": lazy_gettext("View all organizations"),
+    "organizations:write": lazy_gettext("Create, suspend, delete and restore organizations"),
+    "instance:read": lazy_gettext("View the state and limits of this instance"),
+    "instance:write": lazy_gettext("Change the limits of this instance"),
 }
 
 # Permissions on things that have an owner, which a role may have for the user's own things only.
@@ -94,10 +96,14 @@ class Role:
 
 # Users need no permission for their own account, consents and sessions.
 BUILT_IN_ROLES: Mapping[str, Role] = {
-    ADMIN: Role("Administrator", "Can do everything in the organization.", tuple(sorted(PERMISSIONS))),
+    ADMIN: Role(
+        lazy_gettext("Administrator"),
+        lazy_gettext("Can do everything in the organization."),
+        tuple(sorted(PERMISSIONS)),
+    ),
     "developer": Role(
-        "Developer",
-        "Can register clients and manage their own clients, secrets, tokens and logs.",
+        lazy_gettext("Developer"),
+        lazy_gettext("Can register clients and manage their own clients, secrets, tokens and logs."),
         (
             "clients:read:own",
             "clients:write:own",
@@ -113,11 +119,13 @@ BUILT_IN_ROLES: Mapping[str, Role] = {
         ),
     ),
     "auditor": Role(
-        "Auditor",
-        "Can view everything except secrets.",
+        lazy_gettext("Auditor"),
+        lazy_gettext("Can view everything except secrets."),
         tuple(sorted(name for name in PERMISSIONS if name.endswith(":read") and name != "credentials:read")),
     ),
-    MEMBER: Role("Member", "Can manage their own account, consents and sessions.", ()),
+    MEMBER: Role(
+        lazy_gettext("Member"), lazy_gettext("Can manage their own account, consents and sessions."), ()
+    ),
 }
 
 

@@ -18,6 +18,7 @@ COUNTS: dict[str, tuple[str, str]] = {
     "client": lazy_ngettext("%(num)s client", "%(num)s clients"),
     "connected app": lazy_ngettext("%(num)s connected app", "%(num)s connected apps"),
     "consent": lazy_ngettext("%(num)s consent", "%(num)s consents"),
+    "day": lazy_ngettext("%(num)s day", "%(num)s days"),
     "failed request": lazy_ngettext("%(num)s failed request", "%(num)s failed requests"),
     "failure": lazy_ngettext("%(num)s failure", "%(num)s failures"),
     "grant": lazy_ngettext("%(num)s grant", "%(num)s grants"),

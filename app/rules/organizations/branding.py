@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from app.rules.languages.translation import lazy_gettext
+
 DEFAULT_ACCENT = "#3347c9"
 MIN_CONTRAST = 4.5
 # The surfaces of static/app.css with the least contrast: the darkest light one and the lightest dark one.
@@ -35,25 +37,45 @@ def readable_accent(color: str) -> Accent:
     return Accent(light, _text_on(light), dark, _text_on(dark))
 
 
-def describe_accent(color: str) -> str:
-    """Describe in words how an accent color is used: the text on it, the contrast, and where it was adjusted.
+def describe_accent(color: str) -> list[str]:
+    """Return sentences about the use of an accent color: the text on it, the contrast, and where it was adjusted.
 
     Raises ValueError like ``readable_accent``.
     """
     if color == DEFAULT_ACCENT:
-        return "The default color is easy to read on light and dark pages."
+        return [lazy_gettext("The default color is easy to read on light and dark pages.")]
     accent = readable_accent(color)
-    pages = (("light", accent.light, accent.on_light), ("dark", accent.dark, accent.on_dark))
-    used = " ".join(
-        f"On {page} pages, buttons have {'white' if text == _LIGHT_TEXT else 'dark'} text on {shade},"
-        f" with a contrast of {contrast_ratio(shade, text):.1f} to 1."
-        for page, shade, text in pages
-    )
+    light = {"color": accent.light, "contrast": f"{contrast_ratio(accent.light, accent.on_light):.1f}"}
+    dark = {"color": accent.dark, "contrast": f"{contrast_ratio(accent.dark, accent.on_dark):.1f}"}
+    sentences = [
+        lazy_gettext(
+            "On light pages, buttons have white text on %(color)s, with a contrast of %(contrast)s to 1.",
+            **light,
+        )
+        if accent.on_light == _LIGHT_TEXT
+        else lazy_gettext(
+            "On light pages, buttons have dark text on %(color)s, with a contrast of %(contrast)s to 1.",
+            **light,
+        ),
+        lazy_gettext(
+            "On dark pages, buttons have white text on %(color)s, with a contrast of %(contrast)s to 1.",
+            **dark,
+        )
+        if accent.on_dark == _LIGHT_TEXT
+        else lazy_gettext(
+            "On dark pages, buttons have dark text on %(color)s, with a contrast of %(contrast)s to 1.",
+            **dark,
+        ),
+    ]
     if accent.light != color:
-        used += " Your color is darkened on light pages, where it would be hard to read."
+        sentences.append(
+            lazy_gettext("Your color is darkened on light pages, where it would be hard to read.")
+        )
     if accent.dark != color:
-        used += " Your color is lightened on dark pages, where it would be hard to read."
-    return used
+        sentences.append(
+            lazy_gettext("Your color is lightened on dark pages, where it would be hard to read.")
+        )
+    return sentences
 
 
 def contrast_ratio(first: str, second: str) -> float:

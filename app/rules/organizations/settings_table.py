@@ -13,7 +13,7 @@ from app.rules.directory import attributes
 from app.rules.directory.permissions import ORGANIZATION_PERMISSIONS, ROOT_ONLY, is_permission_name
 from app.rules.errors import FieldError
 from app.rules.fields import suggestion, text_problem, type_name
-from app.rules.languages.translation import ENGLISH, LANGUAGES
+from app.rules.languages.translation import ENGLISH, LANGUAGES, lazy_gettext
 from app.rules.mail.email_addresses import is_email
 from app.rules.scopes import is_scope
 
@@ -73,7 +73,13 @@ class Number(SettingKind):
             yield wrong_type(path, "an integer", value)
         elif not self.minimum <= value <= self.maximum:
             code = "too_small" if value < self.minimum else "too_large"
-            yield FieldError(path, code, f"Must be {self.minimum} to {self.maximum}.")
+            yield FieldError(
+                path,
+                code,
+                lazy_gettext(
+                    "Must be %(minimum)s to %(maximum)s.", minimum=self.minimum, maximum=self.maximum
+                ),
+            )
 
     def schema(self) -> dict[str, Any]:
         return {"type": "integer", "minimum": self.minimum, "maximum": self.maximum}
@@ -89,7 +95,11 @@ class Choice(SettingKind):
         if not isinstance(value, str):
             yield wrong_type(path, "a string", value)
         elif value not in self.values:
-            yield FieldError(path, "not_allowed", f"Must be one of: {', '.join(self.values)}.")
+            yield FieldError(
+                path,
+                "not_allowed",
+                lazy_gettext("Must be one of: %(values)s.", values=", ".join(self.values)),
+            )
 
     def schema(self) -> dict[str, Any]:
         return {"type": "string", "enum": list(self.values)}
@@ -128,7 +138,14 @@ class StringList(SettingKind):
         if not self.min_items <= len(value) <= self.max_items:
             code = "too_few" if len(value) < self.min_items else "too_many"
             yield FieldError(
-                path, code, f"Must have {self.min_items} to {self.max_items} entries, not {len(value)}."
+                path,
+                code,
+                lazy_gettext(
+                    "Must have %(min)s to %(max)s entries, not %(count)s.",
+                    min=self.min_items,
+                    max=self.max_items,
+                    count=len(value),
+                ),
             )
             return
         for position, entry in enumerate(value):
@@ -158,7 +175,9 @@ class AttributeList(SettingKind):
             yield wrong_type(path, "a list", value)
             return
         if len(value) > attributes.MAX_ATTRIBUTES:
-            yield FieldError(path, "too_many", f"At most {attributes.MAX_ATTRIBUTES} attributes.")
+            yield FieldError(
+                path, "too_many", lazy_gettext("At most %(max)s attributes.", max=attributes.MAX_ATTRIBUTES)
+            )
             return
         keys: set[Any] = set()
         for position, entry in enumerate(value):
@@ -185,7 +204,7 @@ class AttributeList(SettingKind):
             if name not in entry:
                 yield FieldError(f"{path}.{name}", "required", "This field is required.")
         if entry.get("choices") and entry.get("type") not in (attributes.STRING, attributes.LIST):
-            message = "Only strings and lists can have choices."
+            message = lazy_gettext("Only strings and lists can have choices.")
             yield FieldError(f"{path}.choices", "contradiction", message)
 
     def schema(self) -> dict[str, Any]:
@@ -224,7 +243,11 @@ class ServerManaged(SettingKind):
 
 
 def _domain(value: str) -> str | None:
-    return None if _DOMAIN.fullmatch(value) else "Must be a domain name in lowercase, such as example.com."
+    return (
+        None
+        if _DOMAIN.fullmatch(value)
+        else lazy_gettext("Must be a domain name in lowercase, such as example.com.")
+    )
 
 
 def _host(value: str) -> str | None:
@@ -232,7 +255,7 @@ def _host(value: str) -> str | None:
     return (
         None
         if _DOMAIN.fullmatch(plain) or plain == "localhost"
-        else "Must be a host such as app.example.com or *.example.com."
+        else lazy_gettext("Must be a host such as app.example.com or *.example.com.")
     )
 
 
@@ -241,27 +264,29 @@ def _origin(value: str) -> str | None:
         None
         if redirect_uri_problem(f"{value}/", client_type="web") is None
         and get_web_origin(f"{value}/") == value
-        else "Must be an origin: https:// and a host in lowercase, without a path."
+        else lazy_gettext("Must be an origin: https:// and a host in lowercase, without a path.")
     )
 
 
 def _color(value: str) -> str | None:
-    return None if re.fullmatch(r"#[0-9a-fA-F]{6}", value) else "Must be a color such as #3347c9."
+    return (
+        None if re.fullmatch(r"#[0-9a-fA-F]{6}", value) else lazy_gettext("Must be a color such as #3347c9.")
+    )
 
 
 def _email(value: str) -> str | None:
-    return None if is_email(value) else "Must be an email address."
+    return None if is_email(value) else lazy_gettext("Must be an email address.")
 
 
 def _uri(value: str) -> str | None:
-    return None if _HTTPS.fullmatch(value) else "Must be an https URL."
+    return None if _HTTPS.fullmatch(value) else lazy_gettext("Must be an https URL.")
 
 
 def _role(value: str) -> str | None:
     return (
         None
         if re.fullmatch(r"[a-z][a-z0-9_-]{0,39}", value)
-        else "Must be the ID of a role: lowercase letters, digits, _ and -."
+        else lazy_gettext("Must be the ID of a role: lowercase letters, digits, _ and -.")
     )
 
 
@@ -269,12 +294,12 @@ def _permission(value: str) -> str | None:
     if is_permission_name(value):
         return None
     if value in ROOT_ONLY:
-        return "This permission is reserved for the root organization."
-    return f"There is no such permission.{suggestion(value, sorted(ORGANIZATION_PERMISSIONS))}"
+        return lazy_gettext("This permission is reserved for the root organization.")
+    return lazy_gettext(f"There is no such permission.{suggestion(value, sorted(ORGANIZATION_PERMISSIONS))}")
 
 
 def _scope(value: str) -> str | None:
-    return None if is_scope(value) else "Must be the name of a scope."
+    return None if is_scope(value) else lazy_gettext("Must be the name of a scope.")
 
 
 _FORMATS: dict[str, Callable[[str], str | None]] = {
@@ -316,81 +341,81 @@ def _choices(*values: str, min_items: int = 0) -> StringList:
 
 # fmt: off
 _ROWS: tuple[tuple[str, SettingKind, Any, str], ...] = (
-    ("authentication.password.enabled", Boolean(), True, "Users can sign in with a password."),
-    ("authentication.password.min_length", Number(8, 128), 12, "Minimum password length in characters. NIST SP 800-63B recommends 15."),
-    ("authentication.password.block_common", Boolean(), True, "Reject passwords from lists of leaked passwords."),
-    ("authentication.password.block_personal", Boolean(), True, "Reject passwords that contain the user's or organization's name."),
-    ("authentication.mfa.policy", _choice("off", "optional", "required_for_admins", "required"), "optional", "Who needs two-step verification."),
-    ("authentication.mfa.methods", _choices("totp", "passkey"), ["totp", "passkey"], "Accepted verification methods."),
-    ("authentication.mfa.grace_period_seconds", Number(0, 30 * DAY), 7 * DAY, "How long users can postpone setting up two-step verification. 0 means they cannot."),
-    ("authentication.mfa.recovery_codes", Number(5, 20), 10, "Recovery codes per user."),
-    ("authentication.passkeys.enabled", Boolean(), True, "Users can add passkeys."),
-    ("authentication.passkeys.passwordless", Boolean(), True, "Users can sign in with only a passkey."),
-    ("authentication.lockout.max_failures", Number(3, 100), 10, "How many incorrect passwords a user can enter before further attempts are delayed."),
-    ("authentication.lockout.window_seconds", Number(MINUTE, DAY), 900, "How long an incorrect password is counted."),
-    ("authentication.lockout.delay_seconds", Number(1, HOUR), 60, "The delay after too many failed attempts. It doubles with each further failure."),
-    ("authentication.lockout.max_delay_seconds", Number(1, DAY), 900, "The maximum delay."),
-    ("authentication.sessions.idle_timeout_seconds", Number(5 * MINUTE, 30 * DAY), DAY, "Sessions expire when they are unused for this time."),
-    ("authentication.sessions.absolute_timeout_seconds", Number(5 * MINUTE, 30 * DAY), 30 * DAY, "Sessions expire after this time, even if they are used."),
-    ("authentication.sessions.reauthentication_seconds", Number(MINUTE, DAY), 600, "How recent a sign-in must be to view secrets."),
-    ("authentication.sessions.max_per_user", Number(1, 1000), None, "Maximum number of sessions per user. null means no limit."),
-    ("authentication.registration.mode", _choice("closed", "invite", "open"), "invite", "How users join: not at all, by invitation, or also by signing up."),
-    ("authentication.registration.allowed_email_domains", StringList(Text(253, "domain"), 100), [], "Email domains that may sign up. Empty means any."),
-    ("authentication.registration.verify_email", Boolean(), True, "Users must verify their email address before they can sign in."),
-    ("authentication.registration.default_roles", StringList(Text(40, "role"), 10), ["member"], "Roles of users who sign up."),
-    ("authentication.registration.invitation_ttl_seconds", Number(HOUR, 30 * DAY), 7 * DAY, "How long an invitation can be accepted."),
-    ("authentication.recovery.password_reset", Boolean(), True, "Users can reset a forgotten password by email."),
-    ("authentication.recovery.reset_ttl_seconds", Number(5 * MINUTE, DAY), 1800, "Lifetime of a password reset link."),
-    ("oauth.grant_types", _choices(*GRANT_TYPES, TOKEN_EXCHANGE, min_items=1), list(GRANT_TYPES), "Grant types that clients can use."),
-    ("oauth.access_token.format", _choice("opaque", "jwt"), "opaque", "Format of access tokens. A resource or client may override it."),
-    ("oauth.access_token.ttl_seconds", Number(MINUTE, DAY), HOUR, "Lifetime of opaque access tokens."),
-    ("oauth.access_token.jwt_ttl_seconds", Number(MINUTE, HOUR), 600, "Lifetime of JWT access tokens, which APIs verify without introspection."),
-    ("oauth.access_token.allow_unstored", Boolean(), False, "APIs may choose not to store their JWT access tokens. They then learn of revocations from a status list within seconds, or not before tokens expire."),
-    ("oauth.id_token_ttl_seconds", Number(MINUTE, DAY), HOUR, "Lifetime of ID tokens."),
-    ("oauth.authorization_code_ttl_seconds", Number(10, 60), 60, "Lifetime of authorization codes."),
-    ("oauth.device_code_ttl_seconds", Number(MINUTE, HOUR), 900, "Lifetime of device codes (RFC 8628)."),
-    ("oauth.device_poll_interval_seconds", Number(1, 60), 5, "Polling interval for devices (RFC 8628 section 3.2)."),
-    ("oauth.refresh_token.ttl_seconds", Number(HOUR, 365 * DAY), 30 * DAY, "Refresh tokens of a grant expire after this time, even if they are used."),
-    ("oauth.refresh_token.idle_ttl_seconds", Number(5 * MINUTE, 365 * DAY), 14 * DAY, "Refresh tokens expire when they are unused for this time."),
-    ("oauth.refresh_token.rotation", _choice("always", "public_clients"), "always", "Which clients get a new refresh token at each use (RFC 9700 section 4.14)."),
-    ("oauth.refresh_token.reuse_grace_seconds", Number(0, 60), 30, "How long a used refresh token can be retried after a lost response. 0 means never."),
-    ("oauth.consent.policy", _choice("always", "third_party"), "third_party", "Which clients ask users for consent."),
-    ("oauth.consent.members_may_allow", _choice("all", "verified", "none"), "all", "Which clients members can allow without administrator approval."),
-    ("oauth.consent.remember_self_registered", Boolean(), False, "Let confidential clients that registered themselves use prompt=none: consent is remembered and errors are redirected without a page. Reviewed clients don't need it."),
-    ("oauth.consent.ttl_seconds", Number(HOUR, 3650 * DAY), None, "When users must consent again. null means never."),
-    ("oauth.redirect_uris.allowed_hosts", StringList(Text(255, "host"), 100), [], "Allowed hosts of redirect URIs. Empty means any."),
-    ("oauth.redirect_uris.max_per_client", Number(1, 100), 50, "Maximum number of redirect URIs per client."),
-    ("oauth.clients.secret_display", _choice("reveal", "once"), "reveal", "Whether secrets can be viewed again, or are shown once and not stored."),
-    ("oauth.clients.max_secrets", Number(2, 10), 5, "Maximum number of active secrets per client. Rotation needs two."),
-    ("oauth.clients.secret_ttl_seconds", Number(DAY, 730 * DAY), None, "Lifetime of new secrets. null means that secrets don't expire."),
-    ("oauth.clients.rotation_overlap_seconds", Number(0, 30 * DAY), DAY, "How long the old secret works after a rotation. 0 means it stops immediately."),
-    ("oauth.clients.token_endpoint_auth_methods", _choices(*AUTH_METHODS, min_items=1), list(AUTH_METHODS), "Allowed client authentication methods."),
-    ("oauth.dynamic_registration.mode", _choice("off", "initial_access_token", "open"), "off", "Who may register clients dynamically (RFC 7591)."),
-    ("oauth.dynamic_registration.client_id_metadata_documents", Boolean(), False, "Accept the URL of a client metadata document as client_id, as agents (MCP) use."),
-    ("oauth.dynamic_registration.max_per_hour", Number(1, 10_000), 120, "How many clients can register per hour from one network where no token is required."),
-    ("oauth.dynamic_registration.idle_ttl_seconds", Number(DAY, 365 * DAY), 30 * DAY, "When an unused dynamically registered client is deleted."),
-    ("oauth.pkce", _choice("required", "required_or_nonce", "public_clients"), "required_or_nonce", "Which clients must use PKCE: all of them; public ones, and confidential ones unless they send an OpenID nonce (OAuth 2.1 section 7.5.1); or only public ones."),
-    ("oauth.require_par", Boolean(), False, "Require pushed authorization requests (RFC 9126)."),
-    ("oauth.require_dpop", Boolean(), False, "Require DPoP-bound tokens (RFC 9449)."),
-    ("oauth.signing.algorithm", _choice("RS256", "PS256", "ES256", "EdDSA"), "RS256", "Signing algorithm of tokens unless a client requests another."),
-    ("oauth.signing.rotation_seconds", Number(7 * DAY, 730 * DAY), 90 * DAY, "How often signing keys are rotated."),
-    ("management_api.allowed_origins", StringList(Text(255, "origin"), 20), [], "Web origins whose pages may call the management API (CORS), such as https://admin.example.com."),
-    ("user_permissions.members_can_register_clients", Boolean(), False, "Members can register and manage their own clients."),
-    ("user_permissions.members_can_edit_profile", Boolean(), True, "Members can edit their name and profile."),
-    ("user_permissions.members_can_delete_account", Boolean(), False, "Members can delete their own account."),
-    ("user_profile.attributes", AttributeList(), [], "Custom attributes of users, which clients can receive as claims. The list is replaced as a whole."),
-    ("branding.display_name", Text(100), None, "Name on the sign-in page. null means the organization's name."),
-    ("branding.logo", ServerManaged(LOGO_PATH, "Images are not loaded from a URL. Upload the image with PUT /organizations/{id}/logo, or send null to remove it."), None, "Path of the logo on the sign-in page, which is uploaded and converted here."),
-    ("branding.accent_color", Text(7, "color"), "#3347c9", "Color of buttons on the sign-in page."),
-    ("branding.theme", _choice("auto", "light", "dark"), "auto", "Whether pages are light or dark."),
-    ("branding.support_email", Text(254, "email"), None, "Email address for support."),
-    ("branding.support_uri", Text(500, "uri"), None, "URL of the support page."),
-    ("branding.login_message", Text(500, multiline=True), None, "Message on the sign-in page."),
-    ("localization.default_locale", _choice(*LANGUAGES), ENGLISH, "Default language of pages and emails."),
-    ("audit.retention_days", Number(30, 3650), 365, "How long audit events are stored."),
-    ("audit.failed_requests", Boolean(), True, "Store rejected client requests without secrets, so that developers can see the cause, and a sample of successful ones for a day."),
-    ("audit.log_retention_days", Number(1, 90), 14, "How long failed requests are stored."),
-    ("audit.notify_root_access", Boolean(), True, "Email administrators when an instance administrator makes changes."),
+    ("authentication.password.enabled", Boolean(), True, lazy_gettext("Users can sign in with a password.")),
+    ("authentication.password.min_length", Number(8, 128), 12, lazy_gettext("Minimum password length in characters. NIST SP 800-63B recommends 15.")),
+    ("authentication.password.block_common", Boolean(), True, lazy_gettext("Reject passwords from lists of leaked passwords.")),
+    ("authentication.password.block_personal", Boolean(), True, lazy_gettext("Reject passwords that contain the user's or organization's name.")),
+    ("authentication.mfa.policy", _choice("off", "optional", "required_for_admins", "required"), "optional", lazy_gettext("Who needs two-step verification.")),
+    ("authentication.mfa.methods", _choices("totp", "passkey"), ["totp", "passkey"], lazy_gettext("Accepted verification methods.")),
+    ("authentication.mfa.grace_period_seconds", Number(0, 30 * DAY), 7 * DAY, lazy_gettext("How long users can postpone setting up two-step verification. 0 means they cannot.")),
+    ("authentication.mfa.recovery_codes", Number(5, 20), 10, lazy_gettext("Recovery codes per user.")),
+    ("authentication.passkeys.enabled", Boolean(), True, lazy_gettext("Users can add passkeys.")),
+    ("authentication.passkeys.passwordless", Boolean(), True, lazy_gettext("Users can sign in with only a passkey.")),
+    ("authentication.lockout.max_failures", Number(3, 100), 10, lazy_gettext("How many incorrect passwords a user can enter before further attempts are delayed.")),
+    ("authentication.lockout.window_seconds", Number(MINUTE, DAY), 900, lazy_gettext("How long an incorrect password is counted.")),
+    ("authentication.lockout.delay_seconds", Number(1, HOUR), 60, lazy_gettext("The delay after too many failed attempts. It doubles with each further failure.")),
+    ("authentication.lockout.max_delay_seconds", Number(1, DAY), 900, lazy_gettext("The maximum delay.")),
+    ("authentication.sessions.idle_timeout_seconds", Number(5 * MINUTE, 30 * DAY), DAY, lazy_gettext("Sessions expire when they are unused for this time.")),
+    ("authentication.sessions.absolute_timeout_seconds", Number(5 * MINUTE, 30 * DAY), 30 * DAY, lazy_gettext("Sessions expire after this time, even if they are used.")),
+    ("authentication.sessions.reauthentication_seconds", Number(MINUTE, DAY), 600, lazy_gettext("How recent a sign-in must be to view secrets.")),
+    ("authentication.sessions.max_per_user", Number(1, 1000), None, lazy_gettext("Maximum number of sessions per user. null means no limit.")),
+    ("authentication.registration.mode", _choice("closed", "invite", "open"), "invite", lazy_gettext("How users join: not at all, by invitation, or also by signing up.")),
+    ("authentication.registration.allowed_email_domains", StringList(Text(253, "domain"), 100), [], lazy_gettext("Email domains that may sign up. Empty means any.")),
+    ("authentication.registration.verify_email", Boolean(), True, lazy_gettext("Users must verify their email address before they can sign in.")),
+    ("authentication.registration.default_roles", StringList(Text(40, "role"), 10), ["member"], lazy_gettext("Roles of users who sign up.")),
+    ("authentication.registration.invitation_ttl_seconds", Number(HOUR, 30 * DAY), 7 * DAY, lazy_gettext("How long an invitation can be accepted.")),
+    ("authentication.recovery.password_reset", Boolean(), True, lazy_gettext("Users can reset a forgotten password by email.")),
+    ("authentication.recovery.reset_ttl_seconds", Number(5 * MINUTE, DAY), 1800, lazy_gettext("Lifetime of a password reset link.")),
+    ("oauth.grant_types", _choices(*GRANT_TYPES, TOKEN_EXCHANGE, min_items=1), list(GRANT_TYPES), lazy_gettext("Grant types that clients can use.")),
+    ("oauth.access_token.format", _choice("opaque", "jwt"), "opaque", lazy_gettext("Format of access tokens. A resource or client may override it.")),
+    ("oauth.access_token.ttl_seconds", Number(MINUTE, DAY), HOUR, lazy_gettext("Lifetime of opaque access tokens.")),
+    ("oauth.access_token.jwt_ttl_seconds", Number(MINUTE, HOUR), 600, lazy_gettext("Lifetime of JWT access tokens, which APIs verify without introspection.")),
+    ("oauth.access_token.allow_unstored", Boolean(), False, lazy_gettext("APIs may choose not to store their JWT access tokens. They then learn of revocations from a status list within seconds, or not before tokens expire.")),
+    ("oauth.id_token_ttl_seconds", Number(MINUTE, DAY), HOUR, lazy_gettext("Lifetime of ID tokens.")),
+    ("oauth.authorization_code_ttl_seconds", Number(10, 60), 60, lazy_gettext("Lifetime of authorization codes.")),
+    ("oauth.device_code_ttl_seconds", Number(MINUTE, HOUR), 900, lazy_gettext("Lifetime of device codes (RFC 8628).")),
+    ("oauth.device_poll_interval_seconds", Number(1, 60), 5, lazy_gettext("Polling interval for devices (RFC 8628 section 3.2).")),
+    ("oauth.refresh_token.ttl_seconds", Number(HOUR, 365 * DAY), 30 * DAY, lazy_gettext("Refresh tokens of a grant expire after this time, even if they are used.")),
+    ("oauth.refresh_token.idle_ttl_seconds", Number(5 * MINUTE, 365 * DAY), 14 * DAY, lazy_gettext("Refresh tokens expire when they are unused for this time.")),
+    ("oauth.refresh_token.rotation", _choice("always", "public_clients"), "always", lazy_gettext("Which clients get a new refresh token at each use (RFC 9700 section 4.14).")),
+    ("oauth.refresh_token.reuse_grace_seconds", Number(0, 60), 30, lazy_gettext("How long a used refresh token can be retried after a lost response. 0 means never.")),
+    ("oauth.consent.policy", _choice("always", "third_party"), "third_party", lazy_gettext("Which clients ask users for consent.")),
+    ("oauth.consent.members_may_allow", _choice("all", "verified", "none"), "all", lazy_gettext("Which clients members can allow without administrator approval.")),
+    ("oauth.consent.remember_self_registered", Boolean(), False, lazy_gettext("Let confidential clients that registered themselves use prompt=none: consent is remembered and errors are redirected without a page. Reviewed clients don't need it.")),
+    ("oauth.consent.ttl_seconds", Number(HOUR, 3650 * DAY), None, lazy_gettext("When users must consent again. null means never.")),
+    ("oauth.redirect_uris.allowed_hosts", StringList(Text(255, "host"), 100), [], lazy_gettext("Allowed hosts of redirect URIs. Empty means any.")),
+    ("oauth.redirect_uris.max_per_client", Number(1, 100), 50, lazy_gettext("Maximum number of redirect URIs per client.")),
+    ("oauth.clients.secret_display", _choice("reveal", "once"), "reveal", lazy_gettext("Whether secrets can be viewed again, or are shown once and not stored.")),
+    ("oauth.clients.max_secrets", Number(2, 10), 5, lazy_gettext("Maximum number of active secrets per client. Rotation needs two.")),
+    ("oauth.clients.secret_ttl_seconds", Number(DAY, 730 * DAY), None, lazy_gettext("Lifetime of new secrets. null means that secrets don't expire.")),
+    ("oauth.clients.rotation_overlap_seconds", Number(0, 30 * DAY), DAY, lazy_gettext("How long the old secret works after a rotation. 0 means it stops immediately.")),
+    ("oauth.clients.token_endpoint_auth_methods", _choices(*AUTH_METHODS, min_items=1), list(AUTH_METHODS), lazy_gettext("Allowed client authentication methods.")),
+    ("oauth.dynamic_registration.mode", _choice("off", "initial_access_token", "open"), "off", lazy_gettext("Who may register clients dynamically (RFC 7591).")),
+    ("oauth.dynamic_registration.client_id_metadata_documents", Boolean(), False, lazy_gettext("Accept the URL of a client metadata document as client_id, as agents (MCP) use.")),
+    ("oauth.dynamic_registration.max_per_hour", Number(1, 10_000), 120, lazy_gettext("How many clients can register per hour from one network where no token is required.")),
+    ("oauth.dynamic_registration.idle_ttl_seconds", Number(DAY, 365 * DAY), 30 * DAY, lazy_gettext("When an unused dynamically registered client is deleted.")),
+    ("oauth.pkce", _choice("required", "required_or_nonce", "public_clients"), "required_or_nonce", lazy_gettext("Which clients must use PKCE: all of them; public ones, and confidential ones unless they send an OpenID nonce (OAuth 2.1 section 7.5.1); or only public ones.")),
+    ("oauth.require_par", Boolean(), False, lazy_gettext("Require pushed authorization requests (RFC 9126).")),
+    ("oauth.require_dpop", Boolean(), False, lazy_gettext("Require DPoP-bound tokens (RFC 9449).")),
+    ("oauth.signing.algorithm", _choice("RS256", "PS256", "ES256", "EdDSA"), "RS256", lazy_gettext("Signing algorithm of tokens unless a client requests another.")),
+    ("oauth.signing.rotation_seconds", Number(7 * DAY, 730 * DAY), 90 * DAY, lazy_gettext("How often signing keys are rotated.")),
+    ("management_api.allowed_origins", StringList(Text(255, "origin"), 20), [], lazy_gettext("Web origins whose pages may call the management API (CORS), such as https://admin.example.com.")),
+    ("user_permissions.members_can_register_clients", Boolean(), False, lazy_gettext("Members can register and manage their own clients.")),
+    ("user_permissions.members_can_edit_profile", Boolean(), True, lazy_gettext("Members can edit their name and profile.")),
+    ("user_permissions.members_can_delete_account", Boolean(), False, lazy_gettext("Members can delete their own account.")),
+    ("user_profile.attributes", AttributeList(), [], lazy_gettext("Custom attributes of users, which clients can receive as claims. The list is replaced as a whole.")),
+    ("branding.display_name", Text(100), None, lazy_gettext("Name on the sign-in page. null means the organization's name.")),
+    ("branding.logo", ServerManaged(LOGO_PATH, "Images are not loaded from a URL. Upload the image with PUT /organizations/{id}/logo, or send null to remove it."), None, lazy_gettext("Path of the logo on the sign-in page, which is uploaded and converted here.")),
+    ("branding.accent_color", Text(7, "color"), "#3347c9", lazy_gettext("Color of buttons on the sign-in page.")),
+    ("branding.theme", _choice("auto", "light", "dark"), "auto", lazy_gettext("Whether pages are light or dark.")),
+    ("branding.support_email", Text(254, "email"), None, lazy_gettext("Email address for support.")),
+    ("branding.support_uri", Text(500, "uri"), None, lazy_gettext("URL of the support page.")),
+    ("branding.login_message", Text(500, multiline=True), None, lazy_gettext("Message on the sign-in page.")),
+    ("localization.default_locale", _choice(*LANGUAGES), ENGLISH, lazy_gettext("Default language of pages and emails.")),
+    ("audit.retention_days", Number(30, 3650), 365, lazy_gettext("How long audit events are stored.")),
+    ("audit.failed_requests", Boolean(), True, lazy_gettext("Store rejected client requests without secrets, so that developers can see the cause, and a sample of successful ones for a day.")),
+    ("audit.log_retention_days", Number(1, 90), 14, lazy_gettext("How long failed requests are stored.")),
+    ("audit.notify_root_access", Boolean(), True, lazy_gettext("Email administrators when an instance administrator makes changes.")),
 )
 # fmt: on
 

@@ -49,8 +49,8 @@ def test_invalid_color_is_rejected(color: str) -> None:
 
 
 def test_a_light_accent_is_described_with_its_text_color_contrast_and_change() -> None:
-    assert describe_accent("#ffd54a") == (
-        "On light pages, buttons have white text on #856f26, with a contrast of 4.9 to 1. On dark pages, buttons have"
-        " dark text on #ffd54a, with a contrast of 12.6 to 1. Your color is darkened on light pages, where it would"
-        " be hard to read."
-    )
+    assert describe_accent("#ffd54a") == [
+        "On light pages, buttons have white text on #856f26, with a contrast of 4.9 to 1.",
+        "On dark pages, buttons have dark text on #ffd54a, with a contrast of 12.6 to 1.",
+        "Your color is darkened on light pages, where it would be hard to read.",
+    ]
