@@ -13,7 +13,7 @@ from app.operations.directory.lookups import OrganizationSnapshot
 from app.portal.context import PortalContext, portal_page
 from app.portal.labels import CLIENT_TYPE_LABELS
 from app.rules.clients.redirect_uris import is_loopback, redirect_uri_problem
-from app.web.languages import gettext, lazy_gettext
+from app.web.languages import gettext, lazy_gettext, translate
 
 MAX_LINES = 100
 # Framework and its redirect URI during development, by type of client.
@@ -59,7 +59,7 @@ def judge_redirect_uris(
     for uri in list(uris)[:MAX_LINES]:
         problem = redirect_uri_problem(uri, client_type=client_type, allowed_hosts=hosts)
         if problem is not None:
-            verdicts.append(Verdict(uri, False, problem.message))
+            verdicts.append(Verdict(uri, False, translate(problem.message)))
         elif any(other.uri == uri for other in verdicts):
             verdicts.append(Verdict(uri, False, gettext("Duplicate entry.")))
         else:
