@@ -1,4 +1,4 @@
-"""Take a named picture of every page of the demo: ``script/test pictures [FOLDER]``.
+"""Take a named picture of every page of the demo: ``script/test pictures [FOLDER [LANGUAGE]]``.
 
 Follows every link of the portal, of an account and of the sign-in, as an administrator of an organization and of the
 installation. One page of each kind is looked at, wide and narrow, light and dark. Prints what is wrong with a page:
@@ -36,13 +36,13 @@ _MAX_PAGES = 200
 _PATIENCE_MILLISECONDS = 120_000
 
 
-def main(folder: Path) -> int:
-    """Write the pictures to the folder and return how many faults were found."""
+def main(folder: Path, language: str = "en") -> int:
+    """Write the pictures of the pages in this language to the folder and return how many faults were found."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as instance:
         process, base, users = _start_demo(Path(instance))
         try:
-            faults = _look_at_everything(folder, base, users)
+            faults = _look_at_everything(folder, base, users, language)
         finally:
             os.killpg(process.pid, signal.SIGTERM)
             process.wait()
@@ -71,12 +71,12 @@ def _start_demo(instance: Path) -> tuple[subprocess.Popen[str], str, dict[str, s
     raise RuntimeError(f"The demo did not start:\n{said}")
 
 
-def _look_at_everything(folder: Path, base: str, users: dict[str, str]) -> list[str]:
+def _look_at_everything(folder: Path, base: str, users: dict[str, str], language: str) -> list[str]:
     faults: list[str] = []
     seen: set[str] = set()
     with started() as chromium:
         for organization, email in _administrators(users).items():
-            context = chromium.new_context()
+            context = chromium.new_context(locale=language)
             context.set_default_timeout(_PATIENCE_MILLISECONDS)
             page = context.new_page()
             _listen(page, faults)
@@ -150,4 +150,4 @@ def _listen(page: Any, faults: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(min(main(Path(sys.argv[1] if len(sys.argv) > 1 else "pictures")), 1))
+    sys.exit(min(main(Path(sys.argv[1] if len(sys.argv) > 1 else "pictures"), *sys.argv[2:3]), 1))

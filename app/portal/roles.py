@@ -316,7 +316,9 @@ def invite_user(context: PortalContext) -> PageResponse:
             slug, name = context.organization.slug, form.name.data or ""
             return _invited(context, create_invitation(context.actor, slug, email=form.email.data, name=name))
     words: dict[str, Any] = {"title": gettext("Invite user"), "submit": gettext("Invite user")}
-    return context.render("portal/administrators/new.html", form=form, listed=(gettext("Users"), "/users"), **words)
+    return context.render(
+        "portal/administrators/new.html", form=form, listed=(gettext("Users"), "/users"), **words
+    )
 
 
 def _invited(context: PortalContext, new: NewInvitation) -> PageResponse:
