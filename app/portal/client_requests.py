@@ -19,7 +19,7 @@ from app.portal.labels import REQUEST_STATUSES, TRUST_LEVELS
 from app.rules.authorization.consents import MAX_REASON_LENGTH
 from app.rules.errors import Conflict, InvalidInput
 from app.web.forms import PageForm, VersionField
-from app.web.languages import gettext, lazy_gettext
+from app.web.languages import gettext, lazy_gettext, translate
 
 _LISTING = "portal client requests"
 
@@ -111,4 +111,7 @@ def _page(
 
 
 def _scope_titles(context: PortalContext) -> dict[str, str]:
-    return {scope.name: scope.title or scope.name for scope in list_scopes(context.actor)}
+    return {
+        scope.name: (translate(scope.title or "") if scope.is_identity else scope.title) or scope.name
+        for scope in list_scopes(context.actor)
+    }
