@@ -363,6 +363,7 @@ _NOTICES = {
     "organization-resumed": "Organization resumed. Users can sign in again.",
     "organization-deleted": "Organization deleted. You can restore it until its data is purged.",
     "organization-restored": "Organization restored.",
+    "test-email-sent": "Test email queued. It arrives within a minute, or is listed under Failing deliveries.",
 }
 
 

@@ -164,6 +164,7 @@ AUDIT_ACTIONS: dict[str, str] = {
     "invitation.created": "invited a user",
     "invitation.revoked": "revoked an invitation",
     "mail.refused": "failed to deliver an email",
+    "mail.tested": "sent a test email",
     "tokens.revoked": "revoked tokens in bulk",
     "organization.created": "created the organization",
     "organization.deleted": "deleted the organization",

@@ -60,6 +60,7 @@ EVENT_TYPES: Mapping[str, str] = {
     "invitation.created": "A user was invited.",
     "invitation.revoked": "An invitation was revoked.",
     "mail.refused": "The mail server permanently rejected an email.",
+    "mail.tested": "An instance administrator sent a test email.",
     "organization.exported": "The organization was exported to a file.",
     "organization.restored": "The organization was restored after deletion.",
     "organization.resumed": "The organization was resumed.",
