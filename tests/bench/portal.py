@@ -180,7 +180,7 @@ def _fill(database: Database, keys: Path, options: argparse.Namespace) -> list[t
 
 
 def _fill_tables(here: str, client_id: str, options: argparse.Namespace) -> None:
-    chance = random.Random(1)  # noqa: S311 - the same data in each run
+    chance = random.Random(1)
     now = datetime.now(UTC)
     clients = _copies(here, "clients", options.clients, name=lambda number: f"Web client {number}")
     [secret] = _copies(here, "client_credentials", 1)
