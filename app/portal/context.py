@@ -143,7 +143,14 @@ class PortalContext:
     def confirm(self, form: PageForm, confirmation: Confirmation) -> BaseResponse:
         """Render the confirmation of an action, with the fields of the form."""
         parents = [(label, self.url(path)) for label, path in confirmation.parents]
-        return self.render("portal/confirm.html", form=form, confirmation=confirmation, breadcrumb=parents)
+        in_settings = confirmation.parents[0][1] == "/settings"
+        return self.render(
+            "portal/confirm.html",
+            form=form,
+            confirmation=confirmation,
+            breadcrumb=parents,
+            in_settings=in_settings,
+        )
 
     def _notice(self, once: dict[str, Any]) -> Notice | None:
         text = _NOTICES.get(once.get("notice", ""))
@@ -300,10 +307,10 @@ _INSTANCE_GROUP = (
 )
 # Pages that belong to another page's entry although their path is elsewhere.
 _RELATED_PATHS = {
-    "/clients": ("/client-requests", "/registration-tokens"),
+    "/clients": ("/client-requests",),
     "/users": ("/registrations", "/groups"),
     "/apis": ("/scopes", "/access-requests"),
-    "/settings": ("/revocations",),
+    "/settings": ("/revocations", "/registration-tokens"),
 }
 _NOTICES = {
     "saved": "Saved. The change is live.",

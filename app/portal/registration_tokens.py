@@ -92,7 +92,7 @@ def revoke_initial_access(context: PortalContext, token_id: str) -> PageResponse
         "The token can't be used to register more clients.",
         f"{counted(record.uses, 'client')} registered with it will stay.",
     )
-    parents = (("Clients", "/clients"), ("Initial access tokens", "/registration-tokens"))
+    parents = (("Settings", "/settings"), ("Initial access tokens", "/registration-tokens"))
     return context.confirm(
         form, Confirmation(f"Revoke the token for {record.name}?", "Revoke token", parents, impact)
     )

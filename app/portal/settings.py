@@ -85,7 +85,9 @@ _ENTRIES = (
     ("Revocations", "/revocations", "warning", "tokens:read"),
     ("User attributes", "/settings/attributes", "people", "settings:read"),
     ("Roles and permissions", "/settings/permissions", "person", "roles:read"),
+    ("Initial access tokens", "/registration-tokens", "key", "clients:read"),
 )
+_INSTANCE_ENTRIES = (("Instance limits", "/instance-limits", "shield", "instance:read"),)
 
 
 class GeneralForm(PageForm):
@@ -110,7 +112,7 @@ def settings_entries(
     """Return the topics that the actor may open, with the number of settings that differ from the default."""
     base = f"/portal/{organization.slug}"
     found = []
-    for label, page, icon, permission in _ENTRIES:
+    for label, page, icon, permission in _ENTRIES + (_INSTANCE_ENTRIES if organization.is_root else ()):
         topic = TOPICS.get(page.removeprefix("/settings/"))
         paths = topic.paths if topic else ()
         changed = sum(value_at(organization.settings, name) != SETTINGS[name].default for name in paths)
