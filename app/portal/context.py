@@ -152,7 +152,14 @@ class PortalContext:
     def confirm(self, form: PageForm, confirmation: Confirmation) -> BaseResponse:
         """Render the confirmation of an action, with the fields of the form."""
         parents = [(label, self.url(path)) for label, path in confirmation.parents]
-        return self.render("portal/confirm.html", form=form, confirmation=confirmation, breadcrumb=parents)
+        in_settings = confirmation.parents[0][1] == "/settings"
+        return self.render(
+            "portal/confirm.html",
+            form=form,
+            confirmation=confirmation,
+            breadcrumb=parents,
+            in_settings=in_settings,
+        )
 
     def _notice(self, once: dict[str, Any]) -> Notice | None:
         text = _NOTICES.get(once.get("notice", ""))
@@ -309,10 +316,10 @@ _INSTANCE_GROUP = (
 )
 # Pages that belong to another page's entry although their path is elsewhere.
 _RELATED_PATHS = {
-    "/clients": ("/client-requests", "/registration-tokens"),
+    "/clients": ("/client-requests",),
     "/users": ("/registrations", "/groups"),
     "/apis": ("/scopes", "/access-requests"),
-    "/settings": ("/revocations",),
+    "/settings": ("/revocations", "/registration-tokens"),
 }
 _NOTICES = {
     "saved": lazy_gettext("Saved. The change is live."),
@@ -387,6 +394,9 @@ _NOTICES = {
         "Organization deleted. You can restore it until its data is purged."
     ),
     "organization-restored": lazy_gettext("Organization restored."),
+    "test-email-sent": lazy_gettext(
+        "Test email queued. It arrives within a minute, or is listed under Failing deliveries."
+    ),
 }
 
 

@@ -189,6 +189,7 @@ AUDIT_ACTIONS: dict[str, str] = {
     "invitation.created": lazy_gettext("invited a user"),
     "invitation.revoked": lazy_gettext("revoked an invitation"),
     "mail.refused": lazy_gettext("failed to deliver an email"),
+    "mail.tested": lazy_gettext("sent a test email"),
     "tokens.revoked": lazy_gettext("revoked tokens in bulk"),
     "organization.created": lazy_gettext("created the organization"),
     "organization.deleted": lazy_gettext("deleted the organization"),

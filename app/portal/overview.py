@@ -1,4 +1,4 @@
-"""The organization chooser and an organization's overview."""
+"""The organization chooser, an organization's overview and root's: the state of the instance."""
 
 from __future__ import annotations
 
@@ -9,16 +9,34 @@ from app.operations.audit.usage import get_clients_traffic, get_traffic
 from app.operations.authorization.approval_requests import count_open_requests
 from app.operations.clients.access_records import count_pending_requests
 from app.operations.clients.clients import list_clients
+from app.operations.maintenance.instance_overview import get_instance_overview, send_test_email
 from app.operations.organizations.overview import get_overview
 from app.operations.users.registrations import count_registrations
 from app.portal.context import PageResponse, PortalContext, first_page, portal, portal_page, search_query
 from app.portal.labels import AUDIT_ACTIONS, CLIENT_TYPE_LABELS
 from app.portal.traffic import PERIODS, traffic_chart
-from app.rules.errors import Forbidden
+from app.rules.errors import Conflict, Forbidden, NotFound
+from app.rules.languages.translation import lazy_gettext
 from app.web.browser_session import current_sessions
+from app.web.forms import PageForm
 
 _MIN_SESSIONS_FOR_SEARCH = 9
 _MAX_CLIENTS = 5
+_HEALTH_TOPICS = {
+    "database": lazy_gettext("Database"),
+    "janitor": lazy_gettext("Cleanup"),
+    "outbox": lazy_gettext("Deliveries"),
+    "clock": lazy_gettext("Clock"),
+    "disk": lazy_gettext("Disk"),
+}
+# Labels of the kinds of messages that the outbox delivers.
+_DELIVERIES = {
+    "mail": lazy_gettext("Email"),
+    "webhook": lazy_gettext("Webhook"),
+    "backchannel_logout": lazy_gettext("Logout notification"),
+    "client_logo": lazy_gettext("Client logo"),
+}
+_BUSY_PERIODS = (("day", lazy_gettext("Today"), 1), ("week", lazy_gettext("7 days"), 7))
 
 
 @portal.get("/portal")
@@ -52,6 +70,8 @@ def overview(context: PortalContext) -> PageResponse:
     redirected to the first page that they may open.
     """
     actor = context.actor
+    if context.organization.is_root and actor.has_permission("instance:read"):
+        return _instance_home(context)
     try:
         figures = get_overview(actor)
     except Forbidden:
@@ -85,3 +105,34 @@ def overview(context: PortalContext) -> PageResponse:
         has_token=any(client.last_used_at for client in clients),
         is_new=not (figures.clients and figures.tokens_last_day and has_colleague),
     )
+
+
+def _instance_home(context: PortalContext, form: PageForm | None = None) -> PageResponse:
+    """Show the state of the instance: health, the busiest organizations, failing deliveries and email."""
+    key, _, days = next(
+        (one for one in _BUSY_PERIODS if one[0] == request.args.get("period")), _BUSY_PERIODS[1]
+    )
+    return context.render(
+        "portal/instance.html",
+        form=form or PageForm(),
+        overview=get_instance_overview(context.actor, days=days),
+        events=get_overview(context.actor).recent_events,
+        actions=AUDIT_ACTIONS,
+        period=key,
+        periods=_BUSY_PERIODS,
+        topics=_HEALTH_TOPICS,
+        deliveries=_DELIVERIES,
+    )
+
+
+@portal_page("/test-email", "POST")
+def test_email(context: PortalContext) -> PageResponse:
+    """Send an email to the administrator, to try the mail server."""
+    if not context.organization.is_root:
+        raise NotFound("This page does not exist.")
+    form = PageForm()
+    if form.validate_on_submit():
+        with form.show_errors(Conflict):
+            send_test_email(context.actor)
+            return context.done("", "test-email-sent")
+    return _instance_home(context, form)

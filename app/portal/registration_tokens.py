@@ -96,7 +96,7 @@ def revoke_initial_access(context: PortalContext, token_id: str) -> PageResponse
         gettext("The token can't be used to register more clients."),
         gettext("%(clients)s registered with it will stay.", clients=counted(record.uses, "client")),
     )
-    parents = ((gettext("Clients"), "/clients"), (gettext("Initial access tokens"), "/registration-tokens"))
+    parents = ((gettext("Settings"), "/settings"), (gettext("Initial access tokens"), "/registration-tokens"))
     return context.confirm(
         form,
         Confirmation(

@@ -90,9 +90,11 @@ _ENTRIES = (
     *((topic.title, f"/settings/{key}", topic.icon, "settings:read") for key, topic in TOPICS.items()),
     (lazy_gettext("Signing keys"), "/settings/keys", "key", "settings:read"),
     (lazy_gettext("Revocations"), "/revocations", "warning", "tokens:read"),
+    (lazy_gettext("Initial access tokens"), "/registration-tokens", "key", "clients:read"),
     (lazy_gettext("User attributes"), "/settings/attributes", "people", "settings:read"),
     (lazy_gettext("Roles and permissions"), "/settings/permissions", "person", "roles:read"),
 )
+_INSTANCE_ENTRIES = ((lazy_gettext("Instance limits"), "/instance-limits", "shield", "instance:read"),)
 
 
 class GeneralForm(PageForm):
@@ -120,7 +122,7 @@ def settings_entries(
     """Return the topics that the actor may open, with the number of settings that differ from the default."""
     base = f"/portal/{organization.slug}"
     found = []
-    for label, page, icon, permission in _ENTRIES:
+    for label, page, icon, permission in _ENTRIES + (_INSTANCE_ENTRIES if organization.is_root else ()):
         topic = TOPICS.get(page.removeprefix("/settings/"))
         paths = topic.paths if topic else ()
         changed = sum(value_at(organization.settings, name) != SETTINGS[name].default for name in paths)

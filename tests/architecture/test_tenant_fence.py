@@ -54,6 +54,7 @@ MEANT_FOR_ALL = {
     "app/operations/clients/rotations.py",
     "app/operations/clients/dynamic_registration.py",
     "app/operations/grants/signing_keys.py",
+    "app/operations/maintenance/instance_overview.py",
     "app/operations/maintenance/janitor.py",
     "app/operations/store/outbox.py",
     "app/operations/users/deletion.py",

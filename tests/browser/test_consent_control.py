@@ -173,3 +173,25 @@ def test_every_page_is_accessible_and_fits_its_screen(
         pages.open(authorize(other, CALLBACK))
         assert "This app is blocked" in page.inner_text("main")
         check(page)
+
+
+@pytest.mark.parametrize(("width", "height"), [(390, 844), (320, 568)])
+def test_cancel_and_allow_are_in_view_on_a_phone(
+    chromium: Any, live_server: Any, acme: Any, ada: Any, make: Factory, width: int, height: int
+) -> None:
+    """Without scrolling, also with many permissions."""
+    client = make.client(
+        acme,
+        name="Orchard",
+        scopes=["openid", "profile", "email", "offline_access"],
+        redirect_uris=[CALLBACK],
+    )
+    with watched(chromium, viewport={"width": width, "height": height}) as context:
+        pages = Pages(context.new_page(), live_server.url, acme)
+        page = pages.open(authorize(client, CALLBACK))
+        pages.sign_in(ada)
+        page.wait_for_selector("#consent-allow")
+        for button in ("#consent-allow", "#consent-deny"):
+            box = page.locator(button).bounding_box()
+            assert box["y"] >= 0 and box["y"] + box["height"] <= height, (button, box)
+            assert box["height"] >= 24 and box["x"] >= 0 and box["x"] + box["width"] <= width

@@ -480,7 +480,7 @@ NOT_REPEATED = """
     consent.denied consent.given credential.confirmed credential.created credential.revealed device_code.allowed
     device_code.denied grant.created grant.revoked group.created group.updated
     invitation.accepted invitation.created invitation.revoked
-    mail.refused organization.exported organization.updated passkey.counter_went_back passkey.registered
+    mail.refused mail.tested organization.exported organization.updated passkey.counter_went_back passkey.registered
     passkey.renamed playground.request_sent playground.started recovery_code.used recovery_codes.renewed
     refresh_token.reused registration_token.created
     registration_token.revoked resource.defined scope.added second_factor.added second_factor.failed session.ended

@@ -16,7 +16,7 @@ MARKED = re.compile(r'<li><a href="[^"]*/portal/acme([^"]*)" aria-current="page"
         ("", ""),
         ("/clients/new", "/clients"),
         ("/client-requests", "/clients"),
-        ("/registration-tokens", "/clients"),
+        ("/registration-tokens", "/settings"),
         ("/registrations", "/users"),
         ("/users/imports", "/users"),
         ("/revocations", "/settings"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -236,6 +237,15 @@ def test_redirect_uri_at_another_host_is_offered_with_a_warning(log: Log) -> Non
     authorize(redirect_uri="https://evil.example/callback")(log, log.client)
     page = open_failure(log, "redirect_uri_not_registered")
     assert 'id="fix-host"' in page.text and "evil.example" in page.text
+
+
+@pytest.mark.parametrize("host", ["evil.example", "orchard.example"])
+def test_button_for_a_value_that_anyone_can_send_is_not_the_primary_one(log: Log, host: str) -> None:
+    """RU-9: also a new path at a host that is known."""
+    authorize(redirect_uri=f"https://{host}/another/callback")(log, log.client)
+    page = open_failure(log, "redirect_uri_not_registered")
+    assert "Anyone who knows the client ID can send such a request." in page.text
+    assert re.search(r'<button class="btn *"[^>]*>Add', page.text), page.text
 
 
 @pytest.mark.parametrize("scope", ["openid clients:write", "openid made_up"])

@@ -194,13 +194,35 @@ def test_concurrent_changes_are_merged_on_conflict_page(
     assert sessions == {"idle_timeout_seconds": 3600, "reauthentication_seconds": 300}
 
 
-@pytest.mark.parametrize("path", ["/settings/sessions", "/settings/permissions/developer", "/revocations"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/settings/sessions",
+        "/settings/permissions/developer",
+        "/revocations",
+        "/registration-tokens",
+    ],
+)
 def test_settings_page_lists_topics_and_marks_its_own(ada: Any, path: str) -> None:
     marked = re.findall(r'href="/portal/acme([^"]*)" aria-current="true"', ada.get(path).text)
 
     # One list beside the page, one in the menu of narrow screens.
     assert len(marked) == 2 and path.startswith(marked[0])
     assert "Signing keys" in ada.text and "Two-step verification" in ada.text
+
+
+def test_confirmation_within_settings_has_the_topics(ada: Any) -> None:
+    ada.get("/settings/delete")
+    assert "Delete organization" in ada.text and "Two-step verification" in ada.text
+
+
+def test_instance_limits_are_a_topic_of_root(make: Any, ada: Any, portal_user: Any) -> None:
+    operator = portal_user(make.root())
+    for path in ("/instance-limits", "/instance-limits/oauth.access_token.ttl_seconds"):
+        text = operator.get(path).text
+        assert text.count('href="/portal/root/instance-limits" aria-current="true"') == 2
+        assert "Two-step verification" in operator.text
+    assert "Instance limits" not in ada.get("/settings/general").text
 
 
 def test_settings_lead_to_first_topic_of_role(acme: Any, ada: Any, portal_user: Any) -> None:

@@ -79,9 +79,8 @@ def problem(topic: str, message: str, fix: str) -> Finding:
 def check_database(config: Config) -> Iterator[Finding]:
     """Check everything status a database that can be reached."""
     with engines()[0].connect() as connection:
-        product, version = _product(connection)
-        yield _version(product, version)
-        if product == "SQLite":
+        yield check_version(connection)
+        if connection.dialect.name == "sqlite":
             yield from _sqlite_durability(connection)
             return
         values = {
@@ -107,7 +106,9 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", text)[:3])
 
 
-def _version(product: str, version: tuple[int, ...]) -> Finding:
+def check_version(connection: Connection) -> Finding:
+    """Name the database and its version, and check that it is not too old."""
+    product, version = _product(connection)
     shown = f"{product} {'.'.join(map(str, version))}"
     oldest = _MIN_VERSIONS[product]
     if version[:2] < oldest:
@@ -276,13 +277,13 @@ def run_checks(config: Config) -> Diagnosis:
         *_check_urls(config),
         *_check_key_files(config),
         *_check_certificate_authorities(config),
-        *_check_disk(config),
+        *check_disk(config),
     ]
     reachable = _check_connection()
     findings.append(reachable)
     if reachable.level == "ok":
         checks: tuple[Callable[[Config], Iterator[Finding]], ...] = (
-            check_database, _check_migrations, _check_clock, _check_master_key, _check_secret_key, _check_sqlite
+            check_database, _check_migrations, check_clock, _check_master_key, _check_secret_key, _check_sqlite
         )  # fmt: skip
         for check in checks:
             findings.extend(check(config))
@@ -401,7 +402,8 @@ def _check_certificate_authorities(config: Config) -> Iterator[Finding]:
             )
 
 
-def _check_disk(config: Config) -> Iterator[Finding]:
+def check_disk(config: Config) -> Iterator[Finding]:
+    """Check that the instance folder can be written and has space."""
     if (fault := find_fault(config.instance)) is not None:
         yield problem("disk", fault.problem, fault.fix)
         return
@@ -442,7 +444,8 @@ def _check_migrations(_config: Config) -> Iterator[Finding]:
         yield ok("migrations", "The schema is up to date.")
 
 
-def _check_clock(_config: Config) -> Iterator[Finding]:
+def check_clock(_config: Config) -> Iterator[Finding]:
+    """Compare this machine's clock with the database's, which decides what has expired."""
     offset = abs(clock.offset().total_seconds())
     if offset > 2:
         yield warning(

@@ -66,6 +66,7 @@ EVENT_TYPES: Mapping[str, str] = {
     "invitation.created": lazy_gettext("A user was invited."),
     "invitation.revoked": lazy_gettext("An invitation was revoked."),
     "mail.refused": lazy_gettext("The mail server permanently rejected an email."),
+    "mail.tested": lazy_gettext("An instance administrator sent a test email."),
     "organization.exported": lazy_gettext("The organization was exported to a file."),
     "organization.restored": lazy_gettext("The organization was restored after deletion."),
     "organization.resumed": lazy_gettext("The organization was resumed."),
