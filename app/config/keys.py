@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from .instance import fault_of
-from .settings import UnsafeConfiguration
+from .settings import UnsafeConfiguration, require_one_source
 
 
 def make_key(path: Path) -> bytes:
@@ -39,6 +39,7 @@ def make_key(path: Path) -> bytes:
 
 def key(env: Mapping[str, str], variable: str, path: Path, *, may_make: bool) -> bytes:
     """Return the key from the variable, from the file it names, or from ``path``, created there if ``may_make``."""
+    require_one_source(env, variable)
     if variable in env:
         return _parse_key(env[variable], variable)
     named = env.get(f"{variable}_FILE")
@@ -56,6 +57,7 @@ def key(env: Mapping[str, str], variable: str, path: Path, *, may_make: bool) ->
 
 def previous_key(env: Mapping[str, str], variable: str) -> bytes | None:
     """Return the key from the variable or from the file it names; None when neither is set."""
+    require_one_source(env, variable)
     if variable in env:
         return _parse_key(env[variable], variable)
     named = env.get(f"{variable}_FILE")

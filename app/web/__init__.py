@@ -16,6 +16,7 @@ from app.web import (
     languages,
     request_bodies,
     request_log,
+    security_txt,
 )
 
 
@@ -35,6 +36,7 @@ def register(app: Flask, config: Config) -> None:
         languages,
         headers,
         health,
+        security_txt,
         error_pages,
         request_bodies,
         request_log,
