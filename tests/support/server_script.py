@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib.util
 import os
 import shutil
 import signal
@@ -14,6 +15,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 from tests.support import process
 
@@ -21,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 COPIED = (
     "app",
     "docs/examples",
+    "docs/operations",
     "migrations",
     "script",
     "static",
@@ -47,6 +50,15 @@ def copy_to(folder: Path) -> Path:
     pinned = hashlib.sha256((folder / "requirements.txt").read_bytes()).hexdigest()
     (environment / "installed-requirements.txt").write_text(pinned)
     return folder
+
+
+def load_script(name: str) -> ModuleType:
+    """Import a module of script/lib."""
+    spec = importlib.util.spec_from_file_location(f"script_{name}", ROOT / "script" / "lib" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 class Started:
