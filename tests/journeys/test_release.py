@@ -7,6 +7,7 @@ import hashlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tarfile
 import tomllib
@@ -21,7 +22,8 @@ from compose_spec import PyOptions
 
 from app.config import VERSION
 from tests.journeys.release import GUIDE, blocks, build_image, instructions
-from tests.support.server_script import load_script
+from tests.support import process
+from tests.support.server_script import copy_to, load_script, started
 
 ROOT = Path(__file__).resolve().parents[2]
 OPERATIONS = ROOT / "docs" / "operations"
@@ -223,6 +225,46 @@ def test_released_migrations_are_not_edited() -> None:
         assert hashlib.sha256(content).hexdigest() == digest, (
             f"{name} was released: add another migration instead"
         )
+
+
+@pytest.mark.live
+@pytest.mark.slow
+def test_workers_keep_their_release_until_a_reload(tmp_path: Path) -> None:
+    """script/install adds a folder and changes a link; pages and code must not be of two releases."""
+    for name in ("1", "2"):
+        (tmp_path / "releases" / name).mkdir(parents=True)
+        copy_to(tmp_path / "releases" / name)
+    new = tmp_path / "releases/2"
+    health, page = new / "app/web/health.py", new / "templates/base.html"
+    health.write_text(health.read_text().replace('"alive"', '"renewed"'))
+    page.write_text(page.read_text() + "<!-- renewed -->")
+    link = tmp_path / "current"
+    link.symlink_to("releases/1")
+    command = [str(link / "script/gatehouse"), "serve"]
+    settings = {"GATEHOUSE_ETC": str(tmp_path / "etc"), "GATEHOUSE_INSTANCE": str(tmp_path / "instance")}
+    with started(tmp_path, command=command, **settings) as server:
+        server.answers()
+        before = server.workers()
+        link.unlink()
+        link.symlink_to("releases/2")
+        assert '"alive"' in server.get("/healthz")
+        assert "renewed" not in server.get("/login")
+        server.process.send_signal(signal.SIGHUP)
+        process.wait_until(lambda: not before & server.workers(), "new workers", seconds=120)
+        assert '"renewed"' in server.get("/healthz")
+        assert "renewed" in server.get("/login")
+        assert server.end() == 0
+
+
+def test_command_without_readable_settings_does_nothing(tmp_path: Path) -> None:
+    """Otherwise a command would be for another, empty installation."""
+    (tmp_path / "etc").mkdir()
+    environ = {"PATH": os.environ["PATH"], "GATEHOUSE_ETC": str(tmp_path / "etc")}
+    done = subprocess.run(
+        [ROOT / "script/gatehouse", "doctor"], env=environ, check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 78
+    assert f"{tmp_path}/etc/environment cannot be read. Run this command as root." in done.stderr
 
 
 def test_release_names_its_version_once() -> None:

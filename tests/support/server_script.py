@@ -13,7 +13,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -62,9 +62,16 @@ def load_script(name: str) -> ModuleType:
 
 
 class Started:
-    """One run of script/server."""
+    """One run of script/server, or of another command that takes its arguments."""
 
-    def __init__(self, folder: Path, *arguments: str, port: int | None = None, **settings: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *arguments: str,
+        port: int | None = None,
+        command: Sequence[str] = ("script/server",),
+        **settings: str,
+    ) -> None:
         self.port = port or process.free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         demo_port = process.free_port() if "--demo" in arguments else 0
@@ -76,7 +83,7 @@ class Started:
         self.begun = time.monotonic()
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                ["script/server", "--port", str(self.port), *of_demo, *arguments],
+                [*command, "--port", str(self.port), *of_demo, *arguments],
                 cwd=folder,
                 env=environment | settings,
                 stdout=log,
@@ -117,8 +124,10 @@ class Started:
 
 
 @contextlib.contextmanager
-def started(folder: Path, *arguments: str, **settings: str) -> Iterator[Started]:
-    server = Started(folder, *arguments, **settings)
+def started(
+    folder: Path, *arguments: str, command: Sequence[str] = ("script/server",), **settings: str
+) -> Iterator[Started]:
+    server = Started(folder, *arguments, command=command, **settings)
     try:
         yield server
     finally:
