@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -71,6 +72,70 @@ except OSError:
     print(json.dumps({"first": first, "again": again, "uid": os.getuid()}))
 """
 
+# Boots systemd in the folder $0. It becomes the root of its mounts: in a chroot there are no user namespaces, which
+# PrivateUsers= needs.
+BOOT = """set -e
+mount --bind "$0" "$0"; cd "$0"; mkdir -p before
+mount -t proc proc proc; mount -t sysfs -o ro sysfs sys; mount -t tmpfs -o mode=755 tmpfs run; mount -t tmpfs tmpfs tmp
+mount -t tmpfs -o mode=755 tmpfs sys/fs/cgroup
+if [ -d /sys/fs/cgroup/systemd ]; then
+    mkdir sys/fs/cgroup/systemd; mount -t cgroup -o none,name=systemd cgroup sys/fs/cgroup/systemd
+else
+    mount -t cgroup2 cgroup2 sys/fs/cgroup
+fi
+mount -t tmpfs -o mode=755 tmpfs dev; mkdir dev/pts dev/shm; mount -t devpts -o newinstance,ptmxmode=666 devpts dev/pts
+ln -s pts/ptmx dev/ptmx
+for name in null zero full random urandom tty; do touch dev/$name; mount --bind /dev/$name dev/$name; done
+ip link set lo up
+pivot_root . before; cd /; umount -l before
+exec /usr/bin/env -i container=test PATH=/usr/sbin:/usr/bin:/sbin:/bin /lib/systemd/systemd --unit=multi-user.target
+"""
+# Follows docs/deployment.md as far as it concerns the unit, then signs in: that hashes a password in a thread of the
+# service. A reload and a stop must work too.
+USE_UNIT = """
+import re, subprocess, time, urllib.error, urllib.parse, urllib.request
+from http.cookiejar import CookieJar
+PASSWORD = "seven tall herons by the weir"
+browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
+
+def run(*command, **options):
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, **options).stdout
+
+def get(path, data=None):
+    with browser.open("http://127.0.0.1:8000" + path, data, timeout=30) as answer:
+        return answer.url, answer.read().decode()
+
+def until_ready():
+    for _ in range(600):
+        try:
+            return get("/readyz")
+        except OSError:
+            time.sleep(0.1)
+    raise SystemExit(run("journalctl", "--no-pager", "--lines=50"))
+
+def workers():
+    main = run("systemctl", "show", "--property=MainPID", "--value", "gatehouse").strip()
+    return set(open(f"/proc/{main}/task/{main}/children").read().split())
+
+run("systemctl", "start", "gatehouse")
+until_ready()
+run("/opt/gatehouse/bin/gatehouse", "setup", "--email", "you@example.com", "--organization", "Acme", input=PASSWORD)
+_, page = get("/organizations/acme/login")
+form = dict(re.findall(r'<input[^>]*name="([a-z_]+)"[^>]*value="([^"]*)"', page))
+form |= {"email": "you@example.com", "password": PASSWORD}
+url, page = get("/organizations/acme/login", urllib.parse.urlencode(form).encode())
+assert "/login" not in url, page
+before = workers()
+run("systemctl", "reload", "gatehouse")
+while workers() & before or not workers():
+    time.sleep(0.1)
+until_ready()
+print(run("systemd-analyze", "--no-pager", "security", "gatehouse").splitlines()[-1])
+run("systemctl", "stop", "gatehouse")
+assert run("systemctl", "show", "--property=Result", "--value", "gatehouse").strip() == "success"
+print("The unit works.")
+"""
+
 
 @dataclass
 class Machine:
@@ -114,6 +179,46 @@ class Machine:
         )  # fmt: skip
         answered: dict[str, float] = json.loads(ended.stdout.splitlines()[-1])
         return answered
+
+    def use_unit(self) -> None:
+        """Start, use, reload and stop the installed unit under a systemd that boots in the folder."""
+        self.run("apt-get", "install", "-y", "-qq", "--no-install-recommends", "systemd", "systemd-sysv")
+        self.run("useradd", "--system", "--user-group", "--home-dir", "/var/lib/gatehouse", "gatehouse")
+        self.run("install", "-d", "-m", "750", "-g", "gatehouse", "/etc/gatehouse")
+        shutil.rmtree(self.folder / "var/lib/gatehouse")
+        (self.folder / "etc/gatehouse/environment").write_text(
+            "GATEHOUSE_BASE_URL=http://127.0.0.1:8000\nGATEHOUSE_INSTANCE=/var/lib/gatehouse\n"
+        )
+        (self.folder / "etc/gatehouse/environment").chmod(0o600)
+        unit = "/opt/gatehouse/current/docs/operations/gatehouse.service"
+        self.run("install", "-m", "644", unit, "/etc/systemd/system/")
+        (self.folder / "use_unit.py").write_text(USE_UNIT)
+        namespaces = ["--net", "--uts", "--ipc", "--cgroup"]
+        with subprocess.Popen([*_ISOLATED, *namespaces, "sh", "-c", BOOT, self.folder]) as booting:
+            children = Path(f"/proc/{booting.pid}/task/{booting.pid}/children")
+            try:
+                while not (init := children.read_text().split()):
+                    time.sleep(0.1)
+                # It is systemd once it has made this folder, and then reaches its other targets.
+                inside = [
+                    "nsenter",
+                    "--target",
+                    init[0],
+                    "--all",
+                    "--root",
+                    "--wd",
+                    "/usr/bin/env",
+                    "-i",
+                    f"PATH={PATH}",
+                ]
+                waiting = "until [ -S /run/systemd/private ]; do sleep 0.1; done"
+                subprocess.run([*inside, "sh", "-c", waiting], check=True, timeout=120)
+                subprocess.run(
+                    [*inside, "systemctl", "is-system-running", "--wait"], check=False, timeout=120
+                )
+                subprocess.run([*inside, "python3", "/use_unit.py"], check=True, timeout=600)
+            finally:
+                booting.kill()
 
 
 @dataclass
@@ -253,6 +358,7 @@ def main() -> None:
             )
             if answered["again"] > MAX_SECONDS:
                 slow.append(name)
+        machine.use_unit()
     sys.exit(f"More than {MAX_SECONDS:g} seconds: {', '.join(slow)}" if slow else 0)
 
 
