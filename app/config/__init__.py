@@ -30,12 +30,14 @@ from .settings import (
     check_surroundings,
     choice,
     choices,
+    contacts,
     database_url,
     file,
     hosts,
     integer,
     is_loopback_url,
     replica_url,
+    text,
     words,
 )
 from .version import VERSION
@@ -97,6 +99,7 @@ class Config:
     outgoing_ca_bundle: Path | None
     outgoing_allowed_hosts: frozenset[str]
     mail_server: MailServer | None
+    security_contacts: tuple[str, ...]
 
     @property
     def is_loopback(self) -> bool:
@@ -127,7 +130,7 @@ def load(environ: Mapping[str, str] | None = None) -> Config:
     env = {**env, **unwrap_keys(env, instance)}
     host = urlsplit(base_url).hostname or ""
     return Config(
-        database_url=database_url(env.get("DATABASE_URL", ""), instance),
+        database_url=database_url(text(env, "DATABASE_URL"), instance),
         database_replica_url=replica_url(env),
         base_url=base_url,
         instance=instance,
@@ -156,6 +159,7 @@ def load(environ: Mapping[str, str] | None = None) -> Config:
         outgoing_ca_bundle=file(env, "GATEHOUSE_OUTGOING_CA_BUNDLE"),
         outgoing_allowed_hosts=hosts(env, "GATEHOUSE_OUTGOING_ALLOWED_HOSTS"),
         mail_server=mail_server(env),
+        security_contacts=contacts(env, "GATEHOUSE_SECURITY_CONTACT"),
     )
 
 
@@ -178,7 +182,8 @@ def require_instance(environ: Mapping[str, str] | None = None) -> None:
     """
     env = os.environ if environ is None else environ
     database = ROOT / "instance" / "gatehouse.sqlite3"
-    if not (env.get("DATABASE_URL") or env.get("GATEHOUSE_INSTANCE") or database.exists()):
+    named = ("DATABASE_URL", "DATABASE_URL_FILE", "GATEHOUSE_INSTANCE")
+    if not (any(env.get(variable) for variable in named) or database.exists()):
         raise UnsafeConfiguration(
             f"Neither DATABASE_URL nor GATEHOUSE_INSTANCE is set, and there is no {database}. Load the settings of the "
             "service first, for example: set -a; . /etc/gatehouse/environment; set +a. To start a new installation on "

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from .instance import fault_of
 from .kms import split_wrapped, unwrap_key
-from .settings import UnsafeConfiguration
+from .settings import UnsafeConfiguration, require_one_source
 
 
 def make_key(path: Path) -> bytes:
@@ -75,6 +75,7 @@ def find_wrapped(env: Mapping[str, str], variable: str, instance: Path) -> tuple
 
 def key(env: Mapping[str, str], variable: str, path: Path, *, may_make: bool) -> bytes:
     """Return the key from the variable, from the file it names, or from ``path``, created there if ``may_make``."""
+    require_one_source(env, variable)
     if variable in env:
         return _parse_key(env[variable], variable)
     named = env.get(f"{variable}_FILE")
@@ -92,6 +93,7 @@ def key(env: Mapping[str, str], variable: str, path: Path, *, may_make: bool) ->
 
 def previous_key(env: Mapping[str, str], variable: str) -> bytes | None:
     """Return the key from the variable or from the file it names; None when neither is set."""
+    require_one_source(env, variable)
     if variable in env:
         return _parse_key(env[variable], variable)
     named = env.get(f"{variable}_FILE")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
-from .settings import UnsafeConfiguration, file, is_loopback_url
+from .settings import UnsafeConfiguration, file, is_loopback_url, text
 
 _URL, _FROM, _CA = "GATEHOUSE_SMTP_URL", "GATEHOUSE_MAIL_FROM", "GATEHOUSE_SMTP_CA_BUNDLE"
 _FORM = f"{_URL} must look like smtp://user:password@mail.example.com:587 or smtps://mail.example.com."
@@ -30,7 +30,7 @@ class MailServer:
 
 def mail_server(env: Mapping[str, str]) -> MailServer | None:
     """Return the configured mail server, or None. Raises UnsafeConfiguration, which never contains the password."""
-    url = _url(env)
+    url = text(env, _URL)
     if not url:
         return None
     try:
@@ -70,10 +70,3 @@ def _canonical_email(text: str) -> str | None:
     spec.loader.exec_module(rule)
     canonical: str | None = rule.canonical_email(text)
     return canonical
-
-
-def _url(env: Mapping[str, str]) -> str:
-    if _URL in env:
-        return env[_URL].strip()
-    named = file(env, f"{_URL}_FILE")
-    return named.read_text().strip() if named is not None else ""

@@ -16,6 +16,7 @@ from .instance import fault_of
 EXIT_CONFIGURATION = 78  # EX_CONFIG of sysexits.h
 EXIT_UNAVAILABLE = 75  # EX_TEMPFAIL
 _HOST = re.compile(r"([a-z0-9.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
+_CONTACT = re.compile(r"(mailto:[!-~]+@[!-~]+|https://[!-~]+|tel:[+0-9.()-]+)")
 _GOOD_BASE_URL = "it must look like https://id.example.com, without user, path or query."
 
 
@@ -52,18 +53,40 @@ def database_url(given: str, instance: Path) -> str:
 
 def replica_url(env: Mapping[str, str]) -> str | None:
     """Return SQLAlchemy's URL of the replica, or None without one."""
-    given = env.get("DATABASE_REPLICA_URL", "")
+    given = text(env, "DATABASE_REPLICA_URL")
     if not given:
         return None
     scheme, _, rest = given.partition("://")
     if scheme.partition("+")[0] not in {"mysql", "mariadb"} or not rest:
         raise UnsafeConfiguration("DATABASE_REPLICA_URL must begin with mysql:// or mariadb://.")
-    if env.get("DATABASE_URL", "").partition("://")[0].partition("+")[0] not in {"mysql", "mariadb"}:
+    if text(env, "DATABASE_URL").partition("://")[0].partition("+")[0] not in {"mysql", "mariadb"}:
         raise UnsafeConfiguration(
             "DATABASE_REPLICA_URL is set, but DATABASE_URL names no MySQL or MariaDB. "
             "Type: unset DATABASE_REPLICA_URL"
         )
     return f"mysql+mysqldb://{rest}"
+
+
+def text(env: Mapping[str, str], variable: str) -> str:
+    """Return the value of the variable, or the content of the file that ``<variable>_FILE`` names; empty if neither is
+    set.
+    """
+    require_one_source(env, variable)
+    named = file(env, f"{variable}_FILE")
+    if named is None:
+        return env.get(variable, "").strip()
+    content = named.read_text().strip()
+    if not content:
+        raise UnsafeConfiguration(f"{variable}_FILE is {str(named)!r}, which is empty.")
+    return content
+
+
+def require_one_source(env: Mapping[str, str], variable: str) -> None:
+    """Raise UnsafeConfiguration if both the variable and ``<variable>_FILE`` are set: only one would be used."""
+    if env.get(variable) and env.get(f"{variable}_FILE"):
+        raise UnsafeConfiguration(
+            f"Both {variable} and {variable}_FILE are set. Type: unset {variable}, or unset {variable}_FILE"
+        )
 
 
 def integer(env: Mapping[str, str], variable: str, default: int, least: int, most: int) -> int:
@@ -106,6 +129,18 @@ def hosts(env: Mapping[str, str], variable: str) -> frozenset[str]:
         if not _HOST.fullmatch(host):
             raise UnsafeConfiguration(
                 f"{variable} contains {host!r}. Use host or host:port, for example jwks.internal:8443."
+            )
+    return named
+
+
+def contacts(env: Mapping[str, str], variable: str) -> tuple[str, ...]:
+    """Return the URIs of a comma-separated list of contacts (RFC 9116 section 2.5.3)."""
+    named = words(env, variable)
+    for uri in named:
+        if not _CONTACT.fullmatch(uri):
+            raise UnsafeConfiguration(
+                f"{variable} contains {uri!r}. Use a URI, for example mailto:security@example.com, "
+                "https://example.com/security or tel:+1-201-555-0123."
             )
     return named
 
@@ -175,13 +210,14 @@ SETTINGS = (
     Setting(
         "DATABASE_URL",
         "sqlite in the instance folder",
-        "`mysql://user:password@host/database` (MySQL, MariaDB) or `sqlite:////path/file`.",
+        "`mysql://user:password@host/database` (MySQL, MariaDB) or `sqlite:////path/file`. `DATABASE_URL_FILE` names a "
+        "file instead.",
     ),
     Setting(
         "DATABASE_REPLICA_URL",
         "none",
-        "A replica of that database, for figures and older pages of the audit log: `mysql://…`. It is not read while "
-        "it is away or more than 10 seconds behind (docs/operations/topologies.md).",
+        "A replica of that database, for figures and older pages of the audit log: `mysql://…`, or a file in "
+        "`DATABASE_REPLICA_URL_FILE`. It is not read while it is away or more than 10 seconds behind (docs/operations/topologies.md).",
     ),
     Setting(
         "GATEHOUSE_BASE_URL",
@@ -294,5 +330,11 @@ SETTINGS = (
         "GATEHOUSE_SMTP_CA_BUNDLE",
         "the system's CAs",
         "A PEM file with the only CAs to trust for the mail server.",
+    ),
+    Setting(
+        "GATEHOUSE_SECURITY_CONTACT",
+        "none",
+        "Where to report vulnerabilities of this installation, as comma-separated URIs: `mailto:…`, `https://…` or "
+        "`tel:…`. Published in `/.well-known/security.txt` (RFC 9116).",
     ),
 )

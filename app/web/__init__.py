@@ -16,6 +16,7 @@ from app.web import (
     languages,
     request_bodies,
     request_log,
+    security_txt,
     static_files,
 )
 
@@ -37,6 +38,7 @@ def register(app: Flask, config: Config) -> None:
         headers,
         static_files,
         health,
+        security_txt,
         error_pages,
         request_bodies,
         request_log,

@@ -30,7 +30,8 @@ from granian.log import LogLevels
 from granian.server import Server
 from installation import is_ready
 
-ROOT = Path(__file__).resolve().parents[2]
+# Links are kept: after an upgrade that of an installed release leads to the new one, which a reload then uses.
+ROOT = Path(__file__).absolute().parents[2]
 # Seconds that a stopping worker has to finish its requests.
 GRACE_SECONDS = 30
 # At a reload, the minimum time between the start of a new worker and the stop of the one it replaces.
@@ -318,7 +319,13 @@ class Stopping:
             signal.signal(number, self._stop)
 
     def load_application(self) -> Any:
-        """Return the WSGI application, in a new worker."""
+        """Return the WSGI application, in a new worker, which stays with the release that it started from."""
+        folder = ROOT.resolve()
+        os.chdir(folder)
+        sys.path[:] = [
+            str(folder / Path(entry).relative_to(ROOT)) if Path(entry).is_relative_to(ROOT) else entry
+            for entry in sys.path
+        ]
         from wsgi import app
 
         app.config["IS_DRAINING"] = lambda: self._is_draining[0] != 0

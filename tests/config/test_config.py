@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from app import create_app
-from app.config import EXIT_CONFIGURATION, ROOT, UnsafeConfiguration, load, make_key
+from app.config import EXIT_CONFIGURATION, ROOT, UnsafeConfiguration, load, make_key, require_instance
 from app.extensions import db
 
 GOOD_KEY = secrets.token_hex(32)
@@ -249,6 +249,9 @@ def test_development_settings_are_rejected_in_production(tmp_path: Path, name: s
         ("DATABASE_URL", "postgresql://x/y"),
         ("DATABASE_URL", "gatehouse.sqlite3"),
         ("DATABASE_URL", "mysql://"),
+        ("DATABASE_URL_FILE", "/nowhere/database.url"),
+        ("GATEHOUSE_SECURITY_CONTACT", "security@example.com"),
+        ("GATEHOUSE_SECURITY_CONTACT", "mailto:security@example.com,http://example.com"),
     ],
 )
 def test_value_out_of_bounds_is_rejected_by_name(tmp_path: Path, name: str, value: str) -> None:
@@ -268,6 +271,25 @@ def test_private_hosts_and_authorities_can_be_allowed(tmp_path: Path) -> None:
     assert config.outgoing_ca_bundle == bundle
     assert config.outgoing_allowed_hosts == {"app.internal", "keys.internal:8443", "[fd00::5]:443"}
     assert load(production(tmp_path)).outgoing_allowed_hosts == frozenset()
+
+
+def test_database_url_may_be_in_a_file(tmp_path: Path) -> None:
+    named = tmp_path / "database.url"
+    named.write_text("mysql://gatehouse:x@db.example/gatehouse\n")
+    changes = {"DATABASE_URL": None, "DATABASE_URL_FILE": str(named)}
+    assert load(production(tmp_path, **changes)).database_url == load(production(tmp_path)).database_url
+    require_instance({"DATABASE_URL_FILE": str(named)})
+    # Otherwise the service would create an embedded database instead.
+    named.write_text("\n")
+    assert "is empty" in refusal(production(tmp_path, **changes))
+
+
+@pytest.mark.parametrize(
+    "variable", ["DATABASE_URL", "GATEHOUSE_SECRET_KEY", "GATEHOUSE_MASTER_KEY", "GATEHOUSE_SMTP_URL"]
+)
+def test_value_from_two_sources_is_rejected(tmp_path: Path, variable: str) -> None:
+    both = {variable: "value", f"{variable}_FILE": str(tmp_path / "file")}
+    assert f"Both {variable} and {variable}_FILE are set" in refusal(production(tmp_path, **both))
 
 
 @pytest.mark.slow

@@ -37,9 +37,11 @@ with ThreadPoolExecutor(8) as threads:
 def test_memory_of_password_hashes_is_returned(tmp_path: Path) -> None:
     """PW-5, PW-6: 19 MiB for each hash in progress, not for each thread that ever hashed.
 
-    script/server sets these variables of the C library.
+    script/lib/serve.sh sets these variables of the C library.
     """
-    exported = re.findall(r"(MALLOC_\w+)=\"\$\{MALLOC_\w+:-(\d+)\}\"", (ROOT / "script/server").read_text())
+    exported = re.findall(
+        r"(MALLOC_\w+)=\"\$\{MALLOC_\w+:-(\d+)\}\"", (ROOT / "script/lib/serve.sh").read_text()
+    )
     assert {name for name, _ in exported} == {"MALLOC_ARENA_MAX", "MALLOC_MMAP_THRESHOLD_"}
     env = {"GATEHOUSE_INSTANCE": str(tmp_path / "instance"), "PATH": os.environ["PATH"]} | dict(exported)
     done = subprocess.run(

@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from app.config import VERSION
 from tests.support.https_server import certificate
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,7 +49,7 @@ gatehouse doctor | tee /var/lib/doctor.txt
 grep -F "may only read and write rows of its own database" /var/lib/doctor.txt
 curl -sf --retry 60 --retry-delay 1 --retry-all-errors -H 'Host: {HOST}' http://127.0.0.1:8000/readyz
 # Without the settings nothing is created in the service's folder.
-cd /opt/gatehouse
+cd /opt/gatehouse/current
 status=0; .venv/bin/flask --app wsgi doctor 2>/var/lib/error.txt || status=$?
 [ $status = 78 ]
 grep -F "Neither DATABASE_URL nor GATEHOUSE_INSTANCE is set" /var/lib/error.txt
@@ -90,7 +91,9 @@ def script(names: Mapping[str, str], administer: str) -> str:
 
 def own_names() -> dict[str, str]:
     """Return what every reader replaces."""
-    return {name: secrets.token_hex(24) for name in ("SERVICE_PASSWORD", "OWNER_PASSWORD")}
+    return {"VERSION": VERSION} | {
+        name: secrets.token_hex(24) for name in ("SERVICE_PASSWORD", "OWNER_PASSWORD")
+    }
 
 
 # A database server beside the service, with TLS; and what a machine has that is installed from an image.
@@ -125,13 +128,12 @@ def main() -> None:
         for file in ("/etc/resolv.conf", "/etc/hosts", "/etc/ssl/certs/ca-certificates.crt"):
             shutil.copyfile(file, folder / file.removeprefix("/"))
         home = folder / "root"
-        subprocess.run(["git", "clone", "-q", "--bare", str(ROOT), str(home / "gatehouse.git")], check=True)
+        subprocess.run([ROOT / "script" / "release", home], check=True)
         server, authority = certificate()
         shutil.copyfile(server, home / "server.pem")
         shutil.copyfile(authority, home / "database-ca.pem")
         (home / "systemctl").write_text(SYSTEMCTL)
         names = own_names() | {
-            "REPOSITORY": "/root/gatehouse.git",
             "10.0.0.%": "127.0.0.%",
             "10.0.0.5": "127.0.0.1",
         }

@@ -6,15 +6,20 @@ import os
 import re
 import shutil
 import subprocess
+import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
 
+from app.config import VERSION
 from tests.journeys.deployment import HOST, SYSTEMCTL, own_names, script
 from tests.support import process
 from tests.support.https_server import certificate
 from tests.support.mariadb import MariaDB
-from tests.support.server_script import copy_to
+from tests.support.server_script import copy_to, load_script
+
+release = load_script("release")
 
 # What only a whole machine has. nginx is checked where it is installed.
 STUBS = {
@@ -22,7 +27,6 @@ STUBS = {
     "useradd": "",
     "chown": "",
     "chgrp": "",
-    "git": "",
     "runuser": 'shift 3; exec "$@"',
     "nginx": "",
     "systemctl": SYSTEMCTL,
@@ -45,8 +49,8 @@ def test_document_is_followed_word_by_word(tmp_path: Path) -> None:
         "stubs",
     ):
         (root / folder).mkdir(parents=True)
-    (root / "opt/gatehouse").mkdir()
-    copy_to(root / "opt/gatehouse")
+    port = process.free_port()
+    _add_release(root, port)
     live = root / "etc/letsencrypt/live" / HOST
     live.mkdir(parents=True)
     for name in ("fullchain.pem", "privkey.pem"):
@@ -62,18 +66,18 @@ def test_document_is_followed_word_by_word(tmp_path: Path) -> None:
     shutil.copyfile(created if MariaDB.mysql else authority, root / "root/database-ca.pem")
     try:
         administer = f"mariadb --no-defaults --socket={database.socket} --user=gatehouse"
-        port = process.free_port()
         names = own_names() | {
             "10.0.0.%": "127.0.0.%",
             "10.0.0.5": "127.0.0.1",
             "3306": str(database.port),
             "127.0.0.1:8000": f"127.0.0.1:{port}",
-            "script/server --workers 2": f"script/server --workers 2 --port {port}",
+            "script/install": f"script/install --prefix {root}/opt/gatehouse",
         }
         typed = _inside(root, script(names, administer))
         environ = {
             "PATH": f"{root}/stubs:{root}/usr/local/bin:{os.environ['PATH']}",
             "HOME": str(root / "root"),
+            "GATEHOUSE_ETC": str(root / "etc/gatehouse"),
             "MYSQL_PWD": database.password,
         }
         done = subprocess.run(
@@ -90,6 +94,28 @@ def test_document_is_followed_word_by_word(tmp_path: Path) -> None:
         if pid.exists() and Path(f"/proc/{pid.read_text().strip()}").exists():
             os.kill(int(pid.read_text()), 9)
         database.stop()
+
+
+def _add_release(root: Path, port: int) -> None:
+    """Put an archive into /root, whose release is installed already: it uses the libraries of this run.
+
+    ``tests/journeys/release.py`` installs one with its libraries.
+    """
+    folder = root / "opt/gatehouse/releases" / VERSION
+    folder.mkdir(parents=True)
+    copy_to(folder)
+    unit = folder / "docs/operations/gatehouse.service"
+    unit.write_text(_inside(root, unit.read_text()).replace("--workers 2", f"--workers 2 --port {port}"))
+    unpacked = root / f"root/gatehouse-{VERSION}"
+    for name in ("pyproject.toml", "requirements.txt", "script/install"):
+        (unpacked / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(folder / name, unpacked / name)
+    (unpacked / "wheels").mkdir()
+    (unpacked / "wheels/requirements.txt").touch()
+    platform = f"Python {sys.version_info.major}.{sys.version_info.minor} {sysconfig.get_platform()}\n"
+    (unpacked / "wheels/platform").write_text(platform)
+    release.pack(unpacked, root / f"root/gatehouse-{VERSION}.tar.gz", epoch=0)
+    shutil.rmtree(unpacked)
 
 
 def _inside(root: Path, text: str) -> str:

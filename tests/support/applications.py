@@ -57,4 +57,5 @@ def environment(database: Database, instance: Path, base_url: str) -> dict[str, 
         "GATEHOUSE_BASE_URL": base_url,
         "GATEHOUSE_INSTANCE": str(instance),
         "GATEHOUSE_JANITOR": "off",
+        "GATEHOUSE_SECURITY_CONTACT": "mailto:security@example.com,https://example.com/report",
     }

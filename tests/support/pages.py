@@ -19,6 +19,7 @@ PUBLIC = {
     "static": "style sheets, scripts and icons",
     "health.alive": "a probe",
     "health.ready": "a probe",
+    "security_txt.show": "tells researchers whom to contact",
     "portal.setup_form": "its token is the proof",
     "portal.setup_submit": "its token is the proof",
     "portal.setup_done": "shows a secret only to the browser that set it up",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib.util
 import os
 import shutil
 import signal
@@ -12,8 +13,9 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 
 from tests.support import process
 
@@ -21,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 COPIED = (
     "app",
     "docs/examples",
+    "docs/operations",
     "migrations",
     "script",
     "static",
@@ -54,10 +57,26 @@ def link_environment(folder: Path) -> None:
     (environment / "installed-requirements.txt").write_text(pinned)
 
 
-class Started:
-    """One run of script/server."""
+def load_script(name: str) -> ModuleType:
+    """Import a module of script/lib."""
+    spec = importlib.util.spec_from_file_location(f"script_{name}", ROOT / "script" / "lib" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
-    def __init__(self, folder: Path, *arguments: str, port: int | None = None, **settings: str) -> None:
+
+class Started:
+    """One run of script/server, or of another command that takes its arguments."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *arguments: str,
+        port: int | None = None,
+        command: Sequence[str] = ("script/server",),
+        **settings: str,
+    ) -> None:
         self.port = port or process.free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         demo_port = process.free_port() if "--demo" in arguments else 0
@@ -69,7 +88,7 @@ class Started:
         self.begun = time.monotonic()
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                ["script/server", "--port", str(self.port), *of_demo, *arguments],
+                [*command, "--port", str(self.port), *of_demo, *arguments],
                 cwd=folder,
                 env=environment | settings,
                 stdout=log,
@@ -110,8 +129,14 @@ class Started:
 
 
 @contextlib.contextmanager
-def started(folder: Path, *arguments: str, port: int | None = None, **settings: str) -> Iterator[Started]:
-    server = Started(folder, *arguments, port=port, **settings)
+def started(
+    folder: Path,
+    *arguments: str,
+    port: int | None = None,
+    command: Sequence[str] = ("script/server",),
+    **settings: str,
+) -> Iterator[Started]:
+    server = Started(folder, *arguments, port=port, command=command, **settings)
     try:
         yield server
     finally:

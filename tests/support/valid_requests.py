@@ -682,6 +682,7 @@ class Requests:
         yield ValidRequest("oauth.status_list", "GET", f"{lists}/{public_id(status_lists.PREFIX, list_id)}")
         yield ValidRequest("health.alive", "GET", "/healthz")
         yield ValidRequest("health.ready", "GET", "/readyz")
+        yield ValidRequest("security_txt.show", "GET", f"/{known}/security.txt")
         yield ValidRequest("static", "GET", "/static/app.css")
         found = re.search(
             r"/logos/organizations/[^\"]+", self.app.test_client().get(f"{self.home}/login").text
