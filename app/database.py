@@ -179,6 +179,12 @@ def _ask_if_writable(engine: Engine) -> str | None:
     return reason
 
 
+def connection_load() -> dict[str, tuple[int, int, int]]:
+    """Return how many threads use, wait for and may use at once the database, and its pooled connections."""
+    limits = {"threads": breaker().slots, "transactions": application().extensions[_TURNS]}
+    return {name: (turns.taken, turns.waiting, turns.count) for name, turns in limits.items()}
+
+
 def turn_at_pool() -> AbstractContextManager[None]:
     """Run a ``with`` block that uses one connection of the pool, in the order of arrival.
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from flask import Flask, has_request_context, request
 
 from app.config import Config
+from app.metrics import ROUTE, recorder
 from app.rules.identifiers import new_public_id
 from app.rules.redaction import redact
 
@@ -57,14 +58,20 @@ class RequestLog:
         ) -> Callable[[bytes], object]:
             nonlocal status
             status = line
+            if recorder.is_on and ROUTE not in environ:
+                # Flask's request, which it removes when this returns, unless something in front of it answers.
+                environ[ROUTE] = getattr(environ.get("werkzeug.request"), "endpoint", None)
             headers.append(("X-Request-Id", name))
             return start_response(line, headers, exc_info) if exc_info else start_response(line, headers)
 
         try:
             return self.application(environ, start)
         finally:
+            seconds = time.perf_counter() - started
+            if recorder.is_on:
+                recorder.record_request(environ, status[:3], seconds)
             if self.enabled:
-                _write(environ, name, status[:3], (time.perf_counter() - started) * 1000)
+                _write(environ, name, status[:3], seconds * 1000)
 
 
 def _write(environ: WSGIEnvironment, name: str, status: str, milliseconds: float) -> None:
