@@ -28,6 +28,7 @@ COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 SUM, MIN, MAX = "sum", "min", "max"
 # Upper limits in seconds. A token takes one or two milliseconds, a password hash twenty.
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+RETRY_REASONS = ("deadlock", "lock_wait", "certification", "connection", "outdated_read", "other")
 _METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
 
 
@@ -174,7 +175,9 @@ class Recorder:
         with self._lock:
             counts = dict(self._counts)
             requests = {key: entry.copy() for key, entry in self._requests.items()}
-        found: Samples = defaultdict(dict)
+        # From zero on, so that the first one is seen as an increase.
+        found: Samples = defaultdict(dict, {family.name: {(): 0.0} for family in (FAILURES, HASHES_REFUSED)})
+        found[RETRIES.name] = {(reason,): 0.0 for reason in RETRY_REASONS}
         for (name, *labels), count in counts.items():
             found[name][tuple(labels)] = count
         for (endpoint, method, status, outcome), entry in requests.items():
