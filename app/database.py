@@ -13,7 +13,7 @@ import os
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from typing import Any
 
 import MySQLdb
@@ -30,6 +30,7 @@ from app.database_errors import is_connection_failure, must_leave_node
 from app.extensions import db
 from app.mysql_connection import MySQLConnection
 from app.tenant_fence import Fence
+from app.tracing import tracing
 from app.turns import Turns
 
 AUTOCOMMIT = "autocommit"
@@ -41,6 +42,7 @@ POOL_WAIT_SECONDS = 2
 _ENGINES = "gatehouse engines"
 _TURNS = "gatehouse turns"
 _WRITERS = "gatehouse writers"
+_SPAN = "gatehouse span"
 # A new connection that tests whether the server answers. The driver counts in whole seconds.
 _REACHABLE_SECONDS = 1
 _BREAKER = "gatehouse circuit breaker"
@@ -100,6 +102,30 @@ def engines() -> tuple[Engine, Engine]:
     """Return the engines of the current app: (for transactions, for single statements)."""
     pair: tuple[Engine, Engine] = application().extensions[_ENGINES]
     return pair
+
+
+def trace_statements() -> None:
+    """Put each statement of both engines into a span, if ``tracing.query`` is set when it runs."""
+
+    def begin(connection: Connection, _cursor: Any, sql: str, *_: Any) -> None:
+        if tracing.query is not None:
+            span = connection.info[_SPAN] = tracing.query(sql)
+            span.__enter__()
+
+    def end(connection: Connection, *_: Any) -> None:
+        if (span := connection.info.pop(_SPAN, None)) is not None:
+            span.__exit__(None, None, None)
+
+    def fail(context: ExceptionContext) -> None:
+        error = context.original_exception
+        if context.connection is not None and (span := context.connection.info.pop(_SPAN, None)) is not None:
+            with suppress(type(error)):
+                span.__exit__(type(error), error, None)
+
+    for engine in engines():
+        event.listen(engine, "before_cursor_execute", begin)
+        event.listen(engine, "after_cursor_execute", end)
+        event.listen(engine, "handle_error", fail)
 
 
 def breaker() -> CircuitBreaker:

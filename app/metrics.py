@@ -13,7 +13,7 @@ import os
 import threading
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,7 @@ SUM, MIN, MAX = "sum", "min", "max"
 # Upper limits in seconds. A token takes one or two milliseconds, a password hash twenty.
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 RETRY_REASONS = ("deadlock", "lock_wait", "certification", "connection", "outdated_read", "other")
-_METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
+METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +147,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.is_on = False
+        self.on_request: Callable[[str | None, str, str, float], None] | None = None
         self.forget()
 
     def forget(self) -> None:
@@ -169,6 +170,8 @@ class Recorder:
                 entry = self._add_key(key)
             entry[bisect_left(BUCKETS, seconds)] += 1
             entry[-1] += seconds
+        if self.on_request is not None:
+            self.on_request(*key[:3], seconds)
 
     def samples(self) -> Samples:
         """Return the counters as they are now."""
@@ -191,7 +194,7 @@ class Recorder:
 
     def _add_key(self, key: tuple[Any, ...]) -> list[float]:
         # A caller may invent methods, and each new one would stay in memory.
-        known = key if key[1] in _METHODS else (key[0], "other", *key[2:])
+        known = key if key[1] in METHODS else (key[0], "other", *key[2:])
         return self._requests.setdefault(known, [0.0] * (len(BUCKETS) + 2))
 
 

@@ -52,6 +52,7 @@ from app.models.base import Base, Digest, Identifier, Json, Sealed, UtcDateTime,
 from app.open_transaction import in_transaction, transaction_connection
 from app.rules.errors import Unavailable
 from app.tenant_fence import ACROSS
+from app.tracing import tracing
 
 # Attempts that the database rolled back. Lost connections are limited by the deadline alone.
 MAX_ATTEMPTS = 5
@@ -324,6 +325,15 @@ def _execute(
 
 def _run(
     driver: Any, compiled: _Compiled, parameters: tuple[Any, ...], *, fetch: bool, waits: bool = False
+) -> tuple[Sequence[Sequence[Any]], int]:
+    if tracing.query is None:
+        return _run_untraced(driver, compiled, parameters, fetch=fetch, waits=waits)
+    with tracing.query(compiled.sql):
+        return _run_untraced(driver, compiled, parameters, fetch=fetch, waits=waits)
+
+
+def _run_untraced(
+    driver: Any, compiled: _Compiled, parameters: tuple[Any, ...], *, fetch: bool, waits: bool
 ) -> tuple[Sequence[Sequence[Any]], int]:
     if compiled.is_sqlite:
         cursor = driver.execute(compiled.sql, parameters)
