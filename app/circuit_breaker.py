@@ -45,7 +45,7 @@ class CircuitBreaker:
 
     def __init__(self, slots: int, is_reachable: Callable[[], bool]) -> None:
         self._is_reachable = is_reachable
-        self._slots = Turns(slots)
+        self.slots = Turns(slots)
         self._answered_at = self._reached_at = time.monotonic()
         # Since when a new connection has not been answered.
         self._unreachable_since: float | None = None
@@ -61,7 +61,7 @@ class CircuitBreaker:
     @property
     def waiting(self) -> int:
         """Return how many threads wait for a slot."""
-        return self._slots.waiting
+        return self.slots.waiting
 
     def note_answer(self) -> None:
         """Note that the database has answered a statement just now."""
@@ -70,13 +70,13 @@ class CircuitBreaker:
     def __enter__(self) -> None:
         if self.is_open:
             raise Unavailable
-        if not self._slots.take(_MAX_WAIT_SECONDS):
+        if not self.slots.take(_MAX_WAIT_SECONDS):
             raise Unavailable
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._slots.give_back()
+        self.slots.give_back()
 
     def watch(self) -> None:
         """Open and close the breaker, for ever."""
@@ -92,7 +92,7 @@ class CircuitBreaker:
     def check(self) -> None:
         """Try a new connection if the database has been silent; return once that was answered or has failed."""
         tick = time.monotonic()
-        if self._unreachable_since is None and not self._slots.taken:
+        if self._unreachable_since is None and not self.slots.taken:
             # Nobody waits for an answer.
             self._reached_at = tick
             return
@@ -109,7 +109,7 @@ class CircuitBreaker:
         self._patience = REFUSED_SECONDS if is_refused else PATIENCE_SECONDS
         if not self.is_open:
             return
-        self._slots.dismiss()
+        self.slots.dismiss()
         if not self._is_logged:
             self._is_logged = True
             _log.warning("the database does not answer: requests that need it get 503")

@@ -13,7 +13,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from typing import Any
 
 import MySQLdb
@@ -30,6 +30,7 @@ from app.database_errors import is_connection_failure, must_leave_node
 from app.extensions import db
 from app.mysql_connection import MySQLConnection
 from app.tenant_fence import Fence
+from app.tracing import tracing
 from app.turns import Turns
 
 AUTOCOMMIT = "autocommit"
@@ -43,6 +44,7 @@ _ENGINES = "gatehouse engines"
 _REPLICA = "gatehouse replica"
 _TURNS = "gatehouse turns"
 _WRITERS = "gatehouse writers"
+_SPAN = "gatehouse span"
 # A new connection that tests whether the server answers. The driver counts in whole seconds.
 _REACHABLE_SECONDS = 1
 _BREAKER = "gatehouse circuit breaker"
@@ -123,6 +125,30 @@ def replica_engine() -> Engine | None:
     """
     engine: Engine | None = application().extensions[_REPLICA]
     return engine
+
+
+def trace_statements() -> None:
+    """Put each statement of both engines into a span, if ``tracing.query`` is set when it runs."""
+
+    def begin(connection: Connection, _cursor: Any, sql: str, *_: Any) -> None:
+        if tracing.query is not None:
+            span = connection.info[_SPAN] = tracing.query(sql)
+            span.__enter__()
+
+    def end(connection: Connection, *_: Any) -> None:
+        if (span := connection.info.pop(_SPAN, None)) is not None:
+            span.__exit__(None, None, None)
+
+    def fail(context: ExceptionContext) -> None:
+        error = context.original_exception
+        if context.connection is not None and (span := context.connection.info.pop(_SPAN, None)) is not None:
+            with suppress(type(error)):
+                span.__exit__(type(error), error, None)
+
+    for engine in engines():
+        event.listen(engine, "before_cursor_execute", begin)
+        event.listen(engine, "after_cursor_execute", end)
+        event.listen(engine, "handle_error", fail)
 
 
 def breaker() -> CircuitBreaker:
@@ -221,6 +247,12 @@ def _ask_if_writable(engine: Engine) -> str | None:
         if reason is not None:
             connection.invalidate()
     return reason
+
+
+def connection_load() -> dict[str, tuple[int, int, int]]:
+    """Return how many threads use, wait for and may use at once the database, and its pooled connections."""
+    limits = {"threads": breaker().slots, "transactions": application().extensions[_TURNS]}
+    return {name: (turns.taken, turns.waiting, turns.count) for name, turns in limits.items()}
 
 
 def turn_at_pool() -> AbstractContextManager[None]:

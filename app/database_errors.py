@@ -50,6 +50,12 @@ _FINAL_ERRORS = (MySQLdb.IntegrityError, MySQLdb.DataError, MySQLdb.ProgrammingE
 _SQLITE_BUSY = ("locked", "busy")
 _SQLITE_REFUSED = ("disk is full", "readonly database", "unable to open database file", "disk I/O error")
 DUPLICATE_KEY = 1062
+_REASONS: dict[int | None, str] = {
+    1213: "deadlock",
+    1305: "deadlock",
+    3101: "certification",
+    1205: "lock_wait",
+}
 
 
 def classify_error(error: Exception) -> ErrorClass:
@@ -78,6 +84,14 @@ def _classify_sqlite_error(message: str) -> ErrorClass:
     if any(words in message for words in _SQLITE_BUSY):
         return ErrorClass.RETRY
     return ErrorClass.REFUSED if any(words in message for words in _SQLITE_REFUSED) else ErrorClass.FINAL
+
+
+def retry_reason(error: Exception) -> str:
+    """Return why a transaction is repeated after this error, as metrics name it."""
+    code = _error_code(error.orig if isinstance(error, DBAPIError) else error)
+    if code in _REASONS or classify_error(error) is not ErrorClass.RETRY:
+        return _REASONS.get(code, "connection")
+    return "lock_wait" if code is None else "other"
 
 
 def is_temporary(error: Exception) -> bool:

@@ -21,7 +21,7 @@ class Turns:
     """So many turns at once, the next one to whoever has waited for longest."""
 
     def __init__(self, free: int) -> None:
-        self._count = self._free = free
+        self.count = self._free = free
         self._waiting: deque[_Waiter] = deque()
         self._lock = threading.Lock()
 
@@ -59,7 +59,7 @@ class Turns:
     @property
     def taken(self) -> int:
         """Return how many turns are taken."""
-        return self._count - self._free
+        return self.count - self._free
 
     @property
     def waiting(self) -> int:

@@ -26,6 +26,7 @@ from .settings import (
     SETTINGS,
     Setting,
     UnsafeConfiguration,
+    address,
     check_base_url,
     check_surroundings,
     choice,
@@ -89,6 +90,7 @@ class Config:
     trusted_hosts: tuple[str, ...]
     log_level: str
     request_log: bool
+    metrics_address: tuple[str, int] | None
     database_engine: str
     database_pool: int
     database_timeout: int
@@ -149,6 +151,7 @@ def load(environ: Mapping[str, str] | None = None) -> Config:
         ),
         log_level=choice(env, "GATEHOUSE_LOG_LEVEL", "info", ("debug", "info", "warning", "error")),
         request_log=choice(env, "GATEHOUSE_REQUEST_LOG", "on", ("on", "off")) == "on",
+        metrics_address=address(env, "GATEHOUSE_METRICS_ADDRESS"),
         database_engine=choice(env, "GATEHOUSE_DATABASE_ENGINE", "auto", DATABASE_ENGINES),
         database_pool=integer(env, "GATEHOUSE_DATABASE_POOL", 5, 1, 50),
         database_timeout=integer(env, "GATEHOUSE_DATABASE_TIMEOUT", 3, 1, 60),

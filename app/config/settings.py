@@ -145,6 +145,24 @@ def contacts(env: Mapping[str, str], variable: str) -> tuple[str, ...]:
     return named
 
 
+def address(env: Mapping[str, str], variable: str) -> tuple[str, int] | None:
+    """Return the IP address and port to listen on, or None when the variable is not set."""
+    text = env.get(variable, "")
+    if not text:
+        return None
+    host, _, port = text.rpartition(":")
+    try:
+        listens_on = str(ipaddress.ip_address(host.removeprefix("[").removesuffix("]")))
+        number = int(port) if port.isascii() and port.isdigit() else 0
+    except ValueError:
+        number = 0
+    if not 0 < number < 65536:
+        raise UnsafeConfiguration(
+            f"{variable} is {text!r}. It must be an IP address and a port, for example 127.0.0.1:9464."
+        )
+    return listens_on, number
+
+
 def file(env: Mapping[str, str], variable: str) -> Path | None:
     """Return the path of a readable file, or None when the variable is not set."""
     if not env.get(variable):
@@ -217,7 +235,8 @@ SETTINGS = (
         "DATABASE_REPLICA_URL",
         "none",
         "A replica of that database, for figures and older pages of the audit log: `mysql://…`, or a file in "
-        "`DATABASE_REPLICA_URL_FILE`. It is not read while it is away or more than 10 seconds behind (docs/operations/topologies.md).",
+        "`DATABASE_REPLICA_URL_FILE`. It is not read while it is away or more than 10 seconds behind "
+        "(docs/operations/topologies.md).",
     ),
     Setting(
         "GATEHOUSE_BASE_URL",
@@ -267,6 +286,12 @@ SETTINGS = (
     ),
     Setting("GATEHOUSE_LOG_LEVEL", "info", "debug, info, warning or error."),
     Setting("GATEHOUSE_REQUEST_LOG", "on", "Log one JSON line per request to standard error: on or off."),
+    Setting(
+        "GATEHOUSE_METRICS_ADDRESS",
+        "none",
+        "Where Prometheus scrapes this machine, for example `127.0.0.1:9464`. It asks for no password: use a loopback "
+        "address, or one that only Prometheus reaches (docs/operations/monitoring.md).",
+    ),
     Setting(
         "GATEHOUSE_DATABASE_ENGINE",
         "auto",

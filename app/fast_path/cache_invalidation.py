@@ -238,6 +238,11 @@ def is_in_use() -> bool:
     return uptime() - _follower_of(current().database_url).used_at < IDLE_SECONDS
 
 
+def age() -> float:
+    """Return the seconds since the changes were read, or 0 where no cached value is in use."""
+    return max(0.0, uptime() - _follower_of(current().database_url).sent_at) if is_in_use() else 0.0
+
+
 def poll() -> None:
     """Apply the changes that were committed since the last poll. Raises Unavailable or the database's error."""
     _follower_of(current().database_url).poll()

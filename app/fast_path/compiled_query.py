@@ -29,6 +29,7 @@ from sqlalchemy.pool import PoolProxiedConnection
 from sqlalchemy.sql import ClauseElement, Executable, Insert
 from sqlalchemy.types import Boolean, Integer, LargeBinary, String, TypeEngine
 
+from app import metrics
 from app.circuit_breaker import CircuitBreaker
 from app.config import current
 from app.database import (
@@ -40,11 +41,18 @@ from app.database import (
     leave_node,
     turn_to_write,
 )
-from app.database_errors import ErrorClass, classify_error, is_duplicate_key, must_leave_node
+from app.database_errors import (
+    ErrorClass,
+    classify_error,
+    is_duplicate_key,
+    must_leave_node,
+    retry_reason,
+)
 from app.models.base import Base, Digest, Identifier, Json, Sealed, UtcDateTime, Uuid, dump_json
 from app.open_transaction import in_transaction, transaction_connection
 from app.rules.errors import Unavailable
 from app.tenant_fence import ACROSS
+from app.tracing import tracing
 
 # Attempts that the database rolled back. Lost connections are limited by the deadline alone.
 MAX_ATTEMPTS = 5
@@ -276,7 +284,9 @@ def _guarded_attempts(
             pause = _jitter.uniform(0, 0.01 * 2 ** min(attempt, 6))
             is_over = rolled_back == MAX_ATTEMPTS or time.monotonic() + pause > deadline
             if is_over or error_class is ErrorClass.REFUSED or guard.is_open:
+                metrics.recorder.count(metrics.FAILURES)
                 raise Unavailable from error
+            metrics.recorder.count(metrics.RETRIES, retry_reason(error))
             time.sleep(pause)
         else:
             guard.note_answer()
@@ -315,6 +325,15 @@ def _execute(
 
 def _run(
     driver: Any, compiled: _Compiled, parameters: tuple[Any, ...], *, fetch: bool, waits: bool = False
+) -> tuple[Sequence[Sequence[Any]], int]:
+    if tracing.query is None:
+        return _run_untraced(driver, compiled, parameters, fetch=fetch, waits=waits)
+    with tracing.query(compiled.sql):
+        return _run_untraced(driver, compiled, parameters, fetch=fetch, waits=waits)
+
+
+def _run_untraced(
+    driver: Any, compiled: _Compiled, parameters: tuple[Any, ...], *, fetch: bool, waits: bool
 ) -> tuple[Sequence[Sequence[Any]], int]:
     if compiled.is_sqlite:
         cursor = driver.execute(compiled.sql, parameters)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from flask import Flask
 
 from app.config import at_work
+from app.metrics import ROUTE
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 _FORM = "application/x-www-form-urlencoded"
 _OAUTH_GETS = ("jwks", "userinfo")
 _METADATA = ("openid-configuration", "oauth-authorization-server")
+# As Flask's routes are called in metrics.
+_ROUTES = {
+    **{name: f"oauth.{name}" for name in ("token", "introspect", "revoke", *_OAUTH_GETS)},
+    "metadata": "discovery.metadata",
+}
 
 
 class Response(Protocol):
@@ -63,6 +69,7 @@ class FastPathMiddleware:
         name, slug = self._post_endpoint(environ["PATH_INFO"])
         if name is None or not self._is_plain_form(environ):
             return self._next(environ, start_response)
+        environ[ROUTE] = _ROUTES[name]
         request = self._endpoints.make_request(environ, slug)
         # Pushing Flask's own application context costs a tenth of what a token does.
         token = at_work.set(self._app)
@@ -79,6 +86,7 @@ class FastPathMiddleware:
         name, slug = _get_endpoint(environ["PATH_INFO"])
         if name is None or not self._is_trusted_host(environ):
             return self._next(environ, start_response)
+        environ[ROUTE] = _ROUTES[name]
         token = at_work.set(self._app)
         try:
             response = self._endpoints.gets[name](self._endpoints.make_request(environ, slug))

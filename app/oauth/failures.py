@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from urllib.parse import urlencode
 from uuid import UUID
 
+from app import metrics
 from app.oauth.protocol_request import ProtocolRequest
 from app.operations.audit.failed_requests import RejectedRequest, can_read_requests_of, count_unlogged
 from app.operations.store import clock
@@ -30,6 +31,7 @@ def record_refusal(
         return
     sent: Mapping[str, str] = request.parameters
     request.cause = error.cause.code if error.cause is not None else default_cause(error.code)
+    request.environ[metrics.OUTCOME] = (metrics.REFUSALS.name, request.cause)
     named = client or _client_of(request, sent)
     if named is None:
         return

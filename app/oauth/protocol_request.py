@@ -17,7 +17,7 @@ from flask import request as flask_request
 from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.wsgi import get_input_stream
 
-from app import config
+from app import config, metrics
 from app.oauth.samples import record_success
 from app.operations.clients import client_usage
 from app.operations.clients.client_authentication import Presented
@@ -243,6 +243,8 @@ def respond(
     """
     response = handle(handler, request)
     authenticated = request.authenticated
+    if endpoint == "token" and response.status == 200:
+        request.environ[metrics.OUTCOME] = (metrics.TOKENS.name, request.parameters["grant_type"])
     if authenticated is not None and request.playground_client is None:
         grant_type = None
         if endpoint == "token" and response.status == 200:

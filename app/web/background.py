@@ -31,7 +31,7 @@ from app.operations.users import import_runner, password_resets, registrations
 from app.operations.users.import_uploads import import_ready
 from app.rules.actor import Actor
 from app.rules.audit.events import format_checkpoint
-from app.web import failed_requests
+from app.web import failed_requests, metrics, telemetry
 
 EVERY_SECONDS = 60.0
 HEARTBEAT_EVERY_SECONDS = 2.0
@@ -56,6 +56,9 @@ def start(app: Flask) -> None:
     # Not a daemon: a process that is stopped waits for its last counters.
     threading.Thread(target=_count, args=(app,), name="usage").start()
     threading.Thread(target=_share_counts, args=(app,), name="request limits", daemon=True).start()
+    metrics.start(app)
+    if (stop_telemetry := telemetry.start(app)) is not None:
+        telemetry.stop_with_process(stop_telemetry)
     logout.register()
     credential_revocation.register()
     delivery.register()

@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING, Any
 from flask import Flask, has_request_context, request
 
 from app.config import Config
+from app.metrics import ROUTE, recorder
 from app.rules.identifiers import new_public_id
 from app.rules.redaction import redact
+from app.tracing import Trace, follow, tracing
+from app.tracing import current as current_trace
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -50,6 +53,11 @@ class RequestLog:
         # Never taken from the caller, who could otherwise forge log lines.
         environ[ID] = name = new_public_id("req")
         status = "500 "
+        trace = None
+        if tracing.begin is not None:
+            trace = tracing.begin(environ)
+        elif "HTTP_TRACEPARENT" in environ:
+            trace = follow(environ)
         started = time.perf_counter()
 
         def start(
@@ -57,17 +65,27 @@ class RequestLog:
         ) -> Callable[[bytes], object]:
             nonlocal status
             status = line
+            if (recorder.is_on or trace is not None) and ROUTE not in environ:
+                # Flask's request, which it removes when this returns, unless something in front of it answers.
+                environ[ROUTE] = getattr(environ.get("werkzeug.request"), "endpoint", None)
             headers.append(("X-Request-Id", name))
             return start_response(line, headers, exc_info) if exc_info else start_response(line, headers)
 
         try:
             return self.application(environ, start)
         finally:
+            seconds = time.perf_counter() - started
+            if recorder.is_on:
+                recorder.record_request(environ, status[:3], seconds)
             if self.enabled:
-                _write(environ, name, status[:3], (time.perf_counter() - started) * 1000)
+                _write(environ, name, status[:3], seconds * 1000, trace)
+            if trace is not None:
+                trace.end(environ, status[:3], name)
 
 
-def _write(environ: WSGIEnvironment, name: str, status: str, milliseconds: float) -> None:
+def _write(
+    environ: WSGIEnvironment, name: str, status: str, milliseconds: float, trace: Trace | None
+) -> None:
     now = time.time()
     seconds = int(now)
     path = environ.get("PATH_INFO", "")
@@ -77,11 +95,18 @@ def _write(environ: WSGIEnvironment, name: str, status: str, milliseconds: float
         path = redact(path)
     facts = environ.get(FACTS)
     extra = "".join(f',"{key}":{quoted(value)}' for key, value in facts.items() if value) if facts else ""
+    if trace is not None:
+        # Hexadecimal digits.
+        extra += "".join(f',"{key}":"{value}"' for key, value in _ids_of(trace).items())
     sys.stderr.write(
         f'{{"time":"{_date(seconds)}.{int((now - seconds) * 1000):03d}Z","level":"info","logger":"gatehouse.request",'
         f'"request_id":"{name}","method":{quoted(environ["REQUEST_METHOD"][:16])},"path":{quoted(path)},'
         f'"status":{status},"duration_ms":{milliseconds:.2f}{extra}}}\n'
     )
+
+
+def _ids_of(trace: Trace) -> dict[str, str]:
+    return {"trace_id": trace.trace_id} | ({"span_id": trace.span_id} if trace.span_id else {})
 
 
 def _date(seconds: int) -> str:
@@ -137,6 +162,9 @@ class JsonFormatter(logging.Formatter):
         request_id = getattr(record, "request_id", None)
         if request_id is not None:
             entry["request_id"] = request_id
+        trace = current_trace.get()
+        if trace is not None:
+            entry |= _ids_of(trace)
         if record.exc_text is None and record.exc_info:
             record.exc_text = redact(self.formatException(record.exc_info))
         if record.exc_text:

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-# Loaded at first use: passkeys, images, QR codes, outgoing requests, migrations, the OpenAPI document.
+# Loaded at first use: passkeys, images, QR codes, outgoing requests, migrations, the OpenAPI document,
+# metrics and traces.
 RARE = (
     *("webauthn", "cbor2", "asn1crypto", "PIL", "segno", "urllib3", "alembic", "flask_migrate", "app.cli"),
+    *("prometheus_client", "opentelemetry"),
 )
 _SAY = """
 import gc, json, os, runpy, sys

@@ -202,6 +202,14 @@ def _find_unsealed(since: datetime | None, skipped: Collection[str]) -> list[Any
 
 
 @read
+def count_unsealed() -> int:
+    """Return how many events wait to be sealed, up to ``BATCH``."""
+    return len(
+        _find_unsealed(None if (through := sealed_through()) is None else through - MAX_COMMIT_DELAY, ())
+    )
+
+
+@read
 def _find_unsealed_of(organization_id: str) -> list[Any]:
     event, link = AuditEvent.__table__.c, AuditLink.__table__.c
     sealed = select(link.id).where(link.organization_id == organization_id)

@@ -213,12 +213,13 @@ class _Key:
     settings: dict[str, Any]
     successor_created_at: datetime | None
 
-    def is_due(self, now: datetime) -> bool:
-        """Return whether its successor must be published or activated now."""
+    @property
+    def due_at(self) -> datetime:
+        """When its successor must be published or activated."""
         if self.successor_created_at is not None:
-            return self.successor_created_at <= now - PUBLISHED_BEFORE_USE
+            return self.successor_created_at + PUBLISHED_BEFORE_USE
         seconds: int = effective_settings(self.settings, self.limits)["oauth"]["signing"]["rotation_seconds"]
-        return now >= self.activated_at + timedelta(seconds=seconds) - PUBLISHED_BEFORE_USE
+        return self.activated_at + timedelta(seconds=seconds) - PUBLISHED_BEFORE_USE
 
 
 def advance_rotation(actor: Actor, algorithm: str) -> str:
@@ -261,8 +262,13 @@ def rotate_due_keys(actor: Actor) -> list[str]:
     if not leases.acquire(LEASE_NAME, secrets.token_hex(8), CHECK_INTERVAL_SECONDS):
         return []
     now = clock.now()
-    due = [key for key in _iterate_active_keys() if key.is_due(now)]
+    due = [key for key in _iterate_active_keys() if key.due_at <= now]
     return [kid for kid in map(_advance, due) if kid is not None]
+
+
+def next_rotation_at() -> datetime | None:
+    """Return when the first key of any organization is due, or None if there are none."""
+    return min((key.due_at for key in _iterate_active_keys()), default=None)
 
 
 def record_key_removals(actor: Actor, ids: Sequence[UUID]) -> None:

@@ -18,7 +18,7 @@ from itertools import groupby
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Table, and_, delete, exists, not_, or_, select, update
+from sqlalchemy import ColumnElement, Table, and_, delete, exists, func, not_, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
@@ -265,6 +265,19 @@ def purge_expired(
     finally:
         leases.release(LEASE, holder_id)
     return deleted
+
+
+@read
+def lags() -> dict[str, timedelta]:
+    """Return by table for how long its oldest row has been due for deletion."""
+    now = clock.now()
+    # Whether the others may be deleted depends on further rows.
+    rules = [rule for rule in PURGE_RULES if rule.unless is None]
+    oldest = [db.session.scalar(select(func.min(rule.ends)).execution_options(**ACROSS)) for rule in rules]
+    return {
+        rule.table.name: max(timedelta(), now - rule.retention - ends) if ends else timedelta()
+        for rule, ends in zip(rules, oldest, strict=True)
+    }
 
 
 def _run_all(actor: Actor, holder_id: str, batch: int) -> Iterator[tuple[str, int]]:

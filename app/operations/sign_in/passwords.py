@@ -19,6 +19,7 @@ from uuid import UUID
 
 from sqlalchemy import select
 
+from app import metrics
 from app.extensions import db
 from app.models.user import ACTIVE, User
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
@@ -35,11 +36,12 @@ from app.rules.languages.translation import lazy_gettext
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.sign_in import imported_hashes, passwords
 from app.rules.sign_in.passwords import network_of
+from app.turns import Turns
 
 MAX_WAIT_SECONDS = 2.0
 MAX_WAITING_THREADS = 14
 """With the hashing threads, half of a worker's: an office that begins its day waits a moment and is not refused."""
-_hashing = threading.BoundedSemaphore(os.cpu_count() or 1)
+_hashing = Turns(os.cpu_count() or 1)
 
 
 class _HashingQueue:
@@ -172,6 +174,11 @@ def change_password(actor: Actor, current: str, new: str, *, known_cookie: str =
     return _store_password(actor, user_id, stored_hash, new_hash, known_cookie)
 
 
+def hashing_load() -> tuple[int, int]:
+    """Return how many hashes run in this process, and how many wait."""
+    return _hashing.taken, _hashing.waiting
+
+
 @contextmanager
 def _hashing_slot(organization_id: str | None = None, ip_address: str | None = None) -> Iterator[None]:
     holder_keys = [(organization_id, "")] if organization_id else []
@@ -182,17 +189,18 @@ def _hashing_slot(organization_id: str | None = None, ip_address: str | None = N
     if not queue.acquire(holder_keys):
         raise _too_many_sign_ins()
     try:
-        if not _hashing.acquire(timeout=MAX_WAIT_SECONDS):
+        if not _hashing.take(MAX_WAIT_SECONDS):
             raise _too_many_sign_ins()
         try:
             yield
         finally:
-            _hashing.release()
+            _hashing.give_back()
     finally:
         queue.release(holder_keys)
 
 
 def _too_many_sign_ins() -> Unavailable:
+    metrics.recorder.count(metrics.HASHES_REFUSED)
     return Unavailable(
         "Too many people are signing in at this moment. Try again in a few seconds.", retry_after=3
     )

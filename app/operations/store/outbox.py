@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import case, select, tuple_, update
+from sqlalchemy import case, func, select, tuple_, update
 
 from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery, insert_into
@@ -38,6 +38,7 @@ LEASE_DURATION = timedelta(seconds=30)
 # Ids in one statement.
 _BATCH = 500
 _CANDIDATES = 10
+MAX_COUNTED = 10_000
 _INSERT = CompiledQuery(insert_into(OutboxMessage))
 _log = logging.getLogger("gatehouse.outbox")
 _jitter = random.SystemRandom()
@@ -126,6 +127,23 @@ def register_delivery(
 def is_for_external_server(message: Message) -> bool:
     """Return whether the message goes to a server that an organization chose."""
     return message.kind in _external_kinds
+
+
+@read
+def count_waiting() -> dict[str, tuple[int, datetime | None]]:
+    """Return how many messages of each kind wait, of the first ``MAX_COUNTED``, and when the oldest was created."""
+    due = (
+        select(OutboxMessage.kind, OutboxMessage.created_at)
+        .where(OutboxMessage.done_at.is_(None))
+        .order_by(OutboxMessage.available_at)
+        .limit(MAX_COUNTED)
+        .subquery()
+    )
+    found = select(due.c.kind, func.count(), func.min(due.c.created_at)).group_by(due.c.kind)
+    waiting: dict[str, tuple[int, datetime | None]] = dict.fromkeys(_deliveries, (0, None))
+    for kind, count, oldest in db.session.execute(found.execution_options(**ACROSS)):
+        waiting[kind] = (count, oldest)
+    return waiting
 
 
 def claim_due_message(

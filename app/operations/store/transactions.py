@@ -27,8 +27,9 @@ from sqlalchemy.dialects import mysql, sqlite
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from app import metrics
 from app.database import breaker, context, engines, turn_at_pool, turn_to_write
-from app.database_errors import ErrorClass, classify_error, is_duplicate_key
+from app.database_errors import ErrorClass, classify_error, is_duplicate_key, retry_reason
 from app.extensions import db
 from app.models.base import Base
 from app.open_transaction import in_transaction, on_commit, open_transaction
@@ -328,6 +329,7 @@ def _run_with_retries(work: Callable[[], R], unit_of_work: UnitOfWork) -> R:
             attempts += 1
             if attempts == MAX_ATTEMPTS:
                 break
+            metrics.recorder.count(metrics.RETRIES, "outdated_read")
             continue
         except (DBAPIError, PoolTimeout) as error:
             # Error 1205 rolls back a single statement. Committing after it would store half of the changes.
@@ -360,6 +362,7 @@ def _run_with_retries(work: Callable[[], R], unit_of_work: UnitOfWork) -> R:
             _pause_or_give_up(turn, attempts, deadline, error, error_class)
         finally:
             unit_of_work.close()
+    metrics.recorder.count(metrics.FAILURES)
     raise Unavailable
 
 
@@ -380,7 +383,9 @@ def _pause_or_give_up(
     pause = _jitter.uniform(0, _FIRST_PAUSE_SECONDS * 2 ** min(turn, 6))
     is_over = attempts == MAX_ATTEMPTS or time.monotonic() + pause > deadline
     if is_over or error_class is ErrorClass.REFUSED or breaker().is_open:
+        metrics.recorder.count(metrics.FAILURES)
         raise Unavailable from error
+    metrics.recorder.count(metrics.RETRIES, retry_reason(error))
     time.sleep(pause)
 
 

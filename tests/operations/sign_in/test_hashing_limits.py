@@ -13,6 +13,7 @@ from app.models.session import Attempt
 from app.operations.sign_in import passwords
 from app.operations.sign_in.sign_in import SignedIn, sign_in
 from app.rules.errors import Unavailable
+from app.turns import Turns
 from tests.factories import PASSWORD
 
 pytestmark = pytest.mark.usefixtures("context")
@@ -37,7 +38,7 @@ def test_hashing_timeout_is_unavailable_and_not_counted(
 ) -> None:
     """PW-6: a flood of sign-ins is rejected instead of queued indefinitely."""
     monkeypatch.setattr(passwords, "MAX_WAIT_SECONDS", 0.05)
-    monkeypatch.setattr(passwords, "_hashing", threading.BoundedSemaphore(1))
+    monkeypatch.setattr(passwords, "_hashing", Turns(1))
     with passwords._hashing_slot(), pytest.raises(Unavailable) as refusal:
         attempt_sign_in(acme)
     assert refusal.value.retry_after > 0
@@ -116,7 +117,7 @@ def test_flood_leaves_half_of_the_slots_to_others(
 ) -> None:
     """TN-14: another tenant's user signs in during the flood."""
     monkeypatch.setattr(passwords, "_queue", passwords._HashingQueue(6))
-    monkeypatch.setattr(passwords, "_hashing", threading.BoundedSemaphore(6))
+    monkeypatch.setattr(passwords, "_hashing", Turns(6))
     globex = make.organization()
     bob = make.user(globex, email="bob@globex.example")
     if kind == "one organization's":
