@@ -44,7 +44,6 @@ CONSTRUCTS: Mapping[str, str] = {
     "DELETE of several tables": r"^DELETE [a-z_`]+(?:, ?[a-z_`]+)* FROM\b|^DELETE FROM [a-z_`]+ USING\b",
     "UPDATE of several tables": r"^UPDATE [a-z_`]+(?:,| (?:INNER )?JOIN)\b",
     "UPDATE or DELETE … LIMIT": r"^(?:UPDATE|DELETE)\b.* LIMIT \S+$",
-    "rows compared with rows": r"\([a-z_0-9.`]+, [a-z_0-9.`]+(?:, [a-z_0-9.`]+)*\) (?:<|>|<=|>=|IN|=) \(",
     "UNION": r"\bUNION\b",
     "WITH": r"^WITH\b",
     "window functions": r"\bOVER \(",
