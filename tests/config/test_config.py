@@ -252,10 +252,23 @@ def test_development_settings_are_rejected_in_production(tmp_path: Path, name: s
         ("DATABASE_URL_FILE", "/nowhere/database.url"),
         ("GATEHOUSE_SECURITY_CONTACT", "security@example.com"),
         ("GATEHOUSE_SECURITY_CONTACT", "mailto:security@example.com,http://example.com"),
+        ("DATABASE_REPLICA_URL", "sqlite:////replica"),
+        ("DATABASE_REPLICA_URL", "mysql://"),
     ],
 )
 def test_value_out_of_bounds_is_rejected_by_name(tmp_path: Path, name: str, value: str) -> None:
     assert name in refusal(production(tmp_path, **{name: value}))
+
+
+def test_replica_needs_a_database_server(tmp_path: Path) -> None:
+    servers = {
+        "DATABASE_URL": "mysql://u@db/gatehouse",
+        "DATABASE_REPLICA_URL": "mariadb://u@replica/gatehouse",
+    }
+    assert load(production(tmp_path, **servers)).database_replica_url == "mysql+mysqldb://u@replica/gatehouse"
+    assert load(production(tmp_path)).database_replica_url is None
+    without = servers | {"DATABASE_URL": "sqlite:////gatehouse"}
+    assert "unset DATABASE_REPLICA_URL" in refusal(production(tmp_path, **without))
 
 
 def test_private_hosts_and_authorities_can_be_allowed(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ class HAProxy:
         return {
             row["svname"]: "UP" if row["agent_status"] == "L7OK" else row["status"]
             for row in rows
-            if row["svname"] not in {"FRONTEND", "BACKEND"}
+            if row["svname"] not in {"FRONTEND", "BACKEND"} and row["# pxname"] != "living"
         }
 
     def _worker(self) -> str:
