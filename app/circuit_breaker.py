@@ -21,7 +21,7 @@ from types import TracebackType
 from app.rules.errors import Unavailable
 from app.turns import Turns
 
-# A busy process asks the database for changes every 0.4 seconds, so a longer silence is suspicious.
+# A busy process gets answers all the time, so a longer silence is suspicious.
 SILENCE_SECONDS = 0.5
 # How long no new connection may be answered. SILENCE_SECONDS have passed before. An overloaded machine needs a second.
 PATIENCE_SECONDS = 1.5

@@ -312,7 +312,8 @@ SETTINGS = (
     Setting(
         "GATEHOUSE_JANITOR",
         "on",
-        "Whether one worker, elected among all, deletes expired rows and rotates signing keys: on or off.",
+        "Whether this host takes part in deleting expired rows and rotating signing keys, for which leases elect "
+        "workers: on or off.",
     ),
     Setting(
         "GATEHOUSE_BODY_TIMEOUT",

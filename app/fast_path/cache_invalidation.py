@@ -2,31 +2,41 @@
 
 Clients and settings are needed by each request and change seldom, so processes cache them. A change does two things:
 
-- Its transaction inserts a row into ``view_changes``. Every process reads the whole table every 0.4 seconds; an id that
-  was not there the time before is a change that was committed since. Because rows are only added, nothing depends on
-  the order of ids or on a clock: a transaction may take as long as it likes between INSERT and COMMIT, and one that is
-  rolled back leaves nothing. Rows are deleted only together with the insertion of one that concerns every organization
-  (``prune``).
+- Its transaction inserts a row into ``view_changes``. One process of each machine reads the whole table every 0.4
+  seconds; an id that was not there the time before is a change that was committed since. Because rows are only added,
+  nothing depends on the order of ids or on a clock: a transaction may take as long as it likes between INSERT and
+  COMMIT, and one that is rolled back leaves nothing. Rows are deleted only together with the insertion of one that
+  concerns every organization (``prune``).
 - After its COMMIT and before its response it renews the organization's stamp in a small file that all processes of this
   machine map into their memory, so that they read again at once. If the file cannot be written, they learn of it like
   other machines.
 
+The process that reads the table, the lead of its machine, renews the stamps of what it found, and then writes into the
+same file when it had sent the query: what it has seen, all have seen. Who leads decides nothing but how many queries
+are sent: each process compares what it reads with what it read itself before, and one that begins renews all stamps, so
+any number of them may read, at any time. Another process takes over as soon as the lead has ended, and from one that is
+stopped or cannot reach the database after two seconds. A process without the file reads the table itself.
+
 A cached value is trusted for a second after its own query was sent, and while the last query of the table was sent less
 than a second ago, unless one of the two has shown a change. The seconds are those of ``uptime``, which goes on while a
-process is stopped and which nobody sets. A process that cannot read the table reads every value from the database. So a
-committed change takes effect on this machine at once and on every machine within a second. A process that has used no
-cached value for half a minute does not read the table either until it uses one again, and trusts none meanwhile.
+process is stopped and which nobody sets. While nobody can read the table, every value is read from the database. So a
+committed change takes effect on this machine at once and on every machine within a second. When no process has used a
+cached value for half a minute, none reads the table until one is used again, and none is trusted meanwhile.
 
 A database that was failed over or restored may lack changes whose effect has been cached. When the connection or the
-server is another one, or an id has disappeared, a process trusts nothing that it read before.
+server is another one, or an id has disappeared, nothing that was read before is trusted on this machine.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import functools
+import hashlib
 import logging
 import mmap
 import os
+import struct
 import threading
 import zlib
 from dataclasses import dataclass
@@ -56,6 +66,14 @@ IDLE_SECONDS = 30.0
 # Every process reads all rows at each poll. Pruning makes every process read its cached values again.
 MAX_ROWS = 200
 _SLOTS, _WIDTH = 4096, 8
+# Behind the stamps are records: key, three numbers and a checksum.
+_RECORD, _RECORD_BYTES = struct.Struct("<8sdddI"), 64
+_LEAD, _USE, CLOCK = range(3)
+"""The records: who leads the machine, when a cached value was last used, and what the database's clock showed."""
+_LENGTH = _SLOTS * _WIDTH + 4096
+# A lead that has ended is noticed at once; one that is only slow should not be replaced, because its successor makes
+# the whole machine read again what it has cached.
+LEAD_SECONDS = 2.0
 # How long a process does without the file before it tries to map it again.
 _RETRY_SECONDS = 30.0
 _WITHOUT_FILE = (
@@ -97,8 +115,8 @@ _CHANGES = CompiledQuery(
 class Follower:
     """The changes in one database that this process has seen.
 
-    ``sent_at`` is when it sent the query whose changes it applied last, ``used_at`` when a cached value was last used,
-    both in seconds of ``uptime``.
+    ``sent_at`` is when it or the lead sent the query whose changes were applied last, ``used_at`` when a cached value
+    was last used, both in seconds of ``uptime``.
     """
 
     __slots__ = ("_ids", "_source", "sent_at", "stamps", "used_at")
@@ -124,11 +142,24 @@ class Follower:
         ids = frozenset(row.id for row in changes)
         if source != self._source or not ids >= self._ids or any(row.is_for_all for row in new):
             self.forget()
+            all_told = _renew_all()
+        else:
+            all_told = all(_renew(row.organization_id) for row in new)
         for row in new:
             self.stamps[_slot_of(row.organization_id)] = object()
         self._ids, self._source = ids, source
         # Last: whoever reads it sees the stamps of this poll too.
         self.sent_at = sent_at
+        if all_told:
+            _machine().put(_LEAD, os.getpid(), uptime(), sent_at)
+
+    def has_heard_since(self, moment: float) -> bool:
+        """Return whether this process or the lead of the machine has asked since then; for stamps read afterwards."""
+        if self.sent_at <= moment:
+            lead = _machine().find(_LEAD)
+            if lead is not None and lead[2] <= uptime():
+                self.sent_at = max(self.sent_at, lead[2])
+        return self.sent_at > moment
 
 
 class CacheStamp:
@@ -153,7 +184,7 @@ class CacheStamp:
         follower.used_at = tick
         oldest = tick - TRUSTED_SECONDS
         # Before the stamps are compared, which a poll may change in this moment.
-        if self._read_at <= oldest and follower.sent_at <= oldest:
+        if self._read_at <= oldest and follower.sent_at <= oldest and not follower.has_heard_since(oldest):
             return False
         return (
             follower.stamps[slot] is self._from_poll
@@ -188,6 +219,21 @@ class _MachineStamps:
         elif os.pwrite(self.descriptor, stamps, offset) < len(stamps):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
+    def put(self, record: int, *numbers: float) -> None:
+        """Replace a record. On a full disk nothing happens: what the record tells grows old."""
+        packed = _RECORD.pack(_machine_key(current().database_url), *numbers, 0)[:-4]
+        with contextlib.suppress(OSError):
+            self.write(_place_of(record), packed + zlib.crc32(packed).to_bytes(4, "little"))
+
+    def find(self, record: int) -> tuple[float, float, float] | None:
+        """Return a record's numbers, or None if it is not of this machine and database or is just being written."""
+        place = _place_of(record)
+        packed = self.memory[place : place + _RECORD.size]
+        key, first, second, third, checksum = _RECORD.unpack(packed)
+        if checksum != zlib.crc32(packed[:-4]) or key != _machine_key(current().database_url):
+            return None
+        return first, second, third
+
 
 _mapped: dict[Path, _MachineStamps] = {}
 _mapping = threading.Lock()
@@ -197,7 +243,11 @@ _followers: dict[str, Follower] = {}
 def invalidate(organization_id: str) -> None:
     """Make what is cached about the organization stale once the open transaction has committed."""
     _insert(organization_id, is_for_all=False)
-    on_commit(lambda: _renew(organization_id))
+
+    def renew() -> None:
+        _renew(organization_id)
+
+    on_commit(renew)
 
 
 def invalidate_all(organization_id: str) -> None:
@@ -206,7 +256,11 @@ def invalidate_all(organization_id: str) -> None:
     The row is stored under the key of the given one.
     """
     _insert(organization_id, is_for_all=True)
-    on_commit(_renew_all)
+
+    def renew() -> None:
+        _renew_all()
+
+    on_commit(renew)
 
 
 def prune() -> int:
@@ -233,9 +287,41 @@ def prune() -> int:
     return len(rows)
 
 
+def follow() -> None:
+    """Take part in following the changes: a serving process calls this every ``POLL_SECONDS``.
+
+    Raises Unavailable or the database's error; then another process takes over.
+    """
+    machine, follower = _machine(), _follower_of(current().database_url)
+    used_at = uptime() - IDLE_SECONDS
+    if follower.used_at > used_at:
+        machine.put(_USE, follower.used_at, 0, 0)
+    if not is_lead():
+        return
+    if is_in_use():
+        follower.poll()
+    else:
+        machine.put(_LEAD, os.getpid(), uptime(), follower.sent_at)
+
+
+def is_lead() -> bool:
+    """Return whether this process does what one of its machine is enough for: it leads, or nobody else does.
+
+    For a moment two processes may do so.
+    """
+    lead = _machine().find(_LEAD)
+    if lead is None:
+        return True
+    holder, alive_at, _ = lead
+    return holder == os.getpid() or not 0 <= uptime() - alive_at < LEAD_SECONDS or _has_ended(int(holder))
+
+
 def is_in_use() -> bool:
-    """Return whether a cached value was used recently, so that the changes must be followed."""
-    return uptime() - _follower_of(current().database_url).used_at < IDLE_SECONDS
+    """Return whether a cached value was used recently on this machine, so that the changes must be followed."""
+    used_at = _follower_of(current().database_url).used_at
+    if (elsewhere := _machine().find(_USE)) is not None and elsewhere[0] <= uptime():
+        used_at = max(used_at, elsewhere[0])
+    return uptime() - used_at < IDLE_SECONDS
 
 
 def age() -> float:
@@ -248,6 +334,16 @@ def poll() -> None:
     _follower_of(current().database_url).poll()
 
 
+def tell_machine(record: int, *numbers: float) -> None:
+    """Tell all processes of this machine that use this database three numbers, such as those of ``CLOCK``."""
+    _machine().put(record, *numbers)
+
+
+def heard_on_machine(record: int) -> tuple[float, float, float] | None:
+    """Return the numbers that a process of this machine told last, or None."""
+    return _machine().find(record)
+
+
 def _insert(organization_id: str, *, is_for_all: bool) -> None:
     # The time is for people, and for workers of release 0.1.0, which follow by it.
     db.session.execute(
@@ -257,16 +353,17 @@ def _insert(organization_id: str, *, is_for_all: bool) -> None:
     )
 
 
-def _renew(organization_id: str) -> None:
+def _renew(organization_id: str) -> bool:
     # The stamp is random, so that two processes that renew it at once cannot bring back an earlier one.
-    _write(_slot_of(organization_id) * _WIDTH, os.urandom(_WIDTH))
+    return _write(_slot_of(organization_id) * _WIDTH, os.urandom(_WIDTH))
 
 
-def _renew_all() -> None:
-    _write(0, os.urandom(_SLOTS * _WIDTH))
+def _renew_all() -> bool:
+    return _write(0, os.urandom(_SLOTS * _WIDTH))
 
 
-def _write(offset: int, stamps: bytes) -> None:
+def _write(offset: int, stamps: bytes) -> bool:
+    """Replace stamps of the machine; return whether they could be written."""
     config = current()
     try:
         _stamps_of(config.instance).write(offset, stamps)
@@ -274,6 +371,40 @@ def _write(offset: int, stamps: bytes) -> None:
         # The change is committed, and this process knows of it. The others learn of it by the next poll.
         _follower_of(config.database_url).forget()
         _log.warning("%s %s", fault_of(config.instance, error), _WITHOUT_FILE)
+        return False
+    return True
+
+
+def _machine() -> _MachineStamps:
+    return _stamps_of(current().instance)
+
+
+@functools.cache
+def _machine_key(database_url: str) -> bytes:
+    """Return what differs when a record is of another database, another start of the machine, or another clock.
+
+    Machines may share an instance folder over a network, and containers may have a clock of their own.
+    """
+    marks = [database_url]
+    with contextlib.suppress(OSError):
+        marks.append(Path("/proc/sys/kernel/random/boot_id").read_text())
+        marks.append(os.readlink("/proc/self/ns/time"))
+    return hashlib.blake2b("\n".join(marks).encode(), digest_size=8).digest()
+
+
+def _has_ended(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        # It belongs to another user.
+        return False
+    return False
+
+
+def _place_of(record: int) -> int:
+    return _SLOTS * _WIDTH + record * _RECORD_BYTES
 
 
 def _slot_of(organization_id: str) -> int:
@@ -303,11 +434,11 @@ def _map(folder: Path) -> _MachineStamps:
         descriptor = os.open(folder / "changes", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             # Also the holes of a file that exists: without space for one, touching it would end the process by SIGBUS.
-            os.posix_fallocate(descriptor, 0, _SLOTS * _WIDTH)
-            return _MachineStamps(mmap.mmap(descriptor, _SLOTS * _WIDTH), descriptor, uptime())
+            os.posix_fallocate(descriptor, 0, _LENGTH)
+            return _MachineStamps(mmap.mmap(descriptor, _LENGTH), descriptor, uptime())
         except OSError:
             os.close(descriptor)
             raise
     except OSError as error:
         _log.warning("%s %s", fault_of(folder, error), _WITHOUT_FILE)
-        return _MachineStamps(mmap.mmap(-1, _SLOTS * _WIDTH), None, uptime())
+        return _MachineStamps(mmap.mmap(-1, _LENGTH), None, uptime())

@@ -34,6 +34,17 @@ def new_routing_key() -> str:
     return "".join(_ALPHABET[(number >> shift) & 31] for shift in range(35, -1, -5))
 
 
+def routing_key_bounds(part: int, parts: int) -> tuple[str, str | None]:
+    """Return the bounds of one of ``parts`` equal parts of all organization keys: the least, and the next part's.
+
+    The first part has no lower bound and the last no upper one. Keys are random, so the parts hold about as many
+    organizations each, as those of a hash would, and each is one range of every primary key.
+    """
+    size = len(_ALPHABET) // parts
+    low = "" if part == 0 else _ALPHABET[part * size]
+    return low, None if part == parts - 1 else _ALPHABET[(part + 1) * size]
+
+
 def is_routing_key(text: str) -> bool:
     """Return whether the text has the form of an organization key."""
     return _ROUTING_KEY.fullmatch(text) is not None

@@ -1,6 +1,8 @@
 """Background work of a serving process: changes, deliveries, audit sealing, counters, purging, key rotation.
 
-Every worker of every host has these threads; for what only one may do, leases elect it.
+Every worker of every host has these threads. What one worker of a host is enough for is left to the one that leads it
+(``cache_invalidation.is_lead``), so that idle workers ask the database nothing; for what only one of all hosts may do,
+leases elect it.
 """
 
 from __future__ import annotations
@@ -83,9 +85,11 @@ def _follow(app: Flask) -> None:
     with app.app_context():
         for turn in itertools.count():
             try:
-                if cache_invalidation.is_in_use():
-                    cache_invalidation.poll()
-                if turn % _POLLS_PER_MEASUREMENT == 0:
+                cache_invalidation.follow()
+                # The lead asks the database, unless nobody needs the time, and tells the others.
+                if cache_invalidation.is_in_use() and (
+                    turn % _POLLS_PER_MEASUREMENT == 0 or not cache_invalidation.is_lead()
+                ):
                     clock.measure()
             except Exception:  # noqa: BLE001 - until the next poll succeeds, cached entries expire within a second
                 _log.debug("changes could not be read", exc_info=True)
@@ -131,12 +135,16 @@ def _dispatch(app: Flask, dispatcher: Dispatcher) -> None:
 def _beat(app: Flask) -> None:
     pause = threading.Event()
     while True:
+        # A worker that takes over reports before the pause counts as an outage.
+        seconds = cache_invalidation.POLL_SECONDS
         with app.app_context():
             try:
-                outages.beat()
+                if cache_invalidation.is_lead():
+                    seconds = HEARTBEAT_EVERY_SECONDS
+                    outages.beat()
             except Exception:  # noqa: BLE001 - the next report that can be written tells of the outage
                 _log.debug("the heartbeat could not be written", exc_info=True)
-        pause.wait(HEARTBEAT_EVERY_SECONDS * random.uniform(0.75, 1.25))  # noqa: S311 - jitter is no secret
+        pause.wait(seconds)
 
 
 def _checkpoint(app: Flask) -> None:
@@ -144,7 +152,8 @@ def _checkpoint(app: Flask) -> None:
     while True:
         with app.app_context():
             try:
-                checkpoints.advance()
+                if cache_invalidation.is_lead():
+                    checkpoints.advance()
             except Exception as error:  # noqa: BLE001 - the database may be back at the next turn
                 _log.warning("the checkpoint could not be raised: %s", type(error).__name__)
                 _log.debug("the fault of the checkpoint", exc_info=True)
@@ -160,6 +169,8 @@ def _seal(app: Flask) -> None:
         # Workers that started together do not ask together.
         pause.wait(SEALS_EVERY_SECONDS * random.uniform(0.75, 1.25))  # noqa: S311 - jitter is no secret
         with app.app_context():
+            if not cache_invalidation.is_lead():
+                continue
             try:
                 heads = seal_pending_events(Actor.system("", "sealer"), holder=me) or {}
                 remember_heads(heads.values())
@@ -177,9 +188,11 @@ def _import(app: Flask) -> None:
     me = secrets.token_hex(8)
     while True:
         # Workers that started together do not look together.
-        import_ready.wait(import_runner.POLL_INTERVAL_SECONDS * random.uniform(0.75, 1.25))  # noqa: S311
+        is_ready = import_ready.wait(import_runner.POLL_INTERVAL_SECONDS * random.uniform(0.75, 1.25))  # noqa: S311
         import_ready.clear()
         with app.app_context():
+            if not is_ready and not cache_invalidation.is_lead():
+                continue
             try:
                 import_runner.process_due_imports(Actor.system("", "importer"), holder=me)
             except Exception as error:  # noqa: BLE001 - the state is in the database, and the next run continues
@@ -194,6 +207,8 @@ def _work(app: Flask) -> None:
         # Workers that started together do not ask together.
         pause.wait(EVERY_SECONDS * random.uniform(0.5, 1.5))  # noqa: S311 - jitter is no secret
         with app.app_context():
+            if not cache_invalidation.is_lead():
+                continue
             try:
                 gone = purge_expired(Actor.system("", "janitor"), holder=me)
                 rotated = rotate_due_keys(Actor.system("", "key rotation"))

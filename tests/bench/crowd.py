@@ -19,7 +19,8 @@ from tests.bench.instance import Instance
 from tests.bench.load import DONE, Answer, Ask, MakeVisitor, Visitor, cycle, request
 from tests.factories import PASSWORD
 
-_SAMPLE = 300
+VISITED = 300
+"""How many organizations of a crowd receive requests, at most."""
 _CHUNK = 50
 _CSRF = re.compile(rb'name="csrf_token" value="([^"]+)"')
 _TABLES = (
@@ -50,12 +51,13 @@ class Crowd:
     instance: Instance
     each: int
     places: list[Place] = field(default_factory=list)
+    clients: list[Credentials] = field(default_factory=list)
     made: int = 0
     _likeness: dict[str, list[Row]] = field(default_factory=dict)
 
     def grow(self, count: int) -> None:
-        """Create this number of organizations; at most ``_SAMPLE`` of them, evenly spread, receive requests."""
-        every = max(1, count // _SAMPLE)
+        """Create this number of organizations; at most ``VISITED`` of them, evenly spread, receive requests."""
+        every = max(1, count // VISITED)
         if not self._likeness:
             self._likeness = self._first()
         with self.instance.app.app_context(), self.instance.database.connect() as connection:
@@ -100,17 +102,18 @@ class Crowd:
             tables["users"].append(first["users"] | own | user)
         role = {"id": new_id().bytes, "user_id": admin, "user_organization_id": key.encode()}
         tables["role_assignments"].append(first["role_assignments"] | own | role)
-        if not is_visited:
-            return
         token, secret = new_token(SESSION, key), new_token(CLIENT_SECRET, key)
-        signed_in = {"id": new_id().bytes, "user_id": admin, "digest": digest(token)}
-        tables["sessions"].append(first["sessions"] | own | signed_in)
-        tables["scopes"] += [scope | own | {"id": new_id().bytes} for scope in self._likeness["scopes"]]
         client, credential = new_id(), new_id().bytes
         tables["clients"].append(first["clients"] | own | {"id": client.bytes})
         changed = {"id": credential, "client_id": client.bytes, "digest": digest(secret)}
         tables["client_credentials"].append(first["client_credentials"] | own | changed)
         known = Credentials(format_client_id(key, client), secret)
+        self.clients.append(known)
+        if not is_visited:
+            return
+        signed_in = {"id": new_id().bytes, "user_id": admin, "digest": digest(token)}
+        tables["sessions"].append(first["sessions"] | own | signed_in)
+        tables["scopes"] += [scope | own | {"id": new_id().bytes} for scope in self._likeness["scopes"]]
         self.places.append(Place(slug, f"{cookie_name(key)}={token}", known, tuple(emails)))
 
 

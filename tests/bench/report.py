@@ -72,6 +72,12 @@ class Report:
             self.bar(f"{on_sqlite}, of {on_mariadb}", rate, at_least=0.33)
             self.bar(f"{on_sqlite}, p99 in ms", self._lines[on_sqlite].p99, at_most=150)
 
+    def judge_flat(self, name: str, small: str, grown: str, *, within: float) -> None:
+        """Compare a scenario in a grown database with the same in a small one."""
+        pair = [self._lines.get(f"{name}, {each}") for each in (grown, small)]
+        if pair[0] and pair[1] and pair[1].rate:
+            self.bar(f"{name}, {grown} of {small}", pair[0].rate / pair[1].rate, at_least=1 - within)
+
     def note(self, text: str) -> None:
         """Add a sentence for the end."""
         self._notes.append(text)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,6 +37,10 @@ from app.rules.identifiers import first_id_at
 from app.tenant_fence import ACROSS
 from app.uptime import uptime
 from tests.factories import Factory, MadeClient
+from tests.support.applications import environment
+from tests.support.databases import Database
+from tests.support.process import wait_until
+from tests.support.servers import ROOT
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 CHANGES_LEFT = CompiledQuery(
@@ -46,9 +54,11 @@ def machine(make: Factory) -> MadeClient:
 
 
 @pytest.fixture(autouse=True)
-def unheard() -> None:
-    """Forget the changes seen, so that no test depends on another one."""
+def unheard(app: Flask) -> None:
+    """Forget the changes seen and who led the machine, so that no test depends on another one."""
     cache_invalidation._followers.clear()
+    with app.app_context():
+        cache_invalidation._machine().write(4096 * 8, bytes(4096))
 
 
 @contextmanager
@@ -58,7 +68,8 @@ def on_another_machine(app: Flask) -> Iterator[None]:
     stamps = bytes(board)
     kept = [dict(views._entries._values) for views in (lookups._clients, lookups._organizations)]
     yield
-    board[:] = stamps
+    # Not the records behind the stamps: those tell when this machine asked.
+    board[: 4096 * 8] = stamps[: 4096 * 8]
     for views, before in zip((lookups._clients, lookups._organizations), kept, strict=True):
         views._entries.clear()
         views._entries._values.update(before)
@@ -322,7 +333,7 @@ def test_without_the_file_a_process_has_stamps_of_its_own(
     with app.app_context():
         (tmp_path / "file").write_text("no folder")
         board = cache_invalidation._map(tmp_path / "file" / "instance").memory
-        assert len(board) == 4096 * 8
+        assert len(board) == 4096 * 8 + 4096
     assert "within a second instead of at once" in caplog.text
 
 
@@ -339,3 +350,147 @@ def test_changes_are_followed_only_while_cached_values_are_used(
     # What was cached before is not trusted without the changes: it is read again, and then the changes too.
     find_client(machine.client_id)
     assert cache_invalidation.is_in_use()
+
+
+# Follows as the thread of a serving process does, and prints a line for each query of the changes.
+FOLLOWING = """
+import sys, time
+from app import create_app
+from app.fast_path import cache_invalidation
+
+app, rows = create_app(), cache_invalidation._CHANGES.rows
+
+def counted():
+    print("asked", flush=True)
+    return rows()
+
+cache_invalidation._CHANGES.rows = counted
+with app.app_context():
+    while True:
+        cache_invalidation._follower_of(app.config["GATEHOUSE"].database_url).used_at = cache_invalidation.uptime()
+        cache_invalidation.follow()
+        time.sleep(0.05)
+"""
+
+
+class OtherProcess:
+    """A process of this machine that follows the changes; ``asked`` counts its queries."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        command = [sys.executable, "-c", FOLLOWING]
+        self.process = subprocess.Popen(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        self.asked = 0
+        threading.Thread(target=self._count, daemon=True).start()
+
+    def _count(self) -> None:
+        assert self.process.stdout is not None
+        for _ in self.process.stdout:
+            self.asked += 1
+
+    def asks(self) -> None:
+        """Wait until it has asked again."""
+        before = self.asked
+        wait_until(lambda: self.asked > before, "a query of the changes")
+
+    def end(self) -> None:
+        """Kill it."""
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def start_following(app: Flask, database: Database) -> Iterator[Callable[[], OtherProcess]]:
+    with app.app_context():
+        folder = current().instance
+    started: list[OtherProcess] = []
+
+    def start() -> OtherProcess:
+        one = OtherProcess(os.environ | environment(database, folder, "http://127.0.0.1:8000"))
+        started.append(one)
+        return one
+
+    yield start
+    for one in started:
+        one.end()
+        assert one.process.stdout is not None
+        one.process.stdout.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+def test_one_process_of_a_machine_follows_and_another_takes_over(
+    app: Flask,
+    make: Factory,
+    machine: MadeClient,
+    start_following: Callable[[], OtherProcess],
+    fault: signal.Signals,
+) -> None:
+    """RV-5: whoever leads, a change elsewhere is seen here, where nobody asks, or nothing cached is trusted."""
+    first = start_following()
+    first.asks()
+    second = start_following()
+    with app.app_context():
+        assert name_of(machine) == "Harvester"
+        for _ in range(3):
+            first.asks()
+        assert not second.asked, "two processes of one machine ask"
+        first.process.send_signal(fault)
+        if fault is signal.SIGKILL:
+            first.process.wait()
+        second.asks()
+        with on_another_machine(app):
+            rename(app, make, machine, "Reaper")
+        second.asks()
+        second.asks()
+        assert name_of(machine) == "Reaper"
+        # What the lead has told is trusted by a process that has never asked.
+        view, later = find_client(machine.client_id), uptime() + cache_invalidation.TRUSTED_SECONDS
+        wait_until(
+            lambda: uptime() > later and find_client(machine.client_id) is view,
+            "a cached value of more than a second ago",
+        )
+
+
+def test_value_is_not_trusted_a_second_after_the_lead_asked(
+    app: Flask, make: Factory, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lead that was killed or stopped leaves a record that grows old."""
+    with app.app_context():
+        assert name_of(machine) == "Harvester"
+        began = uptime()
+        cache_invalidation._machine().put(cache_invalidation._LEAD, 1, began, began)
+        with on_another_machine(app):
+            rename(app, make, machine, "Reaper")
+        monkeypatch.setattr(cache_invalidation, "uptime", lambda: began + 0.9)
+        assert name_of(machine) == "Harvester", "the stage is wrong: nothing was cached"
+        monkeypatch.setattr(cache_invalidation, "uptime", lambda: began + 1.01)
+        assert name_of(machine) == "Reaper"
+
+
+def test_record_of_another_machine_or_time_is_ignored(
+    app: Flask, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Machines may share an instance folder, and a file outlives a restart, after which the uptime is less."""
+    with app.app_context():
+        began, board = uptime(), cache_invalidation._machine()
+        board.put(cache_invalidation._LEAD, 1, began + 500, began + 500)
+        assert not cache_invalidation._follower_of(current().database_url).has_heard_since(began)
+        assert cache_invalidation.is_lead()
+        board.put(cache_invalidation._LEAD, 1, began, began)
+        assert not cache_invalidation.is_lead()
+        monkeypatch.setattr(cache_invalidation, "_machine_key", lambda url: b"another!")
+        assert board.find(cache_invalidation._LEAD) is None
+        assert cache_invalidation.is_lead()
+
+
+def test_lead_that_cannot_tell_of_a_change_tells_nothing(
+    app: Flask, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk may be full for the stamps and not for the record behind them."""
+    with app.app_context():
+        cache_invalidation.poll()
+        touch(machine)
+        told = cache_invalidation._machine().find(cache_invalidation._LEAD)
+        monkeypatch.setattr(cache_invalidation, "_renew", lambda organization_id: False)
+        cache_invalidation.poll()
+        assert cache_invalidation._machine().find(cache_invalidation._LEAD) == told

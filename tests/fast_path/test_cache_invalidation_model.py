@@ -197,9 +197,14 @@ class Following(RuleBasedStateMachine):
             "current": world.config,
             "uptime": lambda: world.now,
             "connection_number": lambda: (0, world.connection),
+            # The processes of a machine use one database, and hear of what each other asked.
+            "_machine_key": lambda _url: b"database",
             "_CHANGES": SimpleNamespace(rows=world.rows),
         }.items():
             self.patch.setattr(cache_invalidation, name, stand_in)
+        for world.process in range(len(PROCESSES)):
+            # The time begins anew.
+            cache_invalidation._machine().write(4096 * 8, bytes(4096))
         self.patch.setattr(cache, "current", world.config)
         self.patch.setattr(cache, "in_transaction", lambda: False)
 
@@ -290,4 +295,38 @@ def test_change_on_the_way_back_of_a_poll_is_not_taken_as_read(
     processes.process_polls(2, nothing)
     processes.processes_read_what_they_do_not_know(ORGANIZATIONS[0], nothing)
     processes.process_polls(2, CHANGE_ON_THE_WAY_BACK)
+    processes.no_process_uses_an_old_value()
+
+
+def test_change_that_the_lead_has_seen_is_known_to_the_other_processes_of_its_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that never asks trusts a cached value only until the lead has found a change."""
+    monkeypatch.setattr(Following, "folder", tmp_path, raising=False)
+    monkeypatch.setattr(Following, "patch", monkeypatch, raising=False)
+    processes, nothing = Following(), ((), ())
+    processes.process_polls(0, nothing)
+    processes.processes_read_what_they_do_not_know(ORGANIZATIONS[0], nothing)
+    processes.do(("wait", 1.01))
+    processes.process_polls(0, nothing)
+    processes.world.process = 1
+    assert processes.world.caches[1].get(ORGANIZATIONS[0]) is not None, "it does not hear of the lead"
+    processes.do(("write", 2, ORGANIZATIONS[0]))
+    processes.do(("wait", 1.01))
+    processes.process_polls(0, nothing)
+    processes.no_process_uses_an_old_value()
+
+
+def test_change_before_another_process_took_the_lead_is_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The successor cannot tell which changes its predecessor has seen."""
+    monkeypatch.setattr(Following, "folder", tmp_path, raising=False)
+    monkeypatch.setattr(Following, "patch", monkeypatch, raising=False)
+    processes, nothing = Following(), ((), ())
+    processes.process_polls(0, nothing)
+    processes.processes_read_what_they_do_not_know(ORGANIZATIONS[0], nothing)
+    processes.do(("write", 2, ORGANIZATIONS[0]))
+    processes.do(("wait", 1.01))
+    processes.process_polls(1, nothing)
     processes.no_process_uses_an_old_value()

@@ -1,4 +1,6 @@
-"""The hash chain of the audit log: one elected worker seals events a few seconds after their commit (AU-3).
+"""The hash chain of the audit log: elected workers seal events a few seconds after their commit (AU-3).
+
+Each shard of organizations has one sealer at a time, so that several nodes share the work.
 
 Sealing in the request would make one row per organization a bottleneck. Removing, changing, adding or moving events in
 the database afterwards breaks the chain. A change within the seconds before the sealing is not detected.
@@ -8,19 +10,20 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import delete, insert, select
+from sqlalchemy import delete, insert, not_, select
 from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
 from app.models.audit import AuditChain, AuditEvent, AuditLink, InstanceFact
 from app.operations.store import clock, keyring, leases
+from app.operations.store.leases import LeaseLost, Shard
 from app.operations.store.transactions import MAX_ATTEMPTS, insert_or_update, read, transaction
 from app.rules.actor import Actor
 from app.rules.audit.events import GENESIS, head_mac, link_mac, serialize_event
@@ -35,10 +38,23 @@ BATCH = 1000
 # How long after its own time an event may be committed: longer than any transaction takes.
 MAX_COMMIT_DELAY = timedelta(minutes=2)
 _PROGRESS = "audit sealer"
+# How old the progress may become while nothing happens.
+_MAX_PROGRESS_AGE = timedelta(minutes=1)
 _COLUMNS = [column.name for column in AuditEvent.__table__.columns]
 # Both ends of a chain without links.
 _EMPTY: Mapping[str, Any] = MappingProxyType({"length": 0, "head": GENESIS, "removed": 0, "anchor": GENESIS})
 _log = logging.getLogger("gatehouse.audit")
+
+
+@dataclass(slots=True)
+class _Run:
+    """One run of the sealer: what it looks at, what it has done, and what it leaves to others or to a later run."""
+
+    since: datetime | None = None
+    heads: dict[str, ChainHead] = field(default_factory=dict)
+    skipped: set[str] = field(default_factory=set)
+    left: set[Shard] = field(default_factory=set)
+    stalled: list[datetime] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,43 +66,54 @@ class ChainHead:
     mac: bytes
 
 
-class _LeaseLost(Exception):
-    """Another sealer has taken over."""
-
-
 def seal_pending_events(actor: Actor, *, holder: str) -> dict[str, ChainHead] | None:
     """Add every committed event to its organization's chain, and return the chains that grew.
 
-    Returns None if another worker is the sealer. ``holder`` names this worker in the lease.
+    Returns None if there are events and other workers are the sealers of all their shards. ``holder`` names this worker
+    in the leases.
     """
     actor.require("instance:write")
-    if not leases.acquire(LEASE, holder, LEASE_SECONDS):
-        return None
-    heads: dict[str, ChainHead] = {}
-    skipped: set[str] = set()
-    stalled: list[datetime] = []
+    run = _Run()
     while True:
         started_at, through = clock.now(), sealed_through()
-        rows = _find_unsealed(None if through is None else through - MAX_COMMIT_DELAY, skipped)
+        run.since = None if through is None else through - MAX_COMMIT_DELAY
+        waiting = _find_unsealed(run)
+        firsts: dict[Shard, datetime] = {}
+        for row in waiting:
+            firsts.setdefault(Shard.of(row.organization_id), row.at)
+        for shard in leases.shuffled(firsts):
+            with leases.held(f"{LEASE}-{shard.number}", holder, LEASE_SECONDS) as renew:
+                if renew is None or not _seal_shard(run, shard, renew):
+                    run.left.add(shard)
+                    run.stalled.append(firsts[shard])
+        is_done = len(waiting) < BATCH
+        # Nothing is skipped: the next run begins where a chain could not be extended.
+        reached = min([started_at if is_done else min(started_at, waiting[-1].at), *run.stalled])
+        if waiting or through is None or started_at - through > _MAX_PROGRESS_AGE:
+            _set_progress(reached)
+        if is_done:
+            return None if run.left and not run.heads else run.heads
+
+
+def _seal_shard(run: _Run, shard: Shard, renew: Callable[[], None]) -> bool:
+    """Seal the shard's events; return False if another sealer has taken over."""
+    while True:
+        rows = _find_unsealed(run, shard)
         waiting = _group_by_organization(rows)
         keys, unreadable = _find_keys(waiting)
         try:
-            grown = _try_append(keys, {name: waiting[name] for name in keys}, holder)
-        except _LeaseLost:
-            return heads
-        heads |= grown
+            grown = _try_append(keys, {name: waiting[name] for name in keys}, renew) if keys else {}
+        except LeaseLost:
+            return False
+        run.heads |= grown
         # Those without a key were purged in the meantime.
-        skipped |= waiting.keys() - grown.keys()
-        stalled += [
+        run.skipped |= waiting.keys() - grown.keys()
+        run.stalled += [
             min(row.at for row in waiting[organization_id])
             for organization_id in (keys.keys() | unreadable) - grown.keys()
         ]
-        is_done = len(rows) < BATCH
-        # Nothing is skipped: the next run begins where a chain could not be extended.
-        _set_progress(min([started_at if is_done else min(started_at, rows[-1].at), *stalled]))
-        if is_done:
-            break
-    return heads
+        if len(rows) < BATCH:
+            return True
 
 
 def seal_all_events(actor: Actor, organization_id: str) -> None:
@@ -185,28 +212,33 @@ def _find_keys(organization_ids: Collection[str]) -> tuple[dict[str, bytes], set
 
 
 @read
-def _find_unsealed(since: datetime | None, skipped: Collection[str]) -> list[Any]:
+def _find_unsealed(run: _Run, shard: Shard | None = None) -> list[Any]:
+    """Return the oldest events without a link: all columns of those of the shard, or who has some in which shard."""
     event, link = AuditEvent.__table__.c, AuditLink.__table__.c
     found = (
-        select(AuditEvent.__table__)
+        select(*((event.organization_id, event.at) if shard is None else event))
         .outerjoin(
             AuditLink.__table__, (link.organization_id == event.organization_id) & (link.id == event.id)
         )
-        .where(link.id.is_(None), event.organization_id.not_in(skipped))
+        .where(link.id.is_(None), event.organization_id.not_in(run.skipped))
         # This is the order of the index, because an index in MariaDB ends with the primary key.
         .order_by(event.at, event.organization_id, event.id)
         .limit(BATCH)
         .execution_options(**ACROSS)
     )
-    return list(db.session.execute(found if since is None else found.where(event.at >= since)).all())
+    if run.since is not None:
+        found = found.where(event.at >= run.since)
+    found = found.where(*(not_(each.holds(event.organization_id)) for each in run.left))
+    if shard is not None:
+        found = found.where(shard.holds(event.organization_id))
+    return list(db.session.execute(found).all())
 
 
 @read
 def count_unsealed() -> int:
     """Return how many events wait to be sealed, up to ``BATCH``."""
-    return len(
-        _find_unsealed(None if (through := sealed_through()) is None else through - MAX_COMMIT_DELAY, ())
-    )
+    through = sealed_through()
+    return len(_find_unsealed(_Run(None if through is None else through - MAX_COMMIT_DELAY)))
 
 
 @read
@@ -223,21 +255,23 @@ def _find_unsealed_of(organization_id: str) -> list[Any]:
 
 
 def _try_append(
-    keys: Mapping[str, bytes], rows: Mapping[str, Sequence[Any]], holder: str | None = None
+    keys: Mapping[str, bytes],
+    rows: Mapping[str, Sequence[Any]],
+    renew: Callable[[], None] = lambda: None,
 ) -> dict[str, ChainHead]:
     """Append each organization's rows to its chain, and return the new heads of the chains that accepted them.
 
-    Raises _LeaseLost if ``holder`` is no longer the sealer.
+    Raises LeaseLost if ``renew`` does, because another worker is the sealer now.
     """
     try:
-        return _append(keys, rows, holder)
+        return _append(keys, rows, renew)
     except IntegrityError:
         if len(rows) > 1:
             # One chain has links that its end does not know of, so no other chain may wait for it.
             return {
                 name: head
                 for organization_id, own in rows.items()
-                for name, head in _try_append(keys, {organization_id: own}, holder).items()
+                for name, head in _try_append(keys, {organization_id: own}, renew).items()
             }
         _log.warning("the chain of %s was changed concurrently, its events are sealed in the next run", *rows)
         return {}
@@ -245,15 +279,14 @@ def _try_append(
 
 @transaction
 def _append(
-    keys: Mapping[str, bytes], rows: Mapping[str, Sequence[Any]], holder: str | None
+    keys: Mapping[str, bytes], rows: Mapping[str, Sequence[Any]], renew: Callable[[], None]
 ) -> dict[str, ChainHead]:
     """Append with the same number of statements for any number of organizations.
 
     The lease is renewed in this transaction and the chains are locked, so that a sealer that stalled adds nothing after
     another has taken over. Even without locks no chain forks: a position of a chain is unique.
     """
-    if holder is not None and not leases.renew(LEASE, holder, LEASE_SECONDS):
-        raise _LeaseLost
+    renew()
     chains = _lock_chains(rows)
     links: list[dict[str, Any]] = []
     for organization_id, own in rows.items():

@@ -1,4 +1,4 @@
-"""Janitor: one elected worker deletes expired rows in small batches.
+"""Janitor: elected workers delete expired rows in batches.
 
 It selects keys through the index of the expiry column and deletes by primary key, at most ``BATCH`` rows per
 transaction with a pause between, so that no token request waits for a range lock or a long transaction. If a janitor is
@@ -7,6 +7,7 @@ killed, it leaves only complete batches, and another one takes over when its lea
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import time
 from collections import Counter
@@ -75,6 +76,7 @@ from app.operations.directory.lookups import current_limits, get_root_organizati
 from app.operations.grants.signing_keys import record_key_removals
 from app.operations.store import audit, clock, leases, usage_counters
 from app.operations.store.keyring import clear_cached_keys
+from app.operations.store.leases import LeaseLost, Shard
 from app.operations.store.transactions import read, transaction
 from app.operations.tokens import cutoffs
 from app.rules.actor import Actor
@@ -230,10 +232,7 @@ AUDIT_LEASE = "janitor-audit"
 AUDIT_LEASE_SECONDS = 86_400
 
 Key = tuple[Any, ...]
-
-
-class _LeaseLost(Exception):
-    """Another janitor has taken over."""
+Renew = Callable[[], None]
 
 
 def purge_expired(
@@ -244,27 +243,26 @@ def purge_expired(
     pause: float = PAUSE_SECONDS,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Counter[str] | None:
-    """Delete expired rows and return how many by table, or None if another janitor is running.
+    """Delete expired rows and return how many by table, or None if other janitors are doing it.
 
-    ``holder`` names this janitor in the lease; ``should_stop`` is called between batches. Audit:
+    ``holder`` names this janitor in the leases; ``should_stop`` is called between batches. Audit:
     ``organization.purged`` for each organization that was deleted thirty days ago.
     """
     actor.require("instance:write")
-    holder_id = holder or secrets.token_hex(8)
-    if not leases.acquire(LEASE, holder_id, LEASE_SECONDS):
-        return None
     deleted: Counter[str] = Counter()
-    try:
-        for table, count in _run_all(actor, holder_id, batch):
-            deleted[table] += count
-            if should_stop():
-                break
-            time.sleep(pause)
-    except _LeaseLost:
-        return deleted
-    finally:
-        leases.release(LEASE, holder_id)
-    return deleted
+    run = _Run(_find_due_rules(), batch)
+    for name, work in _parts(actor, run):
+        with leases.held(name, holder or secrets.token_hex(8), LEASE_SECONDS) as renew:
+            if renew is None:
+                continue
+            run.has_worked = True
+            with contextlib.suppress(LeaseLost):
+                for table, count in work(renew):
+                    deleted[table] += count
+                    if should_stop():
+                        return deleted
+                    time.sleep(pause)
+    return deleted if run.has_worked else None
 
 
 @read
@@ -280,28 +278,63 @@ def lags() -> dict[str, timedelta]:
     }
 
 
-def _run_all(actor: Actor, holder_id: str, batch: int) -> Iterator[tuple[str, int]]:
-    for rule in PURGE_RULES:
-        yield from _repeat(partial(_purge_batch, rule, holder_id, batch), rule.table.name, batch)
-    if (pruned := _prune_cache_invalidations(holder_id)) > 0:
+@dataclass(slots=True)
+class _Run:
+    """One run: the rules that have work left, children first."""
+
+    due: Sequence[PurgeRule]
+    batch: int
+    has_worked: bool = False
+
+
+def _parts(actor: Actor, run: _Run) -> Iterator[tuple[str, Callable[[Renew], Iterator[tuple[str, int]]]]]:
+    """Iterate over the leases and what is done while they are held: the whole instance, then each shard.
+
+    The first part deletes what is little, and all that is done once for the instance. What is left fills more than a
+    batch, and is shared with the other nodes.
+    """
+    yield LEASE, partial(_run_instance, actor, run)
+    for shard in leases.shuffled(leases.all_shards() if run.due else ()):
+        yield f"{LEASE}-{shard.number}", partial(_run_shard, run, shard)
+
+
+def _run_shard(run: _Run, shard: Shard, renew: Renew) -> Iterator[tuple[str, int]]:
+    for rule in run.due:
+        yield from _repeat(partial(_purge_batch, rule, renew, run.batch, shard), rule.table.name, run.batch)
+
+
+def _run_instance(actor: Actor, run: _Run, renew: Renew) -> Iterator[tuple[str, int]]:
+    batch = run.batch
+    while run.due:
+        rule = run.due[0]
+        # Only one janitor may do what comes before.
+        if rule.before is not None:
+            yield from _repeat(partial(_purge_batch, rule, renew, batch), rule.table.name, batch)
+            count = 0
+        elif count := _purge_batch(rule, renew, batch):
+            yield rule.table.name, count
+        if count >= batch:
+            break
+        run.due = run.due[1:]
+    if (pruned := _prune_cache_invalidations(renew)) > 0:
         yield CacheInvalidation.__tablename__, pruned
-    yield from _delete_revoked_sessions(holder_id)
-    yield from _send_reminders(actor, holder_id)
-    yield from _delete_idle_clients(holder_id, batch)
+    yield from _delete_revoked_sessions(renew)
+    yield from _send_reminders(actor, renew)
+    yield from _delete_idle_clients(renew, batch)
     for organization_id, client_id in _find_deleted_clients(batch):
-        yield from _delete_client_rows(organization_id, client_id, holder_id, batch)
+        yield from _delete_client_rows(organization_id, client_id, renew, batch)
     for organization_id in _find_organizations_to_purge(batch):
-        yield from _delete_organization_rows(actor, organization_id, holder_id, batch)
+        yield from _delete_organization_rows(actor, organization_id, renew, batch)
     # Retention is a setting of each organization, so check each of them once a day. The lease is not released.
     if leases.acquire(AUDIT_LEASE, secrets.token_hex(8), AUDIT_LEASE_SECONDS):
         for organization_id, before, logs_before in _find_cutoffs():
             if chain.has_events_before(organization_id, before):
                 yield from _repeat(
-                    partial(_delete_audit_batch, organization_id, before, holder_id, batch),
+                    partial(_delete_audit_batch, organization_id, before, renew, batch),
                     "audit_events",
                     batch,
                 )
-            yield from _delete_old_failed_requests(organization_id, logs_before, holder_id, batch)
+            yield from _delete_old_failed_requests(organization_id, logs_before, renew, batch)
 
 
 def _repeat(step: Callable[[], int], name: str, batch: int) -> Iterator[tuple[str, int]]:
@@ -313,13 +346,12 @@ def _repeat(step: Callable[[], int], name: str, batch: int) -> Iterator[tuple[st
             return
 
 
-def _delete_idle_clients(holder_id: str, batch: int) -> Iterator[tuple[str, int]]:
+def _delete_idle_clients(renew: Renew, batch: int) -> Iterator[tuple[str, int]]:
     """Delete unused dynamically registered clients. Their rows are deleted with conditions of other deleted clients."""
     while True:
         due, ended = find_clients_to_check(batch), 0
         for organization_id, client_id in due:
-            if not leases.renew(LEASE, holder_id, LEASE_SECONDS):
-                raise _LeaseLost
+            renew()
             ended += delete_client_if_idle(Actor.system(organization_id, "idle clients"), client_id)
         if ended:
             yield "idle clients", ended
@@ -327,31 +359,29 @@ def _delete_idle_clients(holder_id: str, batch: int) -> Iterator[tuple[str, int]
             return
 
 
-def _send_reminders(actor: Actor, holder_id: str) -> Iterator[tuple[str, int]]:
+def _send_reminders(actor: Actor, renew: Renew) -> Iterator[tuple[str, int]]:
     """Remind administrators of secrets that expire soon while they are in use."""
     for count in rotations.send_expiry_reminders(actor):
-        if not leases.renew(LEASE, holder_id, LEASE_SECONDS):
-            raise _LeaseLost
+        renew()
         if count:
             yield "reminders", count
 
 
-def _delete_revoked_sessions(holder_id: str) -> Iterator[tuple[str, int]]:
+def _delete_revoked_sessions(renew: Renew) -> Iterator[tuple[str, int]]:
     """Delete sessions that were revoked with a whole organization, and notify clients."""
     for count in cutoffs.delete_cut_off_sessions():
-        if not leases.renew(LEASE, holder_id, LEASE_SECONDS):
-            raise _LeaseLost
+        renew()
         if count:
             yield "sessions", count
 
 
 def _delete_client_rows(
-    organization_id: str, client_id: UUID, holder_id: str, batch: int
+    organization_id: str, client_id: UUID, renew: Renew, batch: int
 ) -> Iterator[tuple[str, int]]:
     def rows(model: type[Base], condition: ColumnElement[bool]) -> Iterator[tuple[str, int]]:
         table = Base.metadata.tables[model.__tablename__]
         own = table.c.organization_id == organization_id
-        return _repeat(partial(_delete_batch, table, own & condition, holder_id, batch), table.name, batch)
+        return _repeat(partial(_delete_batch, table, own & condition, renew, batch), table.name, batch)
 
     for model, column in CLIENT_ROWS:
         yield from rows(model, Base.metadata.tables[model.__tablename__].c[column] == client_id)
@@ -364,13 +394,13 @@ def _delete_client_rows(
 
 
 def _delete_organization_rows(
-    actor: Actor, organization_id: str, holder_id: str, batch: int
+    actor: Actor, organization_id: str, renew: Renew, batch: int
 ) -> Iterator[tuple[str, int]]:
     for turn in range(MAX_ORGANIZATION_PASSES):
         try:
             for table in organization_tables():
                 own = table.c.organization_id == organization_id
-                yield from _repeat(partial(_delete_batch, table, own, holder_id, batch), table.name, batch)
+                yield from _repeat(partial(_delete_batch, table, own, renew, batch), table.name, batch)
             break
         except IntegrityError:
             # A request that was rejected just now may be stored after its table was emptied.
@@ -381,52 +411,64 @@ def _delete_organization_rows(
 
 
 def _delete_old_failed_requests(
-    organization_id: str, before: datetime, holder_id: str, batch: int
+    organization_id: str, before: datetime, renew: Renew, batch: int
 ) -> Iterator[tuple[str, int]]:
     """Delete failed requests that are older than a retention period that was shortened."""
     table = Base.metadata.tables[FailedRequest.__tablename__]
     old = (table.c.organization_id == organization_id) & (table.c.id < first_id_at(before))
-    yield from _repeat(partial(_delete_batch, table, old, holder_id, batch), table.name, batch)
+    yield from _repeat(partial(_delete_batch, table, old, renew, batch), table.name, batch)
+
+
+def _is_due(rule: PurgeRule) -> ColumnElement[bool]:
+    due = rule.ends < clock.now() - rule.retention
+    return due if rule.unless is None else due & not_(rule.unless())
+
+
+@read
+def _find_due_rules() -> Sequence[PurgeRule]:
+    """Return the rules that have rows to delete, found by one statement."""
+    columns = [
+        exists().where(_is_due(rule)).label(f"rule_{number}") for number, rule in enumerate(PURGE_RULES)
+    ]
+    row = db.session.execute(select(*columns).execution_options(**ACROSS)).one()
+    return [rule for rule, is_due in zip(PURGE_RULES, row, strict=True) if is_due]
 
 
 @transaction
-def _purge_batch(rule: PurgeRule, holder_id: str, batch: int) -> int:
-    condition = rule.ends < clock.now() - rule.retention
-    if rule.unless is not None:
-        condition &= not_(rule.unless())
-    return _delete(rule.table, condition, holder_id, batch, order=rule.ends, before=rule.before)
+def _purge_batch(rule: PurgeRule, renew: Renew, batch: int, shard: Shard | None = None) -> int:
+    condition = _is_due(rule)
+    if shard is not None:
+        condition &= shard.holds(rule.table.c.organization_id)
+    return _delete(rule.table, condition, renew, batch, order=rule.ends, before=rule.before)
 
 
 @transaction
-def _prune_cache_invalidations(holder_id: str) -> int:
-    if not leases.renew(LEASE, holder_id, LEASE_SECONDS):
-        raise _LeaseLost
+def _prune_cache_invalidations(renew: Renew) -> int:
+    renew()
     return cache_invalidation.prune()
 
 
 @transaction
-def _delete_batch(table: Table, condition: ColumnElement[bool], holder_id: str, batch: int) -> int:
-    return _delete(table, condition, holder_id, batch)
+def _delete_batch(table: Table, condition: ColumnElement[bool], renew: Renew, batch: int) -> int:
+    return _delete(table, condition, renew, batch)
 
 
 @transaction
-def _delete_audit_batch(organization_id: str, before: datetime, holder_id: str, batch: int) -> int:
-    if not leases.renew(LEASE, holder_id, LEASE_SECONDS):
-        raise _LeaseLost
+def _delete_audit_batch(organization_id: str, before: datetime, renew: Renew, batch: int) -> int:
+    renew()
     return chain.remove_events_before(organization_id, before, batch)
 
 
 def _delete(
     table: Table,
     condition: ColumnElement[bool],
-    holder_id: str,
+    renew: Renew,
     batch: int,
     order: Any = None,
     before: Callable[[Actor, Sequence[UUID]], None] | None = None,
 ) -> int:
     """Delete at most a batch of rows that match the condition, and return how many were found."""
-    if not leases.renew(LEASE, holder_id, LEASE_SECONDS):
-        raise _LeaseLost
+    renew()
     columns = list(table.primary_key.columns)
     found = select(*columns).where(condition).limit(batch).execution_options(**ACROSS)
     keys: list[Key] = [

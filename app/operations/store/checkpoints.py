@@ -112,13 +112,12 @@ def advance() -> None:
     root_id = _find_root_id()
     if root_id is None:
         return
-    # Otherwise another worker has just created it.
-    with contextlib.suppress(IntegrityError):
-        _raise_if_due(root_id)
     # The file first: between the two, another worker of this host may raise the checkpoint and write the file.
     seen = _read_file(root_id)
-    found = find_checkpoint()
-    if found is None:
+    try:
+        found = _raise_if_due(root_id)
+    except IntegrityError:
+        # Another worker has just created it.
         return
     if seen is not None and not found.includes(seen):
         _log.error(
@@ -170,22 +169,26 @@ def _find_root_id() -> str | None:
 
 
 @transaction
-def _raise_if_due(root_id: str) -> None:
+def _raise_if_due(root_id: str) -> Checkpoint:
+    """Raise the checkpoint if that is due; return the one that this transaction has seen or made."""
     fact = db.session.get(InstanceFact, _FACT, populate_existing=True)
     now = clock.now()
     if fact is None:
         # Never an update: another worker may have created the first one since, and its host may have seen it.
-        first = _document(root_id, Checkpoint((secrets.token_hex(8),), 1))
-        db.session.execute(insert(InstanceFact).values(name=_FACT, value=first, updated_at=now))
+        first = Checkpoint((secrets.token_hex(8),), 1)
+        values = {"value": _document(root_id, first), "updated_at": now}
+        db.session.execute(insert(InstanceFact).values(name=_FACT, **values))
+        return first
+    secret_key = keyring.fingerprint(current().secret_key)
+    raised = {**fact.value, "sequence": fact.value["sequence"] + 1, "secret_key": secret_key}
     # A clock that stepped back must not stop the counting.
-    elif not now - INTERVAL < fact.updated_at <= now:
-        secret_key = keyring.fingerprint(current().secret_key)
-        raised = {**fact.value, "sequence": fact.value["sequence"] + 1, "secret_key": secret_key}
-        count_changed(
-            update(InstanceFact)
-            .where(InstanceFact.name == _FACT, InstanceFact.updated_at == fact.updated_at)
-            .values(value=raised, updated_at=now)
-        )
+    is_due = not now - INTERVAL < fact.updated_at <= now
+    is_raised = is_due and count_changed(
+        update(InstanceFact)
+        .where(InstanceFact.name == _FACT, InstanceFact.updated_at == fact.updated_at)
+        .values(value=raised, updated_at=now)
+    )
+    return _parse(raised if is_raised else fact.value)
 
 
 def _store(root_id: str, checkpoint: Checkpoint) -> None:

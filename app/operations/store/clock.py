@@ -2,7 +2,8 @@
 
 A process reads the time from ``uptime``, which nobody sets, and adds how far the database's clock is ahead of it. So no
 step of this machine's clock is noticed, and reading the time costs no query: the difference is measured every few
-seconds by a thread of a serving process (``app/web/background.py``), in other processes every half minute.
+seconds by a thread of one serving process (``app/web/background.py``), which tells the others of its machine, and in
+other processes every half minute.
 
 The time never goes backwards. If the database's clock does, the time goes on a little slower until it has caught up.
 """
@@ -19,10 +20,13 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from app.database import engines
+from app.fast_path.cache_invalidation import CLOCK, heard_on_machine, is_lead, tell_machine
 from app.models.base import UtcDateTime
 from app.uptime import uptime
 
 MEASURE_INTERVAL_SECONDS = 30.0
+# How long what the lead of this machine measured is as good as a measurement.
+_HEARD_SECONDS = 10.0
 # How much slower the time goes while it is ahead of the database's. A code of 60 seconds is then valid for 63 at most.
 SLOWDOWN = 0.05
 # How fast two undisturbed clocks may drift apart.
@@ -51,7 +55,8 @@ class Difference:
 
     def adjusted_to(self, measured: Difference, tick: float) -> Difference:
         """Return the difference to use from ``tick`` on, after another measurement."""
-        error = self.error + _DRIFT * (measured.at - self.at)
+        # The lead may have measured it before.
+        error = self.error + _DRIFT * max(0.0, measured.at - self.at)
         is_step = abs(measured.seconds - self.seconds) > error + measured.error
         # A measurement that took long says less than an older one that did not.
         seconds, error = (
@@ -110,6 +115,9 @@ def _ask() -> Difference | None:
     engine = engines()[1]
     if engine.dialect.name == "sqlite":
         return _machine_difference()
+    heard = heard_on_machine(CLOCK)
+    if heard is not None and 0 <= uptime() - heard[0] < _HEARD_SECONDS and not is_lead():
+        return Difference(*heard)
     statement = select(literal_column("UTC_TIMESTAMP(6)", UtcDateTime))
     try:
         with engine.connect() as connection:
@@ -119,7 +127,9 @@ def _ask() -> Difference | None:
     except (DBAPIError, PoolTimeout):
         return None
     error = (after - before) / 2
-    return Difference(after, database_time.timestamp() - (before + error), error)
+    seconds = database_time.timestamp() - (before + error)
+    tell_machine(CLOCK, after, seconds, error)
+    return Difference(after, seconds, error)
 
 
 def _machine_difference() -> Difference:

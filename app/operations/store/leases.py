@@ -6,15 +6,74 @@ changed rows. If a holder dies, another process takes over when its lease expire
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
+from typing import Any
 
-from sqlalchemy import or_, update
+from sqlalchemy import ColumnElement, or_, update
 from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
 from app.models.audit import Lease
 from app.operations.store import clock
 from app.operations.store.transactions import count_changed, transaction
+from app.rules.identifiers import routing_key_bounds
+
+SHARDS = 8
+"""Into how many shards of organizations work is divided that several nodes share."""
+
+
+class LeaseLost(Exception):
+    """Another process has taken over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One of the ``SHARDS`` parts of the organizations: a range of their keys."""
+
+    number: int
+
+    @classmethod
+    def of(cls, organization_id: str) -> Shard:
+        """Return the shard of the organization."""
+        parts = range(SHARDS)
+        return cls(max(part for part in parts if organization_id >= routing_key_bounds(part, SHARDS)[0]))
+
+    def holds(self, organization_id: Any) -> ColumnElement[bool]:
+        """Return the condition that the column's organization is in this shard."""
+        low, high = routing_key_bounds(self.number, SHARDS)
+        condition: ColumnElement[bool] = organization_id >= low
+        return condition if high is None else condition & (organization_id < high)
+
+
+@contextmanager
+def held(name: str, holder: str, seconds: int) -> Iterator[Callable[[], None] | None]:
+    """Acquire the lease and release it at the end. Yields None if another process has it.
+
+    Else yields what renews it: call that in the transaction of each batch. It raises LeaseLost.
+    """
+    if not acquire(name, holder, seconds):
+        yield None
+        return
+    try:
+        yield partial(_renew_or_raise, name, holder, seconds)
+    finally:
+        release(name, holder)
+
+
+def all_shards() -> list[Shard]:
+    """Return every shard."""
+    return [Shard(number) for number in range(SHARDS)]
+
+
+def shuffled(shards: Iterable[Shard]) -> list[Shard]:
+    """Return the shards in random order, so that nodes that begin at the same time begin with different ones."""
+    chosen = list(shards)
+    return random.sample(chosen, k=len(chosen))
 
 
 def acquire(name: str, holder: str, seconds: int) -> bool:
@@ -63,6 +122,11 @@ def release(name: str, holder: str) -> None:
         .values(expires_at=clock.now() - timedelta(seconds=1))
         .execution_options(synchronize_session=False)
     )
+
+
+def _renew_or_raise(name: str, holder: str, seconds: int) -> None:
+    if not renew(name, holder, seconds):
+        raise LeaseLost
 
 
 @transaction

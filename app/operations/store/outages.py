@@ -13,10 +13,11 @@ import time
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import bindparam, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
+from app.fast_path.compiled_query import CompiledQuery
 from app.models.audit import InstanceFact
 from app.operations.store import clock
 from app.operations.store.transactions import count_changed, read, transaction
@@ -34,11 +35,22 @@ _REPORTS_WITHIN_SECONDS = 6.0
 _log = logging.getLogger("gatehouse.outages")
 
 Outage = tuple[datetime, datetime]
+_GO_ON = CompiledQuery(
+    update(InstanceFact)
+    .where(
+        InstanceFact.name == HEARTBEAT,
+        InstanceFact.updated_at <= bindparam("due"),
+        InstanceFact.updated_at >= bindparam("latest"),
+    )
+    .values(updated_at=bindparam("now"))
+)
 
 
 def beat() -> None:
     """Report that the service is reachable, unless another worker has just done so, and the outage that this ends."""
-    if _is_due():
+    now = clock.now()
+    # One statement when there is nothing to tell but the time.
+    if not _GO_ON.insert(now=now, due=now - INTERVAL, latest=now - MIN_OUTAGE) and _is_due():
         # Otherwise another worker has just created the row.
         with contextlib.suppress(IntegrityError):
             _report()

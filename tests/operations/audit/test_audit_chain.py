@@ -27,9 +27,10 @@ from app.operations.audit.chain_verification import (
     verify_audit_log,
 )
 from app.operations.directory.lookups import OrganizationSnapshot
-from app.operations.store import checkpoints, clock
+from app.operations.store import checkpoints, clock, leases
 from app.operations.store.checkpoints import advance, begin_epoch
 from app.operations.store.keyring import clear_cached_keys
+from app.operations.store.leases import Shard
 from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden
@@ -113,17 +114,45 @@ def test_many_events_are_sealed_in_batches(
     assert verified(acme).is_intact and verified(acme).length == 21
 
 
-def test_only_one_worker_seals(context: Flask, make: Factory) -> None:
-    make.organization()
-    assert seal_pending_events(SEALER, holder="first")
+def test_only_one_worker_seals_a_shard(context: Flask, make: Factory) -> None:
+    acme = make.organization()
+    seal()
+    happen(acme, 2)
+    lease = f"{chain.LEASE}-{Shard.of(acme.id).number}"
+    assert leases.acquire(lease, "first", 60)
     assert seal_pending_events(SEALER, holder="second") is None
+    assert verified(acme).pending == 2
+    # A sealer that was killed does not hold the others up for longer than its lease.
+    write(update(Lease).where(Lease.name == lease).values(expires_at=clock.now() - timedelta(seconds=1)))
+    assert set(seal_pending_events(SEALER, holder="second") or ()) == {acme.id}
 
 
-def test_concurrent_sealers_make_one_chain(context: Flask, make: Factory) -> None:
+def test_shard_of_another_sealer_keeps_no_other_waiting(
+    context: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when what waits for that one fills a batch, and its events are found by the next run."""
+    monkeypatch.setattr(chain, "BATCH", 3)
+    acme = make.organization()
+    while Shard.of((globex := make.organization()).id) == Shard.of(acme.id):
+        pass
+    seal()
+    happen(acme, 7)
+    happen(globex, 2)
+    lease = f"{chain.LEASE}-{Shard.of(acme.id).number}"
+    assert leases.acquire(lease, "another", 60)
+    assert set(seal() or ()) == {globex.id} and verified(globex).pending == 0
+    leases.release(lease, "another")
+    assert set(seal()) == {acme.id} and verified(acme).pending == 0
+
+
+def test_concurrent_sealers_make_one_chain(
+    context: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Even without the lease, the chain accepts only one sealer."""
     acme, globex = make.organization(), make.organization()
     happen(acme, 3)
-    waiting = chain._group_by_organization(chain._find_unsealed(None, ()))
+    monkeypatch.setattr(leases, "SHARDS", 1)
+    waiting = chain._group_by_organization(chain._find_unsealed(chain._Run(), Shard(0)))
     keys, _ = chain._find_keys(waiting)
     assert chain._try_append(keys, {acme.id: waiting[acme.id]}).keys() == {acme.id}
     assert acme.id not in chain._try_append(keys, waiting), (
@@ -133,7 +162,10 @@ def test_concurrent_sealers_make_one_chain(context: Flask, make: Factory) -> Non
         assert verified(organization).is_intact and not verified(organization).pending
 
 
-def test_sealing_executes_the_same_statements_for_many_organizations(context: Flask, make: Factory) -> None:
+def test_sealing_executes_the_same_statements_for_many_organizations(
+    context: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "SHARDS", 1)
     organizations = [make.organization() for _ in range(5)]
     seal()
     counts = []
@@ -174,7 +206,7 @@ def test_stalled_sealer_adds_nothing_after_another_took_over(
         return real(waiting)
 
     monkeypatch.setattr(chain, "_find_keys", stall)
-    assert seal_pending_events(SEALER, holder="first") == {}
+    assert seal_pending_events(SEALER, holder="first") is None
     [other] = resumed
     assert other is not None and other[acme.id].length == verified(acme).length
     assert verified(acme).is_intact and verified(acme).pending == 2
