@@ -7,9 +7,9 @@ for (const box of document.querySelectorAll("[data-copy]")) {
   button.addEventListener("click", async () => {
     try {
       await navigator.clipboard.writeText(box.querySelector("code, pre").textContent);
-      button.textContent = "Copied";
+      button.textContent = document.body.dataset.copied;
     } catch {
-      button.textContent = "Select it";
+      button.textContent = document.body.dataset.select;
     }
     setTimeout(() => { button.textContent = label; }, 2000);
   });

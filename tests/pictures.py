@@ -1,4 +1,4 @@
-"""Take a named picture of every page of the demo: ``script/test pictures [FOLDER [LANGUAGE]]``.
+"""Take a named picture of every page of the demo: ``script/test pictures [FOLDER] [LANGUAGE]``.
 
 Follows every link of the portal, of an account and of the sign-in, as an administrator of an organization and of the
 installation. One page of each kind is looked at, wide and narrow, light and dark. Prints what is wrong with a page:
@@ -37,7 +37,7 @@ _PATIENCE_MILLISECONDS = 120_000
 
 
 def main(folder: Path, language: str = "en") -> int:
-    """Write the pictures of the pages in this language to the folder and return how many faults were found."""
+    """Write the pictures to the folder and return how many faults were found."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as instance:
         process, base, users = _start_demo(Path(instance))

@@ -25,6 +25,7 @@ from app.rules.clients.app_claims import ATTRIBUTE_PREFIX, STANDARD_SOURCES, TAR
 from app.rules.directory.attributes import attributes_of
 from app.rules.errors import Conflict, Forbidden, InvalidInput
 from app.web.forms import PageForm, VersionField
+from app.web.languages import gettext, lazy_gettext
 
 _EMPTY_ROWS = 2
 _CODE = {"autocomplete": "off", "spellcheck": "false", "autocapitalize": "off"}
@@ -33,15 +34,15 @@ _CODE = {"autocomplete": "off", "spellcheck": "false", "autocapitalize": "off"}
 class RoleRow(Form):
     """One row of the table of roles; the rules check it together with the others."""
 
-    key = StringField("Key", render_kw={**_CODE, "maxlength": 64})
-    name = StringField("Name", render_kw={"autocomplete": "off", "maxlength": 100})
+    key = StringField(lazy_gettext("Key"), render_kw={**_CODE, "maxlength": 64})
+    name = StringField(lazy_gettext("Name"), render_kw={"autocomplete": "off", "maxlength": 100})
 
 
 class RolesForm(PageForm):
     """The roles that the client declares."""
 
     version = VersionField()
-    app_roles = FieldList(FormField(RoleRow), "Roles")
+    app_roles = FieldList(FormField(RoleRow), lazy_gettext("Roles"))
 
     def values(self) -> dict[str, Any]:
         """Return the fields as the operation takes them; rows without a key are dropped."""
@@ -52,10 +53,10 @@ class RolesForm(PageForm):
 class MappingRow(Form):
     """One row of the table of claims; the rules check it together with the others."""
 
-    claim = StringField("Claim", render_kw={**_CODE, "maxlength": 100})
-    source = SelectField("Source", validate_choice=False)
+    claim = StringField(lazy_gettext("Claim"), render_kw={**_CODE, "maxlength": 100})
+    source = SelectField(lazy_gettext("Source"), validate_choice=False)
     targets = SelectMultipleField(
-        "Targets",
+        lazy_gettext("Targets"),
         choices=CLAIM_TARGETS,
         validate_choice=False,
         widget=ListWidget(prefix_label=False),
@@ -67,7 +68,7 @@ class ClaimsForm(PageForm):
     """The claims that the client receives."""
 
     version = VersionField()
-    claim_mappings = FieldList(FormField(MappingRow), "Claims")
+    claim_mappings = FieldList(FormField(MappingRow), lazy_gettext("Claims"))
 
     def values(self) -> dict[str, Any]:
         """Return the fields as the operation takes them; rows without a claim are dropped."""
@@ -85,9 +86,11 @@ class ClaimsForm(PageForm):
 class AssignmentForm(PageForm):
     """Gives a user or a group a role."""
 
-    role = SelectField("Role", validate_choice=False)
-    email = EmailField("Email address of the user", [Length(max=254)], render_kw={"autocomplete": "off"})
-    group_id = SelectField("Or a group", validate_choice=False)
+    role = SelectField(lazy_gettext("Role"), validate_choice=False)
+    email = EmailField(
+        lazy_gettext("Email address of the user"), [Length(max=254)], render_kw={"autocomplete": "off"}
+    )
+    group_id = SelectField(lazy_gettext("Or a group"), validate_choice=False)
 
     def values(self) -> dict[str, Any]:
         """Return the fields as the operation takes them."""
@@ -101,7 +104,7 @@ def client_roles(context: PortalContext, client_id: str) -> PageResponse:
     found = get_client(context.actor, client_id)
     form = RolesForm(version=found.version, app_roles=[*found.app_roles, *[{}] * _EMPTY_ROWS])
     if form.validate_on_submit():
-        with form.show_edit_errors("this client", found.version):
+        with form.show_edit_errors(gettext("this client"), found.version):
             updated = update_client(
                 context.actor, client_id, form.values(), expected_version=form.version.data
             )
@@ -144,14 +147,14 @@ def client_claims(context: PortalContext, client_id: str) -> PageResponse:
     rows = [*found.claim_mappings, *[empty] * _EMPTY_ROWS]
     form = ClaimsForm(version=found.version, claim_mappings=rows)
     sources = {f"{ATTRIBUTE_PREFIX}{each.key}": each.name for each in attributes}
-    sources |= {"groups": "Groups", "roles": "Roles in this app"}
+    sources |= {"groups": gettext("Groups"), "roles": gettext("Roles in this app")}
     choices = sources | {name: name for name in STANDARD_SOURCES}
     for row in form.claim_mappings:
         unknown = row.source.data and row.source.data not in choices
         row.source.choices = choices | ({row.source.data: row.source.data} if unknown else {})
     if form.validate_on_submit():
         try:
-            with form.show_edit_errors("this client", found.version):
+            with form.show_edit_errors(gettext("this client"), found.version):
                 updated = update_client(
                     context.actor, client_id, form.values(), expected_version=form.version.data
                 )
@@ -186,7 +189,7 @@ def _roles_page(
     )
     assign = assignment or AssignmentForm(formdata=None)
     assign.role.choices = {role["key"]: role["name"] or role["key"] for role in found.app_roles}
-    assign.group_id.choices = {"": "None"} | groups
+    assign.group_id.choices = {"": gettext("None")} | groups
     return client_page(
         context,
         found,

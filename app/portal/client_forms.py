@@ -24,11 +24,12 @@ from app.rules.clients import client_types
 from app.rules.clients.client_types import CLIENT_TYPES
 from app.rules.strict_json import InvalidJson, load_object
 from app.web.forms import CheckboxListField, PageForm, StringListField, VersionField, plain_text_field
+from app.web.languages import gettext, lazy_gettext
 
 _NO_AUTOCOMPLETE = {"autocomplete": "off"}
 _LINES = {"spellcheck": "false", "autocapitalize": "off"}
-_ACCOUNT, _OTHER = "Account", "Other scopes"
-_DEFAULT = {"": "Organization's default"}
+_ACCOUNT, _OTHER = lazy_gettext("Account"), lazy_gettext("Other scopes")
+_DEFAULT = {"": lazy_gettext("Organization's default")}
 
 
 class JwksField(TextAreaField):
@@ -54,12 +55,15 @@ class ScopesForm(PageForm):
     """The scopes of a client: checkboxes for the known ones, and lines for new ones."""
 
     scopes = CheckboxListField(
-        "Scopes", description="Request only what the client needs. You can add more later."
+        lazy_gettext("Scopes"),
+        description=lazy_gettext("Request only what the client needs. You can add more later."),
     )
     more_scopes = StringListField(
-        "More scopes",
-        description="Scopes that aren't listed above, one per line, such as orders:read. New scopes are added"
-        " to the organization.",
+        lazy_gettext("More scopes"),
+        description=lazy_gettext(
+            "Scopes that aren't listed above, one per line, such as orders:read. New scopes are added"
+            " to the organization."
+        ),
         render_kw={"rows": 2, "spellcheck": "false"},
     )
 
@@ -102,16 +106,23 @@ class RegistrationForm(ScopesForm):
     """The second page of a registration."""
 
     name = plain_text_field(
-        "Name", max_length=100, required=True, description="Shown to users when they sign in."
+        lazy_gettext("Name"),
+        max_length=100,
+        required=True,
+        description=lazy_gettext("Shown to users when they sign in."),
     )
-    redirect_uris = StringListField("Redirect URIs", [InputRequired()], render_kw={**_LINES, "rows": 4})
+    redirect_uris = StringListField(
+        lazy_gettext("Redirect URIs"), [InputRequired()], render_kw={**_LINES, "rows": 4}
+    )
     post_logout_redirect_uris = StringListField(
-        "Post-logout redirect URIs",
-        description="Optional. Where users may return after signing out, one per line.",
+        lazy_gettext("Post-logout redirect URIs"),
+        description=lazy_gettext("Optional. Where users may return after signing out, one per line."),
         render_kw={**_LINES, "rows": 2},
     )
-    check = SubmitField("Check URIs")
-    resources = CheckboxListField("APIs", description="The client's tokens are only valid for these APIs.")
+    check = SubmitField(lazy_gettext("Check URIs"))
+    resources = CheckboxListField(
+        lazy_gettext("APIs"), description=lazy_gettext("The client's tokens are only valid for these APIs.")
+    )
 
     def values(self, kind: str, *, chooses_apis: bool) -> dict[str, Any]:
         """Return the fields as the operation takes them."""
@@ -129,18 +140,22 @@ class RedirectsForm(PageForm):
 
     version = VersionField()
     redirect_uris = StringListField(
-        "Redirect URIs",
-        description="Where users return after signing in, one per line. URIs are compared exactly, including slashes.",
+        lazy_gettext("Redirect URIs"),
+        description=lazy_gettext(
+            "Where users return after signing in, one per line. URIs are compared exactly, including slashes."
+        ),
         render_kw=_LINES,
     )
     post_logout_redirect_uris = StringListField(
-        "Post-logout redirect URIs",
-        description="Where users may return after signing out, one per line.",
+        lazy_gettext("Post-logout redirect URIs"),
+        description=lazy_gettext("Where users may return after signing out, one per line."),
         render_kw={**_LINES, "rows": 2},
     )
     backchannel_logout_uri = URLField(
-        "Back-channel logout URI",
-        description="Gatehouse notifies this URL when a user signs out (OpenID Connect Back-Channel Logout).",
+        lazy_gettext("Back-channel logout URI"),
+        description=lazy_gettext(
+            "Gatehouse notifies this URL when a user signs out (OpenID Connect Back-Channel Logout)."
+        ),
         render_kw=_NO_AUTOCOMPLETE,
     )
 
@@ -158,18 +173,23 @@ class AccessForm(ScopesForm):
 
     version = VersionField()
     optional_scopes = CheckboxListField(
-        "Optional scopes", description="Scopes that users can decline on the consent page."
+        lazy_gettext("Optional scopes"),
+        description=lazy_gettext("Scopes that users can decline on the consent page."),
     )
     approval = SelectField(
-        "Approval",
+        lazy_gettext("Approval"),
         choices=APPROVALS,
         validate_choice=False,
-        description="All requests of a blocked client are rejected, and its tokens are revoked. Pre-approval requires"
-        " a reviewed client with a secret.",
+        description=lazy_gettext(
+            "All requests of a blocked client are rejected, and its tokens are revoked. Pre-approval requires"
+            " a reviewed client with a secret."
+        ),
     )
     approved_scopes = CheckboxListField(
-        "Pre-approved scopes",
-        description="Users aren't asked for consent to these scopes if the client is pre-approved.",
+        lazy_gettext("Pre-approved scopes"),
+        description=lazy_gettext(
+            "Users aren't asked for consent to these scopes if the client is pre-approved."
+        ),
     )
 
     def values(self) -> dict[str, Any]:
@@ -190,31 +210,46 @@ class DetailsForm(PageForm):
 
     version = VersionField()
     name = plain_text_field(
-        "Name", max_length=100, required=True, description="Shown to users when they sign in."
+        lazy_gettext("Name"),
+        max_length=100,
+        required=True,
+        description=lazy_gettext("Shown to users when they sign in."),
     )
     description = TextAreaField(
-        "Description", [Length(max=1000)], description="For you and your colleagues.", render_kw={"rows": 3}
+        lazy_gettext("Description"),
+        [Length(max=1000)],
+        description=lazy_gettext("For you and your colleagues."),
+        render_kw={"rows": 3},
     )
     is_active = BooleanField(
-        "Active", description="All requests of an inactive client are rejected. Its data stays as it is."
+        lazy_gettext("Active"),
+        description=lazy_gettext("All requests of an inactive client are rejected. Its data stays as it is."),
     )
     trust = SelectField(
-        "Trust",
+        lazy_gettext("Trust"),
         choices=TRUST_LEVELS,
         validate_choice=False,
-        description="First-party clients can skip the consent page if the organization's settings allow it.",
+        description=lazy_gettext(
+            "First-party clients can skip the consent page if the organization's settings allow it."
+        ),
     )
-    client_uri = URLField("Home page", description="Linked on the consent page.", render_kw=_NO_AUTOCOMPLETE)
-    logo_uri = URLField(
-        "Logo URL",
-        description="A PNG, JPEG, GIF or WebP image of up to 256 KiB. Sign-in and consent pages show a copy of it.",
+    client_uri = URLField(
+        lazy_gettext("Home page"),
+        description=lazy_gettext("Linked on the consent page."),
         render_kw=_NO_AUTOCOMPLETE,
     )
-    policy_uri = URLField("Privacy policy", render_kw=_NO_AUTOCOMPLETE)
-    tos_uri = URLField("Terms of service", render_kw=_NO_AUTOCOMPLETE)
+    logo_uri = URLField(
+        lazy_gettext("Logo URL"),
+        description=lazy_gettext(
+            "A PNG, JPEG, GIF or WebP image of up to 256 KiB. Sign-in and consent pages show a copy of it."
+        ),
+        render_kw=_NO_AUTOCOMPLETE,
+    )
+    policy_uri = URLField(lazy_gettext("Privacy policy"), render_kw=_NO_AUTOCOMPLETE)
+    tos_uri = URLField(lazy_gettext("Terms of service"), render_kw=_NO_AUTOCOMPLETE)
     contacts = StringListField(
-        "Contacts",
-        description="Email addresses of the people responsible, one per line.",
+        lazy_gettext("Contacts"),
+        description=lazy_gettext("Email addresses of the people responsible, one per line."),
         render_kw={"rows": 2},
     )
 
@@ -237,69 +272,89 @@ class AdvancedForm(PageForm):
     """The Advanced tab; token exchange is only shown to actors who decide it, and only sent if it was shown."""
 
     version = VersionField()
-    grant_types = CheckboxListField("Grant types", description="How the client can get tokens.")
-    token_endpoint_auth_method = SelectField("Client authentication", validate_choice=False)
+    grant_types = CheckboxListField(
+        lazy_gettext("Grant types"), description=lazy_gettext("How the client can get tokens.")
+    )
+    token_endpoint_auth_method = SelectField(lazy_gettext("Client authentication"), validate_choice=False)
     access_token_format = SelectField(
-        "Access token format",
+        lazy_gettext("Access token format"),
         choices={**_DEFAULT, **{name: name for name in client_types.TOKEN_FORMATS}},
         validate_choice=False,
-        description="Opaque tokens can be revoked instantly. APIs verify JWTs themselves and accept them until"
-        " they expire.",
+        description=lazy_gettext(
+            "Opaque tokens can be revoked instantly. APIs verify JWTs themselves and accept them until"
+            " they expire."
+        ),
     )
     id_token_signed_response_alg = SelectField(
-        "ID token signing algorithm",
+        lazy_gettext("ID token signing algorithm"),
         choices={**_DEFAULT, **{name: name for name in client_types.SIGNING_ALGORITHMS}},
         validate_choice=False,
     )
     id_token_claims = SelectField(
-        "ID token claims",
+        lazy_gettext("ID token claims"),
         choices={
-            "full": "Name and email, for the scopes profile and email",
-            "minimal": "None, only in userinfo",
+            "full": lazy_gettext("Name and email, for the scopes profile and email"),
+            "minimal": lazy_gettext("None, only in userinfo"),
         },
         validate_choice=False,
     )
     jwks = JwksField(
-        "Public keys (JWKS)",
-        description="A JWK set or a single JWK with public keys, for signed assertions and requests.",
+        lazy_gettext("Public keys (JWKS)"),
+        description=lazy_gettext(
+            "A JWK set or a single JWK with public keys, for signed assertions and requests."
+        ),
         render_kw={"rows": 4, "spellcheck": "false", "autocomplete": "off"},
     )
     jwks_uri = URLField(
-        "JWKS URL", description="Where the client publishes its keys. Enter either this URL or the keys above.",
+        lazy_gettext("JWKS URL"),
+        description=lazy_gettext(
+            "Where the client publishes its keys. Enter either this URL or the keys above."
+        ),
         render_kw=_NO_AUTOCOMPLETE,
-    )  # fmt: skip
+    )
     security_profile = SelectField(
-        "Security profile",
-        choices={"": "None", **{name: SECURITY_PROFILES[name] for name in client_types.SECURITY_PROFILES}},
+        lazy_gettext("Security profile"),
+        choices={
+            "": lazy_gettext("None"),
+            **{name: SECURITY_PROFILES[name] for name in client_types.SECURITY_PROFILES},
+        },
         validate_choice=False,
-        description="FAPI 2.0 requires private_key_jwt, pushed authorization requests (PAR), DPoP with a nonce, a"
-        " PS256, ES256 or EdDSA signature, and https redirect URIs. A client that doesn't support all of this stops"
-        " working when you save.",
+        description=lazy_gettext(
+            "FAPI 2.0 requires private_key_jwt, pushed authorization requests (PAR), DPoP with a nonce, a"
+            " PS256, ES256 or EdDSA signature, and https redirect URIs. A client that doesn't support all of this stops"
+            " working when you save."
+        ),
     )
     dpop_bound_access_tokens = BooleanField(
-        "Require DPoP",
-        description="Tokens are bound to the client's key, so stolen tokens are useless. A client without DPoP"
-        " support can no longer get tokens.",
+        lazy_gettext("Require DPoP"),
+        description=lazy_gettext(
+            "Tokens are bound to the client's key, so stolen tokens are useless. A client without DPoP"
+            " support can no longer get tokens."
+        ),
     )
     require_pkce = BooleanField(
-        "Require PKCE",
-        description="Authorization requests without PKCE are rejected. Public clients and FAPI clients always need it."
-        " The Details tab shows whether the client uses it.",
+        lazy_gettext("Require PKCE"),
+        description=lazy_gettext(
+            "Authorization requests without PKCE are rejected. Public clients and FAPI clients always need it."
+            " The Details tab shows whether the client uses it."
+        ),
     )
     require_pushed_authorization_requests = BooleanField(
-        "Require pushed authorization requests (PAR)",
-        description="Authorization requests that weren't pushed first are rejected.",
+        lazy_gettext("Require pushed authorization requests (PAR)"),
+        description=lazy_gettext("Authorization requests that weren't pushed first are rejected."),
     )
     token_exchange = SelectField(
-        "Token exchange",
-        choices={"": "None", **TOKEN_EXCHANGE},
+        lazy_gettext("Token exchange"),
+        choices={"": lazy_gettext("None"), **TOKEN_EXCHANGE},
         validate_choice=False,
-        description="Lets the client exchange a user's token for a token of another API. Delegation names the client"
-        " in the new token, impersonation doesn't.",
+        description=lazy_gettext(
+            "Lets the client exchange a user's token for a token of another API. Delegation names the client"
+            " in the new token, impersonation doesn't."
+        ),
     )
     resources = StringListField(
-        "APIs",
-        description="APIs that the client may request tokens for (RFC 8707), one URI per line.",
+        lazy_gettext("APIs"),
+        description=lazy_gettext("APIs that the client may request tokens for (RFC 8707), one URI per line."),
         render_kw={"rows": 2, "spellcheck": "false"},
     )
 
@@ -309,7 +364,7 @@ class AdvancedForm(PageForm):
         self.grant_types.choices = {name: GRANT_TYPES[name] for name in kind.possible_grant_types}
         methods = {name: AUTH_METHODS[name] for name in kind.auth_methods}
         if kind.auth_methods[0] in client_types.SECRET_METHODS:
-            methods = {"": "Secret, in the header or in the body", **methods}
+            methods = {"": gettext("Secret, in the header or in the body"), **methods}
         self.token_endpoint_auth_method.choices = methods
 
     def values(self) -> dict[str, Any]:
@@ -334,7 +389,7 @@ class AdvancedForm(PageForm):
 class DeleteClientForm(PageForm):
     """Confirms a deletion by the client's name."""
 
-    name = StringField("Name", [InputRequired()], render_kw=_NO_AUTOCOMPLETE)
+    name = StringField(lazy_gettext("Name"), [InputRequired()], render_kw=_NO_AUTOCOMPLETE)
 
 
 def _group(scope: ScopeRecord) -> str:
@@ -343,5 +398,5 @@ def _group(scope: ScopeRecord) -> str:
 
 def _scope_help(scope: ScopeRecord) -> str:
     if scope.title is None:
-        return "No title yet"
+        return gettext("No title yet")
     return " · ".join(text for text in (scope.name, scope.description) if text)

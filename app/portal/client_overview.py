@@ -19,6 +19,7 @@ from app.portal.context import PageResponse, PortalContext, portal_page
 from app.portal.quickstarts import has_token, quickstart_snippet
 from app.portal.traffic import PERIODS, credential_chart, traffic_chart
 from app.rules.clients.client_types import SECRET_METHODS
+from app.web.languages import gettext, percent
 
 _WEEK = 7 * 24
 _MAX_ERROR_RATE = 0.01
@@ -63,20 +64,20 @@ def client(context: PortalContext, client_id: str) -> PageResponse:
 
 def _checks(client: ClientRecord, traffic: Traffic, *, has_first_token: bool) -> list[Check]:
     """Return what a client in production should have, computed from its data."""
-    checks = [Check(has_first_token, "First token issued", "quickstart")]
+    checks = [Check(has_first_token, gettext("First token issued"), "quickstart")]
     if "authorization_code" in client.grant_types:
         omitted = client.pkce_omitted_at
         checks += [
             Check(
                 client.pkce_used_at is not None
                 and (omitted is None or clock.now() - omitted > _RECENT or client.require_pkce),
-                "Uses PKCE in every authorization request",
+                gettext("Uses PKCE in every authorization request"),
                 "advanced",
             ),
-            Check(not _local_uris(client), "No redirect URI on localhost", "redirects"),
+            Check(not _local_uris(client), gettext("No redirect URI on localhost"), "redirects"),
             Check(
                 bool(client.logo_uri and client.policy_uri) or client.trust == "first_party",
-                "Logo and privacy policy on the consent page",
+                gettext("Logo and privacy policy on the consent page"),
                 "details",
             ),
         ]
@@ -84,14 +85,16 @@ def _checks(client: ClientRecord, traffic: Traffic, *, has_first_token: bool) ->
         checks.append(
             Check(
                 client.backchannel_logout_uri is not None,
-                "Signs users out everywhere (back-channel logout)",
+                gettext("Signs users out everywhere (back-channel logout)"),
                 "advanced",
             )
         )
     rate = traffic.totals.error_rate
     checks.append(
         Check(
-            rate is not None and rate < _MAX_ERROR_RATE, "Less than 1 % of requests failed this week", "logs"
+            rate is not None and rate < _MAX_ERROR_RATE,
+            gettext("Less than %(rate)s of requests failed this week", rate=percent(_MAX_ERROR_RATE * 100)),
+            "logs",
         )
     )
     return checks

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from flask import redirect
-from markupsafe import Markup
 from wtforms import BooleanField, HiddenField, RadioField, SelectChoice, SelectField
 
 from app.operations.clients import rotations
@@ -29,9 +28,14 @@ from app.portal.clients import client_page
 from app.portal.context import Confirmation, PageResponse, PortalContext, portal_page
 from app.rules.errors import Conflict, InvalidInput
 from app.web.forms import PageForm, plain_text_field
-from app.web.languages import ago, duration
+from app.web.languages import ago, duration, gettext, html_gettext, lazy_gettext, number, translate
 
-_EXTENSIONS = (3_600, 86_400, 7 * 86_400, 30 * 86_400)
+_EXTENSIONS: dict[int, str] = {
+    3_600: lazy_gettext("in 1 hour"),
+    86_400: lazy_gettext("in 1 day"),
+    7 * 86_400: lazy_gettext("in 7 days"),
+    30 * 86_400: lazy_gettext("in 30 days"),
+}
 _SECRET_METHODS = frozenset({"client_secret_basic", "client_secret_post"})
 _CREDENTIALS = "/clients/<client_id>/credentials"
 
@@ -40,34 +44,36 @@ class NewSecretForm(PageForm):
     """Adds a secret, and optionally retires the others (a rotation)."""
 
     name = plain_text_field(
-        "Name",
+        lazy_gettext("Name"),
         max_length=100,
-        description="Helps you tell secrets apart. Leave empty to use the current month.",
+        description=lazy_gettext("Helps you tell secrets apart. Leave empty to use the current month."),
     )
-    others = RadioField("Existing secrets", default="keep", validate_choice=False)
+    others = RadioField(lazy_gettext("Existing secrets"), default="keep", validate_choice=False)
     revoke_tokens = BooleanField(
-        "Revoke tokens issued with the old secrets when they expire",
-        description="Use this if a secret may have leaked. Otherwise, tokens stay valid until they expire.",
+        lazy_gettext("Revoke tokens issued with the old secrets when they expire"),
+        description=lazy_gettext(
+            "Use this if a secret may have leaked. Otherwise, tokens stay valid until they expire."
+        ),
     )
 
 
 class RevokeSecretForm(PageForm):
     """Revokes a secret."""
 
-    revoke_tokens = BooleanField("Also revoke the tokens issued with this secret")
+    revoke_tokens = BooleanField(lazy_gettext("Also revoke the tokens issued with this secret"))
 
 
 class RotationForm(PageForm):
     """Changes when the old secrets of a rotation expire; 0 seconds is now."""
 
     expires_in_seconds = SelectField(
-        "New expiry",
-        choices={str(seconds): f"in {duration(seconds)}" for seconds in _EXTENSIONS},
+        lazy_gettext("New expiry"),
+        choices={str(seconds): label for seconds, label in _EXTENSIONS.items()},
         default="86400",
         validate_choice=False,
-        description="Counted from the time you save.",
+        description=lazy_gettext("Counted from the time you save."),
     )
-    revoke_tokens = BooleanField("Revoke tokens issued with the old secret when it expires")
+    revoke_tokens = BooleanField(lazy_gettext("Revoke tokens issued with the old secret when it expires"))
 
     def values(self) -> dict[str, Any]:
         """Return the fields as the operation takes them."""
@@ -83,8 +89,8 @@ class FinishRotationForm(PageForm):
 
     expires_in_seconds = HiddenField(default="0")
     revoke_tokens = BooleanField(
-        "Also revoke tokens issued with the old secret",
-        description="Otherwise, these tokens stay valid until they expire.",
+        lazy_gettext("Also revoke tokens issued with the old secret"),
+        description=lazy_gettext("Otherwise, these tokens stay valid until they expire."),
     )
 
 
@@ -92,7 +98,8 @@ class CancelRotationForm(PageForm):
     """Cancels a rotation."""
 
     revoke_new = BooleanField(
-        "Also revoke the new secret", description="Otherwise, both secrets keep working."
+        lazy_gettext("Also revoke the new secret"),
+        description=lazy_gettext("Otherwise, both secrets keep working."),
     )
 
 
@@ -122,14 +129,17 @@ def new_secret(context: PortalContext, client_id: str) -> PageResponse:
     overlap = context.organization.settings["oauth"]["clients"]["rotation_overlap_seconds"]
     form = NewSecretForm()
     form.others.choices = [
-        SelectChoice("keep", "Keep", {"help": "All secrets work until you revoke them."}),
+        SelectChoice("keep", gettext("Keep"), {"help": gettext("All secrets work until you revoke them.")}),
         SelectChoice(
             "retire",
-            "Rotate",
+            gettext("Rotate"),
             {
-                "help": f"The old secrets expire in {duration(overlap)}. You can cancel the rotation until then."
+                "help": gettext(
+                    "The old secrets expire in %(overlap)s. You can cancel the rotation until then.",
+                    overlap=duration(overlap),
+                )
                 if overlap
-                else "The old secrets stop working immediately."
+                else gettext("The old secrets stop working immediately.")
             },
         ),
     ]
@@ -191,29 +201,44 @@ def revoke(context: PortalContext, client_id: str, credential_id: str) -> PageRe
         return context.done(f"/clients/{client_id}/credentials", notice)
     if not found.secret.is_live and not found.secret.is_blocked:
         return redirect(f"{_url(context, found.client)}/credentials", 303)
-    tokens = f"{found.secret.live_tokens:,}{' or more' if found.secret.live_tokens >= 1000 else ''}"
-    form.revoke_tokens.description = f"Use this if the secret may have leaked. Active tokens: {tokens}."
+    tokens = number(found.secret.live_tokens)
+    if found.secret.live_tokens >= 1000:
+        tokens = gettext("%(num)s or more", num=tokens)
+    form.revoke_tokens.description = gettext(
+        "Use this if the secret may have leaked. Active tokens: %(tokens)s.", tokens=tokens
+    )
     secret, name = found.secret, found.client.name
-    used = Markup("The secret was last used {}{}.").format(
-        ago(secret.last_used_at),
-        f" from {secret.last_used_address}" if secret.last_used_address else "",
+    used = (
+        html_gettext(
+            "The secret was last used %(at)s from %(address)s.",
+            at=ago(secret.last_used_at),
+            address=secret.last_used_address,
+        )
+        if secret.last_used_address
+        else html_gettext("The secret was last used %(at)s.", at=ago(secret.last_used_at))
     )
     impact = (
-        f"Requests with gth_cs_••••••••{secret.hint} are rejected immediately. You can't undo this.",
-        f"This is the last secret of {name}. The client can't authenticate until you add another one."
+        gettext(
+            "Requests with gth_cs_••••••••%(hint)s are rejected immediately. You can't undo this.",
+            hint=secret.hint,
+        ),
+        gettext(
+            "This is the last secret of %(name)s. The client can't authenticate until you add another one.",
+            name=name,
+        )
         if found.is_last
         else None,
-        used if secret.last_used_at else "The secret has never been used.",
+        used if secret.last_used_at else gettext("The secret has never been used."),
     )
-    parents = (("Clients", "/clients"), (name, f"/clients/{client_id}/credentials"))
+    parents = ((gettext("Clients"), "/clients"), (name, f"/clients/{client_id}/credentials"))
     return context.confirm(
         form,
         Confirmation(
-            f"Revoke secret {secret.name}?",
-            "Revoke secret",
+            gettext("Revoke secret %(name)s?", name=secret.name),
+            gettext("Revoke secret"),
             parents,
             impact,
-            secret.verdict if secret.last_used_at else "",
+            translate(secret.verdict) if secret.last_used_at else "",
         ),
     )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from flask import redirect, request
-from markupsafe import Markup
 from werkzeug.wrappers import Response as BaseResponse
 from wtforms import SelectChoice
 
@@ -43,22 +42,22 @@ from app.portal.labels import (
 from app.portal.redirect_uris import EXAMPLES, check_url, judge_redirect_uris
 from app.rules.clients.client_types import CLIENT_TYPES
 from app.rules.errors import Conflict, Forbidden, InvalidInput
-from app.web.languages import ago, counted
+from app.web.languages import ago, counted, gettext, html_gettext, lazy_gettext
 
 _LISTING = "portal clients"
 _TABS = (
-    ("", "Overview"),
-    ("quickstart", "Quickstart"),
-    ("credentials", "Credentials"),
-    ("redirects", "Redirects"),
-    ("access", "Access"),
-    ("apis", "API access"),
-    ("roles", "Roles"),
-    ("claims", "Claims"),
-    ("details", "Details"),
-    ("tokens", "Tokens"),
-    ("logs", "Requests"),
-    ("advanced", "Advanced"),
+    ("", lazy_gettext("Overview")),
+    ("quickstart", lazy_gettext("Quickstart")),
+    ("credentials", lazy_gettext("Credentials")),
+    ("redirects", lazy_gettext("Redirects")),
+    ("access", lazy_gettext("Access")),
+    ("apis", lazy_gettext("API access")),
+    ("roles", lazy_gettext("Roles")),
+    ("claims", lazy_gettext("Claims")),
+    ("details", lazy_gettext("Details")),
+    ("tokens", lazy_gettext("Tokens")),
+    ("logs", lazy_gettext("Requests")),
+    ("advanced", lazy_gettext("Advanced")),
 )
 
 
@@ -114,7 +113,7 @@ def new_client(context: PortalContext) -> PageResponse:
         redirect_uris=["http://127.0.0.1/callback"] if is_agent else [],
         resources=[api.identifier] if api else [],
     )
-    form.redirect_uris.description = (
+    form.redirect_uris.description = gettext(
         "Where users return after signing in, one per line. URIs are compared exactly."
     )
     form.resources.choices = [
@@ -239,29 +238,42 @@ def client_delete(context: PortalContext, client_id: str) -> PageResponse:
     preview = preview_deletion(context.actor, client_id)
     found = preview.client
     form = DeleteClientForm()
-    form.name.label.text = f"Type {found.name} to confirm"
+    form.name.label.text = gettext("Type %(name)s to confirm", name=found.name)
     if form.validate_on_submit():
         if form.name.data == found.name:
             delete_client(context.actor, client_id)
             return context.done("/clients", "client-deleted")
-        form.add_error("This doesn't match the client's name. Type the name exactly as shown above.", "name")
+        form.add_error(
+            gettext("This doesn't match the client's name. Type the name exactly as shown above."), "name"
+        )
     live = sum(secret.live_tokens for secret in preview.secrets)
     impact = (
-        "Users can no longer sign in to the client, and the client can no longer access their accounts.",
-        f"{counted(len(preview.secrets), 'active secret')} and {counted(live, 'active token')} will be revoked.",
-        "All consents for this client are deleted.",
-        Markup("The client was last used {}.").format(ago(found.last_used_at))
+        gettext(
+            "Users can no longer sign in to the client, and the client can no longer access their accounts."
+        ),
+        gettext(
+            "%(secrets)s and %(tokens)s will be revoked.",
+            secrets=counted(len(preview.secrets), "active secret"),
+            tokens=counted(live, "active token"),
+        ),
+        gettext("All consents for this client are deleted."),
+        html_gettext("The client was last used %(at)s.", at=ago(found.last_used_at))
         if found.last_used_at
-        else "The client has never been used.",
+        else gettext("The client has never been used."),
     )
     parents = (
-        ("Clients", "/clients"),
+        (gettext("Clients"), "/clients"),
         (found.name, f"/clients/{found.client_id}"),
-        ("Details", f"/clients/{found.client_id}/details"),
+        (gettext("Details"), f"/clients/{found.client_id}/details"),
     )
-    note = f"You can't undo this. The client ID {found.client_id} is never reused."
+    note = gettext(
+        "You can't undo this. The client ID %(client_id)s is never reused.", client_id=found.client_id
+    )
     return context.confirm(
-        form, Confirmation(f"Delete {found.name}?", "Delete client", parents, impact, note)
+        form,
+        Confirmation(
+            gettext("Delete %(name)s?", name=found.name), gettext("Delete client"), parents, impact, note
+        ),
     )
 
 
@@ -297,7 +309,7 @@ def _edit(
     """Show the form of a tab, or save it; errors are shown at their fields."""
     if form.validate_on_submit():
         try:
-            with form.show_edit_errors("this client", client.version):
+            with form.show_edit_errors(gettext("this client"), client.version):
                 updated = update_client(
                     context.actor, client.client_id, form.values(), expected_version=form.version.data
                 )

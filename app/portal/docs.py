@@ -16,10 +16,11 @@ from app.portal.context import PageResponse, PortalContext, portal_page, search_
 from app.portal.markdown import title_of, to_html
 from app.rules.audit.failed_requests import CAUSES, Explanation
 from app.rules.errors import Forbidden
+from app.web.languages import lazy_gettext, translate
 
 # The name in the URL and the file below docs, by group. Links between them work here and in the repository.
 GUIDES: Mapping[str, Mapping[str, str]] = {
-    "Guides": {
+    lazy_gettext("Guides"): {
         "first-client": "guides/first-client.md",
         "protect-an-api": "guides/protect-an-api.md",
         "mcp-server": "guides/mcp-server.md",
@@ -27,7 +28,7 @@ GUIDES: Mapping[str, Mapping[str, str]] = {
         "revoke": "guides/revoke.md",
         "production": "guides/production.md",
     },
-    "Reference": {
+    lazy_gettext("Reference"): {
         "clients": "clients.md",
         "claims": "claims.md",
         "webhooks": "webhooks.md",
@@ -116,7 +117,7 @@ def search_docs(query: str, limit: int = 8) -> list[Found]:
         if matches(words, f"{title} {summary} {name}")
     ]
     found += [
-        Found(cause, f"/docs/errors#{cause}", explanation.what)
+        Found(cause, f"/docs/errors#{cause}", translate(explanation.what))
         for cause, explanation in _matching_causes(query).items()
     ]
     for search in SEARCHES:
@@ -130,7 +131,10 @@ def _matching_causes(query: str) -> dict[str, Explanation]:
     return {
         cause: explanation
         for cause, explanation in CAUSES.items()
-        if matches(words, f"{cause} {cause.replace('_', ' ')} {explanation.what} {explanation.fix}")
+        if matches(
+            words,
+            f"{cause} {cause.replace('_', ' ')} {translate(explanation.what)} {translate(explanation.fix)}",
+        )
     }
 
 

@@ -34,15 +34,16 @@ from app.rules.scopes import OPENID_SCOPES
 from app.web.browser_session import browser_id
 from app.web.endpoint_calls import EndpointCall, call_endpoint
 from app.web.forms import CheckboxListField, PageForm
+from app.web.languages import gettext, lazy_gettext
 
 _PATH = "/playground"
 _FLOWS = {
-    AUTHORIZATION_CODE: "Authorization code",
-    CLIENT_CREDENTIALS: "Client credentials",
-    DEVICE_CODE: "Device code",
+    AUTHORIZATION_CODE: lazy_gettext("Authorization code"),
+    CLIENT_CREDENTIALS: lazy_gettext("Client credentials"),
+    DEVICE_CODE: lazy_gettext("Device code"),
 }
 _PROMPTS = {
-    "": "Default",
+    "": lazy_gettext("Default"),
     "login": "login",
     "consent": "consent",
     "select_account": "select_account",
@@ -51,27 +52,34 @@ _PROMPTS = {
 # Only those that a developer would not miss: the rest of the scopes is one click away.
 _USUAL_SCOPES = frozenset({"openid", "profile", "email"})
 _MEANINGS = {
-    "response_type": "Asks for a one-time code.",
-    "client_id": "Names your client.",
-    "redirect_uri": "Where the code is sent. Here it is the playground, and only for this request of yours.",
-    "scope": "What your client asks for.",
-    "state": "Must come back unchanged. It shows that the response belongs to this browser.",
-    "nonce": "Must be in the ID token, so that nobody can replay an old one.",
-    "code_challenge": "The hash of a secret that only the playground knows.",
-    "code_challenge_method": "The hash is SHA-256.",
-    "prompt": "What the user must do, even if it isn't necessary.",
-    "resource": "The API that the token is for.",
-    "grant_type": "How your client gets tokens.",
-    "code": "The code from the callback.",
-    "code_verifier": "The secret behind the code challenge.",
-    "refresh_token": "The latest refresh token.",
-    "device_code": "The code that the device polls with.",
-    "token": "The token in question.",
+    "response_type": lazy_gettext("Asks for a one-time code."),
+    "client_id": lazy_gettext("Names your client."),
+    "redirect_uri": lazy_gettext(
+        "Where the code is sent. Here it is the playground, and only for this request of yours."
+    ),
+    "scope": lazy_gettext("What your client asks for."),
+    "state": lazy_gettext("Must come back unchanged. It shows that the response belongs to this browser."),
+    "nonce": lazy_gettext("Must be in the ID token, so that nobody can replay an old one."),
+    "code_challenge": lazy_gettext("The hash of a secret that only the playground knows."),
+    "code_challenge_method": lazy_gettext("The hash is SHA-256."),
+    "prompt": lazy_gettext("What the user must do, even if it isn't necessary."),
+    "resource": lazy_gettext("The API that the token is for."),
+    "grant_type": lazy_gettext("How your client gets tokens."),
+    "code": lazy_gettext("The code from the callback."),
+    "code_verifier": lazy_gettext("The secret behind the code challenge."),
+    "refresh_token": lazy_gettext("The latest refresh token."),
+    "device_code": lazy_gettext("The code that the device polls with."),
+    "token": lazy_gettext("The token in question."),
 }
 _BREAKS = {
-    "verifier": "with a wrong verifier",
-    "reuse": "a second time",
-    "redirect": "with another redirect URI",
+    "verifier": lazy_gettext("with a wrong verifier"),
+    "reuse": lazy_gettext("a second time"),
+    "redirect": lazy_gettext("with another redirect URI"),
+}
+_BREAK_BUTTONS = {
+    "verifier": lazy_gettext("Send it with a wrong verifier"),
+    "reuse": lazy_gettext("Send it a second time"),
+    "redirect": lazy_gettext("Send it with another redirect URI"),
 }
 
 
@@ -80,9 +88,9 @@ class RunForm(PageForm):
 
     client = HiddenField()
     grant_type = HiddenField()
-    scopes = CheckboxListField("Scopes")
-    prompt = SelectField("Prompt", choices=[SelectChoice(*one) for one in _PROMPTS.items()])
-    resource = SelectField("For the API")
+    scopes = CheckboxListField(lazy_gettext("Scopes"))
+    prompt = SelectField(lazy_gettext("Prompt"), choices=[SelectChoice(*one) for one in _PROMPTS.items()])
+    resource = SelectField(lazy_gettext("For the API"))
 
     @classmethod
     def of(cls, client: ClientRecord, grant_type: str) -> RunForm:
@@ -93,7 +101,7 @@ class RunForm(PageForm):
         usual = [scope for scope in offered if scope in _USUAL_SCOPES] or offered
         form = cls(client=client.client_id, grant_type=grant_type, scopes=usual)
         form.scopes.choices = offered
-        form.resource.choices = [SelectChoice("", "None"), *map(SelectChoice, client.resources)]
+        form.resource.choices = [SelectChoice("", gettext("None")), *map(SelectChoice, client.resources)]
         if not offered:
             del form.scopes
         if not client.resources:
@@ -323,6 +331,7 @@ def _page(context: PortalContext, run: Run, *, callback: dict[str, Any] | None =
         authentication=_authentication(run.client),
         milliseconds=sum(one["milliseconds"] for one in exchanges),
         breaks=_BREAKS,
+        break_buttons=_BREAK_BUTTONS,
     )
 
 
@@ -333,7 +342,7 @@ def _shown(run: Run, exchange: Mapping[str, Any]) -> dict[str, Any]:
         **exchange,
         "is_first": exchange["endpoint"] == "token" and grant_type != REFRESH_TOKEN,
         "method": "POST" if exchange["bearer"] is None else "GET",
-        "title": "Refresh" if grant_type == REFRESH_TOKEN else _TITLES[exchange["endpoint"]],
+        "title": gettext("Refresh") if grant_type == REFRESH_TOKEN else _TITLES[exchange["endpoint"]],
         "parameters": [(name, value, _MEANINGS[name]) for name, value in exchange["fields"].items()],
         "pretty": _pretty(exchange["body"]),
         "curl": _curl(run, exchange["endpoint"], exchange["fields"], exchange["bearer"]),
@@ -342,11 +351,11 @@ def _shown(run: Run, exchange: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _TITLES = {
-    "token": "Token",
-    "device_authorization": "Device authorization",
+    "token": lazy_gettext("Token"),
+    "device_authorization": lazy_gettext("Device authorization"),
     "userinfo": "UserInfo",
-    "introspect": "Introspect",
-    "revoke": "Revoke",
+    "introspect": lazy_gettext("Introspect"),
+    "revoke": lazy_gettext("Revoke"),
 }
 
 
@@ -386,10 +395,11 @@ def _curl(run: Run, endpoint: str, fields: Mapping[str, str], bearer: str | None
 
 def _authentication(client: ClientRecord) -> str:
     if client.token_endpoint_auth_method == NONE:
-        return "A public client doesn't authenticate."
-    return (
-        f"The playground sends this for your client without its credentials, which it doesn't know. Your client"
-        f" authenticates with {client.token_endpoint_auth_method}."
+        return gettext("A public client doesn't authenticate.")
+    return gettext(
+        "The playground sends this for your client without its credentials, which it doesn't "
+        "know. Your client authenticates with %(method)s.",
+        method=client.token_endpoint_auth_method,
     )
 
 

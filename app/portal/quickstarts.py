@@ -33,28 +33,29 @@ from app.rules.clients.client_types import (
 )
 from app.rules.clients.redirect_uris import is_loopback
 from app.rules.scopes import OPENID_SCOPES
+from app.web.languages import lazy_gettext
 
 FOLDER = ROOT / "templates" / "portal" / "quickstart"
 LANGUAGES: Mapping[str, str] = {
     "python": "Python",
     "node": "Node",
     "nextjs": "Next.js",
-    "browser": "Browser",
+    "browser": lazy_gettext("Browser"),
     "go": "Go",
     "java": "Java",
     "php": "PHP",
     "dotnet": ".NET",
     "curl": "curl",
-    "mcp": "MCP server",
+    "mcp": lazy_gettext("MCP server"),
     "apache": "Apache",
 }
 # What the code is for; templates are named after task and language.
 TASKS: Mapping[str, str] = {
-    "web": "Sign users in",
-    "spa": "Sign users in",
-    "service": "Get a token",
-    "device": "Sign in on a device",
-    "api": "Protect an API",
+    "web": lazy_gettext("Sign users in"),
+    "spa": lazy_gettext("Sign users in"),
+    "service": lazy_gettext("Get a token"),
+    "device": lazy_gettext("Sign in on a device"),
+    "api": lazy_gettext("Protect an API"),
 }
 _PORT = 8080
 # How far back a token counts as received.

@@ -13,6 +13,7 @@ from app.operations.directory.lookups import OrganizationSnapshot
 from app.portal.context import PortalContext, portal_page
 from app.portal.labels import CLIENT_TYPE_LABELS
 from app.rules.clients.redirect_uris import is_loopback, redirect_uri_problem
+from app.web.languages import gettext, lazy_gettext, translate
 
 MAX_LINES = 100
 # Framework and its redirect URI during development, by type of client.
@@ -33,7 +34,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("Create React App", "http://localhost:3000/callback"),
     ),
     "native": (
-        ("Command line and desktop", "http://127.0.0.1/callback"),
+        (lazy_gettext("Command line and desktop"), "http://127.0.0.1/callback"),
         ("iOS and Android", "com.example.app:/callback"),
         ("Electron", "http://127.0.0.1/auth/callback"),
     ),
@@ -58,9 +59,9 @@ def judge_redirect_uris(
     for uri in list(uris)[:MAX_LINES]:
         problem = redirect_uri_problem(uri, client_type=client_type, allowed_hosts=hosts)
         if problem is not None:
-            verdicts.append(Verdict(uri, False, problem.message))
+            verdicts.append(Verdict(uri, False, translate(problem.message)))
         elif any(other.uri == uri for other in verdicts):
-            verdicts.append(Verdict(uri, False, "Duplicate entry."))
+            verdicts.append(Verdict(uri, False, gettext("Duplicate entry.")))
         else:
             verdicts.append(Verdict(uri, True, _remark(uri, client_type)))
     return verdicts
@@ -68,8 +69,12 @@ def judge_redirect_uris(
 
 def _remark(uri: str, client_type: str) -> str:
     if not is_loopback(uri):
-        return "Valid"
-    return "Valid on any port" if client_type == "native" else "Valid, for development on this device"
+        return gettext("Valid")
+    return (
+        gettext("Valid on any port")
+        if client_type == "native"
+        else gettext("Valid, for development on this device")
+    )
 
 
 @portal_page("/redirect-uris/check", "GET")

@@ -27,13 +27,19 @@ from app.rules.audit.failed_requests import CAUSES, closest_difference
 from app.rules.audit.request_explained import check_parameters, curl_command, find_snippet, flow_steps
 from app.rules.audit.request_fixes import SECRET
 from app.rules.errors import Conflict, DomainError, Forbidden, InvalidInput, NotFound, PreconditionFailed
+from app.rules.languages.translation import ENGLISH
+from app.web.languages import gettext, lazy_gettext, page_language, translate
 
 _LISTING = "portal logs"
 _FILTERS = ("cause", "client", "period", "outcome", "request_id")
 # The filters of the operation, and their names in the URL.
 _LIST_FILTERS = {"cause": "cause", "client_id": "client"}
 # Label and hours of each period.
-_PERIODS = {"day": ("24 hours", 24), "week": ("7 days", 7 * 24), "month": ("30 days", 30 * 24)}
+_PERIODS = {
+    "day": (lazy_gettext("24 hours"), 24),
+    "week": (lazy_gettext("7 days"), 7 * 24),
+    "month": (lazy_gettext("30 days"), 30 * 24),
+}
 _MAX_GROUPS = 100
 # The page of a request that is not written yet looks again so often.
 _MAX_TRIES = 5
@@ -79,7 +85,7 @@ def logs(context: PortalContext) -> PageResponse:
         "removals": [
             (label, _url(url, {**chosen, name: ""}, is_list=is_list))
             for name, label in (
-                ("cause", CAUSES[chosen["cause"]].what if "cause" in chosen else ""),
+                ("cause", translate(CAUSES[chosen["cause"]].what) if "cause" in chosen else ""),
                 ("client", client.name if client else ""),
             )
             if name in chosen
@@ -191,8 +197,8 @@ def _url(url: str, chosen: dict[str, str], *, is_list: bool) -> str:
 def _tabs(url: str, chosen: dict[str, str], *, is_list: bool) -> list[dict[str, Any]]:
     shared = {**chosen, "outcome": ""}
     return [
-        {"label": "By cause", "url": _url(url, shared, is_list=False), "current": not is_list},
-        {"label": "All requests", "url": _url(url, shared, is_list=True), "current": is_list},
+        {"label": gettext("By cause"), "url": _url(url, shared, is_list=False), "current": not is_list},
+        {"label": gettext("All requests"), "url": _url(url, shared, is_list=True), "current": is_list},
     ]
 
 
@@ -206,7 +212,11 @@ def _periods(url: str, chosen: dict[str, str], *, is_list: bool) -> list[tuple[s
 def _outcomes(url: str, chosen: dict[str, str], *, is_list: bool = True) -> list[tuple[str, str, bool]]:
     return [
         (label, _url(url, {**chosen, "outcome": name}, is_list=is_list), name == chosen.get("outcome", ""))
-        for name, label in (("", "All"), (FAILED, "Failed"), (SUCCEEDED, "Succeeded"))
+        for name, label in (
+            ("", gettext("All")),
+            (FAILED, gettext("Failed")),
+            (SUCCEEDED, gettext("Succeeded")),
+        )
     ]
 
 
@@ -247,8 +257,10 @@ def _entry(
 
 
 def _title(entry: FailedRequestRecord) -> str:
-    """Return the explanation with the client's name in place of "The client"."""
-    sentence = entry.explanation.what.removesuffix(".")
+    """Return the explanation with the client's name in place of "The client"; other languages put it in front."""
+    sentence = translate(entry.explanation.what).removesuffix(".")
+    if page_language() != ENGLISH:
+        return f"{entry.client_name}: {sentence}"
     for owned in _POSSESSIONS:
         if sentence.startswith(owned):
             return sentence.replace(owned, f"{owned} of {entry.client_name}", 1)

@@ -15,6 +15,7 @@ from app.portal.docs import require_reader, search_docs
 from app.portal.labels import CLIENT_TYPE_LABELS
 from app.portal.setting_texts import TOPICS
 from app.rules.actor import Actor
+from app.web.languages import gettext
 
 _MAX_RESULTS = 8
 # Prefix of an id, the page that it leads to, the permission for that page.
@@ -43,9 +44,9 @@ def search(context: PortalContext) -> PageResponse:
     if (path := _page_of_id(context.actor, query)) is not None:
         return redirect(context.url(path), 303)
     kinds = (
-        ("Clients", "apps", f"/clients?q={quote(query)}", _clients),
-        ("Users", "person", f"/users?q={quote(query)}", _users),
-        ("Settings", "settings", None, _settings),
+        (gettext("Clients"), "apps", f"/clients?q={quote(query)}", _clients),
+        (gettext("Users"), "person", f"/users?q={quote(query)}", _users),
+        (gettext("Settings"), "settings", None, _settings),
     )
     groups = [
         (title, icon, path, found)
@@ -53,9 +54,9 @@ def search(context: PortalContext) -> PageResponse:
         if query and (found := list(find(context.actor, query)))
     ]
     if docs := [SearchResult(found.title, found.snippet, found.path) for found in search_docs(query)]:
-        groups.append(("Docs", "book", f"/docs?q={quote(query)}", docs))
+        groups.append((gettext("Docs"), "book", f"/docs?q={quote(query)}", docs))
     if pages := _pages(context, query):
-        groups.append(("Pages", "rows", None, pages))
+        groups.append((gettext("Pages"), "rows", None, pages))
     return context.render("portal/search.html", groups=groups)
 
 
@@ -103,7 +104,7 @@ def _pages(context: PortalContext, query: str) -> list[SearchResult]:
         SearchResult(entry.label, title or "", entry.url.removeprefix(base))
         for title, entries in navigation(context.organization, context.actor, "")
         for entry in entries
-        if words and _matches(words, entry.label)
+        if words and _matches(words, f"{entry.label}")
     ]
 
 

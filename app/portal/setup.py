@@ -16,6 +16,7 @@ from app.portal.context import portal
 from app.rules.errors import InvalidInput, NotFound
 from app.web.flash import flash, take_flash
 from app.web.forms import PageForm
+from app.web.languages import gettext, lazy_gettext
 from app.web.request_log import request_id
 
 
@@ -23,27 +24,29 @@ class SetupForm(PageForm):
     """Creates root's administrator and the first organization."""
 
     token = HiddenField()
-    email = EmailField("Email", [InputRequired()], render_kw={"autocomplete": "username"})
-    name = StringField("Name", [InputRequired(), Length(max=100)], render_kw={"autocomplete": "name"})
+    email = EmailField(lazy_gettext("Email"), [InputRequired()], render_kw={"autocomplete": "username"})
+    name = StringField(
+        lazy_gettext("Name"), [InputRequired(), Length(max=100)], render_kw={"autocomplete": "name"}
+    )
     password = PasswordField(
-        "Password",
+        lazy_gettext("Password"),
         [InputRequired()],
-        description="At least 12 characters. A sentence is easy to remember.",
+        description=lazy_gettext("At least 12 characters. A sentence is easy to remember."),
         render_kw={"autocomplete": "new-password", "maxlength": 128},
     )
     password_again = PasswordField(
-        "Confirm password",
-        [InputRequired(), EqualTo("password", "The passwords don't match.")],
+        lazy_gettext("Confirm password"),
+        [InputRequired(), EqualTo("password", lazy_gettext("The passwords don't match."))],
         render_kw={"autocomplete": "new-password", "maxlength": 128},
     )
     organization_name = StringField(
-        "Organization",
+        lazy_gettext("Organization"),
         [InputRequired(), Length(max=100)],
-        description="The name that users know, such as Acme.",
+        description=lazy_gettext("The name that users know, such as Acme."),
         render_kw={"autocomplete": "organization"},
     )
     organization_id = StringField(
-        "Organization ID",
+        lazy_gettext("Organization ID"),
         [Length(max=40)],
         render_kw={"autocomplete": "off", "spellcheck": "false"},
     )
@@ -53,7 +56,7 @@ class SetupTokenForm(PageForm):
     """Asks for the token of the setup link."""
 
     token = StringField(
-        "Or paste the token from the link",
+        lazy_gettext("Or paste the token from the link"),
         [InputRequired()],
         render_kw={"autocomplete": "off", "spellcheck": "false"},
     )
@@ -117,9 +120,10 @@ def setup_done() -> Response:
 def _page(form: SetupForm, code: int = 200) -> Response:
     token = form.token.data or ""
     is_valid = setup.is_setup_token(token)
-    form.organization_id.description = (
-        f"Part of its URLs, such as {current().base_url}/organizations/acme. It can't be changed later."
-        " Leave empty to derive it from the name."
+    form.organization_id.description = gettext(
+        "Part of its URLs, such as %(base_url)s/organizations/acme. It can't be changed "
+        "later. Leave empty to derive it from the name.",
+        base_url=current().base_url,
     )
     page = render_template(
         "portal/setup.html",

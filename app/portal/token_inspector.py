@@ -18,72 +18,91 @@ from app.operations.tokens.revocation import revoke_token
 from app.portal.context import PageResponse, PortalContext, portal_page
 from app.rules.errors import InvalidInput
 from app.web.forms import PageForm
+from app.web.languages import gettext, lazy_gettext
 
 _KINDS = {
-    inspection.ACCESS: "Access token",
-    inspection.REFRESH: "Refresh token",
-    inspection.ID_TOKEN: "ID token",
+    inspection.ACCESS: lazy_gettext("Access token"),
+    inspection.REFRESH: lazy_gettext("Refresh token"),
+    inspection.ID_TOKEN: lazy_gettext("ID token"),
     inspection.OTHER_JWT: "JWT",
 }
 # The badge of each state, its kind, and a sentence.
 _STATES = {
-    inspection.VALID: ("Valid", "ok", None),
-    inspection.REVOKED: ("Revoked", "danger", "It was revoked, or the grant that it belongs to."),
-    inspection.EXPIRED: ("Expired", "warn", "It has expired. Refresh it, or request a new one."),
-    inspection.ENDED: (
-        "Not accepted",
+    inspection.VALID: (lazy_gettext("Valid"), "ok", None),
+    inspection.REVOKED: (
+        lazy_gettext("Revoked"),
         "danger",
-        "Its client, secret, user or API access is no longer active, or it was revoked in bulk.",
+        lazy_gettext("It was revoked, or the grant that it belongs to."),
+    ),
+    inspection.EXPIRED: (
+        lazy_gettext("Expired"),
+        "warn",
+        lazy_gettext("It has expired. Refresh it, or request a new one."),
+    ),
+    inspection.ENDED: (
+        lazy_gettext("Not accepted"),
+        "danger",
+        lazy_gettext(
+            "Its client, secret, user or API access is no longer active, or it was revoked in bulk."
+        ),
     ),
     inspection.REPLACED: (
-        "Replaced",
+        lazy_gettext("Replaced"),
         "warn",
-        "A newer refresh token replaced it. If a client used it again, the whole grant would be revoked.",
+        lazy_gettext(
+            "A newer refresh token replaced it. If a client used it again, the whole grant would be revoked."
+        ),
     ),
     inspection.UNKNOWN: (
-        "Unknown",
+        lazy_gettext("Unknown"),
         "warn",
-        "No client that you may see has this token. It may also have been deleted after it expired.",
+        lazy_gettext(
+            "No client that you may see has this token. It may also have been deleted after it expired."
+        ),
     ),
     inspection.FOREIGN: (
-        "Another issuer",
+        lazy_gettext("Another issuer"),
         "warn",
-        "This organization did not issue it. It was only decoded: nothing in it is verified.",
+        lazy_gettext("This organization did not issue it. It was only decoded: nothing in it is verified."),
     ),
 }
 _ADVICE = {
-    "a client secret": "Anyone who reads it can act as the client. If it was in a log or a message, rotate it.",
-    "an authorization code": "A code works once, within seconds. Your client exchanges it at the token endpoint.",
+    "a client secret": lazy_gettext(
+        "Anyone who reads it can act as the client. If it was in a log or a message, rotate it."
+    ),
+    "an authorization code": lazy_gettext(
+        "A code works once, within seconds. Your client exchanges it at the token endpoint."
+    ),
 }
 _MEANINGS = {
-    "iss": "Issuer",
-    "sub": "Subject",
-    "aud": "Audience: who it is for",
-    "exp": "Expires",
-    "iat": "Issued",
-    "nbf": "Not valid before",
-    "auth_time": "Time of the sign-in",
-    "jti": "ID of the token",
-    "client_id": "Client that it was issued to",
-    "azp": "Client that it was issued to",
-    "scope": "Allowed scopes",
-    "nonce": "Nonce of the authorization request",
-    "at_hash": "Hash of the access token",
-    "sid": "Session",
-    "acr": "Strength of the sign-in",
-    "amr": "Methods of the sign-in",
-    "act": "Who acts for the subject",
-    "cnf": "Key that it is bound to",
-    "organization_id": "Organization",
-    "email": "Email address",
-    "email_verified": "Whether the email address is verified",
-    "name": "Name",
-    "roles": "Roles in the app",
-    "groups": "Groups",
-    "status": "Place in a status list",
-    "alg": "Signature algorithm",
-    "kid": "Key",
-    "typ": "Type",
+    "iss": lazy_gettext("Issuer"),
+    "sub": lazy_gettext("Subject"),
+    "aud": lazy_gettext("Audience: who it is for"),
+    "exp": lazy_gettext("Expires"),
+    "iat": lazy_gettext("Issued"),
+    "nbf": lazy_gettext("Not valid before"),
+    "auth_time": lazy_gettext("Time of the sign-in"),
+    "jti": lazy_gettext("ID of the token"),
+    "client_id": lazy_gettext("Client that it was issued to"),
+    "azp": lazy_gettext("Client that it was issued to"),
+    "scope": lazy_gettext("Allowed scopes"),
+    "nonce": lazy_gettext("Nonce of the authorization request"),
+    "at_hash": lazy_gettext("Hash of the access token"),
+    "sid": lazy_gettext("Session"),
+    "acr": lazy_gettext("Strength of the sign-in"),
+    "amr": lazy_gettext("Methods of the sign-in"),
+    "act": lazy_gettext("Who acts for the subject"),
+    "cnf": lazy_gettext("Key that it is bound to"),
+    "organization_id": lazy_gettext("Organization"),
+    "email": lazy_gettext("Email address"),
+    "email_verified": lazy_gettext("Whether the email address is verified"),
+    "name": lazy_gettext("Name"),
+    "roles": lazy_gettext("Roles in the app"),
+    "groups": lazy_gettext("Groups"),
+    "status": lazy_gettext("Place in a status list"),
+    "alg": lazy_gettext("Signature algorithm"),
+    "kid": lazy_gettext("Key"),
+    "typ": lazy_gettext("Type"),
 }
 _TIMES = frozenset({"exp", "iat", "nbf", "auth_time", "updated_at"})
 
@@ -92,8 +111,10 @@ class InspectForm(PageForm):
     """A token to look at."""
 
     token = TextAreaField(
-        "Token",
-        description="An access token, a refresh token or an ID token. It is not stored or logged.",
+        lazy_gettext("Token"),
+        description=lazy_gettext(
+            "An access token, a refresh token or an ID token. It is not stored or logged."
+        ),
         render_kw={"rows": "4", "spellcheck": "false", "autocomplete": "off", "required": True},
     )
 
@@ -117,8 +138,8 @@ def token_inspector(context: PortalContext) -> PageResponse:
 def _words(context: PortalContext, found: Inspection) -> dict[str, Any]:
     if found.kind == inspection.MISTAKE:
         name = found.name or ""
-        return {"mistake": name, "advice": _ADVICE.get(name, "It was not looked up.")}
-    label, kind, sentence = _STATES.get(found.state or "", ("Not checked", "", None))
+        return {"mistake": name, "advice": _ADVICE.get(name, gettext("It was not looked up."))}
+    label, kind, sentence = _STATES.get(found.state or "", (gettext("Not checked"), "", None))
     claims = found.claims or {}
     listed = claims.get("aud", [])
     audience = found.audience or tuple([listed] if isinstance(listed, str) else listed)
@@ -156,12 +177,14 @@ def _audience_name(
     if found.state == inspection.FOREIGN:
         return ""
     if identifier == organization.issuer:
-        return "UserInfo of this organization"
+        return gettext("UserInfo of this organization")
     if identifier == management_audience():
-        return "Management API"
+        return gettext("Management API")
     if found.client is not None and identifier == (
         found.client.metadata_document_uri or found.client.client_id
     ):
         return found.client.name
     apis = list_selectable_resources(context.actor)
-    return next((api.name for api in apis if api.identifier == identifier), "No API that you can see")
+    return next(
+        (api.name for api in apis if api.identifier == identifier), gettext("No API that you can see")
+    )

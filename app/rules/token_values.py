@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from app.rules.identifiers import decode_uuid, encode_uuid
+from app.rules.languages.translation import lazy_gettext as _
 
 CLIENT_SECRET = "cs"
 ACCESS_TOKEN = "at"
@@ -38,22 +39,22 @@ PENDING_SIGN_IN = "si"
 KNOWN_BROWSER = "kb"
 
 KINDS = {
-    CLIENT_SECRET: "a client secret",
-    ACCESS_TOKEN: "an access token",
-    REFRESH_TOKEN: "a refresh token",
-    AUTHORIZATION_CODE: "an authorization code",
-    DEVICE_CODE: "a device code",
-    SESSION: "a session cookie",
-    AUTHORIZATION_REQUEST: "an authorization request",
-    PUSHED_REQUEST: "a pushed request",
-    INVITATION: "an invitation",
-    SETUP: "a setup link",
-    INITIAL_ACCESS: "an initial access token for registering clients",
-    REGISTRATION_ACCESS: "a registration access token of a client",
-    PASSWORD_RESET: "a password reset link",
-    EMAIL_VERIFICATION: "an email verification link",
-    PENDING_SIGN_IN: "a pending sign-in",
-    KNOWN_BROWSER: "a cookie of a recognized browser",
+    CLIENT_SECRET: _("a client secret"),
+    ACCESS_TOKEN: _("an access token"),
+    REFRESH_TOKEN: _("a refresh token"),
+    AUTHORIZATION_CODE: _("an authorization code"),
+    DEVICE_CODE: _("a device code"),
+    SESSION: _("a session cookie"),
+    AUTHORIZATION_REQUEST: _("an authorization request"),
+    PUSHED_REQUEST: _("a pushed request"),
+    INVITATION: _("an invitation"),
+    SETUP: _("a setup link"),
+    INITIAL_ACCESS: _("an initial access token for registering clients"),
+    REGISTRATION_ACCESS: _("a registration access token of a client"),
+    PASSWORD_RESET: _("a password reset link"),
+    EMAIL_VERIFICATION: _("an email verification link"),
+    PENDING_SIGN_IN: _("a pending sign-in"),
+    KNOWN_BROWSER: _("a cookie of a recognized browser"),
 }
 """The name of each kind of token and secret, for users."""
 

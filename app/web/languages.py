@@ -68,6 +68,11 @@ def lazy_gettext(message: str) -> str:
     return LazyText(message)
 
 
+def html_gettext(message: str, **values: object) -> Markup:
+    """Translate a message of a page and escape its values, which may be HTML."""
+    return Markup(gettext(message)) % values  # noqa: S704 - messages are ours
+
+
 _NEVER, _FOREVER = lazy_gettext("never"), lazy_gettext("forever")
 
 

@@ -13,29 +13,33 @@ from urllib.parse import quote
 from app.rules.audit.failed_requests import closest_difference
 from app.rules.clients.client_metadata import ClientMetadata
 from app.rules.clients.client_types import SECRET_METHODS
+from app.rules.languages.translation import lazy_gettext as _
 
 DONE, STOPPED, PENDING = "done", "stopped", "pending"
 OK, BAD, UNKNOWN = "ok", "bad", "unknown"
 
-_CODE_FLOW = ("Authorize", "Sign in", "Consent", "Token", "API")
-_DEVICE_FLOW = ("Device code", "User code", "Consent", "Token", "API")
-_MACHINE_FLOW = ("Token", "API")
+_CODE_FLOW = (_("Authorize"), _("Sign in"), _("Consent"), _("Token"), _("API"))
+_DEVICE_FLOW = (_("Device code"), _("User code"), _("Consent"), _("Token"), _("API"))
+_MACHINE_FLOW = (_("Token"), _("API"))
 # The flow and its step, by endpoint and for the token endpoint by grant type.
 _FLOWS: Mapping[str, tuple[tuple[str, ...], str]] = {
-    "authorize": (_CODE_FLOW, "Authorize"),
-    "par": (("Push", *_CODE_FLOW[:4]), "Push"),
-    "device_authorization": (_DEVICE_FLOW, "Device code"),
-    "authorization_code": (_CODE_FLOW, "Token"),
-    "refresh_token": (("Sign in", "Consent", "Token", "Refresh", "API"), "Refresh"),
-    "urn:ietf:params:oauth:grant-type:device_code": (_DEVICE_FLOW, "Token"),
-    "client_credentials": (_MACHINE_FLOW, "Token"),
-    "urn:ietf:params:oauth:grant-type:token-exchange": (("Token", "API", "Exchange", "Next API"), "Exchange"),
-    "token": (_MACHINE_FLOW, "Token"),
-    "userinfo": (_CODE_FLOW, "API"),
-    "introspect": (("Token", "API", "Introspect"), "Introspect"),
-    "revoke": (("Token", "API", "Revoke"), "Revoke"),
-    "logout": (("Sign in", "Token", "Sign out", "Return"), "Return"),
-    "register": (("Register", *_CODE_FLOW[:4]), "Register"),
+    "authorize": (_CODE_FLOW, _("Authorize")),
+    "par": ((_("Push"), *_CODE_FLOW[:4]), _("Push")),
+    "device_authorization": (_DEVICE_FLOW, _("Device code")),
+    "authorization_code": (_CODE_FLOW, _("Token")),
+    "refresh_token": ((_("Sign in"), _("Consent"), _("Token"), _("Refresh"), _("API")), _("Refresh")),
+    "urn:ietf:params:oauth:grant-type:device_code": (_DEVICE_FLOW, _("Token")),
+    "client_credentials": (_MACHINE_FLOW, _("Token")),
+    "urn:ietf:params:oauth:grant-type:token-exchange": (
+        (_("Token"), _("API"), _("Exchange"), _("Next API")),
+        _("Exchange"),
+    ),
+    "token": (_MACHINE_FLOW, _("Token")),
+    "userinfo": (_CODE_FLOW, _("API")),
+    "introspect": ((_("Token"), _("API"), _("Introspect")), _("Introspect")),
+    "revoke": ((_("Token"), _("API"), _("Revoke")), _("Revoke")),
+    "logout": ((_("Sign in"), _("Token"), _("Sign out"), _("Return")), _("Return")),
+    "register": ((_("Register"), *_CODE_FLOW[:4]), _("Register")),
 }
 # Users get further than the first step before these.
 _LATER_STEPS = {
@@ -93,26 +97,26 @@ _AT_FAULT: Mapping[str, tuple[str, ...]] = {
 # These parameters are shown although they were not sent, since their absence is the cause.
 _REQUIRED = frozenset({"pkce_missing", "pkce_or_nonce_missing", "redirect_uri_missing", "par_required"})
 _PURPOSES = {
-    "response_type": "asks for a one-time code",
-    "client_id": "names the client",
-    "redirect_uri": "where the user returns",
-    "post_logout_redirect_uri": "where the user returns after signing out",
-    "scope": "what the client wants to access",
-    "state": "comes back unchanged",
-    "nonce": "comes back in the ID token",
-    "code_challenge": "hash of the code verifier",
-    "code_challenge_method": "how the hash was made",
-    "code_verifier": "proves who started the sign-in",
-    "code": "the one-time code",
-    "grant_type": "how the token is obtained",
-    "refresh_token": "renews the tokens",
-    "client_secret": "authenticates the client",
-    "client_assertion": "authenticates the client",
-    "client_assertion_type": "the kind of assertion",
-    "prompt": "which pages the user sees",
-    "resource": "the API that the token is for",
-    "token": "the token in question",
-    "request_uri": "names the pushed request",
+    "response_type": _("asks for a one-time code"),
+    "client_id": _("names the client"),
+    "redirect_uri": _("where the user returns"),
+    "post_logout_redirect_uri": _("where the user returns after signing out"),
+    "scope": _("what the client wants to access"),
+    "state": _("comes back unchanged"),
+    "nonce": _("comes back in the ID token"),
+    "code_challenge": _("hash of the code verifier"),
+    "code_challenge_method": _("how the hash was made"),
+    "code_verifier": _("proves who started the sign-in"),
+    "code": _("the one-time code"),
+    "grant_type": _("how the token is obtained"),
+    "refresh_token": _("renews the tokens"),
+    "client_secret": _("authenticates the client"),
+    "client_assertion": _("authenticates the client"),
+    "client_assertion_type": _("the kind of assertion"),
+    "prompt": _("which pages the user sees"),
+    "resource": _("the API that the token is for"),
+    "token": _("the token in question"),
+    "request_uri": _("names the pushed request"),
 }
 _PKCE = """# A new random code_verifier for each sign-in, kept with the state
 code_challenge=BASE64URL(SHA256(code_verifier))
@@ -164,7 +168,7 @@ def check_parameters(
     required = at_fault if cause in _REQUIRED else ()
     if cause == "parameter_missing":
         required = tuple(text.partition("=")[0] for text in expected)
-    found += [Verdict(name, None, BAD, "missing") for name in required if name not in parameters]
+    found += [Verdict(name, None, BAD, _("missing")) for name in required if name not in parameters]
     return tuple(found)
 
 
@@ -196,14 +200,14 @@ def _check(
 
 def _fault(name: str, value: str, received: str | None) -> str:
     if name == "scope" and received and received != value:
-        return f"not allowed: {received}"
+        return _("not allowed: %(received)s", received=received)
     return {
-        "redirect_uri": "not the expected one",
-        "post_logout_redirect_uri": "not registered",
-        "grant_type": "not allowed",
-        "scope": "not allowed",
-        "resource": "not allowed",
-    }.get(name, "rejected")
+        "redirect_uri": _("not the expected one"),
+        "post_logout_redirect_uri": _("not registered"),
+        "grant_type": _("not allowed"),
+        "scope": _("not allowed"),
+        "resource": _("not allowed"),
+    }.get(name, _("rejected"))
 
 
 _CHECKED = frozenset(
@@ -223,20 +227,20 @@ _CHECKED = frozenset(
 def _problem(name: str, value: str, client: ClientMetadata) -> str | None:
     """Return what is wrong with a value by the client's registration, or None."""
     if name == "response_type" and value != "code":
-        return "must be code"
+        return _("must be code")
     if name == "redirect_uri" and value not in client.redirect_uris and "127.0.0.1" not in value:
-        return "not registered"
+        return _("not registered")
     if name == "post_logout_redirect_uri" and value not in client.post_logout_redirect_uris:
-        return "not registered"
+        return _("not registered")
     if name == "scope":
         unknown = [scope for scope in value.split() if scope not in client.scopes]
-        return f"not registered: {' '.join(unknown)}" if unknown else None
+        return _("not registered: %(scopes)s", scopes=" ".join(unknown)) if unknown else None
     if name == "code_challenge" and len(value) != 43:
-        return "must have 43 characters"
+        return _("must have 43 characters")
     if name == "code_challenge_method" and value != "S256":
-        return "must be S256"
+        return _("must be S256")
     if name == "grant_type" and value not in client.grant_types:
-        return "not registered"
+        return _("not registered")
     return None
 
 

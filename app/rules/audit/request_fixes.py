@@ -13,6 +13,7 @@ from typing import Any
 from app.rules.clients.client_metadata import ClientMetadata
 from app.rules.clients.client_types import BLOCKED, SECRET_METHODS
 from app.rules.directory.permissions import ALL_PERMISSIONS
+from app.rules.languages.translation import lazy_gettext as _
 
 CLIENT, SECRET, SETTING = "client", "secret", "setting"
 
@@ -44,14 +45,14 @@ def _change(button: str, effect: str, changes: Mapping[str, Any], *permissions: 
     return Fix(CLIENT, ("clients:write", *permissions), button, effect, changes)
 
 
-def _add_uri(field: str, name: str) -> _Propose:
+def _add_uri(field: str, button: str, effect: str) -> _Propose:
     def propose(client: ClientMetadata, received: str | None) -> Fix | None:
         uris = getattr(client, field)
         if received is None or received in uris:
             return None
         return _change(
-            f"Add {name}",
-            f"Adds {received} to the {name}s of {client.name}.",
+            button,
+            _(effect, received=received, client=client.name),
             {field: [*uris, received]},
         )
 
@@ -64,8 +65,8 @@ def _add_scopes(client: ClientMetadata, received: str | None) -> Fix | None:
     if not names or any(name in ALL_PERMISSIONS for name in names):
         return None
     return _change(
-        "Add scope" if len(names) == 1 else "Add scopes",
-        f"Lets {client.name} request {', '.join(names)}.",
+        _("Add scope") if len(names) == 1 else _("Add scopes"),
+        _("Lets %(client)s request %(names)s.", client=client.name, names=", ".join(names)),
         {"scopes": [*client.scopes, *names]},
     )
 
@@ -75,8 +76,8 @@ def _add_grant_type(client: ClientMetadata, received: str | None) -> Fix | None:
     if name in client.grant_types:
         return None
     return _change(
-        "Add grant type",
-        f"Lets {client.name} use the grant type {name}.",
+        _("Add grant type"),
+        _("Lets %(client)s use the grant type %(name)s.", client=client.name, name=name),
         {"grant_types": [*client.grant_types, name]},
     )
 
@@ -87,9 +88,14 @@ def _set_auth_method(client: ClientMetadata, received: str | None) -> Fix | None
     if received == current or not {received, current} <= SECRET_METHODS:
         return None
     return _change(
-        "Change authentication method",
-        f"Changes the authentication method of {client.name} from {current} to {received}. "
-        "Instances that still use the old method are rejected.",
+        _("Change authentication method"),
+        _(
+            "Changes the authentication method of %(client)s from %(current)s to %(received)s. "
+            "Instances that still use the old method are rejected.",
+            client=client.name,
+            current=current,
+            received=received,
+        ),
         {"token_endpoint_auth_method": received},
     )
 
@@ -101,8 +107,12 @@ def _add_origin(client: ClientMetadata, received: str | None) -> Fix | None:
     if uri in client.redirect_uris:
         return None
     return _change(
-        "Allow origin",
-        f"Adds {uri} to the redirect URIs of {client.name}, so that web pages at this origin can read responses.",
+        _("Allow origin"),
+        _(
+            "Adds %(uri)s to the redirect URIs of %(client)s, so that web pages at this origin can read responses.",
+            uri=uri,
+            client=client.name,
+        ),
         {"redirect_uris": [*client.redirect_uris, uri]},
     )
 
@@ -112,8 +122,12 @@ def _add_resource(client: ClientMetadata, received: str | None) -> Fix | None:
     if not names:
         return None
     return _change(
-        "Add API",
-        f"Lets {client.name} get tokens for {', '.join(names)}. Add only an API that you know, as it receives them.",
+        _("Add API"),
+        _(
+            "Lets %(client)s get tokens for %(names)s. Add only an API that you know, as it receives them.",
+            client=client.name,
+            names=", ".join(names),
+        ),
         {"resources": [*client.resources, *names]},
         "resources:write",
     )
@@ -122,15 +136,19 @@ def _add_resource(client: ClientMetadata, received: str | None) -> Fix | None:
 def _enable(client: ClientMetadata, received: str | None) -> Fix | None:
     if client.status == "active":
         return None
-    return _change("Enable client", f"Enables {client.name}: it can get tokens again.", {"status": "active"})
+    effect = _("Enables %(client)s: it can get tokens again.", client=client.name)
+    return _change(_("Enable client"), effect, {"status": "active"})
 
 
 def _unblock(client: ClientMetadata, received: str | None) -> Fix | None:
     if client.approval != BLOCKED:
         return None
     return _change(
-        "Unblock client",
-        f"Unblocks {client.name}. Whether users need approval follows the organization's setting again.",
+        _("Unblock client"),
+        _(
+            "Unblocks %(client)s. Whether users need approval follows the organization's setting again.",
+            client=client.name,
+        ),
         {"approval": None},
         "clients:trust",
     )
@@ -142,8 +160,11 @@ def _add_secret(client: ClientMetadata, received: str | None) -> Fix | None:
     return Fix(
         SECRET,
         ("credentials:write",),
-        "Add a secret",
-        f"Creates another secret for {client.name} and shows it once. Existing secrets keep working.",
+        _("Add a secret"),
+        _(
+            "Creates another secret for %(client)s and shows it once. Existing secrets keep working.",
+            client=client.name,
+        ),
         {},
     )
 
@@ -152,17 +173,25 @@ def _allow_without_pkce(client: ClientMetadata, received: str | None) -> Fix | N
     return Fix(
         SETTING,
         ("settings:write",),
-        "Require PKCE of public clients only",
-        "Changes the setting oauth.pkce of the whole organization: confidential clients can omit PKCE and the nonce. "
-        "Sending code_challenge is safer.",
+        _("Require PKCE of public clients only"),
+        _(
+            "Changes the setting oauth.pkce of the whole organization: confidential clients can omit PKCE and the "
+            "nonce. Sending code_challenge is safer."
+        ),
         {"oauth": {"pkce": "public_clients"}},
     )
 
 
 FIXES: Mapping[str, _Propose] = {
-    "redirect_uri_not_registered": _add_uri("redirect_uris", "redirect URI"),
+    "redirect_uri_not_registered": _add_uri(
+        "redirect_uris",
+        _("Add redirect URI"),
+        _("Adds %(received)s to the redirect URIs of %(client)s."),
+    ),
     "post_logout_redirect_uri_not_registered": _add_uri(
-        "post_logout_redirect_uris", "post-logout redirect URI"
+        "post_logout_redirect_uris",
+        _("Add post-logout redirect URI"),
+        _("Adds %(received)s to the post-logout redirect URIs of %(client)s."),
     ),
     "scope_not_allowed": _add_scopes,
     "grant_type_not_allowed": _add_grant_type,

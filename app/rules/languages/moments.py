@@ -37,13 +37,13 @@ def day_of(value: datetime, language: str = ENGLISH, zone: tzinfo = UTC) -> str:
 
 
 def short_day_of(value: datetime, language: str = ENGLISH) -> str:
-    """Format a date without the year as ``21 Nov``, in UTC."""
+    """Format a date without the year for charts, as ``21 Nov`` or ``21.11.``, in UTC."""
     value = value.astimezone(UTC)
     if language == ENGLISH:
         return f"{value.day} {value:%b}"
-    from babel.dates import format_date
+    from babel.dates import format_skeleton
 
-    return format_date(value, "d. MMM", locale=language)
+    return format_skeleton("Md", value, locale=language)
 
 
 def moment_of(value: datetime, language: str = ENGLISH, zone: tzinfo = UTC) -> str:
