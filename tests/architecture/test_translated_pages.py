@@ -20,10 +20,11 @@ TEMPLATES = sorted(
 MODULES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "app/portal").glob("*.py"))
 # Names of products and protocols, and values of them, which are the same in every language.
 SAME = {
-    "Gatehouse", "GATEHOUSE_BASE_URL", "UserInfo", "Authorization: Bearer ", "Bearer ", "WWW-Authenticate: ", "POST",
-    "curl", "ms", "Python", "Node", "Next.js", "Go", "Java", "Apache", "Next.js (Auth.js)", "Flask (Authlib)",
+    "Gatehouse", "GATEHOUSE_BASE_URL", "UserInfo", "Authorization: Bearer ", "Bearer ",
+    "curl", "ms", "POST", "Python", "Node", "Next.js", "Go", "Java", "Apache", "Next.js (Auth.js)", "Flask (Authlib)",
     "Django (allauth)", "Express (openid-client)", "Spring Security", "ASP.NET Core", "Rails (OmniAuth)",
     "Laravel (Socialite)", "Vite (React, Vue, Svelte)", "Angular", "Create React App", "Electron",
+    "WWW-Authenticate: ",
 }  # fmt: skip
 # The API reference is in English, and the portal puts the client's name into English titles of failures.
 ENGLISH_TEXTS = {"app/portal/api_reference.py", "app/portal/requests.py"}
