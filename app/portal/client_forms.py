@@ -24,7 +24,7 @@ from app.rules.clients import client_types
 from app.rules.clients.client_types import CLIENT_TYPES
 from app.rules.strict_json import InvalidJson, load_object
 from app.web.forms import CheckboxListField, PageForm, StringListField, VersionField, plain_text_field
-from app.web.languages import gettext, lazy_gettext
+from app.web.languages import gettext, lazy_gettext, translate
 
 _NO_AUTOCOMPLETE = {"autocomplete": "off"}
 _LINES = {"spellcheck": "false", "autocapitalize": "off"}
@@ -81,7 +81,7 @@ class ScopesForm(PageForm):
         offered = [scope for scope in scopes if for_users or not scope.is_identity]
         choices = [
             SelectChoice(
-                scope.name, scope.title or scope.name, {"help": _scope_help(scope), "group": _group(scope)}
+                scope.name, _scope_title(scope), {"help": _scope_help(scope), "group": _group(scope)}
             )
             for scope in offered
         ]
@@ -96,7 +96,9 @@ class ScopesForm(PageForm):
         )
         may_write = actor.has_permission("resources:write")
         return {
-            "management_choices": [(name, title) for name, title in grantable_permissions(actor).items()],
+            "management_choices": [
+                (name, translate(title)) for name, title in grantable_permissions(actor).items()
+            ],
             "may_add_scopes": may_write,
             "untitled_scopes": [scope.name for scope in offered if scope.title is None] if may_write else [],
         }
@@ -396,7 +398,14 @@ def _group(scope: ScopeRecord) -> str:
     return _ACCOUNT if scope.is_identity else scope.resource_name or _OTHER
 
 
+def _scope_title(scope: ScopeRecord) -> str:
+    """Return the title; only those of built-in scopes are translated."""
+    title = scope.title or scope.name
+    return translate(title) if scope.is_identity else title
+
+
 def _scope_help(scope: ScopeRecord) -> str:
     if scope.title is None:
         return gettext("No title yet")
-    return " · ".join(text for text in (scope.name, scope.description) if text)
+    description = translate(scope.description or "") if scope.is_identity else scope.description
+    return " · ".join(text for text in (scope.name, description) if text)

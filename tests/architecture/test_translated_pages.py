@@ -22,7 +22,7 @@ MODULES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "app/portal").g
 SAME = {
     "Gatehouse", "CLIENT_ID", "CLIENT_SECRET", "OIDC_ISSUER", "GATEHOUSE_BASE_URL", "RFC", "UserInfo", "JSON", "CSV",
     "GET", "POST", "WWW-Authenticate: ", "POST /oauth/token", "POST /oauth/par", "ms", "UTC", "v",
-    "Authorization: Bearer ", "Bearer ", "Refresh",
+    "Authorization: Bearer ", "Bearer ",
     "curl", "Python", "Node", "Next.js", "Go", "Java", "Apache", "Next.js (Auth.js)", "Flask (Authlib)",
     "Django (allauth)", "Express (openid-client)", "Spring Security", "ASP.NET Core", "Rails (OmniAuth)",
     "Laravel (Socialite)", "Vite (React, Vue, Svelte)", "Angular", "Create React App", "Electron",

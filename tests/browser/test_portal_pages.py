@@ -1,4 +1,7 @@
-"""The portal in Chromium: managing a client, and every page light and dark, wide and narrow."""
+"""The portal in Chromium: managing a client, and every page light and dark, wide and narrow.
+
+Every page is looked at in German, whose words are longer. ``script/test pictures`` looks at both languages.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +38,11 @@ PAGES = [
     "/clients/{client}/redirects",
     "/clients/{client}/access",
     "/clients/{client}/apis",
+    "/clients/{client}/claims",
+    "/clients/{client}/roles",
+    "/inspect",
+    "/playground?client={client}",
+    "/search?q=secret",
     "/clients/{client}/apis/{api}",
     "/clients/{client}/details",
     "/clients/{client}/advanced",
@@ -264,7 +272,7 @@ def test_every_page_is_accessible_in_every_look(
         "user": auditor.public_id,
         "secret": client.registered.credential.public_id,
     }
-    with watched(chromium, **NARROW) as context:
+    with watched(chromium, locale="de", **NARROW) as context:
         page = _sign_in(context, make, ada, live_server).new_page()
         page.goto(f"{live_server.url}/portal/{acme.slug}/administrators")
         found = re.search(r"adm_[a-z0-9]+", page.content())
@@ -276,7 +284,7 @@ def test_every_page_is_accessible_in_every_look(
 def test_every_root_page_is_accessible_in_every_look(chromium: Any, live_server: Any, make: Factory) -> None:
     operator = make.user(make.root(), role="admin")
     acme = make.organization(name="Acme")
-    with watched(chromium, **NARROW) as context:
+    with watched(chromium, locale="de", **NARROW) as context:
         page = _sign_in(context, make, operator, live_server).new_page()
         _look_at(page, live_server.url, "root", [path.format(slug=acme.slug) for path in ROOT_PAGES])
 
@@ -297,5 +305,7 @@ def _look_at(page: Any, base: str, slug: str, paths: list[str]) -> None:
     for path in paths:
         page.goto(f"{base}{path}" if path.startswith("/portal") else f"{base}/portal/{slug}{path}")
         faults = faults_of(page)
+        if page.get_attribute("html", "lang") != "de":
+            faults.append("not in German")
         wrong += [f"{path}: {fault}" for fault in faults]
     assert not wrong, "\n".join(wrong)
