@@ -22,16 +22,19 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
+from flask import Flask
 from sqlalchemy import insert, select
 
 from app.database import FENCE, engines
 from app.models.base import Base
+from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.store.usage_counters import NONE, SPANS, start_of
 from app.rules.identifiers import new_id, new_routing_key
 from app.rules.token_values import ACCESS_TOKEN, digest, new_token
 from tests.bench.servers import GATEHOUSE, serving
-from tests.factories import Factory
+from tests.factories import Factory, MadeUser
 from tests.support.applications import application, environment
 from tests.support.databases import Database, MariaDBDatabase, SQLiteDatabase
 from tests.support.mariadb import MariaDB
@@ -86,12 +89,16 @@ def main() -> int:
 
 
 def _run(database: Database, folder: Path, options: argparse.Namespace) -> int:
-    plan = folder / "plan.json"
-    keys = folder / "instance"
+    plan, keys = folder / "plan.json", folder / "instance"
     if not plan.exists():
         keys.mkdir(mode=0o700)
-        plan.write_text(json.dumps(_fill(database, keys, options)))
-    visits = [(path, cookie) for path, cookie in json.loads(plan.read_text()) if options.only in path]
+    logging.disable(logging.INFO)
+    app = application(database, keys, BASE_URL)
+    if not plan.exists():
+        plan.write_text(json.dumps(_fill(app, options)))
+    paths, users = json.loads(plan.read_text())
+    cookies = _sign_in(app, users)
+    visits = [(path, cookies[path.split("/")[2][:4]]) for path in paths if options.only in path]
     env = environment(database, keys, BASE_URL) | {"GATEHOUSE_LOG_LEVEL": "warning"}
     log = folder / "server.log"
     with serving(GATEHOUSE, env, probe="/healthz", workers=2, threads=8, log=log) as (port, _, _):
@@ -149,22 +156,31 @@ def _report(times: dict[str, list[float]], sizes: dict[str, int], options: argpa
     return int(bool(missed) and options.check)
 
 
-def _fill(database: Database, keys: Path, options: argparse.Namespace) -> list[tuple[str, str]]:
-    """Create the installation, and return each page with the cookie of a user who may see it."""
-    logging.disable(logging.INFO)
+def _sign_in(app: Flask, users: dict[str, list[str]]) -> dict[str, str]:
+    """Return the cookie of a new session of each administrator, so that pages that ask for a fresh one show."""
+    make = Factory(app)
+    cookies = {}
+    for key, (slug, user_id, email) in users.items():
+        with app.app_context():
+            user = MadeUser(get_organization_by_slug(slug), UUID(user_id), email)
+        cookies[key] = f"{make.cookie_name(user.organization)}={make.sign_in(user).token}"
+    return cookies
+
+
+def _fill(app: Flask, options: argparse.Namespace) -> tuple[list[str], dict[str, list[str]]]:
+    """Create the installation; return the pages, and who may see those that begin alike."""
     # Of this process alone, which reads and writes rows of every organization.
     FENCE.refuse = lambda words: None  # type: ignore[method-assign]
-    app = application(database, keys, BASE_URL)
     make = Factory(app)
     root = make.root()
     matrix = Matrix(app, make)
     acme = matrix.acme.organization
-    cookies = {}
+    users = {}
     for organization in (acme, root):
         user = make.user(organization, role="admin")
-        cookies[organization.slug] = f"{make.cookie_name(organization)}={make.sign_in(user).token}"
+        users[organization.slug[:4]] = [organization.slug, str(user.id), user.email]
     with app.app_context():
-        _fill_tables(acme.id, matrix.acme.client.client_id, options)
+        _fill_tables(acme.id, options)
     paths = [
         path_of(pattern, matrix.acme)
         for endpoint, method, pattern in matrix.pages()
@@ -175,11 +191,10 @@ def _fill(database: Database, keys: Path, options: argparse.Namespace) -> list[t
         for path in paths
         if path.count("/") <= 3 or "instance-limits" in path or "/organizations" in path
     ]
-    everything = [*paths, *of_root, *_VARIANTS]
-    return [(path, cookies["root" if path.startswith("/portal/root") else SLUG]) for path in everything]
+    return [*paths, *of_root, *_VARIANTS], users
 
 
-def _fill_tables(here: str, client_id: str, options: argparse.Namespace) -> None:
+def _fill_tables(here: str, options: argparse.Namespace) -> None:
     chance = random.Random(1)
     now = datetime.now(UTC)
     clients = _copies(here, "clients", options.clients, name=lambda number: f"Web client {number}")

@@ -102,7 +102,7 @@ def test_statements_do_not_grow_with_organizations(app: Any, make: Any, operator
     for number in range(MAX_ORGANIZATIONS + 4):
         count(app, make.organization(f"busy{number}"), 0, **{TOKENS: number})
     statements: list[str] = []
-    operator.get("")
+    operator.get("/organizations")
     with app.app_context():
         pair = engines()
 

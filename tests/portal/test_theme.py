@@ -46,6 +46,7 @@ def test_branding_sample_shows_submitted_values_and_saves_nothing(make: Any, ada
     page = ada.send(path, preview="1", base="{}", **values).text
 
     assert f'href="{theme}?sample"' in page and "Sign in to Acme ID" in page
+    assert "Reset your Acme ID password" in page
     assert page.count('sample" data-theme="dark"') == 1 and 'sample" data-theme="light"' not in page
     assert http.get(f"{theme}?sample").text.startswith(".sample {")
     assert http.get(theme).text.startswith(":root {")

@@ -13,6 +13,7 @@ from flask_migrate import upgrade
 from app import config, create_app
 from app.operations.clients import client_authentication, client_usage, metadata_documents
 from app.operations.directory import lookups
+from app.operations.maintenance import instance_overview
 from app.operations.store import usage_counters
 from tests.support.databases import Database
 
@@ -46,6 +47,7 @@ def forget(app: Flask) -> None:
     client_authentication.forget_failures()
     client_usage.clear_recorded_uses()
     usage_counters.counters.forget()
+    instance_overview.forget_busiest()
     metadata_documents.clear_document_cache()
     app.extensions["failed_requests"].forget()
 

@@ -25,7 +25,7 @@ from app.rules.audit.failed_requests import CAUSES, Explanation
 from app.rules.audit.request_fixes import FIXES
 from app.rules.identifiers import format_client_id, parse_client_id, public_id
 
-MAX_COUNTED = 10_000
+MAX_COUNTED = 5_000
 MAX_BADGE = 99
 TREND_BARS = 24
 
@@ -84,9 +84,9 @@ def list_failure_groups(
         found = found.where(FailedRequest.cause == cause)
     newest = found.order_by(FailedRequest.at.desc()).limit(MAX_COUNTED).subquery()
     step = (now - since) / TREND_BARS
+    # The last bar first: when requests fail by the thousand, most failed just now.
     bar = case(
-        *((newest.c.at < since + (number + 1) * step, number) for number in range(TREND_BARS - 1)),
-        else_=TREND_BARS - 1,
+        *((newest.c.at >= since + number * step, number) for number in range(TREND_BARS - 1, 0, -1)), else_=0
     ).label("bar")
     counted = (
         select(

@@ -25,9 +25,11 @@ from app.operations.store.usage_counters import DAY, FAILED, NONE, SIGN_INS, TOK
 from app.rules.actor import Actor
 from app.rules.errors import Conflict
 from app.tenant_fence import ACROSS
+from app.uptime import uptime
 
 MAX_ORGANIZATIONS = 8
 MAX_WAITING = 1_000
+_BUSIEST_SECONDS = 60.0
 _MAX_RECEIVERS = 10
 # The janitor works once a minute, and messages are found within seconds.
 _JANITOR_PATIENCE = timedelta(minutes=10)
@@ -111,13 +113,11 @@ def _check_health() -> Iterator[Finding]:
     yield check_version(db.session.connection())
     now = clock.now()
     ran_at = db.session.scalar(select(Lease.expires_at).where(Lease.name == LEASE))
-    if ran_at is None or ran_at < now - _JANITOR_PATIENCE:
-        since = "yet" if ran_at is None else "for ten minutes"
-        yield warning(
-            "janitor",
-            f"Expired rows have not been deleted {since}.",
-            "Let at least one worker run with GATEHOUSE_JANITOR=on, and look for errors in its log.",
-        )
+    fix = "Let at least one worker run with GATEHOUSE_JANITOR=on, and look for errors in its log."
+    if ran_at is None:
+        yield warning("janitor", "No cleanup has run yet: the first one runs two minutes after the start.", fix)
+    elif ran_at < now - _JANITOR_PATIENCE:
+        yield warning("janitor", "Expired rows have not been deleted for ten minutes.", fix)
     else:
         yield ok("janitor", "Expired rows are deleted every minute.")
     due_at = db.session.scalar(
@@ -139,7 +139,25 @@ def _check_health() -> Iterator[Finding]:
     yield from check_disk(current())
 
 
+# By days: until when, by ``uptime``, and what was found. With 10,000 active organizations a week takes 0.1 seconds.
+_busiest: dict[int, tuple[float, tuple[BusyOrganization, ...]]] = {}
+
+
+def forget_busiest() -> None:
+    """Read the busiest organizations anew when they are asked for."""
+    _busiest.clear()
+
+
 def _find_busiest(days: int) -> tuple[BusyOrganization, ...]:
+    """Return the busiest organizations, as they were within the last minute."""
+    until, found = _busiest.get(days, (0.0, ()))
+    if uptime() > until:
+        found = _read_busiest(days)
+        _busiest[days] = (uptime() + _BUSIEST_SECONDS, found)
+    return found
+
+
+def _read_busiest(days: int) -> tuple[BusyOrganization, ...]:
     """Add up the counters of whole days, which the index of their start finds."""
     today = start_of(DAY, clock.now())
     starts = [today - timedelta(days=back) for back in range(days)]
