@@ -19,6 +19,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError, core_schema
 
 from app.rules.fields import MAX_UNKNOWN, FieldProblem, ValidationErrors, suggestion, text_problem, type_name
 from app.rules.identifiers import parse_client_id, parse_public_id
+from app.rules.languages.translation import lazy_gettext
 
 INVALID_TIME = FieldProblem(
     "invalid_time", "Enter a time with its time zone, such as 2030-01-31T12:00:00Z (RFC 3339)."
@@ -99,7 +100,9 @@ class OneOf(Check):
     def problem(self, value: Any) -> FieldProblem | None:
         if value in self.choices:
             return None
-        return FieldProblem("not_allowed", f"This must be one of: {', '.join(self.choices)}.")
+        return FieldProblem(
+            "not_allowed", lazy_gettext("This must be one of: %(choices)s.", choices=", ".join(self.choices))
+        )
 
     def json_schema(self) -> dict[str, Any]:
         return {"enum": list(self.choices)}
@@ -117,7 +120,15 @@ class Between(Check):
         if self.minimum <= value <= self.maximum:
             return None
         unit = f" {self.unit}" if self.unit else ""
-        return FieldProblem("out_of_range", f"This must be from {self.minimum} to {self.maximum}{unit}.")
+        return FieldProblem(
+            "out_of_range",
+            lazy_gettext(
+                "This must be from %(minimum)s to %(maximum)s%(unit)s.",
+                minimum=self.minimum,
+                maximum=self.maximum,
+                unit=unit,
+            ),
+        )
 
     def json_schema(self) -> dict[str, Any]:
         return {"minimum": self.minimum, "maximum": self.maximum}
@@ -136,7 +147,12 @@ class Items(Check):
             return FieldProblem("too_few", "Enter at least one value.")
         if len(value) > self.max_items:
             return FieldProblem(
-                "too_many", f"There are {len(value)} entries, but at most {self.max_items} are allowed."
+                "too_many",
+                lazy_gettext(
+                    "There are %(count)s entries, but at most %(max_items)s are allowed.",
+                    count=len(value),
+                    max_items=self.max_items,
+                ),
             )
         return None
 
@@ -180,7 +196,7 @@ class PublicId(Check):
     def problem(self, value: Any) -> FieldProblem | None:
         if parse_public_id(self.prefix, value) is not None:
             return None
-        return FieldProblem("invalid_id", f"This is not the ID of a {self.noun}.")
+        return FieldProblem("invalid_id", lazy_gettext("This is not the ID of a %(noun)s.", noun=self.noun))
 
     def json_schema(self) -> dict[str, Any]:
         described = {"description": f"The ID of the {self.noun}."} if self.noun else {}
@@ -323,8 +339,14 @@ def _problem(detail: ErrorDetails, required: Mapping[str, str]) -> FieldProblem:
         return FieldProblem("required", message or "This field is required.")
     if kind == "problem":
         context = detail["ctx"]
-        return FieldProblem(context["code"], context["message"])
-    return FieldProblem("wrong_type", f"This must be {_TYPES.get(kind, 'valid')}, not {type_name(value)}.")
+        text = context["message"]
+        return FieldProblem(context["code"], text)
+    return FieldProblem(
+        "wrong_type",
+        lazy_gettext(
+            "This must be %(valid)s, not %(value)s.", valid=_TYPES.get(kind, "valid"), value=type_name(value)
+        ),
+    )
 
 
 def _is_unknown(detail: ErrorDetails, read_only: Collection[str]) -> bool:
@@ -338,7 +360,10 @@ def _unknown_field(
         return FieldProblem("read_only", "This is set by the service and cannot be sent.")
     known = tuple(shape.model_fields) if len(detail["loc"]) == 1 else ()
     name = str(detail["loc"][-1])
-    return FieldProblem("unknown_field", f"There is no such field.{suggestion(name, known, synonyms)}")
+    return FieldProblem(
+        "unknown_field",
+        lazy_gettext("There is no such field.%(synonyms)s", synonyms=suggestion(name, known, synonyms)),
+    )
 
 
 def _path(location: tuple[int | str, ...]) -> str:
