@@ -21,7 +21,9 @@ MODULES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "app/portal").g
 # Names of products and protocols, and values of them, which are the same in every language.
 SAME = {
     "Gatehouse", "GATEHOUSE_BASE_URL", "UserInfo", "Authorization: Bearer ", "Bearer ",
-    "curl", "ms", "POST", "Python", "Node", "Next.js", "Go", "Java", "Apache", "Next.js (Auth.js)", "Flask (Authlib)",
+    "curl", "ms", "Shell", "Properties", "POST", "Python", "Node", "Next.js", "Go", "Java", "Apache",
+    "Next.js (Auth.js)",
+    "Flask (Authlib)",
     "Django (allauth)", "Express (openid-client)", "Spring Security", "ASP.NET Core", "Rails (OmniAuth)",
     "Laravel (Socialite)", "Vite (React, Vue, Svelte)", "Angular", "Create React App", "Electron",
     "WWW-Authenticate: ",
@@ -29,9 +31,7 @@ SAME = {
 # The API reference is in English, and the portal puts the client's name into English titles of failures.
 ENGLISH_TEXTS = {"app/portal/api_reference.py", "app/portal/requests.py"}
 # Templates and modules that are not translated yet.
-PENDING = {
-    "app/portal/markdown.py",
-}
+PENDING = {}
 _MARKERS = {"_", "gettext", "ngettext"}
 _MARKING_CALLS = {
     "gettext", "html_gettext", "ngettext", "lazy_gettext", "compile", "RuntimeError", "ValueError", "Markup",
