@@ -18,6 +18,7 @@ from app.portal.context import PageResponse, PortalContext, portal_page
 from app.portal.labels import REQUEST_STATUSES, TRUST_LEVELS
 from app.rules.authorization.consents import MAX_REASON_LENGTH
 from app.rules.errors import Conflict, InvalidInput
+from app.rules.scopes import IDENTITY_SCOPES
 from app.web.forms import PageForm, VersionField
 from app.web.languages import gettext, lazy_gettext, translate
 
@@ -111,7 +112,6 @@ def _page(
 
 
 def _scope_titles(context: PortalContext) -> dict[str, str]:
-    return {
-        scope.name: (translate(scope.title or "") if scope.is_identity else scope.title) or scope.name
-        for scope in list_scopes(context.actor)
-    }
+    """Return the title of each scope; only those of built-in scopes are translated."""
+    titles = {scope.name: scope.title or scope.name for scope in list_scopes(context.actor)}
+    return titles | {name: translate(titles[name]) for name in IDENTITY_SCOPES if name in titles}

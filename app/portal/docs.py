@@ -16,7 +16,7 @@ from app.portal.context import PageResponse, PortalContext, portal_page, search_
 from app.portal.markdown import title_of, to_html
 from app.rules.audit.failed_requests import CAUSES, Explanation
 from app.rules.errors import Forbidden
-from app.web.languages import lazy_gettext, translate
+from app.web.languages import lazy_gettext, page_language, translate
 
 # The name in the URL and the file below docs, by group. Links between them work here and in the repository.
 GUIDES: Mapping[str, Mapping[str, str]] = {
@@ -88,7 +88,7 @@ def docs_guide(context: PortalContext, guide: str) -> PageResponse:
     if guide not in _PATHS:
         abort(404)
     organization = context.organization
-    text = _html(guide, organization.slug, organization.base_url, context.url("/docs"))
+    text = _html(guide, organization.slug, organization.base_url, context.url("/docs"), page_language())
     return context.render(
         "portal/docs/guide.html",
         title=title_of(_source(_PATHS[guide])),
@@ -159,7 +159,8 @@ def _summary(path: str) -> tuple[str, str]:
 
 
 @functools.lru_cache(maxsize=128)
-def _html(guide: str, slug: str, base_url: str, docs_url: str) -> Markup:
+def _html(guide: str, slug: str, base_url: str, docs_url: str, _language: str) -> Markup:
+    """Render the guide. Its buttons are in the page's language, which is part of the cache's key."""
     text = _source(_PATHS[guide]).replace(_BASE_URL, base_url).replace(_ORGANIZATION, f"organizations/{slug}")
     # The title is the page's.
     body = text.partition("\n")[2]

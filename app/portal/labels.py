@@ -385,6 +385,27 @@ EVENT_GROUPS: dict[str, str] = {
     "user_import.*": lazy_gettext("User imports"),
     "webhook.*": lazy_gettext("Webhooks"),
 }
+# What happened, as the names of event types say it.
+# fmt: off
+EVENT_WORDS: dict[str, str] = {word: word for word in (
+    lazy_gettext("accepted"), lazy_gettext("activated"), lazy_gettext("added"), lazy_gettext("allowed"),
+    lazy_gettext("approved"), lazy_gettext("assigned"), lazy_gettext("cancelled"), lazy_gettext("confirmed"),
+    lazy_gettext("counter went back"), lazy_gettext("created"), lazy_gettext("declined"), lazy_gettext("defined"),
+    lazy_gettext("deleted"), lazy_gettext("denied"), lazy_gettext("disabled"), lazy_gettext("email changed"),
+    lazy_gettext("email proof requested"), lazy_gettext("email verified"), lazy_gettext("enabled"),
+    lazy_gettext("ended"), lazy_gettext("exchanged"), lazy_gettext("exported"), lazy_gettext("failed"),
+    lazy_gettext("first proof given"), lazy_gettext("forgotten"), lazy_gettext("given"), lazy_gettext("granted"),
+    lazy_gettext("kept"), lazy_gettext("leaked"), lazy_gettext("member added"), lazy_gettext("member removed"),
+    lazy_gettext("others ended"), lazy_gettext("password changed"), lazy_gettext("password reset"),
+    lazy_gettext("password reset requested"), lazy_gettext("refused"), lazy_gettext("registered"),
+    lazy_gettext("registration refused"), lazy_gettext("removed"), lazy_gettext("renamed"), lazy_gettext("renewed"),
+    lazy_gettext("replayed"), lazy_gettext("request sent"), lazy_gettext("requested"), lazy_gettext("reset"),
+    lazy_gettext("restored"), lazy_gettext("resumed"), lazy_gettext("retired"), lazy_gettext("reused"),
+    lazy_gettext("revealed"), lazy_gettext("revoked"), lazy_gettext("secret rotated"), lazy_gettext("signed out"),
+    lazy_gettext("started"), lazy_gettext("suspended"), lazy_gettext("tokens revoked"), lazy_gettext("updated"),
+    lazy_gettext("used"), lazy_gettext("withdrawn"),
+)}
+# fmt: on
 WEBHOOK_DISABLED_REASONS: dict[str, str] = {
     "person": lazy_gettext("An administrator disabled it."),
     "gone": lazy_gettext("The receiver responded with 410 Gone."),

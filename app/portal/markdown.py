@@ -18,6 +18,8 @@ from pygments.lexers import get_lexer_by_name
 from pygments.token import Comment, Keyword, Name, Number, String
 from pygments.util import ClassNotFound
 
+from app.web.languages import gettext
+
 # Class of the style sheet by kind of token. Everything else keeps the colour of the text.
 _CLASSES = (
     (Comment, "c"),
@@ -60,10 +62,10 @@ def highlight(code: str, language: str) -> Markup:
 
 def code_block(code: str, language: str, title: str = "") -> Markup:
     """Return a block of code with a button to copy it; the title names a file or says what it is."""
-    label = escape(f"Copy {title or 'the code'}")
+    label = escape(gettext("Copy %(label)s", label=title or gettext("the code")))
     return Markup(  # noqa: S704 - escaped here and in highlight
         f'<div class="code" data-copy><header><span>{escape(title or _LANGUAGES.get(language, ""))}</span>'
-        f'<button class="btn s" type="button" hidden aria-label="{label}">Copy</button></header>'
+        f'<button class="btn s" type="button" hidden aria-label="{label}">{escape(gettext("Copy"))}</button></header>'
         f'<pre tabindex="0" data-title="{escape(title)}"><code>{highlight(code, language)}</code></pre></div>'
     )
 
@@ -111,7 +113,8 @@ class _Renderer(RendererHTML):
 
     def table_open(self, tokens: Sequence[Token], index: int, options: Any, env: Any) -> str:
         """Let wide tables scroll by themselves."""
-        return '<div class="scroll" tabindex="0" role="group" aria-label="Table"><table>'
+        label = escape(gettext("Table"))
+        return f'<div class="scroll" tabindex="0" role="group" aria-label="{label}"><table>'
 
     def table_close(self, tokens: Sequence[Token], index: int, options: Any, env: Any) -> str:
         """End the scrolling part."""

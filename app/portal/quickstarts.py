@@ -33,7 +33,7 @@ from app.rules.clients.client_types import (
 )
 from app.rules.clients.redirect_uris import is_loopback
 from app.rules.scopes import OPENID_SCOPES
-from app.web.languages import lazy_gettext
+from app.web.languages import gettext, lazy_gettext, ngettext, page_language
 
 FOLDER = ROOT / "templates" / "portal" / "quickstart"
 LANGUAGES: Mapping[str, str] = {
@@ -199,7 +199,9 @@ def client_quickstart(context: PortalContext, client_id: str) -> PageResponse:
         tasks={name: TASKS[name] for name in tasks},
         language=language,
         languages={name: LANGUAGES[name] for name in languages},
-        text=_html(quickstart_text(client, task, language, issuer=issuer)) if language else None,
+        text=_html(quickstart_text(client, task, language, issuer=issuer), page_language())
+        if language
+        else None,
         redirect_uri=_local_redirect_uri(client.redirect_uris),
         has_token=has_token(context.actor, client),
     )
@@ -230,7 +232,8 @@ def _chosen(parameter: str, names: tuple[str, ...]) -> str:
 
 
 @functools.lru_cache(maxsize=256)
-def _html(text: str) -> Markup:
+def _html(text: str, _language: str) -> Markup:
+    """Render the text. Its buttons are in the page's language, which is part of the cache's key."""
     return to_html(text)
 
 
@@ -255,11 +258,13 @@ def _example(name: str) -> str:
 
 _TEMPLATES = Environment(
     loader=FileSystemLoader(FOLDER),
+    extensions=["jinja2.ext.i18n"],
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
     autoescape=False,  # noqa: S701 - the result is Markdown, which the renderer escapes
 )
+_TEMPLATES.install_gettext_callables(gettext, ngettext, newstyle=True)  # type: ignore[attr-defined]
 _TEMPLATES.filters.update(
     ljust=str.ljust,
     string=_json_string,

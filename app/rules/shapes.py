@@ -119,11 +119,16 @@ class Between(Check):
     def problem(self, value: Any) -> FieldProblem | None:
         if self.minimum <= value <= self.maximum:
             return None
-        maximum = f"{self.maximum} {self.unit}".strip()
-        message = lazy_gettext(
-            "This must be from %(minimum)s to %(maximum)s.", minimum=self.minimum, maximum=maximum
+        unit = f" {self.unit}" if self.unit else ""
+        return FieldProblem(
+            "out_of_range",
+            lazy_gettext(
+                "This must be from %(minimum)s to %(maximum)s%(unit)s.",
+                minimum=self.minimum,
+                maximum=self.maximum,
+                unit=unit,
+            ),
         )
-        return FieldProblem("out_of_range", message)
 
     def json_schema(self) -> dict[str, Any]:
         return {"minimum": self.minimum, "maximum": self.maximum}
@@ -144,9 +149,9 @@ class Items(Check):
             return FieldProblem(
                 "too_many",
                 lazy_gettext(
-                    "There are %(count)s entries, but at most %(max)s are allowed.",
+                    "There are %(count)s entries, but at most %(max_items)s are allowed.",
                     count=len(value),
-                    max=self.max_items,
+                    max_items=self.max_items,
                 ),
             )
         return None
@@ -334,9 +339,14 @@ def _problem(detail: ErrorDetails, required: Mapping[str, str]) -> FieldProblem:
         return FieldProblem("required", message or "This field is required.")
     if kind == "problem":
         context = detail["ctx"]
-        code, message = context["code"], context["message"]
-        return FieldProblem(code, message)
-    return FieldProblem("wrong_type", f"This must be {_TYPES.get(kind, 'valid')}, not {type_name(value)}.")
+        text = context["message"]
+        return FieldProblem(context["code"], text)
+    return FieldProblem(
+        "wrong_type",
+        lazy_gettext(
+            "This must be %(valid)s, not %(value)s.", valid=_TYPES.get(kind, "valid"), value=type_name(value)
+        ),
+    )
 
 
 def _is_unknown(detail: ErrorDetails, read_only: Collection[str]) -> bool:
@@ -350,7 +360,10 @@ def _unknown_field(
         return FieldProblem("read_only", "This is set by the service and cannot be sent.")
     known = tuple(shape.model_fields) if len(detail["loc"]) == 1 else ()
     name = str(detail["loc"][-1])
-    return FieldProblem("unknown_field", f"There is no such field.{suggestion(name, known, synonyms)}")
+    return FieldProblem(
+        "unknown_field",
+        lazy_gettext("There is no such field.%(synonyms)s", synonyms=suggestion(name, known, synonyms)),
+    )
 
 
 def _path(location: tuple[int | str, ...]) -> str:

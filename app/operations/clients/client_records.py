@@ -42,6 +42,7 @@ from app.rules.clients.client_types import (
 from app.rules.directory.permissions import ALL_PERMISSIONS, PERMISSIONS, ROOT_ONLY, missing_permissions
 from app.rules.errors import Conflict, FieldError, Forbidden, InvalidInput, NotFound, PreconditionFailed
 from app.rules.identifiers import encode_uuid, format_client_id, parse_client_id
+from app.rules.languages.translation import lazy_gettext
 from app.rules.scopes import IDENTITY_SCOPES
 from app.rules.versions import ExpectedVersion, is_expected
 
@@ -364,8 +365,10 @@ def require_trusted_client_permission(actor: Actor, before: ClientMetadata, afte
     is_trusted = before.trust != UNVERIFIED or before.approval in (ALLOWED, PRE_APPROVED)
     if is_trusted and changed and not actor.has_permission("clients:trust"):
         raise Forbidden(
-            "This client is trusted. You need the permission clients:trust to change its "
-            f"{', '.join(changed)}.",
+            lazy_gettext(
+                "This client is trusted. You need the permission clients:trust to change its %(changed)s.",
+                changed=", ".join(changed),
+            ),
             permission="clients:trust",
             errors=[
                 FieldError(name, "trusted", "You need the permission clients:trust.") for name in changed
@@ -387,7 +390,9 @@ def require_not_in_metadata_document(actor: Actor, row: Client, changed: Iterabl
     fixed = [name for name in changed if name not in _NOT_IN_DOCUMENT]
     if row.metadata_document_uri is not None and actor.kind in ("user", "client") and fixed:
         raise Conflict(
-            f"These fields are set by the client's metadata document: {', '.join(fixed)}.",
+            lazy_gettext(
+                "These fields are set by the client's metadata document: %(fixed)s.", fixed=", ".join(fixed)
+            ),
             code="in_metadata_document",
             errors=[
                 FieldError(name, "in_metadata_document", "This is set by the client's metadata document.")
@@ -464,7 +469,10 @@ def require_client_within_permissions(actor: Actor, row: Client) -> None:
     missing = [] if actor.kind == "system" else missing_permissions(actor.permissions, scopes)
     if missing:
         raise Forbidden(
-            f"This client has permissions that you don't have: {', '.join(missing)}.", permission=missing[0]
+            lazy_gettext(
+                "This client has permissions that you don't have: %(missing)s.", missing=", ".join(missing)
+            ),
+            permission=missing[0],
         )
 
 
@@ -475,7 +483,10 @@ def _require_grant_permission(
         return
     if not actor.has_permission("clients:trust"):
         raise Forbidden(
-            f"To grant a client {', '.join(scopes)} you need the permission clients:trust.",
+            lazy_gettext(
+                "To grant a client %(scopes)s you need the permission clients:trust.",
+                scopes=", ".join(scopes),
+            ),
             permission="clients:trust",
             errors=[_scope_error(metadata, scopes[0], "not_allowed", "This scope manages the organization.")],
         )
@@ -491,7 +502,9 @@ def _require_grant_permission(
     missing = [] if actor.kind == "system" else missing_permissions(actor.permissions, scopes)
     if missing:
         raise Forbidden(
-            f"You can't grant permissions that you don't have: {', '.join(missing)}.",
+            lazy_gettext(
+                "You can't grant permissions that you don't have: %(missing)s.", missing=", ".join(missing)
+            ),
             permission=missing[0],
             errors=[
                 _scope_error(metadata, missing[0], "not_allowed", "You do not have this permission yourself.")
@@ -524,9 +537,19 @@ def _validate_list_parameters(filters: Mapping[str, str], sort: str) -> None:
         if allowed is None:
             errors.append(FieldError(name, "unknown_parameter", "There is no such filter."))
         elif value not in allowed:
-            errors.append(FieldError(name, "not_allowed", f"This must be one of: {', '.join(allowed)}."))
+            errors.append(
+                FieldError(
+                    name,
+                    "not_allowed",
+                    lazy_gettext("This must be one of: %(allowed)s.", allowed=", ".join(allowed)),
+                )
+            )
     if sort not in SORTS:
-        errors.append(FieldError("sort", "not_allowed", f"This must be one of: {', '.join(SORTS)}."))
+        errors.append(
+            FieldError(
+                "sort", "not_allowed", lazy_gettext("This must be one of: %(sorts)s.", sorts=", ".join(SORTS))
+            )
+        )
     if errors:
         raise InvalidInput.of(errors)
 

@@ -48,6 +48,7 @@ from app.rules.actor import Actor
 from app.rules.clients.credentials import validate_rotation_terms, validate_secret_terms
 from app.rules.errors import Conflict, DomainError, NotFound, TooManyRequests
 from app.rules.identifiers import format_client_id, parse_public_id, public_id
+from app.rules.languages.translation import lazy_gettext
 from app.rules.sealing import UnsealError
 from app.rules.sign_in.passwords import Lockout
 
@@ -340,7 +341,10 @@ def _require_uses_secret(client: Client) -> None:
     metadata = to_client_metadata(client)
     if not metadata.uses_secret:
         raise Conflict(
-            f"This client authenticates with {metadata.token_endpoint_auth_method} and uses no secret.",
+            lazy_gettext(
+                "This client authenticates with %(token_endpoint_auth_method)s and uses no secret.",
+                token_endpoint_auth_method=metadata.token_endpoint_auth_method,
+            ),
             code="no_secret_kept",
         )
     if client.status != ACTIVE:
@@ -351,7 +355,10 @@ def _enforce_secret_limit(client: Client, now: datetime, max_secrets: int) -> No
     live = db.session.scalar(select(func.count()).where(is_active_credential(client, now))) or 0
     if live >= max_secrets:
         raise Conflict(
-            f"The client has {live} active secrets, the maximum of this organization. Revoke one first.",
+            lazy_gettext(
+                "The client has %(live)s active secrets, the maximum of this organization. Revoke one first.",
+                live=live,
+            ),
             code="too_many_secrets",
             details={"max_secrets": max_secrets},
         )

@@ -97,7 +97,9 @@ def _client_subject(actor: Actor, order: RevocationOrder) -> Subject:
     )
     # With the permission for own clients only, the secrets and grants of other clients do not exist.
     if found is None or not actor.has_permission(REVOKE, owner_id=found.created_by_user_id):
-        raise NotFound("There is no such secret." if order.kind == CREDENTIAL else "There is no such grant.")
+        if order.kind == CREDENTIAL:
+            raise NotFound("There is no such secret.")
+        raise NotFound("There is no such grant.")
     return Subject(order.kind, order.subject, row_id, client_id=found.client_id)
 
 

@@ -23,6 +23,7 @@ from app.rules.clients.client_types import (
 )
 from app.rules.clients.redirect_uris import sector_problem
 from app.rules.fields import FieldProblem, ValidationErrors
+from app.rules.languages.translation import lazy_gettext
 from app.rules.scopes import OPENID_SCOPES, disallowed_scopes, format_scope
 
 FAPI2 = "fapi2"
@@ -197,7 +198,11 @@ def _require_algorithm(name: str) -> Rule:
         if client.get(name) in (None, *FAPI2_ALGORITHMS):
             return None
         return FieldProblem(
-            "inconsistent", f"The security profile fapi2 allows only {', '.join(FAPI2_ALGORITHMS)}."
+            "inconsistent",
+            lazy_gettext(
+                "The security profile fapi2 allows only %(fapi2_algorithms)s.",
+                fapi2_algorithms=", ".join(FAPI2_ALGORITHMS),
+            ),
         )
 
     return rule
@@ -227,7 +232,13 @@ def _grants_fit_type(client: Client) -> FieldProblem | None:
     if not refused:
         return None
     return FieldProblem(
-        "not_allowed", f"A client of type {client['type']}, {kind.title}, can't use {', '.join(refused)}."
+        "not_allowed",
+        lazy_gettext(
+            "A client of type %(type)s, %(title)s, can't use %(refused)s.",
+            type=client["type"],
+            title=kind.title,
+            refused=", ".join(refused),
+        ),
     )
 
 
@@ -246,7 +257,15 @@ def _method_fits_type(client: Client) -> FieldProblem | None:
     if client["token_endpoint_auth_method"] in kind.auth_methods:
         return None
     listed = ", ".join(kind.auth_methods)
-    return FieldProblem("not_allowed", f"A client of type {client['type']}, {kind.title}, can use: {listed}.")
+    return FieldProblem(
+        "not_allowed",
+        lazy_gettext(
+            "A client of type %(type)s, %(title)s, can use: %(listed)s.",
+            type=client["type"],
+            title=kind.title,
+            listed=listed,
+        ),
+    )
 
 
 def _secret_methods_fit_method(client: Client) -> FieldProblem | None:
@@ -287,20 +306,30 @@ def _logout_redirects_fit_grants(client: Client) -> FieldProblem | None:
 
 
 def _without_code(what: str) -> FieldProblem:
-    return FieldProblem("inconsistent", f"{what} requires the grant type authorization_code.")
+    return FieldProblem(
+        "inconsistent", lazy_gettext("%(what)s requires the grant type authorization_code.", what=what)
+    )
 
 
 def _scopes_fit_grants(client: Client) -> FieldProblem | None:
     scopes, grants = client["scopes"], client["grant_types"]
     if len(format_scope(scopes)) > MAX_SCOPE_PARAMETER_LENGTH:
         return FieldProblem(
-            "too_long", f"All scopes together can have at most {MAX_SCOPE_PARAMETER_LENGTH} characters."
+            "too_long",
+            lazy_gettext(
+                "All scopes together can have at most %(max_scope_parameter_length)s characters.",
+                max_scope_parameter_length=MAX_SCOPE_PARAMETER_LENGTH,
+            ),
         )
     if tuple(grants) == (CLIENT_CREDENTIALS,):
         personal = [scope for scope in scopes if scope in OPENID_SCOPES]
         if personal:
             return FieldProblem(
-                "inconsistent", f"Tokens of client_credentials have no user. Remove {', '.join(personal)}."
+                "inconsistent",
+                lazy_gettext(
+                    "Tokens of client_credentials have no user. Remove %(personal)s.",
+                    personal=", ".join(personal),
+                ),
             )
     elif "offline_access" in scopes and REFRESH_TOKEN not in grants:
         return FieldProblem("inconsistent", "offline_access requires the grant type refresh_token.")
@@ -311,7 +340,10 @@ def _optional_are_scopes(client: Client) -> FieldProblem | None:
     optional = client.get("optional_scopes") or ()
     others = disallowed_scopes(optional, client["scopes"])
     if others:
-        return FieldProblem("inconsistent", f"Not among the client's scopes: {', '.join(others)}.")
+        return FieldProblem(
+            "inconsistent",
+            lazy_gettext("Not among the client's scopes: %(others)s.", others=", ".join(others)),
+        )
     if "openid" in optional:
         return FieldProblem("inconsistent", "openid can't be optional, because it is required to sign in.")
     return None

@@ -12,6 +12,7 @@ from app.rules.clients.redirect_uris import is_private_scheme, web_url_problem
 from app.rules.clients.resource_indicators import identifier_problem, requires_access
 from app.rules.errors import InvalidScope
 from app.rules.fields import FieldProblem
+from app.rules.languages.translation import lazy_gettext
 from app.rules.mail.email_addresses import is_email
 from app.rules.scopes import DEFAULT_SCOPES, OPENID_SCOPES, disallowed_scopes, is_scope, parse_scope
 from app.rules.scopes import MAX_SCOPE_LENGTH as MAX_SCOPE_LENGTH
@@ -155,7 +156,10 @@ def scope_problem(value: str) -> FieldProblem | None:
         return None
     return FieldProblem(
         "invalid_scope",
-        f"Enter 1 to {MAX_SCOPE_LENGTH} printable ASCII characters, without spaces, quotes and backslashes.",
+        lazy_gettext(
+            "Enter 1 to %(max_scope_length)s printable ASCII characters, without spaces, quotes and backslashes.",
+            max_scope_length=MAX_SCOPE_LENGTH,
+        ),
     )
 
 
@@ -178,7 +182,13 @@ class _Entries(Check):
     def problem(self, value: Mapping[str, str]) -> FieldProblem | None:
         if len(value) <= MAX_METADATA_ENTRIES:
             return None
-        return FieldProblem("too_many", f"At most {MAX_METADATA_ENTRIES} entries are allowed.")
+        return FieldProblem(
+            "too_many",
+            lazy_gettext(
+                "At most %(max_metadata_entries)s entries are allowed.",
+                max_metadata_entries=MAX_METADATA_ENTRIES,
+            ),
+        )
 
     def json_schema(self) -> dict[str, Any]:
         return {

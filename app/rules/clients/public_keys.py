@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.rules.fields import FieldProblem, type_name
+from app.rules.languages.translation import lazy_gettext
 
 MAX_KEYS = 10
 _PRIVATE_MEMBERS = ("d", "p", "q", "dp", "dq", "qi", "oth", "k")
@@ -18,19 +19,27 @@ _CURVES = {"EC": {"P-256": 43, "P-384": 64, "P-521": 88}, "OKP": {"Ed25519": 43}
 def jwks_problem(value: Any) -> FieldProblem | None:
     """Return why the value cannot be a client's key set, or None. Private and symmetric keys are rejected."""
     if not isinstance(value, dict):
-        return FieldProblem("wrong_type", f'This must be an object {{"keys": […]}}, not {type_name(value)}.')
+        return FieldProblem(
+            "wrong_type",
+            lazy_gettext('This must be an object {"keys": […]}, not %(value)s.', value=type_name(value)),
+        )
     keys = value.get("keys")
     if not isinstance(keys, list) or set(value) != {"keys"}:
         return FieldProblem("invalid_jwks", 'A key set is an object with one member "keys", an array.')
     if not 1 <= len(keys) <= MAX_KEYS:
-        return FieldProblem("invalid_jwks", f"A key set must contain 1 to {MAX_KEYS} keys.")
+        return FieldProblem(
+            "invalid_jwks", lazy_gettext("A key set must contain 1 to %(max_keys)s keys.", max_keys=MAX_KEYS)
+        )
     kids = [key["kid"] for key in keys if isinstance(key, dict) and "kid" in key]
     if len(kids) != len({str(kid) for kid in kids}):
         return FieldProblem("invalid_jwks", "Two keys have the same kid.")
     for position, key in enumerate(keys, 1):
         message = _key_message(key)
         if message is not None:
-            return FieldProblem("invalid_jwks", f"Key {position}: {message}")
+            return FieldProblem(
+                "invalid_jwks",
+                lazy_gettext("Key %(position)s: %(message)s", position=position, message=message),
+            )
     return None
 
 

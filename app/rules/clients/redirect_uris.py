@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import quote, unquote, unquote_plus, urlsplit
 
 from app.rules.fields import FieldProblem
+from app.rules.languages.translation import lazy_gettext
 
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 MAX_URI_LENGTH = 2000
@@ -181,7 +182,10 @@ def sector_document_problem(listed: Any, document: Mapping[str, Any]) -> FieldPr
         return FieldProblem("bad_document", "There is no JSON array of redirect URIs at this URL.")
     missing = [uri for uri in document.get("redirect_uris") or () if uri not in listed]
     if missing:
-        return FieldProblem("not_listed", f"The array at this URL does not contain {missing[0]}.")
+        return FieldProblem(
+            "not_listed",
+            lazy_gettext("The array at this URL does not contain %(missing)s.", missing=missing[0]),
+        )
     return None
 
 
@@ -190,7 +194,12 @@ def _characters_problem(uri: str) -> FieldProblem | None:
         return FieldProblem("required", "This must not be empty.")
     if len(uri) > MAX_URI_LENGTH:
         return FieldProblem(
-            "too_long", f"This has {len(uri)} characters, and at most {MAX_URI_LENGTH} are allowed."
+            "too_long",
+            lazy_gettext(
+                "This has %(count)s characters, and at most %(max_uri_length)s are allowed.",
+                count=len(uri),
+                max_uri_length=MAX_URI_LENGTH,
+            ),
         )
     if not uri.isascii():
         return FieldProblem(
@@ -221,12 +230,14 @@ def _characters_problem(uri: str) -> FieldProblem | None:
 def _scheme_problem(scheme: str, authority: str | None, client_type: str) -> FieldProblem | None:
     lowered = scheme.lower()
     if lowered in _DANGEROUS_SCHEMES:
-        return FieldProblem("forbidden_scheme", f"The scheme {lowered} is not allowed.")
+        return FieldProblem(
+            "forbidden_scheme", lazy_gettext("The scheme %(lowered)s is not allowed.", lowered=lowered)
+        )
     if scheme != lowered:
         return FieldProblem("upper_case", "Write scheme and host in lowercase, as browsers send them.")
     if scheme in ("https", "http"):
         if not authority:
-            return FieldProblem("no_host", f"A host must follow {scheme}://.")
+            return FieldProblem("no_host", lazy_gettext("A host must follow %(scheme)s://.", scheme=scheme))
         return None
     if _PRIVATE_SCHEME.fullmatch(scheme) is None:
         return FieldProblem(
@@ -264,7 +275,11 @@ def _authority_problem(scheme: str, authority: str, allowed_hosts: Sequence[str]
         return FieldProblem("not_https", "Use https. Only 127.0.0.1, [::1] and localhost can use http.")
     if allowed_hosts and not any(_host_allows(pattern, host) for pattern in allowed_hosts):
         return FieldProblem(
-            "host_not_allowed", f"This organization allows only these hosts: {', '.join(allowed_hosts)}."
+            "host_not_allowed",
+            lazy_gettext(
+                "This organization allows only these hosts: %(allowed_hosts)s.",
+                allowed_hosts=", ".join(allowed_hosts),
+            ),
         )
     return None
 
@@ -302,7 +317,10 @@ def _query_problem(query: str | None) -> FieldProblem | None:
         name = unquote_plus(part.partition("=")[0]).strip().lower()
         if name in _RESERVED_PARAMETERS:
             return FieldProblem(
-                "reserved_parameter", f'The query must not contain "{name}", because the response adds it.'
+                "reserved_parameter",
+                lazy_gettext(
+                    'The query must not contain "%(name)s", because the response adds it.', name=name
+                ),
             )
     return None
 
