@@ -115,7 +115,9 @@ def _check_health() -> Iterator[Finding]:
     ran_at = db.session.scalar(select(Lease.expires_at).where(Lease.name == LEASE))
     fix = "Let at least one worker run with GATEHOUSE_JANITOR=on, and look for errors in its log."
     if ran_at is None:
-        yield warning("janitor", "No cleanup has run yet: the first one runs two minutes after the start.", fix)
+        yield warning(
+            "janitor", "No cleanup has run yet: the first one runs two minutes after the start.", fix
+        )
     elif ran_at < now - _JANITOR_PATIENCE:
         yield warning("janitor", "Expired rows have not been deleted for ten minutes.", fix)
     else:
