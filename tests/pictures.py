@@ -112,7 +112,8 @@ def _walk(page: Any, base: str, organization: str, folder: Path, faults: list[st
     while waiting and len(seen) < _MAX_PAGES:
         path = waiting.popleft()
         kind = urlsplit(path).path.strip("/").replace(f"/{organization}", "", 1)
-        name = _ID.sub("id", kind).replace("/", "-")
+        # Home differs: root's shows the instance.
+        name = f"{organization}-home" if kind == "portal" else _ID.sub("id", kind).replace("/", "-")
         if name in seen:
             continue
         seen.add(name)
