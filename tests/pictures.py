@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
+import requests
 from axe_playwright_python.base import AXE_SCRIPT
 
 from tests.support.browser import sign_in, started
-from tests.support.process import free_port
+from tests.support.process import free_port, wait_until
 
 ROOT = Path(__file__).resolve().parents[1]
 LOOKS = [(width, scheme) for width in (1280, 390) for scheme in ("light", "dark")]
@@ -66,9 +67,18 @@ def _start_demo(instance: Path) -> tuple[subprocess.Popen[str], str, dict[str, s
     assert process.stdout
     for line in process.stdout:
         said += line
-        if ready := _READY.search(line):
-            return process, ready[1], dict(_USER.findall(said))
+        if started_at := _READY.search(line):
+            # It says so before its workers listen.
+            wait_until(lambda: _is_served(started_at[1]), "the demo", seconds=120)
+            return process, started_at[1], dict(_USER.findall(said))
     raise RuntimeError(f"The demo did not start:\n{said}")
+
+
+def _is_served(base: str) -> bool:
+    try:
+        return requests.get(f"{base}/readyz", timeout=10).status_code == 200
+    except requests.RequestException:
+        return False
 
 
 def _look_at_everything(folder: Path, base: str, users: dict[str, str], language: str) -> list[str]:
@@ -102,7 +112,8 @@ def _walk(page: Any, base: str, organization: str, folder: Path, faults: list[st
     while waiting and len(seen) < _MAX_PAGES:
         path = waiting.popleft()
         kind = urlsplit(path).path.strip("/").replace(f"/{organization}", "", 1)
-        name = _ID.sub("id", kind).replace("/", "-")
+        # Home differs: root's shows the instance.
+        name = f"{organization}-home" if kind == "portal" else _ID.sub("id", kind).replace("/", "-")
         if name in seen:
             continue
         seen.add(name)

@@ -126,6 +126,9 @@ def playground_home(context: PortalContext) -> PageResponse:
     """Choose a client and what to ask for, and begin a run. ``client`` and ``grant_type`` are chosen in the URL."""
     context.actor.require_for_own("clients:write")
     client = _chosen_client(context)
+    clients = _clients(context, client)
+    if client is None and len(clients) == 1:
+        [client] = clients
     grant_type = request.values.get("grant_type", "")
     grant_types = _grant_types(context, client) if client else {}
     if grant_type not in grant_types:
@@ -140,7 +143,7 @@ def playground_home(context: PortalContext) -> PageResponse:
     return context.render(
         "portal/playground.html",
         form=form,
-        clients=_clients(context, client),
+        clients=clients,
         client=client,
         grant_type=grant_type,
         grant_types=grant_types,

@@ -122,6 +122,14 @@ def allow_nobody(make: Factory, organization: Any) -> None:
         update_settings(make.system(organization), organization.slug, changes)
 
 
+def test_only_client_is_chosen_from_the_start(make: Factory, acme: Any, grace: PortalUser) -> None:
+    own_client(make, acme, grace)
+    assert "Build the request" in grace.get("/playground").text
+
+    own_client(make, acme, grace, name="Another")
+    assert "Build the request" not in grace.get("/playground").text
+
+
 def test_confidential_client_gets_tokens_without_its_secret(grace: PortalUser, orchard: MadeClient) -> None:
     """The whole flow; the page never has the secret."""
     run = Try(grace, orchard)

@@ -197,7 +197,14 @@ def _read_busiest(days: int) -> tuple[BusyOrganization, ...]:
 def _find_failing() -> tuple[FailingReceiver, ...]:
     """Find the receivers of the messages that were tried in vain, among those that are tried next."""
     waiting = (
-        select(OutboxMessage)
+        select(
+            OutboxMessage.organization_id,
+            OutboxMessage.kind,
+            OutboxMessage.receiver,
+            OutboxMessage.attempts,
+            OutboxMessage.created_at,
+            OutboxMessage.available_at,
+        )
         .where(OutboxMessage.done_at.is_(None))
         .order_by(OutboxMessage.available_at)
         .limit(MAX_WAITING)
