@@ -30,8 +30,8 @@ PORT = 7841
 # Processes and mounts end with the command.
 _ISOLATED = ("unshare", "--mount", "--pid", "--fork", "--kill-child")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# Starts the server on an empty instance folder, sets it up, starts it again, and prints the seconds until
-# each answered. It runs beside the server, because both have no network but the loopback interface.
+# Starts the server on an empty instance folder, sets it up, starts it again, and prints the seconds until each
+# answered. It runs beside the server, because both have no network but the loopback interface.
 PROBE = """
 import json, os, signal, subprocess, sys, time, urllib.error, urllib.request
 from pathlib import Path
@@ -147,11 +147,8 @@ class Machine:
     def run(self, *command: str, online: bool = True) -> None:
         """Run a command as root."""
         prepared = 'mount -t proc proc "$0/proc"; mount --bind /dev "$0/dev"; exec chroot "$@"'
-        inside = [
-            "/usr/bin/env",
-            "-i",
-            *(f"{name}={value}" for name, value in (self.env | _network()).items()),
-        ]
+        settings = self.env | _network()
+        inside = ["/usr/bin/env", "-i", *(f"{name}={value}" for name, value in settings.items())]
         subprocess.run(
             [*_ISOLATED, *([] if online else ["--net"]), "sh", "-c", f"set -e; {prepared}", self.folder, self.folder,
              *inside, *command],
@@ -199,20 +196,13 @@ class Machine:
             try:
                 while not (init := children.read_text().split()):
                     time.sleep(0.1)
-                # It is systemd once it has made this folder, and then reaches its other targets.
-                inside = [
-                    "nsenter",
-                    "--target",
-                    init[0],
-                    "--all",
-                    "--root",
-                    "--wd",
-                    "/usr/bin/env",
-                    "-i",
-                    f"PATH={PATH}",
-                ]
-                waiting = "until [ -S /run/systemd/private ]; do sleep 0.1; done"
-                subprocess.run([*inside, "sh", "-c", waiting], check=True, timeout=120)
+                inside = f"nsenter --target {init[0]} --all --root --wd /usr/bin/env -i PATH={PATH}".split()
+                # It changes its root, and is systemd once it has made this socket.
+                is_up = [*inside, "sh", "-c", "[ -e /use_unit.py ] && [ -S /run/systemd/private ]"]
+                for _ in range(1200):
+                    if subprocess.run(is_up, check=False).returncode == 0:
+                        break
+                    time.sleep(0.1)
                 subprocess.run(
                     [*inside, "systemctl", "is-system-running", "--wait"], check=False, timeout=120
                 )
