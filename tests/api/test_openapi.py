@@ -16,7 +16,7 @@ from app.rules.directory.permissions import ALL_PERMISSIONS
 from tests.support.openapi import operations, resolve
 
 # Pages are not part of the document.
-_PAGES = {"portal", "account", "static", "setup", "device", "logos"}
+_PAGES = {"portal", "account", "static", "setup", "device", "logos", "security_txt"}
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ SAME = {
     "Flask (Authlib)",
     "Django (allauth)", "Express (openid-client)", "Spring Security", "ASP.NET Core", "Rails (OmniAuth)",
     "Laravel (Socialite)", "Vite (React, Vue, Svelte)", "Angular", "Create React App", "Electron",
-    "WWW-Authenticate: ", "/reset/…",
+    "WWW-Authenticate: ", "reset/…",
 }  # fmt: skip
 # The API reference is in English, and the portal puts the client's name into English titles of failures.
 ENGLISH_TEXTS = {"app/portal/api_reference.py", "app/portal/requests.py"}

@@ -30,15 +30,19 @@ PORT = 7841
 # Processes and mounts end with the command.
 _ISOLATED = ("unshare", "--mount", "--pid", "--fork", "--kill-child")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# Starts the server on an empty instance folder, sets it up, starts it again, and prints the seconds until
-# each answered. It runs beside the server, because both have no network but the loopback interface.
+# Starts the server on an empty instance folder, sets it up, starts it again, and prints the seconds until it
+# answered, and of CPU until it had stopped. It runs beside the server, because both have no network but the loopback
+# interface.
 PROBE = """
 import json, os, signal, subprocess, sys, time, urllib.error, urllib.request
 from pathlib import Path
 port, command = sys.argv[1], sys.argv[2:]
 
+def cpu_seconds():
+    return sum(os.times()[2:4])
+
 def seconds_to_answer():
-    begun = time.monotonic()
+    begun, cpu = time.monotonic(), cpu_seconds()
     server = subprocess.Popen([*command, "--port", port], start_new_session=True)
     while True:
         try:
@@ -56,20 +60,17 @@ def seconds_to_answer():
         assert b"<html" in answer.read()
     server.send_signal(signal.SIGTERM)
     assert server.wait(60) == 0
-    return seconds
+    return seconds, cpu_seconds() - cpu
 
-first = seconds_to_answer()
+first, _ = seconds_to_answer()
 setup = [command[0], "setup", "--email", "you@example.com", "--organization", "Acme"]
 subprocess.run(setup, input=b"seven tall herons by the weir\\n", check=True, stdout=subprocess.DEVNULL)
-# The machine may be busy with something else.
-again = seconds_to_answer()
-for _ in range(9):
-    again = again if again < 2.0 else min(again, seconds_to_answer())
+again, cpu = map(min, zip(*(seconds_to_answer() for _ in range(3))))
 try:
     Path("/opt/gatehouse/written").touch()
     sys.exit("the root file system is not read-only")
 except OSError:
-    print(json.dumps({"first": first, "again": again, "uid": os.getuid()}))
+    print(json.dumps({"first": first, "again": again, "cpu": cpu, "uid": os.getuid()}))
 """
 
 # Boots systemd in the folder $0. It becomes the root of its mounts: in a chroot there are no user namespaces, which
@@ -147,11 +148,8 @@ class Machine:
     def run(self, *command: str, online: bool = True) -> None:
         """Run a command as root."""
         prepared = 'mount -t proc proc "$0/proc"; mount --bind /dev "$0/dev"; exec chroot "$@"'
-        inside = [
-            "/usr/bin/env",
-            "-i",
-            *(f"{name}={value}" for name, value in (self.env | _network()).items()),
-        ]
+        settings = self.env | _network()
+        inside = ["/usr/bin/env", "-i", *(f"{name}={value}" for name, value in settings.items())]
         subprocess.run(
             [*_ISOLATED, *([] if online else ["--net"]), "sh", "-c", f"set -e; {prepared}", self.folder, self.folder,
              *inside, *command],
@@ -199,20 +197,13 @@ class Machine:
             try:
                 while not (init := children.read_text().split()):
                     time.sleep(0.1)
-                # It is systemd once it has made this folder, and then reaches its other targets.
-                inside = [
-                    "nsenter",
-                    "--target",
-                    init[0],
-                    "--all",
-                    "--root",
-                    "--wd",
-                    "/usr/bin/env",
-                    "-i",
-                    f"PATH={PATH}",
-                ]
-                waiting = "until [ -S /run/systemd/private ]; do sleep 0.1; done"
-                subprocess.run([*inside, "sh", "-c", waiting], check=True, timeout=120)
+                inside = f"nsenter --target {init[0]} --all --root --wd /usr/bin/env -i PATH={PATH}".split()
+                # It changes its root, and is systemd once it has made this socket.
+                is_up = [*inside, "sh", "-c", "[ -e /use_unit.py ] && [ -S /run/systemd/private ]"]
+                for _ in range(1200):
+                    if subprocess.run(is_up, check=False).returncode == 0:
+                        break
+                    time.sleep(0.1)
                 subprocess.run(
                     [*inside, "systemctl", "is-system-running", "--wait"], check=False, timeout=120
                 )
@@ -354,9 +345,11 @@ def main() -> None:
             answered = there.serve(command, user)
             print(
                 f"{name}, as user {answered['uid']}: first answer after {answered['first']:.2f} s with an empty "
-                f"instance folder, where it creates the database, and after {answered['again']:.2f} s once it is set up"
+                f"instance folder, where it creates the database, and after {answered['again']:.2f} s once set up "
+                f"({answered['cpu']:.2f} s of CPU from the start to the end)"
             )
-            if answered["again"] > MAX_SECONDS:
+            # On a busy machine the CPU time, most of which passes before the answer, says what a quiet one takes.
+            if min(answered["again"], answered["cpu"]) > MAX_SECONDS:
                 slow.append(name)
         machine.use_unit()
     sys.exit(f"More than {MAX_SECONDS:g} seconds: {', '.join(slow)}" if slow else 0)

@@ -106,6 +106,47 @@ def test_unknown_and_deleted_organizations_have_no_pages(matrix: Matrix) -> None
             assert answer.status_code == 404, (endpoint, method, slug, answer.status_code)
 
 
+def test_every_page_has_its_security_headers_and_runs_no_inline_code(matrix: Matrix) -> None:
+    """HD-1 to HD-4 for each page that an administrator or a visitor can open, errors included."""
+    http = matrix.app.test_client()
+    matrix.make.sign_in(matrix.make.user(matrix.acme.organization, role="admin"), http)
+    public = {
+        rule.endpoint: rule.rule for rule in matrix.app.url_map.iter_rules() if "GET" in (rule.methods or ())
+    }
+    paths = {endpoint: path for endpoint, method, path in matrix.pages() if method == "GET"}
+    paths |= {
+        endpoint: path
+        for endpoint, path in public.items()
+        if endpoint in PUBLIC and endpoint.split(".")[0] not in {"static", "logos"}
+    }
+    paths |= {"nothing": "/nothing"}
+    opened = 0
+    for endpoint, pattern in paths.items():
+        answer = http.get(path_of(pattern, matrix.acme), headers={"Accept": "text/html,*/*;q=0.8"})
+        found = answer.headers
+        assert found["X-Content-Type-Options"] == "nosniff", endpoint
+        assert found.getlist("Server") == [""], endpoint
+        if answer.mimetype != "text/html":
+            assert found["Content-Security-Policy"].startswith("default-src 'none'; frame-ancestors"), (
+                endpoint
+            )
+            continue
+        opened += answer.status_code == 200
+        directives = dict(part.split(" ", 1) for part in found["Content-Security-Policy"].split("; "))
+        assert (
+            directives["default-src"] == directives["frame-ancestors"] == directives["base-uri"] == "'none'"
+        )
+        assert directives["script-src"] == directives["style-src"] == "'self'", endpoint
+        assert directives.get("form-action", "'self'").startswith("'self'"), endpoint
+        assert found["X-Frame-Options"] == "DENY" and "camera=()" in found["Permissions-Policy"], endpoint
+        assert found["Referrer-Policy"] in {"same-origin", "no-referrer"}, endpoint
+        assert found["Cross-Origin-Opener-Policy"] in {"same-origin", "unsafe-none"}, endpoint
+        assert "no-store" in found["Cache-Control"], endpoint
+        # The policy would block them, and the page would not work.
+        assert not re.search(r"<script(?![^>]* src=)|<style|<[^>]* (style|on[a-z]+)=", answer.text), endpoint
+    assert opened > 60
+
+
 def _without_ids(page: str, corner: Corner) -> str:
     for value in corner.ids.values():
         page = page.replace(value, "")

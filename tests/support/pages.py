@@ -133,6 +133,7 @@ def path_of(pattern: str, corner: Corner, slug: str = SLUG) -> str:
         "algorithm": "EdDSA",
         "token": "x",
         "guide": "first-client",
+        "color": "2563eb",
         "operation_id": "getMe",
     }
     return re.sub(r"<(?:[^:>]+:)?([^>]+)>", lambda match: quote(values[match[1]]), pattern)
