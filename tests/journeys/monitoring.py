@@ -216,7 +216,10 @@ def check_dashboard(ask: Any, keep: Path | None) -> None:
     end = time.time()
     kept = {}
     for query in dashboard_queries():
-        assert ask("query", query=query, time=end)["result"], f"no data: {query}"
+        # A worker that has just begun to answer scrapes has yet to read the backlog.
+        process.wait_until(
+            lambda query=query: ask("query", query=query)["result"], query, seconds=60, pause=1
+        )
         kept[query] = ask("query_range", query=query, start=end - 60, end=end, step=1)["result"]
     print(f"{len(kept)} queries of the dashboard return data")
     if keep is not None:
