@@ -57,10 +57,10 @@ def start(app: Flask) -> None:
     ).start()
     # Not a daemon: a process that is stopped waits for its last counters.
     threading.Thread(target=_count, args=(app,), name="usage").start()
-    threading.Thread(target=_share_counts, args=(app,), name="request limits", daemon=True).start()
     metrics.start(app)
     if (stop_telemetry := telemetry.start(app)) is not None:
         telemetry.stop_with_process(stop_telemetry)
+    threading.Thread(target=_share_counts, args=(app,), name="request limits", daemon=True).start()
     logout.register()
     credential_revocation.register()
     delivery.register()

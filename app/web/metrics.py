@@ -214,10 +214,12 @@ class Publisher:
         try:
             self.publish()
             self._is_warned = False
-        except OSError as error:
-            # Once for each outage: a full disk, or a port that another program uses.
+        except Exception as error:  # noqa: BLE001 - a full disk or a busy port may pass, and the thread must go on
+            # Once for each outage.
             level = logging.DEBUG if self._is_warned else logging.WARNING
-            reason = fault_of(self._folder, error) if error.filename else error
+            reason: object = error
+            if isinstance(error, OSError) and error.filename is not None:
+                reason = fault_of(self._folder, error)
             _log.log(level, "metrics are not up to date: %s", reason)
             self._is_warned = True
 

@@ -49,13 +49,15 @@ def main() -> None:
     database = MariaDB(folder / "mariadb")
     try:
         instance = Instance(MariaDBDatabase(database.start(), "gatehouse"), folder)
-        run(instance, programs, folder, options)
+        run(instance, database, programs, folder, options)
     finally:
         database.stop()
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def run(instance: Instance, programs: Path, folder: Path, options: argparse.Namespace) -> None:
+def run(
+    instance: Instance, database: MariaDB, programs: Path, folder: Path, options: argparse.Namespace
+) -> None:
     """Serve, scrape and load the instance, then compare."""
     metrics = f"127.0.0.1:{process.free_port()}"
     env = instance.env | {"GATEHOUSE_METRICS_ADDRESS": metrics}
@@ -78,6 +80,7 @@ def run(instance: Instance, programs: Path, folder: Path, options: argparse.Name
         check_counts(load, metrics)
         check_dashboard(ask, options.keep)
         check_alerts(ask)
+        check_outage(ask, database)
 
 
 class Load:
@@ -213,7 +216,10 @@ def check_dashboard(ask: Any, keep: Path | None) -> None:
     end = time.time()
     kept = {}
     for query in dashboard_queries():
-        assert ask("query", query=query, time=end)["result"], f"no data: {query}"
+        # A worker that has just begun to answer scrapes has yet to read the backlog.
+        process.wait_until(
+            lambda query=query: ask("query", query=query)["result"], query, seconds=60, pause=1
+        )
         kept[query] = ask("query_range", query=query, start=end - 60, end=end, step=1)["result"]
     print(f"{len(kept)} queries of the dashboard return data")
     if keep is not None:
@@ -229,6 +235,27 @@ def check_alerts(ask: Any) -> None:
     assert not [
         rule for rule in group["rules"] if rule["state"] == "firing" and rule["labels"]["severity"] == "page"
     ]
+
+
+def check_outage(ask: Any, database: MariaDB) -> None:
+    """Require that scrapes go on while the database is suspended, and show it."""
+
+    def shows(value: str) -> bool:
+        up, available = (
+            ask("query", query=name)["result"] for name in ("up", "gatehouse_database_available")
+        )
+        assert [row["value"][1] for row in up] == ["1"], "a scrape failed"
+        return [row["value"][1] for row in available] == [value]
+
+    os.kill(database.pid, signal.SIGSTOP)
+    try:
+        process.wait_until(lambda: shows("0"), "the outage", seconds=60, pause=1)
+        time.sleep(10)
+        assert shows("0")
+    finally:
+        os.kill(database.pid, signal.SIGCONT)
+    process.wait_until(lambda: shows("1"), "the database to answer", seconds=60, pause=1)
+    print("scrapes go on while the database does not answer")
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from app.metrics import FAMILIES, recorder
 from app.operations.maintenance.backlog import Backlog
 from app.operations.store import clock, outbox, usage_counters
 from app.operations.store.transactions import transaction
+from app.rules.errors import Unavailable
 from app.web.metrics import Files, Publisher
 from tests.factories import Factory
 from tests.support.databases import MariaDBDatabase
@@ -149,23 +150,32 @@ def test_backlog_tells_what_waits(app: Flask, make: Factory) -> None:
     assert value(samples, metrics.JANITOR_LAG, "usage_counters") > timedelta(days=1).total_seconds()
 
 
+def refuse(_: Backlog) -> None:
+    raise Unavailable
+
+
 def value(samples: metrics.Samples, family: metrics.Family, *labels: str) -> Any:
     return samples[family.name][labels]
 
 
 @pytest.mark.either
+@pytest.mark.parametrize("is_away", [False, True])
 def test_every_metric_of_a_served_worker_is_in_the_text_format(
-    app: Flask, tmp_path: Path, counting: None
+    app: Flask, tmp_path: Path, counting: None, monkeypatch: pytest.MonkeyPatch, is_away: bool
 ) -> None:
-    """A scrape has each metric with its labels, also when the database has not been read."""
+    """A scrape has each metric, and those from the database only while it answers."""
+    if is_away:
+        monkeypatch.setattr(Backlog, "read", refuse)
     port = free_port()
     publisher = Publisher(app, tmp_path, ("127.0.0.1", port))
     publisher.publish()
-    text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30).read().decode()
-    kinds = {family.name: family.type for family in text_string_to_metric_families(text)}
-    assert {name.removesuffix("_total") for name in kinds} == {
-        family.name.removesuffix("_total") for family in FAMILIES
-    }
+    url = f"http://127.0.0.1:{port}/metrics"
+    wait_until(lambda: is_away or metrics.BACKLOG_AGE.name in scrape(url), "the backlog", seconds=60)
+    text = urllib.request.urlopen(url, timeout=30).read().decode()
+    names = {family.name.removesuffix("_total") for family in text_string_to_metric_families(text)}
+    assert names == {family.name.removesuffix("_total") for family in FAMILIES}
+    assert (metrics.UNSEALED.name in scrape(url)) is not is_away
+    assert scrape(url)[metrics.WORKERS.name] == {(): 1}
     publisher.close()
 
 
