@@ -97,6 +97,25 @@ class KnownBrowser(Tenant, Base):
     code_failed_at: Mapped[datetime | None] = mapped_column(UtcDateTime, comment="the last of them")
 
 
+class RequestCount(Base):
+    """How many requests one process counted in a minute: see ``operations/store/request_limits``."""
+
+    __tablename__ = "request_counts"
+
+    organization_id: Mapped[str] = mapped_column(
+        Identifier(ROUTING_KEY_LENGTH), primary_key=True, comment="routing key of the organization"
+    )
+    bucket: Mapped[bytes] = mapped_column(
+        Digest, primary_key=True, comment="digest of the kind of limit and whose requests"
+    )
+    starts_at: Mapped[datetime] = mapped_column(UtcDateTime, primary_key=True, comment="the minute")
+    process_id: Mapped[UUID] = mapped_column(
+        Uuid, primary_key=True, comment="who counted: made anew by each process"
+    )
+    count: Mapped[int]
+    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+
+
 class Attempt(Tenant, Base):
     """One counted attempt, such as a failed sign-in.
 

@@ -14,6 +14,7 @@ from app.operations.clients import client_authentication, dpop_proofs
 from app.operations.clients.client_authentication import NONE
 from app.operations.directory import lookups
 from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
+from app.operations.store.request_limits import require_request_allowed
 from app.rules.clients.client_types import PRIVATE_KEY_JWT, accepts_auth_method, can_use_grant
 from app.rules.clients.dpop import InvalidProof
 from app.rules.clients.redirect_uris import match_redirect_uri
@@ -105,7 +106,9 @@ def auth_method(method: str) -> Callable[[Any, Any], ProtocolClient | None]:
 
 
 def authenticate(request: ProtocolRequest) -> ProtocolClient:
-    """Return the client of the request, authenticated once. Raises InvalidClient, InvalidProof, NonceNeeded.
+    """Return the client of the request, authenticated once.
+
+    Raises InvalidClient, InvalidProof, NonceNeeded, and TooManyRequests if it sends more than the organization allows.
 
     Call it before a transaction begins: it may fetch the client's keys, and what it spends is spent at once.
     """
@@ -113,7 +116,14 @@ def authenticate(request: ProtocolRequest) -> ProtocolClient:
         authenticated = _authenticate(request)
         if request.dpop_proof is not None or dpop_proofs.is_demanded(authenticated.client):
             authenticated = _verify_dpop_proof(request, authenticated)
-        request.client = ProtocolClient(authenticated.client, authenticated)
+        client = authenticated.client
+        require_request_allowed(
+            client.organization.id,
+            client.organization.settings["limits"],
+            client.client_id,
+            request.ip_address,
+        )
+        request.client = ProtocolClient(client, authenticated)
     return request.client
 
 

@@ -16,6 +16,7 @@ from app.oauth.server import checked_response, server
 from app.operations.clients.dpop_proofs import ProofRefused
 from app.operations.directory.lookups import AuthenticatedClient
 from app.operations.grants.grants import TokenSnapshot
+from app.operations.store.request_limits import require_request_allowed
 from app.operations.tokens import id_tokens
 from app.rules.errors import DomainError, Forbidden, OAuthError, Unauthenticated
 from app.web.bearer import challenges, is_by_dpop, protect
@@ -55,9 +56,16 @@ class UserInfoEndpoint(AuthlibUserInfoEndpoint):
         return (status, claims, headers) if signed is None else (200, signed, [_JWT])
 
     def generate_user_info(self, user: TokenSnapshot, scope: str) -> dict[str, Any]:
-        """Return the claims. Raises Unauthenticated for a token that is meant for another resource."""
+        """Return the claims. Raises Unauthenticated for a token that is meant for another resource, TooManyRequests."""
+        client, request = user.client, current_request()
+        require_request_allowed(
+            client.organization.id,
+            client.organization.settings["limits"],
+            client.client_id,
+            request.ip_address,
+        )
         claims = id_tokens.claims_of(user)
-        current_request().authenticated = AuthenticatedClient(user.client, None)
+        request.authenticated = AuthenticatedClient(client, None)
         return claims
 
 

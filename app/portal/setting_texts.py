@@ -17,6 +17,8 @@ class Topic:
     description: str
     icon: str
     groups: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
+    is_of_instance: bool = False
+    """Only administrators of the instance can change them."""
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -313,6 +315,25 @@ _TOPICS = (
             ),
         ),
     ),
+    Topic(
+        "limits",
+        "Limits",
+        "Set by administrators of the instance.",
+        "pulse",
+        (
+            (
+                "Requests in a minute",
+                _rows(
+                    "limits",
+                    client_requests_per_minute="Of each client",
+                    address_requests_per_minute="From each IP address",
+                    organization_requests_per_minute="Of all clients together",
+                ),
+            ),
+            ("Size", _rows("limits", max_users="Users", max_clients="Clients")),
+        ),
+        is_of_instance=True,
+    ),
 )
 TOPICS: dict[str, Topic] = {topic.key: topic for topic in _TOPICS}
 
@@ -389,4 +410,9 @@ EMPTY_TEXTS: dict[str, str] = {
     "oauth.redirect_uris.allowed_hosts": "any host",
     "management_api.allowed_origins": "no web page of another origin",
     "branding.display_name": "the organization's name",
+    "limits.client_requests_per_minute": "no limit",
+    "limits.address_requests_per_minute": "no limit",
+    "limits.organization_requests_per_minute": "no limit",
+    "limits.max_users": "no limit",
+    "limits.max_clients": "50,000",
 }

@@ -30,6 +30,7 @@ from app.operations.organizations.settings import (
     SettingsRecord,
     UpdatedSettings,
     get_settings,
+    may_change_limits,
     update_settings,
 )
 from app.operations.sign_in.reauthentication import require_fresh_sign_in
@@ -270,6 +271,8 @@ def _topic_page(
         topic=page,
         units=UNITS,
         view=view,
+        may_change=context.actor.has_permission("settings:write")
+        and (may_change_limits(context.actor) or not page.is_of_instance),
         sample=sample,
         **variables,
     )

@@ -25,7 +25,7 @@ from app.operations.grants.signing_keys import rotate_due_keys
 from app.operations.mail import delivery
 from app.operations.maintenance.dispatcher import THREADS, Dispatcher
 from app.operations.maintenance.janitor import purge_expired
-from app.operations.store import checkpoints, clock, outages, usage_counters
+from app.operations.store import checkpoints, clock, outages, request_limits, usage_counters
 from app.operations.tokens import logout
 from app.operations.users import import_runner, password_resets, registrations
 from app.operations.users.import_uploads import import_ready
@@ -55,6 +55,7 @@ def start(app: Flask) -> None:
     ).start()
     # Not a daemon: a process that is stopped waits for its last counters.
     threading.Thread(target=_count, args=(app,), name="usage").start()
+    threading.Thread(target=_share_counts, args=(app,), name="request limits", daemon=True).start()
     logout.register()
     credential_revocation.register()
     delivery.register()
@@ -99,6 +100,17 @@ def _count(app: Flask) -> None:
             except Exception as error:  # noqa: BLE001 - what was counted is written by a later turn
                 _log.warning("counters could not be written: %s", type(error).__name__)
                 _log.debug("the fault of the counters", exc_info=True)
+
+
+def _share_counts(app: Flask) -> None:
+    pause = threading.Event()
+    while True:
+        pause.wait(request_limits.SHARE_EVERY_SECONDS)
+        with app.app_context():
+            try:
+                request_limits.counts.share()
+            except Exception:  # noqa: BLE001 - until the next turn, this process goes by its own counts
+                _log.debug("the counts of request limits could not be shared", exc_info=True)
 
 
 def _dispatch(app: Flask, dispatcher: Dispatcher) -> None:

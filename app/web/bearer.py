@@ -28,6 +28,7 @@ from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.grants.grants import TokenSnapshot
 from app.operations.sign_in.actor_access import enter_organization
 from app.operations.store.audit import actor_public_id
+from app.operations.store.request_limits import require_request_allowed
 from app.operations.tokens.introspection import actor_of_token, find_management_token
 from app.rules.actor import Actor
 from app.rules.clients.dpop import ALGORITHMS
@@ -193,7 +194,8 @@ def authenticate_again(context: ApiContext) -> ApiContext:
 def authenticate_caller(*, is_proven: bool = False) -> tuple[Actor, OrganizationSnapshot]:
     """Return who calls, by the access token in the header. Raises Unauthenticated, also if only a cookie was sent.
 
-    Raises OriginNotAllowed for a web page that the organization of the token does not list (CR-4).
+    Raises OriginNotAllowed for a web page that the organization of the token does not list (CR-4), and TooManyRequests
+    if the client sends more than its organization allows.
 
     ``is_proven`` means that the DPoP proof of this request was verified before: a proof can be used only once.
     """
@@ -213,6 +215,11 @@ def authenticate_caller(*, is_proven: bool = False) -> tuple[Actor, Organization
         token.view, ip_address=flask_request.remote_addr, request_id=request_id()
     )
     note(organization=organization.slug, actor=actor_public_id(actor))
+    if not is_proven:
+        client = token.view.client
+        require_request_allowed(
+            client.organization.id, client.organization.settings["limits"], client.client_id, actor.ip_address
+        )
     require_allowed_origin(organization.settings["management_api"]["allowed_origins"])
     return actor, organization
 

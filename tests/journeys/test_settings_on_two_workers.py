@@ -93,6 +93,16 @@ def _self_registered(place: OrganizationProbe) -> Any:
     return place.ask("POST", f"/organizations/{place.slug}/oauth/register", json=body).status_code == 201
 
 
+def _reaches_limit(place: OrganizationProbe) -> Any:
+    """Return whether some of more requests are refused than both workers together may answer."""
+    return 429 in [place.token().status_code for _ in range(25)]
+
+
+def _creates_two_users(place: OrganizationProbe) -> Any:
+    bodies = [{"email": f"guest{next(numbers)}@example.com"} for _ in range(2)]
+    return [place.manage("POST", "/users", body)["status"] for body in bodies][-1]
+
+
 def _invitation_days(place: OrganizationProbe) -> Any:
     body = {"email": f"guest{next(numbers)}@example.com"}
     made = place.manage("POST", f"/organizations/{place.slug}/admins", body)["data"]
@@ -269,6 +279,11 @@ EFFECTS: dict[str, Effect] = effects_on_users.EFFECTS | effects_in_time.EFFECTS 
         _login("https://help.orchard.example"), [("https://help.orchard.example", True), (None, False)], {},
     ),
     "branding.login_message": (_login("Mind the ladders"), [("Mind the ladders", True), (None, False)], {}),
+    "limits.client_requests_per_minute": (_reaches_limit, [(10, True), (None, False)], {}),
+    "limits.address_requests_per_minute": (_reaches_limit, [(10, True), (None, False)], {}),
+    "limits.organization_requests_per_minute": (_reaches_limit, [(10, True), (None, False)], {}),
+    "limits.max_users": (_creates_two_users, [(1, 409), (None, 201)], {}),
+    "limits.max_clients": (_registers(), [(1, 409), (None, 201)], {}),
     "localization.default_locale": (_login('<html lang="de"'), [("de", True), ("en", False)], {}),
 }  # fmt: skip
 

@@ -10,6 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 import requests
 
 from app.rules.authorization.authorization_request import challenge_of
+from app.rules.organizations.settings_table import LIMITS
 from tests.factories import Factory, MadeClient, MadeUser, bearer_header
 from tests.support.mail_server import Mailbox
 from tests.support.process import WORKER_HEADER
@@ -91,8 +92,12 @@ class OrganizationProbe:
             for head in heads:
                 node = node.setdefault(head, {})
             node[last] = entry
-        stored = self.manage("PUT", f"/organizations/{self.slug}/settings", document)
-        assert stored["status"] == 200, stored
+        headers = self.headers
+        if path.startswith(LIMITS):
+            # Its own administrators may not, and its own requests may be limited already.
+            headers = bearer_header(self.make.bearer(self.make.root()))
+        stored = self.ask("PUT", f"/organizations/{self.slug}/settings", headers=headers, json=document)
+        assert stored.status_code == 200, stored.text
 
     def page(self, path: str, *, signed_in: bool = False) -> str:
         cookies = self.cookie if signed_in else None

@@ -111,6 +111,7 @@ _SECTIONS = {
     "user_profile": "What is stored about users.",
     "branding": "How pages and emails look.",
     "localization": "Languages.",
+    "limits": "What the organization may use. Only administrators of the instance can change it.",
     "audit": "The audit log and other logs.",
 }
 

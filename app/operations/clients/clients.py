@@ -258,8 +258,9 @@ def enforce_client_limit(organization_id: str, origin: ClientOrigin) -> None:
         raise TooManyClients(
             "This organization has too many self-registered clients. Idle ones are deleted automatically."
         )
-    if _has_at_least(select(Client.id).where(Client.organization_id == organization_id), MAX_CLIENTS):
-        raise TooManyClients(f"An organization has at most {MAX_CLIENTS} clients. Delete unused ones first.")
+    limit = get_organization_by_id(organization_id).settings["limits"]["max_clients"] or MAX_CLIENTS
+    if _has_at_least(select(Client.id).where(Client.organization_id == organization_id), limit):
+        raise TooManyClients(f"This organization has at most {limit} clients. Delete unused ones first.")
 
 
 def ensure_chosen_keys(organization: OrganizationSnapshot, metadata: ClientMetadata) -> None:

@@ -8,12 +8,13 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, bindparam, select, update
+from sqlalchemy import ColumnElement, bindparam, func, select, update
 from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery
 from app.models.user import ACTIVE, DELETED, User
+from app.operations.directory.lookups import get_organization_by_id
 from app.operations.store import clock
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.rules.errors import Conflict, InvalidInput, NotFound
@@ -117,7 +118,8 @@ def create_user(
 
     ``made_unproven`` marks an account whose email address is not verified. What was set up in it is removed
     when the address is verified for the first time. The caller records the audit event. Raises InvalidInput
-    for an invalid email address or name, and Conflict if a user with this email address exists.
+    for an invalid email address or name, and Conflict if a user with this email address exists or the organization
+    has as many users as it may (``too_many_users``).
     """
     canonical = canonical_email(email)
     if canonical is None:
@@ -126,6 +128,8 @@ def create_user(
         _require_name(name)
     if find_user_by_email(organization_id, email) is not None:
         raise email_taken_error()
+    if count_free_places(organization_id) == 0:
+        raise too_many_users_error(organization_id)
     now = clock.now()
     user_id: UUID = current_unit_of_work().stable_value(f"user {canonical}", new_id)
     user = User(
@@ -229,6 +233,28 @@ def _require_name(name: str) -> None:
     problem = text_problem(name, max_length=MAX_NAME_LENGTH)
     if problem is not None:
         raise InvalidInput(problem.message, field="name", code=problem.code)
+
+
+def count_free_places(organization_id: str) -> int | None:
+    """Return how many users the organization may still create, or None without a limit.
+
+    Deleted users do not count. Concurrent calls may exceed the limit slightly.
+    """
+    limit: int | None = get_organization_by_id(organization_id).settings["limits"]["max_users"]
+    if limit is None:
+        return None
+    existing = select(User.id).where(User.organization_id == organization_id, User.status != DELETED)
+    counted = db.session.scalar(select(func.count()).select_from(existing.limit(limit).subquery()))
+    return max(0, limit - int(counted or 0))
+
+
+def too_many_users_error(organization_id: str) -> Conflict:
+    """Return the error for a user beyond the organization's limit."""
+    limit = get_organization_by_id(organization_id).settings["limits"]["max_users"]
+    return Conflict(
+        f"This organization has at most {limit} users. An administrator of the instance can change that.",
+        code="too_many_users",
+    )
 
 
 def email_taken_error() -> Conflict:

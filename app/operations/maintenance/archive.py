@@ -75,6 +75,7 @@ OMITTED_TABLES: Mapping[str, str] = {
     "registrations": "users request their accounts again",
     "account_links": "expire within minutes and are requested again",
     "attempts": "count for minutes",
+    "request_counts": "count for minutes",
     "second_factor_tries": "count attempts at this installation's own pages",
     "pending_sign_ins": "expire within minutes and belong to one browser",
     "idempotency_keys": "are valid for a day at this installation",

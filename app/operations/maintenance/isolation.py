@@ -59,6 +59,7 @@ _OPEN_REGISTRATION = {"authentication": {"registration": {"mode": "open"}}}
 _WRITABLE_BY_ANYONE = frozenset(
     {
         "attempts",
+        "request_counts",
         "failed_requests",
         "usage_counters",
         "sampled_requests",

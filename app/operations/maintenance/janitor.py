@@ -50,7 +50,7 @@ from app.models.client import (
 from app.models.grant import AuthorizationCode, AuthorizationRequest, Consent, Grant, PlaygroundRun
 from app.models.organization import DELETED, PURGED, Organization
 from app.models.second_factor import PendingSignIn, SecondFactorTry
-from app.models.session import Attempt, KnownBrowser, Session, SessionClient
+from app.models.session import Attempt, KnownBrowser, RequestCount, Session, SessionClient
 from app.models.token import (
     AccessToken,
     DeviceCode,
@@ -162,6 +162,7 @@ PURGE_RULES = (
     _rule(Session, "expires_at"),
     _rule(SessionClient, "expires_at"),
     _rule(Attempt, "expires_at"),
+    _rule(RequestCount, "expires_at", timedelta()),
     _rule(KnownBrowser, "expires_at", timedelta()),
     _rule(AccountLink, "expires_at", timedelta()),
     _rule(Registration, "expires_at", timedelta()),

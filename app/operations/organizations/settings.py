@@ -41,11 +41,12 @@ from app.rules.clients.client_coherence import (
     signing_algorithm_for,
 )
 from app.rules.directory.permissions import MEMBER, effective_roles, missing_permissions, permissions_of_role
-from app.rules.errors import Conflict, Forbidden, PreconditionFailed
+from app.rules.errors import Conflict, FieldError, Forbidden, PreconditionFailed
 from app.rules.organizations import instance_limits
 from app.rules.organizations import settings as rules
 from app.rules.organizations.lockout_prevention import require_no_lockout
 from app.rules.organizations.settings import value_at
+from app.rules.organizations.settings_table import LIMITS
 from app.rules.versions import ExpectedVersion, is_expected
 
 _SIGNING_ALGORITHM = "oauth.signing.algorithm"
@@ -67,6 +68,7 @@ _CLIENT_CONSTRAINTS = frozenset(
 MAX_CLIENTS_CHECKED = 5000
 LOGO = "branding.logo"
 DEFAULT_ROLES = "authentication.registration.default_roles"
+_LIMITS_ARE_ROOTS = "Only administrators of the instance can change the limits of an organization."
 NO_MAIL_SERVER_WARNING = (
     "authentication.registration.verify_email: No mail server is configured, so email addresses cannot be verified. "
     "New accounts wait until an administrator approves them."
@@ -277,6 +279,7 @@ def store_settings(
     changed = tuple(rules.changed_paths(before, after))
     if any(path.startswith(f"{rules.ROLES_PATH}.") for path in changed):
         actor.require("roles:write")
+    _require_changeable(actor, changed)
     _require_grantable(actor, before, after)
     require_roles_unused(organization.id, effective_roles(before).keys() ^ effective_roles(after).keys())
     require_no_lockout(
@@ -332,6 +335,19 @@ def _publish_keys(organization_id: str, settings: Mapping[str, Any]) -> None:
     """
     for algorithm in {signing_algorithm_for({"security_profile": name}, settings) for name in (None, FAPI2)}:
         signing_keys.ensure_key(Actor.system(organization_id), algorithm, KEY_ACTIVE)
+
+
+def _require_changeable(actor: Actor, changed: Iterable[str]) -> None:
+    """Raise Forbidden if a limit would change and the actor does not administer the instance."""
+    limits = [path for path in changed if path.startswith(LIMITS)]
+    if limits and not may_change_limits(actor):
+        errors = [FieldError(path, "instance_administrators_only", _LIMITS_ARE_ROOTS) for path in limits]
+        raise Forbidden(_LIMITS_ARE_ROOTS, permission="instance:write", errors=errors)
+
+
+def may_change_limits(actor: Actor) -> bool:
+    """Return whether the actor administers the instance, whose limits organizations cannot lift themselves."""
+    return actor.kind == "system" or (actor.is_root and actor.has_permission("instance:write"))
 
 
 def _require_grantable(actor: Actor, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:

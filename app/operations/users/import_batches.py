@@ -31,6 +31,7 @@ from app.models.user import (
     UserImportRefusal,
 )
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id, get_user_roles
+from app.operations.directory.users import count_free_places, too_many_users_error
 from app.operations.sign_in.actor_access import require_manageable_user, require_role_permissions
 from app.operations.store import audit, clock, keyring
 from app.operations.store.transactions import count_changed, read, transaction
@@ -228,10 +229,17 @@ def _import_part(part: ImportPart) -> bool:
     )
     new = [entry for entry in part.imported_users if entry[2].canonical not in existing]
     known = [entry for entry in part.imported_users if entry[2].canonical in existing]
+    refusals = list(part.refusals)
+    places = count_free_places(job.organization_id)
+    if places is not None:
+        # A trial creates nobody, so what it counted before takes places too.
+        places = max(0, places - (job.created if part.is_dry_run else 0))
+        error = too_many_users_error(job.organization_id)
+        refusals += [make_refusal(number, fields, error) for number, fields, _ in new[places:]]
+        new = new[:places]
     if not part.is_dry_run:
         _create_users(part, [imported for _, _, imported in new])
     updated = skipped = 0
-    refusals = list(part.refusals)
     if job.on_existing == "update":
         for number, fields, imported in known:
             try:

@@ -55,6 +55,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     ("secret_blocked", "The client used a secret from before a restore of a backup that was not confirmed.", "Ask an administrator to confirm it under Credentials, or deploy a new secret."),
     ("secret_expired", "The client used an expired secret.", "Deploy an active secret, or add one under Credentials."),
     ("too_many_failures", "Client authentication failed too often from this network.", "Correct the credentials, then wait a minute."),
+    ("request_limit_reached", "The client, its network or its organization sent more requests in a minute than it may.", "Use access tokens until they expire, and wait as long as Retry-After says. An administrator of the instance can raise the limit."),
     ("client_assertion_malformed", "The client assertion is not a signed JWT with the claims that RFC 7523 requires.", "Send iss and sub (both the client_id), aud, exp and jti, signed with a registered key."),
     ("client_assertion_audience", "The client assertion has another audience.", "Set aud to the issuer, as a single string."),
     ("client_assertion_clock_skew", "The client assertion has expired or is not valid yet.", "Synchronize the client's clock, and use a lifetime of one minute."),

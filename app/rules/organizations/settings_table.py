@@ -387,6 +387,11 @@ _ROWS: tuple[tuple[str, SettingKind, Any, str], ...] = (
     ("branding.support_uri", Text(500, "uri"), None, "URL of the support page."),
     ("branding.login_message", Text(500, multiline=True), None, "Message on the sign-in page."),
     ("localization.default_locale", _choice(*LANGUAGES), ENGLISH, "Default language of pages and emails."),
+    ("limits.client_requests_per_minute", Number(10, 10_000_000), None, "Requests that a client may send in a minute, at its OAuth endpoints and the management API. null means no limit."),
+    ("limits.address_requests_per_minute", Number(10, 10_000_000), None, "Requests of all clients from one IP address (of IPv6: one /64). null means no limit."),
+    ("limits.organization_requests_per_minute", Number(10, 10_000_000), None, "Requests of all clients together. null means no limit."),
+    ("limits.max_users", Number(1, 100_000_000), None, "Maximum number of users. null means no limit."),
+    ("limits.max_clients", Number(1, 50_000), None, "Maximum number of clients. null means the maximum of any organization, 50,000."),
     ("audit.retention_days", Number(30, 3650), 365, "How long audit events are stored."),
     ("audit.failed_requests", Boolean(), True, "Store rejected client requests without secrets, so that developers can see the cause, and a sample of successful ones for a day."),
     ("audit.log_retention_days", Number(1, 90), 14, "How long failed requests are stored."),
@@ -394,6 +399,8 @@ _ROWS: tuple[tuple[str, SettingKind, Any, str], ...] = (
 )
 # fmt: on
 
+LIMITS = "limits."
+"""The beginning of the paths that only instance administrators can change."""
 SETTINGS: dict[str, Setting] = {row[0]: Setting(*row) for row in _ROWS}
 
 # The fields of one role under user_permissions.roles.

@@ -142,6 +142,17 @@ def test_dry_run_predicts_the_import(make: Any) -> None:
     assert list(reasons(actor, ended)) == [302]
 
 
+def test_rows_beyond_the_limit_of_users_are_refused(make: Any) -> None:
+    """The trial predicts it."""
+    acme = make.organization(settings={"limits": {"max_users": 4}})
+    actor = admin(make, acme)
+    checked = bring_in(actor, user_rows(10), dry=True)
+    ended = bring_in(actor, user_rows(10))
+    # The administrator has one of the four places.
+    assert counts(checked)[1:] == counts(ended)[1:] == (3, 0, 0, 7)
+    assert next(iter(reasons(actor, ended).values()))[0][1] == "too_many_users"
+
+
 def test_existing_user_is_skipped_or_updated(make: Any) -> None:
     """PW-4, TN-12: an import never changes the password, the email or its verification."""
     acme = make.organization()
