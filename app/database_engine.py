@@ -19,7 +19,7 @@ class EngineProfile:
     """The session variables of single statements and of transactions that make reads wait, where that is needed.
 
     Single statements are reads or inserts. An insert need not wait: its unique keys are compared with what all nodes
-    have committed.
+    have committed. If it finds no row that it refers to, it is tried again after a read (``compiled_query``).
     """
 
     statement_variables: tuple[str, ...] = ()

@@ -50,6 +50,7 @@ _FINAL_ERRORS = (MySQLdb.IntegrityError, MySQLdb.DataError, MySQLdb.ProgrammingE
 _SQLITE_BUSY = ("locked", "busy")
 _SQLITE_REFUSED = ("disk is full", "readonly database", "unable to open database file", "disk I/O error")
 DUPLICATE_KEY = 1062
+_MISSING_PARENT = 1452
 _REASONS: dict[int | None, str] = {
     1213: "deadlock",
     1305: "deadlock",
@@ -118,6 +119,11 @@ def is_duplicate_key(error: Exception) -> bool:
     if isinstance(cause, sqlite3.IntegrityError):
         return "UNIQUE" in str(cause)
     return _error_code(cause) == DUPLICATE_KEY
+
+
+def is_missing_parent(error: Exception) -> bool:
+    """Return whether a foreign key rejected the row, because the row that it refers to is not there, or not yet."""
+    return _error_code(error.orig if isinstance(error, DBAPIError) else error) == _MISSING_PARENT
 
 
 def _error_code(cause: object) -> int | None:

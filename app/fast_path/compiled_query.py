@@ -45,6 +45,7 @@ from app.database_errors import (
     ErrorClass,
     classify_error,
     is_duplicate_key,
+    is_missing_parent,
     must_leave_node,
     retry_reason,
 )
@@ -262,7 +263,7 @@ def _guarded_attempts(
 ) -> tuple[Sequence[Sequence[Any]], int]:
     parameters = compiled.parameters(values) if isinstance(compiled, _Compiled) else ()
     deadline = time.monotonic() + DEADLINE_SECONDS
-    rolled_back = 0
+    rolled_back, has_waited = 0, False
     for attempt in itertools.count(1):
         try:
             if isinstance(compiled, _Plain):
@@ -275,6 +276,10 @@ def _guarded_attempts(
                 return (), 0
             if attempt > 1 and not fetch and is_duplicate_key(error):
                 return (), 1
+            if not fetch and not has_waited and is_missing_parent(error):
+                has_waited = True
+                _wait_for_other_nodes(engine)
+                continue
             error_class = classify_error(error)
             if error_class is ErrorClass.FINAL:
                 raise _as_sqlalchemy_error(engine, compiled, error) from error
@@ -292,6 +297,18 @@ def _guarded_attempts(
             guard.note_answer()
             return result
     raise Unavailable
+
+
+def _wait_for_other_nodes(engine: Engine) -> None:
+    """Wait until this node of a cluster has applied what the others have committed. Raises Unavailable.
+
+    A single INSERT does not wait, and finds a row missing that it refers to; a read waits (``database_engine``).
+    """
+    try:
+        with engine.connect() as connection:
+            connection.exec_driver_sql("SELECT 1")
+    except (DBAPIError, PoolTimeout) as error:
+        raise Unavailable from error
 
 
 def _as_sqlalchemy_error(engine: Engine, compiled: _Compiled | _Plain, error: Exception) -> Exception:

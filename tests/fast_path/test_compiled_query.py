@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from flask import Flask
-from sqlalchemy import Integer, LargeBinary, String, bindparam, insert, literal_column, select
+from sqlalchemy import Integer, LargeBinary, String, bindparam, event, insert, literal_column, select
 from sqlalchemy.exc import IntegrityError
 
 from app.database import engines
@@ -176,6 +176,36 @@ def test_other_errors_are_not_retried(context: Flask, monkeypatch: pytest.Monkey
     with pytest.raises(Exception):  # noqa: B017 - each driver has its own
         CompiledQuery(select(literal_column("no_such_column")).select_from(Lease.__table__)).first()
     assert len(attempts) == 1
+
+
+@pytest.mark.mariadb
+@pytest.mark.parametrize("is_there", [True, False])
+def test_insert_whose_parent_row_is_missing_is_tried_once_more_after_a_read(
+    context: Flask, monkeypatch: pytest.MonkeyPatch, is_there: bool
+) -> None:
+    """On a node of a cluster that has not applied the parent yet: a read waits until it has, an insert does not."""
+    engine = engines()[1]
+    missing = engine.dialect.loaded_dbapi.IntegrityError(1452, "a foreign key constraint fails")
+    done: list[str] = []
+    real = compiled_query._execute
+
+    def insert_row(*args: Any, **named: Any) -> Any:
+        done.append("insert")
+        if is_there and "read" in done:
+            return real(*args, **named)
+        raise missing
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        done.extend(["read"] if statement == "SELECT 1" else [])
+
+    monkeypatch.setattr(compiled_query, "_execute", insert_row)
+    event.listen(engine, "before_cursor_execute", note)
+    try:
+        with contextlib.nullcontext() if is_there else pytest.raises(IntegrityError):
+            assert INSERT.insert(**ROW) == 1
+    finally:
+        event.remove(engine, "before_cursor_execute", note)
+    assert done == ["insert", "read", "insert"]
 
 
 @pytest.mark.parametrize("limit", [1 << 20, 1], ids=["with COMMIT", "at once"])

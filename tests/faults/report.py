@@ -11,6 +11,7 @@ from tests.faults.history import Operation, Outcome, Rule, Violation
 from tests.faults.injection import PLANNED, Injected
 
 _SHOWN = 20
+_OVERLOADED_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +31,16 @@ class Result:
 
     @property
     def noticed(self) -> list[Operation]:
-        """The requests that failed behind a load balancer while machines were added or upgraded: none should."""
+        """The requests that failed behind a load balancer because machines were added or upgraded: none should.
+
+        An overloaded machine lets a request wait before it gives up; whatever is restarted refuses or cuts it at once.
+        """
         planned = [fault for fault in self.faults if self.is_balanced and fault.name in PLANNED]
-        failed = (row for row in self.history if row.outcome is Outcome.UNKNOWN)
+        failed = (
+            row
+            for row in self.history
+            if row.outcome is Outcome.UNKNOWN and row.ended - row.began < _OVERLOADED_SECONDS
+        )
         return [row for row in failed if any(_overlaps(row, fault) for fault in planned)]
 
     @property
@@ -51,7 +59,7 @@ def describe(result: Result) -> str:
     lines.append(f"{result.unanswered:6}  unanswered of {len(result.swept)} requests after the last repair")
     if result.is_balanced:
         lines.append(f"{len(result.noticed):6}  failed while a machine was added or all were upgraded")
-        lines += [f"        {row}" for row in result.noticed[:_SHOWN]]
+        lines += [f"        {row.name}, status {row.status}" for row in result.noticed[:_SHOWN]]
     lines += [result.trouble] if result.trouble else []
     lines += [f"{violation.rule.name}: {violation.text}" for violation in result.violations[:_SHOWN]]
     return "\n".join(lines)

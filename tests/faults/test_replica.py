@@ -32,7 +32,9 @@ class Logged(MariaDB):
     mysql = None
 
     def __init__(self, folder: Path, number: int) -> None:
-        super().__init__(folder, f"--server-id={number}", "--log-bin=binlog", "--binlog-format=ROW")
+        super().__init__(
+            folder, f"--server-id={number}", "--log-bin=binlog", "--binlog-format=ROW", "--sync-binlog=1"
+        )
 
     def value(self, statement: str) -> object:
         with self.connect() as connection, connection.cursor() as cursor:

@@ -18,7 +18,7 @@ SECONDS = 12
     "arguments",
     [
         ["--faults", "kill-worker,kill-database,pause-worker,step-clock"],
-        ["--balancer", "haproxy", "--nodes", "1", "--faults", "add-node,upgrade"],
+        ["--balancer", "haproxy", "--nodes", "1", "--faults", "add-node"],
     ],
     ids=["faults", "haproxy"],
 )
