@@ -106,7 +106,9 @@ def _command(source: LiveServer, target: LiveServer, slug: str) -> tuple[list[st
     via = ["env", *(f"{name}={value}" for name, value in there.items()), *_FLASK, "receive"]
     here = environment(source.database, source.instance, source.settings["GATEHOUSE_BASE_URL"])
     name = target.instance.name
-    return [*_FLASK, "move", slug, "--to", name, "--via", shlex.join(via)], os.environ | here
+    # A busy machine may stall for longer than an operator would wait.
+    options = ["--max-pause", "300", "--via", shlex.join(via)]
+    return [*_FLASK, "move", slug, "--to", name, *options], os.environ | here
 
 
 def _kill_move(source: LiveServer, target: LiveServer, slug: str, folder: Path, seconds: float) -> bool:

@@ -136,11 +136,15 @@ class _Receiver:
         rows = [record_to_row(record, names, found) for record in records]
         if any(row["organization_id"] != self.organization_id for row in rows):
             raise Conflict("A row belongs to another organization.")
-        try:
-            _put(found, rows)
-        except IntegrityError:
-            for row in rows:
-                _put_if_possible(found, row)
+        # Most are new. One that exists fails the insertion of its batch.
+        for store in (_insert, _put):
+            try:
+                store(found, rows)
+            except IntegrityError:
+                continue
+            return
+        for row in rows:
+            _put_if_possible(found, row)
 
     def prepare(self, organization: dict[str, Any]) -> None:
         """Check everything that could keep the organization from being activated."""
@@ -218,6 +222,11 @@ def _delete(table: Table, organization_id: str, keys: Sequence[Sequence[Any]]) -
             delete(table).where(table.c.organization_id == organization_id, *those),
             execution_options={"synchronize_session": False},
         )
+
+
+@transaction
+def _insert(table: Table, rows: Sequence[dict[str, Any]]) -> None:
+    db.session.execute(insert(table), rows)
 
 
 @transaction
