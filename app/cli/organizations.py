@@ -1,8 +1,11 @@
-"""``flask --app wsgi organizations``: list, suspend, delete, export and import organizations."""
+"""``flask --app wsgi organizations``: list, suspend, delete, export, import and move organizations."""
 
 from __future__ import annotations
 
 import os
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import BinaryIO
 
@@ -11,12 +14,16 @@ from flask.cli import AppGroup
 
 from app.cli.errors import report_errors
 from app.operations.directory.lookups import get_root_organization
+from app.operations.maintenance import move
+from app.operations.maintenance.receive import receive_organization
 from app.operations.maintenance.transfer import export_organization, import_organization
 from app.operations.organizations import organizations
 from app.operations.store.transactions import MAX_LIMIT, iterate_pages
 from app.rules.actor import Actor
 
-organizations_commands = AppGroup("organizations", help="Organizations, and their export and import.")
+organizations_commands = AppGroup(
+    "organizations", help="Organizations, their transfer and moves between cells."
+)
 _organization = click.argument("organization")
 _passphrase = click.option(
     "--passphrase-file",
@@ -108,6 +115,66 @@ def import_command(file: BinaryIO, passphrase_file: Path | None) -> None:
     """Import the organization in FILE with its ID, clients, secrets and keys."""
     imported = import_organization(_operator(), file, _secret(passphrase_file), progress=_print_progress)
     click.echo(f"{imported.slug} imported, {imported.status}: {sum(imported.rows.values())} rows")
+
+
+@organizations_commands.command("map")
+@click.option("--cell", required=True, help="Name of this cell, as the proxy calls it.")
+@report_errors
+def map_command(cell: str) -> None:
+    """Print which organizations this cell serves, for a map of HAProxy or nginx: two lines for each.
+
+    One has its ID, which is in paths and issuers, the other its routing key, which is in tokens and client IDs.
+    """
+    for slug, routing_key in move.list_served():
+        click.echo(f"{slug} {cell}\n{routing_key} {cell}")
+
+
+@organizations_commands.command("move")
+@_organization
+@click.option("--to", "cell", required=True, help="Name of the target cell.")
+@click.option(
+    "--via",
+    help="Command that starts `organizations receive` there (default: ssh CELL gatehouse organizations receive).",
+)
+@click.option(
+    "--max-pause",
+    type=click.IntRange(15, 600),
+    default=move.MAX_PAUSE_SECONDS,
+    show_default=True,
+    help="Seconds after which the move is given up, and ORGANIZATION served here again.",
+)
+@report_errors
+def move_command(organization: str, cell: str, via: str | None, max_pause: int) -> None:
+    """Move ORGANIZATION to another cell while clients use it. Run it again if it was interrupted.
+
+    Its requests get 503 for some seconds. Nothing issued before becomes invalid, and nothing revoked valid.
+    """
+    command = shlex.split(via) if via else ["ssh", cell, "gatehouse", "organizations", "receive"]
+    # The operator's own command.
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as target:  # noqa: S603
+        if target.stdin is None or target.stdout is None:
+            raise click.ClickException("The command for the target cannot be started.")
+        result = move.move_organization(
+            _operator(),
+            organization,
+            cell,
+            move.Peer(target.stdout, target.stdin),
+            max_pause=max_pause,
+            progress=lambda text: click.echo(f"  {text}", err=True),
+        )
+    click.echo(f"{organization} is served by {cell}. It was paused for {result.paused_seconds:.1f} seconds.")
+    if result.late_rows:
+        raise click.ClickException(
+            f"After the move was decided, this cell still wrote {result.late_rows}. A process of it was suspended for "
+            "longer than the pause: compare these rows with the target."
+        )
+
+
+@organizations_commands.command("receive")
+@report_errors
+def receive_command() -> None:
+    """Receive an organization that `organizations move` sends to standard input. It is started by that command."""
+    receive_organization(_operator(), sys.stdin, sys.stdout)
 
 
 def _operator() -> Actor:

@@ -129,7 +129,8 @@ def load(environ: Mapping[str, str] | None = None) -> Config:
     check_base_url(base_url)
     check_surroundings(env, base_url)
     instance = _instance(env)
-    env = {**env, **unwrap_keys(env, instance)}
+    plain = unwrap_keys(env, instance)
+    env = {name: value for name, value in env.items() if name.removesuffix("_FILE") not in plain} | plain
     host = urlsplit(base_url).hostname or ""
     return Config(
         database_url=database_url(text(env, "DATABASE_URL"), instance),
@@ -171,7 +172,10 @@ def unwrap_environment() -> None:
 
     Workers that start again later then need no key management service. Raises UnsafeConfiguration.
     """
-    os.environ.update(unwrap_keys(os.environ, _instance(os.environ)))
+    plain = unwrap_keys(os.environ, _instance(os.environ))
+    for variable, value in plain.items():
+        os.environ.pop(f"{variable}_FILE", None)
+        os.environ[variable] = value
 
 
 def _instance(env: Mapping[str, str]) -> Path:

@@ -62,6 +62,7 @@ def unwrap_keys(env: Mapping[str, str], instance: Path) -> dict[str, str]:
 
 def find_wrapped(env: Mapping[str, str], variable: str, instance: Path) -> tuple[str, str] | None:
     """Return (URL of the service's key, ciphertext) if the variable's key is wrapped, without unwrapping it."""
+    require_one_source(env, variable)
     text = env.get(variable)
     if text is None:
         named = env.get(f"{variable}_FILE")

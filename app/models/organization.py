@@ -84,6 +84,10 @@ class Organization(Base):
     admins_factor_demanded_at: Mapped[datetime | None] = mapped_column(
         UtcDateTime, comment="since when it demands one of administrators"
     )
+    moving_until: Mapped[datetime | None] = mapped_column(
+        UtcDateTime, comment="until then it is answered with 503: it is being moved"
+    )
+    moved_to: Mapped[str | None] = mapped_column(Identifier(64), comment="the cell that serves it now")
     deleted_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     purge_at: Mapped[datetime | None] = mapped_column(
         UtcDateTime, index=True, comment="when the janitor removes its data"

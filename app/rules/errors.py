@@ -113,6 +113,19 @@ class NotFound(DomainError):
     code = "not_found"
 
 
+class OrganizationMoved(NotFound):
+    """Another cell serves the organization. The request succeeds once the proxy in front knows of it, so: again."""
+
+    status = 503
+    code = "organization_moved"
+    retry_after = 1
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This organization has moved to another server of this service. Try again in a moment."
+        )
+
+
 class Conflict(DomainError):
     """The current state does not allow the operation."""
 

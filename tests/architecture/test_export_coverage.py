@@ -11,7 +11,7 @@ from app.operations.maintenance.transfer import COLUMNS
 def test_export_covers_every_table_and_column() -> None:
     tables = {table.name for table in Base.metadata.sorted_tables if "organization_id" in table.c}
     assert tables == EXPORTED_TABLES | set(OMITTED_TABLES) and not EXPORTED_TABLES & set(OMITTED_TABLES)
-    made_anew = {"is_root", "data_key", "updated_at", "deleted_at", "purge_at"}
+    made_anew = {"is_root", "data_key", "updated_at", "deleted_at", "purge_at", "moving_until", "moved_to"}
     assert set(Organization.__table__.columns.keys()) == set(COLUMNS) | made_anew
     for table in Base.metadata.sorted_tables:
         if table.name in EXPORTED_TABLES:

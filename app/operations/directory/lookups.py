@@ -38,7 +38,7 @@ from app.operations.store.transactions import read
 from app.rules.clients.client_access import GRANTED, WITHDRAWN
 from app.rules.clients.resource_indicators import ResourceAccess
 from app.rules.directory.permissions import ADMIN, permissions_of_roles
-from app.rules.errors import NotFound
+from app.rules.errors import NotFound, OrganizationMoved, Unavailable
 from app.rules.identifiers import format_client_id, is_routing_key, parse_client_id
 from app.rules.organizations import settings as settings_rule
 from app.rules.organizations.instance_limits import Bounds
@@ -72,7 +72,7 @@ _ORGANIZATION_COLUMNS = (
     Organization.id, Organization.slug, Organization.name, Organization.status, Organization.is_root,
     Organization.version, Organization.settings, Organization.tokens_valid_from, Organization.tokens_not_before,
     Organization.sessions_not_before, Organization.restored_at, Organization.secrets_not_before,
-    Organization.passwords_not_before,
+    Organization.passwords_not_before, Organization.moving_until, Organization.moved_to,
     # The table has one row at most. Effective settings depend on the instance limits, so both are read together.
     select(InstanceLimits.bounds).scalar_subquery().label("limits"),
 )  # fmt: skip
@@ -291,15 +291,27 @@ def touch_organization(organization_id: str) -> None:
 
 
 def _unless_deleted(row: Sequence[Any] | None) -> OrganizationSnapshot | None:
-    organization = None if row is None else _organization_snapshot(row)
-    return None if organization is None or organization.is_deleted else organization
+    if row is None:
+        return None
+    organization = _served_here(row)
+    return None if organization.is_deleted else organization
+
+
+def _served_here(row: Sequence[Any]) -> OrganizationSnapshot:
+    """Raise Unavailable while the organization is being moved, and OrganizationMoved afterwards."""
+    *_, moving_until, moved_to, _ = row
+    if moved_to is not None:
+        raise OrganizationMoved
+    if moving_until is not None and clock.now() < moving_until:
+        raise Unavailable("This organization is being moved. Try again in a moment.")
+    return _organization_snapshot(row)
 
 
 def _read_client(organization_id: str, row_id: UUID) -> ClientSnapshot | None:
     row = _SELECT_CLIENT.first(organization_id=organization_id, client_id=row_id)
     if row is None:
         return None
-    organization = _organization_snapshot(row[: len(_ORGANIZATION_COLUMNS)])
+    organization = _served_here(row[: len(_ORGANIZATION_COLUMNS)])
     client = row[len(_ORGANIZATION_COLUMNS) :]
     name, client_type, status, trust, version, created_at, created_by, document, source, uri, not_before = (
         client
@@ -357,7 +369,7 @@ def _read_access(organization_id: str, client_id: UUID) -> Mapping[str, Resource
 
 
 def _organization_snapshot(row: Sequence[Any]) -> OrganizationSnapshot:
-    organization_id, slug, name, status, is_root, version, settings, *cutoffs, limits = row
+    organization_id, slug, name, status, is_root, version, settings, *cutoffs, _, _, limits = row
     tokens_valid_from, tokens_not_before, sessions_not_before, restored_at, secrets, passwords = cutoffs
     return OrganizationSnapshot(
         id=organization_id,

@@ -96,13 +96,13 @@ def export_organization(
         raise Conflict("The organization is deleted. Restore it first.", code="deleted")
     at = clock.now()
     writer = ArchiveWriter(stream, passphrase, {"organization": slug, "exported_at": at.isoformat()})
-    _record_export(actor, organization_id, slug)
+    record_export(actor, organization_id, slug)
     rows: Counter[str] = Counter()
-    with _snapshot() as connection:
-        writer.write({"organization": _organization(connection, organization_id)})
+    with snapshot() as connection:
+        writer.write({"organization": describe_organization(connection, organization_id)})
         for table in list_exported_tables():
             writer.write({"table": table.name, "columns": [column.name for column in table.columns]})
-            for row in _rows(connection, table, organization_id):
+            for row in rows_of(connection, table, organization_id):
                 writer.write(row_to_record(row, table))
                 rows[table.name] += 1
             progress(table.name, rows[table.name])
@@ -124,13 +124,13 @@ def _find_exportable(slug: str) -> tuple[str, bool, str]:
 
 
 @transaction
-def _record_export(actor: Actor, organization_id: str, slug: str) -> None:
+def record_export(actor: Actor, organization_id: str, slug: str) -> None:
     inside = actor.acting_in(organization_id, actor.permissions)
     record_organization_event(inside, slug, "organization.exported", {}, {})
 
 
 @contextmanager
-def _snapshot() -> Iterator[Connection]:
+def snapshot() -> Iterator[Connection]:
     """Open a connection with one consistent snapshot of the database."""
     with context(), engines()[0].connect() as plain:
         connection = plain.execution_options(read_only=True, stream_results=True)
@@ -146,7 +146,7 @@ def _snapshot() -> Iterator[Connection]:
             yield connection
 
 
-def _organization(connection: Connection, organization_id: str) -> dict[str, Any]:
+def describe_organization(connection: Connection, organization_id: str) -> dict[str, Any]:
     table = Organization.__table__
     row = connection.execute(select(table).where(table.c.id == organization_id)).one()
     data_key = keyring.unwrap_data_key(organization_id, row.data_key)
@@ -159,7 +159,7 @@ def _organization(connection: Connection, organization_id: str) -> dict[str, Any
     return {**values_as_json, "data_key": data_key.hex()}
 
 
-def _rows(connection: Connection, table: Any, organization_id: str) -> Iterator[Any]:
+def rows_of(connection: Connection, table: Any, organization_id: str) -> Iterator[Any]:
     statement = select(table).where(organization_filter(table, organization_id)).order_by(*table.primary_key)
     with connection.execute(statement.execution_options(yield_per=_BATCH)) as result:
         yield from result
@@ -191,23 +191,23 @@ def import_organization(
     actor.require("instance:write")
     reader = ArchiveReader(stream, passphrase)
     records = reader.records()
-    organization = _read_organization(next(records, None))
+    organization = read_organization(next(records, None))
     organization_id = str(organization["id"])
     job, holder = f"{organization_id} import", secrets.token_hex(8)
     if not leases.acquire(job, holder, _LEASE_SECONDS):
         raise Conflict("Another import of this organization is running.")
     try:
-        _create_tombstone(organization)
-        _delete_leftovers(organization_id, job, holder)
+        create_tombstone(organization)
+        delete_leftovers(organization_id, job, holder)
         rows = _fill(organization_id, records, job, holder, progress)
-        _activate(actor, organization)
+        activate(actor, organization)
         seal_all_events(actor, organization_id)
     finally:
         leases.release(job, holder)
     return ImportResult(organization["slug"], organization["status"], rows)
 
 
-def _read_organization(record: Any) -> dict[str, Any]:
+def read_organization(record: Any) -> dict[str, Any]:
     organization = record.get("organization") if isinstance(record, dict) else None
     if not isinstance(organization, dict) or set(organization) != {*COLUMNS, "data_key"}:
         raise UnreadableArchive("The file was made by an unsupported release.")
@@ -261,7 +261,7 @@ def _reject_malformed() -> Iterator[None]:
 
 
 @transaction
-def _create_tombstone(organization: Mapping[str, Any]) -> None:
+def create_tombstone(organization: Mapping[str, Any]) -> None:
     """Create a tombstone with this id and slug unless it exists. Raises Conflict if an organization has either."""
     existing = db.session.execute(
         select(Organization.id, Organization.slug, Organization.status).where(
@@ -285,7 +285,7 @@ def _create_tombstone(organization: Mapping[str, Any]) -> None:
         )
 
 
-def _delete_leftovers(organization_id: str, job: str, holder: str) -> None:
+def delete_leftovers(organization_id: str, job: str, holder: str) -> None:
     """Delete the rows that an interrupted import left."""
     for table in organization_tables():
         while _delete_batch(table, organization_id, job, holder):
@@ -362,7 +362,7 @@ def _renew_lease(job: str, holder: str) -> None:
 
 
 @transaction
-def _activate(actor: Actor, organization: Mapping[str, Any]) -> None:
+def activate(actor: Actor, organization: Mapping[str, Any]) -> None:
     """Activate the organization: wrap its key with the master key of this installation, and invalidate caches."""
     organization_id = organization["id"]
     now = clock.now()
@@ -377,6 +377,8 @@ def _activate(actor: Actor, organization: Mapping[str, Any]) -> None:
             updated_at=now,
             deleted_at=None,
             purge_at=None,
+            moving_until=None,
+            moved_to=None,
         )
     )
     if changed != 1:

@@ -279,6 +279,10 @@ def update_organization(
     _require_version(row, expected_version)
     before = {name: getattr(row, name) for name in changes}
     changed = {name: value for name, value in changes.items() if value != before[name]}
+    if row.moved_to is not None:
+        raise Conflict(
+            f"The organization has moved to {row.moved_to}. Change it there.", code="organization_moved"
+        )
     if row.status == DELETED and changed != {"status": ACTIVE}:
         raise Conflict("The organization is deleted. Restore it first, with status active.", code="deleted")
     if not changed:

@@ -1,0 +1,274 @@
+"""Move an organization to another cell, with other keys and another database engine."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from flask import Flask
+
+from app.operations.audit.chain_verification import verify_audit_log
+from app.operations.directory import lookups
+from app.operations.maintenance import janitor, move
+from app.operations.maintenance.move import MoveFailed, Peer, list_served, move_organization
+from app.operations.maintenance.receive import receive_organization
+from app.operations.organizations import organizations
+from app.operations.store import outbox
+from app.operations.store.transactions import transaction
+from app.rules.actor import Actor
+from app.rules.errors import Conflict, NotFound
+from tests.factories import Factory, MadeClient
+from tests.operations.maintenance.transfer.conftest import Moved, operator
+from tests.support.databases import Database
+
+
+class Interrupted(BaseException):
+    """The moving process is killed."""
+
+
+class CutPeer(Peer):
+    """A peer that is lost before or after a command."""
+
+    def __init__(self, peer: Peer, at: Callable[[str, int], str]) -> None:
+        self._peer, self._at, self.calls = peer, at, []
+
+    def call(self, command: str, **arguments: Any) -> Any:
+        self.calls.append(command)
+        where = self._at(command, self.calls.count(command))
+        if where == "before":
+            raise Interrupted
+        result = self._peer.call(command, **arguments)
+        if where == "after":
+            raise Interrupted
+        return result
+
+
+@pytest.fixture(autouse=True)
+def _short_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other process uses these databases."""
+    monkeypatch.setattr(move, "SETTLE_SECONDS", -2.5)
+
+
+@pytest.fixture
+def robot(moved: Moved, make: Factory) -> MadeClient:
+    """Create a client of the moved organization that gets tokens for itself."""
+    return make.machine(moved.organization)
+
+
+@pytest.fixture
+def connect() -> Iterator[Callable[[Flask], Peer]]:
+    """``connect(app)`` starts a receiver in the other installation."""
+    ends: list[Callable[[], None]] = []
+
+    def start(there: Flask) -> Peer:
+        # The one before loses its peer, as when a moving process dies.
+        while ends:
+            ends.pop()()
+        (commands, command_end), (answer_end, answers) = os.pipe(), os.pipe()
+        writer, reader = os.fdopen(command_end, "w"), os.fdopen(answer_end)
+
+        def serve() -> None:
+            with there.app_context(), os.fdopen(commands) as incoming, os.fdopen(answers, "w") as outgoing:
+                receive_organization(operator(), incoming, outgoing)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+
+        def end() -> None:
+            writer.close()
+            thread.join()
+            reader.close()
+
+        ends.append(end)
+        return Peer(reader, writer)
+
+    yield start
+    while ends:
+        ends.pop()()
+
+
+def token_of(app: Flask, robot: MadeClient) -> Any:
+    data = {"grant_type": "client_credentials"}
+    # One process serves two installations here.
+    lookups.clear_directory_cache()
+    return app.test_client().post("/oauth/token", data=data, headers=robot.basic)
+
+
+def introspected(app: Flask, robot: MadeClient, token: str) -> Any:
+    lookups.clear_directory_cache()
+    reply = app.test_client().post("/oauth/introspect", data={"token": token}, headers=robot.basic)
+    return reply.get_json()["active"]
+
+
+def test_tokens_secrets_and_log_are_valid_after_a_move(
+    moved: Moved,
+    robot: MadeClient,
+    app: Flask,
+    elsewhere: tuple[Flask, Database],
+    connect: Callable[[Flask], Peer],
+) -> None:
+    there, database = elsewhere
+    kept, revoked = (token_of(app, robot).get_json()["access_token"] for _ in range(2))
+    app.test_client().post("/oauth/revoke", data={"token": revoked}, headers=robot.basic)
+    with app.app_context():
+        result = move_organization(operator(), "acme", "b", connect(there))
+        assert result.late_rows == {} and 0 < result.paused_seconds < 60
+        assert "acme" not in dict(list_served())
+        with pytest.raises(NotFound):
+            lookups.get_organization_by_slug("acme")
+        with pytest.raises(Conflict, match="has moved to b"):
+            organizations.restore_organization(operator(), "acme")
+    refused = token_of(app, robot)
+    assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
+    assert app.test_client().get("/organizations/acme/login").status_code == 503
+    assert introspected(there, robot, kept) is True
+    assert introspected(there, robot, revoked) is False
+    refresh = {"grant_type": "refresh_token", "refresh_token": moved.refresh_token}
+    refreshed = there.test_client().post("/oauth/token", data=refresh, headers=moved.client.basic)
+    assert refreshed.status_code == 200, refreshed.text
+    assert token_of(there, robot).status_code == 200
+    with there.app_context():
+        assert dict(list_served())["acme"] == moved.organization.id
+        assert not verify_audit_log(Actor.system(moved.organization.id, "tests")).problems
+    assert database.query("SELECT COUNT(*) FROM organizations WHERE moved_to IS NOT NULL") == [(0,)]
+
+
+def test_organization_can_come_back(
+    moved: Moved,
+    robot: MadeClient,
+    app: Flask,
+    elsewhere: tuple[Flask, Database],
+    connect: Callable[[Flask], Peer],
+) -> None:
+    there, _ = elsewhere
+    with app.app_context():
+        move_organization(operator(), "acme", "b", connect(there))
+    token = token_of(there, robot).get_json()["access_token"]
+    with there.app_context():
+        move_organization(operator(), "acme", "a", connect(app))
+    assert introspected(app, robot, token) is True
+    assert token_of(there, robot).status_code == 503
+    with app.app_context():
+        janitor.purge_expired(operator(), pause=0)
+        assert "acme" in dict(list_served())
+
+
+@pytest.mark.parametrize(
+    ("command", "number", "where"),
+    [
+        ("put", 2, "after"),
+        ("digests", 120, "before"),
+        ("prepare", 1, "after"),
+        ("activate", 1, "before"),
+        ("activate", 1, "after"),
+    ],
+)
+def test_interrupted_move_leaves_one_cell_authoritative_and_can_be_repeated(
+    moved: Moved,
+    robot: MadeClient,
+    app: Flask,
+    elsewhere: tuple[Flask, Database],
+    connect: Callable[[Flask], Peer],
+    command: str,
+    number: int,
+    where: str,
+) -> None:
+    """The 120th comparison is in the pause, which ends by itself."""
+    there, _database = elsewhere
+    token = token_of(app, robot).get_json()["access_token"]
+    cut = CutPeer(connect(there), lambda name, count: where if (name, count) == (command, number) else "")
+    with app.app_context(), pytest.raises(Interrupted):
+        move_organization(operator(), "acme", "b", cut)
+    serving = [app] if command != "activate" else [there] if where == "after" else []
+    assert [cell for cell in (app, there) if token_of(cell, robot).status_code == 200] == serving
+    with app.app_context():
+        move_organization(operator(), "acme", "b", connect(there))
+    assert introspected(there, robot, token) is True
+    assert token_of(app, robot).status_code == 503
+
+
+def test_source_goes_on_after_a_pause_that_nobody_ended(moved: Moved, robot: MadeClient, app: Flask) -> None:
+    with app.app_context():
+        move._pause(moved.organization.id, 3600)
+        refused = token_of(app, robot)
+        assert (refused.status_code, refused.headers["Retry-After"]) == (503, "2")
+        move._pause(moved.organization.id, 1)
+        with pytest.raises(MoveFailed, match="The pause ended"):
+            move._decide(moved.organization.id, "b")
+        move._pause(moved.organization.id, -1)
+    assert token_of(app, robot).status_code == 200
+
+
+@pytest.mark.parametrize("change", ["base_url", "tables", "clock"])
+def test_cells_that_do_not_fit_are_refused(
+    moved: Moved,
+    robot: MadeClient,
+    app: Flask,
+    elsewhere: tuple[Flask, Database],
+    connect: Callable[[Flask], Peer],
+    change: str,
+) -> None:
+    there, database = elsewhere
+    wrong = {
+        "base_url": "https://other.example",
+        "tables": {"users": ["id"]},
+    }
+    peer = connect(there)
+    call = peer.call
+
+    class OtherPeer(Peer):
+        def __init__(self) -> None:
+            pass
+
+        def call(self, command: str, **arguments: Any) -> Any:
+            if command == change:
+                return "2020-01-01T00:00:00+00:00"
+            changes = {change: wrong[change]} if command == "begin" and change in wrong else {}
+            return call(command, **(arguments | changes))
+
+    with app.app_context(), pytest.raises((MoveFailed, Conflict), match=r"base URL|schemas|clocks"):
+        move_organization(operator(), "acme", "b", OtherPeer())
+    assert token_of(app, robot).status_code == 200
+    assert database.query("SELECT COUNT(*) FROM organizations WHERE slug = 'acme'") == [(0,)]
+
+
+def test_failed_move_leaves_nothing_in_the_target(
+    moved: Moved,
+    robot: MadeClient,
+    app: Flask,
+    elsewhere: tuple[Flask, Database],
+    connect: Callable[[Flask], Peer],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    there, database = elsewhere
+    monkeypatch.setattr(move, "_MARGIN", timedelta(hours=1))
+    users = database.count("users")
+    with app.app_context(), pytest.raises(MoveFailed, match="too short"):
+        move_organization(operator(), "acme", "b", connect(there))
+    assert token_of(app, robot).status_code == 200
+    assert database.count("users") == users
+
+
+def test_undelivered_message_moves_and_is_due_in_one_cell(
+    moved: Moved, app: Flask, elsewhere: tuple[Flask, Database], connect: Callable[[Flask], Peer]
+) -> None:
+    there, _database = elsewhere
+
+    @transaction
+    def enqueue() -> None:
+        outbox.enqueue(moved.organization.id, "email", {}, receiver="usr_x")
+
+    def due(cell: Flask) -> int:
+        with cell.app_context():
+            found = outbox._find_due(["email"], [], [])
+            return sum(message.receiver == "usr_x" for message in found)
+
+    with app.app_context():
+        enqueue()
+        assert (due(app), due(there)) == (1, 0)
+        move_organization(operator(), "acme", "b", connect(there))
+    assert (due(app), due(there)) == (0, 1)
