@@ -30,8 +30,6 @@ SAME = {
 }  # fmt: skip
 # The API reference is in English, and the portal puts the client's name into English titles of failures.
 ENGLISH_TEXTS = {"app/portal/api_reference.py", "app/portal/requests.py"}
-# Templates and modules that are not translated yet.
-PENDING = {}
 _MARKERS = {"_", "gettext", "ngettext"}
 _MARKING_CALLS = {
     "gettext", "html_gettext", "ngettext", "lazy_gettext", "compile", "RuntimeError", "ValueError", "Markup",
@@ -53,14 +51,12 @@ _PLACEHOLDER = "\0"
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_text_of_template_is_marked_for_translation(name: str) -> None:
-    if _is_pending(name):
-        return
     assert list(_unmarked_in_template((ROOT / name).read_text())) == []
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_label_of_portal_is_marked_for_translation(name: str) -> None:
-    if _is_pending(name) or name in ENGLISH_TEXTS:
+    if name in ENGLISH_TEXTS:
         return
     assert list(_unmarked_in_module((ROOT / name).read_text())) == []
 
@@ -73,10 +69,6 @@ def test_unmarked_text_is_found() -> None:
     assert sorted(_unmarked_in_template(page)) == ["A title", "Some label", "Text"]
     module = 'A = lazy_gettext("Marked")\nB = StringField("A label", description=f"Some {A}.")\nlog("x.y")\n'
     assert list(_unmarked_in_module(module)) == ["A label", "Some "]
-
-
-def _is_pending(name: str) -> bool:
-    return any(name.startswith(part) for part in PENDING)
 
 
 def _unmarked_in_template(source: str) -> Iterator[str]:
