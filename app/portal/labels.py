@@ -265,6 +265,35 @@ AUDIT_ACTIONS: dict[str, str] = {
     "webhook.tested": lazy_gettext("tested a webhook"),
     "webhook.updated": lazy_gettext("updated a webhook"),
 }
+# What an audit event is about.
+TARGET_TYPES: dict[str, str] = {
+    "administrator": lazy_gettext("administrator"),
+    "browser": lazy_gettext("browser"),
+    "client": lazy_gettext("client"),
+    "client_access": lazy_gettext("client access"),
+    "client_request": lazy_gettext("client request"),
+    "credential": lazy_gettext("credential"),
+    "device_code": lazy_gettext("device code"),
+    "email": lazy_gettext("email"),
+    "grant": lazy_gettext("grant"),
+    "group": lazy_gettext("group"),
+    "instance": lazy_gettext("instance"),
+    "invitation": lazy_gettext("invitation"),
+    "mail_server": lazy_gettext("mail server"),
+    "organization": lazy_gettext("organization"),
+    "passkey": lazy_gettext("passkey"),
+    "registration": lazy_gettext("registration"),
+    "registration_token": lazy_gettext("registration token"),
+    "resource": lazy_gettext("resource"),
+    "scope": lazy_gettext("scope"),
+    "session": lazy_gettext("session"),
+    "settings": lazy_gettext("settings"),
+    "signing_key": lazy_gettext("signing key"),
+    "token": lazy_gettext("token"),
+    "user": lazy_gettext("user"),
+    "user_import": lazy_gettext("user import"),
+    "webhook": lazy_gettext("webhook"),
+}
 ACCESS_STATUSES: dict[str, str] = {
     "requested": lazy_gettext("Requested"),
     "granted": lazy_gettext("Has access"),
@@ -355,6 +384,27 @@ EVENT_GROUPS: dict[str, str] = {
     "user_import.*": lazy_gettext("User imports"),
     "webhook.*": lazy_gettext("Webhooks"),
 }
+# What happened, as the names of event types say it.
+# fmt: off
+EVENT_WORDS: dict[str, str] = {word: word for word in (
+    lazy_gettext("accepted"), lazy_gettext("activated"), lazy_gettext("added"), lazy_gettext("allowed"),
+    lazy_gettext("approved"), lazy_gettext("assigned"), lazy_gettext("cancelled"), lazy_gettext("confirmed"),
+    lazy_gettext("counter went back"), lazy_gettext("created"), lazy_gettext("declined"), lazy_gettext("defined"),
+    lazy_gettext("deleted"), lazy_gettext("denied"), lazy_gettext("disabled"), lazy_gettext("email changed"),
+    lazy_gettext("email proof requested"), lazy_gettext("email verified"), lazy_gettext("enabled"),
+    lazy_gettext("ended"), lazy_gettext("exchanged"), lazy_gettext("exported"), lazy_gettext("failed"),
+    lazy_gettext("first proof given"), lazy_gettext("forgotten"), lazy_gettext("given"), lazy_gettext("granted"),
+    lazy_gettext("kept"), lazy_gettext("leaked"), lazy_gettext("member added"), lazy_gettext("member removed"),
+    lazy_gettext("others ended"), lazy_gettext("password changed"), lazy_gettext("password reset"),
+    lazy_gettext("password reset requested"), lazy_gettext("refused"), lazy_gettext("registered"),
+    lazy_gettext("registration refused"), lazy_gettext("removed"), lazy_gettext("renamed"), lazy_gettext("renewed"),
+    lazy_gettext("replayed"), lazy_gettext("request sent"), lazy_gettext("requested"), lazy_gettext("reset"),
+    lazy_gettext("restored"), lazy_gettext("resumed"), lazy_gettext("retired"), lazy_gettext("reused"),
+    lazy_gettext("revealed"), lazy_gettext("revoked"), lazy_gettext("secret rotated"), lazy_gettext("signed out"),
+    lazy_gettext("started"), lazy_gettext("suspended"), lazy_gettext("tokens revoked"), lazy_gettext("updated"),
+    lazy_gettext("used"), lazy_gettext("withdrawn"),
+)}
+# fmt: on
 WEBHOOK_DISABLED_REASONS: dict[str, str] = {
     "person": lazy_gettext("An administrator disabled it."),
     "gone": lazy_gettext("The receiver responded with 410 Gone."),

@@ -17,7 +17,7 @@ from app.operations.audit.audit_events import (
     list_audit_events,
 )
 from app.portal.context import PageResponse, PortalContext, portal_page
-from app.portal.labels import AUDIT_ACTIONS
+from app.portal.labels import AUDIT_ACTIONS, TARGET_TYPES
 from app.rules.errors import NotFound
 from app.web.downloads import download
 
@@ -52,7 +52,13 @@ def audit_event(context: PortalContext, event_id: str) -> PageResponse:
     """Show who did what, when and from where, and each changed field."""
     event = get_audit_event(context.actor, event_id)
     target = find_target_names(context.actor, [event]).get(event.id)
-    return context.render("portal/audit/event.html", event=event, target=target, actions=AUDIT_ACTIONS)
+    return context.render(
+        "portal/audit/event.html",
+        event=event,
+        target=target,
+        actions=AUDIT_ACTIONS,
+        target_types=TARGET_TYPES,
+    )
 
 
 @portal_page("/audit/export/<file_format>", "GET")

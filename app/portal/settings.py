@@ -502,11 +502,11 @@ def _is_possible(path: str, value: Any) -> bool:
 def _field(setting: Setting, label: str, limit: Mapping[str, Any]) -> Any:
     path, kind = setting.path, setting.kind
     description = describe_setting(setting)
-    if description.rstrip(".") == label:
+    if description.rstrip(".") == str(label):
         description = ""
     if "allowed" in limit:
         allowed = ", ".join(choice_label(path, word) for word in limit["allowed"])
-        description = f"{description} {gettext('This instance only allows: %(allowed)s.', allowed=allowed)}"
+        description += " " + gettext("This instance only allows: %(allowed)s.", allowed=allowed)
     if isinstance(kind, Number):
         description = f"{description} {_range(path, kind, limit)}".strip()
     if isinstance(kind, Boolean):
@@ -523,7 +523,7 @@ def _field(setting: Setting, label: str, limit: Mapping[str, Any]) -> Any:
     if isinstance(kind, StringList):
         if isinstance(kind.item, Choice):
             return CheckboxListField(label, choices=_choices(setting, kind.item), description=description)
-        description = f"{description} {gettext('One per line.')}".strip()
+        description = " ".join(filter(None, (description, gettext("One per line."))))
         return StringListField(label, description=description, render_kw={"rows": 3, "spellcheck": "false"})
     if isinstance(kind, Text) and kind.multiline:
         return TextAreaField(label, description=description, render_kw={"rows": 3})

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import flask_babel
 from flask import request
 from flask_wtf.file import FileField, FileRequired
 from werkzeug.wrappers import Response as BaseResponse
@@ -20,7 +19,7 @@ from app.rules.users.user_import import CSV_FIELDS, MAX_FILE_BYTES, MAX_ROWS, fo
 from app.web.browser_session import actor_for
 from app.web.downloads import download
 from app.web.forms import PageForm
-from app.web.languages import lazy_gettext
+from app.web.languages import gettext, lazy_gettext, number
 from app.web.request_bodies import accept_large_form
 
 MAX_ERRORS_SHOWN = 20
@@ -43,11 +42,6 @@ class UserImportForm(PageForm):
     file = FileField(
         lazy_gettext("File"),
         [FileRequired(lazy_gettext("Choose a file."))],
-        description=flask_babel.lazy_gettext(
-            "CSV, a JSON array or JSON lines, in UTF-8, up to %(size)s MiB and %(rows)s rows.",
-            size=MAX_FILE_BYTES // 1024 // 1024,
-            rows=f"{MAX_ROWS:,}",
-        ),
         render_kw={"accept": ".csv,.json,.jsonl,.ndjson,text/csv,application/json"},
     )
     on_existing = RadioField(
@@ -157,6 +151,11 @@ def _change(
 
 def _list(context: PortalContext, form: UserImportForm) -> PageResponse:
     page = import_records.list_imports(context.actor, after=context.position(_LISTING))
+    form.file.description = gettext(
+        "CSV, a JSON array or JSON lines, in UTF-8, up to %(size)s MiB and %(rows)s rows.",
+        size=MAX_FILE_BYTES // 1024 // 1024,
+        rows=number(MAX_ROWS),
+    )
     return context.render(
         "portal/users/imports.html",
         form=form,

@@ -22,7 +22,7 @@ from app.operations.audit.webhooks import (
     update_webhook,
 )
 from app.portal.context import Confirmation, PageResponse, PortalContext, portal_page
-from app.portal.labels import EVENT_GROUPS, WEBHOOK_DISABLED_REASONS
+from app.portal.labels import EVENT_GROUPS, EVENT_WORDS, WEBHOOK_DISABLED_REASONS
 from app.rules.audit.events import ALL_EVENTS, EVENT_TYPES, GROUPS
 from app.rules.errors import Conflict, DomainError, InvalidInput, TooManyRequests
 from app.web.forms import CheckboxListField, PageForm, StringListField, VersionField, plain_text_field
@@ -207,7 +207,7 @@ def _members(group: str) -> str | None:
     if group == ALL_EVENTS:
         return None
     names = [name for name in EVENT_TYPES if name.startswith(group.removesuffix(ALL_EVENTS))]
-    return ", ".join(name.partition(".")[2].replace("_", " ") for name in names)
+    return ", ".join(str(EVENT_WORDS[name.partition(".")[2].replace("_", " ")]) for name in names)
 
 
 def _form_page(context: PortalContext, webhook: WebhookRecord | None, form: WebhookForm) -> BaseResponse:

@@ -20,7 +20,7 @@ TEMPLATES = sorted(
 MODULES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "app/portal").glob("*.py"))
 # Names of products and protocols, and values of them, which are the same in every language.
 SAME = {
-    "Gatehouse", "GATEHOUSE_BASE_URL", "UserInfo", "Authorization: Bearer ", "Bearer ", "Refresh",
+    "Gatehouse", "GATEHOUSE_BASE_URL", "UserInfo", "Authorization: Bearer ", "Bearer ",
     "curl", "ms", "Shell", "Properties", "POST", "Python", "Node", "Next.js", "Go", "Java", "Apache",
     "Next.js (Auth.js)",
     "Flask (Authlib)",

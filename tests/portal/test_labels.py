@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.portal.labels import AUDIT_ACTIONS, EVENT_GROUPS
+from app.portal.labels import AUDIT_ACTIONS, EVENT_GROUPS, EVENT_WORDS
 from app.portal.setting_texts import TOPICS
 from app.portal.settings import choice_label
 from app.rules.audit.events import ALL_EVENTS, EVENT_TYPES, GROUPS, action_for_event_type
@@ -16,8 +16,9 @@ PATHS = [path for topic in TOPICS.values() for path in topic.paths]
 
 
 @pytest.mark.parametrize("name", EVENT_TYPES)
-def test_event_type_has_label_in_audit_log(name: str) -> None:
+def test_event_type_has_labels(name: str) -> None:
     assert action_for_event_type(name) in AUDIT_ACTIONS
+    assert name.partition(".")[2].replace("_", " ") in EVENT_WORDS
 
 
 def test_event_group_has_label() -> None:

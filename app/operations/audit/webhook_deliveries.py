@@ -50,6 +50,7 @@ from app.rules.audit.webhooks import (
 )
 from app.rules.errors import Conflict, DomainError, NotFound, TooManyRequests
 from app.rules.identifiers import encode_uuid, parse_public_id, public_id
+from app.rules.languages.translation import lazy_gettext
 from app.rules.store.outgoing_http import OutgoingRequestBlocked
 
 PREFIX = "dlv"
@@ -160,8 +161,9 @@ def _enforce_rate_limit(actor: Actor) -> None:
     if not rate_limits.consume_quota(
         actor.organization_id, bucket, MAX_MANUAL_DELIVERIES_PER_HOUR, timedelta(hours=1)
     ):
-        message = (
-            f"You can request at most {MAX_MANUAL_DELIVERIES_PER_HOUR} deliveries per hour. Try again later."
+        message = lazy_gettext(
+            "You can request at most %(max)s deliveries per hour. Try again later.",
+            max=MAX_MANUAL_DELIVERIES_PER_HOUR,
         )
         raise TooManyRequests(message, retry_after=600)
 

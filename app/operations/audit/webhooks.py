@@ -44,6 +44,7 @@ from app.rules.audit.webhooks import (
 )
 from app.rules.errors import Conflict, NotFound, PreconditionFailed
 from app.rules.identifiers import encode_uuid, new_id, parse_public_id, public_id
+from app.rules.languages.translation import lazy_gettext
 from app.rules.store.outgoing_http import parse_target
 from app.rules.versions import ExpectedVersion, is_expected
 
@@ -199,8 +200,9 @@ def create_webhook(actor: Actor, sent: Mapping[str, Any]) -> SignedWebhook:
         Webhook.organization_id == actor.organization_id, Webhook.deleted_at.is_(None)
     )
     if (db.session.scalar(existing) or 0) >= MAX_WEBHOOKS_PER_ORGANIZATION:
-        message = (
-            f"An organization can have at most {MAX_WEBHOOKS_PER_ORGANIZATION} webhooks. Delete one first."
+        message = lazy_gettext(
+            "An organization can have at most %(max)s webhooks. Delete one first.",
+            max=MAX_WEBHOOKS_PER_ORGANIZATION,
         )
         raise Conflict(message, code="too_many_webhooks")
     now = clock.now()

@@ -29,6 +29,7 @@ from app.rules.actor import Actor
 from app.rules.clients.credentials import validate_registration_terms
 from app.rules.errors import Conflict, NotFound, PreconditionFailed, Unauthenticated
 from app.rules.identifiers import encode_uuid, new_id, parse_public_id, public_id
+from app.rules.languages.translation import lazy_gettext
 from app.rules.token_values import INITIAL_ACCESS, digest, hint, new_token, parse_token
 from app.rules.versions import ExpectedVersion, compute_version, is_expected
 
@@ -92,7 +93,9 @@ def create_registration_token(actor: Actor, fields: Mapping[str, Any]) -> NewReg
         == MAX_ACTIVE_TOKENS
     ):
         raise Conflict(
-            f"At most {MAX_ACTIVE_TOKENS} active tokens are allowed. Revoke some first.",
+            lazy_gettext(
+                "At most %(max)s active tokens are allowed. Revoke some first.", max=MAX_ACTIVE_TOKENS
+            ),
             code="too_many_tokens",
         )
     token = current_unit_of_work().stable_value(

@@ -22,6 +22,7 @@ from app.rules.clients.client_types import GRANTS_WITHOUT_CONSENT
 from app.rules.clients.resource_fields import ScopeWords
 from app.rules.errors import Conflict, FieldError, InvalidInput
 from app.rules.identifiers import format_client_id, new_id
+from app.rules.languages.translation import lazy_gettext
 
 MAX_HOLDERS = 500
 _MAX_ATTEMPTS = 10
@@ -137,7 +138,10 @@ def _find_machine_rows(actor: Actor, names: Collection[str]) -> list[Client]:
     rows = find_holder_rows(actor, names, _contains_one_of(GRANTS_WITHOUT_CONSENT))
     if len(rows) > MAX_HOLDERS:
         raise Conflict(
-            f"More than {MAX_HOLDERS} clients that act without users have this. Remove it from some of them first.",
+            lazy_gettext(
+                "More than %(max)s clients that act without users have this. Remove it from some of them first.",
+                max=MAX_HOLDERS,
+            ),
             code="too_many_clients",
         )
     return rows

@@ -53,6 +53,7 @@ from app.rules.clients.resource_fields import (
 from app.rules.clients.resource_indicators import STORED, Catalog, KnownResource
 from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
 from app.rules.identifiers import encode_uuid, new_id, parse_public_id, public_id
+from app.rules.languages.translation import lazy_gettext
 from app.rules.versions import ExpectedVersion, is_expected
 
 __all__ = [
@@ -142,7 +143,7 @@ def list_resources(
         statement = statement.where(own)
     if status is not None:
         if status not in STATUS:
-            message = f"This must be one of: {', '.join(STATUS)}."
+            message = lazy_gettext("This must be one of: %(choices)s.", choices=", ".join(STATUS))
             raise InvalidInput(message, field="status", code="not_allowed")
         statement = statement.where(Resource.status == status)
     if query:
@@ -397,7 +398,9 @@ def _enforce_resource_limit(actor: Actor) -> None:
         select(func.count()).select_from(Resource).where(Resource.organization_id == actor.organization_id)
     )
     if int(existing or 0) >= MAX_RESOURCES:
-        raise Conflict(f"An organization has at most {MAX_RESOURCES} resources.", code="too_many")
+        raise Conflict(
+            lazy_gettext("An organization has at most %(max)s resources.", max=MAX_RESOURCES), code="too_many"
+        )
 
 
 def offers_token_storage(actor: Actor, current: str) -> bool:

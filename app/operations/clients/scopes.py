@@ -230,7 +230,9 @@ def enforce_scope_limit(organization_id: str, new: int) -> None:
         select(func.count()).select_from(Scope).where(Scope.organization_id == organization_id)
     )
     if int(existing or 0) + new > MAX_SCOPES:
-        raise Conflict(f"An organization has at most {MAX_SCOPES} scopes.", code="too_many")
+        raise Conflict(
+            lazy_gettext("An organization has at most %(max)s scopes.", max=MAX_SCOPES), code="too_many"
+        )
 
 
 def seed_identity_scopes(organization_id: str) -> None:

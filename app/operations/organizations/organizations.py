@@ -31,6 +31,7 @@ from app.operations.users.invitations import NewInvitation, create_invitation
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound, PreconditionFailed
 from app.rules.identifiers import new_routing_key
+from app.rules.languages.translation import lazy_gettext
 from app.rules.organizations.organizations import (
     parse_new_organization,
     parse_organization_changes,
@@ -90,7 +91,10 @@ def is_slug_taken(slug: str) -> bool:
 
 def slug_taken_error(slug: str) -> SlugTaken:
     """Return the error for a slug that is or was taken."""
-    return SlugTaken(f"The ID {slug} is in use or was used before. Choose another ID.", field="id")
+    return SlugTaken(
+        lazy_gettext("The ID %(slug)s is in use or was used before. Choose another ID.", slug=slug),
+        field="id",
+    )
 
 
 def action_for_change(old_status: str, changed: Mapping[str, Any]) -> str:
@@ -229,7 +233,11 @@ def list_organizations(
     """
     if status is not None and status not in LISTED_STATUSES:
         allowed = ", ".join(LISTED_STATUSES)
-        raise InvalidInput(f"This must be one of: {allowed}.", field="status", code="not_allowed")
+        raise InvalidInput(
+            lazy_gettext("This must be one of: %(choices)s.", choices=allowed),
+            field="status",
+            code="not_allowed",
+        )
     if not actor.has_permission("organizations:read"):
         actor.require("organization:read")
         own = _record(_row(Organization.id == actor.organization_id))

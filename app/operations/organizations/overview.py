@@ -43,6 +43,7 @@ from app.rules.actor import Actor
 from app.rules.directory.permissions import MEMBER
 from app.rules.errors import Conflict
 from app.rules.identifiers import first_id_at, format_client_id, new_id
+from app.rules.languages.translation import lazy_gettext
 from app.rules.organizations.settings import ROLES_PATH
 
 MAX_COUNT = 10_000
@@ -344,6 +345,9 @@ def require_roles_unused(organization_id: str, roles: Collection[str]) -> None:
     )
     if invited is not None:
         raise RoleInUse(
-            f"There is an open invitation to the role {invited}. Revoke the invitation first.",
+            lazy_gettext(
+                "There is an open invitation to the role %(invited)s. Revoke the invitation first.",
+                invited=invited,
+            ),
             field=f"{ROLES_PATH}.{invited}",
         )

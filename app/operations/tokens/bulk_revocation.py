@@ -17,6 +17,7 @@ from app.operations.tokens.cutoffs import revoke_issued_before
 from app.operations.tokens.revocation import Receipt, draft_receipt, write_receipt
 from app.operations.tokens.revocation_subjects import Subject, count_affected, find_subject
 from app.rules.actor import Actor
+from app.rules.languages.translation import lazy_gettext
 from app.rules.tokens.revocation import CLIENT, ORGANIZATION, SESSION, USER, RevocationOrder, revocation_order
 
 _ACTION = "tokens.revoked"
@@ -88,8 +89,12 @@ def _warnings(actor: Actor, subject: Subject, order: RevocationOrder) -> tuple[s
     if not _includes_own_access(actor, subject, order):
         return ()
     if actor.session_id is not None:
-        return ("This may end your own session. You would then have to sign in again.",)
-    return ("This may revoke the access token of this request. Get a new one before the next request.",)
+        return (lazy_gettext("This may end your own session. You would then have to sign in again."),)
+    return (
+        lazy_gettext(
+            "This may revoke the access token of this request. Get a new one before the next request."
+        ),
+    )
 
 
 def _includes_own_access(actor: Actor, subject: Subject, order: RevocationOrder) -> bool:

@@ -34,6 +34,7 @@ from app.rules.actor import Actor
 from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
 from app.rules.fields import ValidationErrors
 from app.rules.identifiers import encode_uuid, new_id, parse_public_id, public_id
+from app.rules.languages.translation import lazy_gettext
 from app.rules.shapes import Shape, Text, check_shape, create_shape, described
 from app.rules.versions import ExpectedVersion, is_expected
 
@@ -164,7 +165,9 @@ def create_group(actor: Actor, slug: str, fields: Mapping[str, Any]) -> GroupRec
         select(func.count()).select_from(Group).where(Group.organization_id == inside.organization_id)
     )
     if int(existing or 0) >= MAX_GROUPS:
-        raise Conflict(f"An organization has at most {MAX_GROUPS} groups.", code="too_many")
+        raise Conflict(
+            lazy_gettext("An organization has at most %(max)s groups.", max=MAX_GROUPS), code="too_many"
+        )
     now, values = clock.now(), _values(fields)
     row = Group(
         organization_id=inside.organization_id,
@@ -275,7 +278,9 @@ def add_member(actor: Actor, slug: str, group_id: str, fields: Mapping[str, Any]
         GroupMember.organization_id == inside.organization_id, GroupMember.user_id == user.id
     )
     if int(db.session.scalar(held) or 0) >= MAX_GROUPS_PER_USER:
-        raise Conflict(f"A user can be in at most {MAX_GROUPS_PER_USER} groups.", code="too_many")
+        raise Conflict(
+            lazy_gettext("A user can be in at most %(max)s groups.", max=MAX_GROUPS_PER_USER), code="too_many"
+        )
     row = GroupMember(
         organization_id=inside.organization_id,
         group_id=group.id,

@@ -43,6 +43,7 @@ from app.rules.directory.permissions import intersect_permissions
 from app.rules.errors import Conflict, FieldError, Forbidden, InvalidInput, NotFound
 from app.rules.fields import text_problem
 from app.rules.identifiers import new_id, public_id
+from app.rules.languages.translation import lazy_gettext
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.users.user_import import FORMATS, ON_EXISTING, Row, UnreadableFile, read_rows
 
@@ -262,7 +263,13 @@ def validate_import_options(
         ("on_existing", on_existing, ON_EXISTING),
     ):
         if value not in allowed:
-            errors.append(FieldError(field, "not_allowed", f"This must be one of: {', '.join(allowed)}."))
+            errors.append(
+                FieldError(
+                    field,
+                    "not_allowed",
+                    lazy_gettext("This must be one of: %(choices)s.", choices=", ".join(allowed)),
+                )
+            )
     problem = text_problem(name, max_length=200, min_length=0)
     if problem is not None:
         errors.append(FieldError("name", problem.code, problem.message))

@@ -21,6 +21,7 @@ from app.rules.clients.resource_indicators import (
 from app.rules.clients.resource_indicators import MAX_IDENTIFIER_LENGTH as MAX_IDENTIFIER_LENGTH
 from app.rules.directory.permissions import ALL_PERMISSIONS
 from app.rules.fields import FieldProblem, ValidationErrors
+from app.rules.languages.translation import lazy_gettext
 from app.rules.scopes import IDENTITY_SCOPES
 from app.rules.scopes import MAX_SCOPE_LENGTH as MAX_SCOPE_LENGTH
 from app.rules.shapes import (
@@ -246,7 +247,9 @@ def _check_jwt_lifetime(errors: ValidationErrors, merged: Mapping[str, Any]) -> 
     seconds = merged.get("access_token_ttl_seconds")
     if merged.get("access_token_format") == "jwt" and seconds is not None and seconds > MAX_JWT_TTL_SECONDS:
         # An API that does not use introspection accepts a revoked JWT until it expires.
-        message = f"JWT access tokens can be valid for at most {MAX_JWT_TTL_SECONDS} seconds."
+        message = lazy_gettext(
+            "JWT access tokens can be valid for at most %(max)s seconds.", max=MAX_JWT_TTL_SECONDS
+        )
         errors.add("access_token_ttl_seconds", "out_of_range", message)
 
 
@@ -264,8 +267,9 @@ def _check_storage(errors: ValidationErrors, merged: Mapping[str, Any], *, is_al
             "access_token_storage", "not_allowed", "Only JWTs can be kept like this. Choose the format jwt."
         )
     elif storage == NOT_STORED and seconds is not None and seconds > MAX_UNLISTED_SECONDS:
-        message = (
-            f"Tokens that are neither stored nor listed are valid for at most {MAX_UNLISTED_SECONDS} seconds."
+        message = lazy_gettext(
+            "Tokens that are neither stored nor listed are valid for at most %(max)s seconds.",
+            max=MAX_UNLISTED_SECONDS,
         )
         errors.add("access_token_ttl_seconds", "out_of_range", message)
 

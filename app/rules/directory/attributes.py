@@ -15,6 +15,7 @@ from typing import Any
 
 from app.rules.errors import InvalidInput
 from app.rules.fields import FieldProblem, ValidationErrors, suggestion, text_problem, type_name
+from app.rules.languages.translation import lazy_gettext
 
 MAX_ATTRIBUTES = 50
 MAX_TEXT, MAX_ITEM, MAX_ITEMS = 500, 200, 50
@@ -76,7 +77,9 @@ def attribute_problem(attribute: Attribute, value: Any) -> FieldProblem | None:
     if not is_right:
         return FieldProblem("wrong_type", f"This must be {wanted}, not {type_name(value)}.")
     if attribute.type == INTEGER and abs(value) > _MAX_INTEGER:
-        return FieldProblem("out_of_range", f"This must be from -{_MAX_INTEGER} to {_MAX_INTEGER}.")
+        return FieldProblem(
+            "out_of_range", lazy_gettext("This must be from -%(max)s to %(max)s.", max=_MAX_INTEGER)
+        )
     if attribute.type == DATE and not _is_date(value):
         return FieldProblem("invalid_date", "Enter a date as YYYY-MM-DD.")
     if attribute.type == STRING:
@@ -145,7 +148,12 @@ def _list_problem(attribute: Attribute, value: Any) -> FieldProblem | None:
         return FieldProblem("wrong_type", f"This must be an array, not {type_name(value)}.")
     if len(value) > MAX_ITEMS:
         return FieldProblem(
-            "too_many", f"There are {len(value)} entries, but at most {MAX_ITEMS} are allowed."
+            "too_many",
+            lazy_gettext(
+                "There are %(count)s entries, but at most %(max)s are allowed.",
+                count=len(value),
+                max=MAX_ITEMS,
+            ),
         )
     for position, item in enumerate(value):
         problem = text_problem(item, max_length=MAX_ITEM) or _choice_problem(attribute, item)
@@ -159,7 +167,9 @@ def _list_problem(attribute: Attribute, value: Any) -> FieldProblem | None:
 def _choice_problem(attribute: Attribute, value: str) -> FieldProblem | None:
     if not attribute.choices or value in attribute.choices:
         return None
-    return FieldProblem("not_allowed", f"This must be one of: {', '.join(attribute.choices)}.")
+    return FieldProblem(
+        "not_allowed", lazy_gettext("This must be one of: %(choices)s.", choices=", ".join(attribute.choices))
+    )
 
 
 def _is_date(value: str) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 
 from app.rules.errors import FieldError, InvalidInput
 from app.rules.fields import suggestion, type_name
+from app.rules.languages.translation import lazy_gettext
 from app.rules.organizations.settings_table import SETTINGS, Boolean, Choice, Number, SettingKind, StringList
 
 Bounds = Mapping[str, Mapping[str, Any]]
@@ -126,7 +127,7 @@ def bounds_problem(path: str, value: Any, bounds: Bounds) -> str | None:
     bound = bounds[path]
     if "allowed" in bound:
         words = ", ".join(str(word).lower() if isinstance(word, bool) else word for word in bound["allowed"])
-        return f"The administrators of this instance allow only: {words}."
+        return lazy_gettext("The administrators of this instance allow only: %(words)s.", words=words)
     parts = [
         f"{relation} {bound[name]}"
         for name, relation in (("min", "at least"), ("max", "at most"))
@@ -179,7 +180,9 @@ def _range_problems(path: str, kind: Number, bound: Mapping[str, Any]) -> Iterat
     errors = [error for name, value in sent.items() for error in kind.check(f"{path}.{name}", value)]
     yield from errors
     if not errors and len(sent) == 2 and sent["min"] > sent["max"]:
-        yield FieldError(f"{path}.min", "contradiction", f"Must be at most max, {sent['max']}.")
+        yield FieldError(
+            f"{path}.min", "contradiction", lazy_gettext("Must be at most max, %(max)s.", max=sent["max"])
+        )
 
 
 def _allowed_problems(path: str, bound: Mapping[str, Any]) -> Iterator[FieldError]:
@@ -198,6 +201,10 @@ def _allowed_problems(path: str, bound: Mapping[str, Any]) -> Iterator[FieldErro
     for position, word in enumerate(allowed):
         if not any(word == known and type(word) is type(known) for known in words):
             shown = ", ".join(str(known).lower() if isinstance(known, bool) else known for known in words)
-            yield FieldError(f"{path}.allowed[{position}]", "not_allowed", f"Must be one of: {shown}.")
+            yield FieldError(
+                f"{path}.allowed[{position}]",
+                "not_allowed",
+                lazy_gettext("Must be one of: %(values)s.", values=shown),
+            )
         elif word in allowed[:position]:
             yield FieldError(f"{path}.allowed[{position}]", "duplicate", "Duplicate entry.")

@@ -17,6 +17,7 @@ from app.rules.authorization.consents import consent_expiry, max_consent_seconds
 from app.rules.directory.permissions import ADMIN, BUILT_IN_ROLES, has_permission, is_app_permission
 from app.rules.errors import FieldError, InvalidInput
 from app.rules.fields import suggestion
+from app.rules.languages.translation import lazy_gettext
 from app.rules.organizations.instance_limits import ORDERED_PAIRS, Bounds, apply_bounds, bounds_problem
 from app.rules.organizations.settings_table import ROLE_FIELDS, SETTINGS, ServerManaged, wrong_type
 
@@ -244,7 +245,7 @@ def _contradictions(document: Document, sent: set[str]) -> Iterator[FieldError]:
             )
     roles = document["user_permissions"]["roles"]
     if len(roles) > MAX_ROLES:
-        yield FieldError(ROLES_PATH, "too_many", f"At most {MAX_ROLES} roles.")
+        yield FieldError(ROLES_PATH, "too_many", lazy_gettext("At most %(max)s roles.", max=MAX_ROLES))
     for key, entry in roles.items():
         path = f"{ROLES_PATH}.{key}.permissions"
         if "permissions" not in entry:
@@ -255,7 +256,9 @@ def _contradictions(document: Document, sent: set[str]) -> Iterator[FieldError]:
                     yield FieldError(
                         f"{path}[{position}]",
                         "not_allowed",
-                        f"The built-in role {key} can be restricted but not extended.",
+                        lazy_gettext(
+                            "The built-in role %(key)s can be restricted but not extended.", key=key
+                        ),
                     )
     path = "authentication.registration.default_roles"
     for position, name in enumerate(value_at(document, path)):
@@ -269,7 +272,9 @@ def _contradictions(document: Document, sent: set[str]) -> Iterator[FieldError]:
             yield FieldError(
                 f"{path}[{position}]",
                 "not_allowed",
-                f"The role {name} has too many permissions for everyone who signs up.",
+                lazy_gettext(
+                    "The role %(name)s has too many permissions for everyone who signs up.", name=name
+                ),
             )
 
 

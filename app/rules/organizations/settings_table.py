@@ -295,7 +295,7 @@ def _permission(value: str) -> str | None:
         return None
     if value in ROOT_ONLY:
         return lazy_gettext("This permission is reserved for the root organization.")
-    return lazy_gettext(f"There is no such permission.{suggestion(value, sorted(ORGANIZATION_PERMISSIONS))}")
+    return f"There is no such permission.{suggestion(value, sorted(ORGANIZATION_PERMISSIONS))}"
 
 
 def _scope(value: str) -> str | None:

@@ -19,6 +19,7 @@ from typing import Any
 from app.rules.directory.attributes import Attribute, validate_attributes
 from app.rules.errors import InvalidInput
 from app.rules.fields import MAX_UNKNOWN, ValidationErrors, find_unknown, suggestion, text_problem, type_name
+from app.rules.languages.translation import lazy_gettext
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.sign_in import passwords
 from app.rules.sign_in.imported_hashes import UnsupportedHash, parse_hash
@@ -125,7 +126,9 @@ class _ArrayReader:
                 position += 1
         self._pending = self._pending[position:]
         if is_last and self._expected != "":
-            raise _unreadable("The file must be one array of objects, [{…}, {…}], but ends too early.")
+            raise _unreadable(
+                lazy_gettext("The file must be one array of objects, [{…}, {…}], but ends too early.")
+            )
 
     def _end_of_item(self, position: int, is_last: bool) -> int | None:
         """Return where the item ends, or None if more text is needed."""
@@ -134,7 +137,11 @@ class _ArrayReader:
         except (ValueError, RecursionError) as error:
             if is_last or len(self._pending) - position > MAX_ROW_LENGTH:
                 raise _unreadable(
-                    f"Item {self._count + 1} is not valid JSON, or has more than {MAX_ROW_LENGTH} characters."
+                    lazy_gettext(
+                        "Item %(count)s is not valid JSON, or has more than %(max)s characters.",
+                        count=self._count + 1,
+                        max=MAX_ROW_LENGTH,
+                    )
                 ) from error
             return None
 
@@ -145,7 +152,10 @@ class _ArrayReader:
             self._expected = ""
         else:
             raise _unreadable(
-                f"The file must be one array of objects, but item {self._count + 1} is not an object."
+                lazy_gettext(
+                    "The file must be one array of objects, but item %(count)s is not an object.",
+                    count=self._count + 1,
+                )
             )
 
 
@@ -167,7 +177,11 @@ def validate_imported_user(fields: Mapping[str, Any], attributes: Iterable[Attri
     found.add_problem("name", text_problem(name, max_length=MAX_NAME_LENGTH, min_length=0))
     status = given.get("status", "active")
     if status not in STATUSES:
-        found.add("status", "not_allowed", f"This must be one of: {', '.join(STATUSES)}.")
+        found.add(
+            "status",
+            "not_allowed",
+            lazy_gettext("This must be one of: %(choices)s.", choices=", ".join(STATUSES)),
+        )
     is_verified = _boolean(given.get("email_verified", False), found)
     roles = _roles(given.get("roles", ()), found)
     profile = _profile(given, found)
@@ -193,7 +207,11 @@ def read_rows(chunks: Iterable[bytes], file_format: str) -> Iterator[Row]:
     """Return the rows of a file whose bytes come in ``chunks``. Raises UnreadableFile."""
     for count, row in enumerate(_FORMATS[file_format](_decode(chunks)), 1):
         if count > MAX_ROWS:
-            raise _unreadable(f"The file has more than {MAX_ROWS} rows. Split it into smaller files.")
+            raise _unreadable(
+                lazy_gettext(
+                    "The file has more than %(max)s rows. Split it into smaller files.", max=MAX_ROWS
+                )
+            )
         yield row
 
 
@@ -294,22 +312,27 @@ def _decode(chunks: Iterable[bytes]) -> Iterator[str]:
         size += len(chunk)
         if size > MAX_FILE_BYTES:
             raise _unreadable(
-                f"The file is larger than {MAX_FILE_BYTES // 1024 // 1024} MiB. Split it into smaller files."
+                lazy_gettext(
+                    "The file is larger than %(max)s MiB. Split it into smaller files.",
+                    max=MAX_FILE_BYTES // 1024 // 1024,
+                )
             )
         if first and chunk[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-            raise _unreadable("The file is encoded as UTF-16. Save it as UTF-8.")
+            raise _unreadable(lazy_gettext("The file is encoded as UTF-16. Save it as UTF-8."))
         try:
             text = decoder.decode(chunk)
         except UnicodeDecodeError as error:
             line = lines + chunk[: error.start].count(b"\n")
-            raise _unreadable(f"Line {line} is not UTF-8. Save the file as UTF-8.") from error
+            raise _unreadable(
+                lazy_gettext("Line %(line)s is not UTF-8. Save the file as UTF-8.", line=line)
+            ) from error
         lines += chunk.count(b"\n")
         yield text
         first = False
     try:
         decoder.decode(b"", final=True)
     except UnicodeDecodeError as error:
-        raise _unreadable("The file ends in the middle of a character.") from error
+        raise _unreadable(lazy_gettext("The file ends in the middle of a character.")) from error
 
 
 def _lines(texts: Iterable[str]) -> Iterator[str]:
@@ -327,7 +350,11 @@ def _lines(texts: Iterable[str]) -> Iterator[str]:
 
 def _check_length(line: str, number: int) -> str:
     if len(line) > MAX_ROW_LENGTH:
-        raise _unreadable(f"Line {number} has more than {MAX_ROW_LENGTH} characters.")
+        raise _unreadable(
+            lazy_gettext(
+                "Line %(number)s has more than %(max)s characters.", number=number, max=MAX_ROW_LENGTH
+            )
+        )
     return line
 
 
@@ -341,7 +368,13 @@ def _csv_rows(texts: Iterable[str]) -> Iterator[Row]:
         for line in _lines(texts):
             size += len(line)
             if size > MAX_ROW_LENGTH + 1:
-                raise _unreadable(f"Row {number + 1} has more than {MAX_ROW_LENGTH} characters.")
+                raise _unreadable(
+                    lazy_gettext(
+                        "Row %(number)s has more than %(max)s characters.",
+                        number=number + 1,
+                        max=MAX_ROW_LENGTH,
+                    )
+                )
             yield line
 
     reader = csv.reader(lines(), strict=True)
@@ -353,16 +386,19 @@ def _csv_rows(texts: Iterable[str]) -> Iterator[Row]:
             elif cells:
                 yield _csv_row(number, header, cells)
     except csv.Error as error:
-        message = f"Line {reader.line_num} is not valid CSV (RFC 4180). Check quotation marks and line ends."
+        message = lazy_gettext(
+            "Line %(line_num)s is not valid CSV (RFC 4180). Check quotation marks and line ends.",
+            line_num=reader.line_num,
+        )
         raise _unreadable(message) from error
     if header is None:
-        raise _unreadable("The file is empty.")
+        raise _unreadable(lazy_gettext("The file is empty."))
 
 
 def _validate_header(cells: list[str]) -> list[str]:
     names = [cell.strip().lower() for cell in cells]
     if len(names) == 1 and any(mark in names[0] for mark in ";\t"):
-        raise _unreadable("The columns are separated by semicolons or tabs. Use commas.")
+        raise _unreadable(lazy_gettext("The columns are separated by semicolons or tabs. Use commas."))
     error = [
         f"There is no column {name[:100]!r}.{suggestion(name, CSV_FIELDS, SYNONYMS)}"
         for name in names
