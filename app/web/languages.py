@@ -121,7 +121,7 @@ def _session_of_reader() -> SessionRecord | None:
 
 def translate(text: str) -> str:
     """Translate a message of a rule or an operation into the page's language."""
-    return translate_with(text, flask_babel.get_translations().gettext)
+    return translate_with(text, flask_babel.get_translations().gettext, page_language())
 
 
 def apply_ui_locales(sent: Mapping[str, str], organization: OrganizationSnapshot | None = None) -> None:

@@ -11,6 +11,7 @@ import pytest
 from app.rules.languages import moments
 from app.rules.languages.translation import (
     LANGUAGES,
+    catalog_of,
     direction_of,
     language_for,
     lazy_gettext,
@@ -101,3 +102,14 @@ def test_time_is_formatted_in_the_time_zone_of_the_reader(
     assert moments.day_of(then, zone=found) == day
     assert moments.moment_of(then, zone=found) == moment
     assert moments.exact_moment_of(then, zone=found) == exact
+
+
+def test_durations_and_messages_inside_message_are_translated() -> None:
+    text = lazy_gettext(
+        "Used %(ago)s%(origin)s. Still needed.",
+        ago=moments.Elapsed(timedelta(minutes=3), is_past=True),
+        origin=lazy_gettext(" from %(count)s IP addresses", count="2"),
+    )
+    assert text == "Used 3 minutes ago from 2 IP addresses. Still needed."
+    german = translate(text, catalog_of("de").gettext, "de")
+    assert german == "Verwendet vor 3 Minuten von 2 IP-Adressen aus. Wird noch gebraucht."

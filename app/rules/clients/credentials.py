@@ -8,6 +8,8 @@ from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 from app.rules.fields import ValidationErrors
+from app.rules.languages.moments import Elapsed
+from app.rules.languages.translation import lazy_gettext as _
 from app.rules.shapes import Between, Shape, Text, Time, check_shape, described, parse_time
 
 MAX_SECRET_LIFETIME = timedelta(days=3650)
@@ -25,7 +27,6 @@ EXPIRING_WITHIN = timedelta(days=7)
 RECENTLY_USED = timedelta(days=1)
 UNUSED_AFTER = timedelta(days=14)
 MANY_TOKENS = 1000
-_UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
 # Uses are sampled each minute; a job that runs every half hour must have come by once on the new secret.
 MIN_QUIET_TIME = timedelta(hours=1)
 MIN_REMINDER_LEAD, MAX_REMINDER_LEAD = timedelta(hours=1), timedelta(days=1)
@@ -217,51 +218,89 @@ def describe_credential_use(
 ) -> str:
     """Describe whether the secret can be revoked, like ``Used 3 minutes ago. Still needed.``."""
     if status not in LIVE:
-        words = status.capitalize() + (f" {format_ago(now, ended_at)}" if ended_at is not None else "")
-        return f"{words}. Still active: {format_token_count(live_tokens)}." if live_tokens else f"{words}."
+        words = _ended(status, Elapsed(now - ended_at, is_past=True) if ended_at is not None else None)
+        if live_tokens:
+            return _(
+                "%(ended)s. Still active: %(tokens)s.", ended=words, tokens=format_token_count(live_tokens)
+            )
+        if status == BLOCKED and ended_at is None:
+            return _("Blocked.")
+        return _("%(ended)s.", ended=words)
     if last_used_at is None:
         age = now - created_at
         if age < RECENTLY_USED:
-            return "Not used yet."
-        advice = "Safe to revoke." if age >= UNUSED_AFTER else "Check again later."
-        return f"Never used since it was created {format_ago(now, created_at)}. {advice}"
+            return _("Not used yet.")
+        since = Elapsed(age, is_past=True)
+        if age >= UNUSED_AFTER:
+            return _("Never used since it was created %(since)s. Safe to revoke.", since=since)
+        return _("Never used since it was created %(since)s. Check again later.", since=since)
     unused = now - last_used_at
-    if unused < RECENTLY_USED:
-        return f"Used {format_ago(now, last_used_at)}{_format_origin(addresses)}. Still needed."
     if unused < UNUSED_AFTER:
-        return f"Last used {format_ago(now, last_used_at)}{_format_origin(addresses)}. Probably still needed."
+        used = {"ago": Elapsed(unused, is_past=True), "origin": _format_origin(addresses)}
+        if unused < RECENTLY_USED:
+            return _("Used %(ago)s%(origin)s. Still needed.", **used)
+        return _("Last used %(ago)s%(origin)s. Probably still needed.", **used)
     if live_tokens:
-        return f"Unused for {format_duration(unused)}. Still active: {format_token_count(live_tokens)}."
-    return f"Unused for {format_duration(unused)}. Safe to revoke."
+        return _(
+            "Unused for %(span)s. Still active: %(tokens)s.",
+            span=Elapsed(unused),
+            tokens=format_token_count(live_tokens),
+        )
+    return _("Unused for %(span)s. Safe to revoke.", span=Elapsed(unused))
+
+
+def _ended(status: str, ago: str | None) -> str:
+    if ago is None:
+        return {REVOKED: _("Revoked"), EXPIRED: _("Expired"), BLOCKED: _("Blocked")}.get(
+            status, status.capitalize()
+        )
+    told = {
+        REVOKED: _("Revoked %(ago)s", ago=ago),
+        EXPIRED: _("Expired %(ago)s", ago=ago),
+        BLOCKED: _("Blocked %(ago)s", ago=ago),
+    }
+    return told.get(status, f"{status.capitalize()} {ago}")
 
 
 def assess_rotation(now: datetime, *, new: SecretUse | None, old: Sequence[SecretUse]) -> RotationVerdict:
     """Assess a rotation: safe once the new secret is used and the old ones were unused for an hour since."""
     if new is None:
-        return RotationVerdict(False, "There is no new secret. Cancel the rotation or rotate again.")
+        return RotationVerdict(False, _("There is no new secret. Cancel the rotation or rotate again."))
     used = [use for use in old if use.last_used_at is not None]
     if new.last_used_at is None:
         if not used:
-            return RotationVerdict(False, "Neither secret has been used yet. Deploy the new secret first.")
-        return RotationVerdict(False, "The new secret has not been used yet. Deploy the new secret first.")
+            return RotationVerdict(False, _("Neither secret has been used yet. Deploy the new secret first."))
+        return RotationVerdict(False, _("The new secret has not been used yet. Deploy the new secret first."))
     since = new.first_used_at or new.last_used_at
+    first = Elapsed(now - since, is_past=True)
     if not used:
         return RotationVerdict(
             True,
-            f"The new secret was first used {format_ago(now, since)}. The old secret was never used. It is safe to"
-            " revoke.",
+            _(
+                "The new secret was first used %(first)s. The old secret was never used. It is safe to revoke.",
+                first=first,
+            ),
         )
     last = max(use.last_used_at for use in used if use.last_used_at is not None)
     origin = _format_origin(max(use.addresses for use in used))
     unused_for = now - max(last, since)
-    first, latest = format_ago(now, since), format_ago(now, last)
-    summary = f"The new secret was first used {first}. The old secret was last used {latest}{origin}. "
+    summary = _(
+        "The new secret was first used %(first)s. The old secret was last used %(latest)s%(origin)s.",
+        first=first,
+        latest=Elapsed(now - last, is_past=True),
+        origin=origin,
+    )
     if unused_for >= MIN_QUIET_TIME:
-        return RotationVerdict(True, summary + "It is safe to revoke.")
+        return RotationVerdict(True, _("%(summary)s It is safe to revoke.", summary=summary))
     if last > since:
-        return RotationVerdict(False, summary + "It is still needed.")
+        return RotationVerdict(False, _("%(summary)s It is still needed.", summary=summary))
     return RotationVerdict(
-        False, summary + f"Wait until it has been unused for {format_duration(MIN_QUIET_TIME)}."
+        False,
+        _(
+            "%(summary)s Wait until it has been unused for %(span)s.",
+            summary=summary,
+            span=Elapsed(MIN_QUIET_TIME),
+        ),
     )
 
 
@@ -281,29 +320,16 @@ def is_reminder_due(
 
 
 def _format_origin(addresses: int) -> str:
-    return f" from {format_count(addresses, 'IP address', 'IP addresses')}" if addresses else ""
+    if addresses == 1:
+        return _(" from %(count)s IP address", count="1")
+    return _(" from %(count)s IP addresses", count=f"{addresses:,}") if addresses else ""
 
 
 def format_token_count(number: int) -> str:
     """Format a count like ``12 tokens``, or ``1,000 tokens or more`` at the limit."""
-    return format_count(number, "token", "tokens") + (" or more" if number >= MANY_TOKENS else "")
-
-
-def format_count(number: int, one: str, many: str) -> str:
-    """Format a count like ``1 address`` or ``2 addresses``."""
-    return f"{number:,} {one if number == 1 else many}"
-
-
-def format_ago(now: datetime, then: datetime) -> str:
-    """Format a past time like ``3 minutes ago``."""
-    return f"{format_duration(now - then)} ago" if now - then >= timedelta(seconds=1) else "just now"
-
-
-def format_duration(length: timedelta) -> str:
-    """Format a duration like ``3 minutes``, in the largest unit of which there is at least one."""
-    seconds = max(1, int(length.total_seconds()))
-    size, unit = next((size, unit) for size, unit in _UNITS if seconds >= size)
-    return format_count(seconds // size, unit, f"{unit}s")
+    if number >= MANY_TOKENS:
+        return _("%(count)s tokens or more", count=f"{number:,}")
+    return _("%(count)s token", count="1") if number == 1 else _("%(count)s tokens", count=f"{number:,}")
 
 
 def _check_expiry(errors: ValidationErrors, now: datetime, expiry: datetime, max_seconds: int | None) -> None:

@@ -7,7 +7,7 @@ first use.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import Literal
+from typing import Any, Literal, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from app.rules.languages.translation import ENGLISH
@@ -109,6 +109,31 @@ def coming_span(span: timedelta, language: str = ENGLISH) -> str:
     if language != ENGLISH:
         return _directed(1, span, language, rounded=True)
     return f"in {rough_span(span, rounded=True)}"
+
+
+class Elapsed(str):
+    """A duration as ``22 hours``, or ``22 hours ago`` if it ``is_past``, which other languages say in their words."""
+
+    __slots__ = ("is_past", "span")
+    is_past: bool
+    span: timedelta
+
+    def __new__(cls, span: timedelta, is_past: bool = False) -> Self:
+        is_now = is_past and span < timedelta(seconds=1)
+        made = super().__new__(
+            cls, "just now" if is_now else past_span(span) if is_past else rough_span(span)
+        )
+        made.is_past, made.span = is_past, span
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.span, self.is_past)
+
+    def in_language(self, language: str) -> str:
+        """Return the text in the language."""
+        if self.is_past:
+            return past_span(self.span, language)
+        return _units(*_rough(self.span, rounded=False), language)
 
 
 def _rough(span: timedelta, *, rounded: bool) -> tuple[int, Unit]:

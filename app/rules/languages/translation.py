@@ -77,8 +77,19 @@ def lazy_gettext(msgid: str, **params: Any) -> str:
     return TranslatableString(msgid, params) if params else msgid
 
 
-def translate(text: str, gettext: Callable[[str], str]) -> str:
-    """Translate the text with ``gettext``; a text that is in no catalog stays as it is."""
+def translate(text: str, gettext: Callable[[str], str], language: str = ENGLISH) -> str:
+    """Translate the text with ``gettext``; a text that is in no catalog stays as it is.
+
+    Parameters that are messages or durations (``moments.Elapsed``) are told in the language too.
+    """
     if isinstance(text, TranslatableString):
-        return gettext(text.msgid) % text.params
+        params = {name: _in_language(value, gettext, language) for name, value in text.params.items()}
+        return gettext(text.msgid) % params
     return gettext(text) if text else text
+
+
+def _in_language(value: object, gettext: Callable[[str], str], language: str) -> object:
+    if isinstance(value, TranslatableString):
+        return translate(value, gettext, language)
+    tell: Callable[[str], str] | None = getattr(value, "in_language", None)
+    return tell(language) if tell is not None else value
