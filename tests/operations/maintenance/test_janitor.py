@@ -23,7 +23,8 @@ from app.models.token import AccessToken
 from app.models.user import AccountLink
 from app.operations.audit.chain import seal_pending_events
 from app.operations.maintenance import janitor
-from app.operations.maintenance.janitor import DELETED_CLIENTS, PURGE_RULES, purge_expired
+from app.operations.maintenance.janitor import purge_expired
+from app.operations.maintenance.purge_rules import DELETED_CLIENTS, PURGE_RULES
 from app.operations.store import clock, leases
 from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
@@ -98,8 +99,8 @@ def test_rows_are_deleted_in_batches(
     sizes: list[int] = []
     batch = janitor._delete
     monkeypatch.setattr(janitor, "_delete", lambda *args, **kw: sizes.append(batch(*args, **kw)) or sizes[-1])
-    assert purge_expired(SYSTEM, pause=0) == {"attempts": 1203}
-    assert sizes.count(500) == 2
+    assert purge_expired(SYSTEM, batch=500, pause=0) == {"attempts": 1203}
+    assert sizes.count(500) == 2 and sum(sizes) == 1203
     assert max(sizes) == 500
     assert database.count("attempts") == 0
 
