@@ -135,7 +135,7 @@ class Grown(Bench):
                 port, process, _ = stack.enter_context(server)
                 instance.warm(port, "/oauth/jwks")
                 places.append(
-                    (name, self._side(instance, port, self.options.connections), crowd_of[name], process.pid)
+                    (name, self.side(instance, port, self.options.connections), crowd_of[name], process.pid)
                 )
             self._measure_flows(places)
 
