@@ -7,7 +7,7 @@ from sqlalchemy import Boolean, Index, Integer, Table, UniqueConstraint
 
 from app.models import Base
 from app.models.base import Digest, Identifier, Json, Sealed, UtcDateTime, Uuid
-from app.operations.maintenance.janitor import DELETED_CLIENTS, PURGE_RULES, organization_tables
+from app.operations.maintenance.purge_rules import DELETED_CLIENTS, PURGE_RULES, organization_tables
 
 # Tables of the instance itself, and the organizations.
 OF_NO_ORGANIZATION = {"organizations", "leases", "instance_facts", "settings_ceilings"}

@@ -243,7 +243,7 @@ class Bench:
     def _flows(self, instance: Instance, places: Mapping[str, tuple[int, int]]) -> None:
         count, port = self.options.connections, places["gatehouse"][0]
         instance.warm(port, "/oauth/jwks")
-        own = self._side(instance, port, count)
+        own = self.side(instance, port, count)
         machine, web = own.machine, own.web
         sides = {"gatehouse": own}
         if "oidc-provider" in places:
@@ -278,7 +278,7 @@ class Bench:
         with serving(GATEHOUSE, lite.env, probe="/healthz", **where) as (own_port, process, _):
             lite.warm(own_port, "/oauth/jwks")
             sides = [
-                (each_port, pid, self._side(each, each_port, SQLITE_CONNECTIONS))
+                (each_port, pid, self.side(each, each_port, SQLITE_CONNECTIONS))
                 for each, each_port, pid in (
                     (instance, port, self.server),
                     (lite, own_port, process.pid),
@@ -295,7 +295,7 @@ class Bench:
                     )
                     self.report.judge_sqlite(*names)
 
-    def _side(self, instance: Instance, port: int, users: int) -> _Side:
+    def side(self, instance: Instance, port: int, users: int) -> _Side:
         machine, web = scenarios.credentials_of(instance.machine), scenarios.credentials_of(instance.web)
         return _Side(port, machine, web, instance.cookies(users), instance.some_tokens(port, 2000))
 

@@ -40,13 +40,13 @@ INSERT INTO access_tokens
 SELECT %(organization)s,
   UNHEX(CONCAT(LPAD(HEX(%(first)s + seq), 12, '0'), '7', LEFT(MD5(CONCAT(%(first)s, seq)), 19))),
   UNHEX(SHA2(CONCAT(%(organization)s, %(first)s, seq), 256)), %(client)s, %(credential)s, %(scope)s, %(audience)s,
-  UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL 2 DAY + INTERVAL seq SECOND
+  UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL %(days)s DAY + INTERVAL seq SECOND
 FROM seq_1_to_{count}
 """
 
 
-def load_tokens(connection: Any, client: Credentials, count: int) -> None:
-    """Add this number of active access tokens of the client, which is none of the first request's own."""
+def load_tokens(connection: Any, client: Credentials, count: int, *, expired: bool = False) -> None:
+    """Add this number of access tokens of the client, active for two days or expired long ago."""
     parsed = parse_client_id(client.client_id)
     assert parsed is not None
     organization_id, client_row = parsed[0].encode(), parsed[1].bytes
@@ -61,6 +61,7 @@ def load_tokens(connection: Any, client: Credentials, count: int) -> None:
         "credential": cursor.fetchone()[0],
         "scope": "clients:read",
         "audience": "http://127.0.0.1",
+        "days": -20 if expired else 2,
     }
     first = int((time.time() - 86_400) * 1000)
     for start in range(0, count, _ROWS):
@@ -134,7 +135,7 @@ class Grown(Bench):
                 port, process, _ = stack.enter_context(server)
                 instance.warm(port, "/oauth/jwks")
                 places.append(
-                    (name, self._side(instance, port, self.options.connections), crowd_of[name], process.pid)
+                    (name, self.side(instance, port, self.options.connections), crowd_of[name], process.pid)
                 )
             self._measure_flows(places)
 

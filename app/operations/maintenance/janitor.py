@@ -1,7 +1,8 @@
 """Janitor: elected workers delete expired rows in batches.
 
 It selects keys through the index of the expiry column and deletes by primary key, at most ``BATCH`` rows per
-transaction with a pause between, so that no token request waits for a range lock or a long transaction. If a janitor is
+transaction with a pause between, so that no token request waits for a range lock or a long transaction. What is more
+than a batch is divided into shards of organizations with a lease each, so that several hosts share it. If a janitor is
 killed, it leaves only complete batches, and another one takes over when its lease expires.
 """
 
@@ -19,62 +20,49 @@ from itertools import groupby
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Table, and_, delete, exists, func, not_, or_, select, update
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Table,
+    TextClause,
+    and_,
+    delete,
+    exists,
+    func,
+    not_,
+    or_,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
 from app.fast_path import cache_invalidation
+from app.fast_path.compiled_query import literal_of
 from app.models.audit import (
     CacheInvalidation,
     FailedRequest,
-    IdempotencyKey,
-    OutboxMessage,
-    Revocation,
-    RevocationReceipt,
-    SampledRequest,
-    UsageCounter,
-    UsedIdentifier,
-    Webhook,
-    WebhookDelivery,
 )
 from app.models.base import Base
 from app.models.client import (
     Client,
-    ClientAccess,
-    ClientLogo,
-    ClientRegistration,
-    ClientRequest,
     Credential,
     CredentialUse,
-    RegistrationToken,
 )
-from app.models.grant import AuthorizationCode, AuthorizationRequest, Consent, Grant, PlaygroundRun
 from app.models.organization import DELETED, PURGED, Organization
-from app.models.second_factor import PendingSignIn, SecondFactorTry
-from app.models.session import Attempt, KnownBrowser, RequestCount, Session, SessionClient
-from app.models.token import (
-    AccessToken,
-    DeviceCode,
-    PushedRequest,
-    SigningKey,
-    StatusList,
-    StatusListEntry,
-)
-from app.models.user import (
-    AccountLink,
-    AppRoleAssignment,
-    Invitation,
-    Registration,
-    UserImport,
-    UserImportPart,
-    UserImportRefusal,
-)
 from app.operations.audit import chain
 from app.operations.clients import rotations
 from app.operations.clients.dynamic_registration import delete_client_if_idle, find_clients_to_check
 from app.operations.directory.lookups import current_limits, get_root_organization
-from app.operations.grants.signing_keys import record_key_removals
-from app.operations.store import audit, clock, leases, usage_counters
+from app.operations.maintenance.purge_rules import (
+    CLIENT_ROWS,
+    DELETED_CLIENTS,
+    PURGE_RULES,
+    PurgeRule,
+    organization_tables,
+)
+from app.operations.store import audit, clock, leases
 from app.operations.store.keyring import clear_cached_keys
 from app.operations.store.leases import LeaseLost, Shard
 from app.operations.store.transactions import read, transaction
@@ -84,147 +72,10 @@ from app.rules.identifiers import first_id_at
 from app.rules.organizations.settings import effective_settings
 from app.tenant_fence import ACROSS
 
-# Expired rows are kept for a day: a replayed token is still recognized, and a wrong clock does no harm (F18).
-RETENTION = timedelta(days=1)
-# Rows of deleted clients are kept for a month, so that their secrets can still be identified.
-DELETED_CLIENT_RETENTION = timedelta(days=30)
-
-
-@dataclass(frozen=True, slots=True)
-class PurgeRule:
-    """One table: rows whose ``ends`` is longer ago than ``retention`` are deleted, unless ``unless`` says they are
-    needed.
-
-    ``before`` is called with the janitor as actor and the rows of an organization that are about to be deleted, in the
-    same transaction.
-    """
-
-    table: Table
-    ends: ColumnElement[datetime]
-    retention: timedelta = RETENTION
-    unless: Callable[[], ColumnElement[bool]] | None = None
-    before: Callable[[Actor, Sequence[UUID]], None] | None = None
-
-
-def _rule(
-    model: type[Base],
-    column: str,
-    retention: timedelta = RETENTION,
-    unless: Callable[[], ColumnElement[bool]] | None = None,
-    before: Callable[[Actor, Sequence[UUID]], None] | None = None,
-) -> PurgeRule:
-    table = Base.metadata.tables[model.__tablename__]
-    return PurgeRule(table, table.c[column], retention, unless, before)
-
-
-def _grant_has_tokens() -> ColumnElement[bool]:
-    return exists().where(
-        AccessToken.organization_id == Grant.organization_id, AccessToken.grant_id == Grant.id
-    )
-
-
-def _is_not_sent() -> ColumnElement[bool]:
-    return OutboxMessage.done_at.is_(None)
-
-
-def _has_deliveries() -> ColumnElement[bool]:
-    return exists().where(
-        WebhookDelivery.organization_id == Webhook.organization_id, WebhookDelivery.webhook_id == Webhook.id
-    )
-
-
-def _import_has_rows() -> ColumnElement[bool]:
-    return or_(
-        *(
-            exists().where(
-                table.organization_id == UserImport.organization_id, table.import_id == UserImport.id
-            )
-            for table in (UserImportPart, UserImportRefusal)
-        )
-    )
-
-
-# Children before their parents. Each column named here has an index.
-PURGE_RULES = (
-    _rule(AccessToken, "expires_at"),
-    # Readers may allow for a difference of clocks.
-    _rule(StatusListEntry, "expires_at", timedelta(hours=1)),
-    _rule(StatusList, "expires_at", timedelta()),
-    _rule(AuthorizationCode, "purge_at", timedelta()),
-    _rule(DeviceCode, "expires_at"),
-    _rule(FailedRequest, "expires_at", timedelta()),
-    _rule(SampledRequest, "expires_at", timedelta()),
-    _rule(ClientRequest, "expires_at", timedelta()),
-    # Created by unauthenticated requests and not used after they expire.
-    _rule(AuthorizationRequest, "expires_at", timedelta()),
-    _rule(PlaygroundRun, "expires_at", timedelta()),
-    # Created by unauthenticated requests. One that was used in time may be completed up to half an hour later.
-    _rule(PushedRequest, "expires_at", timedelta(hours=1)),
-    _rule(Grant, "expires_at", unless=_grant_has_tokens),
-    _rule(Session, "expires_at"),
-    _rule(SessionClient, "expires_at"),
-    _rule(Attempt, "expires_at"),
-    _rule(RequestCount, "expires_at", timedelta()),
-    _rule(KnownBrowser, "expires_at", timedelta()),
-    _rule(AccountLink, "expires_at", timedelta()),
-    _rule(Registration, "expires_at", timedelta()),
-    _rule(PendingSignIn, "expires_at", timedelta()),
-    _rule(SecondFactorTry, "expires_at", timedelta()),
-    _rule(Invitation, "expires_at", DELETED_CLIENT_RETENTION),
-    _rule(RegistrationToken, "expires_at", DELETED_CLIENT_RETENTION),
-    # Personal data: uploaded rows and rejected rows.
-    _rule(UserImportPart, "expires_at", timedelta()),
-    _rule(UserImportRefusal, "expires_at", timedelta()),
-    _rule(UserImport, "expires_at", timedelta(), unless=_import_has_rows),
-    _rule(IdempotencyKey, "expires_at"),
-    _rule(CredentialUse, "expires_at"),
-    _rule(UsedIdentifier, "expires_at", timedelta()),
-    _rule(UsageCounter, "starts_at", usage_counters.RETENTION),
-    _rule(OutboxMessage, "expires_at", unless=_is_not_sent),
-    _rule(WebhookDelivery, "expires_at", timedelta()),
-    # A worker with an outdated cache may still create a delivery for a deleted webhook.
-    _rule(Webhook, "deleted_at", timedelta(minutes=15), unless=_has_deliveries),
-    _rule(Revocation, "expires_at"),
-    _rule(RevocationReceipt, "expires_at", timedelta()),
-    _rule(SigningKey, "remove_at", timedelta(), before=record_key_removals),
-)
-
-# The rows of one client, children first; the column that names it.
-CLIENT_ROWS = (
-    (AccessToken, "client_id"),
-    (AuthorizationCode, "client_id"),
-    (AuthorizationRequest, "client_id"),
-    (PlaygroundRun, "client_id"),
-    (PushedRequest, "client_id"),
-    (DeviceCode, "client_id"),
-    (FailedRequest, "client_id"),
-    (UsageCounter, "client_id"),
-    (SampledRequest, "client_id"),
-    (ClientRequest, "client_id"),
-    (ClientAccess, "client_id"),
-    (AppRoleAssignment, "client_id"),
-    (Consent, "client_id"),
-    (SessionClient, "client_id"),
-    (Grant, "client_id"),
-    (ClientRegistration, "id"),
-    (ClientLogo, "id"),
-)
-
-DELETED_CLIENTS = _rule(Client, "deleted_at", DELETED_CLIENT_RETENTION)
-
-
-def organization_tables() -> list[Table]:
-    """List every table with rows of organizations, children first, except that of cache invalidations.
-
-    Those may only be pruned.
-    """
-    pruned = CacheInvalidation.__tablename__
-    tables = reversed(Base.metadata.sorted_tables)
-    return [table for table in tables if "organization_id" in table.c and table.name != pruned]
-
-
-BATCH = 500
+# Enough that the COMMIT of a batch is little of it. At READ COMMITTED no request waits for rows that have expired.
+BATCH = 1000
 PAUSE_SECONDS = 0.05
+_MAX_PAUSE_SECONDS = 1.0
 MAX_ORGANIZATION_PASSES = 3
 LEASE = "janitor"
 LEASE_SECONDS = 60
@@ -245,7 +96,8 @@ def purge_expired(
 ) -> Counter[str] | None:
     """Delete expired rows and return how many by table, or None if other janitors are doing it.
 
-    ``holder`` names this janitor in the leases; ``should_stop`` is called between batches. Audit:
+    ``holder`` names this janitor in the leases; ``should_stop`` is called between batches, with a pause of as long as
+    the batch took and at least ``pause`` seconds, unless that is 0. Audit:
     ``organization.purged`` for each organization that was deleted thirty days ago.
     """
     actor.require("instance:write")
@@ -256,12 +108,16 @@ def purge_expired(
             if renew is None:
                 continue
             run.has_worked = True
+            began = time.monotonic()
             with contextlib.suppress(LeaseLost):
                 for table, count in work(renew):
                     deleted[table] += count
                     if should_stop():
                         return deleted
-                    time.sleep(pause)
+                    if pause:
+                        # As long as the batch took, so that requests have half of what the database can do at least.
+                        time.sleep(max(pause, min(time.monotonic() - began, _MAX_PAUSE_SECONDS)))
+                    began = time.monotonic()
     return deleted if run.has_worked else None
 
 
@@ -474,22 +330,50 @@ def _delete(
     keys: list[Key] = [
         tuple(row) for row in db.session.execute(found if order is None else found.order_by(order))
     ]
-    *leading, last = columns
-    conditions = []
-    for shared, group in groupby(sorted(keys), key=lambda key: key[:-1]):
-        ids = [key[-1] for key in group]
+    # In the order of the rows on disk.
+    groups = [(shared, list(group)) for shared, group in groupby(sorted(keys), key=lambda key: key[:-1])]
+    for shared, group in groups:
         if before is not None:
-            before(Actor.system(shared[0], "janitor"), ids)
-        own = (column == value for column, value in zip(leading, shared, strict=True))
-        conditions.append(and_(*own, last.in_(ids)))
-    if conditions:
-        # The condition again, because a row may have been renewed since it was found. Alternatives, because MariaDB
-        # executes (a, b) IN (…) as a full table scan.
+            before(Actor.system(shared[0], "janitor"), [key[-1] for key in group])
+    if groups:
+        # The condition again, because a row may have been renewed since it was found.
         db.session.execute(
-            delete(table).where(condition, or_(*conditions)),
+            delete(table).where(condition, _is_one_of(columns, groups)),
             execution_options={"synchronize_session": False, **ACROSS},
         )
     return len(keys)
+
+
+def _is_one_of(
+    columns: Sequence[Column[Any]], groups: Sequence[tuple[Key, Sequence[Key]]]
+) -> ColumnElement[bool] | TextClause:
+    """Return the condition that a row has one of the keys, grouped by all parts but the last.
+
+    Alternatives, because MariaDB executes (a, b) IN (…) as a full table scan. Literals where there is no driver that
+    would rather have values: thousands of parameters would keep the other threads of the process waiting.
+    """
+    *leading, last = columns
+    if db.session.get_bind().dialect.name == "sqlite":
+        return or_(
+            *(
+                and_(
+                    *(column == value for column, value in zip(leading, shared, strict=True)),
+                    last.in_([key[-1] for key in group]),
+                )
+                for shared, group in groups
+            )
+        )
+    *writers, write_last = [literal_of(column.type) for column in columns]
+    alternatives = []
+    for shared, group in groups:
+        own = [
+            f"{column.name} = {write(value)}"
+            for column, write, value in zip(leading, writers, shared, strict=True)
+        ]
+        own.append(f"{last.name} IN ({', '.join([write_last(key[-1]) for key in group])})")
+        alternatives.append(" AND ".join(own))
+    # As text: MariaDB finds no rows by an index for "(…) = 1", which a typed literal would become.
+    return text(f"({' OR '.join(alternatives)})".replace(":", r"\:"))
 
 
 @read

@@ -32,7 +32,7 @@ from app.operations.audit.chain import seal_all_events
 from app.operations.audit.chain_verification import verify_audit_log
 from app.operations.maintenance import transfer
 from app.operations.maintenance.archive import row_to_record
-from app.operations.maintenance.janitor import organization_tables
+from app.operations.maintenance.purge_rules import organization_tables
 from app.operations.store import clock
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor

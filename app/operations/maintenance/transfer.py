@@ -33,7 +33,7 @@ from app.operations.maintenance.archive import (
     record_to_row,
     row_to_record,
 )
-from app.operations.maintenance.janitor import organization_tables
+from app.operations.maintenance.purge_rules import organization_tables
 from app.operations.organizations.organizations import record_organization_event
 from app.operations.store import clock, keyring, leases
 from app.operations.store.transactions import count_changed, read, transaction

@@ -16,14 +16,15 @@ from flask import Flask
 from sqlalchemy import event, insert, literal, select, update
 
 from app.extensions import db
-from app.models.audit import AuditEvent, Lease, OutboxMessage
+from app.models.audit import AuditEvent, Lease, OutboxMessage, UsageCounter
 from app.models.base import Base, Identifier
 from app.models.session import Attempt
 from app.models.token import AccessToken
 from app.models.user import AccountLink
 from app.operations.audit.chain import seal_pending_events
 from app.operations.maintenance import janitor
-from app.operations.maintenance.janitor import DELETED_CLIENTS, PURGE_RULES, purge_expired
+from app.operations.maintenance.janitor import purge_expired
+from app.operations.maintenance.purge_rules import DELETED_CLIENTS, PURGE_RULES
 from app.operations.store import clock, leases
 from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
@@ -98,8 +99,8 @@ def test_rows_are_deleted_in_batches(
     sizes: list[int] = []
     batch = janitor._delete
     monkeypatch.setattr(janitor, "_delete", lambda *args, **kw: sizes.append(batch(*args, **kw)) or sizes[-1])
-    assert purge_expired(SYSTEM, pause=0) == {"attempts": 1203}
-    assert sizes.count(500) == 2
+    assert purge_expired(SYSTEM, batch=500, pause=0) == {"attempts": 1203}
+    assert sizes.count(500) == 2 and sum(sizes) == 1203
     assert max(sizes) == 500
     assert database.count("attempts") == 0
 
@@ -300,3 +301,32 @@ def test_killed_janitor_leaves_complete_batches_and_is_replaced(
         assert purge_expired(SYSTEM, batch=50, pause=0) == {"attempts": 50}, "its lease has not ended yet"
         write(update(Lease).values(expires_at=clock.now() - timedelta(seconds=1)))
         assert purge_expired(SYSTEM, pause=0) == {"attempts": left - 50}
+
+
+@pytest.mark.mariadb
+def test_rows_are_deleted_by_their_primary_key(context: Flask, make: Factory, database: Database) -> None:
+    """A batch reads no other rows, and keys of several types are written as the database compares them."""
+    organizations = [make.organization() for _ in range(3)]
+    for organization in organizations:
+        attempts(organization.id, 40)
+        for hour in range(3):
+            starts = clock.now() - timedelta(days=100, hours=hour)
+            write(insert(UsageCounter).values(
+                organization_id=organization.id, client_id=new_id(), metric="tokens", detail="a:b%", span="hour",
+                starts_at=starts, subject_id=new_id(), count=1,
+            ))  # fmt: skip
+    seen: list[str] = []
+
+    def note(*told: Any) -> None:
+        if told[2].startswith("DELETE FROM attempts"):
+            seen.append(told[2] % tuple(repr(value.isoformat(" ")) for value in told[3]))
+
+    event.listen(db.engine, "before_cursor_execute", note)
+    assert purge_expired(SYSTEM, pause=0) == {"attempts": 120, "usage_counters": 9}
+    event.remove(db.engine, "before_cursor_execute", note)
+    assert database.count("usage_counters") == 0
+    for organization in organizations:
+        attempts(organization.id, 400)
+    [plan] = [dict(zip(("id", "select", "table", "type", "possible", "key"), row, strict=False))
+              for row in database.query(f"EXPLAIN {seen[0]}")]  # fmt: skip
+    assert (plan["type"], plan["key"]) == ("range", "PRIMARY")

@@ -16,7 +16,8 @@ from app.models.organization import Organization
 from app.operations.clients.clients import delete_client
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.maintenance import janitor
-from app.operations.maintenance.janitor import organization_tables, purge_expired
+from app.operations.maintenance.janitor import purge_expired
+from app.operations.maintenance.purge_rules import organization_tables
 from app.operations.organizations.organizations import delete_organization
 from app.operations.store import clock
 from tests.factories import Factory
@@ -69,7 +70,7 @@ def test_late_row_does_not_prevent_the_purge(
     client = make.machine(doomed)
     late = iter([True])
 
-    all_tables = janitor.organization_tables
+    all_tables = organization_tables
 
     def tables() -> Iterator[Table]:
         for table in all_tables():

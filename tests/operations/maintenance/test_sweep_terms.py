@@ -7,7 +7,7 @@ from datetime import timedelta
 from app.models.grant import AuthorizationRequest
 from app.models.token import PushedRequest
 from app.operations.authorization import authorization_requests, pushed_requests
-from app.operations.maintenance.janitor import PURGE_RULES
+from app.operations.maintenance.purge_rules import PURGE_RULES
 
 
 def kept(table: str) -> timedelta:
