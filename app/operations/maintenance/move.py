@@ -45,7 +45,9 @@ BATCH = 500
 SETTLE_SECONDS = 4.0
 _ROUNDS = 8
 # Workers write these late and in batches. What they counted in the last seconds may be lost.
-_STATISTICS = frozenset({"usage_counters", "sampled_requests", "failed_requests", "credential_uses"})
+_STATISTICS = frozenset(
+    {"usage_counters", "sampled_requests", "failed_requests", "credential_uses", "request_counts"}
+)
 _RETENTION = timedelta(days=30)
 # The pause must still last for so long when the move is decided: processes read the database's clock at a distance.
 _MARGIN = timedelta(seconds=3)
