@@ -134,7 +134,7 @@ def load(environ: Mapping[str, str] | None = None) -> Config:
     host = urlsplit(base_url).hostname or ""
     return Config(
         database_url=database_url(text(env, "DATABASE_URL"), instance),
-        database_replica_url=replica_url(env),
+        database_replica_url=replica_url(env, "DATABASE_REPLICA_URL"),
         base_url=base_url,
         instance=instance,
         secret_key=key(
@@ -189,8 +189,11 @@ def require_instance(environ: Mapping[str, str] | None = None) -> None:
     """
     env = os.environ if environ is None else environ
     database = ROOT / "instance" / "gatehouse.sqlite3"
-    named = ("DATABASE_URL", "DATABASE_URL_FILE", "GATEHOUSE_INSTANCE")
-    if not (any(env.get(variable) for variable in named) or database.exists()):
+    named = any(
+        env.get(variable) or env.get(f"{variable}_FILE")
+        for variable in ("DATABASE_URL", "GATEHOUSE_INSTANCE")
+    )
+    if not (named or database.exists()):
         raise UnsafeConfiguration(
             f"Neither DATABASE_URL nor GATEHOUSE_INSTANCE is set, and there is no {database}. Load the settings of the "
             "service first, for example: set -a; . /etc/gatehouse/environment; set +a. To start a new installation on "

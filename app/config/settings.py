@@ -51,18 +51,17 @@ def database_url(given: str, instance: Path) -> str:
     )
 
 
-def replica_url(env: Mapping[str, str]) -> str | None:
+def replica_url(env: Mapping[str, str], variable: str) -> str | None:
     """Return SQLAlchemy's URL of the replica, or None without one."""
-    given = text(env, "DATABASE_REPLICA_URL")
+    given = text(env, variable)
     if not given:
         return None
     scheme, _, rest = given.partition("://")
     if scheme.partition("+")[0] not in {"mysql", "mariadb"} or not rest:
-        raise UnsafeConfiguration("DATABASE_REPLICA_URL must begin with mysql:// or mariadb://.")
+        raise UnsafeConfiguration(f"{variable} must begin with mysql:// or mariadb://.")
     if text(env, "DATABASE_URL").partition("://")[0].partition("+")[0] not in {"mysql", "mariadb"}:
         raise UnsafeConfiguration(
-            "DATABASE_REPLICA_URL is set, but DATABASE_URL names no MySQL or MariaDB. "
-            "Type: unset DATABASE_REPLICA_URL"
+            f"{variable} is set, but DATABASE_URL names no MySQL or MariaDB. Type: unset {variable}"
         )
     return f"mysql+mysqldb://{rest}"
 

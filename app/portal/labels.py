@@ -402,7 +402,8 @@ EVENT_WORDS: dict[str, str] = {word: word for word in (
     lazy_gettext("replayed"), lazy_gettext("request sent"), lazy_gettext("requested"), lazy_gettext("reset"),
     lazy_gettext("restored"), lazy_gettext("resumed"), lazy_gettext("retired"), lazy_gettext("reused"),
     lazy_gettext("revealed"), lazy_gettext("revoked"), lazy_gettext("secret rotated"), lazy_gettext("signed out"),
-    lazy_gettext("started"), lazy_gettext("suspended"), lazy_gettext("tokens revoked"), lazy_gettext("updated"),
+    lazy_gettext("started"), lazy_gettext("suspended"), lazy_gettext("tested"), lazy_gettext("tokens revoked"),
+    lazy_gettext("updated"),
     lazy_gettext("used"), lazy_gettext("withdrawn"),
 )}
 # fmt: on

@@ -93,6 +93,6 @@ def test_every_page_is_accessible_in_every_look(
         f"{client}/credentials",
         f"{client}/credentials/new",
     ]
-    with watched(chromium, **NARROW) as context:
+    with watched(chromium, locale="de", **NARROW) as context:
         page = _sign_in(context, make, ada, live_server).new_page()
         _look_at(page, live_server.url, acme.slug, paths)

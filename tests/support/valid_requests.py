@@ -367,7 +367,7 @@ class Requests:
             if not endpoint.startswith("portal.") or endpoint.startswith("portal.setup"):
                 continue
             is_of_root = endpoint.startswith(
-                ("portal.instance", "portal.organization", "portal.new_organization")
+                ("portal.instance", "portal.organization", "portal.new_organization", "portal.test_email")
             )
             named = values | ({"organization": "root"} if is_of_root else {}) | self._own(endpoint)
             path = _VARIABLE.sub(lambda match, named=named: quote(named[match[1]]), rule.rule)

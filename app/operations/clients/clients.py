@@ -243,14 +243,14 @@ def _count_client_state(row: Client) -> tuple[int, int, int]:
     return tokens, grants, consents
 
 
-def enforce_client_limit(organization_id: str, origin: ClientOrigin) -> None:
+def _enforce_client_limit(organization: OrganizationSnapshot, origin: ClientOrigin) -> None:
     """Raise TooManyClients if the organization has reached its limit.
 
     Concurrent calls may exceed it slightly.
     """
     if origin.source != PERSON and _has_at_least(
         select(ClientRegistration.id).where(
-            ClientRegistration.organization_id == organization_id,
+            ClientRegistration.organization_id == organization.id,
             ClientRegistration.idle_check_at.is_not(None),
         ),
         MAX_SELF_REGISTERED_CLIENTS,
@@ -258,8 +258,8 @@ def enforce_client_limit(organization_id: str, origin: ClientOrigin) -> None:
         raise TooManyClients(
             "This organization has too many self-registered clients. Idle ones are deleted automatically."
         )
-    limit = get_organization_by_id(organization_id).settings["limits"]["max_clients"] or MAX_CLIENTS
-    if _has_at_least(select(Client.id).where(Client.organization_id == organization_id), limit):
+    limit = organization.settings["limits"]["max_clients"] or MAX_CLIENTS
+    if _has_at_least(select(Client.id).where(Client.organization_id == organization.id), limit):
         raise TooManyClients(f"This organization has at most {limit} clients. Delete unused ones first.")
 
 
@@ -307,8 +307,8 @@ def _has_at_least(rows: Select[Any], most: int) -> bool:
 
 @transaction
 def _register(actor: Actor, metadata: ClientMetadata, origin: ClientOrigin) -> RegisteredClient:
-    enforce_client_limit(actor.organization_id, origin)
     organization = hold_organization(actor.organization_id)
+    _enforce_client_limit(organization, origin)
     if metadata.sector_identifier_uri is not None:
         sector_documents.require_listed_redirect_uris(actor.organization_id, None, metadata)
     require_trust_permission(actor, _EMPTY_METADATA.trust, metadata.trust)

@@ -282,9 +282,13 @@ def _is_due(rule: PurgeRule) -> ColumnElement[bool]:
 
 @read
 def _find_due_rules() -> Sequence[PurgeRule]:
-    """Return the rules that have rows to delete, found by one statement."""
+    """Return the rules that have rows to delete, found by one statement.
+
+    Rows that other rows still need may not need them any more when those have been deleted.
+    """
     columns = [
-        exists().where(_is_due(rule)).label(f"rule_{number}") for number, rule in enumerate(PURGE_RULES)
+        exists().where(_is_due(replace(rule, unless=None))).label(f"rule_{number}")
+        for number, rule in enumerate(PURGE_RULES)
     ]
     row = db.session.execute(select(*columns).execution_options(**ACROSS)).one()
     return [rule for rule, is_due in zip(PURGE_RULES, row, strict=True) if is_due]
