@@ -386,8 +386,10 @@ def _machine_key(database_url: str) -> bytes:
     Machines may share an instance folder over a network, and containers may have a clock of their own.
     """
     marks = [database_url]
+    for mark in ("/etc/machine-id", "/proc/sys/kernel/random/boot_id"):
+        with contextlib.suppress(OSError):
+            marks.append(Path(mark).read_text())
     with contextlib.suppress(OSError):
-        marks.append(Path("/proc/sys/kernel/random/boot_id").read_text())
         marks.append(os.readlink("/proc/self/ns/time"))
     return hashlib.blake2b("\n".join(marks).encode(), digest_size=8).digest()
 

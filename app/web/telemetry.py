@@ -134,9 +134,9 @@ def _start_traces(app: Flask, resource: Resource) -> TracerProvider:
             """End the span, with the few attributes that are never secret."""
             route, span = route_of(environ.get(ROUTE)), self._span
             if span.is_recording():
-                span.update_name(
-                    f"{environ['REQUEST_METHOD']} {route}" if route != "unmatched" else "unmatched"
-                )
+                method = environ["REQUEST_METHOD"]
+                name = f"{method if method in METHODS else 'HTTP'} {route}"
+                span.update_name(name if route != "unmatched" else route)
                 span.set_attribute("http.route", route)
                 span.set_attribute("http.response.status_code", int(status))
                 span.set_attribute("gatehouse.request_id", request_id)
