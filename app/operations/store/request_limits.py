@@ -149,11 +149,13 @@ os.register_at_fork(after_in_child=counts.forget)
 
 
 def require_request_allowed(
-    organization_id: str, limits: Mapping[str, Any], client_id: str, ip_address: str | None
+    organization_id: str, limits: Mapping[str, Any], client_id: str | None, ip_address: str | None
 ) -> None:
     """Count a request of an authenticated client. Raises TooManyRequests if a limit of its organization is reached.
 
-    ``limits`` is that section of the organization's settings. A rejected request does not count.
+    ``limits`` is that section of the organization's settings. ``client_id`` is None if the request proved nothing, as
+    those of public clients: it only counts for its address, so that strangers cannot use up the other limits. A
+    rejected request does not count.
     """
     for_client, for_address, for_all = (
         limits["client_requests_per_minute"],
@@ -163,11 +165,11 @@ def require_request_allowed(
     if for_client is None and for_address is None and for_all is None:
         return
     wanted = []
-    if for_client is not None:
+    if for_client is not None and client_id is not None:
         wanted.append(((organization_id, "client", client_id), for_client))
     if for_address is not None:
         wanted.append(((organization_id, "address", _network(ip_address)), for_address))
-    if for_all is not None:
+    if for_all is not None and client_id is not None:
         wanted.append(((organization_id, "organization", ""), for_all))
     refused = counts.take(wanted)
     if refused is not None:

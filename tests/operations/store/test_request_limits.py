@@ -17,10 +17,11 @@ from app.operations.directory.users import create_user
 from app.operations.maintenance import janitor
 from app.operations.organizations import instance_limits, settings
 from app.operations.store import clock, request_limits
-from app.operations.store.request_limits import RequestCounts
+from app.operations.store.request_limits import RequestCounts, require_request_allowed
 from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
-from app.rules.errors import Conflict, Forbidden
+from app.rules.errors import Conflict, Forbidden, TooManyRequests
+from app.rules.identifiers import new_routing_key
 from tests.factories import Factory
 from tests.support.databases import Database
 from tests.support.threads import at_once
@@ -86,6 +87,27 @@ def test_limits_of_organizations_are_separate(advance: Advance) -> None:
     counts = RequestCounts()
     assert take(counts, 120) == 100
     assert take(counts, 120, key=(OTHER, "client", "cli_1")) == 100
+
+
+def test_request_that_proved_nothing_counts_for_its_address_alone(advance: Advance) -> None:
+    limits = dict.fromkeys(
+        ("client_requests_per_minute", "address_requests_per_minute", "organization_requests_per_minute"), 10
+    )
+    organization_id = new_routing_key()
+
+    def send(client_id: str | None, address: str) -> None:
+        require_request_allowed(organization_id, limits, client_id, address)
+
+    for _ in range(10):
+        send(None, "192.0.2.1")
+    with pytest.raises(TooManyRequests, match="from this network"):
+        send(None, "192.0.2.1")
+    for _ in range(10):
+        send("cli_1", "198.51.100.1")
+    with pytest.raises(TooManyRequests, match="This client"):
+        send("cli_1", "203.0.113.1")
+    with pytest.raises(TooManyRequests, match="This organization"):
+        send("cli_2", "203.0.113.1")
 
 
 def test_processes_share_what_they_counted(context: Flask, advance: Advance, database: Database) -> None:
