@@ -20,7 +20,7 @@ from app.operations.store import clock, request_limits
 from app.operations.store.request_limits import RequestCounts, require_request_allowed
 from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
-from app.rules.errors import Conflict, Forbidden, TooManyRequests
+from app.rules.errors import Conflict, Forbidden, TooManyRequests, Unavailable
 from app.rules.identifiers import new_routing_key
 from tests.factories import Factory
 from tests.support.databases import Database
@@ -136,6 +136,48 @@ def test_counts_of_processes_that_share_at_once_are_all_stored(
 
     at_once(context, [process.share for process in processes])
     assert int(database.query("SELECT SUM(count) FROM request_counts")[0][0]) == 80
+
+
+@pytest.mark.parametrize("more", [0, 5])
+def test_counts_whose_commit_was_not_confirmed_are_shared_again(
+    context: Flask, advance: Advance, database: Database, monkeypatch: pytest.MonkeyPatch, more: int
+) -> None:
+    counts, exchange = RequestCounts(), request_limits._exchange
+    take(counts, 20)
+
+    def commit_and_lose_the_answer(*args: Any) -> Any:
+        exchange(*args)
+        raise Unavailable
+
+    with monkeypatch.context() as patch:
+        patch.setattr(request_limits, "_exchange", commit_and_lose_the_answer)
+        with pytest.raises(ExceptionGroup):
+            counts.share()
+    take(counts, more)
+    assert counts.share() == 1
+    assert [int(count) for (count,) in database.query("SELECT count FROM request_counts")] == [20 + more]
+
+
+def test_fault_of_one_organization_does_not_keep_others_from_sharing(
+    context: Flask, advance: Advance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there, exchange = RequestCounts(), RequestCounts(), request_limits._exchange
+    for organization_id in (ACME, OTHER):
+        take(here, 60, key=(organization_id, "client", "cli_1"))
+        take(there, 60, key=(organization_id, "client", "cli_1"))
+
+    def fail_for_acme(organization_id: str, *args: Any) -> Any:
+        if organization_id == ACME:
+            raise Unavailable
+        return exchange(organization_id, *args)
+
+    monkeypatch.setattr(request_limits, "_exchange", fail_for_acme)
+    for process in (here, there):
+        with pytest.raises(ExceptionGroup) as failed:
+            process.share()
+        assert len(failed.value.exceptions) == 1
+    assert take(there, 1, key=(OTHER, "client", "cli_1")) == 0
+    assert take(there, 1) == 1
 
 
 def test_keys_in_memory_are_bounded(advance: Advance, monkeypatch: pytest.MonkeyPatch) -> None:
