@@ -117,12 +117,14 @@ def authenticate(request: ProtocolRequest) -> ProtocolClient:
         if request.dpop_proof is not None or dpop_proofs.is_demanded(authenticated.client):
             authenticated = _verify_dpop_proof(request, authenticated)
         client = authenticated.client
-        require_request_allowed(
-            client.organization.id,
-            client.organization.settings["limits"],
-            client.client_id,
-            request.ip_address,
-        )
+        # Whoever holds a leaked token can revoke it at any time.
+        if request.endpoint != "revoke":
+            require_request_allowed(
+                client.organization.id,
+                client.organization.settings["limits"],
+                None if client.is_public else client.client_id,
+                request.ip_address,
+            )
         request.client = ProtocolClient(client, authenticated)
     return request.client
 

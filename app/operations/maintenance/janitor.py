@@ -65,7 +65,7 @@ from app.operations.maintenance.purge_rules import (
 from app.operations.store import audit, clock, leases
 from app.operations.store.keyring import clear_cached_keys
 from app.operations.store.leases import LeaseLost, Shard
-from app.operations.store.transactions import read, transaction
+from app.operations.store.transactions import count_changed, read, transaction
 from app.operations.tokens import cutoffs
 from app.rules.actor import Actor
 from app.rules.identifiers import first_id_at
@@ -84,6 +84,10 @@ AUDIT_LEASE_SECONDS = 86_400
 
 Key = tuple[Any, ...]
 Renew = Callable[[], None]
+
+
+class _NotDue(Exception):
+    """The organization is not to be purged any more."""
 
 
 def purge_expired(
@@ -255,9 +259,11 @@ def _delete_organization_rows(
     for turn in range(MAX_ORGANIZATION_PASSES):
         try:
             for table in organization_tables():
-                own = table.c.organization_id == organization_id
-                yield from _repeat(partial(_delete_batch, table, own, renew, batch), table.name, batch)
+                step = partial(_delete_organization_batch, organization_id, table, renew, batch)
+                yield from _repeat(step, table.name, batch)
             break
+        except _NotDue:
+            return
         except IntegrityError:
             # A request that was rejected just now may be stored after its table was emptied.
             if turn == MAX_ORGANIZATION_PASSES - 1:
@@ -311,6 +317,29 @@ def _prune_cache_invalidations(renew: Renew) -> int:
 @transaction
 def _delete_batch(table: Table, condition: ColumnElement[bool], renew: Renew, batch: int) -> int:
     return _delete(table, condition, renew, batch)
+
+
+@transaction
+def _delete_organization_batch(organization_id: str, table: Table, renew: Renew, batch: int) -> int:
+    """Delete a batch of the organization's rows. Raises _NotDue if it has been restored or moved back meanwhile."""
+    if not _continue_purge(organization_id):
+        raise _NotDue
+    return _delete(table, table.c.organization_id == organization_id, renew, batch)
+
+
+def _continue_purge(organization_id: str) -> bool:
+    """Return whether the organization is still to be purged. If so, nobody can restore it from now on.
+
+    This writes the organization's row at each call, so that a transaction that restores it or moves it back waits or
+    fails. Call it before the transaction writes anything else.
+    """
+    purging = (
+        update(Organization)
+        .where(Organization.id == organization_id, _is_organization_due())
+        # Far in the past, so that a process whose clock is a little behind refuses to restore it too.
+        .values(version=Organization.version + 1, purge_at=Organization.deleted_at)
+    )
+    return count_changed(purging) == 1
 
 
 @transaction
@@ -390,16 +419,19 @@ def _find_deleted_clients(batch: int) -> list[tuple[str, UUID]]:
 
 @read
 def _find_organizations_to_purge(batch: int) -> list[str]:
-    due = (Organization.purge_at < clock.now()) & (Organization.status == DELETED)
-    return list(db.session.scalars(select(Organization.id).where(due).limit(batch)))
+    return list(db.session.scalars(select(Organization.id).where(_is_organization_due()).limit(batch)))
+
+
+def _is_organization_due() -> ColumnElement[bool]:
+    return (Organization.purge_at <= clock.now()) & (Organization.status == DELETED)
 
 
 @transaction
 def _write_tombstone(actor: Actor, organization_id: str) -> None:
     """Keep only the tombstone with the slug of the organization, and destroy its data key (SE-8)."""
-    organization = db.session.get(Organization, organization_id)
-    if organization is None or organization.status != DELETED:
+    if not _continue_purge(organization_id):
         return
+    organization = db.session.get_one(Organization, organization_id)
     # Its own audit log is deleted with it, so record the event in root's.
     root = replace(actor, organization_id=get_root_organization().id)
     audit.record(root, "organization.purged", target_type="organization", target_id=organization.slug)

@@ -266,8 +266,8 @@ def update_organization(
     """Change the name or the status of an organization.
 
     ``name`` requires ``organization:write``, ``status`` root's ``organizations:write``. ``active`` resumes a suspended
-    organization and restores a deleted one that is not purged yet; after that all users sign in again and clients
-    request new tokens. Raises InvalidInput, NotFound, RootProtected, PreconditionFailed. Audit:
+    organization and restores a deleted one until the purge is due; after that all users sign in again and clients
+    request new tokens. Raises InvalidInput, NotFound, RootProtected, Conflict, PreconditionFailed. Audit:
     ``organization.updated``, ``.suspended``, ``.resumed`` or ``.restored``, as ``record_organization_event`` says.
     """
     inside, row = _reach(actor, slug)
@@ -291,6 +291,10 @@ def update_organization(
         raise RootProtected("The root organization cannot be suspended.", field="status")
     values: dict[str, Any] = dict(changed)
     if row.status == DELETED:
+        if row.purge_at is not None and row.purge_at <= clock.now():
+            raise Conflict(
+                "The data of the organization is being purged. It cannot be restored.", code="purged"
+            )
         values |= {"deleted_at": None, "purge_at": None, "tokens_valid_from": clock.now()}
     _change(row, values, expected_version)
     action = action_for_change(row.status, changed)
@@ -325,7 +329,7 @@ def delete_organization(
 
 
 def restore_organization(actor: Actor, slug: str) -> OrganizationRecord:
-    """Restore a deleted organization that is not purged yet. Root only. Audit: ``organization.restored``."""
+    """Restore a deleted organization whose purge is not due yet. Root only. Audit: ``organization.restored``."""
     return update_organization(actor, slug, {"status": ACTIVE}).organization
 
 
@@ -382,7 +386,12 @@ def _require_version(row: Organization, expected: ExpectedVersion) -> None:
 
 def _change(row: Organization, values: Mapping[str, Any], expected_version: ExpectedVersion) -> None:
     """Update the row if it is unchanged since it was read. The number of changed rows decides."""
-    statement = update(Organization).where(Organization.id == row.id, Organization.status == row.status)
+    statement = update(Organization).where(
+        Organization.id == row.id,
+        Organization.status == row.status,
+        # The janitor sets it when it begins to purge the organization.
+        Organization.purge_at == row.purge_at,
+    )
     if expected_version is not None:
         statement = statement.where(Organization.version == row.version)
     statement = statement.values(**values, version=Organization.version + 1, updated_at=clock.now())

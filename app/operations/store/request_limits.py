@@ -119,15 +119,23 @@ class RequestCounts:
         return None
 
     def share(self) -> int:
-        """Write what was counted near a limit, read what others counted, and return how many keys that concerned."""
+        """Write what was counted near a limit, read what others counted, and return how many keys that concerned.
+
+        Raises ExceptionGroup if that failed for some organizations, after it was done for all others.
+        """
         near: dict[str, list[_Report]] = {}
         with self._lock:
             for key, count in self._counts.items():
                 if count.is_near_limit:
                     report = _Report(_digest(key), count, count.minute, count.told, count.here)
                     near.setdefault(key[0], []).append(report)
+        failures = []
         for organization_id, reports in near.items():
-            elsewhere = _exchange(organization_id, self._process_id, reports)
+            try:
+                elsewhere = _exchange(organization_id, self._process_id, reports)
+            except Exception as error:  # noqa: BLE001 - one organization must not hide what others did
+                failures.append(error)
+                continue
             with self._lock:
                 for report in reports:
                     if report.counted.minute == report.minute:
@@ -135,6 +143,8 @@ class RequestCounts:
                         report.counted.elsewhere = elsewhere.get((report.digest, report.minute), 0)
         with self._lock:
             self._drop_old(int(clock.now().timestamp() // _MINUTE))
+        if failures:
+            raise ExceptionGroup("the counts of some organizations could not be shared", failures)
         return sum(map(len, near.values()))
 
     def _drop_old(self, minute: int) -> None:
@@ -149,11 +159,13 @@ os.register_at_fork(after_in_child=counts.forget)
 
 
 def require_request_allowed(
-    organization_id: str, limits: Mapping[str, Any], client_id: str, ip_address: str | None
+    organization_id: str, limits: Mapping[str, Any], client_id: str | None, ip_address: str | None
 ) -> None:
     """Count a request of an authenticated client. Raises TooManyRequests if a limit of its organization is reached.
 
-    ``limits`` is that section of the organization's settings. A rejected request does not count.
+    ``limits`` is that section of the organization's settings. ``client_id`` is None if the request proved nothing, as
+    those of public clients: it only counts for its address, so that strangers cannot use up the other limits. A
+    rejected request does not count.
     """
     for_client, for_address, for_all = (
         limits["client_requests_per_minute"],
@@ -163,11 +175,11 @@ def require_request_allowed(
     if for_client is None and for_address is None and for_all is None:
         return
     wanted = []
-    if for_client is not None:
+    if for_client is not None and client_id is not None:
         wanted.append(((organization_id, "client", client_id), for_client))
     if for_address is not None:
         wanted.append(((organization_id, "address", _network(ip_address)), for_address))
-    if for_all is not None:
+    if for_all is not None and client_id is not None:
         wanted.append(((organization_id, "organization", ""), for_all))
     refused = counts.take(wanted)
     if refused is not None:
@@ -190,7 +202,8 @@ def _exchange(organization_id: str, process_id: UUID, reports: list[_Report]) ->
             "process_id": process_id,
         }
         mine = [RequestCount.__table__.c[name] == value for name, value in row.items()]
-        if not report.told or not count_changed(update(RequestCount).where(*mine).values(count=report.now)):
+        # Also if nothing was told yet, because the answer to the COMMIT of the INSERT may have been lost.
+        if not count_changed(update(RequestCount).where(*mine).values(count=report.now)):
             row |= {"count": report.now, "expires_at": row["starts_at"] + _LIFETIME}
             db.session.execute(insert(RequestCount).values(row))
     found = (

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import timedelta
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from flask import Flask
@@ -18,8 +19,10 @@ from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.maintenance import janitor
 from app.operations.maintenance.janitor import purge_expired
 from app.operations.maintenance.purge_rules import organization_tables
-from app.operations.organizations.organizations import delete_organization
+from app.operations.organizations import organizations
+from app.operations.organizations.organizations import delete_organization, restore_organization
 from app.operations.store import clock
+from app.rules.errors import Conflict
 from tests.factories import Factory
 from tests.operations.maintenance.test_janitor import SYSTEM, tokens, write
 from tests.support.databases import Database
@@ -85,3 +88,109 @@ def test_late_row_does_not_prevent_the_purge(
     assert purge_expired(SYSTEM, pause=0)
     assert next(late, None) is None and database.count("failed_requests") == 0
     assert db.session.scalar(select(Organization.status).where(Organization.slug == "doomed")) == "purged"
+
+
+def test_organization_restored_before_its_first_batch_keeps_its_rows(
+    context: Flask, make: Factory, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, doomed = make.root(), make.organization("doomed")
+    make.user(doomed)
+    delete_organization(make.system(root), "doomed")
+    write(update(Organization).where(Organization.slug == "doomed").values(purge_at=clock.now()))
+    all_tables, users = organization_tables, database.count("users")
+
+    def tables() -> list[Table]:
+        write(update(Organization).where(Organization.slug == "doomed").values(purge_at=_later()))
+        restore_organization(make.system(root), "doomed")
+        return all_tables()
+
+    monkeypatch.setattr(janitor, "organization_tables", tables)
+    assert purge_expired(SYSTEM, pause=0) == {}
+    assert database.count("users") == users
+    assert db.session.scalar(select(Organization.status).where(Organization.slug == "doomed")) == "active"
+
+
+def test_organization_made_active_between_two_batches_loses_no_more_rows(
+    context: Flask, make: Factory, database: Database
+) -> None:
+    root, doomed = make.root(), make.organization("doomed")
+    for _ in range(4):
+        make.user(doomed)
+    delete_organization(make.system(root), "doomed")
+    write(update(Organization).where(Organization.slug == "doomed").values(purge_at=clock.now()))
+    batches: list[int] = []
+
+    def between() -> bool:
+        batches.append(database.count("users"))
+        if batches[-1] == 3:
+            write(
+                update(Organization)
+                .where(Organization.slug == "doomed")
+                .values(status="active", purge_at=None)
+            )
+        return False
+
+    purge_expired(SYSTEM, pause=0, batch=1, should_stop=between)
+    assert database.count("users") == 3
+    assert db.session.scalar(select(Organization.status).where(Organization.slug == "doomed")) == "active"
+
+
+@pytest.mark.parametrize("behind", [timedelta(), timedelta(minutes=5)])
+def test_restore_between_two_batches_of_the_purge_is_refused(
+    context: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch, behind: timedelta
+) -> None:
+    """Also by a process whose clock is behind."""
+    root, doomed = make.root(), make.organization("doomed")
+    make.user(doomed)
+    delete_organization(make.system(root), "doomed")
+    an_hour_ago = clock.now() - timedelta(hours=1)
+    write(
+        update(Organization)
+        .where(Organization.slug == "doomed")
+        .values(deleted_at=an_hour_ago, purge_at=clock.now())
+    )
+    refusals = []
+    now = clock.now
+
+    def between() -> bool:
+        with monkeypatch.context() as patch:
+            patch.setattr(clock, "now", lambda: now() - behind)
+            with pytest.raises(Conflict) as refusal:
+                restore_organization(make.system(root), "doomed")
+        refusals.append(refusal.value.code)
+        return len(refusals) == 2
+
+    purge_expired(SYSTEM, pause=0, batch=1, should_stop=between)
+    purge_expired(SYSTEM, pause=0)
+    assert len(refusals) > 1 and set(refusals) == {"purged"}
+    assert db.session.scalar(select(Organization.status).where(Organization.slug == "doomed")) == "purged"
+
+
+def test_restore_that_read_the_organization_before_the_purge_began_is_refused(
+    context: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, doomed = make.root(), make.organization("doomed")
+    delete_organization(make.system(root), "doomed")
+    monkeypatch.setattr(organizations, "parse_organization_changes", _begin_purge_then(doomed.id))
+    with pytest.raises(Conflict, match="changed by another request"):
+        restore_organization(make.system(root), "doomed")
+
+
+def _begin_purge_then(organization_id: str) -> Callable[[Any], Any]:
+    """Return a parser of changes that moves the organization's purge first, as the janitor's first batch does."""
+    parse = organizations.parse_organization_changes
+
+    def begin(fields: Any) -> Any:
+        db.session.execute(
+            update(Organization)
+            .where(Organization.id == organization_id)
+            .values(purge_at=Organization.deleted_at)
+            .execution_options(synchronize_session=False)
+        )
+        return parse(fields)
+
+    return begin
+
+
+def _later() -> datetime:
+    return clock.now() + timedelta(days=1)

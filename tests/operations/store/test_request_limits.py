@@ -17,10 +17,11 @@ from app.operations.directory.users import create_user
 from app.operations.maintenance import janitor
 from app.operations.organizations import instance_limits, settings
 from app.operations.store import clock, request_limits
-from app.operations.store.request_limits import RequestCounts
+from app.operations.store.request_limits import RequestCounts, require_request_allowed
 from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
-from app.rules.errors import Conflict, Forbidden
+from app.rules.errors import Conflict, Forbidden, TooManyRequests, Unavailable
+from app.rules.identifiers import new_routing_key
 from tests.factories import Factory
 from tests.support.databases import Database
 from tests.support.threads import at_once
@@ -88,6 +89,27 @@ def test_limits_of_organizations_are_separate(advance: Advance) -> None:
     assert take(counts, 120, key=(OTHER, "client", "cli_1")) == 100
 
 
+def test_request_that_proved_nothing_counts_for_its_address_alone(advance: Advance) -> None:
+    limits = dict.fromkeys(
+        ("client_requests_per_minute", "address_requests_per_minute", "organization_requests_per_minute"), 10
+    )
+    organization_id = new_routing_key()
+
+    def send(client_id: str | None, address: str) -> None:
+        require_request_allowed(organization_id, limits, client_id, address)
+
+    for _ in range(10):
+        send(None, "192.0.2.1")
+    with pytest.raises(TooManyRequests, match="from this network"):
+        send(None, "192.0.2.1")
+    for _ in range(10):
+        send("cli_1", "198.51.100.1")
+    with pytest.raises(TooManyRequests, match="This client"):
+        send("cli_1", "203.0.113.1")
+    with pytest.raises(TooManyRequests, match="This organization"):
+        send("cli_2", "203.0.113.1")
+
+
 def test_processes_share_what_they_counted(context: Flask, advance: Advance, database: Database) -> None:
     here, there, idle = RequestCounts(), RequestCounts(), RequestCounts()
     assert take(here, 60) == 60
@@ -114,6 +136,48 @@ def test_counts_of_processes_that_share_at_once_are_all_stored(
 
     at_once(context, [process.share for process in processes])
     assert int(database.query("SELECT SUM(count) FROM request_counts")[0][0]) == 80
+
+
+@pytest.mark.parametrize("more", [0, 5])
+def test_counts_whose_commit_was_not_confirmed_are_shared_again(
+    context: Flask, advance: Advance, database: Database, monkeypatch: pytest.MonkeyPatch, more: int
+) -> None:
+    counts, exchange = RequestCounts(), request_limits._exchange
+    take(counts, 20)
+
+    def commit_and_lose_the_answer(*args: Any) -> Any:
+        exchange(*args)
+        raise Unavailable
+
+    with monkeypatch.context() as patch:
+        patch.setattr(request_limits, "_exchange", commit_and_lose_the_answer)
+        with pytest.raises(ExceptionGroup):
+            counts.share()
+    take(counts, more)
+    assert counts.share() == 1
+    assert [int(count) for (count,) in database.query("SELECT count FROM request_counts")] == [20 + more]
+
+
+def test_fault_of_one_organization_does_not_keep_others_from_sharing(
+    context: Flask, advance: Advance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there, exchange = RequestCounts(), RequestCounts(), request_limits._exchange
+    for organization_id in (ACME, OTHER):
+        take(here, 60, key=(organization_id, "client", "cli_1"))
+        take(there, 60, key=(organization_id, "client", "cli_1"))
+
+    def fail_for_acme(organization_id: str, *args: Any) -> Any:
+        if organization_id == ACME:
+            raise Unavailable
+        return exchange(organization_id, *args)
+
+    monkeypatch.setattr(request_limits, "_exchange", fail_for_acme)
+    for process in (here, there):
+        with pytest.raises(ExceptionGroup) as failed:
+            process.share()
+        assert len(failed.value.exceptions) == 1
+    assert take(there, 1, key=(OTHER, "client", "cli_1")) == 0
+    assert take(there, 1) == 1
 
 
 def test_keys_in_memory_are_bounded(advance: Advance, monkeypatch: pytest.MonkeyPatch) -> None:
