@@ -32,7 +32,7 @@ from app.operations.audit.chain import seal_all_events
 from app.operations.audit.chain_verification import verify_audit_log
 from app.operations.maintenance import transfer
 from app.operations.maintenance.archive import row_to_record
-from app.operations.maintenance.purge_rules import organization_tables
+from app.operations.maintenance.purge_rules import PURGE_RULES, organization_tables
 from app.operations.store import clock
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
@@ -48,6 +48,7 @@ _ROUNDS = 8
 _STATISTICS = frozenset(
     {"usage_counters", "sampled_requests", "failed_requests", "credential_uses", "request_counts"}
 )
+_EXPIRING = frozenset(rule.table for rule in PURGE_RULES)
 _RETENTION = timedelta(days=30)
 # The pause must still last for so long when the move is decided: processes read the database's clock at a distance.
 _MARGIN = timedelta(seconds=3)
@@ -109,7 +110,8 @@ def move_organization(
         raise Conflict(f"The organization has moved to {organization.moved_to} already.")
     if organization.moved_to == cell:
         progress("The move was decided before. The target is told to serve.")
-        if begin(peer, organization) != ACTIVE:
+        if begin(peer, organization) == PURGED:
+            _require_equal_rows(peer, organization)
             _activate(peer, organization.id)
         return MoveResult(0.0, {})
     _require_movable(organization)
@@ -289,6 +291,29 @@ def _synchronize(peer: Peer, organization_id: str) -> tuple[dict[str, int], dict
             peer.call("put", table=table.name, records=batch)
     differing = {name: len(missing[name]) + len(gone[name]) for name in ours if missing[name] or gone[name]}
     return differing, ours
+
+
+def _require_equal_rows(peer: Peer, organization: Any) -> None:
+    """Raise Conflict unless the target still has the rows that were compared before the move was decided.
+
+    So no rows of another move are served. Those that expire may be missing, because the janitors of both cells delete
+    them, each at its own time. Nothing is copied, because what differs may be newer there.
+    """
+    if organization.status == PURGED:
+        raise Conflict("The rows here were purged, so they cannot be compared with the target's.")
+    differing = []
+    for table in compared_tables():
+        if table.name in _STATISTICS:
+            continue
+        theirs = peer.call("digests", table=table.name)
+        ours = list_digests(organization.id, table)
+        keys = ours.keys() & theirs.keys() if table in _EXPIRING else ours.keys() | theirs.keys()
+        if any(ours.get(key) != theirs.get(key) for key in keys):
+            differing.append(table.name)
+    if differing:
+        raise Conflict(
+            f"The target's rows of {', '.join(differing)} are not those that were moved. It is not told to serve."
+        )
 
 
 def _in_batches(items: Iterable[Any]) -> Iterator[list[Any]]:

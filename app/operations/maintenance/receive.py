@@ -96,7 +96,10 @@ class _Receiver:
         base_url: str,
         is_decided: bool,
     ) -> str:
-        """Check that both cells fit, and create the tombstone. Return the organization's status here."""
+        """Check that both cells fit, and create the tombstone. Return the organization's status here.
+
+        A move that was decided has made its tombstone before: none is created or opened again then.
+        """
         if base_url != current().base_url:
             raise Conflict(
                 f"The base URL here is {current().base_url}, not {base_url}. All cells have the same."
@@ -111,6 +114,9 @@ class _Receiver:
         self.organization_id = organization["id"]
         if not leases.acquire(self._job, self.holder, _LEASE_SECONDS):
             raise Conflict("Another move or import of this organization is running. Try again in a minute.")
+        if is_decided:
+            _require_tombstone(organization["id"])
+            return PURGED
         _reopen_tombstone(organization["id"], organization["slug"])
         created_at = datetime.fromisoformat(organization["created_at"])
         transfer.create_tombstone({**organization, "created_at": created_at})
@@ -150,6 +156,7 @@ class _Receiver:
         """Check everything that could keep the organization from being activated."""
         self._renew()
         transfer.read_organization({"organization": organization})
+        _forget_earlier_move(self.organization_id)
 
     def activate(self, organization: dict[str, Any], messages: list[list[Any]], after: str) -> None:
         """Serve the organization from now on. Its messages are due here at once."""
@@ -195,6 +202,22 @@ def _find_status(organization_id: str) -> str | None:
     return db.session.scalar(select(Organization.status).where(Organization.id == organization_id))
 
 
+@read
+def _require_tombstone(organization_id: str) -> None:
+    """Raise Conflict unless the organization is the tombstone of a move to this cell."""
+    row = db.session.execute(
+        select(Organization.status, Organization.moved_to).where(Organization.id == organization_id)
+    ).first()
+    if row is None:
+        raise Conflict(
+            "The organization was not moved here, so this is not the target. Check --to and --via."
+        )
+    if row.moved_to is not None:
+        raise Conflict(f"The organization has moved on to {row.moved_to} from here.")
+    if row.status != PURGED:
+        raise Conflict(f"The organization is {row.status} here.")
+
+
 @transaction
 def _reopen_tombstone(organization_id: str, slug: str) -> None:
     """Make an organization that had moved away from here a tombstone again, so that it can come back."""
@@ -207,6 +230,17 @@ def _reopen_tombstone(organization_id: str, slug: str) -> None:
             Organization.status.in_((DELETED, PURGED)),
         )
         .values(status=PURGED, data_key=None, purge_at=None, deleted_at=None)
+        .execution_options(synchronize_session=False)
+    )
+
+
+@transaction
+def _forget_earlier_move(organization_id: str) -> None:
+    """From now on this tombstone may be activated, once the source has decided."""
+    db.session.execute(
+        update(Organization)
+        .where(Organization.id == organization_id, Organization.status == PURGED)
+        .values(moved_to=None)
         .execution_options(synchronize_session=False)
     )
 

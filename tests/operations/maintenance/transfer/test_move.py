@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from flask import Flask
+from sqlalchemy import text
 
+from app.extensions import db
 from app.operations.audit.chain_verification import verify_audit_log
 from app.operations.directory import lookups
 from app.operations.maintenance import janitor, move
@@ -272,3 +275,97 @@ def test_undelivered_message_moves_and_is_due_in_one_cell(
         assert (due(app), due(there)) == (1, 0)
         move_organization(operator(), "acme", "b", connect(there))
     assert (due(app), due(there)) == (0, 1)
+
+
+def test_decided_move_is_not_repeated_where_the_organization_has_moved_on(
+    moved: Moved,
+    robot: MadeClient,
+    app: Flask,
+    elsewhere: tuple[Flask, Database],
+    connect: Callable[[Flask], Peer],
+) -> None:
+    there, database = elsewhere
+    with app.app_context():
+        move_organization(operator(), "acme", "b", connect(there))
+    with there.app_context():
+        move._pause(moved.organization.id, 3600)
+        move._decide(moved.organization.id, "c")
+    with app.app_context(), pytest.raises(MoveFailed, match="moved on to c"):
+        move_organization(operator(), "acme", "b", connect(there))
+    assert [token_of(cell, robot).status_code for cell in (app, there)] == [503, 503]
+    assert database.query("SELECT COUNT(*) FROM organizations WHERE moved_to IS NOT NULL") == [(1,)]
+
+
+def test_decided_move_is_not_repeated_where_the_organization_never_was(
+    moved: Moved,
+    robot: MadeClient,
+    app: Flask,
+    elsewhere: tuple[Flask, Database],
+    connect: Callable[[Flask], Peer],
+) -> None:
+    there, database = elsewhere
+    organizations_there = database.count("organizations")
+    with app.app_context():
+        move._pause(moved.organization.id, 3600)
+        move._decide(moved.organization.id, "b")
+        with pytest.raises(MoveFailed, match="not the target"):
+            move_organization(operator(), "acme", "b", connect(there))
+    assert token_of(there, robot).status_code == 401
+    assert database.count("organizations") == organizations_there
+
+
+@pytest.mark.parametrize(
+    ("change", "is_served"),
+    [
+        ("UPDATE users SET name = 'Eve'", False),
+        ("DELETE FROM audit_links", False),
+        # The janitor deletes rows in both cells when they expire.
+        ("DELETE FROM sessions", True),
+    ],
+)
+def test_decided_move_is_repeated_only_with_the_rows_that_were_compared(
+    moved: Moved,
+    robot: MadeClient,
+    app: Flask,
+    elsewhere: tuple[Flask, Database],
+    connect: Callable[[Flask], Peer],
+    change: str,
+    is_served: bool,
+) -> None:
+    there, _ = elsewhere
+    cut = CutPeer(connect(there), lambda name, count: "before" if name == "activate" else "")
+    with app.app_context(), pytest.raises(Interrupted):
+        move_organization(operator(), "acme", "b", cut)
+
+    @transaction
+    def tamper() -> None:
+        own = {"own": moved.organization.id.encode()}
+        assert db.session.connection().execute(text(f"{change} WHERE organization_id = :own"), own).rowcount
+
+    with there.app_context():
+        tamper()
+    with app.app_context():
+        expected: Any = nullcontext() if is_served else pytest.raises(Conflict, match="rows of")
+        with expected:
+            move_organization(operator(), "acme", "b", connect(there))
+    assert (token_of(there, robot).status_code == 200) is is_served
+    assert token_of(app, robot).status_code == 503
+
+
+def test_interrupted_way_back_can_be_repeated(
+    moved: Moved,
+    robot: MadeClient,
+    app: Flask,
+    elsewhere: tuple[Flask, Database],
+    connect: Callable[[Flask], Peer],
+) -> None:
+    there, _ = elsewhere
+    with app.app_context():
+        move_organization(operator(), "acme", "b", connect(there))
+    cut = CutPeer(connect(app), lambda name, count: "before" if name == "activate" else "")
+    with there.app_context():
+        with pytest.raises(Interrupted):
+            move_organization(operator(), "acme", "a", cut)
+        move_organization(operator(), "acme", "a", connect(app))
+        move_organization(operator(), "acme", "a", connect(app))
+    assert [token_of(cell, robot).status_code for cell in (app, there)] == [200, 503]
