@@ -30,6 +30,7 @@ from app.operations.directory.lookups import (
     OrganizationSnapshot,
     get_root_organization,
     get_unpurged_organization,
+    is_in_another_cell,
 )
 from app.operations.directory.users import get_user
 from app.operations.mail import emails
@@ -44,7 +45,7 @@ from app.operations.tokens.revocation import revoke_token
 from app.rules import token_values
 from app.rules.actor import Actor
 from app.rules.audit.leaked_secrets import LeakReport, parse_leak_reports
-from app.rules.errors import NotFound
+from app.rules.errors import NotFound, Unavailable
 from app.rules.identifiers import format_client_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.sign_in.passwords import Lockout
@@ -271,13 +272,20 @@ def report_leaks(actor: Actor, sent: Any) -> int:
 
     ``sent`` is the request body: an array of objects with ``token`` and optionally ``url``, ``source`` and ``type``, or
     one such object. ``actor`` is anonymous and in no organization. Repeating a report is harmless. Raises InvalidInput,
-    TooManyRequests. Audit: ``secret.leak_reported`` in the organization of the secret, besides the event of its
-    revocation.
+    TooManyRequests and, after all others were processed, Unavailable for secrets of an organization that is being moved
+    or has moved to another cell. Audit: ``secret.leak_reported`` in the organization of the secret, besides the event
+    of its revocation.
     """
     reports = parse_leak_reports(sent)
     _enforce_rate_limit(actor)
+    is_complete = True
     for report in {report.token: report for report in reports}.values():
-        _process_report(actor, report)
+        is_complete &= _process_report(actor, report)
+    if not is_complete:
+        raise Unavailable(
+            "An organization of these secrets is being moved or has moved to another server of this service. Other "
+            "reports were processed. Send all of them again in a moment."
+        )
     return len(reports)
 
 
@@ -294,24 +302,28 @@ def _enforce_rate_limit(actor: Actor) -> None:
     )
 
 
-def _process_report(actor: Actor, report: LeakReport) -> None:
+def _process_report(actor: Actor, report: LeakReport) -> bool:
+    """Revoke the secret if it is one. Return False if another cell has to do that."""
     place = _parse_secret(report.token)
     if place is None:
-        return
+        return True
     organization_id, kind = place
     if kind == SETUP:
         revoke_setup_token(report.token)
-        return
+        return True
+    if is_in_another_cell(organization_id):
+        return False
     try:
         # A secret that leaks while its organization is deleted must not be valid after a restore.
         organization = get_unpurged_organization(organization_id)
     except NotFound:
-        return
+        return True
     system = Actor.system(organization.id, LABEL)
     inside = replace(system, ip_address=actor.ip_address, request_id=actor.request_id)
     revoked = _revoke_and_record(inside, organization, kind, report)
     if revoked is not None:
         revoke_grants_of_secrets(inside, revoked.follow_up)
+    return True
 
 
 def _parse_secret(token: str) -> tuple[str, str] | None:

@@ -60,6 +60,7 @@ __all__ = [
     "get_unpurged_organization",
     "hold_organization",
     "is_current",
+    "is_in_another_cell",
     "reload_client",
     "touch_organization",
 ]
@@ -241,6 +242,15 @@ def get_unpurged_organization(organization_id: str) -> OrganizationSnapshot:
     if organization is None or organization.status == organization_model.PURGED:
         raise NotFound("There is no such organization.")
     return organization
+
+
+def is_in_another_cell(organization_id: str) -> bool:
+    """Return whether another cell serves the organization, or may do so when the pause of its move ends."""
+    row = _SELECT_BY_ID.first(organization_id=organization_id) if is_routing_key(organization_id) else None
+    if row is None:
+        return False
+    *_, moving_until, moved_to, _ = row
+    return moved_to is not None or (moving_until is not None and clock.now() < moving_until)
 
 
 def get_root_organization() -> OrganizationSnapshot:

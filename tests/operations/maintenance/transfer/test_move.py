@@ -369,3 +369,26 @@ def test_interrupted_way_back_can_be_repeated(
         move_organization(operator(), "acme", "a", connect(app))
         move_organization(operator(), "acme", "a", connect(app))
     assert [token_of(cell, robot).status_code for cell in (app, there)] == [200, 503]
+
+
+@pytest.mark.parametrize("is_decided", [False, True])
+def test_leak_report_about_a_moving_organization_is_refused_after_the_others_are_processed(
+    moved: Moved, robot: MadeClient, make: Factory, app: Flask, is_decided: bool
+) -> None:
+    other = make.machine(make.organization("other"))
+    assert token_of(app, other).status_code == 200
+    with app.app_context():
+        move._pause(moved.organization.id, 3600)
+        if is_decided:
+            move._decide(moved.organization.id, "b")
+    lookups.clear_directory_cache()
+    body = [{"token": robot.secret}, {"token": other.secret}]
+    refused = app.test_client().post("/leak-reports", json=body)
+    assert (refused.status_code, refused.headers["Retry-After"]) == (503, "2")
+    assert token_of(app, other).status_code == 401
+    if not is_decided:
+        with app.app_context():
+            move._resume(moved.organization.id)
+        assert token_of(app, robot).status_code == 200
+        assert app.test_client().post("/leak-reports", json=body).status_code == 202
+        assert token_of(app, robot).status_code == 401
