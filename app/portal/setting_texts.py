@@ -355,7 +355,7 @@ _TOPICS = (
                 _rows(
                     "limits",
                     client_requests_per_minute=lazy_gettext("Of each client"),
-                    address_requests_per_minute=lazy_gettext("From each IP address"),
+                    network_requests_per_minute=lazy_gettext("From each network"),
                     organization_requests_per_minute=lazy_gettext("Of all clients together"),
                 ),
             ),
@@ -473,7 +473,7 @@ EMPTY_TEXTS: dict[str, str] = {
     "management_api.allowed_origins": lazy_gettext("no web page of another origin"),
     "branding.display_name": lazy_gettext("the organization's name"),
     "limits.client_requests_per_minute": lazy_gettext("no limit"),
-    "limits.address_requests_per_minute": lazy_gettext("no limit"),
+    "limits.network_requests_per_minute": lazy_gettext("no limit"),
     "limits.organization_requests_per_minute": lazy_gettext("no limit"),
     "limits.max_users": lazy_gettext("no limit"),
     "limits.max_clients": "50,000",

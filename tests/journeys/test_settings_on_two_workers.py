@@ -280,7 +280,7 @@ EFFECTS: dict[str, Effect] = effects_on_users.EFFECTS | effects_in_time.EFFECTS 
     ),
     "branding.login_message": (_login("Mind the ladders"), [("Mind the ladders", True), (None, False)], {}),
     "limits.client_requests_per_minute": (_reaches_limit, [(10, True), (None, False)], {}),
-    "limits.address_requests_per_minute": (_reaches_limit, [(10, True), (None, False)], {}),
+    "limits.network_requests_per_minute": (_reaches_limit, [(10, True), (None, False)], {}),
     "limits.organization_requests_per_minute": (_reaches_limit, [(10, True), (None, False)], {}),
     "limits.max_users": (_creates_two_users, [(1, 409), (None, 201)], {}),
     "limits.max_clients": (_registers(), [(1, 409), (None, 201)], {}),

@@ -61,17 +61,17 @@ def test_requests_without_authentication_do_not_use_up_the_limits_of_the_organiz
     assert _refresh_publicly(public).status_code == 400
 
 
-def test_requests_without_authentication_count_for_their_address(flow: Flow, make: Factory) -> None:
+def test_requests_without_authentication_count_for_their_network(flow: Flow, make: Factory) -> None:
     organization = flow.client.organization
     public = flow.other_client(type="spa", redirect_uris=["https://spa.example/callback"])
     with flow.app.app_context():
-        limits = {"address_requests_per_minute": 10}
+        limits = {"network_requests_per_minute": 10}
         settings.update_settings(make.system(organization), organization.slug, {"limits": limits})
     answers = [_refresh_publicly(public) for _ in range(12)]
     assert [answer.status_code for answer in answers] == [400] * 10 + [429] * 2
 
 
-@pytest.mark.parametrize("kind", ["client", "address", "organization"])
+@pytest.mark.parametrize("kind", ["client", "network", "organization"])
 def test_token_can_be_revoked_beyond_each_limit(flow: Flow, make: Factory, kind: str) -> None:
     token = flow.tokens()["access_token"]
     organization = flow.client.organization

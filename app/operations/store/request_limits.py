@@ -1,4 +1,4 @@
-"""Limits on requests per minute, for a client, an IP address and a whole organization, across all processes and hosts.
+"""Limits on requests per minute, for a client, a network and a whole organization, across all processes and hosts.
 
 Each process counts in memory, so a request costs no statement. Once a second it writes what it counted for whatever
 has come near a limit, and reads what others counted. Until then a process knows only its own requests: at most one
@@ -38,7 +38,7 @@ _UNTOLD_PART = 50
 _LIFETIME = timedelta(minutes=5)
 _REFUSALS = {
     "client": "This client sent too many requests. It may send %s in a minute.",
-    "address": "Too many requests came from this network. It may send %s in a minute.",
+    "network": "Too many requests came from this network. It may send %s in a minute.",
     "organization": "This organization received too many requests. It may get %s in a minute.",
 }
 _Key = tuple[str, str, str]
@@ -164,21 +164,21 @@ def require_request_allowed(
     """Count a request of an authenticated client. Raises TooManyRequests if a limit of its organization is reached.
 
     ``limits`` is that section of the organization's settings. ``client_id`` is None if the request proved nothing, as
-    those of public clients: it only counts for its address, so that strangers cannot use up the other limits. A
+    those of public clients: it only counts for its network, so that strangers cannot use up the other limits. A
     rejected request does not count.
     """
-    for_client, for_address, for_all = (
+    for_client, for_network, for_all = (
         limits["client_requests_per_minute"],
-        limits["address_requests_per_minute"],
+        limits["network_requests_per_minute"],
         limits["organization_requests_per_minute"],
     )
-    if for_client is None and for_address is None and for_all is None:
+    if for_client is None and for_network is None and for_all is None:
         return
     wanted = []
     if for_client is not None and client_id is not None:
         wanted.append(((organization_id, "client", client_id), for_client))
-    if for_address is not None:
-        wanted.append(((organization_id, "address", _network(ip_address)), for_address))
+    if for_network is not None:
+        wanted.append(((organization_id, "network", _network(ip_address)), for_network))
     if for_all is not None and client_id is not None:
         wanted.append(((organization_id, "organization", ""), for_all))
     refused = counts.take(wanted)

@@ -413,7 +413,7 @@ _ROWS: tuple[tuple[str, SettingKind, Any, str], ...] = (
     ("branding.login_message", Text(500, multiline=True), None, lazy_gettext("Message on the sign-in page.")),
     ("localization.default_locale", _choice(*LANGUAGES), ENGLISH, lazy_gettext("Default language of pages and emails.")),
     ("limits.client_requests_per_minute", Number(10, 10_000_000), None, lazy_gettext("Requests that a client may send in a minute, at its OAuth endpoints and the management API. null means no limit.")),
-    ("limits.address_requests_per_minute", Number(10, 10_000_000), None, lazy_gettext("Requests of all clients from one IP address (of IPv6: one /64). null means no limit.")),
+    ("limits.network_requests_per_minute", Number(10, 10_000_000), None, lazy_gettext("Requests of all clients from one network (IPv4 /24, IPv6 /64) in a minute. null means no limit.")),
     ("limits.organization_requests_per_minute", Number(10, 10_000_000), None, lazy_gettext("Requests of all clients together. null means no limit.")),
     ("limits.max_users", Number(1, 100_000_000), None, lazy_gettext("Maximum number of users. null means no limit.")),
     ("limits.max_clients", Number(1, 50_000), None, lazy_gettext("Maximum number of clients. null means the maximum of any organization, 50,000.")),

@@ -89,9 +89,9 @@ def test_limits_of_organizations_are_separate(advance: Advance) -> None:
     assert take(counts, 120, key=(OTHER, "client", "cli_1")) == 100
 
 
-def test_request_that_proved_nothing_counts_for_its_address_alone(advance: Advance) -> None:
+def test_request_that_proved_nothing_counts_for_its_network_alone(advance: Advance) -> None:
     limits = dict.fromkeys(
-        ("client_requests_per_minute", "address_requests_per_minute", "organization_requests_per_minute"), 10
+        ("client_requests_per_minute", "network_requests_per_minute", "organization_requests_per_minute"), 10
     )
     organization_id = new_routing_key()
 
@@ -184,7 +184,7 @@ def test_keys_in_memory_are_bounded(advance: Advance, monkeypatch: pytest.Monkey
     monkeypatch.setattr(request_limits, "MAX_KEYS", 10)
     counts = RequestCounts()
     for number in range(35):
-        take(counts, 1, key=(ACME, "address", str(number)))
+        take(counts, 1, key=(ACME, "network", str(number)))
     assert len(counts._counts) <= 10
 
 
