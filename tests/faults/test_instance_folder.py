@@ -67,9 +67,10 @@ def test_changes_take_effect_while_the_instance_folder_cannot_be_written(
     )
     make = Factory(server.app)
     make.root()
-    # A file of an earlier release that has holes, for which there is no space.
-    with (instance / "changes").open("wb") as file:
+    # A file of an earlier release that has holes, for which there is no space. This process has mapped the one there.
+    with (tmp_path / "changes").open("wb") as file:
         file.truncate(4096 * 8)
+    (tmp_path / "changes").replace(instance / "changes")
     server.start()
     workers = server.worker_pids()
     try:

@@ -243,7 +243,7 @@ def _count_client_state(row: Client) -> tuple[int, int, int]:
     return tokens, grants, consents
 
 
-def _enforce_client_limit(organization: OrganizationSnapshot, origin: ClientOrigin) -> None:
+def enforce_client_limit(organization: OrganizationSnapshot, origin: ClientOrigin) -> None:
     """Raise TooManyClients if the organization has reached its limit.
 
     Concurrent calls may exceed it slightly.
@@ -308,7 +308,7 @@ def _has_at_least(rows: Select[Any], most: int) -> bool:
 @transaction
 def _register(actor: Actor, metadata: ClientMetadata, origin: ClientOrigin) -> RegisteredClient:
     organization = hold_organization(actor.organization_id)
-    _enforce_client_limit(organization, origin)
+    enforce_client_limit(organization, origin)
     if metadata.sector_identifier_uri is not None:
         sector_documents.require_listed_redirect_uris(actor.organization_id, None, metadata)
     require_trust_permission(actor, _EMPTY_METADATA.trust, metadata.trust)
