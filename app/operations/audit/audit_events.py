@@ -21,20 +21,13 @@ from app.operations.directory import lookups
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.store import clock
 from app.operations.store.replica import read_log
-from app.operations.store.transactions import (
-    DEFAULT_LIMIT,
-    MAX_LIMIT,
-    CursorKey,
-    Page,
-    paginate,
-    read,
-    read_newest,
-)
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, merge_pages, read_page
+from app.operations.store.transactions import read
 from app.rules.actor import Actor
 from app.rules.audit.events import ACCOUNT_EVENTS, FieldChange, diff_documents
 from app.rules.errors import NotFound
 from app.rules.fields import ValidationErrors, find_unknown
-from app.rules.identifiers import encode_uuid, first_id_at, parse_client_id, parse_public_id, public_id
+from app.rules.identifiers import first_id_at, parse_client_id, parse_public_id, public_id
 
 PREFIX = "evt"
 MAX_FILTER_LENGTH = 64
@@ -92,7 +85,7 @@ def list_audit_events(
     ``until`` (exclusive) are RFC 3339 times, the others are exact. Raises InvalidInput, Forbidden.
     """
     statement = _matching(actor, filters or {})
-    return read_newest(statement, AuditEvent.id, limit, after, _record, read_log)
+    return read_page(statement, (AuditEvent.id,), limit, after, read_rows=read_log).map(_record)
 
 
 @read
@@ -379,30 +372,28 @@ def list_activity(
 ) -> Page[ActivityRecord]:
     """Return a page of events that concern the actor's own account, newest first. Raises Forbidden for others."""
     user_id = public_id("usr", actor.require_own_account())
-    limit = min(limit, MAX_LIMIT)
     # Read two index ranges and merge them here, because the database would sort a union completely.
-    found = {
-        row.id: row
-        for column in (AuditEvent.actor_id, AuditEvent.target_id)
-        for row in _events(actor, column == user_id, limit, after)
-    }
-    rows = sorted(found.values(), key=lambda row: row.id.bytes, reverse=True)
-    clients = {client_id for row in rows[:limit] if (client_id := _client_id(row))}
+    page = merge_pages(
+        [
+            read_page(_own_events(actor, column == user_id), (AuditEvent.id,), limit, after)
+            for column in (AuditEvent.actor_id, AuditEvent.target_id)
+        ],
+        limit,
+    )
+    clients = {client_id for row in page.items if (client_id := _client_id(row))}
     names = find_names(actor, clients) if clients else {}
-    items = tuple(_activity(row, user_id, names) for row in rows[:limit])
-    return Page(items, (encode_uuid(rows[limit - 1].id),) if len(rows) > limit else None)
+    return page.map(lambda row: _activity(row, user_id, names))
 
 
-def _events(actor: Actor, own: Any, limit: int, after: CursorKey | None) -> list[Any]:
+def _own_events(actor: Actor, own: Any) -> Select[Any]:
     settings = get_organization_by_id(actor.organization_id, fresh=False).settings
     retention = timedelta(days=settings["audit"]["retention_days"])
-    statement = select(AuditEvent.__table__).where(
+    return select(AuditEvent.__table__).where(
         AuditEvent.organization_id == actor.organization_id,
         own,
         AuditEvent.action.in_(ACCOUNT_EVENTS),
         AuditEvent.id >= first_id_at(clock.now() - min(ACTIVITY_WINDOW, retention)),
     )
-    return list(db.session.execute(paginate(statement, (AuditEvent.id,), after).limit(limit + 1)).all())
 
 
 def _client_id(row: Any) -> str | None:

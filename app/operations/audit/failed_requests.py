@@ -22,15 +22,8 @@ from app.models.client import Client, Credential
 from app.operations.directory import lookups
 from app.operations.directory.lookups import ClientSnapshot, get_organization_by_id
 from app.operations.store import clock
-from app.operations.store.transactions import (
-    DEFAULT_LIMIT,
-    CursorKey,
-    Page,
-    current_unit_of_work,
-    read,
-    read_newest,
-    transaction,
-)
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, read_page
+from app.operations.store.transactions import current_unit_of_work, read, transaction
 from app.operations.store.usage_counters import FAILED, counters
 from app.rules.actor import Actor
 from app.rules.audit.failed_requests import (
@@ -134,7 +127,7 @@ def list_failed_requests(
     for condition in _conditions(actor, filters or {}):
         statement = statement.where(condition)
     # Ids are ordered by the time of writing, shortly after the request.
-    return read_newest(statement, FailedRequest.id, limit, after, _record)
+    return read_page(statement, (FailedRequest.id,), limit, after).map(_record)
 
 
 @read

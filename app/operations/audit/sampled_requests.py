@@ -22,19 +22,11 @@ from app.models.client import Client
 from app.operations.audit.failed_requests import MAX_CLOCK_SKEW, FailedRequestRecord, list_failed_requests
 from app.operations.directory import lookups
 from app.operations.store import clock
-from app.operations.store.transactions import (
-    DEFAULT_LIMIT,
-    MAX_LIMIT,
-    CursorKey,
-    Page,
-    current_unit_of_work,
-    read,
-    read_newest,
-    transaction,
-)
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, merge_pages, read_page
+from app.operations.store.transactions import current_unit_of_work, read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import NotFound, Unavailable
-from app.rules.identifiers import encode_uuid, first_id_at, format_client_id, new_id, parse_client_id
+from app.rules.identifiers import first_id_at, format_client_id, new_id, parse_client_id
 
 RETENTION = timedelta(days=1)
 FAILED, SUCCEEDED = "failed", "succeeded"
@@ -89,18 +81,14 @@ def list_requests(
     ``filters`` are those of ``list_failed_requests``; with ``cause`` nothing that succeeded matches. Raises
     InvalidInput, Forbidden.
     """
-    limit = min(limit, MAX_LIMIT)
     pages: list[Page[Any]] = []
     if outcome != SUCCEEDED:
         pages.append(list_failed_requests(actor, limit=limit, after=after, filters=filters))
     if outcome != FAILED and "cause" not in (filters or {}):
         pages.append(
-            read_newest(_visible_samples(actor, filters or {}), SampledRequest.id, limit, after, _record)
+            read_page(_visible_samples(actor, filters or {}), (SampledRequest.id,), limit, after).map(_record)
         )
-    found = sorted((item for page in pages for item in page.items), key=lambda item: item.id, reverse=True)
-    has_more = len(found) > limit or any(page.next_cursor_key is not None for page in pages)
-    items = tuple(found[:limit])
-    return Page(items, (encode_uuid(items[-1].id),) if has_more else None)
+    return merge_pages(pages, limit)
 
 
 def store_samples(actor: Actor, samples: Iterable[Sample]) -> int:

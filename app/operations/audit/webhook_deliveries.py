@@ -29,16 +29,8 @@ from app.operations.directory.lookups import get_organization_by_id
 from app.operations.store import clock, keyring, outbox, outgoing_http, rate_limits
 from app.operations.store.outbox import DeliveryDeferred, DeliveryRejected, Message
 from app.operations.store.outgoing_http import OutgoingRequestFailed
-from app.operations.store.transactions import (
-    DEFAULT_LIMIT,
-    MAX_LIMIT,
-    CursorKey,
-    Page,
-    count_changed,
-    paginate,
-    read,
-    transaction,
-)
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, read_page
+from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.audit.events import TEST_EVENT
 from app.rules.audit.webhooks import (
@@ -49,7 +41,7 @@ from app.rules.audit.webhooks import (
     sign_message,
 )
 from app.rules.errors import Conflict, DomainError, NotFound, TooManyRequests
-from app.rules.identifiers import encode_uuid, parse_public_id, public_id
+from app.rules.identifiers import parse_public_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.store.outgoing_http import OutgoingRequestBlocked
 
@@ -99,11 +91,8 @@ def list_deliveries(
     """Return a page of the deliveries of the webhook, newest first. Raises NotFound, Forbidden."""
     actor.require("webhooks:read")
     row = get_webhook_row(actor, webhook_id)
-    limit = min(limit, MAX_LIMIT)
-    found = paginate(_deliveries(row), (WebhookDelivery.id,), after).limit(limit + 1)
-    rows = db.session.execute(found).all()
-    items = tuple(_record(actor, each) for each in rows[:limit])
-    return Page(items, (encode_uuid(items[-1].id),) if len(rows) > limit else None)
+    page = read_page(_deliveries(row), (WebhookDelivery.id,), limit, after)
+    return page.map(lambda found: _record(actor, found))
 
 
 @read

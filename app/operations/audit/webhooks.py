@@ -22,17 +22,8 @@ from app.operations.directory.lookups import get_organization_by_id, touch_organ
 from app.operations.mail.notices import email_administrators
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import audit, clock, keyring
-from app.operations.store.transactions import (
-    DEFAULT_LIMIT,
-    MAX_LIMIT,
-    CursorKey,
-    Page,
-    count_changed,
-    current_unit_of_work,
-    paginate,
-    read,
-    transaction,
-)
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, read_page
+from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.rules.actor import Actor
 from app.rules.audit.webhooks import (
     DISABLE_AFTER,
@@ -171,10 +162,7 @@ def list_webhooks(
     statement = select(Webhook).where(
         Webhook.organization_id == actor.organization_id, Webhook.deleted_at.is_(None)
     )
-    limit = min(limit, MAX_LIMIT)
-    rows = db.session.scalars(paginate(statement, (Webhook.id,), after).limit(limit + 1)).all()
-    items = tuple(webhook_record(row) for row in rows[:limit])
-    return Page(items, (encode_uuid(items[-1].id),) if len(rows) > limit else None)
+    return read_page(statement, (Webhook.id,), limit, after).map(webhook_record)
 
 
 @read

@@ -21,16 +21,8 @@ from app.operations.clients.clients import get_client, update_client
 from app.operations.directory.lookups import ClientSnapshot, get_organization_by_id
 from app.operations.mail.notices import email_administrators, notify_user
 from app.operations.store import audit, clock, rate_limits
-from app.operations.store.transactions import (
-    DEFAULT_LIMIT,
-    CursorKey,
-    Page,
-    count_changed,
-    current_unit_of_work,
-    read,
-    read_newest,
-    transaction,
-)
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, read_page
+from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.rules.actor import Actor
 from app.rules.authorization.consents import (
     APPROVED,
@@ -297,7 +289,7 @@ def list_client_requests(
     statement = _visible(actor)
     for condition in _conditions(actor, filters or {}):
         statement = statement.where(condition)
-    return read_newest(statement, ClientRequest.id, limit, after, build_record)
+    return read_page(statement, (ClientRequest.id,), limit, after).map(build_record)
 
 
 @read

@@ -21,21 +21,12 @@ from app.operations.directory.lookups import get_organization_by_id
 from app.operations.grants.grant_lists import filter_columns, filter_conditions, restrict_to_visible
 from app.operations.grants.grants import CONSENT_OF_GRANT, is_active_grant
 from app.operations.store import audit, clock
-from app.operations.store.transactions import (
-    DEFAULT_LIMIT,
-    MAX_LIMIT,
-    CursorKey,
-    OutdatedRead,
-    Page,
-    count_changed,
-    paginate,
-    read,
-    transaction,
-)
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, read_page
+from app.operations.store.transactions import OutdatedRead, count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.authorization.consents import consent_expiry, max_consent_seconds
 from app.rules.errors import NotFound
-from app.rules.identifiers import encode_uuid, format_client_id, parse_public_id, public_id
+from app.rules.identifiers import format_client_id, parse_public_id, public_id
 
 MAX_LISTED = 200
 PREFIX = "con"
@@ -273,10 +264,7 @@ def list_user_consents(
     statement = _visible(actor, "consents:read")
     for condition in filter_conditions(actor, filter_columns(Consent), filters or {}):
         statement = statement.where(condition)
-    limit = min(limit, MAX_LIMIT)
-    rows = db.session.execute(paginate(statement, (Consent.id,), after).limit(limit + 1)).all()
-    items = tuple(_record(row) for row in rows[:limit])
-    return Page(items, (encode_uuid(items[-1].id),) if len(rows) > limit else None)
+    return read_page(statement, (Consent.id,), limit, after).map(_record)
 
 
 @read

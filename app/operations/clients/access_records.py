@@ -15,13 +15,8 @@ from app.fast_path.compiled_query import CompiledQuery
 from app.models.client import DELETED, Client, ClientAccess, Resource
 from app.operations.clients.client_access import PREFIX
 from app.operations.clients.client_records import get_client_row
-from app.operations.store.transactions import (
-    DEFAULT_LIMIT,
-    CursorKey,
-    Page,
-    read,
-    read_newest,
-)
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, read_page
+from app.operations.store.transactions import read
 from app.rules.actor import Actor
 from app.rules.clients.client_access import REQUESTED, STATUSES
 from app.rules.errors import Conflict, InvalidInput, NotFound
@@ -87,7 +82,7 @@ def list_client_access(
     """
     actor.require_for_own("resources:read")
     statement = _select(actor).where(of_visible_resources(actor), *_conditions(actor, filters or {}))
-    return read_newest(statement, ClientAccess.id, limit, after, _record)
+    return read_page(statement, (ClientAccess.id,), limit, after).map(_record)
 
 
 @read
@@ -96,9 +91,8 @@ def list_access_of_client(
 ) -> Page[AccessRecord]:
     """List the access of a client with its requests, newest first. Raises NotFound, Forbidden."""
     client = get_client_row(actor, client_id, "clients:read")
-    return read_newest(
-        _select(actor).where(ClientAccess.client_id == client.id), ClientAccess.id, limit, after, _record
-    )
+    statement = _select(actor).where(ClientAccess.client_id == client.id)
+    return read_page(statement, (ClientAccess.id,), limit, after).map(_record)
 
 
 @read

@@ -19,15 +19,8 @@ from app.fast_path import cache_invalidation
 from app.fast_path.compiled_query import CompiledQuery
 from app.models.client import ACTIVE, DELETED, PERSON, Client, Scope
 from app.operations.clients.scopes import add_scopes, list_offered_scopes
-from app.operations.store.transactions import (
-    DEFAULT_LIMIT,
-    MAX_LIMIT,
-    CursorKey,
-    Page,
-    count_changed,
-    paginate,
-    read,
-)
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, read_page
+from app.operations.store.transactions import count_changed, read
 from app.rules.actor import Actor
 from app.rules.clients.client_metadata import ClientMetadata, changed_fields, from_document, to_document
 from app.rules.clients.client_types import (
@@ -41,7 +34,7 @@ from app.rules.clients.client_types import (
 )
 from app.rules.directory.permissions import ALL_PERMISSIONS, PERMISSIONS, ROOT_ONLY, missing_permissions
 from app.rules.errors import Conflict, FieldError, Forbidden, InvalidInput, NotFound, PreconditionFailed
-from app.rules.identifiers import encode_uuid, format_client_id, parse_client_id
+from app.rules.identifiers import format_client_id, parse_client_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.scopes import IDENTITY_SCOPES
 from app.rules.versions import ExpectedVersion, is_expected
@@ -118,11 +111,8 @@ def list_clients(
         statement = statement.where(getattr(Client, name) == value)
     if query:
         statement = _search(statement, query)
-    limit = min(limit, MAX_LIMIT)
-    ordered = paginate(statement, _sort_columns(sort), after, descending=sort.startswith("-"))
-    rows = db.session.scalars(ordered.limit(limit + 1)).all()
-    items = tuple(to_client_record(row) for row in rows[:limit])
-    return Page(items, _cursor_key(rows[limit - 1], sort) if len(rows) > limit else None)
+    columns = (Client.name_key, Client.id) if sort.endswith("name") else (Client.id,)
+    return read_page(statement, columns, limit, after, descending=sort.startswith("-")).map(to_client_record)
 
 
 def load_client_row(actor: Actor, client_id: str) -> Client:
@@ -562,11 +552,3 @@ def _search(statement: Select[Any], query: str) -> Select[Any]:
         return statement.where(Client.metadata_document_uri == query)
     # INSTR compares bytes on both engines and knows no wildcards to escape.
     return statement.where(func.instr(Client.name_key, literal(name_key(query), Client.name_key.type)) > 0)
-
-
-def _sort_columns(sort: str) -> tuple[Any, ...]:
-    return (Client.name_key, Client.id) if sort.endswith("name") else (Client.id,)
-
-
-def _cursor_key(row: Client, sort: str) -> CursorKey:
-    return (row.name_key, encode_uuid(row.id)) if sort.endswith("name") else (encode_uuid(row.id),)

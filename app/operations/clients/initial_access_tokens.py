@@ -14,21 +14,12 @@ from app.extensions import db
 from app.models.client import RegistrationToken
 from app.operations.directory.lookups import created_after_restore
 from app.operations.store import audit, clock
-from app.operations.store.transactions import (
-    DEFAULT_LIMIT,
-    MAX_LIMIT,
-    CursorKey,
-    Page,
-    count_changed,
-    current_unit_of_work,
-    paginate,
-    read,
-    transaction,
-)
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, read_page
+from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.rules.actor import Actor
 from app.rules.clients.credentials import validate_registration_terms
 from app.rules.errors import Conflict, NotFound, PreconditionFailed, Unauthenticated
-from app.rules.identifiers import encode_uuid, new_id, parse_public_id, public_id
+from app.rules.identifiers import new_id, parse_public_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.token_values import INITIAL_ACCESS, digest, hint, new_token, parse_token
 from app.rules.versions import ExpectedVersion, compute_version, is_expected
@@ -132,11 +123,8 @@ def list_registration_tokens(
     statement = select(RegistrationToken).where(
         RegistrationToken.organization_id == actor.organization_id, RegistrationToken.revoked_at.is_(None)
     )
-    limit = min(limit, MAX_LIMIT)
-    rows = db.session.scalars(paginate(statement, (RegistrationToken.id,), after).limit(limit + 1)).all()
     now = clock.now()
-    items = tuple(_record(row, now) for row in rows[:limit])
-    return Page(items, (encode_uuid(items[-1].id),) if len(rows) > limit else None)
+    return read_page(statement, (RegistrationToken.id,), limit, after).map(lambda row: _record(row, now))
 
 
 @read

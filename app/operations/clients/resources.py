@@ -30,16 +30,8 @@ from app.operations.clients.resource_scopes import (
 )
 from app.operations.directory.lookups import get_organization_by_id, touch_organization
 from app.operations.store import audit, clock
-from app.operations.store.transactions import (
-    DEFAULT_LIMIT,
-    MAX_LIMIT,
-    CursorKey,
-    Page,
-    count_changed,
-    paginate,
-    read,
-    transaction,
-)
+from app.operations.store.rows import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, read_page
+from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.clients.resource_fields import (
     FIELDS,
@@ -52,7 +44,7 @@ from app.rules.clients.resource_fields import (
 )
 from app.rules.clients.resource_indicators import STORED, Catalog, KnownResource
 from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
-from app.rules.identifiers import encode_uuid, new_id, parse_public_id, public_id
+from app.rules.identifiers import new_id, parse_public_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.versions import ExpectedVersion, is_expected
 
@@ -151,12 +143,8 @@ def list_resources(
         by_name = func.instr(Resource.name_key, literal(name_key(query), Resource.name_key.type)) > 0
         by_identifier = func.instr(Resource.identifier, literal(query, Resource.identifier.type)) > 0
         statement = statement.where(or_(by_name, by_identifier))
-    limit = min(limit, MAX_LIMIT)
-    ordered = paginate(statement, (Resource.name_key, Resource.id), after, descending=descending)
-    rows = db.session.scalars(ordered.limit(limit + 1)).all()
-    items = tuple(to_resource_records(rows[:limit]))
-    last = rows[limit - 1] if len(rows) > limit else None
-    return Page(items, (last.name_key, encode_uuid(last.id)) if last is not None else None)
+    page = read_page(statement, (Resource.name_key, Resource.id), limit, after, descending=descending)
+    return Page(tuple(to_resource_records(page.items)), page.next_cursor_key)
 
 
 @read

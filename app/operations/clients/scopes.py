@@ -17,16 +17,8 @@ from app.fast_path import cache_invalidation
 from app.fast_path.compiled_query import CompiledQuery, list_parameters, list_values, size_of_list
 from app.models.client import Resource, Scope
 from app.operations.store import audit, clock
-from app.operations.store.transactions import (
-    DEFAULT_LIMIT,
-    MAX_LIMIT,
-    CursorKey,
-    OutdatedRead,
-    Page,
-    count_changed,
-    read,
-    transaction,
-)
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, read_page
+from app.operations.store.transactions import OutdatedRead, count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.clients.resource_fields import ScopeText
 from app.rules.clients.resource_indicators import LISTED
@@ -121,12 +113,7 @@ def search_scopes(
     statement = _select_scopes(actor).where(_is_visible(actor))
     if query:
         statement = statement.where(func.instr(Scope.name, literal(query, Scope.name.type)) > 0)
-    if after is not None:
-        statement = statement.where(Scope.name > after[0])
-    limit = min(limit, MAX_LIMIT)
-    rows = db.session.execute(statement.order_by(Scope.name).limit(limit + 1)).all()
-    items = tuple(_record(scope, resource_name) for scope, resource_name in rows[:limit])
-    return Page(items, (items[-1].name,) if len(rows) > limit else None)
+    return read_page(statement, (Scope.name,), limit, after, descending=False).map(lambda row: _record(*row))
 
 
 @read

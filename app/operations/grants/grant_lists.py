@@ -21,14 +21,8 @@ from app.operations.directory.lookups import get_organization_by_id
 from app.operations.grants import grants
 from app.operations.grants.grants import is_active_grant, is_consented
 from app.operations.store import audit, clock
-from app.operations.store.transactions import (
-    DEFAULT_LIMIT,
-    CursorKey,
-    Page,
-    read,
-    read_newest,
-    transaction,
-)
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, read_page
+from app.operations.store.transactions import read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import InvalidInput, NotFound
 from app.rules.fields import ValidationErrors, find_unknown
@@ -95,7 +89,7 @@ def list_grants(
     statement = _visible(actor, "tokens:read")
     for condition in filter_conditions(actor, filter_columns(Grant), filters or {}):
         statement = statement.where(condition)
-    return read_newest(statement, Grant.id, limit, after, _record)
+    return read_page(statement, (Grant.id,), limit, after).map(_record)
 
 
 @read

@@ -17,22 +17,15 @@ from app.operations.directory.users import UserSnapshot, find_user_by_email, get
 from app.operations.mail.notices import notify_administrators
 from app.operations.sign_in.actor_access import enter_organization, require_role_permissions
 from app.operations.store import audit
-from app.operations.store.transactions import (
-    DEFAULT_LIMIT,
-    CursorKey,
-    Page,
-    count_changed,
-    paginate,
-    read,
-    transaction,
-)
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, read_page
+from app.operations.store.transactions import count_changed, read, transaction
 from app.operations.users.invitations import NewInvitation, create_invitation
 from app.operations.users.role_assignments import assign_role, require_grantable, require_other_administrator
 from app.rules.actor import Actor
 from app.rules.directory.permissions import ADMIN, MEMBER, effective_roles
 from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
 from app.rules.fields import ValidationErrors
-from app.rules.identifiers import encode_uuid, parse_public_id, public_id
+from app.rules.identifiers import parse_public_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.organizations.organizations import MAX_NAME_LENGTH, parse_email_and_name
 from app.rules.shapes import SchemaOnly, Shape, Text, check_shape, described
@@ -117,10 +110,9 @@ def list_administrators(
         if role not in effective_roles(organization.settings):
             raise InvalidInput("There is no such role.", field="role", code="unknown_role")
         statement = statement.where(RoleAssignment.role == role)
-    ordered = paginate(statement, (RoleAssignment.id,), after, descending=descending)
-    rows = db.session.execute(ordered.limit(limit + 1)).all()
-    items = tuple(_record(organization, row) for row in rows[:limit])
-    return Page(items, (encode_uuid(items[-1].id),) if len(rows) > limit else None)
+    return read_page(statement, (RoleAssignment.id,), limit, after, descending=descending).map(
+        lambda row: _record(organization, row)
+    )
 
 
 @read

@@ -18,9 +18,8 @@ from app.operations.grants.grants import log_revocation
 from app.operations.sign_in.actor_access import enter_organization
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import audit, clock, keyring
+from app.operations.store.rows import DEFAULT_LIMIT, Page, read_page
 from app.operations.store.transactions import (
-    DEFAULT_LIMIT,
-    Page,
     count_changed,
     current_unit_of_work,
     read,
@@ -243,20 +242,14 @@ def list_organizations(
         own = _record(_row(Organization.id == actor.organization_id))
         matches = (status in {None, own.status}) and _matches(own, query) and after is None
         return Page((own,) if matches else ())
-    statement = select(Organization).order_by(Organization.slug.desc() if descending else Organization.slug)
     shown = (Organization.status == status) if status else Organization.status.in_((ACTIVE, SUSPENDED))
-    statement = statement.where(shown, Organization.status != PURGED)
+    statement = select(Organization).where(shown, Organization.status != PURGED)
     if query:
         folded = query.lower()
         # Slugs are ASCII characters below the tilde, so this range is all slugs that start with the query.
         begins = Organization.slug.between(folded, f"{folded}~")
         statement = statement.where(or_(begins, Organization.name.icontains(query, autoescape=True)))
-    if after is not None:
-        beyond = Organization.slug < after[0] if descending else Organization.slug > after[0]
-        statement = statement.where(beyond)
-    rows = db.session.scalars(statement.limit(limit + 1)).all()
-    items = tuple(_record(row) for row in rows[:limit])
-    return Page(items, (items[-1].slug,) if len(rows) > limit else None)
+    return read_page(statement, (Organization.slug,), limit, after, descending=descending).map(_record)
 
 
 @transaction

@@ -27,23 +27,13 @@ from app.operations.grants.grants import UnstoredRows
 from app.operations.sign_in.actor_access import enter_organization
 from app.operations.store import audit, clock, idempotency, keyring
 from app.operations.store.audit import actor_public_id
-from app.operations.store.transactions import (
-    DEFAULT_LIMIT,
-    MAX_LIMIT,
-    CursorKey,
-    OutdatedRead,
-    Page,
-    current_unit_of_work,
-    paginate,
-    read,
-    transaction,
-)
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, read_page
+from app.operations.store.transactions import OutdatedRead, current_unit_of_work, read, transaction
 from app.operations.tokens import tokens
 from app.operations.tokens.revocation_subjects import Subject
 from app.rules.actor import Actor
 from app.rules.errors import InvalidInput, NotFound
 from app.rules.identifiers import (
-    encode_uuid,
     format_client_id,
     new_id,
     parse_client_id,
@@ -332,10 +322,9 @@ def list_receipts(
     scoped_actor, organization = enter_organization(actor, slug)
     scoped_actor.require("tokens:read")
     statement = select(RevocationReceipt).where(RevocationReceipt.organization_id == organization.id)
-    limit = min(limit, MAX_LIMIT)
-    rows = db.session.scalars(paginate(statement, (RevocationReceipt.id,), after).limit(limit + 1)).all()
-    items = tuple(_receipt(row, organization) for row in rows[:limit])
-    return Page(items, (encode_uuid(rows[limit - 1].id),) if len(rows) > limit else None)
+    return read_page(statement, (RevocationReceipt.id,), limit, after).map(
+        lambda row: _receipt(row, organization)
+    )
 
 
 @read

@@ -20,14 +20,8 @@ from app.models.user import User
 from app.operations.grants.grant_lists import filter_conditions, restrict_to_own_clients
 from app.operations.grants.grants import grant_issued_after_cutoffs, token_issued_after_cutoffs
 from app.operations.store import clock
-from app.operations.store.transactions import (
-    DEFAULT_LIMIT,
-    CursorKey,
-    Page,
-    read,
-    read_newest,
-    transaction,
-)
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, read_page
+from app.operations.store.transactions import read, transaction
 from app.operations.tokens import revocation
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
@@ -98,7 +92,7 @@ def list_tokens(
     statement = _visible(actor, "tokens:read")
     for condition in filter_conditions(actor, _FILTERED, filters or {}):
         statement = statement.where(condition)
-    return read_newest(statement, AccessToken.id, limit, after, _record)
+    return read_page(statement, (AccessToken.id,), limit, after).map(_record)
 
 
 @read

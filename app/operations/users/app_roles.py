@@ -18,14 +18,11 @@ from app.models.client import Client
 from app.models.user import AppRoleAssignment, Group, User
 from app.operations.clients.client_records import hold_client, load_client_row
 from app.operations.store import audit, clock
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, read_page
 from app.operations.store.transactions import (
-    DEFAULT_LIMIT,
-    CursorKey,
-    Page,
     count_changed,
     current_unit_of_work,
     read,
-    read_newest,
     savepoint,
     transaction,
 )
@@ -84,7 +81,7 @@ def list_app_role_assignments(
     """List the roles of users and groups in an app, newest first. Raises Forbidden, NotFound."""
     actor.require("users:read")
     client = load_client_row(actor, client_id)
-    return read_newest(_select(client), AppRoleAssignment.id, limit, after, _to_record)
+    return read_page(_select(client), (AppRoleAssignment.id,), limit, after).map(_to_record)
 
 
 @transaction

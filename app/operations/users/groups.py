@@ -17,14 +17,10 @@ from app.operations.directory.lookups import touch_organization
 from app.operations.directory.users import UserSnapshot, find_user_by_email, to_user_snapshot
 from app.operations.sign_in.actor_access import enter_organization
 from app.operations.store import audit, clock
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, read_page
 from app.operations.store.transactions import (
-    DEFAULT_LIMIT,
-    MAX_LIMIT,
-    CursorKey,
-    Page,
     count_changed,
     current_unit_of_work,
-    paginate,
     read,
     savepoint,
     transaction,
@@ -33,7 +29,7 @@ from app.operations.users.users import parse_user_id
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
 from app.rules.fields import ValidationErrors
-from app.rules.identifiers import encode_uuid, new_id, parse_public_id, public_id
+from app.rules.identifiers import new_id, parse_public_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.shapes import Shape, Text, check_shape, create_shape, described
 from app.rules.versions import ExpectedVersion, is_expected
@@ -115,13 +111,9 @@ def list_groups(
         statement = statement.where(
             func.instr(Group.name_key, literal(name_key(query), Group.name_key.type)) > 0
         )
-    limit = min(limit, MAX_LIMIT)
-    ordered = paginate(statement, (Group.name_key, Group.id), after, descending=descending)
-    rows = db.session.scalars(ordered.limit(limit + 1)).all()
-    counts = _count_members(inside.organization_id, [row.id for row in rows[:limit]])
-    items = tuple(_record(row, slug, counts.get(row.id, 0)) for row in rows[:limit])
-    last = rows[limit - 1] if len(rows) > limit else None
-    return Page(items, (last.name_key, encode_uuid(last.id)) if last is not None else None)
+    page = read_page(statement, (Group.name_key, Group.id), limit, after, descending=descending)
+    counts = _count_members(inside.organization_id, [row.id for row in page.items])
+    return page.map(lambda row: _record(row, slug, counts.get(row.id, 0)))
 
 
 @read
@@ -256,12 +248,8 @@ def list_members(
         )
         .where(User.organization_id == inside.organization_id, GroupMember.group_id == group.id)
     )
-    limit = min(limit, MAX_LIMIT)
-    ordered = paginate(statement, (User.email_canonical, User.id), after, descending=False)
-    rows = db.session.execute(ordered.limit(limit + 1)).all()
-    items = tuple(MemberRecord(to_user_snapshot(user), *since) for user, *since in rows[:limit])
-    last = items[-1].user if len(rows) > limit else None
-    return Page(items, (last.email_canonical, encode_uuid(last.id)) if last is not None else None)
+    page = read_page(statement, (User.email_canonical, User.id), limit, after, descending=False)
+    return page.map(lambda row: MemberRecord(to_user_snapshot(row[0]), *row[1:]))
 
 
 @transaction

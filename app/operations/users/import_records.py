@@ -26,21 +26,12 @@ from app.models.user import (
 )
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.store import audit, clock, keyring
-from app.operations.store.transactions import (
-    DEFAULT_LIMIT,
-    MAX_LIMIT,
-    CursorKey,
-    Page,
-    count_changed,
-    iterate_pages,
-    paginate,
-    read,
-    transaction,
-)
+from app.operations.store.rows import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, iterate_pages, read_page
+from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, FieldError, InvalidInput, NotFound
 from app.rules.fields import MAX_UNKNOWN
-from app.rules.identifiers import encode_uuid, parse_public_id, public_id
+from app.rules.identifiers import parse_public_id, public_id
 from app.rules.users.user_import import CSV_FIELDS, REPORT_FIELDS, as_cell, as_cells
 
 _DELETE_BATCH_SIZE = 50
@@ -112,13 +103,10 @@ def list_imports(
 ) -> Page[ImportRecord]:
     """Return a page of the organization's imports, newest first. Raises Forbidden."""
     actor.require("users:read")
-    limit = min(limit, MAX_LIMIT)
     statement = select(UserImport).where(
         UserImport.organization_id == actor.organization_id, UserImport.status != UPLOADING
     )
-    rows = db.session.scalars(paginate(statement, (UserImport.id,), after).limit(limit + 1)).all()
-    items = tuple(import_record(row) for row in rows[:limit])
-    return Page(items, (encode_uuid(rows[limit - 1].id),) if len(rows) > limit else None)
+    return read_page(statement, (UserImport.id,), limit, after).map(import_record)
 
 
 @read

@@ -32,16 +32,8 @@ from app.operations.sign_in.passkeys import INVITATION as INVITATION_PASSKEY
 from app.operations.sign_in.passkeys import find_relying_party, get_relying_party, issue_challenge
 from app.operations.sign_in.sign_in import Browser, SecondStepRequired, SignedIn, complete_first_factor
 from app.operations.store import audit, clock, keyring
-from app.operations.store.transactions import (
-    DEFAULT_LIMIT,
-    CursorKey,
-    Page,
-    count_changed,
-    current_unit_of_work,
-    paginate,
-    read,
-    transaction,
-)
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, read_page
+from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.operations.users.role_assignments import assign_role, require_grantable
 from app.rules.actor import Actor
 from app.rules.directory.permissions import (
@@ -52,7 +44,7 @@ from app.rules.directory.permissions import (
 )
 from app.rules.errors import Conflict, NotFound, PreconditionFailed
 from app.rules.fields import ValidationErrors
-from app.rules.identifiers import encode_uuid, new_id, parse_public_id, public_id
+from app.rules.identifiers import new_id, parse_public_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.organizations.organizations import parse_email_and_name
@@ -305,10 +297,9 @@ def list_invitations(
     statement = select(Invitation).where(open_invitation_condition(organization))
     if of_members is not None:
         statement = statement.where((Invitation.role == MEMBER) == of_members)
-    ordered = paginate(statement, (Invitation.id,), after, descending=False)
-    rows = db.session.scalars(ordered.limit(limit + 1)).all()
-    items = tuple(invitation_record(row, organization) for row in rows[:limit])
-    return Page(items, (encode_uuid(items[-1].id),) if len(rows) > limit else None)
+    return read_page(statement, (Invitation.id,), limit, after, descending=False).map(
+        lambda row: invitation_record(row, organization)
+    )
 
 
 @read

@@ -25,21 +25,13 @@ from app.operations.sign_in.passwords import verify_password
 from app.operations.store import audit, clock, outbox, rate_limits
 from app.operations.store.outbox import DeliveryRejected, Message
 from app.operations.store.rate_limits import Limit, bucket_key
-from app.operations.store.transactions import (
-    DEFAULT_LIMIT,
-    CursorKey,
-    Page,
-    count_changed,
-    current_unit_of_work,
-    paginate,
-    read,
-    transaction,
-)
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, read_page
+from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.operations.users.email_verification import REGISTRATION_MESSAGE
 from app.operations.users.sign_up import create_registered_user
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, InvalidInput, NotFound, TooManyRequests, Unavailable
-from app.rules.identifiers import encode_uuid, new_id, parse_public_id, public_id
+from app.rules.identifiers import new_id, parse_public_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.sign_in.passwords import Lockout
@@ -232,10 +224,8 @@ def list_registrations(
 ) -> Page[RegistrationRecord]:
     """Return a page of the organization's pending registrations, newest first. Raises Forbidden."""
     actor.require("users:read")
-    statement = paginate(_select_pending(actor.organization_id).limit(limit + 1), [Registration.id], after)
-    rows = db.session.scalars(statement).all()
-    items = tuple(registration_record(row) for row in rows[:limit])
-    return Page(items, (encode_uuid(items[-1].id),) if len(rows) > limit else None)
+    pending = _select_pending(actor.organization_id)
+    return read_page(pending, (Registration.id,), limit, after).map(registration_record)
 
 
 _COUNT_PENDING = CompiledQuery(
