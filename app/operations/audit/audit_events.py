@@ -21,7 +21,7 @@ from app.operations.directory import lookups
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.store import clock
 from app.operations.store.replica import read_log
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, merge_pages, read_page
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, make_record, merge_pages, read_page
 from app.operations.store.transactions import read
 from app.rules.actor import Actor
 from app.rules.audit.events import ACCOUNT_EVENTS, FieldChange, diff_documents
@@ -189,21 +189,7 @@ def time_filter(findings: ValidationErrors, filters: Mapping[str, str], name: st
 
 
 def _record(row: Any) -> AuditRecord:
-    return AuditRecord(
-        id=row.id,
-        at=row.at,
-        action=row.action,
-        actor_kind=row.actor_kind,
-        actor_id=row.actor_id,
-        actor_label=row.actor_label,
-        actor_organization=_foreign_organization(row),
-        target_type=row.target_type,
-        target_id=row.target_id,
-        before=row.before,
-        after=row.after,
-        address=row.address,
-        request_id=row.request_id,
-    )
+    return make_record(AuditRecord, row, actor_organization=_foreign_organization(row))
 
 
 def _foreign_organization(row: Any) -> str | None:

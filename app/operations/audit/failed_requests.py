@@ -22,7 +22,7 @@ from app.models.client import Client, Credential
 from app.operations.directory import lookups
 from app.operations.directory.lookups import ClientSnapshot, get_organization_by_id
 from app.operations.store import clock
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, read_page
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, make_record, read_page
 from app.operations.store.transactions import current_unit_of_work, read, transaction
 from app.operations.store.usage_counters import FAILED, counters
 from app.rules.actor import Actor
@@ -228,24 +228,14 @@ def _time(text: str) -> datetime | None:
 
 
 def _record(row: Any, *, similar: int | None = None, since: datetime | None = None) -> FailedRequestRecord:
-    return FailedRequestRecord(
-        id=row.id,
-        at=row.at,
-        request_id=row.request_id,
+    return make_record(
+        FailedRequestRecord,
+        row,
         client_id=format_client_id(row.organization_id, row.client_id),
-        client_name=row.client_name,
         client_created_by_user_id=row.created_by_user_id,
-        endpoint=row.endpoint,
-        method=row.method,
-        status=row.status,
-        error=row.error,
-        description=row.description,
-        cause=row.cause,
-        received=row.received,
         expected=tuple(row.expected),
         parameters={name: value for name, value in row.parameters.items() if name != PLAYGROUND},
         is_from_playground=row.parameters.get(PLAYGROUND) == PLAYGROUND_MARK,
-        address=row.address,
         similar=similar,
         similar_since=since,
     )

@@ -22,7 +22,7 @@ from app.models.client import Client
 from app.operations.audit.failed_requests import MAX_CLOCK_SKEW, FailedRequestRecord, list_failed_requests
 from app.operations.directory import lookups
 from app.operations.store import clock
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, merge_pages, read_page
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, make_record, merge_pages, read_page
 from app.operations.store.transactions import current_unit_of_work, read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import NotFound, Unavailable
@@ -146,18 +146,7 @@ def _visible_samples(actor: Actor, filters: Mapping[str, str]) -> Select[Any]:
 
 
 def _record(row: Any) -> SampleRecord:
-    return SampleRecord(
-        id=row.id,
-        at=row.at,
-        request_id=row.request_id,
-        client_id=format_client_id(row.organization_id, row.client_id),
-        client_name=row.client_name,
-        endpoint=row.endpoint,
-        method=row.method,
-        status=row.status,
-        parameters=row.parameters,
-        address=row.address,
-    )
+    return make_record(SampleRecord, row, client_id=format_client_id(row.organization_id, row.client_id))
 
 
 def _to_row(sample: Sample) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from app.operations.directory.lookups import get_organization_by_id
 from app.operations.store import clock, keyring, outbox, outgoing_http, rate_limits
 from app.operations.store.outbox import DeliveryDeferred, DeliveryRejected, Message
 from app.operations.store.outgoing_http import OutgoingRequestFailed
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, read_page
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, make_record, read_page
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.audit.events import TEST_EVENT
@@ -223,19 +223,11 @@ def _record(actor: Actor, found: Any) -> DeliveryRecord:
         # The outbox gave the message up, or has deleted it since.
         is_waiting = available_at is not None and done_at is None
         status = (RETRYING if row.attempts else PENDING) if is_waiting else FAILED
-    return DeliveryRecord(
-        id=row.id,
-        webhook_id=row.webhook_id,
-        event_type=row.event_type,
+    return make_record(
+        DeliveryRecord,
+        row,
         status=status,
-        attempts=row.attempts,
-        created_at=row.created_at,
-        attempted_at=row.attempted_at,
         next_attempt_at=available_at if status in {PENDING, RETRYING} else None,
-        duration_ms=row.duration_ms,
-        response_status=row.response_status,
-        response_headers=row.response_headers,
-        failure=row.failure,
         body=row.body if actor.has_permission("audit:read") else None,
     )
 

@@ -22,7 +22,7 @@ from app.operations.directory.lookups import get_organization_by_id, touch_organ
 from app.operations.mail.notices import email_administrators
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import audit, clock, keyring
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, read_page
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, make_record, read_page
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.rules.actor import Actor
 from app.rules.audit.webhooks import (
@@ -114,19 +114,11 @@ def update_webhook_row(row: Webhook, values: dict[str, Any]) -> None:
 def webhook_record(row: Webhook) -> WebhookRecord:
     """Return the record of a row, without a previous secret that has expired."""
     until = row.previous_secret_until
-    return WebhookRecord(
-        id=row.id,
-        url=row.url,
-        description=row.description,
+    return make_record(
+        WebhookRecord,
+        row,
         event_types=tuple(row.event_types),
-        status=row.status,
-        disabled_because=row.disabled_because,
-        failing_since=row.failing_since,
         previous_secret_until=until if until is not None and until > clock.now() else None,
-        version=row.version,
-        created_at=row.created_at,
-        created_by=row.created_by,
-        updated_at=row.updated_at,
     )
 
 

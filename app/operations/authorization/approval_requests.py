@@ -21,7 +21,7 @@ from app.operations.clients.clients import get_client, update_client
 from app.operations.directory.lookups import ClientSnapshot, get_organization_by_id
 from app.operations.mail.notices import email_administrators, notify_user
 from app.operations.store import audit, clock, rate_limits
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, read_page
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, make_record, read_page
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.rules.actor import Actor
 from app.rules.authorization.consents import (
@@ -134,26 +134,16 @@ class ClientRequestRecord:
 
 def build_record(row: Any) -> ClientRequestRecord:
     """Return the record of a row of ``COLUMNS``."""
-    return ClientRequestRecord(
-        id=row.id,
+    return make_record(
+        ClientRequestRecord,
+        row,
         client_id=format_client_id(row.organization_id, row.client_id),
-        client_name=row.client_name,
-        trust=row.trust,
-        source=row.source,
         home_page=row.document.get("client_uri"),
         redirect_hosts=tuple(
             dict.fromkeys(get_display_host(uri) for uri in row.document.get("redirect_uris") or ())
         ),
-        client_version=row.client_version,
         user_id=public_id("usr", row.user_id),
-        user_email=row.user_email,
-        status=row.status,
         scopes=tuple(row.scope.split()),
-        reason=row.reason,
-        created_at=row.created_at,
-        decided_at=row.decided_at,
-        decided_by=row.decided_by,
-        message=row.message,
     )
 
 

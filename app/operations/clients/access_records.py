@@ -15,7 +15,7 @@ from app.fast_path.compiled_query import CompiledQuery
 from app.models.client import DELETED, Client, ClientAccess, Resource
 from app.operations.clients.client_access import PREFIX
 from app.operations.clients.client_records import get_client_row
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, read_page
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, make_record, read_page
 from app.operations.store.transactions import read
 from app.rules.actor import Actor
 from app.rules.clients.client_access import REQUESTED, STATUSES
@@ -194,21 +194,12 @@ def read_access(actor: Actor, row_id: UUID | None) -> AccessRecord:
 
 
 def _record(row: Any) -> AccessRecord:
-    return AccessRecord(
-        id=row.id,
+    return make_record(
+        AccessRecord,
+        row,
         client_id=format_client_id(row.organization_id, row.client_id),
-        client_name=row.client_name,
         resource_id=public_id("res", row.resource_id),
-        resource_name=row.resource_name,
-        resource_identifier=row.resource_identifier,
-        status=row.status,
         scopes=tuple(row.scopes),
-        reason=row.reason,
-        message=row.message,
-        created_at=row.created_at,
-        created_by=row.created_by,
-        decided_at=row.decided_at,
-        decided_by=row.decided_by,
     )
 
 

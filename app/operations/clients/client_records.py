@@ -19,7 +19,7 @@ from app.fast_path import cache_invalidation
 from app.fast_path.compiled_query import CompiledQuery
 from app.models.client import ACTIVE, DELETED, PERSON, Client, Scope
 from app.operations.clients.scopes import add_scopes, list_offered_scopes
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, read_page
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, make_record, read_page
 from app.operations.store.transactions import count_changed, read
 from app.rules.actor import Actor
 from app.rules.clients.client_metadata import ClientMetadata, changed_fields, from_document, to_document
@@ -232,21 +232,11 @@ def client_busy_error() -> Conflict:
 def to_client_record(row: Any) -> ClientRecord:
     """Return the row as a record."""
     metadata = to_client_metadata(row)
-    return ClientRecord(
+    return make_record(
+        ClientRecord,
+        row,
         **{name: getattr(metadata, name) for name in ClientMetadata.__dataclass_fields__},
-        id=row.id,
-        organization_id=row.organization_id,
         client_id=format_client_id(row.organization_id, row.id),
-        version=row.version,
-        created_at=row.created_at,
-        created_by=row.created_by,
-        created_by_user_id=row.created_by_user_id,
-        updated_at=row.updated_at,
-        last_used_at=row.last_used_at,
-        pkce_used_at=row.pkce_used_at,
-        pkce_omitted_at=row.pkce_omitted_at,
-        source=row.source,
-        metadata_document_uri=row.metadata_document_uri,
     )
 
 

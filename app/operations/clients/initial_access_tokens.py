@@ -14,7 +14,7 @@ from app.extensions import db
 from app.models.client import RegistrationToken
 from app.operations.directory.lookups import created_after_restore
 from app.operations.store import audit, clock
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, read_page
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, make_record, read_page
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.rules.actor import Actor
 from app.rules.clients.credentials import validate_registration_terms
@@ -242,19 +242,7 @@ def _record(row: RegistrationToken, now: datetime) -> RegistrationTokenRecord:
         status = EXPIRED
     elif row.max_uses is not None and row.uses >= row.max_uses:
         status = USED_UP
-    return RegistrationTokenRecord(
-        id=row.id,
-        name=row.name,
-        hint=row.hint,
-        status=status,
-        max_uses=row.max_uses,
-        uses=row.uses,
-        created_at=row.created_at,
-        created_by=row.created_by,
-        expires_at=row.expires_at,
-        last_used_at=row.last_used_at,
-        revoked_at=row.revoked_at,
-    )
+    return make_record(RegistrationTokenRecord, row, status=status)
 
 
 def _record_event(actor: Actor, action: str, record: RegistrationTokenRecord, **values: Any) -> None:

@@ -30,7 +30,7 @@ from app.operations.clients.resource_scopes import (
 )
 from app.operations.directory.lookups import get_organization_by_id, touch_organization
 from app.operations.store import audit, clock
-from app.operations.store.rows import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, read_page
+from app.operations.store.rows import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, make_record, read_page
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.clients.resource_fields import (
@@ -367,18 +367,7 @@ def _build_catalog(rows: Sequence[Sequence[Any]]) -> Catalog:
 
 
 def _record(row: Resource, scopes: Iterable[ScopeWords]) -> ResourceRecord:
-    values = {name: getattr(row, name) for name in FIELDS if name != "scopes"}
-    return ResourceRecord(
-        **values,
-        scopes=tuple(scopes),
-        id=row.id,
-        organization_id=row.organization_id,
-        version=row.version,
-        created_at=row.created_at,
-        created_by=row.created_by,
-        created_by_user_id=row.created_by_user_id,
-        updated_at=row.updated_at,
-    )
+    return make_record(ResourceRecord, row, scopes=tuple(scopes))
 
 
 def _enforce_resource_limit(actor: Actor) -> None:

@@ -17,7 +17,7 @@ from app.fast_path import cache_invalidation
 from app.fast_path.compiled_query import CompiledQuery, list_parameters, list_values, size_of_list
 from app.models.client import Resource, Scope
 from app.operations.store import audit, clock
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, read_page
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, make_record, read_page
 from app.operations.store.transactions import OutdatedRead, count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.clients.resource_fields import ScopeText
@@ -291,12 +291,4 @@ def _find_query(names: int) -> CompiledQuery:
 
 
 def _record(scope: Any, resource_name: str | None) -> ScopeRecord:
-    return ScopeRecord(
-        scope.name,
-        scope.title,
-        scope.description,
-        scope.is_identity,
-        scope.resource_id,
-        resource_name,
-        scope.version,
-    )
+    return make_record(ScopeRecord, scope, resource_name=resource_name)

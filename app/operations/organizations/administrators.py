@@ -17,7 +17,7 @@ from app.operations.directory.users import UserSnapshot, find_user_by_email, get
 from app.operations.mail.notices import notify_administrators
 from app.operations.sign_in.actor_access import enter_organization, require_role_permissions
 from app.operations.store import audit
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, read_page
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, make_record, read_page
 from app.operations.store.transactions import count_changed, read, transaction
 from app.operations.users.invitations import NewInvitation, create_invitation
 from app.operations.users.role_assignments import assign_role, require_grantable, require_other_administrator
@@ -281,17 +281,8 @@ def _find(organization: OrganizationSnapshot, admin_id: str) -> AdministratorRec
 
 
 def _record(organization: OrganizationSnapshot, row: Any) -> AdministratorRecord:
-    return AdministratorRecord(
-        id=row.id,
-        organization_slug=organization.slug,
-        user_id=row.user_id,
-        user_organization=row.slug,
-        email=row.email,
-        name=row.name,
-        role=row.role,
-        status=row.status,
-        created_at=row.created_at,
-        created_by=row.created_by,
+    return make_record(
+        AdministratorRecord, row, organization_slug=organization.slug, user_organization=row.slug
     )
 
 

@@ -18,7 +18,7 @@ from app.operations.grants.grants import log_revocation
 from app.operations.sign_in.actor_access import enter_organization
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import audit, clock, keyring
-from app.operations.store.rows import DEFAULT_LIMIT, Page, read_page
+from app.operations.store.rows import DEFAULT_LIMIT, Page, make_record, read_page
 from app.operations.store.transactions import (
     count_changed,
     current_unit_of_work,
@@ -399,15 +399,4 @@ def _matches(own: OrganizationRecord, query: str | None) -> bool:
 
 
 def _record(row: Organization) -> OrganizationRecord:
-    return OrganizationRecord(
-        id=row.id,
-        slug=row.slug,
-        name=row.name,
-        status=row.status,
-        is_root=row.is_root,
-        version=row.version,
-        created_at=row.created_at,
-        created_by=row.created_by,
-        updated_at=row.updated_at,
-        purge_at=row.purge_at,
-    )
+    return make_record(OrganizationRecord, row)

@@ -21,6 +21,7 @@ from app.models.second_factor import Passkey, PasskeyHandle
 from app.models.user import ACTIVE, User
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.store import clock, idempotency, keyring
+from app.operations.store.rows import make_record
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.errors import Conflict, DomainError
 from app.rules.identifiers import public_id
@@ -248,19 +249,8 @@ def delete_passkeys_of_user(organization_id: str, user_id: UUID) -> int:
 
 def passkey_record(row: Passkey) -> PasskeyRecord:
     """Return the record of a row."""
-    return PasskeyRecord(
-        row.id,
-        row.user_id,
-        row.name,
-        row.may_sync,
-        row.is_synced,
-        row.signs_in_alone,
-        tuple(row.transports.split()),
-        None if row.aaguid == UNKNOWN_AAGUID else row.aaguid,
-        row.user_agent,
-        row.created_at,
-        row.last_used_at,
-    )
+    aaguid = None if row.aaguid == UNKNOWN_AAGUID else row.aaguid
+    return make_record(PasskeyRecord, row, transports=tuple(row.transports.split()), aaguid=aaguid)
 
 
 def find_relying_party() -> RelyingParty | None:

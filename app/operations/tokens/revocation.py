@@ -27,7 +27,7 @@ from app.operations.grants.grants import UnstoredRows
 from app.operations.sign_in.actor_access import enter_organization
 from app.operations.store import audit, clock, idempotency, keyring
 from app.operations.store.audit import actor_public_id
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, read_page
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, make_record, read_page
 from app.operations.store.transactions import OutdatedRead, current_unit_of_work, read, transaction
 from app.operations.tokens import tokens
 from app.operations.tokens.revocation_subjects import Subject
@@ -390,16 +390,4 @@ def list_affected_clients(actor: Actor, slug: str, receipt: Receipt) -> list[Aff
 
 
 def _receipt(row: RevocationReceipt, organization: OrganizationSnapshot) -> Receipt:
-    return Receipt(
-        public_id=public_id(PREFIX, row.id),
-        organization_slug=organization.slug,
-        kind=row.kind,
-        subject=row.subject,
-        issued_before=row.issued_before,
-        sessions=row.sessions,
-        reason=row.reason,
-        counts=row.counts,
-        created_at=row.created_at,
-        created_by=row.created_by,
-        created_by_id=row.created_by_id,
-    )
+    return make_record(Receipt, row, public_id=public_id(PREFIX, row.id), organization_slug=organization.slug)

@@ -17,7 +17,7 @@ from app.operations.directory.lookups import touch_organization
 from app.operations.directory.users import UserSnapshot, find_user_by_email, to_user_snapshot
 from app.operations.sign_in.actor_access import enter_organization
 from app.operations.store import audit, clock
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, read_page
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, make_record, read_page
 from app.operations.store.transactions import (
     count_changed,
     current_unit_of_work,
@@ -382,17 +382,7 @@ def _values(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _record(row: Group, slug: str, members: int) -> GroupRecord:
-    return GroupRecord(
-        name=row.name,
-        description=row.description,
-        id=row.id,
-        organization_slug=slug,
-        version=row.version,
-        created_at=row.created_at,
-        created_by=row.created_by,
-        updated_at=row.updated_at,
-        members=members,
-    )
+    return make_record(GroupRecord, row, organization_slug=slug, members=members)
 
 
 def _require_version(row: Group, expected: ExpectedVersion) -> None:

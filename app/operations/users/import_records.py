@@ -26,7 +26,15 @@ from app.models.user import (
 )
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.store import audit, clock, keyring
-from app.operations.store.rows import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, iterate_pages, read_page
+from app.operations.store.rows import (
+    DEFAULT_LIMIT,
+    MAX_LIMIT,
+    CursorKey,
+    Page,
+    iterate_pages,
+    make_record,
+    read_page,
+)
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, FieldError, InvalidInput, NotFound
@@ -149,24 +157,11 @@ def get_import_row(actor: Actor, import_id: str) -> UserImport:
 
 def import_record(row: UserImport) -> ImportRecord:
     """Return the record of a row."""
-    return ImportRecord(
+    return make_record(
+        ImportRecord,
+        row,
         organization_slug=get_organization_by_id(row.organization_id, fresh=False).slug,
-        id=row.id,
-        name=row.name,
-        format=row.format,
-        on_existing=row.on_existing,
-        status=row.status,
-        total=row.total,
-        parts=row.parts,
-        position=row.position,
-        created=row.created,
-        updated=row.updated,
-        skipped=row.skipped,
-        refused=row.refused,
-        failure=row.failure,
-        created_at=row.created_at,
         created_by=str(row.importer["label"]),
-        ended_at=row.ended_at,
     )
 
 

@@ -32,7 +32,7 @@ from app.operations.sign_in.passkeys import INVITATION as INVITATION_PASSKEY
 from app.operations.sign_in.passkeys import find_relying_party, get_relying_party, issue_challenge
 from app.operations.sign_in.sign_in import Browser, SecondStepRequired, SignedIn, complete_first_factor
 from app.operations.store import audit, clock, keyring
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, read_page
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, make_record, read_page
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.operations.users.role_assignments import assign_role, require_grantable
 from app.rules.actor import Actor
@@ -129,18 +129,13 @@ def open_invitation_condition(organization: OrganizationSnapshot) -> ColumnEleme
 
 def invitation_record(row: Invitation, organization: OrganizationSnapshot) -> InvitationRecord:
     """Return the record of a row."""
-    return InvitationRecord(
-        id=row.id,
+    return make_record(
+        InvitationRecord,
+        row,
         organization_id=organization.id,
         organization_slug=organization.slug,
         organization_name=organization.name,
-        email=row.email,
-        name=row.name,
-        role=row.role,
-        created_at=row.created_at,
-        created_by=row.created_by,
         expires_at=earliest_expiry(row.expires_at, row.created_at, invitation_lifetime_seconds(organization)),
-        is_mailed=row.is_mailed,
     )
 
 

@@ -25,7 +25,7 @@ from app.operations.sign_in.passwords import verify_password
 from app.operations.store import audit, clock, outbox, rate_limits
 from app.operations.store.outbox import DeliveryRejected, Message
 from app.operations.store.rate_limits import Limit, bucket_key
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, read_page
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, make_record, read_page
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.operations.users.email_verification import REGISTRATION_MESSAGE
 from app.operations.users.sign_up import create_registered_user
@@ -206,16 +206,7 @@ def complete_registration(
 
 def registration_record(row: Registration) -> RegistrationRecord:
     """Return the record of a row."""
-    return RegistrationRecord(
-        row.organization_id,
-        row.id,
-        row.email,
-        row.name,
-        row.is_mailed,
-        row.address,
-        row.created_at,
-        row.expires_at,
-    )
+    return make_record(RegistrationRecord, row)
 
 
 @read

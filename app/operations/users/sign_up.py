@@ -18,6 +18,7 @@ from app.operations.mail import emails
 from app.operations.sign_in.passwords import hash_new_password
 from app.operations.store import audit, clock, rate_limits
 from app.operations.store.rate_limits import Limit, bucket_key, network_limits
+from app.operations.store.rows import make_record
 from app.operations.store.transactions import (
     count_changed,
     current_unit_of_work,
@@ -265,17 +266,7 @@ def find_link(
         return None
     if row.bound_digest != _bound_digest(row.password_hash, row.email_canonical):
         return None
-    return AccountLinkRecord(
-        organization_id=organization_id,
-        user_id=row.user_id,
-        digest=digest(token),
-        is_mailed=row.is_mailed,
-        address=row.address,
-        email=row.email,
-        email_canonical=row.email_canonical,
-        name=row.name,
-        password_hash=row.password_hash,
-    )
+    return make_record(AccountLinkRecord, row, organization_id=organization_id, digest=digest(token))
 
 
 @transaction
