@@ -346,8 +346,8 @@ def _revoke_and_record(
     audit.record(
         actor,
         ACTION,
-        target_type=revoked.target_type,
-        target_id=revoked.target_id,
+        revoked.target_type,
+        revoked.target_id,
         after={**revoked.facts, **{name: value for name, value in after.items() if value is not None}},
     )
     _notify(organization, revoked, report)

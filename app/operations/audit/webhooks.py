@@ -134,7 +134,7 @@ def audit_fields(row: Webhook) -> dict[str, Any]:
 
 def record_webhook_event(actor: Actor, action: str, webhook_id: UUID, **facts: Any) -> None:
     """Record an audit event of the webhook in the current transaction."""
-    audit.record(actor, action, target_type="webhook", target_id=public_id(PREFIX, webhook_id), **facts)
+    audit.record(actor, action, "webhook", public_id(PREFIX, webhook_id), **facts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -208,8 +208,8 @@ def create_client_request(actor: Actor, client: ClientSnapshot, scopes: tuple[st
     audit.record(
         actor,
         "client_request.created",
-        target_type="client",
-        target_id=format_client_id(actor.organization_id, client.id),
+        "client",
+        format_client_id(actor.organization_id, client.id),
         after={"request": public_id(PREFIX, row_id), "scopes": list(scopes), "reason": checked_reason},
     )
     notify_administrators(actor, client, checked_reason)
@@ -461,8 +461,8 @@ def _record(actor: Actor, request: ClientRequestRecord, action: str, after: Mapp
     audit.record(
         actor,
         action,
-        target_type="client_request",
-        target_id=request.public_id,
+        "client_request",
+        request.public_id,
         before={"client_id": request.client_id, "user": request.user_id, "reason": request.reason},
         after=dict(after),
     )

@@ -364,16 +364,14 @@ def issue_code(
         acr=select_context(session.amr, parameters.acr_values),
         ends_at=ends_at,
     )
-    audit.record(
-        actor, "code.issued", target_type="client", target_id=client.client_id, after={"scopes": list(scopes)}
-    )
+    audit.record(actor, "code.issued", "client", client.client_id, after={"scopes": list(scopes)})
 
 
 @transaction
 def deny_request(actor: Actor, client: ClientSnapshot, request: AuthorizationRequestRecord) -> None:
     """Complete the request without a code. Raises RequestEnded. Audit: ``consent.denied``."""
     _complete(actor, request)
-    audit.record(actor, "consent.denied", target_type="client", target_id=client.client_id)
+    audit.record(actor, "consent.denied", "client", client.client_id)
 
 
 @transaction

@@ -274,8 +274,8 @@ def _claimed_before(
         audit.record(
             actor,
             "code.replayed",
-            target_type="client",
-            target_id=format_client_id(actor.organization_id, row.client_id),
+            "client",
+            format_client_id(actor.organization_id, row.client_id),
             after={"user": public_id("usr", row.user_id), "revoked_grant": public_id("grt", row.grant_id)},
         )
     return ReplayedCode()

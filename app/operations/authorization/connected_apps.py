@@ -221,8 +221,8 @@ def _record_withdrawal(
     audit.record(
         actor,
         "consent.withdrawn",
-        target_type="client",
-        target_id=format_client_id(actor.organization_id, client_id),
+        "client",
+        format_client_id(actor.organization_id, client_id),
         before={"scopes": scopes, **details},
         after={"ended_grants": revoked_count},
     )

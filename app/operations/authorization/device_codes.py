@@ -264,8 +264,8 @@ def allow_device(
     audit.record(
         actor,
         "device_code.allowed",
-        target_type="client",
-        target_id=request.client.client_id,
+        "client",
+        request.client.client_id,
         after={"scopes": list(scopes), "asked_from": request.address},
     )
 
@@ -275,11 +275,7 @@ def deny_device(actor: Actor, request: DeviceRequest) -> None:
     """Deny the device, so that its next poll returns an error. Raises WrongUserCode. Audit: ``device_code.denied``."""
     _decide(actor, request, state=DENIED)
     audit.record(
-        actor,
-        "device_code.denied",
-        target_type="client",
-        target_id=request.client.client_id,
-        after={"asked_from": request.address},
+        actor, "device_code.denied", "client", request.client.client_id, after={"asked_from": request.address}
     )
 
 

@@ -340,8 +340,8 @@ def _record(actor: Actor, action: str, run: PlaygroundRun | Run, after: Mapping[
     audit.record(
         actor,
         action,
-        target_type="client",
-        target_id=format_client_id(actor.organization_id, client_id),
+        "client",
+        format_client_id(actor.organization_id, client_id),
         after={"run": public_id(PREFIX, run.id), **after},
     )
 

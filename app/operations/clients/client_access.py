@@ -287,8 +287,8 @@ def record_change(
     audit.record(
         actor,
         action,
-        target_type="client_access",
-        target_id=public_id(PREFIX, row_id),
+        "client_access",
+        public_id(PREFIX, row_id),
         before=before,
         after={**named, **(after or {})},
     )

@@ -216,7 +216,7 @@ def delete_client(actor: Actor, client_id: str, *, expected_version: ExpectedVer
             _delete_registration_keys(row)
             logos.delete_logo(row)
             after = {name: getattr(counts, name) for name in counts.__dataclass_fields__}
-            _record_event(actor, "client.deleted", row, {"name": row.name}, after)
+            _record_event(actor, "client.deleted", row, before={"name": row.name}, after=after)
             return counts
     raise client_busy_error()
 
@@ -399,7 +399,11 @@ def _update(
                 revoke_all_secrets(actor, row)
             ensure_chosen_keys(organization, after)
             _record_event(
-                actor, "client.updated", row, _audit_values(before, changed), _audit_values(after, changed)
+                actor,
+                "client.updated",
+                row,
+                before=_audit_values(before, changed),
+                after=_audit_values(after, changed),
             )
             if "scopes" in changed or "grant_types" in changed:
                 warnings += _access_warnings(row, after)
@@ -446,21 +450,8 @@ def _audit_values(metadata: ClientMetadata, names: list[str]) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
-def _record_event(
-    actor: Actor,
-    action: str,
-    row: Client,
-    before: Mapping[str, Any] | None = None,
-    after: Mapping[str, Any] | None = None,
-) -> None:
-    audit.record(
-        actor,
-        action,
-        target_type="client",
-        target_id=format_client_id(row.organization_id, row.id),
-        before=before,
-        after=after,
-    )
+def _record_event(actor: Actor, action: str, row: Client, **values: Any) -> None:
+    audit.record(actor, action, "client", format_client_id(row.organization_id, row.id), **values)
 
 
 def _delete_removed_roles(row: Client, before: ClientMetadata, after: ClientMetadata) -> None:

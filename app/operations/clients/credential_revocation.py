@@ -226,8 +226,8 @@ def _record_event(
     audit.record(
         actor,
         "credential.revoked" if is_revoked else "credential.tokens_revoked",
-        target_type="credential",
-        target_id=public_id("sec", row.id),
+        "credential",
+        public_id("sec", row.id),
         after={
             "client_id": format_client_id(client.organization_id, client.id),
             "name": row.name,

@@ -280,11 +280,7 @@ def _record_reveals(actor: Actor, client_id: str, credential_ids: Sequence[str])
     public_client_id = format_client_id(client.organization_id, client.id)
     for row_id in found.values():
         audit.record(
-            actor,
-            _REVEALED,
-            target_type="credential",
-            target_id=public_id("sec", row_id),
-            after={"client_id": public_client_id},
+            actor, _REVEALED, "credential", public_id("sec", row_id), after={"client_id": public_client_id}
         )
     notify_administrators(actor, "secret_revealed", public_client_id, {"client": client.name})
     return found
@@ -435,7 +431,7 @@ def _record_event(
     audit.record(
         actor,
         action,
-        target_type="credential",
-        target_id=public_id("sec", credential_id),
+        "credential",
+        public_id("sec", credential_id),
         after={"client_id": format_client_id(client.organization_id, client.id), **(after or {})},
     )

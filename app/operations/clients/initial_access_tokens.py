@@ -246,4 +246,4 @@ def _record(row: RegistrationToken, now: datetime) -> RegistrationTokenRecord:
 
 
 def _record_event(actor: Actor, action: str, record: RegistrationTokenRecord, **values: Any) -> None:
-    audit.record(actor, action, target_type="registration_token", target_id=record.public_id, **values)
+    audit.record(actor, action, "registration_token", record.public_id, **values)

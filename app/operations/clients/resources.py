@@ -219,7 +219,11 @@ def update_resource(
             if "scopes" in changed:
                 apply_scope_changes(actor, row, after.scopes, confirmed=confirmed)
             _record_change(
-                actor, "resource.updated", row, _audit_values(before, changed), _audit_values(after, changed)
+                actor,
+                "resource.updated",
+                row,
+                before=_audit_values(before, changed),
+                after=_audit_values(after, changed),
             )
             db.session.flush()
             db.session.refresh(row)
@@ -252,7 +256,11 @@ def delete_resource(
             delete(Resource).where(Resource.organization_id == row.organization_id, Resource.id == row.id)
         )
         _record_change(
-            actor, "resource.deleted", row, _audit_values(record, list(FIELDS)), {"clients": clients}
+            actor,
+            "resource.deleted",
+            row,
+            before=_audit_values(record, list(FIELDS)),
+            after={"clients": clients},
         )
         return DeletedResource(len(names), clients)
     raise _resource_busy_error()
@@ -406,18 +414,5 @@ def _audit_values(fields: ResourceFields, names: list[str]) -> dict[str, Any]:
     return values
 
 
-def _record_change(
-    actor: Actor,
-    action: str,
-    row: Resource,
-    before: Mapping[str, Any] | None = None,
-    after: Mapping[str, Any] | None = None,
-) -> None:
-    audit.record(
-        actor,
-        action,
-        target_type="resource",
-        target_id=public_id("res", row.id),
-        before=before,
-        after=after,
-    )
+def _record_change(actor: Actor, action: str, row: Resource, **values: Any) -> None:
+    audit.record(actor, action, "resource", public_id("res", row.id), **values)

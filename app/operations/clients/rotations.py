@@ -195,8 +195,8 @@ def _update_secret(actor: Actor, client: Client, record: CredentialRecord, terms
         audit.record(
             actor,
             "credential.retired",
-            target_type="credential",
-            target_id=record.public_id,
+            "credential",
+            record.public_id,
             before=_audit_values(record.expires_at, record.takes_tokens),
             after={
                 "client_id": format_client_id(client.organization_id, client.id),

@@ -162,9 +162,7 @@ def update_scope(
     if count_changed(statement.values(**values, version=scope.version + 1)) != 1:
         raise PreconditionFailed("Someone else just changed this scope. Reload it and try again.")
     before = {field: getattr(scope, field) for field in changed}
-    audit.record(
-        actor, "scope.updated", target_type="scope", target_id=name[:64], before=before, after=values
-    )
+    audit.record(actor, "scope.updated", "scope", name[:64], before=before, after=values)
     return replace(scope, **values, version=scope.version + 1), changed
 
 
@@ -202,7 +200,7 @@ def add_scopes(actor: Actor, names: Iterable[str]) -> list[str]:
             raise
         raise OutdatedRead from error
     for name in new:
-        audit.record(actor, "scope.added", target_type="scope", target_id=name[:64])
+        audit.record(actor, "scope.added", "scope", name[:64])
     if new:
         # The discovery document lists them.
         cache_invalidation.invalidate(actor.organization_id)

@@ -114,8 +114,8 @@ def revoke_grant(actor: Actor, public_grant_id: str, *, client_id: str | None = 
     audit.record(
         actor,
         "grant.revoked",
-        target_type="grant",
-        target_id=record.public_id,
+        "grant",
+        record.public_id,
         after={"client_id": record.client_id, "user": record.user_id},
     )
     return replace(record, revoked_at=clock.now())

@@ -156,8 +156,8 @@ def store_grant(
     audit.record(
         actor,
         "grant.created",
-        target_type="grant",
-        target_id=public_id("grt", grant.id),
+        "grant",
+        public_id("grt", grant.id),
         after={"user": public_id("usr", grant.user_id), "scopes": list(grant.scopes)},
     )
 

@@ -223,8 +223,8 @@ def remove_administrator(
     audit.record(
         inside,
         "administrator.removed",
-        target_type="administrator",
-        target_id=record.public_id,
+        "administrator",
+        record.public_id,
         before={"user_id": public_id("usr", record.user_id), "role": record.role},
     )
     return record

@@ -77,9 +77,7 @@ def insert_organization(
     inside = (
         Actor.system(key, actor.label) if actor.kind == "system" else actor.acting_in(key, actor.permissions)
     )
-    audit.record(
-        inside, "organization.created", target_type="organization", target_id=slug, after={"name": name}
-    )
+    audit.record(inside, "organization.created", "organization", slug, after={"name": name})
     return key
 
 
@@ -120,9 +118,7 @@ def record_organization_event(
             # The same actor without permissions in root. The row shows where it belongs.
             logs.insert(0, actor.acting_in(root, frozenset()))
     for log in logs:
-        audit.record(
-            log, action, target_type="organization", target_id=slug, before=dict(before), after=dict(after)
-        )
+        audit.record(log, action, "organization", slug, before=dict(before), after=dict(after))
 
 
 def _root_id() -> str | None:
@@ -194,8 +190,8 @@ def create_organization(actor: Actor, fields: Mapping[str, Any]) -> CreatedOrgan
     audit.record(
         actor,
         "organization.created",
-        target_type="organization",
-        target_id=free[0],
+        "organization",
+        free[0],
         after={"name": wanted.name, "settings": wanted.overrides},
     )
     invitation = None

@@ -322,8 +322,8 @@ def store_settings(
     audit.record(
         actor,
         "settings.updated",
-        target_type="settings",
-        target_id=organization.slug,
+        "settings",
+        organization.slug,
         before=_values(before, changed),
         after=_values(after, changed),
     )

@@ -303,7 +303,7 @@ def end_session(actor: Actor, session_id: str | None = None) -> bool:
     if not ended and session_id is not None:
         raise NotFound("This session has already ended.")
     if ended and row_id is not None:
-        audit.record(actor, "session.ended", target_type="session", target_id=public_id("ses", row_id))
+        audit.record(actor, "session.ended", "session", public_id("ses", row_id))
     return bool(ended)
 
 

@@ -470,11 +470,7 @@ def _start_session(
         browser_count=user.browser_count,
     )
     audit.record(
-        user_actor,
-        "session.started",
-        target_type="session",
-        target_id=public_id("ses", session_id),
-        after={"methods": list(amr)},
+        user_actor, "session.started", "session", public_id("ses", session_id), after={"methods": list(amr)}
     )
     on_commit(lambda: _count_sign_in(user_actor.organization_id, user.id, amr[0]))
     permissions = permissions_of_roles(user.roles, organization.settings, is_root=organization.is_root)
@@ -494,4 +490,4 @@ def _record_failure(
     after = {"email": canonical, "reason": reason}
     # With the user as target, the account's owner sees the attempt in the activity list.
     target = None if user_id is None else public_id("usr", user_id)
-    audit.record(actor, "sign_in.failed", target_type="user", target_id=target, after=after)
+    audit.record(actor, "sign_in.failed", "user", target, after=after)

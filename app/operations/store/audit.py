@@ -37,9 +37,9 @@ def subscribe(subscriber: Subscriber) -> None:
 def record(
     actor: Actor,
     action: str,
-    *,
     target_type: str | None = None,
     target_id: str | None = None,
+    *,
     before: Mapping[str, Any] | None = None,
     after: Mapping[str, Any] | None = None,
 ) -> None:
@@ -87,8 +87,7 @@ def record_user_event(
     after: Mapping[str, Any] | None = None,
 ) -> None:
     """Record an event whose target is a user. The rest is as in ``record``."""
-    target_id = public_id("usr", user_id)
-    record(actor, action, target_type="user", target_id=target_id, before=before, after=after)
+    record(actor, action, "user", public_id("usr", user_id), before=before, after=after)
 
 
 def actor_public_id(actor: Actor) -> str | None:

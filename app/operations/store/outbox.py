@@ -294,4 +294,4 @@ def _postpone(message: Message, *, only_this_message: bool = False) -> None:
         actor = Actor.system(message.organization_id, "outbox")
         after = {"kind": message.kind, "messages": given_up}
         target = _receiver_types.get(message.kind, "client")
-        audit.record(actor, "delivery.given_up", target_type=target, target_id=message.receiver, after=after)
+        audit.record(actor, "delivery.given_up", target, message.receiver, after=after)

@@ -328,8 +328,8 @@ def _reuse(actor: Actor, row: Any) -> Reused:
     audit.record(
         actor,
         "refresh_token.reused",
-        target_type="client",
-        target_id=format_client_id(actor.organization_id, row.client_id),
+        "client",
+        format_client_id(actor.organization_id, row.client_id),
         after={"user": public_id("usr", row.user_id), "revoked_grant": public_id("grt", row.id)},
     )
     notify_user(actor, row.user_id, "refresh_token_reused")

@@ -217,8 +217,8 @@ def _record(actor: Actor, revoked: RevokedToken) -> RevokedToken:
     audit.record(
         actor,
         "token.revoked",
-        target_type=revoked.kind,
-        target_id=revoked.public_id,
+        revoked.kind,
+        revoked.public_id,
         after={"client_id": format_client_id(actor.organization_id, revoked.client_id)},
     )
     return revoked

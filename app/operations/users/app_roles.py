@@ -130,7 +130,7 @@ def assign_app_role(actor: Actor, client_id: str, fields: Mapping[str, Any]) -> 
             )
         )
     record = _to_record(db.session.execute(_select(client).where(AppRoleAssignment.id == row_id)).one())
-    audit.record(actor, "app_role.assigned", target_type="client", target_id=client_id, after=_holder(record))
+    audit.record(actor, "app_role.assigned", "client", client_id, after=_holder(record))
     return record
 
 
@@ -158,7 +158,7 @@ def remove_app_role(actor: Actor, client_id: str, assignment_id: str) -> RoleAss
     if row is None or removed != 1:
         raise NotFound("There is no such role assignment.")
     record = _to_record(row)
-    audit.record(actor, "app_role.removed", target_type="client", target_id=client_id, before=_holder(record))
+    audit.record(actor, "app_role.removed", "client", client_id, before=_holder(record))
     return record
 
 

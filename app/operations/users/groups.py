@@ -207,7 +207,7 @@ def update_group(
                 .where(Group.organization_id == row.organization_id, Group.id == row.id)
                 .values(**after, **key, version=Group.version + 1, updated_at=clock.now())
             )
-        _audit(inside, "group.updated", row.id, {name: before[name] for name in after}, after)
+        _audit(inside, "group.updated", row.id, before={name: before[name] for name in after}, after=after)
     return _load(inside, slug, group_id), [name for name in _FIELDS if name in after]
 
 
@@ -228,7 +228,7 @@ def delete_group(
             delete(model).where(model.organization_id == row.organization_id, model.group_id == row.id)
         )
     count_changed(delete(Group).where(Group.organization_id == row.organization_id, Group.id == row.id))
-    _audit(inside, "group.deleted", deleted.id, {"name": deleted.name, "members": deleted.members})
+    _audit(inside, "group.deleted", deleted.id, before={"name": deleted.name, "members": deleted.members})
     return deleted
 
 
@@ -299,7 +299,7 @@ def remove_member(actor: Actor, slug: str, group_id: str, user_id: str) -> None:
     )
     if removed != 1:
         raise NotFound("There is no such member.")
-    _audit(inside, "group.member_removed", group.id, {"user": public_id("usr", member)})
+    _audit(inside, "group.member_removed", group.id, before={"user": public_id("usr", member)})
 
 
 def find_sent_user(actor: Actor, fields: Mapping[str, Any], *, also: tuple[str, ...] = ()) -> UserSnapshot:
@@ -398,18 +398,5 @@ def _already_member() -> Conflict:
     return Conflict("This user is already a member of the group.", code="already_member")
 
 
-def _audit(
-    actor: Actor,
-    action: str,
-    group_id: UUID,
-    before: Mapping[str, Any] | None = None,
-    after: Mapping[str, Any] | None = None,
-) -> None:
-    audit.record(
-        actor,
-        action,
-        target_type="group",
-        target_id=public_id("grp", group_id),
-        before=before,
-        after=after,
-    )
+def _audit(actor: Actor, action: str, group_id: UUID, **values: Any) -> None:
+    audit.record(actor, action, "group", public_id("grp", group_id), **values)

@@ -386,7 +386,7 @@ def _audit_end(part: ImportPart) -> None:
     audit.record(
         part.importer,
         "user_import.ended",
-        target_type="user_import",
-        target_id=public_id("imp", part.job.id),
+        "user_import",
+        public_id("imp", part.job.id),
         after={name: getattr(finished, name) for name in ("created", "updated", "skipped", "refused")},
     )

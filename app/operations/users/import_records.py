@@ -215,9 +215,7 @@ def fail_import(actor: Actor, import_id: UUID, reason: str) -> None:
     organization_id = actor.organization_id
     if _end(organization_id, import_id, FAILED, IN_PROGRESS, failure=reason[:300]):
         target = public_id("imp", import_id)
-        audit.record(
-            actor, "user_import.failed", target_type="user_import", target_id=target, after={"reason": reason}
-        )
+        audit.record(actor, "user_import.failed", "user_import", target, after={"reason": reason})
 
 
 def remove_parts(organization_id: str, import_id: UUID) -> None:
@@ -278,7 +276,7 @@ def _cancel(actor: Actor, import_id: str) -> ImportRecord:
         raise Conflict("This import has already ended.", code="import_ended")
     counts = {"created": row.created, "updated": row.updated, "refused": row.refused}
     target = public_id("imp", row.id)
-    audit.record(actor, "user_import.cancelled", target_type="user_import", target_id=target, after=counts)
+    audit.record(actor, "user_import.cancelled", "user_import", target, after=counts)
     db.session.expire_all()
     return import_record(get_import_row(actor, import_id))
 

@@ -153,8 +153,8 @@ def start_import(actor: Actor, import_id: str) -> ImportRecord:
     audit.record(
         actor,
         "user_import.started",
-        target_type="user_import",
-        target_id=public_id("imp", row.id),
+        "user_import",
+        public_id("imp", row.id),
         after={"name": row.name, "rows": row.total, "on_existing": row.on_existing},
     )
     on_commit(import_ready.set)
@@ -244,8 +244,8 @@ def confirm_upload(actor: Actor, upload: Upload, *, is_dry_run: bool) -> ImportR
     audit.record(
         actor,
         "user_import.checked" if is_dry_run else "user_import.started",
-        target_type="user_import",
-        target_id=public_id("imp", upload.id),
+        "user_import",
+        public_id("imp", upload.id),
         after={"name": row.name, "rows": row.total, "on_existing": row.on_existing, "digest": upload.digest},
     )
     on_commit(import_ready.set)

@@ -183,8 +183,8 @@ def create_invitation(
     audit.record(
         acting_actor,
         "invitation.created",
-        target_type="invitation",
-        target_id=record.public_id,
+        "invitation",
+        record.public_id,
         after={"email": record.email, "role": role},
     )
     link = f"{organization.base_url}/organizations/{organization.slug}/invite/{token}"
@@ -267,8 +267,8 @@ def accept_invitation(token: str, *, name: str, password_hash: str | None) -> UU
     audit.record(
         system,
         "invitation.accepted",
-        target_type="invitation",
-        target_id=record.public_id,
+        "invitation",
+        record.public_id,
         after={"user_id": public_id("usr", user_id), "role": record.role},
     )
     return user_id
@@ -323,8 +323,8 @@ def revoke_invitation(
     audit.record(
         acting_actor,
         "invitation.revoked",
-        target_type="invitation",
-        target_id=record.public_id,
+        "invitation",
+        record.public_id,
         before={"email": record.email, "role": record.role},
     )
     return record

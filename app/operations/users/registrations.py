@@ -96,16 +96,14 @@ def process_registration(message: Message) -> None:
             "forgot": f"{organization_url}/forgot",
         }
         emails.send(organization, request["email"], "account_exists", values)
-        audit.record(
-            anonymous, "user.registration_refused", target_type="user", after={"email": request["email"]}
-        )
+        audit.record(anonymous, "user.registration_refused", "user", after={"email": request["email"]})
         return
     token, record = _store(organization, request)
     audit.record(
         anonymous,
         "registration.asked",
-        target_type="registration",
-        target_id=record.public_id,
+        "registration",
+        record.public_id,
         after={"email": record.email, "name": record.name},
     )
     # Without the name: a stranger chose it, and the address.
@@ -277,8 +275,8 @@ def reject_registration(actor: Actor, registration_id: str) -> RegistrationRecor
     audit.record(
         actor,
         "registration.refused",
-        target_type="registration",
-        target_id=pending.public_id,
+        "registration",
+        pending.public_id,
         before={"email": pending.email, "name": pending.name},
     )
     return pending

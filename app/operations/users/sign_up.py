@@ -172,7 +172,7 @@ def _create_or_record_refusal(
             email_verified=False,
         )
     except Conflict:
-        audit.record(actor, "user.registration_refused", target_type="user", after={"email": email})
+        audit.record(actor, "user.registration_refused", "user", after={"email": email})
 
 
 @dataclass(frozen=True, slots=True)
