@@ -14,6 +14,7 @@ from sqlalchemy import ColumnElement, Select, bindparam, false, or_, select
 from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery, list_parameters, list_values, size_of_list
 from app.models.audit import AuditEvent, Webhook
+from app.models.base import is_same
 from app.models.client import Client, Credential, Resource
 from app.models.grant import Grant
 from app.models.user import DELETED, User
@@ -299,10 +300,7 @@ def _users(organization_id: Any, ids: Any) -> Any:
 def _secrets(organization_id: Any, ids: Any) -> Any:
     return (
         select(Credential.id, Credential.name + " · " + Client.name)
-        .join(
-            Client,
-            (Client.organization_id == Credential.organization_id) & (Client.id == Credential.client_id),
-        )
+        .join(Client, is_same(Client.id, Credential.client_id))
         .where(Credential.organization_id == organization_id, Credential.id.in_(ids))
     )
 
@@ -310,7 +308,7 @@ def _secrets(organization_id: Any, ids: Any) -> Any:
 def _grants(organization_id: Any, ids: Any) -> Any:
     return (
         select(Grant.id, Client.name, Client.deleted_at.is_not(None))
-        .join(Client, (Client.organization_id == Grant.organization_id) & (Client.id == Grant.client_id))
+        .join(Client, is_same(Client.id, Grant.client_id))
         .where(Grant.organization_id == organization_id, Grant.id.in_(ids))
     )
 

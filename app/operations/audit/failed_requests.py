@@ -18,6 +18,7 @@ from sqlalchemy.exc import IntegrityError
 from app.extensions import db
 from app.fast_path.cache import BoundedCache
 from app.models.audit import FailedRequest
+from app.models.base import has_key, is_same
 from app.models.client import Client, Credential
 from app.operations.directory import lookups
 from app.operations.directory.lookups import ClientSnapshot, get_organization_by_id
@@ -104,9 +105,7 @@ def can_read_requests_of(actor: Actor, client_row_id: UUID) -> bool:
     if actor.has_permission("logs:read") or not can_read_failed_requests(actor):
         return actor.has_permission("logs:read")
     registered_by = db.session.scalar(
-        select(Client.created_by_user_id).where(
-            Client.organization_id == actor.organization_id, Client.id == client_row_id
-        )
+        select(Client.created_by_user_id).where(has_key(Client, actor.organization_id, client_row_id))
     )
     return actor.has_permission("logs:read", owner_id=registered_by)
 
@@ -164,11 +163,7 @@ def _select_visible(actor: Actor) -> Select[Any]:
     kept_since = now - timedelta(days=settings["audit"]["log_retention_days"])
     statement = (
         select(FailedRequest.__table__, Client.name.label("client_name"), Client.created_by_user_id)
-        .join(
-            Client,
-            (Client.organization_id == FailedRequest.organization_id)
-            & (Client.id == FailedRequest.client_id),
-        )
+        .join(Client, is_same(Client.id, FailedRequest.client_id))
         .where(
             FailedRequest.organization_id == actor.organization_id,
             FailedRequest.expires_at > now,

@@ -18,6 +18,7 @@ from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
 from app.models.audit import SampledRequest
+from app.models.base import is_same
 from app.models.client import Client
 from app.operations.audit.failed_requests import MAX_CLOCK_SKEW, FailedRequestRecord, list_failed_requests
 from app.operations.directory import lookups
@@ -117,11 +118,7 @@ def _visible_samples(actor: Actor, filters: Mapping[str, str]) -> Select[Any]:
     actor.require_for_own("logs:read")
     statement = (
         select(SampledRequest.__table__, Client.name.label("client_name"))
-        .join(
-            Client,
-            (Client.organization_id == SampledRequest.organization_id)
-            & (Client.id == SampledRequest.client_id),
-        )
+        .join(Client, is_same(Client.id, SampledRequest.client_id))
         .where(
             SampledRequest.organization_id == actor.organization_id, SampledRequest.expires_at > clock.now()
         )

@@ -9,11 +9,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Select, and_, select, update
+from sqlalchemy import Select, select, update
 
 from app.extensions import db
 from app.models.audit import DELIVERED, ENABLED, FAILED, PENDING, OutboxMessage, Webhook, WebhookDelivery
-from app.models.base import dump_json
+from app.models.base import dump_json, has_key, is_same
 from app.operations.audit.webhook_publishing import KIND, create_delivery, enqueue_delivery
 from app.operations.audit.webhooks import (
     disable_gone_webhook,
@@ -161,7 +161,7 @@ def _make_due_now(delivery: DeliveryRecord, row: Webhook) -> None:
     """Make a pending delivery due now. If it is being delivered, its lease is left alone."""
     now = clock.now()
     message = select(WebhookDelivery.message_id).where(
-        WebhookDelivery.organization_id == row.organization_id, WebhookDelivery.id == delivery.id
+        has_key(WebhookDelivery, row.organization_id, delivery.id)
     )
     count_changed(
         update(OutboxMessage)
@@ -176,13 +176,13 @@ def _make_due_now(delivery: DeliveryRecord, row: Webhook) -> None:
 
 
 def _restart(delivery: DeliveryRecord, row: Webhook) -> None:
-    mine = (WebhookDelivery.organization_id == row.organization_id, WebhookDelivery.id == delivery.id)
-    old = db.session.scalar(select(WebhookDelivery.message_id).where(*mine))
+    mine = has_key(WebhookDelivery, row.organization_id, delivery.id)
+    old = db.session.scalar(select(WebhookDelivery.message_id).where(mine))
     message_id = enqueue_delivery(row.organization_id, row.id, delivery.id)
     # Of two concurrent requests only one sends it: the message of the other finds no delivery.
     count_changed(
         update(WebhookDelivery)
-        .where(*mine, WebhookDelivery.message_id == old)
+        .where(mine, WebhookDelivery.message_id == old)
         .values(message_id=message_id, status=PENDING)
     )
 
@@ -196,10 +196,7 @@ def _deliveries(row: Webhook) -> Select[*tuple[Any, ...]]:
         )
         .outerjoin(
             OutboxMessage,
-            and_(
-                OutboxMessage.organization_id == WebhookDelivery.organization_id,
-                OutboxMessage.id == WebhookDelivery.message_id,
-            ),
+            is_same(OutboxMessage.id, WebhookDelivery.message_id),
         )
         .where(WebhookDelivery.organization_id == row.organization_id, WebhookDelivery.webhook_id == row.id)
     )
@@ -304,14 +301,9 @@ def _find_request(message: Message) -> _WebhookRequest | None:
     delivery_id = parse_public_id("dlv", message.payload["delivery"])
     row = db.session.execute(
         select(WebhookDelivery, Webhook)
-        .join(
-            Webhook,
-            (Webhook.organization_id == WebhookDelivery.organization_id)
-            & (Webhook.id == WebhookDelivery.webhook_id),
-        )
+        .join(Webhook, is_same(Webhook.id, WebhookDelivery.webhook_id))
         .where(
-            WebhookDelivery.organization_id == message.organization_id,
-            WebhookDelivery.id == delivery_id,
+            has_key(WebhookDelivery, message.organization_id, delivery_id),
             # After a redelivery, another message carries it.
             WebhookDelivery.message_id == message.id,
             Webhook.deleted_at.is_(None),
@@ -372,8 +364,7 @@ def _store_attempt(message: Message, request: _WebhookRequest, attempt: _Attempt
     db.session.execute(
         update(WebhookDelivery)
         .where(
-            WebhookDelivery.organization_id == message.organization_id,
-            WebhookDelivery.id == request.delivery_id,
+            has_key(WebhookDelivery, message.organization_id, request.delivery_id),
             WebhookDelivery.message_id == message.id,
         )
         .values(

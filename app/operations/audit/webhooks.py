@@ -17,6 +17,7 @@ from sqlalchemy import func, select, update
 from app.config import current
 from app.extensions import db
 from app.models.audit import DISABLED, ENABLED, OutboxMessage, Webhook
+from app.models.base import has_key
 from app.operations.audit.webhook_publishing import invalidate_subscriptions
 from app.operations.directory.lookups import get_organization_by_id, touch_organization
 from app.operations.mail.notices import email_administrators
@@ -99,8 +100,7 @@ def update_webhook_row(row: Webhook, values: dict[str, Any]) -> None:
     changed = count_changed(
         update(Webhook)
         .where(
-            Webhook.organization_id == row.organization_id,
-            Webhook.id == row.id,
+            has_key(Webhook, row.organization_id, row.id),
             Webhook.version == row.version,
             Webhook.deleted_at.is_(None),
         )
@@ -316,9 +316,7 @@ def record_success(actor: Actor, webhook_id: UUID, *, waited: timedelta) -> None
     ``webhook.disabled``.
     """
     failing = (
-        select(Webhook.failing_since)
-        .where(Webhook.organization_id == actor.organization_id, Webhook.id == webhook_id)
-        .limit(1)
+        select(Webhook.failing_since).where(has_key(Webhook, actor.organization_id, webhook_id)).limit(1)
     )
     if db.session.scalar(failing) is not None:
         _set_failing(actor.organization_id, webhook_id, None)
@@ -359,7 +357,7 @@ def _set_failing(organization_id: str, webhook_id: UUID, value: object) -> None:
     # The version is unchanged, so that deliveries do not conflict with users who edit the webhook.
     db.session.execute(
         update(Webhook)
-        .where(Webhook.organization_id == organization_id, Webhook.id == webhook_id)
+        .where(has_key(Webhook, organization_id, webhook_id))
         .values(failing_since=value)
         .execution_options(synchronize_session=False)
     )
@@ -382,8 +380,7 @@ def _disable(actor: Actor, row: Webhook, because: str) -> None:
     changed = count_changed(
         update(Webhook)
         .where(
-            Webhook.organization_id == row.organization_id,
-            Webhook.id == row.id,
+            has_key(Webhook, row.organization_id, row.id),
             Webhook.status == ENABLED,
             Webhook.deleted_at.is_(None),
         )

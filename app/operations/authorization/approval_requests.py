@@ -14,6 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from app.database_errors import is_duplicate_key
 from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery
+from app.models.base import has_key, is_same
 from app.models.client import DELETED, Client, ClientRequest
 from app.models.user import User
 from app.operations.clients.client_records import ClientRecord, hold_client
@@ -302,14 +303,8 @@ def find_client_request(actor: Actor, request_id: str) -> ClientRequestRecord:
 def _visible(actor: Actor) -> Select[Any]:
     return (
         select(*COLUMNS)
-        .join(
-            Client,
-            (Client.organization_id == ClientRequest.organization_id)
-            & (Client.id == ClientRequest.client_id),
-        )
-        .join(
-            User, (User.organization_id == ClientRequest.organization_id) & (User.id == ClientRequest.user_id)
-        )
+        .join(Client, is_same(Client.id, ClientRequest.client_id))
+        .join(User, is_same(User.id, ClientRequest.user_id))
         .where(
             ClientRequest.organization_id == actor.organization_id,
             ClientRequest.expires_at > clock.now(),
@@ -422,11 +417,7 @@ def _decide(actor: Actor, request: ClientRequestRecord, status: str, message: st
     now = clock.now()
     changed = count_changed(
         update(ClientRequest)
-        .where(
-            ClientRequest.organization_id == actor.organization_id,
-            ClientRequest.id == request.id,
-            ClientRequest.is_open.is_(True),
-        )
+        .where(has_key(ClientRequest, actor.organization_id, request.id), ClientRequest.is_open.is_(True))
         .values(**_decision_columns(actor, status, now), message=message)
     )
     if changed != 1:

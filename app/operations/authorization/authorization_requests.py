@@ -13,6 +13,7 @@ from sqlalchemy import bindparam, func, insert, select, update
 
 from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery
+from app.models.base import has_key
 from app.models.grant import AuthorizationRequest
 from app.operations.authorization import codes, consents, pushed_requests
 from app.operations.clients import scopes as scope_registry
@@ -245,10 +246,7 @@ _FIND = CompiledQuery(
 )
 _RECORD_SHOWN = CompiledQuery(
     update(AuthorizationRequest)
-    .where(
-        AuthorizationRequest.organization_id == bindparam("of_organization"),
-        AuthorizationRequest.id == bindparam("of_request"),
-    )
+    .where(has_key(AuthorizationRequest, bindparam("of_organization"), bindparam("of_request")))
     .values(shown_digest=bindparam("shown_digest"))
 )
 
@@ -300,10 +298,7 @@ def record_selected_session(
 def _update_request(actor: Actor, request: AuthorizationRequestRecord, **values: Any) -> None:
     count_changed(
         update(AuthorizationRequest)
-        .where(
-            AuthorizationRequest.organization_id == actor.organization_id,
-            AuthorizationRequest.id == request.id,
-        )
+        .where(has_key(AuthorizationRequest, actor.organization_id, request.id))
         .values(**values)
     )
 
@@ -384,8 +379,7 @@ def _complete(actor: Actor, request: AuthorizationRequestRecord) -> None:
     changed = count_changed(
         update(AuthorizationRequest)
         .where(
-            AuthorizationRequest.organization_id == actor.organization_id,
-            AuthorizationRequest.id == request.id,
+            has_key(AuthorizationRequest, actor.organization_id, request.id),
             AuthorizationRequest.completed_at.is_(None),
             AuthorizationRequest.expires_at > clock.now(),
         )

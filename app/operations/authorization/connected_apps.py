@@ -13,6 +13,7 @@ from sqlalchemy import ColumnElement, ScalarSelect, Select, delete, exists, func
 from sqlalchemy.orm import InstrumentedAttribute
 
 from app.extensions import db
+from app.models.base import has_key, is_same
 from app.models.client import DELETED, Client
 from app.models.grant import Consent, Grant
 from app.models.user import User
@@ -70,7 +71,7 @@ def list_consents(actor: Actor) -> list[ConsentRecord]:
             _newest_of_grants(Grant.created_at).label("granted_at"),
             _newest_of_grants(Grant.rotated_at).label("rotated_at"),
         )
-        .join(Client, (Client.organization_id == Consent.organization_id) & (Client.id == Consent.client_id))
+        .join(Client, is_same(Client.id, Consent.client_id))
         .where(
             Consent.organization_id == actor.organization_id,
             Consent.user_id == actor.user_id,
@@ -106,8 +107,7 @@ def _newest_of_grants(column: InstrumentedAttribute[Any]) -> ScalarSelect[Any]:
     return (
         select(func.max(column))
         .where(
-            Grant.organization_id == Consent.organization_id,
-            Grant.user_id == Consent.user_id,
+            is_same(Grant.user_id, Consent.user_id),
             Grant.client_id == Consent.client_id,
         )
         .correlate(Consent)
@@ -117,8 +117,7 @@ def _newest_of_grants(column: InstrumentedAttribute[Any]) -> ScalarSelect[Any]:
 
 def _list_without_consent(actor: Actor, settings: Mapping[str, Any]) -> list[ConsentRecord]:
     consented = exists().where(
-        Consent.organization_id == Grant.organization_id,
-        Consent.user_id == Grant.user_id,
+        is_same(Consent.user_id, Grant.user_id),
         Consent.client_id == Grant.client_id,
         is_active_consent(settings),
     )
@@ -134,7 +133,7 @@ def _list_without_consent(actor: Actor, settings: Mapping[str, Any]) -> list[Con
             func.max(Grant.rotated_at).label("rotated_at"),
             func.max(Grant.expires_at).label("expires_at"),
         )
-        .join(Client, (Client.organization_id == Grant.organization_id) & (Client.id == Grant.client_id))
+        .join(Client, is_same(Client.id, Grant.client_id))
         .where(
             Grant.organization_id == actor.organization_id,
             Grant.user_id == actor.user_id,
@@ -183,9 +182,7 @@ def withdraw_consent(actor: Actor, consent_id: UUID) -> int:
     """
     consent = db.session.scalar(
         select(Consent).where(
-            Consent.organization_id == actor.organization_id,
-            Consent.id == consent_id,
-            Consent.user_id == actor.user_id,
+            has_key(Consent, actor.organization_id, consent_id), Consent.user_id == actor.user_id
         )
     )
     client_id = consent_id if consent is None else consent.client_id

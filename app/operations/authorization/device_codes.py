@@ -14,6 +14,7 @@ from app.database_errors import is_duplicate_key
 from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery
 from app.models import user as user_model
+from app.models.base import has_key, is_same
 from app.models.token import ALLOWED, DENIED, PENDING, DeviceCode
 from app.models.user import User
 from app.operations.authorization import consents
@@ -60,8 +61,7 @@ _FIND = CompiledQuery(
 _NOTE_POLL = CompiledQuery(
     update(DeviceCode)
     .where(
-        DeviceCode.organization_id == bindparam("organization_id"),
-        DeviceCode.id == bindparam("device_code_id"),
+        has_key(DeviceCode, bindparam("organization_id"), bindparam("device_code_id")),
         DeviceCode.next_poll_at == bindparam("seen"),
     )
     .values(interval_seconds=bindparam("interval"), next_poll_at=bindparam("following"))
@@ -213,7 +213,7 @@ def record_displayed_device_consent(actor: Actor, request: DeviceRequest, sessio
     """Record what the consent page displays, so that the decision applies to exactly that (IN-3)."""
     count_changed(
         update(DeviceCode)
-        .where(DeviceCode.organization_id == actor.organization_id, DeviceCode.id == request.id)
+        .where(has_key(DeviceCode, actor.organization_id, request.id))
         .values(shown_digest=_page_digest(request, session))
     )
 
@@ -242,8 +242,8 @@ def allow_device(
     if remember:
         # The code before the consent, which locks the client: who deletes it ends its device codes first.
         hold_user(actor.organization_id, session.user_id)
-        row = (DeviceCode.organization_id == actor.organization_id, DeviceCode.id == request.id)
-        db.session.execute(select(DeviceCode.id).where(*row).with_for_update())
+        row = has_key(DeviceCode, actor.organization_id, request.id)
+        db.session.execute(select(DeviceCode.id).where(row).with_for_update())
         requested = request.scopes
         ends_at = consents.store_consent(
             actor, request.client, session.user_id, scopes, ends_at, requested=requested
@@ -284,8 +284,7 @@ def _decide(actor: Actor, request: DeviceRequest, *, state: str, **values: objec
     changed = count_changed(
         update(DeviceCode)
         .where(
-            DeviceCode.organization_id == actor.organization_id,
-            DeviceCode.id == request.id,
+            has_key(DeviceCode, actor.organization_id, request.id),
             DeviceCode.state == PENDING,
             DeviceCode.expires_at > now,
         )
@@ -424,8 +423,7 @@ def claim_device_code(
     claimed = count_changed(
         update(DeviceCode)
         .where(
-            DeviceCode.organization_id == client.organization.id,
-            DeviceCode.id == row.id,
+            has_key(DeviceCode, client.organization.id, row.id),
             DeviceCode.state == ALLOWED,
             DeviceCode.used_at.is_(None),
             DeviceCode.expires_at > clock.now(),
@@ -468,12 +466,8 @@ def _allowed(client: ClientSnapshot, row_id: UUID) -> Any:
             User.password_changed_at,
             User.tokens_not_before.label("user_not_before"),
         )
-        .join(User, (User.organization_id == DeviceCode.organization_id) & (User.id == DeviceCode.user_id))
-        .where(
-            DeviceCode.organization_id == client.organization.id,
-            DeviceCode.id == row_id,
-            DeviceCode.client_id == client.id,
-        )
+        .join(User, is_same(User.id, DeviceCode.user_id))
+        .where(has_key(DeviceCode, client.organization.id, row_id), DeviceCode.client_id == client.id)
     ).first()
     if row is None:
         raise InvalidGrant().with_cause("device_code_unknown")

@@ -21,6 +21,7 @@ from uuid import UUID
 from sqlalchemy import delete, select, update
 
 from app.extensions import db
+from app.models.base import has_key
 from app.models.client import Client
 from app.models.grant import PlaygroundRun
 from app.operations.clients.client_records import (
@@ -265,9 +266,7 @@ def record_exchange(actor: Actor, run: Run, exchange: Mapping[str, Any], *, code
 def _update(run: Run, change: Callable[[dict[str, Any]], None], **values: Any) -> None:
     organization_id = run.organization.id
     row = db.session.scalar(
-        select(PlaygroundRun)
-        .where(PlaygroundRun.organization_id == organization_id, PlaygroundRun.id == run.id)
-        .with_for_update(),
+        select(PlaygroundRun).where(has_key(PlaygroundRun, organization_id, run.id)).with_for_update(),
         execution_options={"populate_existing": True},
     )
     if row is None:
@@ -276,7 +275,7 @@ def _update(run: Run, change: Callable[[dict[str, Any]], None], **values: Any) -
     change(document)
     count_changed(
         update(PlaygroundRun)
-        .where(PlaygroundRun.organization_id == organization_id, PlaygroundRun.id == run.id)
+        .where(has_key(PlaygroundRun, organization_id, run.id))
         .values(sealed=_seal(row, document), **values)
     )
 

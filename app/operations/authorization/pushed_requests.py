@@ -11,6 +11,7 @@ from sqlalchemy import ColumnElement, bindparam, func, insert, select, update
 
 from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery
+from app.models.base import has_key
 from app.models.token import PushedRequest
 from app.operations.clients import client_authentication
 from app.operations.clients.client_authentication import KeysUnavailable
@@ -165,11 +166,7 @@ def mark_used(actor: Actor, pushed_id: UUID) -> bool:
     """
     changed = count_changed(
         update(PushedRequest)
-        .where(
-            PushedRequest.organization_id == actor.organization_id,
-            PushedRequest.id == pushed_id,
-            PushedRequest.used_at.is_(None),
-        )
+        .where(has_key(PushedRequest, actor.organization_id, pushed_id), PushedRequest.used_at.is_(None))
         .values(used_at=clock.now())
     )
     return changed == 1

@@ -8,10 +8,11 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, and_, bindparam, false, func, select
+from sqlalchemy import ColumnElement, Select, bindparam, false, func, select
 
 from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery
+from app.models.base import is_same
 from app.models.client import DELETED, Client, ClientAccess, Resource
 from app.operations.clients.client_access import PREFIX
 from app.operations.clients.client_records import get_client_row
@@ -29,12 +30,8 @@ from app.rules.identifiers import (
 )
 
 FILTERS = ("status", "client_id", "resource_id")
-RESOURCE_OF_ACCESS = and_(
-    Resource.organization_id == ClientAccess.organization_id, Resource.id == ClientAccess.resource_id
-)
-_CLIENT_OF_ACCESS = and_(
-    Client.organization_id == ClientAccess.organization_id, Client.id == ClientAccess.client_id
-)
+RESOURCE_OF_ACCESS = is_same(Resource.id, ClientAccess.resource_id)
+_CLIENT_OF_ACCESS = is_same(Client.id, ClientAccess.client_id)
 
 
 class AlreadyDecided(Conflict):

@@ -13,6 +13,7 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, false, func, insert, or_, select
 
 from app.extensions import db
+from app.models.base import has_key
 from app.models.client import Client, ClientAccess, Resource
 from app.operations.clients.access_records import (
     RESOURCE_OF_ACCESS,
@@ -165,8 +166,7 @@ def _get_requestable(actor: Actor, client: Client, resource_id: str) -> Resource
     row_id = parse_public_id("res", resource_id)
     resource: Resource | None = db.session.scalar(
         select(Resource).where(
-            Resource.organization_id == actor.organization_id,
-            Resource.id == row_id,
+            has_key(Resource, actor.organization_id, row_id),
             Resource.status == "active",
             _is_requestable(actor, client),
         )

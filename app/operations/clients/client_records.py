@@ -17,6 +17,7 @@ from sqlalchemy import Select, bindparam, false, func, literal, select, update
 from app.extensions import db
 from app.fast_path import cache_invalidation
 from app.fast_path.compiled_query import CompiledQuery
+from app.models.base import has_key
 from app.models.client import ACTIVE, DELETED, PERSON, Client, Scope
 from app.operations.clients.scopes import add_scopes, list_offered_scopes
 from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, make_record, read_page
@@ -146,9 +147,7 @@ def get_client_row(actor: Actor, client_id: str, permission: str) -> Client:
 
 _READ = CompiledQuery(
     select(Client.__table__).where(
-        Client.organization_id == bindparam("organization_id"),
-        Client.id == bindparam("row_id"),
-        Client.status != DELETED,
+        has_key(Client, bindparam("organization_id"), bindparam("row_id")), Client.status != DELETED
     )
 )
 
@@ -185,9 +184,7 @@ def hold_client(actor: Actor, client_id: str, *, shared: bool = False) -> Client
     ``shared`` is for a transaction that does not change the row; others may hold it too.
     """
     row = load_client_row(actor, client_id)
-    statement = select(Client).where(
-        Client.organization_id == row.organization_id, Client.id == row.id, Client.status != DELETED
-    )
+    statement = select(Client).where(has_key(Client, row.organization_id, row.id), Client.status != DELETED)
     held = db.session.scalar(
         statement.with_for_update(read=shared), execution_options={"populate_existing": True}
     )
@@ -205,8 +202,7 @@ def update_client_row(row: Client, values: Mapping[str, Any]) -> bool:
     statement = (
         update(Client)
         .where(
-            Client.organization_id == row.organization_id,
-            Client.id == row.id,
+            has_key(Client, row.organization_id, row.id),
             Client.version == row.version,
             Client.status != DELETED,
         )

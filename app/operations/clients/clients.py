@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import Select, delete, func, select, update
 
 from app.extensions import db
+from app.models.base import has_key
 from app.models.client import DELETED, PERSON, Client, ClientRegistration, ClientRequest
 from app.models.grant import Consent, Grant
 from app.models.user import AppRoleAssignment
@@ -290,7 +291,7 @@ def _delete_registration_keys(row: Client) -> None:
     """Revoke the registration access token, and let the metadata document's URL be registered again."""
     count_changed(
         update(ClientRegistration)
-        .where(ClientRegistration.organization_id == row.organization_id, ClientRegistration.id == row.id)
+        .where(has_key(ClientRegistration, row.organization_id, row.id))
         .values(access_digest=None, address_digest=None, idle_check_at=None)
     )
 

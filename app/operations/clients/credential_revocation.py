@@ -13,6 +13,7 @@ from uuid import UUID
 from sqlalchemy import select, update
 
 from app.extensions import db
+from app.models.base import has_key, is_same
 from app.models.client import Client, Credential
 from app.models.grant import Grant
 from app.models.token import AccessToken
@@ -165,11 +166,7 @@ def _revoke(actor: Actor, row: Credential) -> bool:
     now = clock.now()
     changed = count_changed(
         update(Credential)
-        .where(
-            Credential.organization_id == row.organization_id,
-            Credential.id == row.id,
-            Credential.revoked_at.is_(None),
-        )
+        .where(has_key(Credential, row.organization_id, row.id), Credential.revoked_at.is_(None))
         .values(revoked_at=now, revoked_by=actor.label[:200] or None, sealed=None)
     )
     return changed == 1
@@ -183,11 +180,7 @@ def _queue_grant_revocation(actor: Actor, row: Credential) -> None:
 def _mark_tokens_revoked(row: Credential) -> bool:
     changed = count_changed(
         update(Credential)
-        .where(
-            Credential.organization_id == row.organization_id,
-            Credential.id == row.id,
-            Credential.tokens_revoked_at.is_(None),
-        )
+        .where(has_key(Credential, row.organization_id, row.id), Credential.tokens_revoked_at.is_(None))
         .values(tokens_revoked_at=clock.now())
     )
     if changed == 1:
@@ -200,16 +193,13 @@ def _revoke_grant_batch(actor: Actor, credential_id: UUID) -> int:
     """Revoke a batch of active grants that the secret redeemed or refreshed. Return how many."""
     active = (
         select(Grant.id)
-        .join(
-            AccessToken,
-            (AccessToken.organization_id == Grant.organization_id) & (AccessToken.grant_id == Grant.id),
-        )
+        .join(AccessToken, is_same(AccessToken.grant_id, Grant.id))
         .where(
             Grant.organization_id == actor.organization_id,
             Grant.revoked_at.is_(None),
             AccessToken.client_id
             == select(Credential.client_id)
-            .where(Credential.organization_id == actor.organization_id, Credential.id == credential_id)
+            .where(has_key(Credential, actor.organization_id, credential_id))
             .scalar_subquery(),
             AccessToken.credential_id == credential_id,
         )

@@ -11,6 +11,7 @@ from uuid import UUID
 from sqlalchemy import Select, func, literal, or_, select, union_all, update
 
 from app.extensions import db
+from app.models.base import is_same
 from app.models.client import Client, Credential, CredentialUse
 from app.models.grant import Grant
 from app.models.token import AccessToken
@@ -259,15 +260,8 @@ def active_tokens_of_client(organization_id: str, client_id: UUID, now: datetime
     """
     return (
         select(AccessToken.id)
-        .outerjoin(
-            Grant,
-            (Grant.organization_id == AccessToken.organization_id) & (Grant.id == AccessToken.grant_id),
-        )
-        .outerjoin(
-            Credential,
-            (Credential.organization_id == AccessToken.organization_id)
-            & (Credential.id == AccessToken.credential_id),
-        )
+        .outerjoin(Grant, is_same(Grant.id, AccessToken.grant_id))
+        .outerjoin(Credential, is_same(Credential.id, AccessToken.credential_id))
         .where(
             AccessToken.organization_id == organization_id,
             AccessToken.client_id == client_id,

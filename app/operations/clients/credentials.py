@@ -14,6 +14,7 @@ from uuid import UUID
 from sqlalchemy import func, select, update
 
 from app.extensions import db
+from app.models.base import has_key
 from app.models.client import ACTIVE, Client, Credential
 from app.operations.clients.client_records import (
     ClientRecord,
@@ -181,7 +182,7 @@ def confirm_credential(actor: Actor, client_id: str, credential_id: str) -> Cred
             continue
         count_changed(
             update(Credential)
-            .where(Credential.organization_id == client.organization_id, Credential.id == before.id)
+            .where(has_key(Credential, client.organization_id, before.id))
             .values(confirmed_at=clock.now())
         )
         db.session.expire_all()
@@ -386,11 +387,7 @@ def _set_expiry(
 ) -> None:
     count_changed(
         update(Credential)
-        .where(
-            Credential.organization_id == row.organization_id,
-            Credential.id == row.id,
-            Credential.revoked_at.is_(None),
-        )
+        .where(has_key(Credential, row.organization_id, row.id), Credential.revoked_at.is_(None))
         .values(
             expires_at=expires_at,
             retiring_since=retiring_since,

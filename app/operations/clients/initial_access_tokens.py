@@ -11,6 +11,7 @@ from uuid import UUID
 from sqlalchemy import func, select, update
 
 from app.extensions import db
+from app.models.base import has_key
 from app.models.client import RegistrationToken
 from app.operations.directory.lookups import created_after_restore
 from app.operations.store import audit, clock
@@ -151,8 +152,7 @@ def revoke_registration_token(
     changed = count_changed(
         update(RegistrationToken)
         .where(
-            RegistrationToken.organization_id == actor.organization_id,
-            RegistrationToken.id == record.id,
+            has_key(RegistrationToken, actor.organization_id, record.id),
             RegistrationToken.revoked_at.is_(None),
         )
         .values(revoked_at=now)

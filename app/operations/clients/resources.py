@@ -17,6 +17,7 @@ from app.extensions import db
 from app.fast_path.cache import ValidatedCache
 from app.fast_path.compiled_query import CompiledQuery
 from app.models import client as resource_model
+from app.models.base import has_key, is_same
 from app.models.client import Resource, Scope
 from app.operations.clients.client_access import delete_access_to_resource
 from app.operations.clients.client_records import name_key
@@ -69,9 +70,7 @@ _CATALOG = CompiledQuery(
         Resource.access_token_storage,
         Scope.name,
     )
-    .outerjoin(
-        Scope, (Scope.organization_id == Resource.organization_id) & (Scope.resource_id == Resource.id)
-    )
+    .outerjoin(Scope, is_same(Scope.resource_id, Resource.id))
     .where(Resource.organization_id == bindparam("organization_id"))
 )
 _catalogs: ValidatedCache[Catalog] = ValidatedCache()
@@ -252,9 +251,7 @@ def delete_resource(
         delete_scopes(row, names)
         clients = remove_scopes_from_clients(actor, [*names, row.identifier], confirmed=confirmed)
         delete_access_to_resource(row)
-        count_changed(
-            delete(Resource).where(Resource.organization_id == row.organization_id, Resource.id == row.id)
-        )
+        count_changed(delete(Resource).where(has_key(Resource, row.organization_id, row.id)))
         _record_change(
             actor,
             "resource.deleted",
@@ -308,9 +305,7 @@ def get_resource_row(actor: Actor, resource_id: str, permission: str) -> Resourc
     row_id = parse_public_id("res", resource_id)
     row = None
     if row_id is not None:
-        statement = select(Resource).where(
-            Resource.organization_id == actor.organization_id, Resource.id == row_id
-        )
+        statement = select(Resource).where(has_key(Resource, actor.organization_id, row_id))
         row = db.session.scalar(statement, execution_options={"populate_existing": True})
     if row is None:
         raise NotFound("There is no such resource.")
@@ -325,11 +320,7 @@ def update_resource_row(row: Resource, values: dict[str, Any]) -> bool:
     """Set the values and raise the version. Return False if the row was changed since it was read."""
     statement = (
         update(Resource)
-        .where(
-            Resource.organization_id == row.organization_id,
-            Resource.id == row.id,
-            Resource.version == row.version,
-        )
+        .where(has_key(Resource, row.organization_id, row.id), Resource.version == row.version)
         .values(**values, version=row.version + 1)
     )
     return count_changed(statement) == 1

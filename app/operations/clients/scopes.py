@@ -15,6 +15,7 @@ from app.database_errors import is_duplicate_key
 from app.extensions import db
 from app.fast_path import cache_invalidation
 from app.fast_path.compiled_query import CompiledQuery, list_parameters, list_values, size_of_list
+from app.models.base import is_same
 from app.models.client import Resource, Scope
 from app.operations.store import audit, clock
 from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, make_record, read_page
@@ -240,9 +241,7 @@ def seed_identity_scopes(organization_id: str) -> None:
 def _select_scopes(actor: Actor) -> Select[Scope, str]:
     return (
         select(Scope, Resource.name)
-        .outerjoin(
-            Resource, (Resource.organization_id == Scope.organization_id) & (Resource.id == Scope.resource_id)
-        )
+        .outerjoin(Resource, is_same(Resource.id, Scope.resource_id))
         .where(Scope.organization_id == actor.organization_id)
     )
 
@@ -278,9 +277,7 @@ def _find_query(names: int) -> CompiledQuery:
             Scope.version,
             Resource.name.label("resource_name"),
         )
-        .outerjoin(
-            Resource, (Resource.organization_id == Scope.organization_id) & (Resource.id == Scope.resource_id)
-        )
+        .outerjoin(Resource, is_same(Resource.id, Scope.resource_id))
         .where(
             Scope.organization_id == bindparam("organization_id"),
             Scope.name.in_(list_parameters("name", Scope.name, names)),

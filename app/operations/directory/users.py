@@ -13,6 +13,7 @@ from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery
+from app.models.base import has_key
 from app.models.user import ACTIVE, DELETED, User
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.store import clock
@@ -34,9 +35,7 @@ USER_COLUMNS = (
 )  # fmt: skip
 _FIND = CompiledQuery(
     select(*USER_COLUMNS).where(
-        User.organization_id == bindparam("of_organization"),
-        User.id == bindparam("of_user"),
-        User.status != DELETED,
+        has_key(User, bindparam("of_organization"), bindparam("of_user")), User.status != DELETED
     )
 )
 
@@ -163,7 +162,7 @@ def mark_user_verified(organization_id: str, user_id: UUID) -> None:
     """
     count_changed(
         update(User)
-        .where(User.organization_id == organization_id, User.id == user_id, User.made_unproven.is_(True))
+        .where(has_key(User, organization_id, user_id), User.made_unproven.is_(True))
         .values(made_unproven=False)
     )
 
@@ -177,7 +176,7 @@ def update_user_row(
     """
     changed = count_changed(
         update(User)
-        .where(User.organization_id == organization_id, User.id == user_id, *conditions)
+        .where(has_key(User, organization_id, user_id), *conditions)
         .values(**columns, updated_at=clock.now(), version=User.version + 1)
     )
     db.session.expire_all()
@@ -198,9 +197,7 @@ def hold_user(organization_id: str, user_id: UUID) -> None:
     Call it before a transaction writes several rows of the user (sessions, second factors, links): of two that write
     them in different orders, the second one then waits.
     """
-    db.session.execute(
-        select(User.id).where(User.organization_id == organization_id, User.id == user_id).with_for_update()
-    )
+    db.session.execute(select(User.id).where(has_key(User, organization_id, user_id)).with_for_update())
 
 
 @read

@@ -14,6 +14,7 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Select, false, select
 
 from app.extensions import db
+from app.models.base import is_same
 from app.models.client import Client
 from app.models.grant import Grant
 from app.models.user import User
@@ -127,10 +128,8 @@ def restrict_to_visible(actor: Actor, statement: Select[Any], model: Any, permis
     Raises Forbidden.
     """
     statement = (
-        statement.join(
-            Client, (Client.organization_id == model.organization_id) & (Client.id == model.client_id)
-        )
-        .join(User, (User.organization_id == model.organization_id) & (User.id == model.user_id))
+        statement.join(Client, is_same(Client.id, model.client_id))
+        .join(User, is_same(User.id, model.user_id))
         .where(model.organization_id == actor.organization_id)
     )
     return restrict_to_own_clients(actor, statement, permission)

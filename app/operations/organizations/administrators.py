@@ -10,6 +10,7 @@ from uuid import UUID
 from sqlalchemy import and_, delete, select
 
 from app.extensions import db
+from app.models.base import has_key
 from app.models.organization import Organization
 from app.models.user import RoleAssignment, User
 from app.operations.directory.lookups import OrganizationSnapshot
@@ -213,11 +214,7 @@ def remove_administrator(
         raise _not_found()
     if record.role == ADMIN:
         require_other_administrator(organization.id, assignment.user_organization_id, record.user_id)
-    removed = count_changed(
-        delete(RoleAssignment).where(
-            RoleAssignment.organization_id == organization.id, RoleAssignment.id == record.id
-        )
-    )
+    removed = count_changed(delete(RoleAssignment).where(has_key(RoleAssignment, organization.id, record.id)))
     if removed != 1:
         raise _not_found()
     audit.record(

@@ -17,6 +17,7 @@ from sqlalchemy import bindparam, delete, func, select
 from app.config import current
 from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery
+from app.models.base import is_same
 from app.models.second_factor import Passkey, PasskeyHandle
 from app.models.user import ACTIVE, User
 from app.operations.directory.lookups import OrganizationSnapshot
@@ -181,7 +182,7 @@ def any_user_has_passwordless_passkey(organization_id: str) -> bool:
     """Return whether any active user of the organization could sign in with a passkey alone."""
     found = db.session.scalar(
         select(Passkey.id)
-        .join(User, (User.organization_id == Passkey.organization_id) & (User.id == Passkey.user_id))
+        .join(User, is_same(User.id, Passkey.user_id))
         .where(
             Passkey.organization_id == organization_id,
             Passkey.signs_in_alone.is_(True),
@@ -219,12 +220,8 @@ def find_passkey_by_credential(organization_id: str, credential_id: str) -> Stor
             User.email,
             User.status,
         )
-        .join(
-            PasskeyHandle,
-            (PasskeyHandle.organization_id == Passkey.organization_id)
-            & (PasskeyHandle.user_id == Passkey.user_id),
-        )
-        .join(User, (User.organization_id == Passkey.organization_id) & (User.id == Passkey.user_id))
+        .join(PasskeyHandle, is_same(PasskeyHandle.user_id, Passkey.user_id))
+        .join(User, is_same(User.id, Passkey.user_id))
         .where(Passkey.organization_id == organization_id, Passkey.credential_id == credential_id)
     ).first()
     return None if row is None else StoredPasskey(*row)

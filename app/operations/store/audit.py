@@ -14,6 +14,7 @@ from sqlalchemy import select
 
 from app.fast_path.compiled_query import CompiledQuery, insert_into
 from app.models.audit import AuditEvent
+from app.models.base import has_key
 from app.operations.store import clock
 from app.operations.store.transactions import current_unit_of_work, verify_commit_with
 from app.rules.actor import Actor
@@ -72,9 +73,7 @@ def record(
     for notify in _subscribers:
         notify(actor, event)
     verify_commit_with(
-        lambda: select(AuditEvent.id).where(
-            AuditEvent.organization_id == actor.organization_id, AuditEvent.id == event_id
-        )
+        lambda: select(AuditEvent.id).where(has_key(AuditEvent, actor.organization_id, event_id))
     )
 
 

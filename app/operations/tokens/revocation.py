@@ -18,6 +18,7 @@ from app.config import current
 from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery
 from app.models.audit import RevocationReceipt
+from app.models.base import has_key, is_same
 from app.models.client import Client, Credential
 from app.models.grant import Grant
 from app.models.token import AccessToken
@@ -54,15 +55,12 @@ from app.rules.tokens.revocation import (
 ACCESS, REFRESH = "access_token", "refresh_token"
 _FIND_FAMILY = CompiledQuery(
     select(Grant.client_id, Grant.user_id).where(
-        Grant.organization_id == bindparam("of_organization"), Grant.id == bindparam("of_grant")
+        has_key(Grant, bindparam("of_organization"), bindparam("of_grant"))
     )
 )
 _FIND_ACCESS_TOKEN = CompiledQuery(
     select(AccessToken.id, AccessToken.client_id, Grant.user_id)
-    .outerjoin(
-        Grant,
-        (Grant.organization_id == AccessToken.organization_id) & (Grant.id == AccessToken.grant_id),
-    )
+    .outerjoin(Grant, is_same(Grant.id, AccessToken.grant_id))
     .where(
         AccessToken.organization_id == bindparam("of_organization"),
         AccessToken.digest == bindparam("of_digest"),
@@ -71,8 +69,7 @@ _FIND_ACCESS_TOKEN = CompiledQuery(
 _REVOKE_ACCESS_TOKEN = CompiledQuery(
     update(AccessToken)
     .where(
-        AccessToken.organization_id == bindparam("of_organization"),
-        AccessToken.id == bindparam("of_token"),
+        has_key(AccessToken, bindparam("of_organization"), bindparam("of_token")),
         AccessToken.revoked_at.is_(None),
         AccessToken.expires_at > bindparam("now", type_=AccessToken.expires_at.type),
     )
@@ -205,9 +202,7 @@ def _require_own(actor: Actor, client_id: UUID) -> None:
     if actor.client_id == client_id or actor.has_permission("tokens:revoke"):
         return
     owner = db.session.scalar(
-        select(Client.created_by_user_id).where(
-            Client.organization_id == actor.organization_id, Client.id == client_id
-        )
+        select(Client.created_by_user_id).where(has_key(Client, actor.organization_id, client_id))
     )
     if not actor.has_permission("tokens:revoke", owner_id=owner):
         raise InvalidInput("The token was not issued to this client.", field="token")
@@ -363,9 +358,7 @@ def list_affected_clients(actor: Actor, slug: str, receipt: Receipt) -> list[Aff
         condition: Any = Client.id == (found[1] if found else None)
     elif receipt.kind == CREDENTIAL:
         row_id = parse_public_id("sec", subject)
-        secrets = select(Credential.client_id).where(
-            Credential.organization_id == here, Credential.id == row_id
-        )
+        secrets = select(Credential.client_id).where(has_key(Credential, here, row_id))
         condition = Client.id.in_(secrets)
     else:
         # Grants that were valid then. Those of a user or a session are revoked by a cutoff, without being changed.

@@ -14,6 +14,7 @@ from uuid import UUID
 from sqlalchemy import Select, delete, select
 
 from app.extensions import db
+from app.models.base import has_key, is_same
 from app.models.client import Client
 from app.models.user import AppRoleAssignment, Group, User
 from app.operations.clients.client_records import hold_client, load_client_row
@@ -148,9 +149,7 @@ def remove_app_role(actor: Actor, client_id: str, assignment_id: str) -> RoleAss
     )
     removed = (
         count_changed(
-            delete(AppRoleAssignment).where(
-                AppRoleAssignment.organization_id == actor.organization_id, AppRoleAssignment.id == row_id
-            )
+            delete(AppRoleAssignment).where(has_key(AppRoleAssignment, actor.organization_id, row_id))
         )
         if row is not None
         else 0
@@ -174,12 +173,8 @@ def _select(client: Client) -> Select[Any]:
     return (
         select(assignment)
         .add_columns(assignment.id, User.email, Group.name)
-        .outerjoin(
-            User, (User.organization_id == assignment.organization_id) & (User.id == assignment.user_id)
-        )
-        .outerjoin(
-            Group, (Group.organization_id == assignment.organization_id) & (Group.id == assignment.group_id)
-        )
+        .outerjoin(User, is_same(User.id, assignment.user_id))
+        .outerjoin(Group, is_same(Group.id, assignment.group_id))
         .where(assignment.organization_id == client.organization_id, assignment.client_id == client.id)
     )
 

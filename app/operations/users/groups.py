@@ -11,6 +11,7 @@ from uuid import UUID
 from sqlalchemy import delete, func, literal, select, update
 
 from app.extensions import db
+from app.models.base import has_key, is_same
 from app.models.user import DELETED, AppRoleAssignment, Group, GroupMember, User
 from app.operations.clients.client_records import name_key
 from app.operations.directory.lookups import touch_organization
@@ -129,10 +130,7 @@ def list_groups_of_user(actor: Actor, user_id: UUID) -> list[tuple[str, str]]:
     actor.require("users:read")
     rows = db.session.execute(
         select(Group.id, Group.name)
-        .join(
-            GroupMember,
-            (GroupMember.organization_id == Group.organization_id) & (GroupMember.group_id == Group.id),
-        )
+        .join(GroupMember, is_same(GroupMember.group_id, Group.id))
         .where(Group.organization_id == actor.organization_id, GroupMember.user_id == user_id)
         .order_by(Group.name_key)
         .limit(MAX_GROUPS_PER_USER)
@@ -204,7 +202,7 @@ def update_group(
         with savepoint(on_duplicate=_name_taken):
             db.session.execute(
                 update(Group)
-                .where(Group.organization_id == row.organization_id, Group.id == row.id)
+                .where(has_key(Group, row.organization_id, row.id))
                 .values(**after, **key, version=Group.version + 1, updated_at=clock.now())
             )
         _audit(inside, "group.updated", row.id, before={name: before[name] for name in after}, after=after)
@@ -227,7 +225,7 @@ def delete_group(
         count_changed(
             delete(model).where(model.organization_id == row.organization_id, model.group_id == row.id)
         )
-    count_changed(delete(Group).where(Group.organization_id == row.organization_id, Group.id == row.id))
+    count_changed(delete(Group).where(has_key(Group, row.organization_id, row.id)))
     _audit(inside, "group.deleted", deleted.id, before={"name": deleted.name, "members": deleted.members})
     return deleted
 
@@ -242,10 +240,7 @@ def list_members(
     statement = (
         select(User)
         .add_columns(GroupMember.created_at, GroupMember.created_by)
-        .join(
-            GroupMember,
-            (GroupMember.organization_id == User.organization_id) & (GroupMember.user_id == User.id),
-        )
+        .join(GroupMember, is_same(GroupMember.user_id, User.id))
         .where(User.organization_id == inside.organization_id, GroupMember.group_id == group.id)
     )
     page = read_page(statement, (User.email_canonical, User.id), limit, after, descending=False)
@@ -321,7 +316,7 @@ def find_sent_user(actor: Actor, fields: Mapping[str, Any], *, also: tuple[str, 
         row_id = found.id if found is not None else None
     row = None
     if row_id is not None:
-        statement = select(User).where(User.organization_id == actor.organization_id, User.id == row_id)
+        statement = select(User).where(has_key(User, actor.organization_id, row_id))
         row = db.session.scalar(statement.with_for_update(), execution_options={"populate_existing": True})
     if row is None or row.status == DELETED:
         raise InvalidInput("There is no such user.", field=name, code="unknown_user")
@@ -346,7 +341,7 @@ def _lock(actor: Actor, group_id: Any, *, shared: bool = False) -> Group:
     row_id = parse_public_id("grp", group_id)
     row = None
     if row_id is not None:
-        statement = select(Group).where(Group.organization_id == actor.organization_id, Group.id == row_id)
+        statement = select(Group).where(has_key(Group, actor.organization_id, row_id))
         row = db.session.scalar(
             statement.with_for_update(read=shared), execution_options={"populate_existing": True}
         )
@@ -359,7 +354,7 @@ def _load(actor: Actor, slug: str, group_id: str) -> GroupRecord:
     row_id = parse_public_id("grp", group_id)
     row = None
     if row_id is not None:
-        statement = select(Group).where(Group.organization_id == actor.organization_id, Group.id == row_id)
+        statement = select(Group).where(has_key(Group, actor.organization_id, row_id))
         row = db.session.scalar(statement, execution_options={"populate_existing": True})
     if row is None:
         raise NotFound("There is no such group.")

@@ -14,6 +14,7 @@ from uuid import UUID
 from sqlalchemy import delete, select, update
 
 from app.extensions import db
+from app.models.base import has_key
 from app.models.user import (
     CANCELLED,
     CHECKED,
@@ -287,11 +288,7 @@ def _end(
     now = clock.now()
     changed = count_changed(
         update(UserImport)
-        .where(
-            UserImport.organization_id == organization_id,
-            UserImport.id == import_id,
-            UserImport.status.in_(before),
-        )
+        .where(has_key(UserImport, organization_id, import_id), UserImport.status.in_(before))
         .values(status=status, ended_at=now, failure=failure)
     )
     return changed == 1
@@ -304,9 +301,7 @@ def _claim_upload(organization_id: str, import_id: UUID) -> bool:
 
 @transaction
 def _delete_import(organization_id: str, import_id: UUID) -> None:
-    count_changed(
-        delete(UserImport).where(UserImport.organization_id == organization_id, UserImport.id == import_id)
-    )
+    count_changed(delete(UserImport).where(has_key(UserImport, organization_id, import_id)))
 
 
 @transaction

@@ -11,6 +11,7 @@ from uuid import UUID
 from sqlalchemy import delete, select
 
 from app.extensions import db
+from app.models.base import has_key, is_same
 from app.models.user import ACTIVE, AccountLink, User
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
 from app.operations.directory.users import create_user
@@ -207,9 +208,7 @@ def create_link(
     transaction that audits it.
     """
     user = db.session.execute(
-        select(User.password_hash, User.email_canonical).where(
-            User.organization_id == organization_id, User.id == user_id
-        )
+        select(User.password_hash, User.email_canonical).where(has_key(User, organization_id, user_id))
     ).one()
     token: str = current_unit_of_work().stable_value(
         f"link {purpose} {user_id}", lambda: new_token(purpose, organization_id)
@@ -253,7 +252,7 @@ def find_link(
             User.name,
             User.password_hash,
         )
-        .join(User, (User.organization_id == AccountLink.organization_id) & (User.id == AccountLink.user_id))
+        .join(User, is_same(User.id, AccountLink.user_id))
         .where(
             AccountLink.organization_id == organization_id,
             AccountLink.digest == digest(token),
