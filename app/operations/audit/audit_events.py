@@ -22,11 +22,18 @@ from app.operations.directory import lookups
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.store import clock
 from app.operations.store.replica import read_log
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, make_record, merge_pages, read_page
+from app.operations.store.rows import (
+    DEFAULT_LIMIT,
+    CursorKey,
+    Page,
+    get_row,
+    make_record,
+    merge_pages,
+    read_page,
+)
 from app.operations.store.transactions import read
 from app.rules.actor import Actor
 from app.rules.audit.events import ACCOUNT_EVENTS, FieldChange, diff_documents
-from app.rules.errors import NotFound
 from app.rules.fields import ValidationErrors, find_unknown
 from app.rules.identifiers import first_id_at, parse_client_id, parse_public_id, public_id
 
@@ -92,12 +99,8 @@ def list_audit_events(
 @read
 def get_audit_event(actor: Actor, public: str) -> AuditRecord:
     """Return one event. Raises NotFound, Forbidden."""
-    row_id = parse_public_id(PREFIX, public)
-    statement = _matching(actor, {})
-    row = None if row_id is None else db.session.execute(statement.where(AuditEvent.id == row_id)).first()
-    if row is None:
-        raise NotFound("There is no such event in the audit log.")
-    return _record(row)
+    statement = _matching(actor, {}).where(AuditEvent.id == parse_public_id(PREFIX, public))
+    return _record(get_row(statement, "There is no such event in the audit log."))
 
 
 def export_audit_events(actor: Actor, *, filters: Mapping[str, str] | None = None) -> Iterator[AuditRecord]:

@@ -23,7 +23,7 @@ from app.models.client import Client, Credential
 from app.operations.directory import lookups
 from app.operations.directory.lookups import ClientSnapshot, get_organization_by_id
 from app.operations.store import clock
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, make_record, read_page
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, get_row, make_record, read_page
 from app.operations.store.transactions import current_unit_of_work, read, transaction
 from app.operations.store.usage_counters import FAILED, counters
 from app.rules.actor import Actor
@@ -35,7 +35,7 @@ from app.rules.audit.failed_requests import (
     default_cause,
     redact_and_truncate,
 )
-from app.rules.errors import Cause, FieldError, InvalidInput, NotFound, Unavailable
+from app.rules.errors import Cause, FieldError, InvalidInput, Unavailable
 from app.rules.identifiers import (
     first_id_at,
     format_client_id,
@@ -132,13 +132,8 @@ def list_failed_requests(
 @read
 def get_failed_request(actor: Actor, public: str) -> FailedRequestRecord:
     """Return one entry, with the number of similar recent ones. Raises NotFound, Forbidden."""
-    row_id = parse_public_id(PREFIX, public)
-    row = None
-    statement = _select_visible(actor)
-    if row_id is not None:
-        row = db.session.execute(statement.where(FailedRequest.id == row_id)).first()
-    if row is None:
-        raise NotFound("There is no such failed request.")
+    statement = _select_visible(actor).where(FailedRequest.id == parse_public_id(PREFIX, public))
+    row = get_row(statement, "There is no such failed request.")
     similar_requests = (
         select(FailedRequest.at)
         .where(

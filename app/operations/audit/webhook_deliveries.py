@@ -29,7 +29,7 @@ from app.operations.directory.lookups import get_organization_by_id
 from app.operations.store import clock, keyring, outbox, outgoing_http, rate_limits
 from app.operations.store.outbox import DeliveryDeferred, DeliveryRejected, Message
 from app.operations.store.outgoing_http import OutgoingRequestFailed
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, make_record, read_page
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, get_row, make_record, read_page
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.audit.events import TEST_EVENT
@@ -203,14 +203,8 @@ def _deliveries(row: Webhook) -> Select[*tuple[Any, ...]]:
 
 
 def _find(actor: Actor, row: Webhook, delivery_id: str) -> DeliveryRecord:
-    row_id = parse_public_id(PREFIX, delivery_id)
-    found = None
-    if row_id is not None:
-        statement = _deliveries(row).where(WebhookDelivery.id == row_id)
-        found = db.session.execute(statement, execution_options={"populate_existing": True}).first()
-    if found is None:
-        raise NotFound("There is no such delivery.")
-    return _record(actor, found)
+    statement = _deliveries(row).where(WebhookDelivery.id == parse_public_id(PREFIX, delivery_id))
+    return _record(actor, get_row(statement, "There is no such delivery."))
 
 
 def _record(actor: Actor, found: Any) -> DeliveryRecord:

@@ -23,7 +23,7 @@ from app.operations.directory.lookups import get_organization_by_id, touch_organ
 from app.operations.mail.notices import email_administrators
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import audit, clock, keyring
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, make_record, read_page
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, get_row, make_record, read_page
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.rules.actor import Actor
 from app.rules.audit.webhooks import (
@@ -34,7 +34,7 @@ from app.rules.audit.webhooks import (
     parse_overlap,
     validate_webhook_fields,
 )
-from app.rules.errors import Conflict, NotFound, PreconditionFailed
+from app.rules.errors import Conflict, PreconditionFailed
 from app.rules.identifiers import encode_uuid, new_id, parse_public_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.store.outgoing_http import parse_target
@@ -80,12 +80,9 @@ class WebhookRecord:
 
 def get_webhook_row(actor: Actor, webhook_id: str) -> Webhook:
     """Return the current row of the webhook. Raises NotFound."""
-    row_id = parse_public_id(PREFIX, webhook_id)
-    row = None
-    if row_id is not None:
-        row = db.session.get(Webhook, (actor.organization_id, row_id), populate_existing=True)
-    if row is None or row.deleted_at is not None:
-        raise NotFound("There is no such webhook.")
+    key = has_key(Webhook, actor.organization_id, parse_public_id(PREFIX, webhook_id))
+    statement = select(Webhook).where(key, Webhook.deleted_at.is_(None))
+    row: Webhook = get_row(statement, "There is no such webhook.")
     return row
 
 

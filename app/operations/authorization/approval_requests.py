@@ -22,7 +22,7 @@ from app.operations.clients.clients import get_client, update_client
 from app.operations.directory.lookups import ClientSnapshot, get_organization_by_id
 from app.operations.mail.notices import email_administrators, notify_user
 from app.operations.store import audit, clock, rate_limits
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, make_record, read_page
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, get_row, make_record, read_page
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.rules.actor import Actor
 from app.rules.authorization.consents import (
@@ -292,12 +292,8 @@ def get_client_request(actor: Actor, request_id: str) -> ClientRequestRecord:
 
 def find_client_request(actor: Actor, request_id: str) -> ClientRequestRecord:
     """Return the request without a permission check, for other operations. Raises NotFound."""
-    statement = _visible(actor)
-    row_id = parse_public_id(PREFIX, request_id)
-    row = None if row_id is None else db.session.execute(statement.where(ClientRequest.id == row_id)).first()
-    if row is None:
-        raise NotFound("There is no such request.")
-    return build_record(row)
+    statement = _visible(actor).where(ClientRequest.id == parse_public_id(PREFIX, request_id))
+    return build_record(get_row(statement, "There is no such request."))
 
 
 def _visible(actor: Actor) -> Select[Any]:

@@ -22,7 +22,7 @@ from app.operations.directory.lookups import get_organization_by_id
 from app.operations.grants.grant_lists import filter_columns, filter_conditions, restrict_to_visible
 from app.operations.grants.grants import CONSENT_OF_GRANT, is_active_grant
 from app.operations.store import audit, clock
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, read_page
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, get_row, read_page
 from app.operations.store.transactions import OutdatedRead, count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.authorization.consents import consent_expiry, max_consent_seconds
@@ -280,12 +280,8 @@ def withdraw_user_consent(actor: Actor, consent_id: str) -> int:
 
 
 def _get(actor: Actor, consent_id: str, permission: str) -> Any:
-    statement = _visible(actor, permission)
-    row_id = parse_public_id(PREFIX, consent_id)
-    row = None if row_id is None else db.session.execute(statement.where(Consent.id == row_id)).first()
-    if row is None:
-        raise NotFound("There is no such consent.")
-    return row
+    statement = _visible(actor, permission).where(Consent.id == parse_public_id(PREFIX, consent_id))
+    return get_row(statement, "There is no such consent.")
 
 
 def _visible(actor: Actor, permission: str) -> Select[Any]:

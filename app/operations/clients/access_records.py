@@ -10,17 +10,16 @@ from uuid import UUID
 
 from sqlalchemy import ColumnElement, Select, bindparam, false, func, select
 
-from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery
 from app.models.base import is_same
 from app.models.client import DELETED, Client, ClientAccess, Resource
 from app.operations.clients.client_access import PREFIX
 from app.operations.clients.client_records import get_client_row
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, make_record, read_page
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, get_row, make_record, read_page
 from app.operations.store.transactions import read
 from app.rules.actor import Actor
 from app.rules.clients.client_access import REQUESTED, STATUSES
-from app.rules.errors import Conflict, InvalidInput, NotFound
+from app.rules.errors import Conflict, InvalidInput
 from app.rules.fields import ValidationErrors, find_unknown
 from app.rules.identifiers import (
     format_client_id,
@@ -174,13 +173,8 @@ def _conditions(actor: Actor, filters: Mapping[str, str]) -> list[ColumnElement[
 
 
 def _find(actor: Actor, access_id: str, *conditions: ColumnElement[bool]) -> AccessRecord:
-    row_id = parse_public_id(PREFIX, access_id)
-    row = None
-    if row_id is not None:
-        row = db.session.execute(_select(actor).where(ClientAccess.id == row_id, *conditions)).first()
-    if row is None:
-        raise NotFound("There is no such client access.")
-    return _record(row)
+    statement = _select(actor).where(ClientAccess.id == parse_public_id(PREFIX, access_id), *conditions)
+    return _record(get_row(statement, "There is no such client access."))
 
 
 def read_access(actor: Actor, row_id: UUID | None) -> AccessRecord:

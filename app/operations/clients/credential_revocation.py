@@ -32,9 +32,10 @@ from app.operations.directory.lookups import get_unpurged_organization
 from app.operations.grants.revocation import revoke_matching_grants
 from app.operations.store import audit, clock, outbox
 from app.operations.store.outbox import DeliveryDeferred, Message
+from app.operations.store.rows import get_row
 from app.operations.store.transactions import count_changed, transaction
 from app.rules.actor import Actor
-from app.rules.errors import NotFound, PreconditionFailed
+from app.rules.errors import PreconditionFailed
 from app.rules.identifiers import format_client_id, parse_public_id, public_id
 from app.rules.versions import ExpectedVersion, combine_versions, is_expected
 
@@ -146,20 +147,9 @@ def _rows(client: Client, credential_id: str | None) -> list[Credential]:
     if credential_id is None:
         statement = select(Credential).where(is_active_credential(client, clock.now()))
         return list(db.session.scalars(statement, execution_options={"populate_existing": True}))
-    row_id = parse_public_id("sec", credential_id)
-    statement = select(Credential).where(
-        Credential.organization_id == client.organization_id,
-        Credential.client_id == client.id,
-        Credential.id == row_id,
-    )
-    row = (
-        None
-        if row_id is None
-        else db.session.scalar(statement, execution_options={"populate_existing": True})
-    )
-    if row is None:
-        raise NotFound("There is no such secret.")
-    return [row]
+    key = has_key(Credential, client.organization_id, parse_public_id("sec", credential_id))
+    statement = select(Credential).where(key, Credential.client_id == client.id)
+    return [get_row(statement, "There is no such secret.")]
 
 
 def _revoke(actor: Actor, row: Credential) -> bool:

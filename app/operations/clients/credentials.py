@@ -44,6 +44,7 @@ from app.operations.mail.notices import notify_administrators
 from app.operations.sign_in.reauthentication import require_fresh_sign_in, require_fresh_user_sign_in
 from app.operations.store import audit, clock
 from app.operations.store.rate_limits import Limit, bucket_key, record_attempt, withdraw_attempts
+from app.operations.store.rows import get_row
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.clients.credentials import validate_rotation_terms, validate_secret_terms
@@ -109,10 +110,9 @@ def list_credentials_of(actor: Actor, client: Client | ClientRecord) -> list[Cre
 def get_credential(actor: Actor, client_id: str, credential_id: str) -> CredentialRecord:
     """Return one secret without its value. Raises NotFound, Forbidden."""
     client = get_client_row(actor, client_id, "credentials:read")
-    row_id = parse_public_id("sec", credential_id)
-    row = None if row_id is None else db.session.get(Credential, (client.organization_id, row_id))
-    if row is None or row.client_id != client.id:
-        raise NotFound("There is no such secret.")
+    key = has_key(Credential, client.organization_id, parse_public_id("sec", credential_id))
+    statement = select(Credential).where(key, Credential.client_id == client.id)
+    row = get_row(statement, "There is no such secret.")
     return to_credential_records([row], _organization(actor))[0]
 
 
@@ -325,10 +325,9 @@ def _open_secrets(actor: Actor, client_id: str, row_ids: dict[str, UUID]) -> dic
 
 
 def _find_active(client: Client, credential_id: str) -> Credential | None:
-    row_id = parse_public_id("sec", credential_id)
-    if row_id is None:
-        return None
-    condition = is_active_credential(client, clock.now()) & (Credential.id == row_id)
+    condition = is_active_credential(client, clock.now()) & (
+        Credential.id == parse_public_id("sec", credential_id)
+    )
     return db.session.scalar(
         select(Credential).where(condition), execution_options={"populate_existing": True}
     )

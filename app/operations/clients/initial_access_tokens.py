@@ -15,7 +15,7 @@ from app.models.base import has_key
 from app.models.client import RegistrationToken
 from app.operations.directory.lookups import created_after_restore
 from app.operations.store import audit, clock
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, make_record, read_page
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, get_row, make_record, read_page
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.rules.actor import Actor
 from app.rules.clients.credentials import validate_registration_terms
@@ -158,7 +158,7 @@ def revoke_registration_token(
         .values(revoked_at=now)
     )
     if changed != 1:
-        raise _not_found_error()
+        raise NotFound("There is no such registration token.")
     _record_event(
         actor, "registration_token.revoked", record, before={"name": record.name, "uses": record.uses}
     )
@@ -223,17 +223,10 @@ def _rejected_error() -> Unauthenticated:
 
 
 def _get_row(actor: Actor, token_id: str) -> RegistrationToken:
-    row_id = parse_public_id("ria", token_id)
-    row = None
-    if row_id is not None:
-        row = db.session.get(RegistrationToken, (actor.organization_id, row_id), populate_existing=True)
-    if row is None or row.revoked_at is not None:
-        raise _not_found_error()
+    key = has_key(RegistrationToken, actor.organization_id, parse_public_id("ria", token_id))
+    statement = select(RegistrationToken).where(key, RegistrationToken.revoked_at.is_(None))
+    row: RegistrationToken = get_row(statement, "There is no such registration token.")
     return row
-
-
-def _not_found_error() -> NotFound:
-    return NotFound("There is no such registration token.")
 
 
 def _record(row: RegistrationToken, now: datetime) -> RegistrationTokenRecord:

@@ -31,7 +31,15 @@ from app.operations.clients.resource_scopes import (
 )
 from app.operations.directory.lookups import get_organization_by_id, touch_organization
 from app.operations.store import audit, clock
-from app.operations.store.rows import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, make_record, read_page
+from app.operations.store.rows import (
+    DEFAULT_LIMIT,
+    MAX_LIMIT,
+    CursorKey,
+    Page,
+    get_row,
+    make_record,
+    read_page,
+)
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.clients.resource_fields import (
@@ -302,13 +310,8 @@ def get_resource_row(actor: Actor, resource_id: str, permission: str) -> Resourc
     organization or, for an actor with only ``:own``, to another user.
     """
     actor.require_for_own(permission)
-    row_id = parse_public_id("res", resource_id)
-    row = None
-    if row_id is not None:
-        statement = select(Resource).where(has_key(Resource, actor.organization_id, row_id))
-        row = db.session.scalar(statement, execution_options={"populate_existing": True})
-    if row is None:
-        raise NotFound("There is no such resource.")
+    key = has_key(Resource, actor.organization_id, parse_public_id("res", resource_id))
+    row: Resource = get_row(select(Resource).where(key), "There is no such resource.")
     if not actor.has_permission(permission, owner_id=row.created_by_user_id):
         if not actor.has_permission("resources:read", owner_id=row.created_by_user_id):
             raise NotFound("There is no such resource.")

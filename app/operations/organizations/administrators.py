@@ -18,7 +18,7 @@ from app.operations.directory.users import UserSnapshot, find_user_by_email, get
 from app.operations.mail.notices import notify_administrators
 from app.operations.sign_in.actor_access import enter_organization, require_role_permissions
 from app.operations.store import audit
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, make_record, read_page
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, get_row, make_record, read_page
 from app.operations.store.transactions import count_changed, read, transaction
 from app.operations.users.invitations import NewInvitation, create_invitation
 from app.operations.users.role_assignments import assign_role, require_grantable, require_other_administrator
@@ -211,12 +211,12 @@ def remove_administrator(
         raise PreconditionFailed("The administrator was changed since you read it. Read it again.")
     assignment = db.session.get(RoleAssignment, (organization.id, record.id))
     if assignment is None:
-        raise _not_found()
+        raise NotFound("There is no such administrator.")
     if record.role == ADMIN:
         require_other_administrator(organization.id, assignment.user_organization_id, record.user_id)
     removed = count_changed(delete(RoleAssignment).where(has_key(RoleAssignment, organization.id, record.id)))
     if removed != 1:
-        raise _not_found()
+        raise NotFound("There is no such administrator.")
     audit.record(
         inside,
         "administrator.removed",
@@ -268,20 +268,11 @@ def _assignments(organization: OrganizationSnapshot) -> Any:
 
 
 def _find(organization: OrganizationSnapshot, admin_id: str) -> AdministratorRecord:
-    row_id = parse_public_id("adm", admin_id)
-    if row_id is None:
-        raise _not_found()
-    row = db.session.execute(_assignments(organization).where(RoleAssignment.id == row_id)).first()
-    if row is None:
-        raise _not_found()
-    return _record(organization, row)
+    statement = _assignments(organization).where(RoleAssignment.id == parse_public_id("adm", admin_id))
+    return _record(organization, get_row(statement, "There is no such administrator."))
 
 
 def _record(organization: OrganizationSnapshot, row: Any) -> AdministratorRecord:
     return make_record(
         AdministratorRecord, row, organization_slug=organization.slug, user_organization=row.slug
     )
-
-
-def _not_found() -> NotFound:
-    return NotFound("There is no such administrator.")

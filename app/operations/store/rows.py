@@ -12,7 +12,7 @@ from sqlalchemy import Select, literal, tuple_
 
 from app.extensions import db
 from app.models.base import Base, Uuid
-from app.rules.errors import InvalidInput
+from app.rules.errors import InvalidInput, NotFound
 from app.rules.identifiers import decode_uuid, encode_uuid
 
 T = TypeVar("T")
@@ -72,6 +72,14 @@ def merge_pages(pages: Iterable[Page[T]], limit: int) -> Page[T]:
     newest = sorted(items.values(), key=lambda item: item.id.bytes, reverse=True)
     has_more = len(newest) > limit or any(page.next_cursor_key is not None for page in pages)
     return Page(tuple(newest[:limit]), (encode_uuid(newest[:limit][-1].id),) if has_more else None)
+
+
+def get_row(statement: Select[Any], missing: str) -> Any:
+    """Return the only row of the statement, as the database has it now. Raises NotFound, saying ``missing``."""
+    row = db.session.execute(statement, execution_options={"populate_existing": True}).first()
+    if row is None:
+        raise NotFound(missing)
+    return row[0] if len(row) == 1 else row
 
 
 def iterate_pages(load: Callable[[CursorKey | None], Page[T]]) -> Iterator[T]:

@@ -28,7 +28,7 @@ from app.operations.grants.grants import UnstoredRows
 from app.operations.sign_in.actor_access import enter_organization
 from app.operations.store import audit, clock, idempotency, keyring
 from app.operations.store.audit import actor_public_id
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, make_record, read_page
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, get_row, make_record, read_page
 from app.operations.store.transactions import OutdatedRead, current_unit_of_work, read, transaction
 from app.operations.tokens import tokens
 from app.operations.tokens.revocation_subjects import Subject
@@ -327,11 +327,10 @@ def get_receipt(actor: Actor, slug: str, receipt_id: str) -> Receipt:
     """Return one bulk revocation. Raises NotFound, Forbidden."""
     scoped_actor, organization = enter_organization(actor, slug)
     scoped_actor.require("tokens:read")
-    row_id = parse_public_id(PREFIX, receipt_id)
-    row = None if row_id is None else db.session.get(RevocationReceipt, (organization.id, row_id))
-    if row is None:
-        raise NotFound("There is no such revocation.")
-    return _receipt(row, organization)
+    key = has_key(RevocationReceipt, organization.id, parse_public_id(PREFIX, receipt_id))
+    return _receipt(
+        get_row(select(RevocationReceipt).where(key), "There is no such revocation."), organization
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from app.models.client import Client
 from app.models.user import AppRoleAssignment, Group, User
 from app.operations.clients.client_records import hold_client, load_client_row
 from app.operations.store import audit, clock
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, read_page
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, get_row, read_page
 from app.operations.store.transactions import (
     count_changed,
     current_unit_of_work,
@@ -143,20 +143,11 @@ def remove_app_role(actor: Actor, client_id: str, assignment_id: str) -> RoleAss
     """
     actor.require("users:write")
     client = load_client_row(actor, client_id)
-    row_id = parse_public_id("ara", assignment_id)
-    row = (
-        db.session.execute(_select(client).where(AppRoleAssignment.id == row_id)).first() if row_id else None
-    )
-    removed = (
-        count_changed(
-            delete(AppRoleAssignment).where(has_key(AppRoleAssignment, actor.organization_id, row_id))
-        )
-        if row is not None
-        else 0
-    )
-    if row is None or removed != 1:
+    statement = _select(client).where(AppRoleAssignment.id == parse_public_id("ara", assignment_id))
+    record = _to_record(get_row(statement, "There is no such role assignment."))
+    key = has_key(AppRoleAssignment, actor.organization_id, record.id)
+    if count_changed(delete(AppRoleAssignment).where(key)) != 1:
         raise NotFound("There is no such role assignment.")
-    record = _to_record(row)
     audit.record(actor, "app_role.removed", "client", client_id, before=_holder(record))
     return record
 

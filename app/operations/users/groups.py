@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
 
-from sqlalchemy import delete, func, literal, select, update
+from sqlalchemy import Select, delete, func, literal, select, update
 
 from app.extensions import db
 from app.models.base import has_key, is_same
@@ -18,7 +18,7 @@ from app.operations.directory.lookups import touch_organization
 from app.operations.directory.users import UserSnapshot, find_user_by_email, to_user_snapshot
 from app.operations.sign_in.actor_access import enter_organization
 from app.operations.store import audit, clock
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, make_record, read_page
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, get_row, make_record, read_page
 from app.operations.store.transactions import (
     count_changed,
     current_unit_of_work,
@@ -338,26 +338,17 @@ def _enter(actor: Actor, slug: str, permission: str) -> Actor:
 
 
 def _lock(actor: Actor, group_id: Any, *, shared: bool = False) -> Group:
-    row_id = parse_public_id("grp", group_id)
-    row = None
-    if row_id is not None:
-        statement = select(Group).where(has_key(Group, actor.organization_id, row_id))
-        row = db.session.scalar(
-            statement.with_for_update(read=shared), execution_options={"populate_existing": True}
-        )
-    if row is None:
-        raise NotFound("There is no such group.")
+    statement = _select(actor, group_id).with_for_update(read=shared)
+    row: Group = get_row(statement, "There is no such group.")
     return row
 
 
+def _select(actor: Actor, group_id: str) -> Select[Any]:
+    return select(Group).where(has_key(Group, actor.organization_id, parse_public_id("grp", group_id)))
+
+
 def _load(actor: Actor, slug: str, group_id: str) -> GroupRecord:
-    row_id = parse_public_id("grp", group_id)
-    row = None
-    if row_id is not None:
-        statement = select(Group).where(has_key(Group, actor.organization_id, row_id))
-        row = db.session.scalar(statement, execution_options={"populate_existing": True})
-    if row is None:
-        raise NotFound("There is no such group.")
+    row = get_row(_select(actor, group_id), "There is no such group.")
     return _record(row, slug, _count_members(actor.organization_id, [row.id]).get(row.id, 0))
 
 

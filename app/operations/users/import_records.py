@@ -32,13 +32,14 @@ from app.operations.store.rows import (
     MAX_LIMIT,
     CursorKey,
     Page,
+    get_row,
     iterate_pages,
     make_record,
     read_page,
 )
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
-from app.rules.errors import Conflict, FieldError, InvalidInput, NotFound
+from app.rules.errors import Conflict, FieldError, InvalidInput
 from app.rules.fields import MAX_UNKNOWN
 from app.rules.identifiers import parse_public_id, public_id
 from app.rules.users.user_import import CSV_FIELDS, REPORT_FIELDS, as_cell, as_cells
@@ -149,10 +150,9 @@ def list_refused_rows(
 
 def get_import_row(actor: Actor, import_id: str) -> UserImport:
     """Return the row without checking permissions. Raises NotFound."""
-    row_id = parse_public_id("imp", import_id)
-    row = db.session.get(UserImport, (actor.organization_id, row_id)) if row_id is not None else None
-    if row is None or row.status == UPLOADING:
-        raise NotFound("There is no such import.")
+    key = has_key(UserImport, actor.organization_id, parse_public_id("imp", import_id))
+    statement = select(UserImport).where(key, UserImport.status != UPLOADING)
+    row: UserImport = get_row(statement, "There is no such import.")
     return row
 
 

@@ -319,7 +319,7 @@ def revoke_invitation(
     if not is_expected(record.version, expected_version):
         raise PreconditionFailed("The invitation has changed. Reload it and try again.")
     if not _end_invitations(organization.id, Invitation.id == record.id, revoked_at=clock.now()):
-        raise _invitation_not_found()
+        raise NotFound("There is no such invitation.")
     audit.record(
         acting_actor,
         "invitation.revoked",
@@ -334,12 +334,8 @@ def _get_open_row(organization: OrganizationSnapshot, invitation_id: str) -> Inv
     row_id = parse_public_id("inv", invitation_id)
     row = db.session.get(Invitation, (organization.id, row_id)) if row_id is not None else None
     if row is None or not _is_open_row(row, organization):
-        raise _invitation_not_found()
+        raise NotFound("There is no such invitation.")
     return row
-
-
-def _invitation_not_found() -> NotFound:
-    return NotFound("There is no such invitation.")
 
 
 def _end_invitations(organization_id: str, condition: ColumnElement[bool], **end: datetime) -> int:

@@ -25,7 +25,7 @@ from app.operations.sign_in.passwords import verify_password
 from app.operations.store import audit, clock, outbox, rate_limits
 from app.operations.store.outbox import DeliveryRejected, Message
 from app.operations.store.rate_limits import Limit, bucket_key
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, make_record, read_page
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, get_row, make_record, read_page
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.operations.users.email_verification import REGISTRATION_MESSAGE
 from app.operations.users.sign_up import create_registered_user
@@ -241,11 +241,9 @@ def count_registrations(actor: Actor) -> int:
 def get_registration(actor: Actor, registration_id: str) -> RegistrationRecord:
     """Return a pending registration. Raises Forbidden, NotFound."""
     actor.require("users:read")
-    row_id = parse_public_id("reg", registration_id)
-    row = db.session.scalar(_select_pending(actor.organization_id).where(Registration.id == row_id))
-    if row_id is None or row is None:
-        raise _registration_not_found()
-    return registration_record(row)
+    pending = _select_pending(actor.organization_id)
+    statement = pending.where(Registration.id == parse_public_id("reg", registration_id))
+    return registration_record(get_row(statement, "There is no pending registration with this ID."))
 
 
 @transaction
@@ -271,7 +269,7 @@ def reject_registration(actor: Actor, registration_id: str) -> RegistrationRecor
     actor.require("users:write")
     pending = get_registration(actor, registration_id)
     if not _delete(actor.organization_id, Registration.id == pending.id):
-        raise _registration_not_found()
+        raise NotFound("There is no pending registration with this ID.")
     audit.record(
         actor,
         "registration.refused",
@@ -357,7 +355,3 @@ def _select_pending(organization_id: str) -> Select[Registration]:
     return select(Registration).where(
         Registration.organization_id == organization_id, Registration.expires_at > clock.now()
     )
-
-
-def _registration_not_found() -> NotFound:
-    return NotFound("There is no pending registration with this ID.")
