@@ -23,7 +23,15 @@ from app.operations.directory.lookups import get_organization_by_id, touch_organ
 from app.operations.mail.notices import email_administrators
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import audit, clock, keyring
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, get_row, make_record, read_page
+from app.operations.store.rows import (
+    DEFAULT_LIMIT,
+    CursorKey,
+    Page,
+    count_rows,
+    get_row,
+    make_record,
+    read_page,
+)
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.rules.actor import Actor
 from app.rules.audit.webhooks import (
@@ -361,16 +369,12 @@ def _set_failing(organization_id: str, webhook_id: UUID, value: object) -> None:
 
 
 def _count_pending(organization_id: str, webhook_id: UUID) -> int:
-    waiting = (
-        select(OutboxMessage.id)
-        .where(
-            OutboxMessage.organization_id == organization_id,
-            OutboxMessage.receiver == public_id(PREFIX, webhook_id),
-            OutboxMessage.done_at.is_(None),
-        )
-        .limit(MAX_PENDING_DELIVERIES)
+    waiting = select(OutboxMessage.id).where(
+        OutboxMessage.organization_id == organization_id,
+        OutboxMessage.receiver == public_id(PREFIX, webhook_id),
+        OutboxMessage.done_at.is_(None),
     )
-    return db.session.scalar(select(func.count()).select_from(waiting.subquery())) or 0
+    return count_rows(waiting, MAX_PENDING_DELIVERIES)
 
 
 def _disable(actor: Actor, row: Webhook, because: str) -> None:

@@ -22,7 +22,15 @@ from app.operations.clients.clients import get_client, update_client
 from app.operations.directory.lookups import ClientSnapshot, get_organization_by_id
 from app.operations.mail.notices import email_administrators, notify_user
 from app.operations.store import audit, clock, rate_limits
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, get_row, make_record, read_page
+from app.operations.store.rows import (
+    DEFAULT_LIMIT,
+    CursorKey,
+    Page,
+    count_rows,
+    get_row,
+    make_record,
+    read_page,
+)
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.rules.actor import Actor
 from app.rules.authorization.consents import (
@@ -238,8 +246,7 @@ def _enforce_limits(actor: Actor) -> None:
     pending = select(ClientRequest.id).where(
         ClientRequest.organization_id == actor.organization_id, ClientRequest.status == OPEN
     )
-    count = db.session.scalar(select(func.count()).select_from(pending.limit(MAX_PENDING).subquery()))
-    if count == MAX_PENDING:
+    if count_rows(pending, MAX_PENDING) == MAX_PENDING:
         raise TooManyRequests(
             "Your administrators already have too many pending requests. Contact them directly.",
             retry_after=3600,

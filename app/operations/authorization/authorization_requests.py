@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import bindparam, func, insert, select, update
+from sqlalchemy import bindparam, insert, select, update
 
 from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery
@@ -23,6 +23,7 @@ from app.operations.directory import lookups
 from app.operations.directory.lookups import ClientSnapshot
 from app.operations.sign_in.sessions import SessionRecord
 from app.operations.store import audit, clock
+from app.operations.store.rows import count_rows
 from app.operations.store.transactions import count_changed, current_unit_of_work, transaction
 from app.operations.tokens import access_tokens
 from app.rules.actor import Actor
@@ -52,19 +53,14 @@ REQUEST_LIFETIME = timedelta(minutes=30)
 def enforce_open_limit(actor: Actor, client: ClientSnapshot, network: str) -> None:
     """Raise TooManyRequests if the client has too many open requests from the network."""
     # Counts up to the bound, within the index.
-    bounded = (
-        select(AuthorizationRequest.id)
-        .where(
-            AuthorizationRequest.organization_id == actor.organization_id,
-            AuthorizationRequest.client_id == client.id,
-            AuthorizationRequest.network == network,
-            AuthorizationRequest.completed_at.is_(None),
-            AuthorizationRequest.expires_at > clock.now(),
-        )
-        .limit(MAX_OPEN_PER_NETWORK)
-        .subquery()
+    started = select(AuthorizationRequest.id).where(
+        AuthorizationRequest.organization_id == actor.organization_id,
+        AuthorizationRequest.client_id == client.id,
+        AuthorizationRequest.network == network,
+        AuthorizationRequest.completed_at.is_(None),
+        AuthorizationRequest.expires_at > clock.now(),
     )
-    if db.session.scalar(select(func.count()).select_from(bounded)) == MAX_OPEN_PER_NETWORK:
+    if count_rows(started, MAX_OPEN_PER_NETWORK) == MAX_OPEN_PER_NETWORK:
         raise TooManyRequests(
             "Too many sign-ins to this app were started from your network and not completed. Wait a few"
             " minutes, then try again.",

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import bindparam, func, insert, select, update
+from sqlalchemy import bindparam, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from app.database_errors import is_duplicate_key
@@ -26,6 +26,7 @@ from app.operations.grants import grants
 from app.operations.sign_in.sessions import SessionRecord
 from app.operations.store import audit, clock, keyring, rate_limits
 from app.operations.store.rate_limits import Limit, bucket_key, network_limits
+from app.operations.store.rows import count_rows
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.operations.tokens import access_tokens
 from app.rules import token_values
@@ -141,8 +142,7 @@ def _enforce_pending_limit(actor: Actor, client: ClientSnapshot) -> None:
     # Counts up to the bound, within the index.
     same_network = DeviceCode.network == network_of(actor.ip_address)
     for bound, conditions in ((MAX_PENDING_PER_NETWORK, (*pending, same_network)), (MAX_PENDING, pending)):
-        bounded = select(DeviceCode.id).where(*conditions).limit(bound).subquery()
-        if db.session.scalar(select(func.count()).select_from(bounded)) == bound:
+        if count_rows(select(DeviceCode.id).where(*conditions), bound) == bound:
             raise TooManyRequests(
                 "Too many device codes of this client are pending. Try again later.",
                 retry_after=client.organization.settings["oauth"]["device_poll_interval_seconds"],

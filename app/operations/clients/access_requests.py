@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, false, func, insert, or_, select
+from sqlalchemy import ColumnElement, false, insert, or_, select
 
 from app.extensions import db
 from app.models.base import has_key
@@ -34,6 +34,7 @@ from app.operations.clients.resources import ResourceRecord, scope_names_of, to_
 from app.operations.directory.lookups import get_organization_by_id, get_user_permissions
 from app.operations.mail.notices import email_administrators, notify_user
 from app.operations.store import clock, rate_limits
+from app.operations.store.rows import count_rows
 from app.operations.store.transactions import current_unit_of_work, read, transaction
 from app.rules.actor import Actor
 from app.rules.clients.client_access import (
@@ -184,8 +185,7 @@ def _enforce_limits(actor: Actor) -> None:
     pending = select(ClientAccess.id).where(
         ClientAccess.organization_id == actor.organization_id, ClientAccess.status == REQUESTED
     )
-    count = db.session.scalar(select(func.count()).select_from(pending.limit(MAX_PENDING).subquery()))
-    if count == MAX_PENDING:
+    if count_rows(pending, MAX_PENDING) == MAX_PENDING:
         raise TooManyRequests(
             "Too many requests are pending in this organization. Contact the API's owner directly.",
             retry_after=3600,

@@ -8,7 +8,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Select, delete, func, select, update
+from sqlalchemy import delete, select, update
 
 from app.extensions import db
 from app.models.base import has_key
@@ -56,6 +56,7 @@ from app.operations.grants import signing_keys
 from app.operations.grants.revocation import revoke_grants_of_client
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import audit, clock
+from app.operations.store.rows import count_rows
 from app.operations.store.transactions import count_changed, on_commit, read, transaction
 from app.rules.actor import Actor
 from app.rules.authorization.consents import DECIDED_RETENTION, DECLINED
@@ -229,19 +230,16 @@ def _count_client_state(row: Client) -> tuple[int, int, int]:
     deletes their rows in batches.
     """
     organization_id, now = row.organization_id, clock.now()
-    tokens = _count(active_tokens_of_client(organization_id, row.id, now))
-    consents = _count(
-        select(Consent.id).where(Consent.organization_id == organization_id, Consent.client_id == row.id)
+    tokens = active_tokens_of_client(organization_id, row.id, now)
+    grants = select(Grant.id).where(
+        Grant.organization_id == organization_id,
+        Grant.client_id == row.id,
+        Grant.revoked_at.is_(None),
+        Grant.expires_at > now,
     )
-    grants = _count(
-        select(Grant.id).where(
-            Grant.organization_id == organization_id,
-            Grant.client_id == row.id,
-            Grant.revoked_at.is_(None),
-            Grant.expires_at > now,
-        )
-    )
-    return tokens, grants, consents
+    own = (Consent.organization_id == organization_id) & (Consent.client_id == row.id)
+    consents = select(Consent.id).where(own)
+    return count_rows(tokens, MAX_COUNTED), count_rows(grants, MAX_COUNTED), count_rows(consents, MAX_COUNTED)
 
 
 def enforce_client_limit(organization: OrganizationSnapshot, origin: ClientOrigin) -> None:
@@ -249,18 +247,16 @@ def enforce_client_limit(organization: OrganizationSnapshot, origin: ClientOrigi
 
     Concurrent calls may exceed it slightly.
     """
-    if origin.source != PERSON and _has_at_least(
-        select(ClientRegistration.id).where(
-            ClientRegistration.organization_id == organization.id,
-            ClientRegistration.idle_check_at.is_not(None),
-        ),
-        MAX_SELF_REGISTERED_CLIENTS,
-    ):
+    registered = select(ClientRegistration.id).where(
+        ClientRegistration.organization_id == organization.id, ClientRegistration.idle_check_at.is_not(None)
+    )
+    most = MAX_SELF_REGISTERED_CLIENTS
+    if origin.source != PERSON and count_rows(registered, most) == most:
         raise TooManyClients(
             "This organization has too many self-registered clients. Idle ones are deleted automatically."
         )
     limit = organization.settings["limits"]["max_clients"] or MAX_CLIENTS
-    if _has_at_least(select(Client.id).where(Client.organization_id == organization.id), limit):
+    if count_rows(select(Client.id).where(Client.organization_id == organization.id), limit) == limit:
         raise TooManyClients(f"This organization has at most {limit} clients. Delete unused ones first.")
 
 
@@ -294,16 +290,6 @@ def _delete_registration_keys(row: Client) -> None:
         .where(has_key(ClientRegistration, row.organization_id, row.id))
         .values(access_digest=None, address_digest=None, idle_check_at=None)
     )
-
-
-def _count(rows: Select[Any]) -> int:
-    bounded = rows.limit(MAX_COUNTED).subquery()
-    return int(db.session.scalar(select(func.count()).select_from(bounded)) or 0)
-
-
-def _has_at_least(rows: Select[Any], most: int) -> bool:
-    bounded = rows.limit(most).subquery()
-    return int(db.session.scalar(select(func.count()).select_from(bounded)) or 0) >= most
 
 
 @transaction

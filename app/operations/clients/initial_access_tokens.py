@@ -8,14 +8,22 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import func, select, update
+from sqlalchemy import select, update
 
 from app.extensions import db
 from app.models.base import has_key
 from app.models.client import RegistrationToken
 from app.operations.directory.lookups import created_after_restore
 from app.operations.store import audit, clock
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, get_row, make_record, read_page
+from app.operations.store.rows import (
+    DEFAULT_LIMIT,
+    CursorKey,
+    Page,
+    count_rows,
+    get_row,
+    make_record,
+    read_page,
+)
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.rules.actor import Actor
 from app.rules.clients.credentials import validate_registration_terms
@@ -80,10 +88,7 @@ def create_registration_token(actor: Actor, fields: Mapping[str, Any]) -> NewReg
         RegistrationToken.revoked_at.is_(None),
         RegistrationToken.expires_at > now,
     )
-    if (
-        db.session.scalar(select(func.count()).select_from(active.limit(MAX_ACTIVE_TOKENS).subquery()))
-        == MAX_ACTIVE_TOKENS
-    ):
+    if count_rows(active, MAX_ACTIVE_TOKENS) == MAX_ACTIVE_TOKENS:
         raise Conflict(
             lazy_gettext(
                 "At most %(max)s active tokens are allowed. Revoke some first.", max=MAX_ACTIVE_TOKENS

@@ -9,10 +9,8 @@ from typing import Any
 from uuid import UUID
 
 from sqlalchemy import bindparam, delete, false, func, literal, or_, select, update
-from sqlalchemy.exc import IntegrityError
 
 from app.config import current
-from app.database_errors import is_duplicate_key
 from app.extensions import db
 from app.fast_path.cache import ValidatedCache
 from app.fast_path.compiled_query import CompiledQuery
@@ -36,11 +34,12 @@ from app.operations.store.rows import (
     MAX_LIMIT,
     CursorKey,
     Page,
+    count_rows,
     get_row,
     make_record,
     read_page,
 )
-from app.operations.store.transactions import count_changed, read, transaction
+from app.operations.store.transactions import count_changed, read, savepoint, transaction
 from app.rules.actor import Actor
 from app.rules.clients.resource_fields import (
     FIELDS,
@@ -182,15 +181,8 @@ def define_resource(actor: Actor, fields: Mapping[str, Any]) -> ResourceRecord:
         updated_at=now,
         **to_resource_columns(wanted),
     )
-    try:
-        with db.session.begin_nested():
-            db.session.add(row)
-    except IntegrityError as error:
-        if not is_duplicate_key(error):
-            raise
-        raise Conflict(
-            "A resource with this identifier already exists.", code="taken", field="identifier"
-        ) from error
+    with savepoint(on_duplicate=_identifier_taken):
+        db.session.add(row)
     apply_scope_changes(actor, row, wanted.scopes, confirmed=False)
     keep_access_of_holders(actor, row)
     _record_change(actor, "resource.defined", row, after=_audit_values(wanted, list(FIELDS)))
@@ -373,10 +365,10 @@ def _record(row: Resource, scopes: Iterable[ScopeWords]) -> ResourceRecord:
 
 
 def _enforce_resource_limit(actor: Actor) -> None:
-    existing = db.session.scalar(
-        select(func.count()).select_from(Resource).where(Resource.organization_id == actor.organization_id)
-    )
-    if int(existing or 0) >= MAX_RESOURCES:
+    if (
+        count_rows(select(Resource.id).where(Resource.organization_id == actor.organization_id))
+        >= MAX_RESOURCES
+    ):
         raise Conflict(
             lazy_gettext("An organization has at most %(max)s resources.", max=MAX_RESOURCES), code="too_many"
         )
@@ -395,6 +387,10 @@ def _allows_unstored(actor: Actor) -> bool:
 def _require_version(row: Resource, expected: ExpectedVersion) -> None:
     if not is_expected(row.version, expected):
         raise PreconditionFailed("The resource was changed since you read it. Read it again.")
+
+
+def _identifier_taken() -> Conflict:
+    return Conflict("A resource with this identifier already exists.", code="taken", field="identifier")
 
 
 def _resource_busy_error() -> Conflict:

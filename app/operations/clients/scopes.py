@@ -18,7 +18,7 @@ from app.fast_path.compiled_query import CompiledQuery, list_parameters, list_va
 from app.models.base import is_same
 from app.models.client import Resource, Scope
 from app.operations.store import audit, clock
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, make_record, read_page
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, count_rows, make_record, read_page
 from app.operations.store.transactions import OutdatedRead, count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.clients.resource_fields import ScopeText
@@ -212,10 +212,7 @@ def enforce_scope_limit(organization_id: str, new: int) -> None:
     """Raise Conflict if the organization would have more than 1,000 scopes with so many new ones."""
     if not new:
         return
-    existing = db.session.scalar(
-        select(func.count()).select_from(Scope).where(Scope.organization_id == organization_id)
-    )
-    if int(existing or 0) + new > MAX_SCOPES:
+    if count_rows(select(Scope.name).where(Scope.organization_id == organization_id)) + new > MAX_SCOPES:
         raise Conflict(
             lazy_gettext("An organization has at most %(max)s scopes.", max=MAX_SCOPES), code="too_many"
         )

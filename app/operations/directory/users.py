@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, bindparam, func, select, update
+from sqlalchemy import ColumnElement, bindparam, select, update
 from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
@@ -17,6 +17,7 @@ from app.models.base import has_key
 from app.models.user import ACTIVE, DELETED, User
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.store import clock
+from app.operations.store.rows import count_rows
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.rules.errors import Conflict, InvalidInput, NotFound
 from app.rules.fields import text_problem
@@ -241,8 +242,7 @@ def count_free_places(organization_id: str) -> int | None:
     if limit is None:
         return None
     existing = select(User.id).where(User.organization_id == organization_id, User.status != DELETED)
-    counted = db.session.scalar(select(func.count()).select_from(existing.limit(limit).subquery()))
-    return max(0, limit - int(counted or 0))
+    return max(0, limit - count_rows(existing, limit))
 
 
 def too_many_users_error(organization_id: str) -> Conflict:

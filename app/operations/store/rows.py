@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Generic, TypeVar, cast
 from uuid import UUID
 
-from sqlalchemy import Select, literal, tuple_
+from sqlalchemy import Select, func, literal, select, tuple_
 
 from app.extensions import db
 from app.models.base import Base, Uuid
@@ -80,6 +80,11 @@ def get_row(statement: Select[Any], missing: str) -> Any:
     if row is None:
         raise NotFound(missing)
     return row[0] if len(row) == 1 else row
+
+
+def count_rows(statement: Select[Any], limit: int | None = None) -> int:
+    """Count the rows of the statement, at most ``limit``: reading stops there."""
+    return int(db.session.scalar(select(func.count()).select_from(statement.limit(limit).subquery())) or 0)
 
 
 def iterate_pages(load: Callable[[CursorKey | None], Page[T]]) -> Iterator[T]:

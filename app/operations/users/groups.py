@@ -18,7 +18,15 @@ from app.operations.directory.lookups import touch_organization
 from app.operations.directory.users import UserSnapshot, find_user_by_email, to_user_snapshot
 from app.operations.sign_in.actor_access import enter_organization
 from app.operations.store import audit, clock
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, get_row, make_record, read_page
+from app.operations.store.rows import (
+    DEFAULT_LIMIT,
+    CursorKey,
+    Page,
+    count_rows,
+    get_row,
+    make_record,
+    read_page,
+)
 from app.operations.store.transactions import (
     count_changed,
     current_unit_of_work,
@@ -151,10 +159,7 @@ def create_group(actor: Actor, slug: str, fields: Mapping[str, Any]) -> GroupRec
     errors.raise_if_any()
     # Serializes the callers, so that none exceeds the limit.
     touch_organization(inside.organization_id)
-    existing = db.session.scalar(
-        select(func.count()).select_from(Group).where(Group.organization_id == inside.organization_id)
-    )
-    if int(existing or 0) >= MAX_GROUPS:
+    if count_rows(select(Group.id).where(Group.organization_id == inside.organization_id)) >= MAX_GROUPS:
         raise Conflict(
             lazy_gettext("An organization has at most %(max)s groups.", max=MAX_GROUPS), code="too_many"
         )

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, and_, func, insert, select, update
+from sqlalchemy import ColumnElement, and_, insert, select, update
 
 from app.extensions import db
 from app.models.second_factor import PasskeyHandle
@@ -32,7 +32,7 @@ from app.operations.sign_in.passkeys import INVITATION as INVITATION_PASSKEY
 from app.operations.sign_in.passkeys import find_relying_party, get_relying_party, issue_challenge
 from app.operations.sign_in.sign_in import Browser, SecondStepRequired, SignedIn, complete_first_factor
 from app.operations.store import audit, clock, keyring
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, make_record, read_page
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, count_rows, make_record, read_page
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.operations.users.role_assignments import assign_role, require_grantable
 from app.rules.actor import Actor
@@ -353,12 +353,7 @@ def _end_invitations(organization_id: str, condition: ColumnElement[bool], **end
 
 
 def _count_open_invitations(organization: OrganizationSnapshot) -> int:
-    return (
-        db.session.scalar(
-            select(func.count()).select_from(Invitation).where(open_invitation_condition(organization))
-        )
-        or 0
-    )
+    return count_rows(select(Invitation.id).where(open_invitation_condition(organization)))
 
 
 def _is_open_row(row: Invitation, organization: OrganizationSnapshot) -> bool:
