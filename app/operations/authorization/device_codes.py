@@ -166,11 +166,6 @@ class DeviceRequest:
     resources: tuple[str, ...]
     bare_resources: tuple[str, ...]
 
-    @property
-    def seconds_ago(self) -> int:
-        """Seconds since the device's request."""
-        return max(0, int((clock.now() - self.requested_at).total_seconds()))
-
 
 class WrongUserCode(NotFound):
     """No pending device has this code: it is mistyped, expired or already decided."""

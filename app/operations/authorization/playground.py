@@ -24,12 +24,8 @@ from app.extensions import db
 from app.models.base import has_key
 from app.models.client import Client
 from app.models.grant import PlaygroundRun
-from app.operations.clients.client_records import (
-    ClientRecord,
-    get_client_row,
-    require_client_within_permissions,
-    to_client_record,
-)
+from app.operations.clients.client_permissions import require_client_within_permissions
+from app.operations.clients.client_records import ClientRecord, get_client_row, to_client_record
 from app.operations.directory import lookups
 from app.operations.directory.lookups import (
     AuthenticatedClient,

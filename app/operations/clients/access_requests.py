@@ -29,7 +29,8 @@ from app.operations.clients.client_access import (
     raise_client_version,
     record_change,
 )
-from app.operations.clients.client_records import get_client_row, require_client_within_permissions
+from app.operations.clients.client_permissions import require_client_within_permissions
+from app.operations.clients.client_records import get_client_row
 from app.operations.clients.resources import ResourceRecord, scope_names_of, to_resource_records
 from app.operations.directory.lookups import get_organization_by_id, get_user_permissions
 from app.operations.mail.notices import email_administrators, notify_user

@@ -17,12 +17,8 @@ from sqlalchemy.exc import IntegrityError
 from app.fast_path.cache import BoundedCache
 from app.models.base import has_key
 from app.models.client import Client, Credential, CredentialUse
-from app.operations.clients.client_records import (
-    ClientRecord,
-    get_client_row,
-    require_client_within_permissions,
-    to_client_record,
-)
+from app.operations.clients.client_permissions import require_client_within_permissions
+from app.operations.clients.client_records import ClientRecord, get_client_row, to_client_record
 from app.operations.clients.clients import get_client
 from app.operations.clients.credentials import CredentialRecord, list_credentials_of
 from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot

@@ -22,15 +22,8 @@ from app.operations.clients.client_access import (
     grant_access,
     hold_managed_resources,
 )
-from app.operations.clients.client_records import (
-    ClientRecord,
-    client_busy_error,
-    get_client_record,
-    get_client_row,
-    list_clients,
-    load_client_row,
+from app.operations.clients.client_permissions import (
     require_approval_permission,
-    require_client_version,
     require_client_within_permissions,
     require_known_scopes,
     require_not_in_metadata_document,
@@ -40,6 +33,15 @@ from app.operations.clients.client_records import (
     require_trust_permission,
     require_trusted_client_permission,
     resolve_client_scopes,
+)
+from app.operations.clients.client_records import (
+    ClientRecord,
+    client_busy_error,
+    get_client_record,
+    get_client_row,
+    list_clients,
+    load_client_row,
+    require_client_version,
     to_client_columns,
     to_client_metadata,
     to_client_record,

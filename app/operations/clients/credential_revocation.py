@@ -17,12 +17,8 @@ from app.models.base import has_key, is_same
 from app.models.client import Client, Credential
 from app.models.grant import Grant
 from app.models.token import AccessToken
-from app.operations.clients.client_records import (
-    client_busy_error,
-    get_client_row,
-    require_client_within_permissions,
-    update_client_row,
-)
+from app.operations.clients.client_permissions import require_client_within_permissions
+from app.operations.clients.client_records import client_busy_error, get_client_row, update_client_row
 from app.operations.clients.credential_rows import (
     is_active_credential,
     log_token_revocation,

@@ -16,11 +16,11 @@ from sqlalchemy import func, select, update
 from app.extensions import db
 from app.models.base import has_key
 from app.models.client import ACTIVE, Client, Credential
+from app.operations.clients.client_permissions import require_client_within_permissions
 from app.operations.clients.client_records import (
     ClientRecord,
     client_busy_error,
     get_client_row,
-    require_client_within_permissions,
     to_client_metadata,
     update_client_row,
 )

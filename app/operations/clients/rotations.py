@@ -13,12 +13,8 @@ from sqlalchemy import literal, select, true, tuple_, update
 from app.extensions import db
 from app.models.base import has_key, is_same
 from app.models.client import ACTIVE, Client, Credential
-from app.operations.clients.client_records import (
-    client_busy_error,
-    get_client_row,
-    require_client_within_permissions,
-    update_client_row,
-)
+from app.operations.clients.client_permissions import require_client_within_permissions
+from app.operations.clients.client_records import client_busy_error, get_client_row, update_client_row
 from app.operations.clients.credential_revocation import revoke_credentials
 from app.operations.clients.credential_rows import (
     CredentialRecord,

@@ -44,7 +44,6 @@ from app.rules.tokens.revocation import (
 )
 
 REVOKE = "tokens:revoke"
-COUNTED = ("access_tokens", "refresh_tokens", "grants", "sessions", "codes")
 MAX_COUNT = 10_000
 # For an organization only the newest rows are examined: the count is an estimate, so that it never scans a table.
 MAX_ROWS_EXAMINED = 50_000
