@@ -169,7 +169,7 @@ class Tenant:
 
 def has_key(model: Any, organization_id: Any, row_id: Any) -> ColumnElement[bool]:
     """Return the condition that a row of the model has this key."""
-    return (model.organization_id == organization_id) & (model.id == row_id)
+    return cast("ColumnElement[bool]", (model.organization_id == organization_id) & (model.id == row_id))
 
 
 def is_same(left: Any, right: Any) -> ColumnElement[bool]:

@@ -35,7 +35,7 @@ class Page(Generic[T]):
 
 
 def read_page(
-    statement: Select[Any],
+    statement: Select[*tuple[Any, ...]],
     columns: Sequence[Any],
     limit: int,
     after: CursorKey | None,
