@@ -38,6 +38,9 @@ SLOW_FILES = {
 }
 # Pages and endpoints only translate what the operations do, and those are tested on both engines.
 EITHER_FOLDERS = {"account", "api", "portal"}
+# Whole flows: the first case of each test runs on both engines, and the others, which send other values through the
+# same statements, on one.
+FLOW_FOLDERS = {"oauth", "web"}
 _server = pytest.StashKey[MariaDB]()
 
 
@@ -57,6 +60,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    first_cases: dict[tuple[str, str | None], pytest.Item] = {}
     for item in items:
         needed = set(getattr(item, "fixturenames", ()))
         if "mariadb" in needed:
@@ -67,7 +71,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("browser")
         if SLOW_FOLDERS & set(item.path.parts) or item.path.name in SLOW_FILES:
             item.add_marker("slow")
-        if item.path.relative_to(config.rootpath).parts[1] in EITHER_FOLDERS:
+        folder = item.path.relative_to(config.rootpath).parts[1]
+        if folder in EITHER_FOLDERS or (folder in FLOW_FOLDERS and not _is_first_case(item, first_cases)):
             item.add_marker("either")
         if isinstance(item, pytest.Function) and _has_module_fixtures(item.module):
             # One worker runs all tests of such a module, so that its fixtures are made once.
@@ -103,9 +108,18 @@ def _has_module_fixtures(module: ModuleType) -> bool:
     return 'scope="module"' in inspect.getsource(module)
 
 
+def _engine_of(item: pytest.Item) -> str | None:
+    return getattr(item, "callspec", None) and item.callspec.params.get("database")
+
+
+def _is_first_case(item: pytest.Item, first_cases: dict[tuple[str, str | None], pytest.Item]) -> bool:
+    name = item.nodeid.partition("[")[0]
+    return first_cases.setdefault((name, _engine_of(item)), item) is item
+
+
 def _is_for_the_other_engine(item: pytest.Item) -> bool:
     """Return whether a test marked ``either`` runs on the other engine: its name decides, half of them on each."""
-    engine = getattr(item, "callspec", None) and item.callspec.params.get("database")
+    engine = _engine_of(item)
     if engine is None or not any(item.iter_markers("either")):
         return False
     return ENGINES[crc32(item.nodeid.replace(engine, "").encode()) % 2] != engine

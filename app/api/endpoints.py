@@ -13,7 +13,7 @@ from typing import Any
 
 from flask import Blueprint, Response
 
-from app.operations.store.transactions import Page
+from app.operations.store.rows import Page
 from app.rules.shapes import Check, ClientId, PublicId, Shape
 from app.web.bearer import ApiContext, requires_management_token
 from app.web.json_api import blueprint, envelope

@@ -18,7 +18,7 @@ from app.operations.maintenance import move
 from app.operations.maintenance.receive import receive_organization
 from app.operations.maintenance.transfer import export_organization, import_organization
 from app.operations.organizations import organizations
-from app.operations.store.transactions import MAX_LIMIT, iterate_pages
+from app.operations.store.rows import MAX_LIMIT, iterate_pages
 from app.rules.actor import Actor
 
 organizations_commands = AppGroup(

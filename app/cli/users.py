@@ -13,7 +13,7 @@ from flask.cli import AppGroup
 
 from app.cli.errors import report_errors
 from app.operations.directory.lookups import get_organization_by_slug
-from app.operations.store.transactions import MAX_LIMIT, iterate_pages
+from app.operations.store.rows import MAX_LIMIT, iterate_pages
 from app.operations.users import import_records, import_runner, import_uploads, user_changes, users
 from app.operations.users.factor_resets import reset_user_factors
 from app.operations.users.import_records import ImportRecord

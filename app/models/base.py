@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
-from sqlalchemy import ForeignKeyConstraint, LargeBinary, MetaData, Text
+from sqlalchemy import ColumnElement, ForeignKeyConstraint, LargeBinary, MetaData, Text
 from sqlalchemy.dialects import mysql
 from sqlalchemy.engine import Dialect
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
@@ -165,6 +165,17 @@ class Tenant:
         Identifier(ROUTING_KEY_LENGTH), primary_key=True, comment="routing key of the organization"
     )
     id: Mapped[UUID] = mapped_column(Uuid, primary_key=True, comment="UUIDv7 made by the application")
+
+
+def has_key(model: Any, organization_id: Any, row_id: Any) -> ColumnElement[bool]:
+    """Return the condition that a row of the model has this key."""
+    return cast("ColumnElement[bool]", (model.organization_id == organization_id) & (model.id == row_id))
+
+
+def is_same(left: Any, right: Any) -> ColumnElement[bool]:
+    """Return the condition that two columns of models are equal, in rows of the same organization."""
+    same_organization = left.parent.entity.organization_id == right.parent.entity.organization_id
+    return cast("ColumnElement[bool]", same_organization & (left == right))
 
 
 def within_organization(table: str, column: str, target: str) -> ForeignKeyConstraint:

@@ -10,7 +10,7 @@ from wtforms.validators import Length
 from wtforms.widgets import CheckboxInput, ListWidget
 
 from app.operations.clients.clients import get_client, update_client
-from app.operations.store.transactions import MAX_LIMIT, Page, iterate_pages
+from app.operations.store.rows import MAX_LIMIT, Page, iterate_pages
 from app.operations.users.app_roles import (
     RoleAssignmentRecord,
     assign_app_role,

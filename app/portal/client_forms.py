@@ -9,7 +9,7 @@ from typing import Any
 from wtforms import BooleanField, SelectChoice, SelectField, StringField, SubmitField, TextAreaField, URLField
 from wtforms.validators import InputRequired, Length
 
-from app.operations.clients.client_records import grantable_permissions
+from app.operations.clients.client_permissions import grantable_permissions
 from app.operations.clients.scopes import ScopeRecord
 from app.portal.labels import (
     APPROVALS,

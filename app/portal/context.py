@@ -15,7 +15,7 @@ from app.operations.audit.failure_groups import MAX_BADGE, count_recent_failures
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_slug
 from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.sign_in.sessions import SessionRecord
-from app.operations.store.transactions import CursorKey, Page
+from app.operations.store.rows import CursorKey, Page
 from app.portal.charts import meter, sparkline
 from app.rules.actor import Actor
 from app.rules.errors import DomainError, Forbidden, InvalidInput, NotFound, TooManyRequests

@@ -19,7 +19,7 @@ from app.operations.audit.sampled_requests import FAILED, OUTCOMES, SUCCEEDED, S
 from app.operations.authorization.playground import may_try
 from app.operations.clients.clients import ClientRecord, get_client
 from app.operations.store import clock
-from app.operations.store.transactions import Page
+from app.operations.store.rows import Page
 from app.portal.clients import client_page
 from app.portal.context import PageResponse, PortalContext, portal_page
 from app.portal.labels import AUDIT_ACTIONS

@@ -24,7 +24,7 @@ from app.operations.organizations.roles import (
     list_roles,
     update_role,
 )
-from app.operations.store.transactions import MAX_LIMIT
+from app.operations.store.rows import MAX_LIMIT
 from app.operations.users.invitations import (
     NewInvitation,
     create_invitation,

@@ -10,7 +10,7 @@ from wtforms import StringField
 from wtforms.validators import InputRequired
 
 from app.operations.directory.users import UserSnapshot
-from app.operations.store.transactions import MAX_LIMIT
+from app.operations.store.rows import MAX_LIMIT
 from app.operations.users import registrations as pending_registrations
 from app.operations.users.deletion import delete_user
 from app.operations.users.factor_resets import list_user_factors, reset_user_factors

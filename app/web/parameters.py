@@ -17,8 +17,8 @@ from typing import Any
 from flask import Response, request
 
 from app.operations.store.keyring import derive_instance_key
-from app.operations.store.transactions import DEFAULT_LIMIT, CursorKey, Page
-from app.operations.store.transactions import MAX_LIMIT as MAX_LIMIT
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page
+from app.operations.store.rows import MAX_LIMIT as MAX_LIMIT
 from app.rules.errors import InvalidInput, PreconditionFailed
 from app.rules.fields import ValidationErrors, find_unknown
 

@@ -24,7 +24,7 @@ KEYWORDS = (
     "Conflict:1", "Forbidden:1", "InvalidInput:1", "NotFound:1", "TooManyRequests:1", "PreconditionFailed:1",
     "InvitationEnded:1", "ResetEnded:1", "OAuthError:1", "Unauthenticated:1", "UnredirectableError:1",
     "DocumentRefused:1",
-    "require_attempt_allowed:2",
+    "require_attempt_allowed:2", "get_row:2",
 )  # fmt: skip
 
 HEADER = "# Messages of pages and emails. script/translate updates them; only msgstr is edited by hand."

@@ -60,9 +60,3 @@ def visitor(app: Flask) -> Visitor:
 def acme(make: Any) -> Any:
     """Create an organization."""
     return make.organization(name="Acme", settings={"authentication": {"lockout": {"max_failures": 3}}})
-
-
-@pytest.fixture
-def ada(make: Any, acme: Any) -> Any:
-    """Create a member of it."""
-    return make.user(acme, email="ada@acme.example")

@@ -11,11 +11,10 @@ from sqlalchemy import update
 
 from app.extensions import db
 from app.models.client import Client
-from app.operations.audit import audit_events
 from app.operations.audit.audit_events import list_activity
 from app.operations.clients.clients import delete_client
 from app.operations.maintenance.janitor import purge_expired
-from app.operations.store import audit, clock
+from app.operations.store import audit, clock, rows
 from app.operations.store.transactions import transaction
 from app.operations.users.users import disable_user, enable_user
 from app.rules.actor import Actor
@@ -74,7 +73,7 @@ def test_activity_is_paginated(
             if after is None:
                 break
     assert seen == every and len(every) >= 5
-    monkeypatch.setattr(audit_events, "MAX_LIMIT", 2)
+    monkeypatch.setattr(rows, "MAX_LIMIT", 2)
     first = visitor.get(url(acme)).text
     assert 'rel="next"' in first
     assert visitor.get(url(acme) + "?cursor=forged").status_code == 200

@@ -24,11 +24,6 @@ URL = "http://localhost/clients"
 
 
 @pytest.fixture
-def prover() -> Prover:
-    return Prover()
-
-
-@pytest.fixture
 def machine(make: Factory) -> MadeClient:
     return make.machine(make.organization(), "clients:read")
 

@@ -11,49 +11,13 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 
+from tests.browser.conftest import Pages
 from tests.factories import PASSWORD, Factory
-from tests.support.browser import NARROW, looks, sign_in, watched
+from tests.support.browser import NARROW, looks, watched
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
 NEW = "nine small otters in a kiln"
 ACCOUNT_PAGES = ("profile", "apps", "sessions", "password", "activity")
-
-
-@pytest.fixture
-def make(live_server: Any) -> Factory:
-    return Factory(live_server.app)
-
-
-@pytest.fixture
-def acme(make: Factory) -> Any:
-    return make.organization(name="Acme")
-
-
-@pytest.fixture
-def ada(make: Factory, acme: Any) -> Any:
-    return make.user(acme, email="ada@acme.example")
-
-
-class Pages:
-    """Navigation through the pages of one server."""
-
-    def __init__(self, page: Any, base: str, organization: Any) -> None:
-        self.page, self.base, self.organization = page, base, organization
-
-    def open(self, path: str) -> Any:
-        """Open a path; without a leading slash it is relative to the organization's URL."""
-        below = path if path.startswith("/") else f"/organizations/{self.organization.slug}/{path}"
-        self.page.goto(f"{self.base}{below}")
-        return self.page
-
-    def sign_in(self, user: Any, password: str = PASSWORD) -> Any:
-        sign_in(self.page, user.email, password)
-        return self.page
-
-
-@pytest.fixture
-def pages(page: Any, live_server: Any, acme: Any) -> Pages:
-    return Pages(page, live_server.url, acme)
 
 
 def authorize(client: Any, redirect_uri: str, **more: str) -> str:

@@ -16,7 +16,8 @@ from app.operations.clients import logos
 from app.operations.store import clock
 from app.operations.store.outbox import Message
 from app.rules.identifiers import new_id
-from tests.browser.test_account_pages import Pages, authorize, caught
+from tests.browser.conftest import Pages
+from tests.browser.test_account_pages import authorize, caught
 from tests.factories import PASSWORD, Factory
 from tests.support.back_channel import serve_at
 from tests.support.browser import sign_in, watched
@@ -29,19 +30,9 @@ DRAWN = "(({complete, naturalWidth}) => [complete, naturalWidth])(document.query
 
 
 @pytest.fixture
-def make(live_server: Any) -> Factory:
-    return Factory(live_server.app)
-
-
-@pytest.fixture
 def acme(make: Factory) -> Any:
     open_to_all = {"registration": {"mode": "open", "verify_email": False}}
     return make.organization(name="Acme", settings={"authentication": open_to_all})
-
-
-@pytest.fixture
-def ada(make: Factory, acme: Any) -> Any:
-    return make.user(acme, email="ada@acme.example")
 
 
 @pytest.fixture
@@ -61,11 +52,6 @@ def logo_server(live_server: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[H
         settings = reaching(live_server.app.config["GATEHOUSE"], server)
         monkeypatch.setitem(live_server.app.config, "GATEHOUSE", settings)
         yield server
-
-
-@pytest.fixture
-def pages(page: Any, live_server: Any, acme: Any) -> Pages:
-    return Pages(page, live_server.url, acme)
 
 
 @pytest.fixture

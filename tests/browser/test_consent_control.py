@@ -8,27 +8,13 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from app.operations.clients.clients import update_client
-from tests.browser.test_account_pages import THE_APP, Pages, authorize, caught
+from tests.browser.conftest import Pages
+from tests.browser.test_account_pages import THE_APP, authorize, caught
 from tests.factories import Factory
 from tests.support.browser import NARROW, check, watched
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
 CALLBACK = "https://orchard.example/callback"
-
-
-@pytest.fixture
-def make(live_server: Any) -> Factory:
-    return Factory(live_server.app)
-
-
-@pytest.fixture
-def acme(make: Factory) -> Any:
-    return make.organization(name="Acme")
-
-
-@pytest.fixture
-def ada(make: Factory, acme: Any) -> Any:
-    return make.user(acme, email="ada@acme.example")
 
 
 @pytest.fixture
@@ -40,11 +26,6 @@ def orchard(make: Factory, acme: Any) -> Any:
         redirect_uris=[CALLBACK],
         policy_uri="https://orchard.example/privacy",
     )
-
-
-@pytest.fixture
-def pages(page: Any, live_server: Any, acme: Any) -> Pages:
-    return Pages(page, live_server.url, acme)
 
 
 def change(make: Factory, acme: Any, client: Any, **fields: Any) -> None:

@@ -15,16 +15,6 @@ pytestmark = [pytest.mark.live, pytest.mark.browser]
 
 
 @pytest.fixture
-def make(live_server: Any) -> Factory:
-    return Factory(live_server.app)
-
-
-@pytest.fixture
-def acme(make: Factory) -> Any:
-    return make.organization(name="Acme")
-
-
-@pytest.fixture
 def television(make: Factory, acme: Any) -> Any:
     fields = {"type": "device", "redirect_uris": [], "token_endpoint_auth_method": "none"}
     return make.client(acme, name="Television in the living room", scopes=["openid", "profile"], **fields)

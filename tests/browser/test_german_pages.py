@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.browser.test_account_pages import Pages, authorize
+from tests.browser.conftest import Pages
+from tests.browser.test_account_pages import authorize
 from tests.factories import Factory
 from tests.support.browser import NARROW, check, watched
 
@@ -15,11 +16,6 @@ ACCOUNT = (
     *("profile", "apps", "sessions", "security", "security/app", "security/passkeys"),
     *("password", "activity", "email"),
 )
-
-
-@pytest.fixture
-def make(live_server: Any) -> Factory:
-    return Factory(live_server.app)
 
 
 def _check(page: Any) -> None:

@@ -8,18 +8,14 @@ from urllib.parse import urlencode
 import pytest
 
 from app.operations.grants import signing_keys
-from tests.browser.test_account_pages import Pages, caught
+from tests.browser.conftest import Pages
+from tests.browser.test_account_pages import caught
 from tests.factories import Factory
 from tests.support.form_browser import FormBrowser
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
 CALLBACK = "https://orchard.example/callback"
 BACK = "https://orchard.example/signed-out"
-
-
-@pytest.fixture
-def make(live_server: Any) -> Factory:
-    return Factory(live_server.app)
 
 
 @pytest.fixture

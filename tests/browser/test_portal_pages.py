@@ -109,16 +109,6 @@ ROOT_PAGES = [
 
 
 @pytest.fixture
-def make(live_server: Any) -> Factory:
-    return Factory(live_server.app)
-
-
-@pytest.fixture
-def acme(make: Factory) -> Any:
-    return make.organization(name="Acme")
-
-
-@pytest.fixture
 def ada(make: Factory, acme: Any) -> Any:
     return make.user(acme, role="admin")
 

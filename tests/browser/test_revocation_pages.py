@@ -17,16 +17,6 @@ pytestmark = [pytest.mark.live, pytest.mark.browser]
 
 
 @pytest.fixture
-def make(live_server: Any) -> Factory:
-    return Factory(live_server.app)
-
-
-@pytest.fixture
-def acme(make: Factory) -> Any:
-    return make.organization(name="Acme")
-
-
-@pytest.fixture
 def ada(make: Factory, acme: Any) -> Any:
     return make.user(acme, role="admin")
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.operations.organizations.settings import update_settings
-from tests.browser.test_account_pages import Pages
+from tests.browser.conftest import Pages
 from tests.factories import Factory
 from tests.support.authenticator import Authenticator
 from tests.support.browser import NARROW, check, watched
@@ -16,23 +16,8 @@ pytestmark = [pytest.mark.live, pytest.mark.browser]
 
 
 @pytest.fixture
-def make(live_server: Any) -> Factory:
-    return Factory(live_server.app)
-
-
-@pytest.fixture
-def acme(make: Factory) -> Any:
-    return make.organization(name="Acme")
-
-
-@pytest.fixture
 def ada(make: Factory, acme: Any) -> Any:
     return make.user(acme, email="ada@acme.example", role="admin")
-
-
-@pytest.fixture
-def pages(page: Any, live_server: Any, acme: Any) -> Pages:
-    return Pages(page, live_server.url, acme)
 
 
 def app_on(pages: Pages, user: Any, server: Any) -> Authenticator:

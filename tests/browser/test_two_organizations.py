@@ -6,17 +6,13 @@ from typing import Any
 
 import pytest
 
-from tests.browser.test_account_pages import Pages, authorize
+from tests.browser.conftest import Pages
+from tests.browser.test_account_pages import authorize
 from tests.factories import Factory
 from tests.support.browser import watched
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
 CALLBACKS = {"acme": "https://orchard.example/callback", "globex": "https://meadow.example/callback"}
-
-
-@pytest.fixture
-def make(live_server: Any) -> Factory:
-    return Factory(live_server.app)
 
 
 def test_signing_out_of_one_organization_keeps_the_other_session(

@@ -27,11 +27,6 @@ PATHS = pytest.mark.parametrize("path", ENDPOINTS)
 
 
 @pytest.fixture
-def signer() -> Signer:
-    return Signer()
-
-
-@pytest.fixture
 def signing(make: Factory, signer: Signer) -> MadeClient:
     """A client registered for private_key_jwt, with its key."""
     return make.machine(make.organization(), "reports:read", **signer.registration)

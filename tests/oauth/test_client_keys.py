@@ -48,11 +48,6 @@ class Publisher:
 
 
 @pytest.fixture
-def signer() -> Signer:
-    return Signer()
-
-
-@pytest.fixture
 def publisher(app: Flask, signer: Signer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Publisher]:
     client_authentication.clear_client_key_cache()
     made = Publisher(signer)

@@ -32,11 +32,6 @@ ALL = " ".join(SCOPES)
 
 
 @pytest.fixture
-def prover() -> Prover:
-    return Prover()
-
-
-@pytest.fixture
 def spa(flow: Flow) -> Flow:
     """A public client."""
     return flow.other_client(type="spa", redirect_uris=[REDIRECT_URI], trust="first_party")

@@ -18,11 +18,6 @@ URL = "http://localhost/oauth/userinfo"
 
 
 @pytest.fixture
-def prover() -> Prover:
-    return Prover()
-
-
-@pytest.fixture
 def token(flow: Flow, prover: Prover) -> str:
     """An access token bound to the prover's key."""
     return str(redeem(flow, prover)["access_token"])

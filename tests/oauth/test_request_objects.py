@@ -17,11 +17,6 @@ NOW = int(time.time())
 
 
 @pytest.fixture
-def signer() -> Signer:
-    return Signer()
-
-
-@pytest.fixture
 def signing(flow: Flow, signer: Signer) -> Flow:
     """A first-party client with a registered key."""
     return flow.other_client(trust="first_party", redirect_uris=[REDIRECT_URI], jwks=signer.jwks)

@@ -26,11 +26,6 @@ def both_workers_answered(server: LiveServer, replies: list[Reply]) -> bool:
 
 
 @pytest.fixture
-def signer() -> Signer:
-    return Signer()
-
-
-@pytest.fixture
 def client(live_make: Factory, signer: Signer) -> MadeClient:
     """Register a first-party client of private_key_jwt, which needs no consent."""
     organization = live_make.organization()

@@ -215,3 +215,31 @@ def make(app: Flask) -> Any:
     from tests.factories import Factory
 
     return Factory(app)
+
+
+@pytest.fixture
+def acme(make: Any) -> Any:
+    """An organization."""
+    return make.organization(name="Acme")
+
+
+@pytest.fixture
+def ada(make: Any, acme: Any) -> Any:
+    """A user of ``acme``."""
+    return make.user(acme, email="ada@acme.example")
+
+
+@pytest.fixture
+def signer() -> Any:
+    """A client's key."""
+    from tests.support.signer import Signer
+
+    return Signer()
+
+
+@pytest.fixture
+def prover() -> Any:
+    """A client's key for DPoP proofs."""
+    from tests.support.dpop import Prover
+
+    return Prover()

@@ -9,8 +9,8 @@ from flask import Response
 
 from app.api.endpoints import CLIENT_QUERY, Endpoints, choice_query, filters_of, text_query
 from app.api.representations import ClientId, Count, CredentialId, Representation
-from app.operations.audit import usage
-from app.operations.audit.usage import FILTERS, INTERVALS, METRICS
+from app.operations.audit import usage_counts
+from app.operations.audit.usage_counts import FILTERS, INTERVALS, METRICS
 from app.rules.shapes import OneOf, SchemaOnly, described
 from app.web.bearer import ApiContext
 from app.web.json_api import envelope
@@ -54,7 +54,7 @@ class Usage(Representation):
     until: Annotated[datetime, described("When the last hour or day ends. That of the present is under way.")]
     counts: Annotated[
         list[UsageCount],
-        SchemaOnly(maxItems=usage.MAX_COUNTS),
+        SchemaOnly(maxItems=usage_counts.MAX_COUNTS),
         described("By time, then metric."),
     ]
 
@@ -79,6 +79,6 @@ def get_usage(context: ApiContext, slug: str) -> Response:
     clients that the user registered, without sign-ins and active users, which no client has. Grouped by client it has
     the newest 500.
     """
-    found = usage.get_usage(context.actor, slug, filters_of(context, FILTERS))
+    found = usage_counts.get_usage(context.actor, slug, filters_of(context, FILTERS))
     counts = [UsageCount.to_json(count) for count in found.counts]
     return envelope(Usage.to_json(found, counts=counts))

@@ -14,6 +14,7 @@ from sqlalchemy import ColumnElement, Select, bindparam, false, or_, select
 from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery, list_parameters, list_values, size_of_list
 from app.models.audit import AuditEvent, Webhook
+from app.models.base import is_same
 from app.models.client import Client, Credential, Resource
 from app.models.grant import Grant
 from app.models.user import DELETED, User
@@ -21,20 +22,20 @@ from app.operations.directory import lookups
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.store import clock
 from app.operations.store.replica import read_log
-from app.operations.store.transactions import (
+from app.operations.store.rows import (
     DEFAULT_LIMIT,
-    MAX_LIMIT,
     CursorKey,
     Page,
-    paginate,
-    read,
-    read_newest,
+    get_row,
+    make_record,
+    merge_pages,
+    read_page,
 )
+from app.operations.store.transactions import read
 from app.rules.actor import Actor
 from app.rules.audit.events import ACCOUNT_EVENTS, FieldChange, diff_documents
-from app.rules.errors import NotFound
 from app.rules.fields import ValidationErrors, find_unknown
-from app.rules.identifiers import encode_uuid, first_id_at, parse_client_id, parse_public_id, public_id
+from app.rules.identifiers import first_id_at, parse_client_id, parse_public_id, public_id
 
 PREFIX = "evt"
 MAX_FILTER_LENGTH = 64
@@ -92,18 +93,14 @@ def list_audit_events(
     ``until`` (exclusive) are RFC 3339 times, the others are exact. Raises InvalidInput, Forbidden.
     """
     statement = _matching(actor, filters or {})
-    return read_newest(statement, AuditEvent.id, limit, after, _record, read_log)
+    return read_page(statement, (AuditEvent.id,), limit, after, read_rows=read_log).map(_record)
 
 
 @read
 def get_audit_event(actor: Actor, public: str) -> AuditRecord:
     """Return one event. Raises NotFound, Forbidden."""
-    row_id = parse_public_id(PREFIX, public)
-    statement = _matching(actor, {})
-    row = None if row_id is None else db.session.execute(statement.where(AuditEvent.id == row_id)).first()
-    if row is None:
-        raise NotFound("There is no such event in the audit log.")
-    return _record(row)
+    statement = _matching(actor, {}).where(AuditEvent.id == parse_public_id(PREFIX, public))
+    return _record(get_row(statement, "There is no such event in the audit log."))
 
 
 def export_audit_events(actor: Actor, *, filters: Mapping[str, str] | None = None) -> Iterator[AuditRecord]:
@@ -196,21 +193,7 @@ def time_filter(findings: ValidationErrors, filters: Mapping[str, str], name: st
 
 
 def _record(row: Any) -> AuditRecord:
-    return AuditRecord(
-        id=row.id,
-        at=row.at,
-        action=row.action,
-        actor_kind=row.actor_kind,
-        actor_id=row.actor_id,
-        actor_label=row.actor_label,
-        actor_organization=_foreign_organization(row),
-        target_type=row.target_type,
-        target_id=row.target_id,
-        before=row.before,
-        after=row.after,
-        address=row.address,
-        request_id=row.request_id,
-    )
+    return make_record(AuditRecord, row, actor_organization=_foreign_organization(row))
 
 
 def _foreign_organization(row: Any) -> str | None:
@@ -320,10 +303,7 @@ def _users(organization_id: Any, ids: Any) -> Any:
 def _secrets(organization_id: Any, ids: Any) -> Any:
     return (
         select(Credential.id, Credential.name + " · " + Client.name)
-        .join(
-            Client,
-            (Client.organization_id == Credential.organization_id) & (Client.id == Credential.client_id),
-        )
+        .join(Client, is_same(Client.id, Credential.client_id))
         .where(Credential.organization_id == organization_id, Credential.id.in_(ids))
     )
 
@@ -331,7 +311,7 @@ def _secrets(organization_id: Any, ids: Any) -> Any:
 def _grants(organization_id: Any, ids: Any) -> Any:
     return (
         select(Grant.id, Client.name, Client.deleted_at.is_not(None))
-        .join(Client, (Client.organization_id == Grant.organization_id) & (Client.id == Grant.client_id))
+        .join(Client, is_same(Client.id, Grant.client_id))
         .where(Grant.organization_id == organization_id, Grant.id.in_(ids))
     )
 
@@ -379,30 +359,28 @@ def list_activity(
 ) -> Page[ActivityRecord]:
     """Return a page of events that concern the actor's own account, newest first. Raises Forbidden for others."""
     user_id = public_id("usr", actor.require_own_account())
-    limit = min(limit, MAX_LIMIT)
     # Read two index ranges and merge them here, because the database would sort a union completely.
-    found = {
-        row.id: row
-        for column in (AuditEvent.actor_id, AuditEvent.target_id)
-        for row in _events(actor, column == user_id, limit, after)
-    }
-    rows = sorted(found.values(), key=lambda row: row.id.bytes, reverse=True)
-    clients = {client_id for row in rows[:limit] if (client_id := _client_id(row))}
+    page = merge_pages(
+        [
+            read_page(_own_events(actor, column == user_id), (AuditEvent.id,), limit, after)
+            for column in (AuditEvent.actor_id, AuditEvent.target_id)
+        ],
+        limit,
+    )
+    clients = {client_id for row in page.items if (client_id := _client_id(row))}
     names = find_names(actor, clients) if clients else {}
-    items = tuple(_activity(row, user_id, names) for row in rows[:limit])
-    return Page(items, (encode_uuid(rows[limit - 1].id),) if len(rows) > limit else None)
+    return page.map(lambda row: _activity(row, user_id, names))
 
 
-def _events(actor: Actor, own: Any, limit: int, after: CursorKey | None) -> list[Any]:
+def _own_events(actor: Actor, own: Any) -> Select[Any]:
     settings = get_organization_by_id(actor.organization_id, fresh=False).settings
     retention = timedelta(days=settings["audit"]["retention_days"])
-    statement = select(AuditEvent.__table__).where(
+    return select(AuditEvent.__table__).where(
         AuditEvent.organization_id == actor.organization_id,
         own,
         AuditEvent.action.in_(ACCOUNT_EVENTS),
         AuditEvent.id >= first_id_at(clock.now() - min(ACTIVITY_WINDOW, retention)),
     )
-    return list(db.session.execute(paginate(statement, (AuditEvent.id,), after).limit(limit + 1)).all())
 
 
 def _client_id(row: Any) -> str | None:

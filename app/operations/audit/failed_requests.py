@@ -18,19 +18,13 @@ from sqlalchemy.exc import IntegrityError
 from app.extensions import db
 from app.fast_path.cache import BoundedCache
 from app.models.audit import FailedRequest
+from app.models.base import has_key, is_same
 from app.models.client import Client, Credential
 from app.operations.directory import lookups
 from app.operations.directory.lookups import ClientSnapshot, get_organization_by_id
 from app.operations.store import clock
-from app.operations.store.transactions import (
-    DEFAULT_LIMIT,
-    CursorKey,
-    Page,
-    current_unit_of_work,
-    read,
-    read_newest,
-    transaction,
-)
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, get_row, make_record, read_page
+from app.operations.store.transactions import current_unit_of_work, read, transaction
 from app.operations.store.usage_counters import FAILED, counters
 from app.rules.actor import Actor
 from app.rules.audit.failed_requests import (
@@ -41,7 +35,7 @@ from app.rules.audit.failed_requests import (
     default_cause,
     redact_and_truncate,
 )
-from app.rules.errors import Cause, FieldError, InvalidInput, NotFound, Unavailable
+from app.rules.errors import Cause, FieldError, InvalidInput, Unavailable
 from app.rules.identifiers import (
     first_id_at,
     format_client_id,
@@ -111,9 +105,7 @@ def can_read_requests_of(actor: Actor, client_row_id: UUID) -> bool:
     if actor.has_permission("logs:read") or not can_read_failed_requests(actor):
         return actor.has_permission("logs:read")
     registered_by = db.session.scalar(
-        select(Client.created_by_user_id).where(
-            Client.organization_id == actor.organization_id, Client.id == client_row_id
-        )
+        select(Client.created_by_user_id).where(has_key(Client, actor.organization_id, client_row_id))
     )
     return actor.has_permission("logs:read", owner_id=registered_by)
 
@@ -134,19 +126,14 @@ def list_failed_requests(
     for condition in _conditions(actor, filters or {}):
         statement = statement.where(condition)
     # Ids are ordered by the time of writing, shortly after the request.
-    return read_newest(statement, FailedRequest.id, limit, after, _record)
+    return read_page(statement, (FailedRequest.id,), limit, after).map(_record)
 
 
 @read
 def get_failed_request(actor: Actor, public: str) -> FailedRequestRecord:
     """Return one entry, with the number of similar recent ones. Raises NotFound, Forbidden."""
-    row_id = parse_public_id(PREFIX, public)
-    row = None
-    statement = _select_visible(actor)
-    if row_id is not None:
-        row = db.session.execute(statement.where(FailedRequest.id == row_id)).first()
-    if row is None:
-        raise NotFound("There is no such failed request.")
+    statement = _select_visible(actor).where(FailedRequest.id == parse_public_id(PREFIX, public))
+    row = get_row(statement, "There is no such failed request.")
     similar_requests = (
         select(FailedRequest.at)
         .where(
@@ -171,11 +158,7 @@ def _select_visible(actor: Actor) -> Select[Any]:
     kept_since = now - timedelta(days=settings["audit"]["log_retention_days"])
     statement = (
         select(FailedRequest.__table__, Client.name.label("client_name"), Client.created_by_user_id)
-        .join(
-            Client,
-            (Client.organization_id == FailedRequest.organization_id)
-            & (Client.id == FailedRequest.client_id),
-        )
+        .join(Client, is_same(Client.id, FailedRequest.client_id))
         .where(
             FailedRequest.organization_id == actor.organization_id,
             FailedRequest.expires_at > now,
@@ -235,24 +218,14 @@ def _time(text: str) -> datetime | None:
 
 
 def _record(row: Any, *, similar: int | None = None, since: datetime | None = None) -> FailedRequestRecord:
-    return FailedRequestRecord(
-        id=row.id,
-        at=row.at,
-        request_id=row.request_id,
+    return make_record(
+        FailedRequestRecord,
+        row,
         client_id=format_client_id(row.organization_id, row.client_id),
-        client_name=row.client_name,
         client_created_by_user_id=row.created_by_user_id,
-        endpoint=row.endpoint,
-        method=row.method,
-        status=row.status,
-        error=row.error,
-        description=row.description,
-        cause=row.cause,
-        received=row.received,
         expected=tuple(row.expected),
         parameters={name: value for name, value in row.parameters.items() if name != PLAYGROUND},
         is_from_playground=row.parameters.get(PLAYGROUND) == PLAYGROUND_MARK,
-        address=row.address,
         similar=similar,
         similar_since=since,
     )

@@ -19,6 +19,7 @@ from app.models.client import Client
 from app.operations.audit.failed_requests import PREFIX, can_read_failed_requests
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.store import clock
+from app.operations.store.rows import count_rows
 from app.operations.store.transactions import read
 from app.rules.actor import Actor
 from app.rules.audit.failed_requests import CAUSES, Explanation
@@ -125,8 +126,7 @@ def count_recent_failures(actor: Actor) -> int:
     now = clock.now()
     found = _recent(actor, max(now - timedelta(days=1), _kept_since(actor, now)))
     if actor.has_permission("logs:read"):
-        some = found.limit(MAX_BADGE + 1).subquery()
-        return int(db.session.scalar(select(func.count()).select_from(some)) or 0)
+        return count_rows(found, MAX_BADGE + 1)
     newest = found.order_by(FailedRequest.at.desc()).limit(MAX_COUNTED).subquery()
     by_client = (
         select(newest.c.client_id, func.count().label("failures")).group_by(newest.c.client_id).subquery()

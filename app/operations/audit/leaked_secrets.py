@@ -16,6 +16,7 @@ from uuid import UUID
 from sqlalchemy import delete, select, update
 
 from app.extensions import db
+from app.models.base import has_key
 from app.models.client import Client, ClientRegistration, Credential, RegistrationToken
 from app.models.grant import AuthorizationCode, AuthorizationRequest
 from app.models.second_factor import PendingSignIn
@@ -155,8 +156,7 @@ def _revoke_registration_access_token(actor: Actor, token: str) -> RevokedSecret
     changed = count_changed(
         update(ClientRegistration)
         .where(
-            ClientRegistration.organization_id == actor.organization_id,
-            ClientRegistration.id == row_id,
+            has_key(ClientRegistration, actor.organization_id, row_id),
             ClientRegistration.access_digest == digest(token),
         )
         .values(access_digest=None)
@@ -261,9 +261,7 @@ KINDS = frozenset(_REVOCATIONS) | {token_values.SETUP}
 def find_client_creator(organization_id: str, client_id: UUID) -> UUID | None:
     """Find the user who registered the client."""
     return db.session.scalar(
-        select(Client.created_by_user_id).where(
-            Client.organization_id == organization_id, Client.id == client_id
-        )
+        select(Client.created_by_user_id).where(has_key(Client, organization_id, client_id))
     )
 
 
@@ -346,8 +344,8 @@ def _revoke_and_record(
     audit.record(
         actor,
         ACTION,
-        target_type=revoked.target_type,
-        target_id=revoked.target_id,
+        revoked.target_type,
+        revoked.target_id,
         after={**revoked.facts, **{name: value for name, value in after.items() if value is not None}},
     )
     _notify(organization, revoked, report)

@@ -18,23 +18,16 @@ from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
 from app.models.audit import SampledRequest
+from app.models.base import is_same
 from app.models.client import Client
 from app.operations.audit.failed_requests import MAX_CLOCK_SKEW, FailedRequestRecord, list_failed_requests
 from app.operations.directory import lookups
 from app.operations.store import clock
-from app.operations.store.transactions import (
-    DEFAULT_LIMIT,
-    MAX_LIMIT,
-    CursorKey,
-    Page,
-    current_unit_of_work,
-    read,
-    read_newest,
-    transaction,
-)
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, make_record, merge_pages, read_page
+from app.operations.store.transactions import current_unit_of_work, read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import NotFound, Unavailable
-from app.rules.identifiers import encode_uuid, first_id_at, format_client_id, new_id, parse_client_id
+from app.rules.identifiers import first_id_at, format_client_id, new_id, parse_client_id
 
 RETENTION = timedelta(days=1)
 FAILED, SUCCEEDED = "failed", "succeeded"
@@ -89,18 +82,14 @@ def list_requests(
     ``filters`` are those of ``list_failed_requests``; with ``cause`` nothing that succeeded matches. Raises
     InvalidInput, Forbidden.
     """
-    limit = min(limit, MAX_LIMIT)
     pages: list[Page[Any]] = []
     if outcome != SUCCEEDED:
         pages.append(list_failed_requests(actor, limit=limit, after=after, filters=filters))
     if outcome != FAILED and "cause" not in (filters or {}):
         pages.append(
-            read_newest(_visible_samples(actor, filters or {}), SampledRequest.id, limit, after, _record)
+            read_page(_visible_samples(actor, filters or {}), (SampledRequest.id,), limit, after).map(_record)
         )
-    found = sorted((item for page in pages for item in page.items), key=lambda item: item.id, reverse=True)
-    has_more = len(found) > limit or any(page.next_cursor_key is not None for page in pages)
-    items = tuple(found[:limit])
-    return Page(items, (encode_uuid(items[-1].id),) if has_more else None)
+    return merge_pages(pages, limit)
 
 
 def store_samples(actor: Actor, samples: Iterable[Sample]) -> int:
@@ -129,11 +118,7 @@ def _visible_samples(actor: Actor, filters: Mapping[str, str]) -> Select[Any]:
     actor.require_for_own("logs:read")
     statement = (
         select(SampledRequest.__table__, Client.name.label("client_name"))
-        .join(
-            Client,
-            (Client.organization_id == SampledRequest.organization_id)
-            & (Client.id == SampledRequest.client_id),
-        )
+        .join(Client, is_same(Client.id, SampledRequest.client_id))
         .where(
             SampledRequest.organization_id == actor.organization_id, SampledRequest.expires_at > clock.now()
         )
@@ -158,18 +143,7 @@ def _visible_samples(actor: Actor, filters: Mapping[str, str]) -> Select[Any]:
 
 
 def _record(row: Any) -> SampleRecord:
-    return SampleRecord(
-        id=row.id,
-        at=row.at,
-        request_id=row.request_id,
-        client_id=format_client_id(row.organization_id, row.client_id),
-        client_name=row.client_name,
-        endpoint=row.endpoint,
-        method=row.method,
-        status=row.status,
-        parameters=row.parameters,
-        address=row.address,
-    )
+    return make_record(SampleRecord, row, client_id=format_client_id(row.organization_id, row.client_id))
 
 
 def _to_row(sample: Sample) -> dict[str, Any]:

@@ -8,9 +8,9 @@ no client has. Before ``RETENTION`` nothing is known, and what happened before t
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -19,10 +19,8 @@ from sqlalchemy import Select, func, select
 from app.extensions import db
 from app.models.audit import UsageCounter
 from app.models.client import DELETED, Client
-from app.operations.audit.audit_events import time_filter
 from app.operations.clients.client_records import get_client_record
 from app.operations.clients.credentials import list_credentials
-from app.operations.sign_in.actor_access import enter_organization
 from app.operations.store import clock
 from app.operations.store.replica import read_figures
 from app.operations.store.transactions import read
@@ -32,7 +30,6 @@ from app.operations.store.usage_counters import (
     HOUR,
     NONE,
     REQUESTS,
-    RETENTION,
     SIGN_INS,
     SPANS,
     TOKENS,
@@ -42,23 +39,12 @@ from app.operations.store.usage_counters import (
 from app.rules.actor import Actor
 from app.rules.audit.usage import FAMILIES, REFRESH, SERVICE, SIGN_IN, SUCCEEDED
 from app.rules.audit.usage import TOKEN_EXCHANGE as EXCHANGE
-from app.rules.errors import InvalidInput
-from app.rules.fields import ValidationErrors
-from app.rules.identifiers import format_client_id, parse_client_id, public_id
+from app.rules.identifiers import parse_client_id
 
 MAX_HOURS_IN_HOURS = 48
 """A longer period is shown in days."""
 MAX_CLIENTS = 500
 MAX_USER_ROWS = 50_000
-MAX_COUNTS = 10_000
-MAX_HOURLY_DAYS = 31
-DEFAULT_DAYS = 7
-INTERVALS = (HOUR, DAY)
-ACTIVE_USERS = "active_users"
-METRICS = (TOKENS, REQUESTS, FAILED, SIGN_INS, ACTIVE_USERS)
-DETAIL, CLIENT_ID, CREDENTIAL_ID = "detail", "client_id", "credential_id"
-GROUPS = (DETAIL, CLIENT_ID, CREDENTIAL_ID)
-FILTERS = ("since", "until", "interval", "metric", "client_id", "group_by")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,28 +144,6 @@ class CredentialHours:
 
 
 @dataclass(frozen=True, slots=True)
-class UsageCount:
-    """One sum. ``detail``, ``client_id`` and ``credential_id`` are None unless it was asked to be grouped by them."""
-
-    start: datetime
-    metric: str
-    count: int
-    detail: str | None = None
-    client_id: str | None = None
-    credential_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Sums by hour or day from ``since`` until before ``until``, both at the start of one. Zeros are left out."""
-
-    interval: str
-    since: datetime
-    until: datetime
-    counts: tuple[UsageCount, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class CredentialTraffic:
     """The hours of a period, and the use of each secret in them: the newest secret first."""
 
@@ -192,11 +156,6 @@ def error_rate(requests: int, failed: int) -> float | None:
     return failed / (requests + failed) if requests + failed else None
 
 
-def can_read_usage(actor: Actor) -> bool:
-    """Return whether the actor may see figures, at least those of their own clients."""
-    return actor.has_permission_for_own("clients:read")
-
-
 @read
 def get_traffic(actor: Actor, *, hours: int, client_id: str | None = None) -> Traffic:
     """Return the figures of the last hours, of one client or of all that the actor may see.
@@ -204,7 +163,7 @@ def get_traffic(actor: Actor, *, hours: int, client_id: str | None = None) -> Tr
     Up to 48 hours in hours, more in whole days of UTC. Raises NotFound, Forbidden.
     """
     actor.require_for_own("clients:read")
-    clients = _clients_of(actor) if client_id is None else [get_client_record(actor, client_id).id]
+    clients = clients_of(actor) if client_id is None else [get_client_record(actor, client_id).id]
     now = clock.now()
     interval = HOUR if hours <= MAX_HOURS_IN_HOURS else DAY
     starts = _starts(interval, hours if interval == HOUR else -(-hours // 24), now)
@@ -227,9 +186,11 @@ def get_clients_traffic(
     actor.require_for_own("clients:read")
     parsed = (parse_client_id(client_id) for client_id in client_ids)
     wanted = [one[1] for one in parsed if one is not None and one[0] == actor.organization_id]
-    rows = db.session.execute(_visible(actor).where(Client.id.in_(wanted))).all() if wanted else []
+    rows = db.session.execute(visible_clients(actor).where(Client.id.in_(wanted))).all() if wanted else []
     starts = _starts(DAY, days, clock.now())
-    found = _read(actor, [row.id for row in rows], DAY, starts[0], (TOKENS, FAILED, REQUESTS), by_client=True)
+    found = read_counters(
+        actor, [row.id for row in rows], DAY, starts[0], (TOKENS, FAILED, REQUESTS), by_client=True
+    )
     of_client: dict[UUID, list[Any]] = defaultdict(list)
     for row in found:
         of_client[row.client_id].append(row)
@@ -258,7 +219,7 @@ def get_credential_use(actor: Actor, client_id: str, *, hours: int = 48) -> Cred
     place = {start: index for index, start in enumerate(starts)}
     counts: dict[UUID, list[int]] = defaultdict(lambda: [0] * len(starts))
     failed: dict[UUID, int] = defaultdict(int)
-    for row in _read(actor, [client.id], HOUR, starts[0], (REQUESTS,), by_subject=True):
+    for row in read_counters(actor, [client.id], HOUR, starts[0], (REQUESTS,), by_subject=True):
         if row.starts_at in place:
             counts[row.subject_id][place[row.starts_at]] += int(row.total)
         if not row.detail.endswith(SUCCEEDED):
@@ -281,136 +242,12 @@ def get_credential_use(actor: Actor, client_id: str, *, hours: int = 48) -> Cred
     return CredentialTraffic(tuple(starts), tuple(credentials))
 
 
-@read
-def get_usage(actor: Actor, slug: str, filters: Mapping[str, str]) -> Usage:
-    """Return the counters of an organization, or of those of its clients that the actor may see, by hour or day.
-
-    ``filters`` are of FILTERS. Raises NotFound, Forbidden, InvalidInput.
-    """
-    inside, _ = enter_organization(actor, slug)
-    inside.require_for_own("clients:read")
-    asked = _parse(filters, clock.now())
-    is_for_all = asked.client_id is None and CLIENT_ID not in asked.group_by
-    if asked.client_id is not None:
-        clients = [get_client_record(inside, asked.client_id).id]
-    elif is_for_all:
-        clients = _clients_of(inside)
-    else:
-        newest = _visible(inside).order_by(Client.id.desc()).limit(MAX_CLIENTS)
-        clients = [row.id for row in db.session.execute(newest)]
-    counted = [metric for metric in asked.metrics if metric != ACTIVE_USERS]
-    rows = _read(
-        inside,
-        clients,
-        asked.interval,
-        asked.since,
-        counted,
-        until=asked.until,
-        by_detail=DETAIL in asked.group_by,
-        by_client=CLIENT_ID in asked.group_by,
-        by_subject=CREDENTIAL_ID in asked.group_by,
-        limit=MAX_COUNTS + 1,
-    )
-    if len(rows) > MAX_COUNTS:
-        raise _too_many()
-    counts = [_to_count(inside.organization_id, row, asked.group_by) for row in rows]
-    if ACTIVE_USERS in asked.metrics and NONE in clients:
-        counts += _count_active_users(inside, asked)
-    counts.sort(key=_order)
-    return Usage(asked.interval, asked.since, asked.until, tuple(counts))
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    interval: str
-    since: datetime
-    until: datetime
-    metrics: tuple[str, ...]
-    group_by: frozenset[str]
-    client_id: str | None
-
-
-def _parse(filters: Mapping[str, str], now: datetime) -> _Asked:
-    errors = ValidationErrors()
-    until = time_filter(errors, filters, "until") or now
-    since = time_filter(errors, filters, "since") or until - timedelta(days=DEFAULT_DAYS)
-    chosen = HOUR if until - since <= timedelta(hours=MAX_HOURS_IN_HOURS) else DAY
-    interval = filters.get("interval", chosen)
-    for name, choices in (("interval", INTERVALS), ("metric", METRICS)):
-        if name in filters and filters[name] not in choices:
-            errors.add(name, "not_allowed", f"Enter one of {', '.join(choices)}.")
-    group_by = frozenset(filters["group_by"].split(",")) if "group_by" in filters else frozenset()
-    if not group_by <= set(GROUPS):
-        errors.add("group_by", "not_allowed", f"Enter {', '.join(GROUPS)}, or several of them with commas.")
-    elif CREDENTIAL_ID in group_by and ("client_id" not in filters or filters.get("metric") != REQUESTS):
-        errors.add(
-            "group_by", "not_allowed", "Send client_id and metric=requests: only those are counted by secret."
-        )
-    if "client_id" in filters and parse_client_id(filters["client_id"]) is None:
-        errors.add("client_id", "not_found", "There is no client with this ID.")
-    if since >= until:
-        errors.add("since", "out_of_range", "This must be before until.")
-    longest = MAX_HOURLY_DAYS if interval == HOUR else RETENTION.days
-    if until - since > timedelta(days=longest):
-        errors.add("since", "out_of_range", f"Ask for at most {longest} days by {interval}.")
-    errors.raise_if_any()
-    last = start_of(interval, until.astimezone(UTC) - timedelta(microseconds=1))
-    return _Asked(
-        interval,
-        start_of(interval, since.astimezone(UTC)),
-        last + SPANS[interval],
-        (filters["metric"],) if "metric" in filters else METRICS,
-        group_by,
-        filters.get("client_id"),
-    )
-
-
-def _to_count(organization_id: str, row: Any, group_by: Collection[str]) -> UsageCount:
-    return UsageCount(
-        start=row.starts_at,
-        metric=row.metric,
-        count=int(row.total),
-        detail=row.detail if DETAIL in group_by else None,
-        client_id=format_client_id(organization_id, row.client_id) if CLIENT_ID in group_by else None,
-        credential_id=(
-            public_id("sec", row.subject_id) if CREDENTIAL_ID in group_by and row.subject_id != NONE else None
-        ),
-    )
-
-
-def _order(count: UsageCount) -> tuple[Any, ...]:
-    return (
-        count.start,
-        count.metric,
-        *(part or "" for part in (count.detail, count.client_id, count.credential_id)),
-    )
-
-
-def _count_active_users(actor: Actor, asked: _Asked) -> list[UsageCount]:
-    rows = _user_rows(actor, asked.interval, asked.since, asked.until, UsageCounter.starts_at)
-    bounded = rows.limit(MAX_USER_ROWS).subquery()
-    # Each user has one row for each hour or day.
-    counts = select(bounded.c.starts_at, func.count().label("users")).group_by(bounded.c.starts_at)
-    found = [UsageCount(row.starts_at, ACTIVE_USERS, int(row.users)) for row in read_figures(counts)]
-    if sum(one.count for one in found) == MAX_USER_ROWS:
-        raise _too_many()
-    return found
-
-
-def _too_many() -> InvalidInput:
-    return InvalidInput(
-        "There are too many counts for one response. Ask for a shorter time, for days, or for one metric.",
-        field="since",
-        code="too_many",
-    )
-
-
 def _starts(interval: str, count: int, now: datetime) -> list[datetime]:
     last = start_of(interval, now)
     return [last - SPANS[interval] * back for back in range(count - 1, -1, -1)]
 
 
-def _visible(actor: Actor) -> Any:
+def visible_clients(actor: Actor) -> Any:
     """Select the clients that the actor may see: id and last use."""
     statement = select(Client.id, Client.last_used_at).where(
         Client.organization_id == actor.organization_id, Client.status != DELETED
@@ -421,15 +258,15 @@ def _visible(actor: Actor) -> Any:
     return statement.where(Client.created_by_user_id == actor.user_id, Client.created_by_user_id.is_not(None))
 
 
-def _clients_of(actor: Actor) -> list[UUID]:
+def clients_of(actor: Actor) -> list[UUID]:
     """Return whose counters add up to what the actor may see."""
     if actor.has_permission("clients:read"):
         return [NONE]
-    newest = _visible(actor).order_by(Client.id.desc()).limit(MAX_CLIENTS)
+    newest = visible_clients(actor).order_by(Client.id.desc()).limit(MAX_CLIENTS)
     return [row.id for row in db.session.execute(newest)]
 
 
-def _read(
+def read_counters(
     actor: Actor,
     clients: Collection[UUID],
     span: str,
@@ -469,7 +306,7 @@ def _read(
 def _read_buckets(
     actor: Actor, clients: Collection[UUID], interval: str, starts: list[datetime]
 ) -> tuple[tuple[Bucket, ...], tuple[CauseCount, ...]]:
-    rows = _read(actor, clients, interval, starts[0], (TOKENS, FAILED, SIGN_INS))
+    rows = read_counters(actor, clients, interval, starts[0], (TOKENS, FAILED, SIGN_INS))
     causes: dict[str, int] = defaultdict(int)
     for row in rows:
         if row.metric == FAILED:
@@ -486,9 +323,9 @@ def _read_totals(
     is_organization = NONE in clients
     # Whole days, and the hours of the last one, which may have to end earlier.
     last_day = start_of(DAY, until) if interval == DAY else since
-    rows = [*_read(actor, clients, HOUR, last_day, metrics, until=until, in_total=True)]
+    rows = [*read_counters(actor, clients, HOUR, last_day, metrics, until=until, in_total=True)]
     if interval == DAY:
-        rows += _read(actor, clients, DAY, since, metrics, until=last_day, in_total=True)
+        rows += read_counters(actor, clients, DAY, since, metrics, until=last_day, in_total=True)
     totals = _sum(rows, of_clients=not is_organization)
     if not is_organization:
         return totals
@@ -501,14 +338,15 @@ def _count_users(actor: Actor, since: datetime, last_day: datetime, until: datet
 
     The days before the last one are read as a whole.
     """
-    days = _user_rows(actor, DAY, since, last_day, UsageCounter.subject_id)
-    hours = _user_rows(actor, HOUR, last_day, until, UsageCounter.subject_id)
+    days = user_rows(actor, DAY, since, last_day, UsageCounter.subject_id)
+    hours = user_rows(actor, HOUR, last_day, until, UsageCounter.subject_id)
     read_rows = days.union_all(hours).limit(MAX_USER_ROWS).subquery()
     (users, rows), *_ = read_figures(select(func.count(read_rows.c.subject_id.distinct()), func.count()))
     return int(users), int(rows) == MAX_USER_ROWS
 
 
-def _user_rows(actor: Actor, span: str, since: datetime, until: datetime, *columns: Any) -> Select[Any]:
+def user_rows(actor: Actor, span: str, since: datetime, until: datetime, *columns: Any) -> Select[Any]:
+    """Select the columns of the counters of users who signed in."""
     return select(*columns).where(
         UsageCounter.organization_id == actor.organization_id,
         UsageCounter.client_id == NONE,

@@ -9,11 +9,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Select, and_, select, update
+from sqlalchemy import Select, select, update
 
 from app.extensions import db
 from app.models.audit import DELIVERED, ENABLED, FAILED, PENDING, OutboxMessage, Webhook, WebhookDelivery
-from app.models.base import dump_json
+from app.models.base import dump_json, has_key, is_same
 from app.operations.audit.webhook_publishing import KIND, create_delivery, enqueue_delivery
 from app.operations.audit.webhooks import (
     disable_gone_webhook,
@@ -29,16 +29,8 @@ from app.operations.directory.lookups import get_organization_by_id
 from app.operations.store import clock, keyring, outbox, outgoing_http, rate_limits
 from app.operations.store.outbox import DeliveryDeferred, DeliveryRejected, Message
 from app.operations.store.outgoing_http import OutgoingRequestFailed
-from app.operations.store.transactions import (
-    DEFAULT_LIMIT,
-    MAX_LIMIT,
-    CursorKey,
-    Page,
-    count_changed,
-    paginate,
-    read,
-    transaction,
-)
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, get_row, make_record, read_page
+from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.audit.events import TEST_EVENT
 from app.rules.audit.webhooks import (
@@ -49,7 +41,7 @@ from app.rules.audit.webhooks import (
     sign_message,
 )
 from app.rules.errors import Conflict, DomainError, NotFound, TooManyRequests
-from app.rules.identifiers import encode_uuid, parse_public_id, public_id
+from app.rules.identifiers import parse_public_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.store.outgoing_http import OutgoingRequestBlocked
 
@@ -99,11 +91,8 @@ def list_deliveries(
     """Return a page of the deliveries of the webhook, newest first. Raises NotFound, Forbidden."""
     actor.require("webhooks:read")
     row = get_webhook_row(actor, webhook_id)
-    limit = min(limit, MAX_LIMIT)
-    found = paginate(_deliveries(row), (WebhookDelivery.id,), after).limit(limit + 1)
-    rows = db.session.execute(found).all()
-    items = tuple(_record(actor, each) for each in rows[:limit])
-    return Page(items, (encode_uuid(items[-1].id),) if len(rows) > limit else None)
+    page = read_page(_deliveries(row), (WebhookDelivery.id,), limit, after)
+    return page.map(lambda found: _record(actor, found))
 
 
 @read
@@ -172,7 +161,7 @@ def _make_due_now(delivery: DeliveryRecord, row: Webhook) -> None:
     """Make a pending delivery due now. If it is being delivered, its lease is left alone."""
     now = clock.now()
     message = select(WebhookDelivery.message_id).where(
-        WebhookDelivery.organization_id == row.organization_id, WebhookDelivery.id == delivery.id
+        has_key(WebhookDelivery, row.organization_id, delivery.id)
     )
     count_changed(
         update(OutboxMessage)
@@ -187,13 +176,13 @@ def _make_due_now(delivery: DeliveryRecord, row: Webhook) -> None:
 
 
 def _restart(delivery: DeliveryRecord, row: Webhook) -> None:
-    mine = (WebhookDelivery.organization_id == row.organization_id, WebhookDelivery.id == delivery.id)
-    old = db.session.scalar(select(WebhookDelivery.message_id).where(*mine))
+    mine = has_key(WebhookDelivery, row.organization_id, delivery.id)
+    old = db.session.scalar(select(WebhookDelivery.message_id).where(mine))
     message_id = enqueue_delivery(row.organization_id, row.id, delivery.id)
     # Of two concurrent requests only one sends it: the message of the other finds no delivery.
     count_changed(
         update(WebhookDelivery)
-        .where(*mine, WebhookDelivery.message_id == old)
+        .where(mine, WebhookDelivery.message_id == old)
         .values(message_id=message_id, status=PENDING)
     )
 
@@ -207,24 +196,15 @@ def _deliveries(row: Webhook) -> Select[*tuple[Any, ...]]:
         )
         .outerjoin(
             OutboxMessage,
-            and_(
-                OutboxMessage.organization_id == WebhookDelivery.organization_id,
-                OutboxMessage.id == WebhookDelivery.message_id,
-            ),
+            is_same(OutboxMessage.id, WebhookDelivery.message_id),
         )
         .where(WebhookDelivery.organization_id == row.organization_id, WebhookDelivery.webhook_id == row.id)
     )
 
 
 def _find(actor: Actor, row: Webhook, delivery_id: str) -> DeliveryRecord:
-    row_id = parse_public_id(PREFIX, delivery_id)
-    found = None
-    if row_id is not None:
-        statement = _deliveries(row).where(WebhookDelivery.id == row_id)
-        found = db.session.execute(statement, execution_options={"populate_existing": True}).first()
-    if found is None:
-        raise NotFound("There is no such delivery.")
-    return _record(actor, found)
+    statement = _deliveries(row).where(WebhookDelivery.id == parse_public_id(PREFIX, delivery_id))
+    return _record(actor, get_row(statement, "There is no such delivery."))
 
 
 def _record(actor: Actor, found: Any) -> DeliveryRecord:
@@ -234,19 +214,11 @@ def _record(actor: Actor, found: Any) -> DeliveryRecord:
         # The outbox gave the message up, or has deleted it since.
         is_waiting = available_at is not None and done_at is None
         status = (RETRYING if row.attempts else PENDING) if is_waiting else FAILED
-    return DeliveryRecord(
-        id=row.id,
-        webhook_id=row.webhook_id,
-        event_type=row.event_type,
+    return make_record(
+        DeliveryRecord,
+        row,
         status=status,
-        attempts=row.attempts,
-        created_at=row.created_at,
-        attempted_at=row.attempted_at,
         next_attempt_at=available_at if status in {PENDING, RETRYING} else None,
-        duration_ms=row.duration_ms,
-        response_status=row.response_status,
-        response_headers=row.response_headers,
-        failure=row.failure,
         body=row.body if actor.has_permission("audit:read") else None,
     )
 
@@ -323,14 +295,9 @@ def _find_request(message: Message) -> _WebhookRequest | None:
     delivery_id = parse_public_id("dlv", message.payload["delivery"])
     row = db.session.execute(
         select(WebhookDelivery, Webhook)
-        .join(
-            Webhook,
-            (Webhook.organization_id == WebhookDelivery.organization_id)
-            & (Webhook.id == WebhookDelivery.webhook_id),
-        )
+        .join(Webhook, is_same(Webhook.id, WebhookDelivery.webhook_id))
         .where(
-            WebhookDelivery.organization_id == message.organization_id,
-            WebhookDelivery.id == delivery_id,
+            has_key(WebhookDelivery, message.organization_id, delivery_id),
             # After a redelivery, another message carries it.
             WebhookDelivery.message_id == message.id,
             Webhook.deleted_at.is_(None),
@@ -391,8 +358,7 @@ def _store_attempt(message: Message, request: _WebhookRequest, attempt: _Attempt
     db.session.execute(
         update(WebhookDelivery)
         .where(
-            WebhookDelivery.organization_id == message.organization_id,
-            WebhookDelivery.id == request.delivery_id,
+            has_key(WebhookDelivery, message.organization_id, request.delivery_id),
             WebhookDelivery.message_id == message.id,
         )
         .values(

@@ -17,22 +17,22 @@ from sqlalchemy import func, select, update
 from app.config import current
 from app.extensions import db
 from app.models.audit import DISABLED, ENABLED, OutboxMessage, Webhook
+from app.models.base import has_key
 from app.operations.audit.webhook_publishing import invalidate_subscriptions
 from app.operations.directory.lookups import get_organization_by_id, touch_organization
 from app.operations.mail.notices import email_administrators
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import audit, clock, keyring
-from app.operations.store.transactions import (
+from app.operations.store.rows import (
     DEFAULT_LIMIT,
-    MAX_LIMIT,
     CursorKey,
     Page,
-    count_changed,
-    current_unit_of_work,
-    paginate,
-    read,
-    transaction,
+    count_rows,
+    get_row,
+    make_record,
+    read_page,
 )
+from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.rules.actor import Actor
 from app.rules.audit.webhooks import (
     DISABLE_AFTER,
@@ -42,7 +42,7 @@ from app.rules.audit.webhooks import (
     parse_overlap,
     validate_webhook_fields,
 )
-from app.rules.errors import Conflict, NotFound, PreconditionFailed
+from app.rules.errors import Conflict, PreconditionFailed
 from app.rules.identifiers import encode_uuid, new_id, parse_public_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.store.outgoing_http import parse_target
@@ -88,12 +88,9 @@ class WebhookRecord:
 
 def get_webhook_row(actor: Actor, webhook_id: str) -> Webhook:
     """Return the current row of the webhook. Raises NotFound."""
-    row_id = parse_public_id(PREFIX, webhook_id)
-    row = None
-    if row_id is not None:
-        row = db.session.get(Webhook, (actor.organization_id, row_id), populate_existing=True)
-    if row is None or row.deleted_at is not None:
-        raise NotFound("There is no such webhook.")
+    key = has_key(Webhook, actor.organization_id, parse_public_id(PREFIX, webhook_id))
+    statement = select(Webhook).where(key, Webhook.deleted_at.is_(None))
+    row: Webhook = get_row(statement, "There is no such webhook.")
     return row
 
 
@@ -108,8 +105,7 @@ def update_webhook_row(row: Webhook, values: dict[str, Any]) -> None:
     changed = count_changed(
         update(Webhook)
         .where(
-            Webhook.organization_id == row.organization_id,
-            Webhook.id == row.id,
+            has_key(Webhook, row.organization_id, row.id),
             Webhook.version == row.version,
             Webhook.deleted_at.is_(None),
         )
@@ -123,19 +119,11 @@ def update_webhook_row(row: Webhook, values: dict[str, Any]) -> None:
 def webhook_record(row: Webhook) -> WebhookRecord:
     """Return the record of a row, without a previous secret that has expired."""
     until = row.previous_secret_until
-    return WebhookRecord(
-        id=row.id,
-        url=row.url,
-        description=row.description,
+    return make_record(
+        WebhookRecord,
+        row,
         event_types=tuple(row.event_types),
-        status=row.status,
-        disabled_because=row.disabled_because,
-        failing_since=row.failing_since,
         previous_secret_until=until if until is not None and until > clock.now() else None,
-        version=row.version,
-        created_at=row.created_at,
-        created_by=row.created_by,
-        updated_at=row.updated_at,
     )
 
 
@@ -151,7 +139,7 @@ def audit_fields(row: Webhook) -> dict[str, Any]:
 
 def record_webhook_event(actor: Actor, action: str, webhook_id: UUID, **facts: Any) -> None:
     """Record an audit event of the webhook in the current transaction."""
-    audit.record(actor, action, target_type="webhook", target_id=public_id(PREFIX, webhook_id), **facts)
+    audit.record(actor, action, "webhook", public_id(PREFIX, webhook_id), **facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +159,7 @@ def list_webhooks(
     statement = select(Webhook).where(
         Webhook.organization_id == actor.organization_id, Webhook.deleted_at.is_(None)
     )
-    limit = min(limit, MAX_LIMIT)
-    rows = db.session.scalars(paginate(statement, (Webhook.id,), after).limit(limit + 1)).all()
-    items = tuple(webhook_record(row) for row in rows[:limit])
-    return Page(items, (encode_uuid(items[-1].id),) if len(rows) > limit else None)
+    return read_page(statement, (Webhook.id,), limit, after).map(webhook_record)
 
 
 @read
@@ -336,9 +321,7 @@ def record_success(actor: Actor, webhook_id: UUID, *, waited: timedelta) -> None
     ``webhook.disabled``.
     """
     failing = (
-        select(Webhook.failing_since)
-        .where(Webhook.organization_id == actor.organization_id, Webhook.id == webhook_id)
-        .limit(1)
+        select(Webhook.failing_since).where(has_key(Webhook, actor.organization_id, webhook_id)).limit(1)
     )
     if db.session.scalar(failing) is not None:
         _set_failing(actor.organization_id, webhook_id, None)
@@ -379,31 +362,26 @@ def _set_failing(organization_id: str, webhook_id: UUID, value: object) -> None:
     # The version is unchanged, so that deliveries do not conflict with users who edit the webhook.
     db.session.execute(
         update(Webhook)
-        .where(Webhook.organization_id == organization_id, Webhook.id == webhook_id)
+        .where(has_key(Webhook, organization_id, webhook_id))
         .values(failing_since=value)
         .execution_options(synchronize_session=False)
     )
 
 
 def _count_pending(organization_id: str, webhook_id: UUID) -> int:
-    waiting = (
-        select(OutboxMessage.id)
-        .where(
-            OutboxMessage.organization_id == organization_id,
-            OutboxMessage.receiver == public_id(PREFIX, webhook_id),
-            OutboxMessage.done_at.is_(None),
-        )
-        .limit(MAX_PENDING_DELIVERIES)
+    waiting = select(OutboxMessage.id).where(
+        OutboxMessage.organization_id == organization_id,
+        OutboxMessage.receiver == public_id(PREFIX, webhook_id),
+        OutboxMessage.done_at.is_(None),
     )
-    return db.session.scalar(select(func.count()).select_from(waiting.subquery())) or 0
+    return count_rows(waiting, MAX_PENDING_DELIVERIES)
 
 
 def _disable(actor: Actor, row: Webhook, because: str) -> None:
     changed = count_changed(
         update(Webhook)
         .where(
-            Webhook.organization_id == row.organization_id,
-            Webhook.id == row.id,
+            has_key(Webhook, row.organization_id, row.id),
             Webhook.status == ENABLED,
             Webhook.deleted_at.is_(None),
         )

@@ -14,6 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from app.database_errors import is_duplicate_key
 from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery
+from app.models.base import has_key, is_same
 from app.models.client import DELETED, Client, ClientRequest
 from app.models.user import User
 from app.operations.clients.client_records import ClientRecord, hold_client
@@ -21,16 +22,16 @@ from app.operations.clients.clients import get_client, update_client
 from app.operations.directory.lookups import ClientSnapshot, get_organization_by_id
 from app.operations.mail.notices import email_administrators, notify_user
 from app.operations.store import audit, clock, rate_limits
-from app.operations.store.transactions import (
+from app.operations.store.rows import (
     DEFAULT_LIMIT,
     CursorKey,
     Page,
-    count_changed,
-    current_unit_of_work,
-    read,
-    read_newest,
-    transaction,
+    count_rows,
+    get_row,
+    make_record,
+    read_page,
 )
+from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.rules.actor import Actor
 from app.rules.authorization.consents import (
     APPROVED,
@@ -142,26 +143,16 @@ class ClientRequestRecord:
 
 def build_record(row: Any) -> ClientRequestRecord:
     """Return the record of a row of ``COLUMNS``."""
-    return ClientRequestRecord(
-        id=row.id,
+    return make_record(
+        ClientRequestRecord,
+        row,
         client_id=format_client_id(row.organization_id, row.client_id),
-        client_name=row.client_name,
-        trust=row.trust,
-        source=row.source,
         home_page=row.document.get("client_uri"),
         redirect_hosts=tuple(
             dict.fromkeys(get_display_host(uri) for uri in row.document.get("redirect_uris") or ())
         ),
-        client_version=row.client_version,
         user_id=public_id("usr", row.user_id),
-        user_email=row.user_email,
-        status=row.status,
         scopes=tuple(row.scope.split()),
-        reason=row.reason,
-        created_at=row.created_at,
-        decided_at=row.decided_at,
-        decided_by=row.decided_by,
-        message=row.message,
     )
 
 
@@ -226,8 +217,8 @@ def create_client_request(actor: Actor, client: ClientSnapshot, scopes: tuple[st
     audit.record(
         actor,
         "client_request.created",
-        target_type="client",
-        target_id=format_client_id(actor.organization_id, client.id),
+        "client",
+        format_client_id(actor.organization_id, client.id),
         after={"request": public_id(PREFIX, row_id), "scopes": list(scopes), "reason": checked_reason},
     )
     notify_administrators(actor, client, checked_reason)
@@ -255,8 +246,7 @@ def _enforce_limits(actor: Actor) -> None:
     pending = select(ClientRequest.id).where(
         ClientRequest.organization_id == actor.organization_id, ClientRequest.status == OPEN
     )
-    count = db.session.scalar(select(func.count()).select_from(pending.limit(MAX_PENDING).subquery()))
-    if count == MAX_PENDING:
+    if count_rows(pending, MAX_PENDING) == MAX_PENDING:
         raise TooManyRequests(
             "Your administrators already have too many pending requests. Contact them directly.",
             retry_after=3600,
@@ -297,7 +287,7 @@ def list_client_requests(
     statement = _visible(actor)
     for condition in _conditions(actor, filters or {}):
         statement = statement.where(condition)
-    return read_newest(statement, ClientRequest.id, limit, after, build_record)
+    return read_page(statement, (ClientRequest.id,), limit, after).map(build_record)
 
 
 @read
@@ -309,25 +299,15 @@ def get_client_request(actor: Actor, request_id: str) -> ClientRequestRecord:
 
 def find_client_request(actor: Actor, request_id: str) -> ClientRequestRecord:
     """Return the request without a permission check, for other operations. Raises NotFound."""
-    statement = _visible(actor)
-    row_id = parse_public_id(PREFIX, request_id)
-    row = None if row_id is None else db.session.execute(statement.where(ClientRequest.id == row_id)).first()
-    if row is None:
-        raise NotFound("There is no such request.")
-    return build_record(row)
+    statement = _visible(actor).where(ClientRequest.id == parse_public_id(PREFIX, request_id))
+    return build_record(get_row(statement, "There is no such request."))
 
 
 def _visible(actor: Actor) -> Select[Any]:
     return (
         select(*COLUMNS)
-        .join(
-            Client,
-            (Client.organization_id == ClientRequest.organization_id)
-            & (Client.id == ClientRequest.client_id),
-        )
-        .join(
-            User, (User.organization_id == ClientRequest.organization_id) & (User.id == ClientRequest.user_id)
-        )
+        .join(Client, is_same(Client.id, ClientRequest.client_id))
+        .join(User, is_same(User.id, ClientRequest.user_id))
         .where(
             ClientRequest.organization_id == actor.organization_id,
             ClientRequest.expires_at > clock.now(),
@@ -440,11 +420,7 @@ def _decide(actor: Actor, request: ClientRequestRecord, status: str, message: st
     now = clock.now()
     changed = count_changed(
         update(ClientRequest)
-        .where(
-            ClientRequest.organization_id == actor.organization_id,
-            ClientRequest.id == request.id,
-            ClientRequest.is_open.is_(True),
-        )
+        .where(has_key(ClientRequest, actor.organization_id, request.id), ClientRequest.is_open.is_(True))
         .values(**_decision_columns(actor, status, now), message=message)
     )
     if changed != 1:
@@ -479,8 +455,8 @@ def _record(actor: Actor, request: ClientRequestRecord, action: str, after: Mapp
     audit.record(
         actor,
         action,
-        target_type="client_request",
-        target_id=request.public_id,
+        "client_request",
+        request.public_id,
         before={"client_id": request.client_id, "user": request.user_id, "reason": request.reason},
         after=dict(after),
     )

@@ -9,10 +9,11 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import bindparam, func, insert, select, update
+from sqlalchemy import bindparam, insert, select, update
 
 from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery
+from app.models.base import has_key
 from app.models.grant import AuthorizationRequest
 from app.operations.authorization import codes, consents, pushed_requests
 from app.operations.clients import scopes as scope_registry
@@ -22,6 +23,7 @@ from app.operations.directory import lookups
 from app.operations.directory.lookups import ClientSnapshot
 from app.operations.sign_in.sessions import SessionRecord
 from app.operations.store import audit, clock
+from app.operations.store.rows import count_rows
 from app.operations.store.transactions import count_changed, current_unit_of_work, transaction
 from app.operations.tokens import access_tokens
 from app.rules.actor import Actor
@@ -51,19 +53,14 @@ REQUEST_LIFETIME = timedelta(minutes=30)
 def enforce_open_limit(actor: Actor, client: ClientSnapshot, network: str) -> None:
     """Raise TooManyRequests if the client has too many open requests from the network."""
     # Counts up to the bound, within the index.
-    bounded = (
-        select(AuthorizationRequest.id)
-        .where(
-            AuthorizationRequest.organization_id == actor.organization_id,
-            AuthorizationRequest.client_id == client.id,
-            AuthorizationRequest.network == network,
-            AuthorizationRequest.completed_at.is_(None),
-            AuthorizationRequest.expires_at > clock.now(),
-        )
-        .limit(MAX_OPEN_PER_NETWORK)
-        .subquery()
+    started = select(AuthorizationRequest.id).where(
+        AuthorizationRequest.organization_id == actor.organization_id,
+        AuthorizationRequest.client_id == client.id,
+        AuthorizationRequest.network == network,
+        AuthorizationRequest.completed_at.is_(None),
+        AuthorizationRequest.expires_at > clock.now(),
     )
-    if db.session.scalar(select(func.count()).select_from(bounded)) == MAX_OPEN_PER_NETWORK:
+    if count_rows(started, MAX_OPEN_PER_NETWORK) == MAX_OPEN_PER_NETWORK:
         raise TooManyRequests(
             "Too many sign-ins to this app were started from your network and not completed. Wait a few"
             " minutes, then try again.",
@@ -245,10 +242,7 @@ _FIND = CompiledQuery(
 )
 _RECORD_SHOWN = CompiledQuery(
     update(AuthorizationRequest)
-    .where(
-        AuthorizationRequest.organization_id == bindparam("of_organization"),
-        AuthorizationRequest.id == bindparam("of_request"),
-    )
+    .where(has_key(AuthorizationRequest, bindparam("of_organization"), bindparam("of_request")))
     .values(shown_digest=bindparam("shown_digest"))
 )
 
@@ -300,10 +294,7 @@ def record_selected_session(
 def _update_request(actor: Actor, request: AuthorizationRequestRecord, **values: Any) -> None:
     count_changed(
         update(AuthorizationRequest)
-        .where(
-            AuthorizationRequest.organization_id == actor.organization_id,
-            AuthorizationRequest.id == request.id,
-        )
+        .where(has_key(AuthorizationRequest, actor.organization_id, request.id))
         .values(**values)
     )
 
@@ -364,16 +355,14 @@ def issue_code(
         acr=select_context(session.amr, parameters.acr_values),
         ends_at=ends_at,
     )
-    audit.record(
-        actor, "code.issued", target_type="client", target_id=client.client_id, after={"scopes": list(scopes)}
-    )
+    audit.record(actor, "code.issued", "client", client.client_id, after={"scopes": list(scopes)})
 
 
 @transaction
 def deny_request(actor: Actor, client: ClientSnapshot, request: AuthorizationRequestRecord) -> None:
     """Complete the request without a code. Raises RequestEnded. Audit: ``consent.denied``."""
     _complete(actor, request)
-    audit.record(actor, "consent.denied", target_type="client", target_id=client.client_id)
+    audit.record(actor, "consent.denied", "client", client.client_id)
 
 
 @transaction
@@ -386,8 +375,7 @@ def _complete(actor: Actor, request: AuthorizationRequestRecord) -> None:
     changed = count_changed(
         update(AuthorizationRequest)
         .where(
-            AuthorizationRequest.organization_id == actor.organization_id,
-            AuthorizationRequest.id == request.id,
+            has_key(AuthorizationRequest, actor.organization_id, request.id),
             AuthorizationRequest.completed_at.is_(None),
             AuthorizationRequest.expires_at > clock.now(),
         )

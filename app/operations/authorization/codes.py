@@ -12,6 +12,7 @@ from sqlalchemy import bindparam, select, update
 
 from app.fast_path.compiled_query import CompiledQuery, insert_into
 from app.models import user as user_model
+from app.models.base import has_key, is_same
 from app.models.grant import AuthorizationCode
 from app.models.session import Session
 from app.models.user import User
@@ -45,10 +46,7 @@ _FIND = CompiledQuery(
         Session.id.label("active_session"),
         *USER_COLUMNS,
     )
-    .join(
-        User,
-        (User.organization_id == AuthorizationCode.organization_id) & (User.id == AuthorizationCode.user_id),
-    )
+    .join(User, is_same(User.id, AuthorizationCode.user_id))
     .outerjoin(
         Session,
         (Session.organization_id == AuthorizationCode.organization_id)
@@ -64,8 +62,7 @@ _FIND = CompiledQuery(
 _CLAIM = CompiledQuery(
     update(AuthorizationCode)
     .where(
-        AuthorizationCode.organization_id == bindparam("of_organization"),
-        AuthorizationCode.id == bindparam("of_code"),
+        has_key(AuthorizationCode, bindparam("of_organization"), bindparam("of_code")),
         AuthorizationCode.used_at.is_(None),
         AuthorizationCode.expires_at > bindparam("now", type_=AuthorizationCode.expires_at.type),
     )
@@ -274,8 +271,8 @@ def _claimed_before(
         audit.record(
             actor,
             "code.replayed",
-            target_type="client",
-            target_id=format_client_id(actor.organization_id, row.client_id),
+            "client",
+            format_client_id(actor.organization_id, row.client_id),
             after={"user": public_id("usr", row.user_id), "revoked_grant": public_id("grt", row.grant_id)},
         )
     return ReplayedCode()

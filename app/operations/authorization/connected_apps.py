@@ -13,6 +13,7 @@ from sqlalchemy import ColumnElement, ScalarSelect, Select, delete, exists, func
 from sqlalchemy.orm import InstrumentedAttribute
 
 from app.extensions import db
+from app.models.base import has_key, is_same
 from app.models.client import DELETED, Client
 from app.models.grant import Consent, Grant
 from app.models.user import User
@@ -21,21 +22,12 @@ from app.operations.directory.lookups import get_organization_by_id
 from app.operations.grants.grant_lists import filter_columns, filter_conditions, restrict_to_visible
 from app.operations.grants.grants import CONSENT_OF_GRANT, is_active_grant
 from app.operations.store import audit, clock
-from app.operations.store.transactions import (
-    DEFAULT_LIMIT,
-    MAX_LIMIT,
-    CursorKey,
-    OutdatedRead,
-    Page,
-    count_changed,
-    paginate,
-    read,
-    transaction,
-)
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, get_row, read_page
+from app.operations.store.transactions import OutdatedRead, count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.authorization.consents import consent_expiry, max_consent_seconds
 from app.rules.errors import NotFound
-from app.rules.identifiers import encode_uuid, format_client_id, parse_public_id, public_id
+from app.rules.identifiers import format_client_id, parse_public_id, public_id
 
 MAX_LISTED = 200
 PREFIX = "con"
@@ -79,7 +71,7 @@ def list_consents(actor: Actor) -> list[ConsentRecord]:
             _newest_of_grants(Grant.created_at).label("granted_at"),
             _newest_of_grants(Grant.rotated_at).label("rotated_at"),
         )
-        .join(Client, (Client.organization_id == Consent.organization_id) & (Client.id == Consent.client_id))
+        .join(Client, is_same(Client.id, Consent.client_id))
         .where(
             Consent.organization_id == actor.organization_id,
             Consent.user_id == actor.user_id,
@@ -115,8 +107,7 @@ def _newest_of_grants(column: InstrumentedAttribute[Any]) -> ScalarSelect[Any]:
     return (
         select(func.max(column))
         .where(
-            Grant.organization_id == Consent.organization_id,
-            Grant.user_id == Consent.user_id,
+            is_same(Grant.user_id, Consent.user_id),
             Grant.client_id == Consent.client_id,
         )
         .correlate(Consent)
@@ -126,8 +117,7 @@ def _newest_of_grants(column: InstrumentedAttribute[Any]) -> ScalarSelect[Any]:
 
 def _list_without_consent(actor: Actor, settings: Mapping[str, Any]) -> list[ConsentRecord]:
     consented = exists().where(
-        Consent.organization_id == Grant.organization_id,
-        Consent.user_id == Grant.user_id,
+        is_same(Consent.user_id, Grant.user_id),
         Consent.client_id == Grant.client_id,
         is_active_consent(settings),
     )
@@ -143,7 +133,7 @@ def _list_without_consent(actor: Actor, settings: Mapping[str, Any]) -> list[Con
             func.max(Grant.rotated_at).label("rotated_at"),
             func.max(Grant.expires_at).label("expires_at"),
         )
-        .join(Client, (Client.organization_id == Grant.organization_id) & (Client.id == Grant.client_id))
+        .join(Client, is_same(Client.id, Grant.client_id))
         .where(
             Grant.organization_id == actor.organization_id,
             Grant.user_id == actor.user_id,
@@ -192,9 +182,7 @@ def withdraw_consent(actor: Actor, consent_id: UUID) -> int:
     """
     consent = db.session.scalar(
         select(Consent).where(
-            Consent.organization_id == actor.organization_id,
-            Consent.id == consent_id,
-            Consent.user_id == actor.user_id,
+            has_key(Consent, actor.organization_id, consent_id), Consent.user_id == actor.user_id
         )
     )
     client_id = consent_id if consent is None else consent.client_id
@@ -230,8 +218,8 @@ def _record_withdrawal(
     audit.record(
         actor,
         "consent.withdrawn",
-        target_type="client",
-        target_id=format_client_id(actor.organization_id, client_id),
+        "client",
+        format_client_id(actor.organization_id, client_id),
         before={"scopes": scopes, **details},
         after={"ended_grants": revoked_count},
     )
@@ -273,10 +261,7 @@ def list_user_consents(
     statement = _visible(actor, "consents:read")
     for condition in filter_conditions(actor, filter_columns(Consent), filters or {}):
         statement = statement.where(condition)
-    limit = min(limit, MAX_LIMIT)
-    rows = db.session.execute(paginate(statement, (Consent.id,), after).limit(limit + 1)).all()
-    items = tuple(_record(row) for row in rows[:limit])
-    return Page(items, (encode_uuid(items[-1].id),) if len(rows) > limit else None)
+    return read_page(statement, (Consent.id,), limit, after).map(_record)
 
 
 @read
@@ -295,12 +280,8 @@ def withdraw_user_consent(actor: Actor, consent_id: str) -> int:
 
 
 def _get(actor: Actor, consent_id: str, permission: str) -> Any:
-    statement = _visible(actor, permission)
-    row_id = parse_public_id(PREFIX, consent_id)
-    row = None if row_id is None else db.session.execute(statement.where(Consent.id == row_id)).first()
-    if row is None:
-        raise NotFound("There is no such consent.")
-    return row
+    statement = _visible(actor, permission).where(Consent.id == parse_public_id(PREFIX, consent_id))
+    return get_row(statement, "There is no such consent.")
 
 
 def _visible(actor: Actor, permission: str) -> Select[Any]:

@@ -196,8 +196,8 @@ def store_consent(
     audit.record(
         actor,
         "consent.given",
-        target_type="client",
-        target_id=client.client_id,
+        "client",
+        client.client_id,
         before={"scopes": list(before)},
         after={
             "scopes": _merge_scopes(client, before, scopes, declined).split(),

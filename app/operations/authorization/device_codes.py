@@ -7,13 +7,14 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import bindparam, func, insert, select, update
+from sqlalchemy import bindparam, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from app.database_errors import is_duplicate_key
 from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery
 from app.models import user as user_model
+from app.models.base import has_key, is_same
 from app.models.token import ALLOWED, DENIED, PENDING, DeviceCode
 from app.models.user import User
 from app.operations.authorization import consents
@@ -25,6 +26,7 @@ from app.operations.grants import grants
 from app.operations.sign_in.sessions import SessionRecord
 from app.operations.store import audit, clock, keyring, rate_limits
 from app.operations.store.rate_limits import Limit, bucket_key, network_limits
+from app.operations.store.rows import count_rows
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.operations.tokens import access_tokens
 from app.rules import token_values
@@ -60,8 +62,7 @@ _FIND = CompiledQuery(
 _NOTE_POLL = CompiledQuery(
     update(DeviceCode)
     .where(
-        DeviceCode.organization_id == bindparam("organization_id"),
-        DeviceCode.id == bindparam("device_code_id"),
+        has_key(DeviceCode, bindparam("organization_id"), bindparam("device_code_id")),
         DeviceCode.next_poll_at == bindparam("seen"),
     )
     .values(interval_seconds=bindparam("interval"), next_poll_at=bindparam("following"))
@@ -141,8 +142,7 @@ def _enforce_pending_limit(actor: Actor, client: ClientSnapshot) -> None:
     # Counts up to the bound, within the index.
     same_network = DeviceCode.network == network_of(actor.ip_address)
     for bound, conditions in ((MAX_PENDING_PER_NETWORK, (*pending, same_network)), (MAX_PENDING, pending)):
-        bounded = select(DeviceCode.id).where(*conditions).limit(bound).subquery()
-        if db.session.scalar(select(func.count()).select_from(bounded)) == bound:
+        if count_rows(select(DeviceCode.id).where(*conditions), bound) == bound:
             raise TooManyRequests(
                 "Too many device codes of this client are pending. Try again later.",
                 retry_after=client.organization.settings["oauth"]["device_poll_interval_seconds"],
@@ -165,11 +165,6 @@ class DeviceRequest:
     shown_digest: bytes | None
     resources: tuple[str, ...]
     bare_resources: tuple[str, ...]
-
-    @property
-    def seconds_ago(self) -> int:
-        """Seconds since the device's request."""
-        return max(0, int((clock.now() - self.requested_at).total_seconds()))
 
 
 class WrongUserCode(NotFound):
@@ -213,7 +208,7 @@ def record_displayed_device_consent(actor: Actor, request: DeviceRequest, sessio
     """Record what the consent page displays, so that the decision applies to exactly that (IN-3)."""
     count_changed(
         update(DeviceCode)
-        .where(DeviceCode.organization_id == actor.organization_id, DeviceCode.id == request.id)
+        .where(has_key(DeviceCode, actor.organization_id, request.id))
         .values(shown_digest=_page_digest(request, session))
     )
 
@@ -242,8 +237,8 @@ def allow_device(
     if remember:
         # The code before the consent, which locks the client: who deletes it ends its device codes first.
         hold_user(actor.organization_id, session.user_id)
-        row = (DeviceCode.organization_id == actor.organization_id, DeviceCode.id == request.id)
-        db.session.execute(select(DeviceCode.id).where(*row).with_for_update())
+        row = has_key(DeviceCode, actor.organization_id, request.id)
+        db.session.execute(select(DeviceCode.id).where(row).with_for_update())
         requested = request.scopes
         ends_at = consents.store_consent(
             actor, request.client, session.user_id, scopes, ends_at, requested=requested
@@ -264,8 +259,8 @@ def allow_device(
     audit.record(
         actor,
         "device_code.allowed",
-        target_type="client",
-        target_id=request.client.client_id,
+        "client",
+        request.client.client_id,
         after={"scopes": list(scopes), "asked_from": request.address},
     )
 
@@ -275,11 +270,7 @@ def deny_device(actor: Actor, request: DeviceRequest) -> None:
     """Deny the device, so that its next poll returns an error. Raises WrongUserCode. Audit: ``device_code.denied``."""
     _decide(actor, request, state=DENIED)
     audit.record(
-        actor,
-        "device_code.denied",
-        target_type="client",
-        target_id=request.client.client_id,
-        after={"asked_from": request.address},
+        actor, "device_code.denied", "client", request.client.client_id, after={"asked_from": request.address}
     )
 
 
@@ -288,8 +279,7 @@ def _decide(actor: Actor, request: DeviceRequest, *, state: str, **values: objec
     changed = count_changed(
         update(DeviceCode)
         .where(
-            DeviceCode.organization_id == actor.organization_id,
-            DeviceCode.id == request.id,
+            has_key(DeviceCode, actor.organization_id, request.id),
             DeviceCode.state == PENDING,
             DeviceCode.expires_at > now,
         )
@@ -428,8 +418,7 @@ def claim_device_code(
     claimed = count_changed(
         update(DeviceCode)
         .where(
-            DeviceCode.organization_id == client.organization.id,
-            DeviceCode.id == row.id,
+            has_key(DeviceCode, client.organization.id, row.id),
             DeviceCode.state == ALLOWED,
             DeviceCode.used_at.is_(None),
             DeviceCode.expires_at > clock.now(),
@@ -472,12 +461,8 @@ def _allowed(client: ClientSnapshot, row_id: UUID) -> Any:
             User.password_changed_at,
             User.tokens_not_before.label("user_not_before"),
         )
-        .join(User, (User.organization_id == DeviceCode.organization_id) & (User.id == DeviceCode.user_id))
-        .where(
-            DeviceCode.organization_id == client.organization.id,
-            DeviceCode.id == row_id,
-            DeviceCode.client_id == client.id,
-        )
+        .join(User, is_same(User.id, DeviceCode.user_id))
+        .where(has_key(DeviceCode, client.organization.id, row_id), DeviceCode.client_id == client.id)
     ).first()
     if row is None:
         raise InvalidGrant().with_cause("device_code_unknown")

@@ -21,14 +21,11 @@ from uuid import UUID
 from sqlalchemy import delete, select, update
 
 from app.extensions import db
+from app.models.base import has_key
 from app.models.client import Client
 from app.models.grant import PlaygroundRun
-from app.operations.clients.client_records import (
-    ClientRecord,
-    get_client_row,
-    require_client_within_permissions,
-    to_client_record,
-)
+from app.operations.clients.client_permissions import require_client_within_permissions
+from app.operations.clients.client_records import ClientRecord, get_client_row, to_client_record
 from app.operations.directory import lookups
 from app.operations.directory.lookups import (
     AuthenticatedClient,
@@ -265,9 +262,7 @@ def record_exchange(actor: Actor, run: Run, exchange: Mapping[str, Any], *, code
 def _update(run: Run, change: Callable[[dict[str, Any]], None], **values: Any) -> None:
     organization_id = run.organization.id
     row = db.session.scalar(
-        select(PlaygroundRun)
-        .where(PlaygroundRun.organization_id == organization_id, PlaygroundRun.id == run.id)
-        .with_for_update(),
+        select(PlaygroundRun).where(has_key(PlaygroundRun, organization_id, run.id)).with_for_update(),
         execution_options={"populate_existing": True},
     )
     if row is None:
@@ -276,7 +271,7 @@ def _update(run: Run, change: Callable[[dict[str, Any]], None], **values: Any) -
     change(document)
     count_changed(
         update(PlaygroundRun)
-        .where(PlaygroundRun.organization_id == organization_id, PlaygroundRun.id == run.id)
+        .where(has_key(PlaygroundRun, organization_id, run.id))
         .values(sealed=_seal(row, document), **values)
     )
 
@@ -340,8 +335,8 @@ def _record(actor: Actor, action: str, run: PlaygroundRun | Run, after: Mapping[
     audit.record(
         actor,
         action,
-        target_type="client",
-        target_id=format_client_id(actor.organization_id, client_id),
+        "client",
+        format_client_id(actor.organization_id, client_id),
         after={"run": public_id(PREFIX, run.id), **after},
     )
 

@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, bindparam, func, insert, select, update
+from sqlalchemy import ColumnElement, bindparam, insert, select, update
 
 from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery
+from app.models.base import has_key
 from app.models.token import PushedRequest
 from app.operations.clients import client_authentication
 from app.operations.clients.client_authentication import KeysUnavailable
 from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
 from app.operations.store import clock
+from app.operations.store.rows import count_rows
 from app.operations.store.transactions import count_changed, current_unit_of_work, transaction
 from app.rules.actor import Actor
 from app.rules.authorization.authorization_request import known_parameters
@@ -165,11 +167,7 @@ def mark_used(actor: Actor, pushed_id: UUID) -> bool:
     """
     changed = count_changed(
         update(PushedRequest)
-        .where(
-            PushedRequest.organization_id == actor.organization_id,
-            PushedRequest.id == pushed_id,
-            PushedRequest.used_at.is_(None),
-        )
+        .where(has_key(PushedRequest, actor.organization_id, pushed_id), PushedRequest.used_at.is_(None))
         .values(used_at=clock.now())
     )
     return changed == 1
@@ -195,8 +193,7 @@ def _enforce_pending_limit(actor: Actor, client: ClientSnapshot) -> None:
         )
     for bound, conditions in bounds:
         # Counts up to the bound, within the index.
-        bounded = select(PushedRequest.id).where(*conditions).limit(bound).subquery()
-        if db.session.scalar(select(func.count()).select_from(bounded)) == bound:
+        if count_rows(select(PushedRequest.id).where(*conditions), bound) == bound:
             raise TooManyRequests(
                 "Too many pushed requests of this client are pending. Try again in a minute.",
                 retry_after=int(REQUEST_LIFETIME.total_seconds()),

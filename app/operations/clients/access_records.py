@@ -8,23 +8,18 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, and_, bindparam, false, func, select
+from sqlalchemy import ColumnElement, Select, bindparam, false, func, select
 
-from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery
+from app.models.base import is_same
 from app.models.client import DELETED, Client, ClientAccess, Resource
 from app.operations.clients.client_access import PREFIX
 from app.operations.clients.client_records import get_client_row
-from app.operations.store.transactions import (
-    DEFAULT_LIMIT,
-    CursorKey,
-    Page,
-    read,
-    read_newest,
-)
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, get_row, make_record, read_page
+from app.operations.store.transactions import read
 from app.rules.actor import Actor
 from app.rules.clients.client_access import REQUESTED, STATUSES
-from app.rules.errors import Conflict, InvalidInput, NotFound
+from app.rules.errors import Conflict, InvalidInput
 from app.rules.fields import ValidationErrors, find_unknown
 from app.rules.identifiers import (
     format_client_id,
@@ -34,12 +29,8 @@ from app.rules.identifiers import (
 )
 
 FILTERS = ("status", "client_id", "resource_id")
-RESOURCE_OF_ACCESS = and_(
-    Resource.organization_id == ClientAccess.organization_id, Resource.id == ClientAccess.resource_id
-)
-_CLIENT_OF_ACCESS = and_(
-    Client.organization_id == ClientAccess.organization_id, Client.id == ClientAccess.client_id
-)
+RESOURCE_OF_ACCESS = is_same(Resource.id, ClientAccess.resource_id)
+_CLIENT_OF_ACCESS = is_same(Client.id, ClientAccess.client_id)
 
 
 class AlreadyDecided(Conflict):
@@ -87,7 +78,7 @@ def list_client_access(
     """
     actor.require_for_own("resources:read")
     statement = _select(actor).where(of_visible_resources(actor), *_conditions(actor, filters or {}))
-    return read_newest(statement, ClientAccess.id, limit, after, _record)
+    return read_page(statement, (ClientAccess.id,), limit, after).map(_record)
 
 
 @read
@@ -96,9 +87,8 @@ def list_access_of_client(
 ) -> Page[AccessRecord]:
     """List the access of a client with its requests, newest first. Raises NotFound, Forbidden."""
     client = get_client_row(actor, client_id, "clients:read")
-    return read_newest(
-        _select(actor).where(ClientAccess.client_id == client.id), ClientAccess.id, limit, after, _record
-    )
+    statement = _select(actor).where(ClientAccess.client_id == client.id)
+    return read_page(statement, (ClientAccess.id,), limit, after).map(_record)
 
 
 @read
@@ -183,13 +173,8 @@ def _conditions(actor: Actor, filters: Mapping[str, str]) -> list[ColumnElement[
 
 
 def _find(actor: Actor, access_id: str, *conditions: ColumnElement[bool]) -> AccessRecord:
-    row_id = parse_public_id(PREFIX, access_id)
-    row = None
-    if row_id is not None:
-        row = db.session.execute(_select(actor).where(ClientAccess.id == row_id, *conditions)).first()
-    if row is None:
-        raise NotFound("There is no such client access.")
-    return _record(row)
+    statement = _select(actor).where(ClientAccess.id == parse_public_id(PREFIX, access_id), *conditions)
+    return _record(get_row(statement, "There is no such client access."))
 
 
 def read_access(actor: Actor, row_id: UUID | None) -> AccessRecord:
@@ -200,21 +185,12 @@ def read_access(actor: Actor, row_id: UUID | None) -> AccessRecord:
 
 
 def _record(row: Any) -> AccessRecord:
-    return AccessRecord(
-        id=row.id,
+    return make_record(
+        AccessRecord,
+        row,
         client_id=format_client_id(row.organization_id, row.client_id),
-        client_name=row.client_name,
         resource_id=public_id("res", row.resource_id),
-        resource_name=row.resource_name,
-        resource_identifier=row.resource_identifier,
-        status=row.status,
         scopes=tuple(row.scopes),
-        reason=row.reason,
-        message=row.message,
-        created_at=row.created_at,
-        created_by=row.created_by,
-        decided_at=row.decided_at,
-        decided_by=row.decided_by,
     )
 
 

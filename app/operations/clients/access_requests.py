@@ -10,9 +10,10 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, false, func, insert, or_, select
+from sqlalchemy import ColumnElement, false, insert, or_, select
 
 from app.extensions import db
+from app.models.base import has_key
 from app.models.client import Client, ClientAccess, Resource
 from app.operations.clients.access_records import (
     RESOURCE_OF_ACCESS,
@@ -28,11 +29,13 @@ from app.operations.clients.client_access import (
     raise_client_version,
     record_change,
 )
-from app.operations.clients.client_records import get_client_row, require_client_within_permissions
+from app.operations.clients.client_permissions import require_client_within_permissions
+from app.operations.clients.client_records import get_client_row
 from app.operations.clients.resources import ResourceRecord, scope_names_of, to_resource_records
 from app.operations.directory.lookups import get_organization_by_id, get_user_permissions
 from app.operations.mail.notices import email_administrators, notify_user
 from app.operations.store import clock, rate_limits
+from app.operations.store.rows import count_rows
 from app.operations.store.transactions import current_unit_of_work, read, transaction
 from app.rules.actor import Actor
 from app.rules.clients.client_access import (
@@ -165,8 +168,7 @@ def _get_requestable(actor: Actor, client: Client, resource_id: str) -> Resource
     row_id = parse_public_id("res", resource_id)
     resource: Resource | None = db.session.scalar(
         select(Resource).where(
-            Resource.organization_id == actor.organization_id,
-            Resource.id == row_id,
+            has_key(Resource, actor.organization_id, row_id),
             Resource.status == "active",
             _is_requestable(actor, client),
         )
@@ -184,8 +186,7 @@ def _enforce_limits(actor: Actor) -> None:
     pending = select(ClientAccess.id).where(
         ClientAccess.organization_id == actor.organization_id, ClientAccess.status == REQUESTED
     )
-    count = db.session.scalar(select(func.count()).select_from(pending.limit(MAX_PENDING).subquery()))
-    if count == MAX_PENDING:
+    if count_rows(pending, MAX_PENDING) == MAX_PENDING:
         raise TooManyRequests(
             "Too many requests are pending in this organization. Contact the API's owner directly.",
             retry_after=3600,

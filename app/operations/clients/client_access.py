@@ -13,6 +13,7 @@ from uuid import UUID
 from sqlalchemy import delete, insert, or_, select, update
 
 from app.extensions import db
+from app.models.base import has_key, is_same
 from app.models.client import Client, ClientAccess, Resource, Scope
 from app.operations.clients.client_records import client_busy_error, update_client_row
 from app.operations.store import audit, clock
@@ -149,7 +150,7 @@ def hold_resource(resource: Resource) -> None:
     """
     version = db.session.scalar(
         select(Resource.version)
-        .where(Resource.organization_id == resource.organization_id, Resource.id == resource.id)
+        .where(has_key(Resource, resource.organization_id, resource.id))
         .with_for_update(read=True)
     )
     if version != resource.version:
@@ -196,7 +197,7 @@ def find_inaccessible_scopes(client: Client, scopes: Collection[str]) -> dict[st
     granted = find_granted_scopes(client)
     rows = db.session.execute(
         select(Resource.name, Scope.name)
-        .join(Scope, (Scope.organization_id == Resource.organization_id) & (Scope.resource_id == Resource.id))
+        .join(Scope, is_same(Scope.resource_id, Resource.id))
         .where(
             Resource.organization_id == client.organization_id,
             Resource.access_policy != OPEN,
@@ -234,9 +235,7 @@ def delete_access(row: ClientAccess, status: str) -> bool:
     return (
         count_changed(
             delete(ClientAccess).where(
-                ClientAccess.organization_id == row.organization_id,
-                ClientAccess.id == row.id,
-                ClientAccess.status == status,
+                has_key(ClientAccess, row.organization_id, row.id), ClientAccess.status == status
             )
         )
         == 1
@@ -287,8 +286,8 @@ def record_change(
     audit.record(
         actor,
         action,
-        target_type="client_access",
-        target_id=public_id(PREFIX, row_id),
+        "client_access",
+        public_id(PREFIX, row_id),
         before=before,
         after={**named, **(after or {})},
     )
@@ -297,9 +296,7 @@ def record_change(
 def _update(row: ClientAccess, status: str) -> Any:
     # The status that the caller expects, not that of the object, which another query may have read again.
     return update(ClientAccess).where(
-        ClientAccess.organization_id == row.organization_id,
-        ClientAccess.id == row.id,
-        ClientAccess.status == status,
+        has_key(ClientAccess, row.organization_id, row.id), ClientAccess.status == status
     )
 
 

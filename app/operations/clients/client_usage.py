@@ -15,13 +15,10 @@ from sqlalchemy import func, update
 from sqlalchemy.exc import IntegrityError
 
 from app.fast_path.cache import BoundedCache
+from app.models.base import has_key
 from app.models.client import Client, Credential, CredentialUse
-from app.operations.clients.client_records import (
-    ClientRecord,
-    get_client_row,
-    require_client_within_permissions,
-    to_client_record,
-)
+from app.operations.clients.client_permissions import require_client_within_permissions
+from app.operations.clients.client_records import ClientRecord, get_client_row, to_client_record
 from app.operations.clients.clients import get_client
 from app.operations.clients.credentials import CredentialRecord, list_credentials_of
 from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
@@ -103,14 +100,14 @@ def _write(
     by_pkce = {} if used_pkce is None else {"pkce_used_at" if used_pkce else "pkce_omitted_at": now}
     count_changed(
         update(Client)
-        .where(Client.organization_id == actor.organization_id, Client.id == client.id)
+        .where(has_key(Client, actor.organization_id, client.id))
         .values(last_used_at=now, **by_pkce)
     )
     if credential_id is None:
         return
     count_changed(
         update(Credential)
-        .where(Credential.organization_id == actor.organization_id, Credential.id == credential_id)
+        .where(has_key(Credential, actor.organization_id, credential_id))
         .values(
             first_used_at=func.coalesce(Credential.first_used_at, now),
             last_used_at=now,

@@ -8,9 +8,10 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Select, delete, func, select, update
+from sqlalchemy import delete, select, update
 
 from app.extensions import db
+from app.models.base import has_key
 from app.models.client import DELETED, PERSON, Client, ClientRegistration, ClientRequest
 from app.models.grant import Consent, Grant
 from app.models.user import AppRoleAssignment
@@ -21,15 +22,8 @@ from app.operations.clients.client_access import (
     grant_access,
     hold_managed_resources,
 )
-from app.operations.clients.client_records import (
-    ClientRecord,
-    client_busy_error,
-    get_client_record,
-    get_client_row,
-    list_clients,
-    load_client_row,
+from app.operations.clients.client_permissions import (
     require_approval_permission,
-    require_client_version,
     require_client_within_permissions,
     require_known_scopes,
     require_not_in_metadata_document,
@@ -39,6 +33,15 @@ from app.operations.clients.client_records import (
     require_trust_permission,
     require_trusted_client_permission,
     resolve_client_scopes,
+)
+from app.operations.clients.client_records import (
+    ClientRecord,
+    client_busy_error,
+    get_client_record,
+    get_client_row,
+    list_clients,
+    load_client_row,
+    require_client_version,
     to_client_columns,
     to_client_metadata,
     to_client_record,
@@ -55,6 +58,7 @@ from app.operations.grants import signing_keys
 from app.operations.grants.revocation import revoke_grants_of_client
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import audit, clock
+from app.operations.store.rows import count_rows
 from app.operations.store.transactions import count_changed, on_commit, read, transaction
 from app.rules.actor import Actor
 from app.rules.authorization.consents import DECIDED_RETENTION, DECLINED
@@ -216,7 +220,7 @@ def delete_client(actor: Actor, client_id: str, *, expected_version: ExpectedVer
             _delete_registration_keys(row)
             logos.delete_logo(row)
             after = {name: getattr(counts, name) for name in counts.__dataclass_fields__}
-            _record_event(actor, "client.deleted", row, {"name": row.name}, after)
+            _record_event(actor, "client.deleted", row, before={"name": row.name}, after=after)
             return counts
     raise client_busy_error()
 
@@ -228,19 +232,16 @@ def _count_client_state(row: Client) -> tuple[int, int, int]:
     deletes their rows in batches.
     """
     organization_id, now = row.organization_id, clock.now()
-    tokens = _count(active_tokens_of_client(organization_id, row.id, now))
-    consents = _count(
-        select(Consent.id).where(Consent.organization_id == organization_id, Consent.client_id == row.id)
+    tokens = active_tokens_of_client(organization_id, row.id, now)
+    grants = select(Grant.id).where(
+        Grant.organization_id == organization_id,
+        Grant.client_id == row.id,
+        Grant.revoked_at.is_(None),
+        Grant.expires_at > now,
     )
-    grants = _count(
-        select(Grant.id).where(
-            Grant.organization_id == organization_id,
-            Grant.client_id == row.id,
-            Grant.revoked_at.is_(None),
-            Grant.expires_at > now,
-        )
-    )
-    return tokens, grants, consents
+    own = (Consent.organization_id == organization_id) & (Consent.client_id == row.id)
+    consents = select(Consent.id).where(own)
+    return count_rows(tokens, MAX_COUNTED), count_rows(grants, MAX_COUNTED), count_rows(consents, MAX_COUNTED)
 
 
 def enforce_client_limit(organization: OrganizationSnapshot, origin: ClientOrigin) -> None:
@@ -248,18 +249,16 @@ def enforce_client_limit(organization: OrganizationSnapshot, origin: ClientOrigi
 
     Concurrent calls may exceed it slightly.
     """
-    if origin.source != PERSON and _has_at_least(
-        select(ClientRegistration.id).where(
-            ClientRegistration.organization_id == organization.id,
-            ClientRegistration.idle_check_at.is_not(None),
-        ),
-        MAX_SELF_REGISTERED_CLIENTS,
-    ):
+    registered = select(ClientRegistration.id).where(
+        ClientRegistration.organization_id == organization.id, ClientRegistration.idle_check_at.is_not(None)
+    )
+    most = MAX_SELF_REGISTERED_CLIENTS
+    if origin.source != PERSON and count_rows(registered, most) == most:
         raise TooManyClients(
             "This organization has too many self-registered clients. Idle ones are deleted automatically."
         )
     limit = organization.settings["limits"]["max_clients"] or MAX_CLIENTS
-    if _has_at_least(select(Client.id).where(Client.organization_id == organization.id), limit):
+    if count_rows(select(Client.id).where(Client.organization_id == organization.id), limit) == limit:
         raise TooManyClients(f"This organization has at most {limit} clients. Delete unused ones first.")
 
 
@@ -290,19 +289,9 @@ def _delete_registration_keys(row: Client) -> None:
     """Revoke the registration access token, and let the metadata document's URL be registered again."""
     count_changed(
         update(ClientRegistration)
-        .where(ClientRegistration.organization_id == row.organization_id, ClientRegistration.id == row.id)
+        .where(has_key(ClientRegistration, row.organization_id, row.id))
         .values(access_digest=None, address_digest=None, idle_check_at=None)
     )
-
-
-def _count(rows: Select[Any]) -> int:
-    bounded = rows.limit(MAX_COUNTED).subquery()
-    return int(db.session.scalar(select(func.count()).select_from(bounded)) or 0)
-
-
-def _has_at_least(rows: Select[Any], most: int) -> bool:
-    bounded = rows.limit(most).subquery()
-    return int(db.session.scalar(select(func.count()).select_from(bounded)) or 0) >= most
 
 
 @transaction
@@ -399,7 +388,11 @@ def _update(
                 revoke_all_secrets(actor, row)
             ensure_chosen_keys(organization, after)
             _record_event(
-                actor, "client.updated", row, _audit_values(before, changed), _audit_values(after, changed)
+                actor,
+                "client.updated",
+                row,
+                before=_audit_values(before, changed),
+                after=_audit_values(after, changed),
             )
             if "scopes" in changed or "grant_types" in changed:
                 warnings += _access_warnings(row, after)
@@ -446,21 +439,8 @@ def _audit_values(metadata: ClientMetadata, names: list[str]) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
-def _record_event(
-    actor: Actor,
-    action: str,
-    row: Client,
-    before: Mapping[str, Any] | None = None,
-    after: Mapping[str, Any] | None = None,
-) -> None:
-    audit.record(
-        actor,
-        action,
-        target_type="client",
-        target_id=format_client_id(row.organization_id, row.id),
-        before=before,
-        after=after,
-    )
+def _record_event(actor: Actor, action: str, row: Client, **values: Any) -> None:
+    audit.record(actor, action, "client", format_client_id(row.organization_id, row.id), **values)
 
 
 def _delete_removed_roles(row: Client, before: ClientMetadata, after: ClientMetadata) -> None:

@@ -13,15 +13,12 @@ from uuid import UUID
 from sqlalchemy import select, update
 
 from app.extensions import db
+from app.models.base import has_key, is_same
 from app.models.client import Client, Credential
 from app.models.grant import Grant
 from app.models.token import AccessToken
-from app.operations.clients.client_records import (
-    client_busy_error,
-    get_client_row,
-    require_client_within_permissions,
-    update_client_row,
-)
+from app.operations.clients.client_permissions import require_client_within_permissions
+from app.operations.clients.client_records import client_busy_error, get_client_row, update_client_row
 from app.operations.clients.credential_rows import (
     is_active_credential,
     log_token_revocation,
@@ -31,9 +28,10 @@ from app.operations.directory.lookups import get_unpurged_organization
 from app.operations.grants.revocation import revoke_matching_grants
 from app.operations.store import audit, clock, outbox
 from app.operations.store.outbox import DeliveryDeferred, Message
+from app.operations.store.rows import get_row
 from app.operations.store.transactions import count_changed, transaction
 from app.rules.actor import Actor
-from app.rules.errors import NotFound, PreconditionFailed
+from app.rules.errors import PreconditionFailed
 from app.rules.identifiers import format_client_id, parse_public_id, public_id
 from app.rules.versions import ExpectedVersion, combine_versions, is_expected
 
@@ -145,31 +143,16 @@ def _rows(client: Client, credential_id: str | None) -> list[Credential]:
     if credential_id is None:
         statement = select(Credential).where(is_active_credential(client, clock.now()))
         return list(db.session.scalars(statement, execution_options={"populate_existing": True}))
-    row_id = parse_public_id("sec", credential_id)
-    statement = select(Credential).where(
-        Credential.organization_id == client.organization_id,
-        Credential.client_id == client.id,
-        Credential.id == row_id,
-    )
-    row = (
-        None
-        if row_id is None
-        else db.session.scalar(statement, execution_options={"populate_existing": True})
-    )
-    if row is None:
-        raise NotFound("There is no such secret.")
-    return [row]
+    key = has_key(Credential, client.organization_id, parse_public_id("sec", credential_id))
+    statement = select(Credential).where(key, Credential.client_id == client.id)
+    return [get_row(statement, "There is no such secret.")]
 
 
 def _revoke(actor: Actor, row: Credential) -> bool:
     now = clock.now()
     changed = count_changed(
         update(Credential)
-        .where(
-            Credential.organization_id == row.organization_id,
-            Credential.id == row.id,
-            Credential.revoked_at.is_(None),
-        )
+        .where(has_key(Credential, row.organization_id, row.id), Credential.revoked_at.is_(None))
         .values(revoked_at=now, revoked_by=actor.label[:200] or None, sealed=None)
     )
     return changed == 1
@@ -183,11 +166,7 @@ def _queue_grant_revocation(actor: Actor, row: Credential) -> None:
 def _mark_tokens_revoked(row: Credential) -> bool:
     changed = count_changed(
         update(Credential)
-        .where(
-            Credential.organization_id == row.organization_id,
-            Credential.id == row.id,
-            Credential.tokens_revoked_at.is_(None),
-        )
+        .where(has_key(Credential, row.organization_id, row.id), Credential.tokens_revoked_at.is_(None))
         .values(tokens_revoked_at=clock.now())
     )
     if changed == 1:
@@ -200,16 +179,13 @@ def _revoke_grant_batch(actor: Actor, credential_id: UUID) -> int:
     """Revoke a batch of active grants that the secret redeemed or refreshed. Return how many."""
     active = (
         select(Grant.id)
-        .join(
-            AccessToken,
-            (AccessToken.organization_id == Grant.organization_id) & (AccessToken.grant_id == Grant.id),
-        )
+        .join(AccessToken, is_same(AccessToken.grant_id, Grant.id))
         .where(
             Grant.organization_id == actor.organization_id,
             Grant.revoked_at.is_(None),
             AccessToken.client_id
             == select(Credential.client_id)
-            .where(Credential.organization_id == actor.organization_id, Credential.id == credential_id)
+            .where(has_key(Credential, actor.organization_id, credential_id))
             .scalar_subquery(),
             AccessToken.credential_id == credential_id,
         )
@@ -226,8 +202,8 @@ def _record_event(
     audit.record(
         actor,
         "credential.revoked" if is_revoked else "credential.tokens_revoked",
-        target_type="credential",
-        target_id=public_id("sec", row.id),
+        "credential",
+        public_id("sec", row.id),
         after={
             "client_id": format_client_id(client.organization_id, client.id),
             "name": row.name,

@@ -11,6 +11,7 @@ from uuid import UUID
 from sqlalchemy import Select, func, literal, or_, select, union_all, update
 
 from app.extensions import db
+from app.models.base import is_same
 from app.models.client import Client, Credential, CredentialUse
 from app.models.grant import Grant
 from app.models.token import AccessToken
@@ -19,6 +20,7 @@ from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.grants import grants
 from app.operations.grants.grants import grant_issued_after_cutoffs, token_issued_after_cutoffs
 from app.operations.store import clock, keyring
+from app.operations.store.rows import make_record
 from app.operations.store.transactions import count_changed
 from app.rules.actor import Actor
 from app.rules.clients.credentials import (
@@ -209,18 +211,10 @@ def _record(
         revoked_at=row.revoked_at,
         is_blocked=organization.blocks_secret(row.created_at, row.confirmed_at),
     )
-    return CredentialRecord(
-        id=row.id,
-        name=row.name,
-        hint=row.hint,
+    return make_record(
+        CredentialRecord,
+        row,
         status=status,
-        created_at=row.created_at,
-        created_by=row.created_by,
-        expires_at=row.expires_at,
-        revoked_at=row.revoked_at,
-        first_used_at=row.first_used_at,
-        last_used_at=row.last_used_at,
-        last_used_address=row.last_used_address,
         addresses=addresses,
         live_tokens=live_tokens,
         verdict=describe_credential_use(
@@ -234,9 +228,6 @@ def _record(
         ),
         revealable=row.sealed is not None and status in LIVE and can_reveal_secrets(organization.settings),
         is_retiring=row.retiring_since is not None and status in LIVE,
-        revoked_by=row.revoked_by,
-        retiring_since=row.retiring_since,
-        takes_tokens=row.takes_tokens,
     )
 
 
@@ -269,15 +260,8 @@ def active_tokens_of_client(organization_id: str, client_id: UUID, now: datetime
     """
     return (
         select(AccessToken.id)
-        .outerjoin(
-            Grant,
-            (Grant.organization_id == AccessToken.organization_id) & (Grant.id == AccessToken.grant_id),
-        )
-        .outerjoin(
-            Credential,
-            (Credential.organization_id == AccessToken.organization_id)
-            & (Credential.id == AccessToken.credential_id),
-        )
+        .outerjoin(Grant, is_same(Grant.id, AccessToken.grant_id))
+        .outerjoin(Credential, is_same(Credential.id, AccessToken.credential_id))
         .where(
             AccessToken.organization_id == organization_id,
             AccessToken.client_id == client_id,

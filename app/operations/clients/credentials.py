@@ -14,12 +14,13 @@ from uuid import UUID
 from sqlalchemy import func, select, update
 
 from app.extensions import db
+from app.models.base import has_key
 from app.models.client import ACTIVE, Client, Credential
+from app.operations.clients.client_permissions import require_client_within_permissions
 from app.operations.clients.client_records import (
     ClientRecord,
     client_busy_error,
     get_client_row,
-    require_client_within_permissions,
     to_client_metadata,
     update_client_row,
 )
@@ -43,6 +44,7 @@ from app.operations.mail.notices import notify_administrators
 from app.operations.sign_in.reauthentication import require_fresh_sign_in, require_fresh_user_sign_in
 from app.operations.store import audit, clock
 from app.operations.store.rate_limits import Limit, bucket_key, record_attempt, withdraw_attempts
+from app.operations.store.rows import get_row
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.clients.credentials import validate_rotation_terms, validate_secret_terms
@@ -108,10 +110,9 @@ def list_credentials_of(actor: Actor, client: Client | ClientRecord) -> list[Cre
 def get_credential(actor: Actor, client_id: str, credential_id: str) -> CredentialRecord:
     """Return one secret without its value. Raises NotFound, Forbidden."""
     client = get_client_row(actor, client_id, "credentials:read")
-    row_id = parse_public_id("sec", credential_id)
-    row = None if row_id is None else db.session.get(Credential, (client.organization_id, row_id))
-    if row is None or row.client_id != client.id:
-        raise NotFound("There is no such secret.")
+    key = has_key(Credential, client.organization_id, parse_public_id("sec", credential_id))
+    statement = select(Credential).where(key, Credential.client_id == client.id)
+    row = get_row(statement, "There is no such secret.")
     return to_credential_records([row], _organization(actor))[0]
 
 
@@ -181,7 +182,7 @@ def confirm_credential(actor: Actor, client_id: str, credential_id: str) -> Cred
             continue
         count_changed(
             update(Credential)
-            .where(Credential.organization_id == client.organization_id, Credential.id == before.id)
+            .where(has_key(Credential, client.organization_id, before.id))
             .values(confirmed_at=clock.now())
         )
         db.session.expire_all()
@@ -280,11 +281,7 @@ def _record_reveals(actor: Actor, client_id: str, credential_ids: Sequence[str])
     public_client_id = format_client_id(client.organization_id, client.id)
     for row_id in found.values():
         audit.record(
-            actor,
-            _REVEALED,
-            target_type="credential",
-            target_id=public_id("sec", row_id),
-            after={"client_id": public_client_id},
+            actor, _REVEALED, "credential", public_id("sec", row_id), after={"client_id": public_client_id}
         )
     notify_administrators(actor, "secret_revealed", public_client_id, {"client": client.name})
     return found
@@ -328,10 +325,9 @@ def _open_secrets(actor: Actor, client_id: str, row_ids: dict[str, UUID]) -> dic
 
 
 def _find_active(client: Client, credential_id: str) -> Credential | None:
-    row_id = parse_public_id("sec", credential_id)
-    if row_id is None:
-        return None
-    condition = is_active_credential(client, clock.now()) & (Credential.id == row_id)
+    condition = is_active_credential(client, clock.now()) & (
+        Credential.id == parse_public_id("sec", credential_id)
+    )
     return db.session.scalar(
         select(Credential).where(condition), execution_options={"populate_existing": True}
     )
@@ -390,11 +386,7 @@ def _set_expiry(
 ) -> None:
     count_changed(
         update(Credential)
-        .where(
-            Credential.organization_id == row.organization_id,
-            Credential.id == row.id,
-            Credential.revoked_at.is_(None),
-        )
+        .where(has_key(Credential, row.organization_id, row.id), Credential.revoked_at.is_(None))
         .values(
             expires_at=expires_at,
             retiring_since=retiring_since,
@@ -435,7 +427,7 @@ def _record_event(
     audit.record(
         actor,
         action,
-        target_type="credential",
-        target_id=public_id("sec", credential_id),
+        "credential",
+        public_id("sec", credential_id),
         after={"client_id": format_client_id(client.organization_id, client.id), **(after or {})},
     )

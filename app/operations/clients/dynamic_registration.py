@@ -15,6 +15,7 @@ from uuid import UUID
 from sqlalchemy import select, update
 
 from app.extensions import db
+from app.models.base import has_key, is_same
 from app.models.client import ACTIVE, DYNAMIC, Client, ClientRegistration, Credential
 from app.operations.clients import scopes, sector_documents
 from app.operations.clients.clients import (
@@ -215,11 +216,7 @@ def _authenticated(actor: Actor, client_id: str, access_token: str | None) -> Ac
     ):
         row = db.session.execute(
             select(ClientRegistration.access_digest, Client.status, Client.document, Client.created_at)
-            .join(
-                Client,
-                (Client.organization_id == ClientRegistration.organization_id)
-                & (Client.id == ClientRegistration.id),
-            )
+            .join(Client, is_same(Client.id, ClientRegistration.id))
             .where(ClientRegistration.organization_id == here, ClientRegistration.id == named[1])
         ).first()
         organization = get_organization_by_id(here)
@@ -292,7 +289,7 @@ def delete_client_if_idle(actor: Actor, row_id: UUID) -> bool:
         return True
     count_changed(
         update(ClientRegistration)
-        .where(ClientRegistration.organization_id == here, ClientRegistration.id == row_id)
+        .where(has_key(ClientRegistration, here, row_id))
         .values(idle_check_at=now + FIRST_IDLE_CHECK)
     )
     return False

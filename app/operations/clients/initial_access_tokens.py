@@ -8,27 +8,27 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import func, select, update
+from sqlalchemy import select, update
 
 from app.extensions import db
+from app.models.base import has_key
 from app.models.client import RegistrationToken
 from app.operations.directory.lookups import created_after_restore
 from app.operations.store import audit, clock
-from app.operations.store.transactions import (
+from app.operations.store.rows import (
     DEFAULT_LIMIT,
-    MAX_LIMIT,
     CursorKey,
     Page,
-    count_changed,
-    current_unit_of_work,
-    paginate,
-    read,
-    transaction,
+    count_rows,
+    get_row,
+    make_record,
+    read_page,
 )
+from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.rules.actor import Actor
 from app.rules.clients.credentials import validate_registration_terms
 from app.rules.errors import Conflict, NotFound, PreconditionFailed, Unauthenticated
-from app.rules.identifiers import encode_uuid, new_id, parse_public_id, public_id
+from app.rules.identifiers import new_id, parse_public_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.token_values import INITIAL_ACCESS, digest, hint, new_token, parse_token
 from app.rules.versions import ExpectedVersion, compute_version, is_expected
@@ -88,10 +88,7 @@ def create_registration_token(actor: Actor, fields: Mapping[str, Any]) -> NewReg
         RegistrationToken.revoked_at.is_(None),
         RegistrationToken.expires_at > now,
     )
-    if (
-        db.session.scalar(select(func.count()).select_from(active.limit(MAX_ACTIVE_TOKENS).subquery()))
-        == MAX_ACTIVE_TOKENS
-    ):
+    if count_rows(active, MAX_ACTIVE_TOKENS) == MAX_ACTIVE_TOKENS:
         raise Conflict(
             lazy_gettext(
                 "At most %(max)s active tokens are allowed. Revoke some first.", max=MAX_ACTIVE_TOKENS
@@ -132,11 +129,8 @@ def list_registration_tokens(
     statement = select(RegistrationToken).where(
         RegistrationToken.organization_id == actor.organization_id, RegistrationToken.revoked_at.is_(None)
     )
-    limit = min(limit, MAX_LIMIT)
-    rows = db.session.scalars(paginate(statement, (RegistrationToken.id,), after).limit(limit + 1)).all()
     now = clock.now()
-    items = tuple(_record(row, now) for row in rows[:limit])
-    return Page(items, (encode_uuid(items[-1].id),) if len(rows) > limit else None)
+    return read_page(statement, (RegistrationToken.id,), limit, after).map(lambda row: _record(row, now))
 
 
 @read
@@ -163,14 +157,13 @@ def revoke_registration_token(
     changed = count_changed(
         update(RegistrationToken)
         .where(
-            RegistrationToken.organization_id == actor.organization_id,
-            RegistrationToken.id == record.id,
+            has_key(RegistrationToken, actor.organization_id, record.id),
             RegistrationToken.revoked_at.is_(None),
         )
         .values(revoked_at=now)
     )
     if changed != 1:
-        raise _not_found_error()
+        raise NotFound("There is no such registration token.")
     _record_event(
         actor, "registration_token.revoked", record, before={"name": record.name, "uses": record.uses}
     )
@@ -235,17 +228,10 @@ def _rejected_error() -> Unauthenticated:
 
 
 def _get_row(actor: Actor, token_id: str) -> RegistrationToken:
-    row_id = parse_public_id("ria", token_id)
-    row = None
-    if row_id is not None:
-        row = db.session.get(RegistrationToken, (actor.organization_id, row_id), populate_existing=True)
-    if row is None or row.revoked_at is not None:
-        raise _not_found_error()
+    key = has_key(RegistrationToken, actor.organization_id, parse_public_id("ria", token_id))
+    statement = select(RegistrationToken).where(key, RegistrationToken.revoked_at.is_(None))
+    row: RegistrationToken = get_row(statement, "There is no such registration token.")
     return row
-
-
-def _not_found_error() -> NotFound:
-    return NotFound("There is no such registration token.")
 
 
 def _record(row: RegistrationToken, now: datetime) -> RegistrationTokenRecord:
@@ -254,20 +240,8 @@ def _record(row: RegistrationToken, now: datetime) -> RegistrationTokenRecord:
         status = EXPIRED
     elif row.max_uses is not None and row.uses >= row.max_uses:
         status = USED_UP
-    return RegistrationTokenRecord(
-        id=row.id,
-        name=row.name,
-        hint=row.hint,
-        status=status,
-        max_uses=row.max_uses,
-        uses=row.uses,
-        created_at=row.created_at,
-        created_by=row.created_by,
-        expires_at=row.expires_at,
-        last_used_at=row.last_used_at,
-        revoked_at=row.revoked_at,
-    )
+    return make_record(RegistrationTokenRecord, row, status=status)
 
 
 def _record_event(actor: Actor, action: str, record: RegistrationTokenRecord, **values: Any) -> None:
-    audit.record(actor, action, target_type="registration_token", target_id=record.public_id, **values)
+    audit.record(actor, action, "registration_token", record.public_id, **values)

@@ -13,6 +13,7 @@ from sqlalchemy import bindparam, delete, select, update
 
 from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery
+from app.models.base import has_key
 from app.models.client import Client, ClientLogo
 from app.operations.directory import lookups
 from app.operations.directory.lookups import ClientSnapshot
@@ -29,15 +30,12 @@ KIND = "client_logo"
 # After this many attempts the download is given up.
 MAX_ATTEMPTS = 6
 _ACCEPTED = "image/png, image/jpeg, image/webp, image/gif"
-_IS_CLIENT = (
-    ClientLogo.organization_id == bindparam("organization_id"),
-    ClientLogo.id == bindparam("client_id"),
-)
+_IS_CLIENT = has_key(ClientLogo, bindparam("organization_id"), bindparam("client_id"))
 _DIGEST = CompiledQuery(
-    select(ClientLogo.digest).where(*_IS_CLIENT, ClientLogo.source_digest == bindparam("source_digest"))
+    select(ClientLogo.digest).where(_IS_CLIENT, ClientLogo.source_digest == bindparam("source_digest"))
 )
 _PICTURE = CompiledQuery(
-    select(ClientLogo.picture).where(*_IS_CLIENT, ClientLogo.digest == bindparam("digest"))
+    select(ClientLogo.picture).where(_IS_CLIENT, ClientLogo.digest == bindparam("digest"))
 )
 
 
@@ -63,8 +61,8 @@ def sync_logo(row: Client, before: str | None, after: str | None) -> None:
 
 def delete_logo(row: Client) -> None:
     """Delete the client's logo in the current transaction."""
-    same_client = (ClientLogo.organization_id == row.organization_id, ClientLogo.id == row.id)
-    db.session.execute(delete(ClientLogo).where(*same_client).execution_options(synchronize_session=False))
+    same_client = has_key(ClientLogo, row.organization_id, row.id)
+    db.session.execute(delete(ClientLogo).where(same_client).execution_options(synchronize_session=False))
 
 
 def fetch_logo(message: Message) -> None:
@@ -130,7 +128,7 @@ def _store(organization_id: str, client_id: UUID, uri: str, picture: bytes) -> N
     # The row is locked because the client may be deleted or its logo_uri changed at the same time.
     document = db.session.scalar(
         select(Client.document)
-        .where(Client.organization_id == organization_id, Client.id == client_id, Client.deleted_at.is_(None))
+        .where(has_key(Client, organization_id, client_id), Client.deleted_at.is_(None))
         .with_for_update()
     )
     if document is None or document.get("logo_uri") != uri:
@@ -141,8 +139,8 @@ def _store(organization_id: str, client_id: UUID, uri: str, picture: bytes) -> N
         "picture": picture,
         "fetched_at": clock.now(),
     }
-    same_client = (ClientLogo.organization_id == organization_id, ClientLogo.id == client_id)
-    if not count_changed(update(ClientLogo).where(*same_client).values(**values)):
+    same_client = has_key(ClientLogo, organization_id, client_id)
+    if not count_changed(update(ClientLogo).where(same_client).values(**values)):
         db.session.add(ClientLogo(organization_id=organization_id, id=client_id, **values))
 
 

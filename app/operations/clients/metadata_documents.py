@@ -20,6 +20,7 @@ from app.database_errors import is_duplicate_key
 from app.extensions import db
 from app.fast_path.cache import BoundedCache
 from app.fast_path.compiled_query import CompiledQuery
+from app.models.base import has_key
 from app.models.client import METADATA_DOCUMENT, ClientRegistration
 from app.models.grant import Consent
 from app.operations.clients import scopes, sector_documents
@@ -255,7 +256,7 @@ def _replace(actor: Actor, row_id: UUID, document: _Document, *, has_other_redir
         _delete_consent_batch(actor, row_id)
     db.session.execute(
         update(ClientRegistration)
-        .where(ClientRegistration.organization_id == actor.organization_id, ClientRegistration.id == row_id)
+        .where(has_key(ClientRegistration, actor.organization_id, row_id))
         .values(fetched_at=document.read_at, fresh_until=document.fresh_until)
         .execution_options(synchronize_session=False)
     )

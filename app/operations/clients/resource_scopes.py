@@ -182,14 +182,7 @@ def _remove_from_client(actor: Actor, row: Client, removed: Collection[str]) -> 
         document = {**row.document, **changes}
         if update_client_row(row, {"document": document, "updated_at": clock.now()}):
             client_id = format_client_id(row.organization_id, row.id)
-            audit.record(
-                actor,
-                "client.updated",
-                target_type="client",
-                target_id=client_id,
-                before=before,
-                after=changes,
-            )
+            audit.record(actor, "client.updated", "client", client_id, before=before, after=changes)
             return
         db.session.refresh(row)
     raise client_busy_error()
@@ -268,4 +261,4 @@ def _add(actor: Actor, row: Resource, words: ScopeWords) -> None:
             created_by=actor.label[:200] or None,
         )
     )
-    audit.record(actor, "scope.added", target_type="scope", target_id=words.name[:64])
+    audit.record(actor, "scope.added", "scope", words.name[:64])

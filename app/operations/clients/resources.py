@@ -9,14 +9,13 @@ from typing import Any
 from uuid import UUID
 
 from sqlalchemy import bindparam, delete, false, func, literal, or_, select, update
-from sqlalchemy.exc import IntegrityError
 
 from app.config import current
-from app.database_errors import is_duplicate_key
 from app.extensions import db
 from app.fast_path.cache import ValidatedCache
 from app.fast_path.compiled_query import CompiledQuery
 from app.models import client as resource_model
+from app.models.base import has_key, is_same
 from app.models.client import Resource, Scope
 from app.operations.clients.client_access import delete_access_to_resource
 from app.operations.clients.client_records import name_key
@@ -30,16 +29,17 @@ from app.operations.clients.resource_scopes import (
 )
 from app.operations.directory.lookups import get_organization_by_id, touch_organization
 from app.operations.store import audit, clock
-from app.operations.store.transactions import (
+from app.operations.store.rows import (
     DEFAULT_LIMIT,
     MAX_LIMIT,
     CursorKey,
     Page,
-    count_changed,
-    paginate,
-    read,
-    transaction,
+    count_rows,
+    get_row,
+    make_record,
+    read_page,
 )
+from app.operations.store.transactions import count_changed, read, savepoint, transaction
 from app.rules.actor import Actor
 from app.rules.clients.resource_fields import (
     FIELDS,
@@ -52,7 +52,7 @@ from app.rules.clients.resource_fields import (
 )
 from app.rules.clients.resource_indicators import STORED, Catalog, KnownResource
 from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
-from app.rules.identifiers import encode_uuid, new_id, parse_public_id, public_id
+from app.rules.identifiers import new_id, parse_public_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.versions import ExpectedVersion, is_expected
 
@@ -77,9 +77,7 @@ _CATALOG = CompiledQuery(
         Resource.access_token_storage,
         Scope.name,
     )
-    .outerjoin(
-        Scope, (Scope.organization_id == Resource.organization_id) & (Scope.resource_id == Resource.id)
-    )
+    .outerjoin(Scope, is_same(Scope.resource_id, Resource.id))
     .where(Resource.organization_id == bindparam("organization_id"))
 )
 _catalogs: ValidatedCache[Catalog] = ValidatedCache()
@@ -151,12 +149,8 @@ def list_resources(
         by_name = func.instr(Resource.name_key, literal(name_key(query), Resource.name_key.type)) > 0
         by_identifier = func.instr(Resource.identifier, literal(query, Resource.identifier.type)) > 0
         statement = statement.where(or_(by_name, by_identifier))
-    limit = min(limit, MAX_LIMIT)
-    ordered = paginate(statement, (Resource.name_key, Resource.id), after, descending=descending)
-    rows = db.session.scalars(ordered.limit(limit + 1)).all()
-    items = tuple(to_resource_records(rows[:limit]))
-    last = rows[limit - 1] if len(rows) > limit else None
-    return Page(items, (last.name_key, encode_uuid(last.id)) if last is not None else None)
+    page = read_page(statement, (Resource.name_key, Resource.id), limit, after, descending=descending)
+    return Page(tuple(to_resource_records(page.items)), page.next_cursor_key)
 
 
 @read
@@ -187,15 +181,8 @@ def define_resource(actor: Actor, fields: Mapping[str, Any]) -> ResourceRecord:
         updated_at=now,
         **to_resource_columns(wanted),
     )
-    try:
-        with db.session.begin_nested():
-            db.session.add(row)
-    except IntegrityError as error:
-        if not is_duplicate_key(error):
-            raise
-        raise Conflict(
-            "A resource with this identifier already exists.", code="taken", field="identifier"
-        ) from error
+    with savepoint(on_duplicate=_identifier_taken):
+        db.session.add(row)
     apply_scope_changes(actor, row, wanted.scopes, confirmed=False)
     keep_access_of_holders(actor, row)
     _record_change(actor, "resource.defined", row, after=_audit_values(wanted, list(FIELDS)))
@@ -231,7 +218,11 @@ def update_resource(
             if "scopes" in changed:
                 apply_scope_changes(actor, row, after.scopes, confirmed=confirmed)
             _record_change(
-                actor, "resource.updated", row, _audit_values(before, changed), _audit_values(after, changed)
+                actor,
+                "resource.updated",
+                row,
+                before=_audit_values(before, changed),
+                after=_audit_values(after, changed),
             )
             db.session.flush()
             db.session.refresh(row)
@@ -260,11 +251,13 @@ def delete_resource(
         delete_scopes(row, names)
         clients = remove_scopes_from_clients(actor, [*names, row.identifier], confirmed=confirmed)
         delete_access_to_resource(row)
-        count_changed(
-            delete(Resource).where(Resource.organization_id == row.organization_id, Resource.id == row.id)
-        )
+        count_changed(delete(Resource).where(has_key(Resource, row.organization_id, row.id)))
         _record_change(
-            actor, "resource.deleted", row, _audit_values(record, list(FIELDS)), {"clients": clients}
+            actor,
+            "resource.deleted",
+            row,
+            before=_audit_values(record, list(FIELDS)),
+            after={"clients": clients},
         )
         return DeletedResource(len(names), clients)
     raise _resource_busy_error()
@@ -309,15 +302,8 @@ def get_resource_row(actor: Actor, resource_id: str, permission: str) -> Resourc
     organization or, for an actor with only ``:own``, to another user.
     """
     actor.require_for_own(permission)
-    row_id = parse_public_id("res", resource_id)
-    row = None
-    if row_id is not None:
-        statement = select(Resource).where(
-            Resource.organization_id == actor.organization_id, Resource.id == row_id
-        )
-        row = db.session.scalar(statement, execution_options={"populate_existing": True})
-    if row is None:
-        raise NotFound("There is no such resource.")
+    key = has_key(Resource, actor.organization_id, parse_public_id("res", resource_id))
+    row: Resource = get_row(select(Resource).where(key), "There is no such resource.")
     if not actor.has_permission(permission, owner_id=row.created_by_user_id):
         if not actor.has_permission("resources:read", owner_id=row.created_by_user_id):
             raise NotFound("There is no such resource.")
@@ -329,11 +315,7 @@ def update_resource_row(row: Resource, values: dict[str, Any]) -> bool:
     """Set the values and raise the version. Return False if the row was changed since it was read."""
     statement = (
         update(Resource)
-        .where(
-            Resource.organization_id == row.organization_id,
-            Resource.id == row.id,
-            Resource.version == row.version,
-        )
+        .where(has_key(Resource, row.organization_id, row.id), Resource.version == row.version)
         .values(**values, version=row.version + 1)
     )
     return count_changed(statement) == 1
@@ -379,25 +361,14 @@ def _build_catalog(rows: Sequence[Sequence[Any]]) -> Catalog:
 
 
 def _record(row: Resource, scopes: Iterable[ScopeWords]) -> ResourceRecord:
-    values = {name: getattr(row, name) for name in FIELDS if name != "scopes"}
-    return ResourceRecord(
-        **values,
-        scopes=tuple(scopes),
-        id=row.id,
-        organization_id=row.organization_id,
-        version=row.version,
-        created_at=row.created_at,
-        created_by=row.created_by,
-        created_by_user_id=row.created_by_user_id,
-        updated_at=row.updated_at,
-    )
+    return make_record(ResourceRecord, row, scopes=tuple(scopes))
 
 
 def _enforce_resource_limit(actor: Actor) -> None:
-    existing = db.session.scalar(
-        select(func.count()).select_from(Resource).where(Resource.organization_id == actor.organization_id)
-    )
-    if int(existing or 0) >= MAX_RESOURCES:
+    if (
+        count_rows(select(Resource.id).where(Resource.organization_id == actor.organization_id))
+        >= MAX_RESOURCES
+    ):
         raise Conflict(
             lazy_gettext("An organization has at most %(max)s resources.", max=MAX_RESOURCES), code="too_many"
         )
@@ -418,6 +389,10 @@ def _require_version(row: Resource, expected: ExpectedVersion) -> None:
         raise PreconditionFailed("The resource was changed since you read it. Read it again.")
 
 
+def _identifier_taken() -> Conflict:
+    return Conflict("A resource with this identifier already exists.", code="taken", field="identifier")
+
+
 def _resource_busy_error() -> Conflict:
     return Conflict("The resource is being changed by others right now. Try again.", code="busy")
 
@@ -429,18 +404,5 @@ def _audit_values(fields: ResourceFields, names: list[str]) -> dict[str, Any]:
     return values
 
 
-def _record_change(
-    actor: Actor,
-    action: str,
-    row: Resource,
-    before: Mapping[str, Any] | None = None,
-    after: Mapping[str, Any] | None = None,
-) -> None:
-    audit.record(
-        actor,
-        action,
-        target_type="resource",
-        target_id=public_id("res", row.id),
-        before=before,
-        after=after,
-    )
+def _record_change(actor: Actor, action: str, row: Resource, **values: Any) -> None:
+    audit.record(actor, action, "resource", public_id("res", row.id), **values)

@@ -11,13 +11,10 @@ from uuid import UUID
 from sqlalchemy import literal, select, true, tuple_, update
 
 from app.extensions import db
+from app.models.base import has_key, is_same
 from app.models.client import ACTIVE, Client, Credential
-from app.operations.clients.client_records import (
-    client_busy_error,
-    get_client_row,
-    require_client_within_permissions,
-    update_client_row,
-)
+from app.operations.clients.client_permissions import require_client_within_permissions
+from app.operations.clients.client_records import client_busy_error, get_client_row, update_client_row
 from app.operations.clients.credential_revocation import revoke_credentials
 from app.operations.clients.credential_rows import (
     CredentialRecord,
@@ -184,19 +181,15 @@ def _update_secret(actor: Actor, client: Client, record: CredentialRecord, terms
         return
     changed = count_changed(
         update(Credential)
-        .where(
-            Credential.organization_id == client.organization_id,
-            Credential.id == record.id,
-            Credential.revoked_at.is_(None),
-        )
+        .where(has_key(Credential, client.organization_id, record.id), Credential.revoked_at.is_(None))
         .values(expires_at=expires_at, takes_tokens=takes, notified_at=None)
     )
     if changed:
         audit.record(
             actor,
             "credential.retired",
-            target_type="credential",
-            target_id=record.public_id,
+            "credential",
+            record.public_id,
             before=_audit_values(record.expires_at, record.takes_tokens),
             after={
                 "client_id": format_client_id(client.organization_id, client.id),
@@ -263,8 +256,7 @@ def _send_reminder(actor: Actor, credential_id: UUID) -> bool:
     claimed = count_changed(
         update(Credential)
         .where(
-            Credential.organization_id == organization_id,
-            Credential.id == credential_id,
+            has_key(Credential, organization_id, credential_id),
             Credential.notified_at.is_(None),
             Credential.revoked_at.is_(None),
             Credential.expires_at > now,
@@ -281,15 +273,8 @@ def _send_reminder(actor: Actor, credential_id: UUID) -> bool:
             Client.name.label("client"),
             Client.id,
         )
-        .join(
-            Client,
-            (Client.organization_id == Credential.organization_id) & (Client.id == Credential.client_id),
-        )
-        .where(
-            Credential.organization_id == organization_id,
-            Credential.id == credential_id,
-            Client.status == ACTIVE,
-        )
+        .join(Client, is_same(Client.id, Credential.client_id))
+        .where(has_key(Credential, organization_id, credential_id), Client.status == ACTIVE)
     ).first()
     try:
         organization = get_organization_by_id(organization_id)

@@ -15,18 +15,11 @@ from app.database_errors import is_duplicate_key
 from app.extensions import db
 from app.fast_path import cache_invalidation
 from app.fast_path.compiled_query import CompiledQuery, list_parameters, list_values, size_of_list
+from app.models.base import is_same
 from app.models.client import Resource, Scope
 from app.operations.store import audit, clock
-from app.operations.store.transactions import (
-    DEFAULT_LIMIT,
-    MAX_LIMIT,
-    CursorKey,
-    OutdatedRead,
-    Page,
-    count_changed,
-    read,
-    transaction,
-)
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, count_rows, make_record, read_page
+from app.operations.store.transactions import OutdatedRead, count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.clients.resource_fields import ScopeText
 from app.rules.clients.resource_indicators import LISTED
@@ -121,12 +114,7 @@ def search_scopes(
     statement = _select_scopes(actor).where(_is_visible(actor))
     if query:
         statement = statement.where(func.instr(Scope.name, literal(query, Scope.name.type)) > 0)
-    if after is not None:
-        statement = statement.where(Scope.name > after[0])
-    limit = min(limit, MAX_LIMIT)
-    rows = db.session.execute(statement.order_by(Scope.name).limit(limit + 1)).all()
-    items = tuple(_record(scope, resource_name) for scope, resource_name in rows[:limit])
-    return Page(items, (items[-1].name,) if len(rows) > limit else None)
+    return read_page(statement, (Scope.name,), limit, after, descending=False).map(lambda row: _record(*row))
 
 
 @read
@@ -175,9 +163,7 @@ def update_scope(
     if count_changed(statement.values(**values, version=scope.version + 1)) != 1:
         raise PreconditionFailed("Someone else just changed this scope. Reload it and try again.")
     before = {field: getattr(scope, field) for field in changed}
-    audit.record(
-        actor, "scope.updated", target_type="scope", target_id=name[:64], before=before, after=values
-    )
+    audit.record(actor, "scope.updated", "scope", name[:64], before=before, after=values)
     return replace(scope, **values, version=scope.version + 1), changed
 
 
@@ -215,7 +201,7 @@ def add_scopes(actor: Actor, names: Iterable[str]) -> list[str]:
             raise
         raise OutdatedRead from error
     for name in new:
-        audit.record(actor, "scope.added", target_type="scope", target_id=name[:64])
+        audit.record(actor, "scope.added", "scope", name[:64])
     if new:
         # The discovery document lists them.
         cache_invalidation.invalidate(actor.organization_id)
@@ -226,10 +212,7 @@ def enforce_scope_limit(organization_id: str, new: int) -> None:
     """Raise Conflict if the organization would have more than 1,000 scopes with so many new ones."""
     if not new:
         return
-    existing = db.session.scalar(
-        select(func.count()).select_from(Scope).where(Scope.organization_id == organization_id)
-    )
-    if int(existing or 0) + new > MAX_SCOPES:
+    if count_rows(select(Scope.name).where(Scope.organization_id == organization_id)) + new > MAX_SCOPES:
         raise Conflict(
             lazy_gettext("An organization has at most %(max)s scopes.", max=MAX_SCOPES), code="too_many"
         )
@@ -255,9 +238,7 @@ def seed_identity_scopes(organization_id: str) -> None:
 def _select_scopes(actor: Actor) -> Select[Scope, str]:
     return (
         select(Scope, Resource.name)
-        .outerjoin(
-            Resource, (Resource.organization_id == Scope.organization_id) & (Resource.id == Scope.resource_id)
-        )
+        .outerjoin(Resource, is_same(Resource.id, Scope.resource_id))
         .where(Scope.organization_id == actor.organization_id)
     )
 
@@ -293,9 +274,7 @@ def _find_query(names: int) -> CompiledQuery:
             Scope.version,
             Resource.name.label("resource_name"),
         )
-        .outerjoin(
-            Resource, (Resource.organization_id == Scope.organization_id) & (Resource.id == Scope.resource_id)
-        )
+        .outerjoin(Resource, is_same(Resource.id, Scope.resource_id))
         .where(
             Scope.organization_id == bindparam("organization_id"),
             Scope.name.in_(list_parameters("name", Scope.name, names)),
@@ -304,12 +283,4 @@ def _find_query(names: int) -> CompiledQuery:
 
 
 def _record(scope: Any, resource_name: str | None) -> ScopeRecord:
-    return ScopeRecord(
-        scope.name,
-        scope.title,
-        scope.description,
-        scope.is_identity,
-        scope.resource_id,
-        resource_name,
-        scope.version,
-    )
+    return make_record(ScopeRecord, scope, resource_name=resource_name)

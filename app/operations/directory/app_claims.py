@@ -12,6 +12,7 @@ from uuid import UUID
 from sqlalchemy import bindparam, select, union
 
 from app.fast_path.compiled_query import CompiledQuery
+from app.models.base import is_same
 from app.models.user import AppRoleAssignment, Group, GroupMember
 from app.operations.directory.snapshots import ClientSnapshot
 from app.operations.directory.users import UserSnapshot, get_user
@@ -29,10 +30,7 @@ from app.rules.tokens.claims import claims_for
 
 _GROUPS = CompiledQuery(
     select(Group.name)
-    .join(
-        GroupMember,
-        (GroupMember.organization_id == Group.organization_id) & (GroupMember.group_id == Group.id),
-    )
+    .join(GroupMember, is_same(GroupMember.group_id, Group.id))
     .where(Group.organization_id == bindparam("organization_id"), GroupMember.user_id == bindparam("user_id"))
 )
 _OF_CLIENT = (
@@ -43,11 +41,7 @@ _ROLES = CompiledQuery(
     union(
         select(AppRoleAssignment.role).where(*_OF_CLIENT, AppRoleAssignment.user_id == bindparam("user_id")),
         select(AppRoleAssignment.role)
-        .join(
-            GroupMember,
-            (GroupMember.organization_id == AppRoleAssignment.organization_id)
-            & (GroupMember.group_id == AppRoleAssignment.group_id),
-        )
+        .join(GroupMember, is_same(GroupMember.group_id, AppRoleAssignment.group_id))
         .where(*_OF_CLIENT, GroupMember.user_id == bindparam("user_id")),
     )
 )

@@ -23,6 +23,7 @@ from app.fast_path.cache import ValidatedCache, put
 from app.fast_path.compiled_query import CompiledQuery
 from app.models import client as client_model
 from app.models import organization as organization_model
+from app.models.base import has_key, is_same
 from app.models.client import Client, ClientAccess, Credential, Resource
 from app.models.organization import InstanceLimits, Organization
 from app.models.user import RoleAssignment
@@ -89,7 +90,7 @@ _SELECT_CLIENT = CompiledQuery(
     select(*_ORGANIZATION_COLUMNS, *_CLIENT_COLUMNS)
     .select_from(Organization)
     .join(Client, Client.organization_id == Organization.id)
-    .where(Client.organization_id == bindparam("organization_id"), Client.id == bindparam("client_id"))
+    .where(has_key(Client, bindparam("organization_id"), bindparam("client_id")))
 )
 _SELECT_SECRETS = CompiledQuery(
     select(
@@ -118,11 +119,7 @@ _SELECT_SECRETS = CompiledQuery(
 
 _SELECT_ACCESS = CompiledQuery(
     select(Resource.identifier, ClientAccess.status, ClientAccess.scopes, ClientAccess.decided_at)
-    .join(
-        Resource,
-        (Resource.organization_id == ClientAccess.organization_id)
-        & (Resource.id == ClientAccess.resource_id),
-    )
+    .join(Resource, is_same(Resource.id, ClientAccess.resource_id))
     .where(
         ClientAccess.organization_id == bindparam("organization_id"),
         ClientAccess.client_id == bindparam("client_id"),

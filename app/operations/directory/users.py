@@ -8,14 +8,16 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, bindparam, func, select, update
+from sqlalchemy import ColumnElement, bindparam, select, update
 from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery
+from app.models.base import has_key
 from app.models.user import ACTIVE, DELETED, User
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.store import clock
+from app.operations.store.rows import count_rows
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.rules.errors import Conflict, InvalidInput, NotFound
 from app.rules.fields import text_problem
@@ -34,9 +36,7 @@ USER_COLUMNS = (
 )  # fmt: skip
 _FIND = CompiledQuery(
     select(*USER_COLUMNS).where(
-        User.organization_id == bindparam("of_organization"),
-        User.id == bindparam("of_user"),
-        User.status != DELETED,
+        has_key(User, bindparam("of_organization"), bindparam("of_user")), User.status != DELETED
     )
 )
 
@@ -163,7 +163,7 @@ def mark_user_verified(organization_id: str, user_id: UUID) -> None:
     """
     count_changed(
         update(User)
-        .where(User.organization_id == organization_id, User.id == user_id, User.made_unproven.is_(True))
+        .where(has_key(User, organization_id, user_id), User.made_unproven.is_(True))
         .values(made_unproven=False)
     )
 
@@ -177,7 +177,7 @@ def update_user_row(
     """
     changed = count_changed(
         update(User)
-        .where(User.organization_id == organization_id, User.id == user_id, *conditions)
+        .where(has_key(User, organization_id, user_id), *conditions)
         .values(**columns, updated_at=clock.now(), version=User.version + 1)
     )
     db.session.expire_all()
@@ -198,9 +198,7 @@ def hold_user(organization_id: str, user_id: UUID) -> None:
     Call it before a transaction writes several rows of the user (sessions, second factors, links): of two that write
     them in different orders, the second one then waits.
     """
-    db.session.execute(
-        select(User.id).where(User.organization_id == organization_id, User.id == user_id).with_for_update()
-    )
+    db.session.execute(select(User.id).where(has_key(User, organization_id, user_id)).with_for_update())
 
 
 @read
@@ -244,8 +242,7 @@ def count_free_places(organization_id: str) -> int | None:
     if limit is None:
         return None
     existing = select(User.id).where(User.organization_id == organization_id, User.status != DELETED)
-    counted = db.session.scalar(select(func.count()).select_from(existing.limit(limit).subquery()))
-    return max(0, limit - int(counted or 0))
+    return max(0, limit - count_rows(existing, limit))
 
 
 def too_many_users_error(organization_id: str) -> Conflict:

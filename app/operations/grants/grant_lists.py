@@ -13,7 +13,7 @@ from uuid import UUID
 
 from sqlalchemy import ColumnElement, Select, false, select
 
-from app.extensions import db
+from app.models.base import is_same
 from app.models.client import Client
 from app.models.grant import Grant
 from app.models.user import User
@@ -21,14 +21,8 @@ from app.operations.directory.lookups import get_organization_by_id
 from app.operations.grants import grants
 from app.operations.grants.grants import is_active_grant, is_consented
 from app.operations.store import audit, clock
-from app.operations.store.transactions import (
-    DEFAULT_LIMIT,
-    CursorKey,
-    Page,
-    read,
-    read_newest,
-    transaction,
-)
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, get_row, read_page
+from app.operations.store.transactions import read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import InvalidInput, NotFound
 from app.rules.fields import ValidationErrors, find_unknown
@@ -95,7 +89,7 @@ def list_grants(
     statement = _visible(actor, "tokens:read")
     for condition in filter_conditions(actor, filter_columns(Grant), filters or {}):
         statement = statement.where(condition)
-    return read_newest(statement, Grant.id, limit, after, _record)
+    return read_page(statement, (Grant.id,), limit, after).map(_record)
 
 
 @read
@@ -114,14 +108,14 @@ def revoke_grant(actor: Actor, public_grant_id: str, *, client_id: str | None = 
     """
     record = _get(actor, public_grant_id, "tokens:revoke")
     if client_id not in {None, record.client_id}:
-        raise _not_found()
+        raise NotFound("There is no such active grant.")
     if not grants.revoke_grant_by_id(actor, record.id, reason="revoked"):
-        raise _not_found()
+        raise NotFound("There is no such active grant.")
     audit.record(
         actor,
         "grant.revoked",
-        target_type="grant",
-        target_id=record.public_id,
+        "grant",
+        record.public_id,
         after={"client_id": record.client_id, "user": record.user_id},
     )
     return replace(record, revoked_at=clock.now())
@@ -133,10 +127,8 @@ def restrict_to_visible(actor: Actor, statement: Select[Any], model: Any, permis
     Raises Forbidden.
     """
     statement = (
-        statement.join(
-            Client, (Client.organization_id == model.organization_id) & (Client.id == model.client_id)
-        )
-        .join(User, (User.organization_id == model.organization_id) & (User.id == model.user_id))
+        statement.join(Client, is_same(Client.id, model.client_id))
+        .join(User, is_same(User.id, model.user_id))
         .where(model.organization_id == actor.organization_id)
     )
     return restrict_to_own_clients(actor, statement, permission)
@@ -184,16 +176,8 @@ def filter_columns(model: Any) -> dict[str, Any]:
 
 
 def _get(actor: Actor, public_grant_id: str, permission: str) -> GrantRecord:
-    row_id = parse_public_id(PREFIX, public_grant_id)
-    statement = _visible(actor, permission)
-    row = None if row_id is None else db.session.execute(statement.where(Grant.id == row_id)).first()
-    if row is None:
-        raise _not_found()
-    return _record(row)
-
-
-def _not_found() -> NotFound:
-    return NotFound("There is no such active grant.")
+    statement = _visible(actor, permission).where(Grant.id == parse_public_id(PREFIX, public_grant_id))
+    return _record(get_row(statement, "There is no such active grant."))
 
 
 def _visible(actor: Actor, permission: str) -> Select[Any]:

@@ -23,6 +23,7 @@ from app.fast_path.compiled_query import (
     size_of_list,
 )
 from app.models.audit import Revocation
+from app.models.base import has_key, is_same
 from app.models.client import Client, Credential
 from app.models.grant import Consent, Grant
 from app.models.organization import Organization
@@ -39,8 +40,7 @@ from app.rules.identifiers import new_id, public_id
 from app.rules.token_values import digest, new_refresh_token
 
 CONSENT_OF_GRANT = and_(
-    Consent.organization_id == Grant.organization_id,
-    Consent.user_id == Grant.user_id,
+    is_same(Consent.user_id, Grant.user_id),
     Consent.client_id == Grant.client_id,
 )
 # Access tokens expire within a day. Revocation log entries are kept that long.
@@ -65,11 +65,7 @@ _SURPLUS = CompiledQuery(
 )
 _REVOKE_ACTIVE = (
     update(Grant)
-    .where(
-        Grant.organization_id == bindparam("of_organization"),
-        Grant.id == bindparam("of_grant"),
-        Grant.revoked_at.is_(None),
-    )
+    .where(has_key(Grant, bindparam("of_organization"), bindparam("of_grant")), Grant.revoked_at.is_(None))
     .values(
         revoked_at=bindparam("revoked_at"), revoked_reason=bindparam("revoked_reason"), sealed_answer=None
     )
@@ -156,8 +152,8 @@ def store_grant(
     audit.record(
         actor,
         "grant.created",
-        target_type="grant",
-        target_id=public_id("grt", grant.id),
+        "grant",
+        public_id("grt", grant.id),
         after={"user": public_id("usr", grant.user_id), "scopes": list(grant.scopes)},
     )
 

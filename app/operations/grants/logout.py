@@ -17,6 +17,7 @@ from sqlalchemy.exc import IntegrityError
 from app.database_errors import is_duplicate_key
 from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery, list_parameters, list_values, size_of_list
+from app.models.base import has_key
 from app.models.session import Session, SessionClient
 from app.operations.directory.lookups import ClientSnapshot
 from app.operations.store import clock, outbox
@@ -44,9 +45,7 @@ def add_listener(client: ClientSnapshot, session_id: UUID, user_id: UUID) -> Non
     organization_id = client.organization.id
     # The lock orders this against the end of the session: the second transaction sees the rows of the first.
     active_session = db.session.scalar(
-        select(Session.id)
-        .where(Session.organization_id == organization_id, Session.id == session_id)
-        .with_for_update(read=True)
+        select(Session.id).where(has_key(Session, organization_id, session_id)).with_for_update(read=True)
     )
     if active_session is None:
         _enqueue(organization_id, client.id, user_id, session_id)

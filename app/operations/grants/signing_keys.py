@@ -333,7 +333,7 @@ def store_key(actor: Actor, key: NewKey, state: str) -> None:
     # Every worker must publish the public key as soon as this transaction commits.
     cache_invalidation.invalidate(key.organization_id)
     after = {"algorithm": key.algorithm, "state": state}
-    audit.record(actor, "signing_key.created", target_type="signing_key", target_id=key.kid, after=after)
+    audit.record(actor, "signing_key.created", "signing_key", key.kid, after=after)
 
 
 def open_private_key(row: SigningKey) -> AnyKey:
@@ -462,7 +462,7 @@ def _is_published(now: datetime) -> Any:
 
 def _record_event(actor: Actor, event: str, kid: str, algorithm: str, **details: Any) -> None:
     after = {"algorithm": algorithm, **details}
-    audit.record(actor, f"signing_key.{event}", target_type="signing_key", target_id=kid, after=after)
+    audit.record(actor, f"signing_key.{event}", "signing_key", kid, after=after)
 
 
 def _advance(key: _Key) -> str | None:

@@ -65,9 +65,7 @@ def deliver(message: Message) -> None:
 @transaction
 def _note_refusal(organization_id: str, email: Email, code: int) -> None:
     after = {"email": email.to, "template": email.template, "code": code}
-    audit.record(
-        Actor.system(organization_id, "mail"), "mail.refused", target_type="mail_server", after=after
-    )
+    audit.record(Actor.system(organization_id, "mail"), "mail.refused", "mail_server", after=after)
 
 
 @transaction

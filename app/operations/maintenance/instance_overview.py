@@ -105,7 +105,7 @@ def send_test_email(actor: Actor) -> str:
     if not emails.is_possible() or "@" not in actor.label:
         raise NoMailServer("No mail server is configured. Set GATEHOUSE_SMTP_URL and GATEHOUSE_MAIL_FROM.")
     emails.send(get_root_organization(), actor.label, "test", {"url": current().base_url})
-    audit.record(actor, "mail.tested", target_type="mail_server", after={"email": actor.label})
+    audit.record(actor, "mail.tested", "mail_server", after={"email": actor.label})
     return actor.label
 
 

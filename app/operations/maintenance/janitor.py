@@ -434,7 +434,7 @@ def _write_tombstone(actor: Actor, organization_id: str) -> None:
     organization = db.session.get_one(Organization, organization_id)
     # Its own audit log is deleted with it, so record the event in root's.
     root = replace(actor, organization_id=get_root_organization().id)
-    audit.record(root, "organization.purged", target_type="organization", target_id=organization.slug)
+    audit.record(root, "organization.purged", "organization", organization.slug)
     db.session.execute(
         update(Organization)
         .where(Organization.id == organization_id, Organization.status == DELETED)

@@ -27,7 +27,7 @@ from app.models.audit import (
     Webhook,
     WebhookDelivery,
 )
-from app.models.base import Base
+from app.models.base import Base, is_same
 from app.models.client import (
     Client,
     ClientAccess,
@@ -95,9 +95,7 @@ def _rule(
 
 
 def _grant_has_tokens() -> ColumnElement[bool]:
-    return exists().where(
-        AccessToken.organization_id == Grant.organization_id, AccessToken.grant_id == Grant.id
-    )
+    return exists().where(is_same(AccessToken.grant_id, Grant.id))
 
 
 def _is_not_sent() -> ColumnElement[bool]:
@@ -105,9 +103,7 @@ def _is_not_sent() -> ColumnElement[bool]:
 
 
 def _has_deliveries() -> ColumnElement[bool]:
-    return exists().where(
-        WebhookDelivery.organization_id == Webhook.organization_id, WebhookDelivery.webhook_id == Webhook.id
-    )
+    return exists().where(is_same(WebhookDelivery.webhook_id, Webhook.id))
 
 
 def _import_has_rows() -> ColumnElement[bool]:

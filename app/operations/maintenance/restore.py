@@ -155,8 +155,8 @@ def confirm_secrets(actor: Actor, client_id: str | None = None) -> int:
         audit.record(
             actor,
             "credential.confirmed",
-            target_type=None if client_id is None else "client",
-            target_id=client_id,
+            None if client_id is None else "client",
+            client_id,
             after={"secrets": confirmed},
         )
         touch_organization(actor.organization_id)
@@ -314,8 +314,8 @@ def _retire_secret(actor: Actor, event: ExportedEvent) -> bool:
         audit.record(
             actor,
             "credential.retired",
-            target_type="credential",
-            target_id=event.target,
+            "credential",
+            event.target,
             after={name: event.after.get(name) for name in ("client_id", "expires_at")},
         )
     elif db.session.scalar(select(Credential.id).where(*own)) is None:
@@ -377,7 +377,7 @@ def _clear_password(actor: Actor, event: ExportedEvent) -> bool:
     )
     if changed != 1:
         raise NotFound("There is no such user.")
-    audit.record(actor, "user.password_cleared", target_type="user", target_id=event.target)
+    audit.record(actor, "user.password_cleared", "user", event.target)
     return True
 
 
@@ -430,8 +430,8 @@ def _remove_passkey(actor: Actor, event: ExportedEvent) -> bool:
     audit.record(
         actor,
         "passkey.removed",
-        target_type="user",
-        target_id=event.target,
+        "user",
+        event.target,
         before={"passkey": passkey, "name": event.before.get("name")},
     )
     return True

@@ -10,6 +10,7 @@ from uuid import UUID
 from sqlalchemy import and_, delete, select
 
 from app.extensions import db
+from app.models.base import has_key
 from app.models.organization import Organization
 from app.models.user import RoleAssignment, User
 from app.operations.directory.lookups import OrganizationSnapshot
@@ -17,22 +18,15 @@ from app.operations.directory.users import UserSnapshot, find_user_by_email, get
 from app.operations.mail.notices import notify_administrators
 from app.operations.sign_in.actor_access import enter_organization, require_role_permissions
 from app.operations.store import audit
-from app.operations.store.transactions import (
-    DEFAULT_LIMIT,
-    CursorKey,
-    Page,
-    count_changed,
-    paginate,
-    read,
-    transaction,
-)
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, get_row, make_record, read_page
+from app.operations.store.transactions import count_changed, read, transaction
 from app.operations.users.invitations import NewInvitation, create_invitation
 from app.operations.users.role_assignments import assign_role, require_grantable, require_other_administrator
 from app.rules.actor import Actor
 from app.rules.directory.permissions import ADMIN, MEMBER, effective_roles
 from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
 from app.rules.fields import ValidationErrors
-from app.rules.identifiers import encode_uuid, parse_public_id, public_id
+from app.rules.identifiers import parse_public_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.organizations.organizations import MAX_NAME_LENGTH, parse_email_and_name
 from app.rules.shapes import SchemaOnly, Shape, Text, check_shape, described
@@ -117,10 +111,9 @@ def list_administrators(
         if role not in effective_roles(organization.settings):
             raise InvalidInput("There is no such role.", field="role", code="unknown_role")
         statement = statement.where(RoleAssignment.role == role)
-    ordered = paginate(statement, (RoleAssignment.id,), after, descending=descending)
-    rows = db.session.execute(ordered.limit(limit + 1)).all()
-    items = tuple(_record(organization, row) for row in rows[:limit])
-    return Page(items, (encode_uuid(items[-1].id),) if len(rows) > limit else None)
+    return read_page(statement, (RoleAssignment.id,), limit, after, descending=descending).map(
+        lambda row: _record(organization, row)
+    )
 
 
 @read
@@ -218,21 +211,17 @@ def remove_administrator(
         raise PreconditionFailed("The administrator was changed since you read it. Read it again.")
     assignment = db.session.get(RoleAssignment, (organization.id, record.id))
     if assignment is None:
-        raise _not_found()
+        raise NotFound("There is no such administrator.")
     if record.role == ADMIN:
         require_other_administrator(organization.id, assignment.user_organization_id, record.user_id)
-    removed = count_changed(
-        delete(RoleAssignment).where(
-            RoleAssignment.organization_id == organization.id, RoleAssignment.id == record.id
-        )
-    )
+    removed = count_changed(delete(RoleAssignment).where(has_key(RoleAssignment, organization.id, record.id)))
     if removed != 1:
-        raise _not_found()
+        raise NotFound("There is no such administrator.")
     audit.record(
         inside,
         "administrator.removed",
-        target_type="administrator",
-        target_id=record.public_id,
+        "administrator",
+        record.public_id,
         before={"user_id": public_id("usr", record.user_id), "role": record.role},
     )
     return record
@@ -279,29 +268,11 @@ def _assignments(organization: OrganizationSnapshot) -> Any:
 
 
 def _find(organization: OrganizationSnapshot, admin_id: str) -> AdministratorRecord:
-    row_id = parse_public_id("adm", admin_id)
-    if row_id is None:
-        raise _not_found()
-    row = db.session.execute(_assignments(organization).where(RoleAssignment.id == row_id)).first()
-    if row is None:
-        raise _not_found()
-    return _record(organization, row)
+    statement = _assignments(organization).where(RoleAssignment.id == parse_public_id("adm", admin_id))
+    return _record(organization, get_row(statement, "There is no such administrator."))
 
 
 def _record(organization: OrganizationSnapshot, row: Any) -> AdministratorRecord:
-    return AdministratorRecord(
-        id=row.id,
-        organization_slug=organization.slug,
-        user_id=row.user_id,
-        user_organization=row.slug,
-        email=row.email,
-        name=row.name,
-        role=row.role,
-        status=row.status,
-        created_at=row.created_at,
-        created_by=row.created_by,
+    return make_record(
+        AdministratorRecord, row, organization_slug=organization.slug, user_organization=row.slug
     )
-
-
-def _not_found() -> NotFound:
-    return NotFound("There is no such administrator.")

@@ -106,8 +106,8 @@ def update_instance_limits(
     audit.record(
         actor,
         "instance.ceilings_updated",
-        target_type="instance",
-        target_id="settings-ceilings",
+        "instance",
+        "settings-ceilings",
         before={path: before.bounds.get(path) for path in changed},
         after={path: bounds.get(path) for path in changed},
     )

@@ -18,9 +18,8 @@ from app.operations.grants.grants import log_revocation
 from app.operations.sign_in.actor_access import enter_organization
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import audit, clock, keyring
+from app.operations.store.rows import DEFAULT_LIMIT, Page, make_record, read_page
 from app.operations.store.transactions import (
-    DEFAULT_LIMIT,
-    Page,
     count_changed,
     current_unit_of_work,
     read,
@@ -78,9 +77,7 @@ def insert_organization(
     inside = (
         Actor.system(key, actor.label) if actor.kind == "system" else actor.acting_in(key, actor.permissions)
     )
-    audit.record(
-        inside, "organization.created", target_type="organization", target_id=slug, after={"name": name}
-    )
+    audit.record(inside, "organization.created", "organization", slug, after={"name": name})
     return key
 
 
@@ -121,9 +118,7 @@ def record_organization_event(
             # The same actor without permissions in root. The row shows where it belongs.
             logs.insert(0, actor.acting_in(root, frozenset()))
     for log in logs:
-        audit.record(
-            log, action, target_type="organization", target_id=slug, before=dict(before), after=dict(after)
-        )
+        audit.record(log, action, "organization", slug, before=dict(before), after=dict(after))
 
 
 def _root_id() -> str | None:
@@ -195,8 +190,8 @@ def create_organization(actor: Actor, fields: Mapping[str, Any]) -> CreatedOrgan
     audit.record(
         actor,
         "organization.created",
-        target_type="organization",
-        target_id=free[0],
+        "organization",
+        free[0],
         after={"name": wanted.name, "settings": wanted.overrides},
     )
     invitation = None
@@ -243,20 +238,14 @@ def list_organizations(
         own = _record(_row(Organization.id == actor.organization_id))
         matches = (status in {None, own.status}) and _matches(own, query) and after is None
         return Page((own,) if matches else ())
-    statement = select(Organization).order_by(Organization.slug.desc() if descending else Organization.slug)
     shown = (Organization.status == status) if status else Organization.status.in_((ACTIVE, SUSPENDED))
-    statement = statement.where(shown, Organization.status != PURGED)
+    statement = select(Organization).where(shown, Organization.status != PURGED)
     if query:
         folded = query.lower()
         # Slugs are ASCII characters below the tilde, so this range is all slugs that start with the query.
         begins = Organization.slug.between(folded, f"{folded}~")
         statement = statement.where(or_(begins, Organization.name.icontains(query, autoescape=True)))
-    if after is not None:
-        beyond = Organization.slug < after[0] if descending else Organization.slug > after[0]
-        statement = statement.where(beyond)
-    rows = db.session.scalars(statement.limit(limit + 1)).all()
-    items = tuple(_record(row) for row in rows[:limit])
-    return Page(items, (items[-1].slug,) if len(rows) > limit else None)
+    return read_page(statement, (Organization.slug,), limit, after, descending=descending).map(_record)
 
 
 @transaction
@@ -406,15 +395,4 @@ def _matches(own: OrganizationRecord, query: str | None) -> bool:
 
 
 def _record(row: Organization) -> OrganizationRecord:
-    return OrganizationRecord(
-        id=row.id,
-        slug=row.slug,
-        name=row.name,
-        status=row.status,
-        is_root=row.is_root,
-        version=row.version,
-        created_at=row.created_at,
-        created_by=row.created_by,
-        updated_at=row.updated_at,
-        purge_at=row.purge_at,
-    )
+    return make_record(OrganizationRecord, row)

@@ -37,6 +37,7 @@ from app.operations.directory.lookups import get_organization_by_id
 from app.operations.organizations.organizations import get_organization
 from app.operations.sign_in.sessions import active_session_condition
 from app.operations.store import clock
+from app.operations.store.rows import count_rows
 from app.operations.store.transactions import read
 from app.operations.users.invitations import open_invitation_condition
 from app.rules.actor import Actor
@@ -141,10 +142,8 @@ def count_affected(actor: Actor, slug: str) -> Affected:
     figures = _FIGURES.first(
         owner=None, organization_id=here, first_of_day=first_id_at(clock.now()), first_of_week=new_id()
     )
-    sessions = select(Session.id).where(Session.organization_id == here, active).limit(MAX_COUNT).subquery()
-    return Affected(
-        figures.clients, figures.users, db.session.scalar(select(func.count()).select_from(sessions)) or 0
-    )
+    sessions = select(Session.id).where(Session.organization_id == here, active)
+    return Affected(figures.clients, figures.users, count_rows(sessions, MAX_COUNT))
 
 
 def _here(model: Any) -> Any:
@@ -290,7 +289,7 @@ class RoleHolders:
 def find_role_holders(organization_id: str, role: str) -> RoleHolders:
     """Find the users with the role in the organization, including users of root."""
     mine = (RoleAssignment.organization_id == organization_id, RoleAssignment.role == role)
-    count = db.session.scalar(select(func.count()).select_from(RoleAssignment).where(*mine))
+    count = count_rows(select(RoleAssignment.id).where(*mine))
     first = db.session.scalars(
         select(User.email)
         .join(
@@ -303,7 +302,7 @@ def find_role_holders(organization_id: str, role: str) -> RoleHolders:
         .order_by(RoleAssignment.id)
         .limit(MAX_HOLDERS_SHOWN)
     )
-    return RoleHolders(count or 0, tuple(first))
+    return RoleHolders(count, tuple(first))
 
 
 @read

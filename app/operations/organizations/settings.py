@@ -31,6 +31,7 @@ from app.operations.sign_in.actor_access import (
 )
 from app.operations.sign_in.second_factors import record_mfa_policy_change
 from app.operations.store import audit, clock
+from app.operations.store.rows import count_rows
 from app.operations.store.transactions import count_changed, on_commit, read, transaction
 from app.operations.users.factor_resets import count_users_without_factor
 from app.rules.actor import Actor
@@ -118,8 +119,8 @@ def _count_sealed_secrets(organization_id: str, after: Mapping[str, Any]) -> int
     """Count the sealed copies of secrets that could no longer be viewed."""
     if value_at(after, SECRET_DISPLAY) != "once":
         return 0
-    sealed = (Credential.organization_id == organization_id, Credential.sealed.is_not(None))
-    return db.session.scalar(select(func.count()).select_from(Credential).where(*sealed)) or 0
+    sealed = (Credential.organization_id == organization_id) & Credential.sealed.is_not(None)
+    return count_rows(select(Credential.id).where(sealed))
 
 
 def _count_sessions(organization_id: str, after: Mapping[str, Any]) -> int:
@@ -322,8 +323,8 @@ def store_settings(
     audit.record(
         actor,
         "settings.updated",
-        target_type="settings",
-        target_id=organization.slug,
+        "settings",
+        organization.slug,
         before=_values(before, changed),
         after=_values(after, changed),
     )

@@ -13,6 +13,7 @@ from uuid import UUID
 from sqlalchemy import update
 
 from app.extensions import db
+from app.models.base import has_key
 from app.models.session import Session
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
 from app.operations.directory.users import hold_user
@@ -353,7 +354,7 @@ def _record_added(
 def _add_session_methods(actor: Actor, methods: tuple[str, ...]) -> None:
     db.session.execute(
         update(Session)
-        .where(Session.organization_id == actor.home_organization_id, Session.id == actor.session_id)
+        .where(has_key(Session, actor.home_organization_id, actor.session_id))
         .values(amr=" ".join(combine_amr(actor.amr or ("pwd",), methods)))
         .execution_options(synchronize_session=False)
     )

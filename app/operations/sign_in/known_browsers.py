@@ -263,7 +263,7 @@ def forget_browser(actor: Actor, browser_id: str) -> None:
     )
     if not forgotten:
         raise NotFound("This browser was already removed.")
-    audit.record(actor, "browser.forgotten", target_type="browser", target_id=browser_id)
+    audit.record(actor, "browser.forgotten", "browser", browser_id)
 
 
 def _enforce_browser_limit(organization_id: str, user_id: UUID) -> None:

@@ -12,6 +12,7 @@ from uuid import UUID
 from sqlalchemy import delete, insert, select, update
 
 from app.extensions import db
+from app.models.base import has_key
 from app.models.second_factor import Passkey, PasskeyHandle
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.directory.users import get_user, hold_user
@@ -258,9 +259,7 @@ def rename_passkey(actor: Actor, passkey_id: str, name: str) -> None:
     if chosen_name == passkey.name:
         return
     renamed = count_changed(
-        update(Passkey)
-        .where(Passkey.organization_id == actor.organization_id, Passkey.id == passkey.id)
-        .values(name=chosen_name)
+        update(Passkey).where(has_key(Passkey, actor.organization_id, passkey.id)).values(name=chosen_name)
     )
     if not renamed:
         raise _passkey_not_found()
@@ -284,9 +283,7 @@ def remove_passkey(actor: Actor, passkey_id: str) -> str | None:
     require_fresh_sign_in(actor)
     passkey = get_passkey(actor, passkey_id)
     hold_user(organization.id, user_id)
-    removed = count_changed(
-        delete(Passkey).where(Passkey.organization_id == actor.organization_id, Passkey.id == passkey.id)
-    )
+    removed = count_changed(delete(Passkey).where(has_key(Passkey, actor.organization_id, passkey.id)))
     if not removed:
         raise _passkey_not_found()
     has_passwords = organization.settings["authentication"]["password"]["enabled"]

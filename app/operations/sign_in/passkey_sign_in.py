@@ -16,6 +16,7 @@ from uuid import UUID
 from sqlalchemy import select, update
 
 from app.extensions import db
+from app.models.base import has_key
 from app.models.second_factor import Passkey
 from app.models.user import ACTIVE
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
@@ -241,11 +242,7 @@ def _record_use(
     )
     recorded = count_changed(
         update(Passkey)
-        .where(
-            Passkey.organization_id == organization.id,
-            Passkey.id == passkey.id,
-            counter_advanced,
-        )
+        .where(has_key(Passkey, organization.id, passkey.id), counter_advanced)
         .values(
             sign_count=assertion.sign_count, is_synced=assertion.is_synced, last_used_at=clock.now(), **extra
         )
@@ -253,7 +250,7 @@ def _record_use(
     if recorded:
         return None
     stored = db.session.scalar(
-        select(Passkey.sign_count).where(Passkey.organization_id == organization.id, Passkey.id == passkey.id)
+        select(Passkey.sign_count).where(has_key(Passkey, organization.id, passkey.id))
     )
     if stored is None or is_sign_count_valid(stored, assertion.sign_count):
         return PasskeyRefused("unknown")

@@ -17,10 +17,12 @@ from sqlalchemy import bindparam, delete, func, select
 from app.config import current
 from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery
+from app.models.base import is_same
 from app.models.second_factor import Passkey, PasskeyHandle
 from app.models.user import ACTIVE, User
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.store import clock, idempotency, keyring
+from app.operations.store.rows import make_record
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.errors import Conflict, DomainError
 from app.rules.identifiers import public_id
@@ -180,7 +182,7 @@ def any_user_has_passwordless_passkey(organization_id: str) -> bool:
     """Return whether any active user of the organization could sign in with a passkey alone."""
     found = db.session.scalar(
         select(Passkey.id)
-        .join(User, (User.organization_id == Passkey.organization_id) & (User.id == Passkey.user_id))
+        .join(User, is_same(User.id, Passkey.user_id))
         .where(
             Passkey.organization_id == organization_id,
             Passkey.signs_in_alone.is_(True),
@@ -218,12 +220,8 @@ def find_passkey_by_credential(organization_id: str, credential_id: str) -> Stor
             User.email,
             User.status,
         )
-        .join(
-            PasskeyHandle,
-            (PasskeyHandle.organization_id == Passkey.organization_id)
-            & (PasskeyHandle.user_id == Passkey.user_id),
-        )
-        .join(User, (User.organization_id == Passkey.organization_id) & (User.id == Passkey.user_id))
+        .join(PasskeyHandle, is_same(PasskeyHandle.user_id, Passkey.user_id))
+        .join(User, is_same(User.id, Passkey.user_id))
         .where(Passkey.organization_id == organization_id, Passkey.credential_id == credential_id)
     ).first()
     return None if row is None else StoredPasskey(*row)
@@ -248,19 +246,8 @@ def delete_passkeys_of_user(organization_id: str, user_id: UUID) -> int:
 
 def passkey_record(row: Passkey) -> PasskeyRecord:
     """Return the record of a row."""
-    return PasskeyRecord(
-        row.id,
-        row.user_id,
-        row.name,
-        row.may_sync,
-        row.is_synced,
-        row.signs_in_alone,
-        tuple(row.transports.split()),
-        None if row.aaguid == UNKNOWN_AAGUID else row.aaguid,
-        row.user_agent,
-        row.created_at,
-        row.last_used_at,
-    )
+    aaguid = None if row.aaguid == UNKNOWN_AAGUID else row.aaguid
+    return make_record(PasskeyRecord, row, transports=tuple(row.transports.split()), aaguid=aaguid)
 
 
 def find_relying_party() -> RelyingParty | None:

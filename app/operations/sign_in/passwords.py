@@ -21,6 +21,7 @@ from sqlalchemy import select
 
 from app import metrics
 from app.extensions import db
+from app.models.base import has_key
 from app.models.user import ACTIVE, User
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
 from app.operations.directory.users import list_password_schemes, update_user_row
@@ -233,7 +234,7 @@ def _too_many_wrong_passwords(attempt: sign_in_limits.PasswordAttempt) -> TooMan
 def _find_credentials(actor: Actor, organization: OrganizationSnapshot) -> tuple[str, str, str | None]:
     row = db.session.execute(
         select(User.email, User.name, User.password_hash, User.password_changed_at, User.created_at).where(
-            User.organization_id == actor.organization_id, User.id == actor.user_id, User.status == ACTIVE
+            has_key(User, actor.organization_id, actor.user_id), User.status == ACTIVE
         )
     ).first()
     if row is None:

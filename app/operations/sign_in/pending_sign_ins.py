@@ -13,6 +13,7 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, delete, select, update
 
 from app.extensions import db
+from app.models.base import has_key, is_same
 from app.models.second_factor import PendingSignIn, SecondFactorTry
 from app.models.session import KnownBrowser
 from app.models.user import ACTIVE, User
@@ -152,9 +153,7 @@ def find_pending_sign_in(
         return None
     row = db.session.execute(
         select(PendingSignIn.__table__, User.email, User.name)
-        .join(
-            User, (User.organization_id == PendingSignIn.organization_id) & (User.id == PendingSignIn.user_id)
-        )
+        .join(User, is_same(User.id, PendingSignIn.user_id))
         .where(
             PendingSignIn.organization_id == organization.id,
             PendingSignIn.digest == digest(token),
@@ -192,8 +191,7 @@ def consume_pending_sign_in(pending: PendingSignInRecord) -> None:
     """Delete the pending sign-in so that only this caller can complete it. Raises SignInEnded."""
     used = count_changed(
         delete(PendingSignIn).where(
-            PendingSignIn.organization_id == pending.organization_id,
-            PendingSignIn.id == pending.id,
+            has_key(PendingSignIn, pending.organization_id, pending.id),
             PendingSignIn.expires_at > clock.now(),
         )
     )
@@ -308,7 +306,7 @@ def _claim_in_known_browser(organization_id: str, browser_id: UUID, lockout: Loc
     """Claim an attempt in a known browser, or return None if it was forgotten meanwhile."""
     row = db.session.execute(
         select(KnownBrowser.code_failures, KnownBrowser.code_failed_at)
-        .where(KnownBrowser.organization_id == organization_id, KnownBrowser.id == browser_id)
+        .where(has_key(KnownBrowser, organization_id, browser_id))
         .with_for_update()
     ).first()
     if row is None:
@@ -321,7 +319,7 @@ def _claim_in_known_browser(organization_id: str, browser_id: UUID, lockout: Loc
     failures = (row.code_failures if counts else 0) + 1
     count_changed(
         update(KnownBrowser)
-        .where(KnownBrowser.organization_id == organization_id, KnownBrowser.id == browser_id)
+        .where(has_key(KnownBrowser, organization_id, browser_id))
         .values(code_failures=failures, code_failed_at=now)
     )
     return CodeAttempt(0, lockout.attempts_left(failures))

@@ -9,6 +9,7 @@ from datetime import timedelta
 
 from sqlalchemy import update
 
+from app.models.base import has_key
 from app.models.session import Session
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.sign_in.second_factors import find_methods_of_user
@@ -79,7 +80,7 @@ def require_active_session(actor: Actor) -> None:
         return
     updated = count_changed(
         update(Session)
-        .where(Session.organization_id == actor.home_organization_id, Session.id == actor.session_id)
+        .where(has_key(Session, actor.home_organization_id, actor.session_id))
         .values(digest=Session.digest)
     )
     if updated != 1:

@@ -13,6 +13,7 @@ from sqlalchemy import ColumnElement, and_, bindparam, delete, exists, func, ins
 
 from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery, list_parameters, list_values, size_of_list
+from app.models.base import has_key
 from app.models.organization import InstanceLimits, Organization
 from app.models.second_factor import AuthenticatorApp, Passkey, RecoveryCode
 from app.models.user import RoleAssignment, User
@@ -350,7 +351,7 @@ def _find_grace_start(organization_id: str, user_id: UUID) -> MfaGraceStart:
             func.coalesce(Organization.admins_factor_demanded_at, limit_since),
         )
         .join(Organization, Organization.id == User.organization_id)
-        .where(User.organization_id == organization_id, User.id == user_id)
+        .where(has_key(User, organization_id, user_id))
     ).one()
     return MfaGraceStart(*row)
 

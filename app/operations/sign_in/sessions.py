@@ -22,6 +22,7 @@ from app.fast_path.compiled_query import (
     list_values,
     size_of_list,
 )
+from app.models.base import has_key, is_same
 from app.models.session import Session
 from app.models.user import ACTIVE, RoleAssignment, User
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
@@ -121,9 +122,7 @@ def active_session_condition(organization: OrganizationSnapshot) -> ColumnElemen
 def is_session_revoked(organization: OrganizationSnapshot, session_id: UUID) -> bool:
     """Return whether a session was revoked or ended, as opposed to having expired."""
     row = db.session.execute(
-        select(Session.revoked_at, Session.created_at).where(
-            Session.organization_id == organization.id, Session.id == session_id
-        )
+        select(Session.revoked_at, Session.created_at).where(has_key(Session, organization.id, session_id))
     ).first()
     return row is None or row.revoked_at is not None or organization.invalidates_session(row.created_at)
 
@@ -206,7 +205,7 @@ def rotate_session_token(actor: Actor) -> str | None:
     )
     renewed = count_changed(
         update(Session)
-        .where(Session.organization_id == actor.home_organization_id, Session.id == actor.session_id)
+        .where(has_key(Session, actor.home_organization_id, actor.session_id))
         .values(digest=digest(token))
     )
     return token if renewed else None
@@ -303,7 +302,7 @@ def end_session(actor: Actor, session_id: str | None = None) -> bool:
     if not ended and session_id is not None:
         raise NotFound("This session has already ended.")
     if ended and row_id is not None:
-        audit.record(actor, "session.ended", target_type="session", target_id=public_id("ses", row_id))
+        audit.record(actor, "session.ended", "session", public_id("ses", row_id))
     return bool(ended)
 
 
@@ -408,11 +407,7 @@ def _read_session(organization: OrganizationSnapshot, token_digest: bytes) -> Se
 def _update_last_seen(view: SessionRecord) -> None:
     db.session.execute(
         update(Session)
-        .where(
-            Session.organization_id == view.organization_id,
-            Session.id == view.id,
-            Session.last_seen_at == view.last_seen_at,
-        )
+        .where(has_key(Session, view.organization_id, view.id), Session.last_seen_at == view.last_seen_at)
         .values(last_seen_at=clock.now())
     )
 
@@ -461,7 +456,7 @@ _FIND_SESSION = CompiledQuery(
         User.profile,
         RoleAssignment.role,
     )
-    .join(User, (User.organization_id == Session.organization_id) & (User.id == Session.user_id))
+    .join(User, is_same(User.id, Session.user_id))
     .outerjoin(
         RoleAssignment,
         (RoleAssignment.organization_id == Session.organization_id)

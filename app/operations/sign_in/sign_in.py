@@ -16,6 +16,7 @@ from sqlalchemy import ColumnElement, and_, bindparam, func, select, update
 from sqlalchemy.orm import aliased
 
 from app.fast_path.compiled_query import CompiledQuery
+from app.models.base import has_key, is_same
 from app.models.session import KnownBrowser, Session
 from app.models.user import ACTIVE, RoleAssignment, User
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
@@ -106,8 +107,7 @@ class _Credentials:
 
 
 _IS_KNOWN_BROWSER = and_(
-    KnownBrowser.organization_id == User.organization_id,
-    KnownBrowser.user_id == User.id,
+    is_same(KnownBrowser.user_id, User.id),
     known_browsers.IS_IN_COOKIE,
 )
 _FIND_ACCOUNT = CompiledQuery(
@@ -126,9 +126,7 @@ _FIND_ACCOUNT = CompiledQuery(
     )
 )
 _LOCK_USER = select(User.email, User.email_canonical, User.last_sign_in_at).where(
-    User.organization_id == bindparam("organization_id"),
-    User.id == bindparam("user_id"),
-    User.status == ACTIVE,
+    has_key(User, bindparam("organization_id"), bindparam("user_id")), User.status == ACTIVE
 )
 _LOCK = CompiledQuery(_LOCK_USER.with_for_update())
 _LOCK_WITH_PASSWORD = CompiledQuery(
@@ -162,22 +160,21 @@ _READ_STATE = CompiledQuery(
     .outerjoin(
         RoleAssignment,
         and_(
-            RoleAssignment.organization_id == User.organization_id,
-            RoleAssignment.user_organization_id == User.organization_id,
+            is_same(RoleAssignment.user_organization_id, User.organization_id),
             RoleAssignment.user_id == User.id,
         ),
     )
     .outerjoin(KnownBrowser, _IS_KNOWN_BROWSER)
-    .where(User.organization_id == bindparam("organization_id"), User.id == bindparam("user_id"))
+    .where(has_key(User, bindparam("organization_id"), bindparam("user_id")))
 )
 _UPDATE_LAST_SIGN_IN = CompiledQuery(
     update(User)
-    .where(User.organization_id == bindparam("of_organization"), User.id == bindparam("of_user"))
+    .where(has_key(User, bindparam("of_organization"), bindparam("of_user")))
     .values(last_sign_in_at=bindparam("last_sign_in_at"))
 )
 _RENEW_HASH = CompiledQuery(
     update(User)
-    .where(User.organization_id == bindparam("of_organization"), User.id == bindparam("of_user"))
+    .where(has_key(User, bindparam("of_organization"), bindparam("of_user")))
     .values(password_hash=bindparam("password_hash"), password_scheme=None)
 )
 
@@ -470,11 +467,7 @@ def _start_session(
         browser_count=user.browser_count,
     )
     audit.record(
-        user_actor,
-        "session.started",
-        target_type="session",
-        target_id=public_id("ses", session_id),
-        after={"methods": list(amr)},
+        user_actor, "session.started", "session", public_id("ses", session_id), after={"methods": list(amr)}
     )
     on_commit(lambda: _count_sign_in(user_actor.organization_id, user.id, amr[0]))
     permissions = permissions_of_roles(user.roles, organization.settings, is_root=organization.is_root)
@@ -494,4 +487,4 @@ def _record_failure(
     after = {"email": canonical, "reason": reason}
     # With the user as target, the account's owner sees the attempt in the activity list.
     target = None if user_id is None else public_id("usr", user_id)
-    audit.record(actor, "sign_in.failed", target_type="user", target_id=target, after=after)
+    audit.record(actor, "sign_in.failed", "user", target, after=after)

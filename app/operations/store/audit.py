@@ -14,6 +14,7 @@ from sqlalchemy import select
 
 from app.fast_path.compiled_query import CompiledQuery, insert_into
 from app.models.audit import AuditEvent
+from app.models.base import has_key
 from app.operations.store import clock
 from app.operations.store.transactions import current_unit_of_work, verify_commit_with
 from app.rules.actor import Actor
@@ -37,9 +38,9 @@ def subscribe(subscriber: Subscriber) -> None:
 def record(
     actor: Actor,
     action: str,
-    *,
     target_type: str | None = None,
     target_id: str | None = None,
+    *,
     before: Mapping[str, Any] | None = None,
     after: Mapping[str, Any] | None = None,
 ) -> None:
@@ -72,9 +73,7 @@ def record(
     for notify in _subscribers:
         notify(actor, event)
     verify_commit_with(
-        lambda: select(AuditEvent.id).where(
-            AuditEvent.organization_id == actor.organization_id, AuditEvent.id == event_id
-        )
+        lambda: select(AuditEvent.id).where(has_key(AuditEvent, actor.organization_id, event_id))
     )
 
 
@@ -87,8 +86,7 @@ def record_user_event(
     after: Mapping[str, Any] | None = None,
 ) -> None:
     """Record an event whose target is a user. The rest is as in ``record``."""
-    target_id = public_id("usr", user_id)
-    record(actor, action, target_type="user", target_id=target_id, before=before, after=after)
+    record(actor, action, "user", public_id("usr", user_id), before=before, after=after)
 
 
 def actor_public_id(actor: Actor) -> str | None:

@@ -24,6 +24,7 @@ from sqlalchemy import case, func, select, tuple_, update
 from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery, insert_into
 from app.models.audit import OutboxMessage
+from app.models.base import has_key
 from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, on_commit, read, transaction
 from app.rules.actor import Actor
@@ -234,8 +235,7 @@ def _lease(message: Message) -> bool:
     changed = count_changed(
         update(OutboxMessage)
         .where(
-            OutboxMessage.organization_id == message.organization_id,
-            OutboxMessage.id == message.id,
+            has_key(OutboxMessage, message.organization_id, message.id),
             OutboxMessage.done_at.is_(None),
             OutboxMessage.attempts == message.attempts - 1,
             OutboxMessage.available_at <= clock.now(),
@@ -249,11 +249,7 @@ def _lease(message: Message) -> bool:
 def _finish(message: Message, outcome: str) -> None:
     db.session.execute(
         update(OutboxMessage)
-        .where(
-            OutboxMessage.organization_id == message.organization_id,
-            OutboxMessage.id == message.id,
-            OutboxMessage.done_at.is_(None),
-        )
+        .where(has_key(OutboxMessage, message.organization_id, message.id), OutboxMessage.done_at.is_(None))
         .values(done_at=clock.now(), outcome=outcome)
         .execution_options(synchronize_session=False)
     )
@@ -294,4 +290,4 @@ def _postpone(message: Message, *, only_this_message: bool = False) -> None:
         actor = Actor.system(message.organization_id, "outbox")
         after = {"kind": message.kind, "messages": given_up}
         target = _receiver_types.get(message.kind, "client")
-        audit.record(actor, "delivery.given_up", target_type=target, target_id=message.receiver, after=after)
+        audit.record(actor, "delivery.given_up", target, message.receiver, after=after)

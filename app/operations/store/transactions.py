@@ -16,13 +16,13 @@ import functools
 import itertools
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 from uuid import UUID
 
-from sqlalchemy import Connection, CursorResult, Delete, Select, Update, literal, tuple_
+from sqlalchemy import Connection, CursorResult, Delete, Select, Update
 from sqlalchemy.dialects import mysql, sqlite
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -33,8 +33,8 @@ from app.database_errors import ErrorClass, classify_error, is_duplicate_key, re
 from app.extensions import db
 from app.models.base import Base
 from app.open_transaction import in_transaction, on_commit, open_transaction
-from app.rules.errors import DomainError, InvalidInput, Unavailable
-from app.rules.identifiers import decode_uuid, encode_uuid, new_id
+from app.rules.errors import DomainError, Unavailable
+from app.rules.identifiers import new_id
 
 __all__ = [
     "OutdatedRead",
@@ -46,7 +46,6 @@ __all__ = [
     "on_commit",
     "on_commit_or_now",
     "read",
-    "read_newest",
     "savepoint",
     "transaction",
     "transaction_part",
@@ -62,10 +61,6 @@ MAX_ATTEMPTS = 8
 DEADLINE_SECONDS = 2.5
 _FIRST_PAUSE_SECONDS = 0.01
 _jitter = random.SystemRandom()
-T = TypeVar("T")
-CursorKey = tuple[str, ...]
-DEFAULT_LIMIT = 25
-MAX_LIMIT = 100
 
 
 class OutdatedRead(Exception):
@@ -387,65 +382,3 @@ def _pause_or_give_up(
         raise Unavailable from error
     metrics.recorder.count(metrics.RETRIES, retry_reason(error))
     time.sleep(pause)
-
-
-@dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
-    """One page. ``next_cursor_key`` is the sort key of its last item, or None; interfaces sign and encode it."""
-
-    items: tuple[T, ...]
-    next_cursor_key: CursorKey | None = None
-
-
-def iterate_pages(load: Callable[[CursorKey | None], Page[T]]) -> Iterator[T]:
-    """Yield the items of every page of a list. ``load`` returns the page after a sort key."""
-    page = load(None)
-    yield from page.items
-    while page.next_cursor_key is not None:
-        page = load(page.next_cursor_key)
-        yield from page.items
-
-
-def paginate(
-    statement: Select[Any], columns: Sequence[Any], after: CursorKey | None, *, descending: bool = True
-) -> Select[Any]:
-    """Order the statement by the columns and continue after the row whose sort key is ``after``.
-
-    The last column is the id, which is encoded as text in the key (``encode_uuid``). Raises InvalidInput for a cursor
-    of another list.
-    """
-    ordered = statement.order_by(*(column.desc() if descending else column for column in columns))
-    if after is None:
-        return ordered
-    row_id = decode_uuid(after[-1]) if len(after) == len(columns) else None
-    if row_id is None:
-        raise InvalidInput("This cursor belongs to another list.", field="cursor", code="invalid_cursor")
-    values = [
-        literal(value, column.type) for value, column in zip((*after[:-1], row_id), columns, strict=True)
-    ]
-    if len(columns) == 1:
-        return ordered.where(columns[0] < values[0] if descending else columns[0] > values[0])
-    here, last = tuple_(*columns), tuple_(*values)
-    return ordered.where(here < last if descending else here > last)
-
-
-def read_newest(
-    statement: Select[Any],
-    id_column: Any,
-    limit: int,
-    after: CursorKey | None,
-    make: Callable[[Any], T],
-    read_rows: Callable[[Select[Any], UUID | None], Sequence[Any]] | None = None,
-) -> Page[T]:
-    """Read one page of at most ``MAX_LIMIT`` rows, the newest id first, as what ``make`` returns for each.
-
-    ``read_rows`` executes the statement, whose ids are all below the second argument; by default it is executed here.
-    """
-    limit = min(limit, MAX_LIMIT)
-    page = paginate(statement, (id_column,), after).limit(limit + 1)
-    if read_rows is None or after is None:
-        rows = db.session.execute(page).all()
-    else:
-        rows = read_rows(page, decode_uuid(after[-1]))
-    items = tuple(make(row) for row in rows[:limit])
-    return Page(items, (encode_uuid(rows[limit - 1].id),) if len(rows) > limit else None)

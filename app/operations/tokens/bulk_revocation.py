@@ -73,8 +73,8 @@ def _record(actor: Actor, receipt: Receipt) -> None:
     audit.record(
         actor,
         _ACTION,
-        target_type=receipt.kind,
-        target_id=receipt.subject,
+        receipt.kind,
+        receipt.subject,
         after={
             "revocation": receipt.public_id,
             "issued_before": receipt.issued_before.isoformat(),

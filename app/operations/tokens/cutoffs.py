@@ -16,6 +16,7 @@ from sqlalchemy import or_, select, update
 from app.extensions import db
 from app.fast_path import cache_invalidation
 from app.models.audit import RevocationReceipt
+from app.models.base import has_key
 from app.models.client import Client, Credential
 from app.models.grant import Grant
 from app.models.organization import Organization
@@ -134,7 +135,7 @@ def _delete_batch(organization_id: str, receipt_id: UUID, cutoff: datetime, batc
     if len(ids) < batch:
         count_changed(
             update(RevocationReceipt)
-            .where(RevocationReceipt.organization_id == organization_id, RevocationReceipt.id == receipt_id)
+            .where(has_key(RevocationReceipt, organization_id, receipt_id))
             .values(settled_at=clock.now())
         )
     return len(ids)

@@ -14,6 +14,7 @@ from uuid import UUID
 from sqlalchemy import select
 
 from app.extensions import db
+from app.models.base import has_key, is_same
 from app.models.grant import Grant
 from app.models.token import AccessToken
 from app.models.user import User
@@ -206,8 +207,8 @@ def _with_owner(
     if grant_id is not None:
         user = db.session.execute(
             select(User.id, User.email)
-            .join(Grant, (Grant.organization_id == User.organization_id) & (Grant.user_id == User.id))
-            .where(Grant.organization_id == actor.organization_id, Grant.id == grant_id)
+            .join(Grant, is_same(Grant.user_id, User.id))
+            .where(has_key(Grant, actor.organization_id, grant_id))
         ).first()
     may_revoke = actor.has_permission("tokens:revoke", owner_id=client.created_by_user_id)
     return Inspection(

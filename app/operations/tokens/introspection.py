@@ -14,6 +14,7 @@ from sqlalchemy import bindparam, select
 from app.config import current
 from app.fast_path.compiled_query import CompiledQuery
 from app.models import user as user_model
+from app.models.base import has_key, is_same
 from app.models.grant import Consent, Grant
 from app.models.user import User
 from app.operations.clients.resources import get_resource
@@ -92,9 +93,9 @@ _FIND_FAMILY = CompiledQuery(
         User.tokens_not_before,
         Consent.id,
     )
-    .join(User, (User.organization_id == Grant.organization_id) & (User.id == Grant.user_id))
+    .join(User, is_same(User.id, Grant.user_id))
     .outerjoin(Consent, CONSENT_OF_GRANT)
-    .where(Grant.organization_id == bindparam("organization_id"), Grant.id == bindparam("grant_id"))
+    .where(has_key(Grant, bindparam("organization_id"), bindparam("grant_id")))
 )
 
 

@@ -13,6 +13,7 @@ from sqlalchemy import select
 
 from app.extensions import db
 from app.fast_path.cache import BoundedCache
+from app.models.base import has_key
 from app.models.token import StatusList
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.directory.snapshots import is_before_cutoff
@@ -83,9 +84,7 @@ def _sign(organization: OrganizationSnapshot, list_id: UUID, now: datetime) -> s
 def _find_created_at(organization_id: str, list_id: UUID, now: datetime) -> datetime | None:
     return db.session.scalar(
         select(StatusList.created_at).where(
-            StatusList.organization_id == organization_id,
-            StatusList.id == list_id,
-            StatusList.expires_at > now,
+            has_key(StatusList, organization_id, list_id), StatusList.expires_at > now
         )
     )
 

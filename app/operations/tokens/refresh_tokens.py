@@ -12,6 +12,7 @@ from sqlalchemy import Select, bindparam, select, update
 
 from app.fast_path.compiled_query import CompiledQuery
 from app.models import user as user_model
+from app.models.base import has_key, is_same
 from app.models.grant import Consent, Grant
 from app.models.token import AccessToken
 from app.models.user import User
@@ -48,14 +49,13 @@ _FIND = CompiledQuery(
         Consent.id.label("consent_id"),
         *USER_COLUMNS,
     )
-    .join(User, (User.organization_id == Grant.organization_id) & (User.id == Grant.user_id))
+    .join(User, is_same(User.id, Grant.user_id))
     .outerjoin(Consent, CONSENT_OF_GRANT)
-    .where(Grant.organization_id == bindparam("organization_id"), Grant.id == bindparam("grant_id"))
+    .where(has_key(Grant, bindparam("organization_id"), bindparam("grant_id")))
 )
 # The compare-and-set: of all requests with the same refresh token, only one finds it current.
 _CURRENT = update(Grant).where(
-    Grant.organization_id == bindparam("of_organization"),
-    Grant.id == bindparam("of_grant"),
+    has_key(Grant, bindparam("of_organization"), bindparam("of_grant")),
     Grant.refresh_digest == bindparam("current_digest"),
     Grant.revoked_at.is_(None),
 )
@@ -227,7 +227,7 @@ def _select_proof(row: Any, prepared: issuance.PreparedTokens, now: datetime) ->
     is_new = (
         Grant.refreshed_at == now if refresh_token is None else Grant.refresh_digest == digest(refresh_token)
     )
-    return select(Grant.id).where(Grant.organization_id == row.organization_id, Grant.id == row.id, is_new)
+    return select(Grant.id).where(has_key(Grant, row.organization_id, row.id), is_new)
 
 
 def _find(authenticated: AuthenticatedClient, refresh_token: str) -> Any:
@@ -328,8 +328,8 @@ def _reuse(actor: Actor, row: Any) -> Reused:
     audit.record(
         actor,
         "refresh_token.reused",
-        target_type="client",
-        target_id=format_client_id(actor.organization_id, row.client_id),
+        "client",
+        format_client_id(actor.organization_id, row.client_id),
         after={"user": public_id("usr", row.user_id), "revoked_grant": public_id("grt", row.id)},
     )
     notify_user(actor, row.user_id, "refresh_token_reused")

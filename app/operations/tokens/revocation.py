@@ -18,6 +18,7 @@ from app.config import current
 from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery
 from app.models.audit import RevocationReceipt
+from app.models.base import has_key, is_same
 from app.models.client import Client, Credential
 from app.models.grant import Grant
 from app.models.token import AccessToken
@@ -27,23 +28,13 @@ from app.operations.grants.grants import UnstoredRows
 from app.operations.sign_in.actor_access import enter_organization
 from app.operations.store import audit, clock, idempotency, keyring
 from app.operations.store.audit import actor_public_id
-from app.operations.store.transactions import (
-    DEFAULT_LIMIT,
-    MAX_LIMIT,
-    CursorKey,
-    OutdatedRead,
-    Page,
-    current_unit_of_work,
-    paginate,
-    read,
-    transaction,
-)
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, get_row, make_record, read_page
+from app.operations.store.transactions import OutdatedRead, current_unit_of_work, read, transaction
 from app.operations.tokens import tokens
 from app.operations.tokens.revocation_subjects import Subject
 from app.rules.actor import Actor
 from app.rules.errors import InvalidInput, NotFound
 from app.rules.identifiers import (
-    encode_uuid,
     format_client_id,
     new_id,
     parse_client_id,
@@ -64,15 +55,12 @@ from app.rules.tokens.revocation import (
 ACCESS, REFRESH = "access_token", "refresh_token"
 _FIND_FAMILY = CompiledQuery(
     select(Grant.client_id, Grant.user_id).where(
-        Grant.organization_id == bindparam("of_organization"), Grant.id == bindparam("of_grant")
+        has_key(Grant, bindparam("of_organization"), bindparam("of_grant"))
     )
 )
 _FIND_ACCESS_TOKEN = CompiledQuery(
     select(AccessToken.id, AccessToken.client_id, Grant.user_id)
-    .outerjoin(
-        Grant,
-        (Grant.organization_id == AccessToken.organization_id) & (Grant.id == AccessToken.grant_id),
-    )
+    .outerjoin(Grant, is_same(Grant.id, AccessToken.grant_id))
     .where(
         AccessToken.organization_id == bindparam("of_organization"),
         AccessToken.digest == bindparam("of_digest"),
@@ -81,8 +69,7 @@ _FIND_ACCESS_TOKEN = CompiledQuery(
 _REVOKE_ACCESS_TOKEN = CompiledQuery(
     update(AccessToken)
     .where(
-        AccessToken.organization_id == bindparam("of_organization"),
-        AccessToken.id == bindparam("of_token"),
+        has_key(AccessToken, bindparam("of_organization"), bindparam("of_token")),
         AccessToken.revoked_at.is_(None),
         AccessToken.expires_at > bindparam("now", type_=AccessToken.expires_at.type),
     )
@@ -215,9 +202,7 @@ def _require_own(actor: Actor, client_id: UUID) -> None:
     if actor.client_id == client_id or actor.has_permission("tokens:revoke"):
         return
     owner = db.session.scalar(
-        select(Client.created_by_user_id).where(
-            Client.organization_id == actor.organization_id, Client.id == client_id
-        )
+        select(Client.created_by_user_id).where(has_key(Client, actor.organization_id, client_id))
     )
     if not actor.has_permission("tokens:revoke", owner_id=owner):
         raise InvalidInput("The token was not issued to this client.", field="token")
@@ -227,8 +212,8 @@ def _record(actor: Actor, revoked: RevokedToken) -> RevokedToken:
     audit.record(
         actor,
         "token.revoked",
-        target_type=revoked.kind,
-        target_id=revoked.public_id,
+        revoked.kind,
+        revoked.public_id,
         after={"client_id": format_client_id(actor.organization_id, revoked.client_id)},
     )
     return revoked
@@ -332,10 +317,9 @@ def list_receipts(
     scoped_actor, organization = enter_organization(actor, slug)
     scoped_actor.require("tokens:read")
     statement = select(RevocationReceipt).where(RevocationReceipt.organization_id == organization.id)
-    limit = min(limit, MAX_LIMIT)
-    rows = db.session.scalars(paginate(statement, (RevocationReceipt.id,), after).limit(limit + 1)).all()
-    items = tuple(_receipt(row, organization) for row in rows[:limit])
-    return Page(items, (encode_uuid(rows[limit - 1].id),) if len(rows) > limit else None)
+    return read_page(statement, (RevocationReceipt.id,), limit, after).map(
+        lambda row: _receipt(row, organization)
+    )
 
 
 @read
@@ -343,11 +327,10 @@ def get_receipt(actor: Actor, slug: str, receipt_id: str) -> Receipt:
     """Return one bulk revocation. Raises NotFound, Forbidden."""
     scoped_actor, organization = enter_organization(actor, slug)
     scoped_actor.require("tokens:read")
-    row_id = parse_public_id(PREFIX, receipt_id)
-    row = None if row_id is None else db.session.get(RevocationReceipt, (organization.id, row_id))
-    if row is None:
-        raise NotFound("There is no such revocation.")
-    return _receipt(row, organization)
+    key = has_key(RevocationReceipt, organization.id, parse_public_id(PREFIX, receipt_id))
+    return _receipt(
+        get_row(select(RevocationReceipt).where(key), "There is no such revocation."), organization
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,9 +357,7 @@ def list_affected_clients(actor: Actor, slug: str, receipt: Receipt) -> list[Aff
         condition: Any = Client.id == (found[1] if found else None)
     elif receipt.kind == CREDENTIAL:
         row_id = parse_public_id("sec", subject)
-        secrets = select(Credential.client_id).where(
-            Credential.organization_id == here, Credential.id == row_id
-        )
+        secrets = select(Credential.client_id).where(has_key(Credential, here, row_id))
         condition = Client.id.in_(secrets)
     else:
         # Grants that were valid then. Those of a user or a session are revoked by a cutoff, without being changed.
@@ -401,16 +382,4 @@ def list_affected_clients(actor: Actor, slug: str, receipt: Receipt) -> list[Aff
 
 
 def _receipt(row: RevocationReceipt, organization: OrganizationSnapshot) -> Receipt:
-    return Receipt(
-        public_id=public_id(PREFIX, row.id),
-        organization_slug=organization.slug,
-        kind=row.kind,
-        subject=row.subject,
-        issued_before=row.issued_before,
-        sessions=row.sessions,
-        reason=row.reason,
-        counts=row.counts,
-        created_at=row.created_at,
-        created_by=row.created_by,
-        created_by_id=row.created_by_id,
-    )
+    return make_record(Receipt, row, public_id=public_id(PREFIX, row.id), organization_slug=organization.slug)

@@ -11,7 +11,7 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Select, func, or_, select, true
 
 from app.extensions import db
-from app.models.base import Base
+from app.models.base import Base, has_key, is_same
 from app.models.client import DELETED, Client, Credential
 from app.models.grant import AuthorizationCode, Grant
 from app.models.session import Session
@@ -44,7 +44,6 @@ from app.rules.tokens.revocation import (
 )
 
 REVOKE = "tokens:revoke"
-COUNTED = ("access_tokens", "refresh_tokens", "grants", "sessions", "codes")
 MAX_COUNT = 10_000
 # For an organization only the newest rows are examined: the count is an estimate, so that it never scans a table.
 MAX_ROWS_EXAMINED = 50_000
@@ -89,10 +88,8 @@ def _client_subject(actor: Actor, order: RevocationOrder) -> Subject:
         if row_id is None
         else db.session.execute(
             select(model.client_id, Client.created_by_user_id)
-            .join(Client, (Client.organization_id == model.organization_id) & (Client.id == model.client_id))
-            .where(
-                model.organization_id == actor.organization_id, model.id == row_id, Client.status != DELETED
-            )
+            .join(Client, is_same(Client.id, model.client_id))
+            .where(has_key(model, actor.organization_id, row_id), Client.status != DELETED)
         ).first()
     )
     # With the permission for own clients only, the secrets and grants of other clients do not exist.
@@ -193,9 +190,7 @@ def _tokens(organization: OrganizationSnapshot, subject: Subject, before: dateti
         of = _newest(AccessToken, organization.id, now - MAX_ACCESS_TOKEN_LIFETIME)
     return (
         select(AccessToken.id)
-        .outerjoin(
-            Grant, (Grant.organization_id == AccessToken.organization_id) & (Grant.id == AccessToken.grant_id)
-        )
+        .outerjoin(Grant, is_same(Grant.id, AccessToken.grant_id))
         .where(
             AccessToken.organization_id == organization.id,
             of,

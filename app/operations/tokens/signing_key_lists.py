@@ -17,6 +17,7 @@ from app.operations.grants.signing_keys import ALGORITHMS
 from app.operations.sign_in.actor_access import enter_organization
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import clock
+from app.operations.store.rows import make_record
 from app.operations.store.transactions import read
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
@@ -145,13 +146,4 @@ def _record(row: SigningKey, organization: OrganizationSnapshot) -> SigningKeyRe
         changes_at = row.created_at + signing_keys.PUBLISHED_BEFORE_USE
     else:
         changes_at = row.activated_at + age
-    return SigningKeyRecord(
-        kid=row.kid,
-        algorithm=row.algorithm,
-        state=row.state,
-        created_at=row.created_at,
-        activated_at=row.activated_at,
-        retired_at=row.retired_at,
-        changes_at=changes_at,
-        public_jwk=row.public_jwk,
-    )
+    return make_record(SigningKeyRecord, row, changes_at=changes_at)

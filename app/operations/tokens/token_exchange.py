@@ -149,8 +149,8 @@ def _issue(
     audit.record(
         grants.client_actor(client, ip_address, request_id),
         "token.exchanged",
-        target_type="token",
-        target_id=public_id("tok", made.row["id"]),
+        "token",
+        public_id("tok", made.row["id"]),
         after={
             "subject": _subject_of(client, subject),
             "subject_token": public_id("tok", subject.id),

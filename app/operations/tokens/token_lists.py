@@ -11,7 +11,6 @@ from uuid import UUID
 from sqlalchemy import Select, and_, exists, or_, select
 from sqlalchemy.orm import aliased
 
-from app.extensions import db
 from app.models.client import ACTIVE, Client
 from app.models.grant import Grant
 from app.models.token import AccessToken
@@ -20,14 +19,8 @@ from app.models.user import User
 from app.operations.grants.grant_lists import filter_conditions, restrict_to_own_clients
 from app.operations.grants.grants import grant_issued_after_cutoffs, token_issued_after_cutoffs
 from app.operations.store import clock
-from app.operations.store.transactions import (
-    DEFAULT_LIMIT,
-    CursorKey,
-    Page,
-    read,
-    read_newest,
-    transaction,
-)
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, get_row, read_page
+from app.operations.store.transactions import read, transaction
 from app.operations.tokens import revocation
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
@@ -98,7 +91,7 @@ def list_tokens(
     statement = _visible(actor, "tokens:read")
     for condition in filter_conditions(actor, _FILTERED, filters or {}):
         statement = statement.where(condition)
-    return read_newest(statement, AccessToken.id, limit, after, _record)
+    return read_page(statement, (AccessToken.id,), limit, after).map(_record)
 
 
 @read
@@ -116,24 +109,16 @@ def revoke_listed_token(actor: Actor, public: str, *, client_id: str | None = No
     """
     record = _get(actor, public, "tokens:revoke")
     if client_id not in {None, record.client_id}:
-        raise _not_found()
+        raise NotFound("There is no valid token with this ID.")
     found = parse_client_id(record.client_id)
     if found is None or revocation.revoke_access_token(actor, record.id, found[1]) is None:
-        raise _not_found()
+        raise NotFound("There is no valid token with this ID.")
     return replace(record, revoked_at=clock.now())
 
 
 def _get(actor: Actor, public: str, permission: str) -> TokenRecord:
-    row_id = parse_public_id(PREFIX, public)
-    statement = _visible(actor, permission)
-    row = None if row_id is None else db.session.execute(statement.where(AccessToken.id == row_id)).first()
-    if row is None:
-        raise _not_found()
-    return _record(row)
-
-
-def _not_found() -> NotFound:
-    return NotFound("There is no valid token with this ID.")
+    statement = _visible(actor, permission).where(AccessToken.id == parse_public_id(PREFIX, public))
+    return _record(get_row(statement, "There is no valid token with this ID."))
 
 
 def _visible(actor: Actor, permission: str) -> Select[Any]:

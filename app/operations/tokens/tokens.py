@@ -19,6 +19,7 @@ from sqlalchemy import bindparam, exists, func, insert, or_, select, type_coerce
 
 from app.fast_path.compiled_query import CompiledQuery, list_parameters, list_values, size_of_list
 from app.models import user as user_model
+from app.models.base import has_key, is_same
 from app.models.grant import Grant
 from app.models.token import AccessToken, StatusListEntry
 from app.models.user import User
@@ -82,10 +83,8 @@ _TOKEN = (
         *_GRANT_COLUMNS,
     )
     .select_from(AccessToken)
-    .outerjoin(
-        Grant, (Grant.organization_id == AccessToken.organization_id) & (Grant.id == AccessToken.grant_id)
-    )
-    .outerjoin(User, (User.organization_id == Grant.organization_id) & (User.id == Grant.user_id))
+    .outerjoin(Grant, is_same(Grant.id, AccessToken.grant_id))
+    .outerjoin(User, is_same(User.id, Grant.user_id))
     .where(
         AccessToken.organization_id == bindparam("organization_id"),
         AccessToken.revoked_at.is_(None),
@@ -108,21 +107,18 @@ def _find_by_ids_query(size: int) -> CompiledQuery:
 # What the validity of a token without a row depends on. It has one once it was revoked.
 _FIND_REVOKED = CompiledQuery(
     select(AccessToken.id).where(
-        AccessToken.organization_id == bindparam("organization_id"),
-        AccessToken.id == bindparam("id"),
+        has_key(AccessToken, bindparam("organization_id"), bindparam("id")),
         AccessToken.revoked_at.is_not(None),
     )
 )
 _FIND_GRANT = CompiledQuery(
     select(*_GRANT_COLUMNS)
-    .join(User, (User.organization_id == Grant.organization_id) & (User.id == Grant.user_id))
+    .join(User, is_same(User.id, Grant.user_id))
     .where(
-        Grant.organization_id == bindparam("organization_id"),
-        Grant.id == bindparam("grant_id"),
+        has_key(Grant, bindparam("organization_id"), bindparam("grant_id")),
         Grant.expires_at > bindparam("now", type_=Grant.expires_at.type),
         ~exists().where(
-            AccessToken.organization_id == bindparam("organization_id"),
-            AccessToken.id == bindparam("id"),
+            has_key(AccessToken, bindparam("organization_id"), bindparam("id")),
             AccessToken.revoked_at.is_not(None),
         ),
     )
@@ -148,16 +144,9 @@ _ENTRIES = (
         *_GRANT_COLUMNS,
     )
     .select_from(StatusListEntry)
-    .outerjoin(
-        AccessToken,
-        (AccessToken.organization_id == StatusListEntry.organization_id)
-        & (AccessToken.id == StatusListEntry.id),
-    )
-    .outerjoin(
-        Grant,
-        (Grant.organization_id == StatusListEntry.organization_id) & (Grant.id == StatusListEntry.grant_id),
-    )
-    .outerjoin(User, (User.organization_id == Grant.organization_id) & (User.id == Grant.user_id))
+    .outerjoin(AccessToken, is_same(AccessToken.id, StatusListEntry.id))
+    .outerjoin(Grant, is_same(Grant.id, StatusListEntry.grant_id))
+    .outerjoin(User, is_same(User.id, Grant.user_id))
     .where(
         StatusListEntry.organization_id == bindparam("organization_id"),
         StatusListEntry.list_id == bindparam("list_id"),
@@ -194,10 +183,7 @@ _GROUPS = CompiledQuery(
         _time(func.min(Grant.allowed_at)),
         _time(func.min(Grant.auth_time)),
     )
-    .join(
-        Grant,
-        (Grant.organization_id == StatusListEntry.organization_id) & (Grant.id == StatusListEntry.grant_id),
-    )
+    .join(Grant, is_same(Grant.id, StatusListEntry.grant_id))
     .where(
         StatusListEntry.organization_id == bindparam("organization_id"),
         StatusListEntry.list_id == bindparam("list_id"),

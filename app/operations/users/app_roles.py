@@ -14,18 +14,16 @@ from uuid import UUID
 from sqlalchemy import Select, delete, select
 
 from app.extensions import db
+from app.models.base import has_key, is_same
 from app.models.client import Client
 from app.models.user import AppRoleAssignment, Group, User
 from app.operations.clients.client_records import hold_client, load_client_row
 from app.operations.store import audit, clock
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, get_row, read_page
 from app.operations.store.transactions import (
-    DEFAULT_LIMIT,
-    CursorKey,
-    Page,
     count_changed,
     current_unit_of_work,
     read,
-    read_newest,
     savepoint,
     transaction,
 )
@@ -84,7 +82,7 @@ def list_app_role_assignments(
     """List the roles of users and groups in an app, newest first. Raises Forbidden, NotFound."""
     actor.require("users:read")
     client = load_client_row(actor, client_id)
-    return read_newest(_select(client), AppRoleAssignment.id, limit, after, _to_record)
+    return read_page(_select(client), (AppRoleAssignment.id,), limit, after).map(_to_record)
 
 
 @transaction
@@ -133,7 +131,7 @@ def assign_app_role(actor: Actor, client_id: str, fields: Mapping[str, Any]) -> 
             )
         )
     record = _to_record(db.session.execute(_select(client).where(AppRoleAssignment.id == row_id)).one())
-    audit.record(actor, "app_role.assigned", target_type="client", target_id=client_id, after=_holder(record))
+    audit.record(actor, "app_role.assigned", "client", client_id, after=_holder(record))
     return record
 
 
@@ -145,23 +143,12 @@ def remove_app_role(actor: Actor, client_id: str, assignment_id: str) -> RoleAss
     """
     actor.require("users:write")
     client = load_client_row(actor, client_id)
-    row_id = parse_public_id("ara", assignment_id)
-    row = (
-        db.session.execute(_select(client).where(AppRoleAssignment.id == row_id)).first() if row_id else None
-    )
-    removed = (
-        count_changed(
-            delete(AppRoleAssignment).where(
-                AppRoleAssignment.organization_id == actor.organization_id, AppRoleAssignment.id == row_id
-            )
-        )
-        if row is not None
-        else 0
-    )
-    if row is None or removed != 1:
+    statement = _select(client).where(AppRoleAssignment.id == parse_public_id("ara", assignment_id))
+    record = _to_record(get_row(statement, "There is no such role assignment."))
+    key = has_key(AppRoleAssignment, actor.organization_id, record.id)
+    if count_changed(delete(AppRoleAssignment).where(key)) != 1:
         raise NotFound("There is no such role assignment.")
-    record = _to_record(row)
-    audit.record(actor, "app_role.removed", target_type="client", target_id=client_id, before=_holder(record))
+    audit.record(actor, "app_role.removed", "client", client_id, before=_holder(record))
     return record
 
 
@@ -177,12 +164,8 @@ def _select(client: Client) -> Select[Any]:
     return (
         select(assignment)
         .add_columns(assignment.id, User.email, Group.name)
-        .outerjoin(
-            User, (User.organization_id == assignment.organization_id) & (User.id == assignment.user_id)
-        )
-        .outerjoin(
-            Group, (Group.organization_id == assignment.organization_id) & (Group.id == assignment.group_id)
-        )
+        .outerjoin(User, is_same(User.id, assignment.user_id))
+        .outerjoin(Group, is_same(Group.id, assignment.group_id))
         .where(assignment.organization_id == client.organization_id, assignment.client_id == client.id)
     )
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import delete, select
 
-from app.extensions import db
 from app.models.grant import Consent
 from app.models.user import DELETED, AppRoleAssignment, GroupMember, Invitation, RoleAssignment
 from app.operations.authorization import approval_requests
@@ -19,6 +18,7 @@ from app.operations.sign_in.known_browsers import forget_browsers_of_user
 from app.operations.sign_in.reauthentication import require_fresh_sign_in, require_fresh_user_sign_in
 from app.operations.sign_in.sessions import end_sessions_of_user, list_sessions
 from app.operations.store import audit
+from app.operations.store.rows import count_rows
 from app.operations.store.transactions import count_changed, read, transaction
 from app.operations.users import sign_up
 from app.operations.users.factor_resets import remove_all_factors
@@ -174,8 +174,8 @@ def _erase(user: UserSnapshot) -> None:
 
 
 def _count_apps(user: UserSnapshot) -> int:
-    conditions = (Consent.organization_id == user.organization_id, Consent.user_id == user.id)
-    return db.session.scalar(select(func.count()).select_from(Consent).where(*conditions)) or 0
+    own = (Consent.organization_id == user.organization_id) & (Consent.user_id == user.id)
+    return count_rows(select(Consent.id).where(own))
 
 
 def _require_allowed(actor: Actor) -> UserSnapshot:

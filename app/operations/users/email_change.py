@@ -13,6 +13,7 @@ from uuid import UUID
 from sqlalchemy import select
 
 from app.extensions import db
+from app.models.base import has_key
 from app.models.user import ACTIVE, User
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
 from app.operations.directory.users import find_user_by_email, hold_user, update_user_row
@@ -199,9 +200,7 @@ def _require_allowed(
     actor: Actor, organization: OrganizationSnapshot, user_id: UUID, email: str, canonical: str
 ) -> None:
     row = db.session.execute(
-        select(User.email_canonical, User.email_verified).where(
-            User.organization_id == organization.id, User.id == user_id
-        )
+        select(User.email_canonical, User.email_verified).where(has_key(User, organization.id, user_id))
     ).one()
     if canonical == row.email_canonical:
         if row.email_verified:

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from sqlalchemy import update
 
+from app.models.base import has_key
 from app.models.user import User
 from app.operations.authorization.consents import delete_consents_of_user
 from app.operations.grants.revocation import revoke_grants_of_other_sessions
@@ -101,7 +102,7 @@ def _claim_first_verification(organization_id: str, user_id: UUID) -> bool:
     """Return whether this is the first verification of an untrusted account, which the row count decides."""
     first = count_changed(
         update(User)
-        .where(User.organization_id == organization_id, User.id == user_id, User.made_unproven.is_(True))
+        .where(has_key(User, organization_id, user_id), User.made_unproven.is_(True))
         .values(made_unproven=False)
     )
     return first == 1

@@ -8,23 +8,28 @@ from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
 
-from sqlalchemy import delete, func, literal, select, update
+from sqlalchemy import Select, delete, func, literal, select, update
 
 from app.extensions import db
+from app.models.base import has_key, is_same
 from app.models.user import DELETED, AppRoleAssignment, Group, GroupMember, User
 from app.operations.clients.client_records import name_key
 from app.operations.directory.lookups import touch_organization
 from app.operations.directory.users import UserSnapshot, find_user_by_email, to_user_snapshot
 from app.operations.sign_in.actor_access import enter_organization
 from app.operations.store import audit, clock
-from app.operations.store.transactions import (
+from app.operations.store.rows import (
     DEFAULT_LIMIT,
-    MAX_LIMIT,
     CursorKey,
     Page,
+    count_rows,
+    get_row,
+    make_record,
+    read_page,
+)
+from app.operations.store.transactions import (
     count_changed,
     current_unit_of_work,
-    paginate,
     read,
     savepoint,
     transaction,
@@ -33,7 +38,7 @@ from app.operations.users.users import parse_user_id
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
 from app.rules.fields import ValidationErrors
-from app.rules.identifiers import encode_uuid, new_id, parse_public_id, public_id
+from app.rules.identifiers import new_id, parse_public_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.shapes import Shape, Text, check_shape, create_shape, described
 from app.rules.versions import ExpectedVersion, is_expected
@@ -115,13 +120,9 @@ def list_groups(
         statement = statement.where(
             func.instr(Group.name_key, literal(name_key(query), Group.name_key.type)) > 0
         )
-    limit = min(limit, MAX_LIMIT)
-    ordered = paginate(statement, (Group.name_key, Group.id), after, descending=descending)
-    rows = db.session.scalars(ordered.limit(limit + 1)).all()
-    counts = _count_members(inside.organization_id, [row.id for row in rows[:limit]])
-    items = tuple(_record(row, slug, counts.get(row.id, 0)) for row in rows[:limit])
-    last = rows[limit - 1] if len(rows) > limit else None
-    return Page(items, (last.name_key, encode_uuid(last.id)) if last is not None else None)
+    page = read_page(statement, (Group.name_key, Group.id), limit, after, descending=descending)
+    counts = _count_members(inside.organization_id, [row.id for row in page.items])
+    return page.map(lambda row: _record(row, slug, counts.get(row.id, 0)))
 
 
 @read
@@ -137,10 +138,7 @@ def list_groups_of_user(actor: Actor, user_id: UUID) -> list[tuple[str, str]]:
     actor.require("users:read")
     rows = db.session.execute(
         select(Group.id, Group.name)
-        .join(
-            GroupMember,
-            (GroupMember.organization_id == Group.organization_id) & (GroupMember.group_id == Group.id),
-        )
+        .join(GroupMember, is_same(GroupMember.group_id, Group.id))
         .where(Group.organization_id == actor.organization_id, GroupMember.user_id == user_id)
         .order_by(Group.name_key)
         .limit(MAX_GROUPS_PER_USER)
@@ -161,10 +159,7 @@ def create_group(actor: Actor, slug: str, fields: Mapping[str, Any]) -> GroupRec
     errors.raise_if_any()
     # Serializes the callers, so that none exceeds the limit.
     touch_organization(inside.organization_id)
-    existing = db.session.scalar(
-        select(func.count()).select_from(Group).where(Group.organization_id == inside.organization_id)
-    )
-    if int(existing or 0) >= MAX_GROUPS:
+    if count_rows(select(Group.id).where(Group.organization_id == inside.organization_id)) >= MAX_GROUPS:
         raise Conflict(
             lazy_gettext("An organization has at most %(max)s groups.", max=MAX_GROUPS), code="too_many"
         )
@@ -212,10 +207,10 @@ def update_group(
         with savepoint(on_duplicate=_name_taken):
             db.session.execute(
                 update(Group)
-                .where(Group.organization_id == row.organization_id, Group.id == row.id)
+                .where(has_key(Group, row.organization_id, row.id))
                 .values(**after, **key, version=Group.version + 1, updated_at=clock.now())
             )
-        _audit(inside, "group.updated", row.id, {name: before[name] for name in after}, after)
+        _audit(inside, "group.updated", row.id, before={name: before[name] for name in after}, after=after)
     return _load(inside, slug, group_id), [name for name in _FIELDS if name in after]
 
 
@@ -235,8 +230,8 @@ def delete_group(
         count_changed(
             delete(model).where(model.organization_id == row.organization_id, model.group_id == row.id)
         )
-    count_changed(delete(Group).where(Group.organization_id == row.organization_id, Group.id == row.id))
-    _audit(inside, "group.deleted", deleted.id, {"name": deleted.name, "members": deleted.members})
+    count_changed(delete(Group).where(has_key(Group, row.organization_id, row.id)))
+    _audit(inside, "group.deleted", deleted.id, before={"name": deleted.name, "members": deleted.members})
     return deleted
 
 
@@ -250,18 +245,11 @@ def list_members(
     statement = (
         select(User)
         .add_columns(GroupMember.created_at, GroupMember.created_by)
-        .join(
-            GroupMember,
-            (GroupMember.organization_id == User.organization_id) & (GroupMember.user_id == User.id),
-        )
+        .join(GroupMember, is_same(GroupMember.user_id, User.id))
         .where(User.organization_id == inside.organization_id, GroupMember.group_id == group.id)
     )
-    limit = min(limit, MAX_LIMIT)
-    ordered = paginate(statement, (User.email_canonical, User.id), after, descending=False)
-    rows = db.session.execute(ordered.limit(limit + 1)).all()
-    items = tuple(MemberRecord(to_user_snapshot(user), *since) for user, *since in rows[:limit])
-    last = items[-1].user if len(rows) > limit else None
-    return Page(items, (last.email_canonical, encode_uuid(last.id)) if last is not None else None)
+    page = read_page(statement, (User.email_canonical, User.id), limit, after, descending=False)
+    return page.map(lambda row: MemberRecord(to_user_snapshot(row[0]), *row[1:]))
 
 
 @transaction
@@ -311,7 +299,7 @@ def remove_member(actor: Actor, slug: str, group_id: str, user_id: str) -> None:
     )
     if removed != 1:
         raise NotFound("There is no such member.")
-    _audit(inside, "group.member_removed", group.id, {"user": public_id("usr", member)})
+    _audit(inside, "group.member_removed", group.id, before={"user": public_id("usr", member)})
 
 
 def find_sent_user(actor: Actor, fields: Mapping[str, Any], *, also: tuple[str, ...] = ()) -> UserSnapshot:
@@ -333,7 +321,7 @@ def find_sent_user(actor: Actor, fields: Mapping[str, Any], *, also: tuple[str, 
         row_id = found.id if found is not None else None
     row = None
     if row_id is not None:
-        statement = select(User).where(User.organization_id == actor.organization_id, User.id == row_id)
+        statement = select(User).where(has_key(User, actor.organization_id, row_id))
         row = db.session.scalar(statement.with_for_update(), execution_options={"populate_existing": True})
     if row is None or row.status == DELETED:
         raise InvalidInput("There is no such user.", field=name, code="unknown_user")
@@ -355,26 +343,17 @@ def _enter(actor: Actor, slug: str, permission: str) -> Actor:
 
 
 def _lock(actor: Actor, group_id: Any, *, shared: bool = False) -> Group:
-    row_id = parse_public_id("grp", group_id)
-    row = None
-    if row_id is not None:
-        statement = select(Group).where(Group.organization_id == actor.organization_id, Group.id == row_id)
-        row = db.session.scalar(
-            statement.with_for_update(read=shared), execution_options={"populate_existing": True}
-        )
-    if row is None:
-        raise NotFound("There is no such group.")
+    statement = _select(actor, group_id).with_for_update(read=shared)
+    row: Group = get_row(statement, "There is no such group.")
     return row
 
 
+def _select(actor: Actor, group_id: str) -> Select[Any]:
+    return select(Group).where(has_key(Group, actor.organization_id, parse_public_id("grp", group_id)))
+
+
 def _load(actor: Actor, slug: str, group_id: str) -> GroupRecord:
-    row_id = parse_public_id("grp", group_id)
-    row = None
-    if row_id is not None:
-        statement = select(Group).where(Group.organization_id == actor.organization_id, Group.id == row_id)
-        row = db.session.scalar(statement, execution_options={"populate_existing": True})
-    if row is None:
-        raise NotFound("There is no such group.")
+    row = get_row(_select(actor, group_id), "There is no such group.")
     return _record(row, slug, _count_members(actor.organization_id, [row.id]).get(row.id, 0))
 
 
@@ -394,17 +373,7 @@ def _values(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _record(row: Group, slug: str, members: int) -> GroupRecord:
-    return GroupRecord(
-        name=row.name,
-        description=row.description,
-        id=row.id,
-        organization_slug=slug,
-        version=row.version,
-        created_at=row.created_at,
-        created_by=row.created_by,
-        updated_at=row.updated_at,
-        members=members,
-    )
+    return make_record(GroupRecord, row, organization_slug=slug, members=members)
 
 
 def _require_version(row: Group, expected: ExpectedVersion) -> None:
@@ -420,18 +389,5 @@ def _already_member() -> Conflict:
     return Conflict("This user is already a member of the group.", code="already_member")
 
 
-def _audit(
-    actor: Actor,
-    action: str,
-    group_id: UUID,
-    before: Mapping[str, Any] | None = None,
-    after: Mapping[str, Any] | None = None,
-) -> None:
-    audit.record(
-        actor,
-        action,
-        target_type="group",
-        target_id=public_id("grp", group_id),
-        before=before,
-        after=after,
-    )
+def _audit(actor: Actor, action: str, group_id: UUID, **values: Any) -> None:
+    audit.record(actor, action, "group", public_id("grp", group_id), **values)

@@ -19,6 +19,7 @@ from sqlalchemy.exc import IntegrityError
 
 from app.database_errors import is_duplicate_key
 from app.extensions import db
+from app.models.base import has_key
 from app.models.user import (
     CHECKED,
     CHECKING,
@@ -189,7 +190,7 @@ def _read_part(job: UserImport) -> tuple[bytes, OrganizationSnapshot, Actor]:
     if sealed is None:
         current = db.session.execute(
             select(UserImport.status, UserImport.position).where(
-                UserImport.organization_id == job.organization_id, UserImport.id == job.id
+                has_key(UserImport, job.organization_id, job.id)
             )
         ).one_or_none()
         if current is None or (current.status, current.position) != (job.status, job.position):
@@ -264,8 +265,7 @@ def _advance(job: UserImport) -> None:
     changed = count_changed(
         update(UserImport)
         .where(
-            UserImport.organization_id == job.organization_id,
-            UserImport.id == job.id,
+            has_key(UserImport, job.organization_id, job.id),
             UserImport.status == job.status,
             UserImport.position == job.position,
         )
@@ -365,11 +365,7 @@ def _update_counts(part: ImportPart, is_last: bool, **counts: int) -> None:
     values["worked_at"] = now
     if is_last:
         values |= {"status": CHECKED if part.is_dry_run else DONE, "ended_at": now}
-    count_changed(
-        update(UserImport)
-        .where(UserImport.organization_id == job.organization_id, UserImport.id == job.id)
-        .values(values)
-    )
+    count_changed(update(UserImport).where(has_key(UserImport, job.organization_id, job.id)).values(values))
     if job.status == RUNNING:
         count_changed(
             delete(UserImportPart).where(
@@ -386,7 +382,7 @@ def _audit_end(part: ImportPart) -> None:
     audit.record(
         part.importer,
         "user_import.ended",
-        target_type="user_import",
-        target_id=public_id("imp", part.job.id),
+        "user_import",
+        public_id("imp", part.job.id),
         after={name: getattr(finished, name) for name in ("created", "updated", "skipped", "refused")},
     )

@@ -14,6 +14,7 @@ from uuid import UUID
 from sqlalchemy import delete, select, update
 
 from app.extensions import db
+from app.models.base import has_key
 from app.models.user import (
     CANCELLED,
     CHECKED,
@@ -26,21 +27,21 @@ from app.models.user import (
 )
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.store import audit, clock, keyring
-from app.operations.store.transactions import (
+from app.operations.store.rows import (
     DEFAULT_LIMIT,
     MAX_LIMIT,
     CursorKey,
     Page,
-    count_changed,
+    get_row,
     iterate_pages,
-    paginate,
-    read,
-    transaction,
+    make_record,
+    read_page,
 )
+from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
-from app.rules.errors import Conflict, FieldError, InvalidInput, NotFound
+from app.rules.errors import Conflict, FieldError, InvalidInput
 from app.rules.fields import MAX_UNKNOWN
-from app.rules.identifiers import encode_uuid, parse_public_id, public_id
+from app.rules.identifiers import parse_public_id, public_id
 from app.rules.users.user_import import CSV_FIELDS, REPORT_FIELDS, as_cell, as_cells
 
 _DELETE_BATCH_SIZE = 50
@@ -112,13 +113,10 @@ def list_imports(
 ) -> Page[ImportRecord]:
     """Return a page of the organization's imports, newest first. Raises Forbidden."""
     actor.require("users:read")
-    limit = min(limit, MAX_LIMIT)
     statement = select(UserImport).where(
         UserImport.organization_id == actor.organization_id, UserImport.status != UPLOADING
     )
-    rows = db.session.scalars(paginate(statement, (UserImport.id,), after).limit(limit + 1)).all()
-    items = tuple(import_record(row) for row in rows[:limit])
-    return Page(items, (encode_uuid(rows[limit - 1].id),) if len(rows) > limit else None)
+    return read_page(statement, (UserImport.id,), limit, after).map(import_record)
 
 
 @read
@@ -152,33 +150,19 @@ def list_refused_rows(
 
 def get_import_row(actor: Actor, import_id: str) -> UserImport:
     """Return the row without checking permissions. Raises NotFound."""
-    row_id = parse_public_id("imp", import_id)
-    row = db.session.get(UserImport, (actor.organization_id, row_id)) if row_id is not None else None
-    if row is None or row.status == UPLOADING:
-        raise NotFound("There is no such import.")
+    key = has_key(UserImport, actor.organization_id, parse_public_id("imp", import_id))
+    statement = select(UserImport).where(key, UserImport.status != UPLOADING)
+    row: UserImport = get_row(statement, "There is no such import.")
     return row
 
 
 def import_record(row: UserImport) -> ImportRecord:
     """Return the record of a row."""
-    return ImportRecord(
+    return make_record(
+        ImportRecord,
+        row,
         organization_slug=get_organization_by_id(row.organization_id, fresh=False).slug,
-        id=row.id,
-        name=row.name,
-        format=row.format,
-        on_existing=row.on_existing,
-        status=row.status,
-        total=row.total,
-        parts=row.parts,
-        position=row.position,
-        created=row.created,
-        updated=row.updated,
-        skipped=row.skipped,
-        refused=row.refused,
-        failure=row.failure,
-        created_at=row.created_at,
         created_by=str(row.importer["label"]),
-        ended_at=row.ended_at,
     )
 
 
@@ -232,9 +216,7 @@ def fail_import(actor: Actor, import_id: UUID, reason: str) -> None:
     organization_id = actor.organization_id
     if _end(organization_id, import_id, FAILED, IN_PROGRESS, failure=reason[:300]):
         target = public_id("imp", import_id)
-        audit.record(
-            actor, "user_import.failed", target_type="user_import", target_id=target, after={"reason": reason}
-        )
+        audit.record(actor, "user_import.failed", "user_import", target, after={"reason": reason})
 
 
 def remove_parts(organization_id: str, import_id: UUID) -> None:
@@ -295,7 +277,7 @@ def _cancel(actor: Actor, import_id: str) -> ImportRecord:
         raise Conflict("This import has already ended.", code="import_ended")
     counts = {"created": row.created, "updated": row.updated, "refused": row.refused}
     target = public_id("imp", row.id)
-    audit.record(actor, "user_import.cancelled", target_type="user_import", target_id=target, after=counts)
+    audit.record(actor, "user_import.cancelled", "user_import", target, after=counts)
     db.session.expire_all()
     return import_record(get_import_row(actor, import_id))
 
@@ -306,11 +288,7 @@ def _end(
     now = clock.now()
     changed = count_changed(
         update(UserImport)
-        .where(
-            UserImport.organization_id == organization_id,
-            UserImport.id == import_id,
-            UserImport.status.in_(before),
-        )
+        .where(has_key(UserImport, organization_id, import_id), UserImport.status.in_(before))
         .values(status=status, ended_at=now, failure=failure)
     )
     return changed == 1
@@ -323,9 +301,7 @@ def _claim_upload(organization_id: str, import_id: UUID) -> bool:
 
 @transaction
 def _delete_import(organization_id: str, import_id: UUID) -> None:
-    count_changed(
-        delete(UserImport).where(UserImport.organization_id == organization_id, UserImport.id == import_id)
-    )
+    count_changed(delete(UserImport).where(has_key(UserImport, organization_id, import_id)))
 
 
 @transaction

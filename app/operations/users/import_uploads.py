@@ -14,6 +14,7 @@ from uuid import UUID
 from sqlalchemy import func, insert, select, update
 
 from app.extensions import db
+from app.models.base import has_key
 from app.models.user import (
     CHECKED,
     CHECKING,
@@ -130,11 +131,7 @@ def start_import(actor: Actor, import_id: str) -> ImportRecord:
     row = get_import_row(actor, import_id)
     changed = count_changed(
         update(UserImport)
-        .where(
-            UserImport.organization_id == row.organization_id,
-            UserImport.id == row.id,
-            UserImport.status == CHECKED,
-        )
+        .where(has_key(UserImport, row.organization_id, row.id), UserImport.status == CHECKED)
         .values(
             status=RUNNING,
             # It runs in the background, even if the command line checked it.
@@ -153,8 +150,8 @@ def start_import(actor: Actor, import_id: str) -> ImportRecord:
     audit.record(
         actor,
         "user_import.started",
-        target_type="user_import",
-        target_id=public_id("imp", row.id),
+        "user_import",
+        public_id("imp", row.id),
         after={"name": row.name, "rows": row.total, "on_existing": row.on_existing},
     )
     on_commit(import_ready.set)
@@ -230,8 +227,7 @@ def confirm_upload(actor: Actor, upload: Upload, *, is_dry_run: bool) -> ImportR
     changed = count_changed(
         update(UserImport)
         .where(
-            UserImport.organization_id == actor.organization_id,
-            UserImport.id == upload.id,
+            has_key(UserImport, actor.organization_id, upload.id),
             UserImport.status == UPLOADING,
             UserImport.total > 0,
         )
@@ -244,8 +240,8 @@ def confirm_upload(actor: Actor, upload: Upload, *, is_dry_run: bool) -> ImportR
     audit.record(
         actor,
         "user_import.checked" if is_dry_run else "user_import.started",
-        target_type="user_import",
-        target_id=public_id("imp", upload.id),
+        "user_import",
+        public_id("imp", upload.id),
         after={"name": row.name, "rows": row.total, "on_existing": row.on_existing, "digest": upload.digest},
     )
     on_commit(import_ready.set)
@@ -425,7 +421,7 @@ def _store_part(organization_id: str, import_id: UUID, number: int, sealed: byte
 def _complete_upload(organization_id: str, import_id: UUID, digest: bytes, rows: int, parts: int) -> None:
     db.session.execute(
         update(UserImport)
-        .where(UserImport.organization_id == organization_id, UserImport.id == import_id)
+        .where(has_key(UserImport, organization_id, import_id))
         .values(digest=digest, total=rows, parts=parts)
         .execution_options(synchronize_session=False)
     )

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, and_, func, insert, select, update
+from sqlalchemy import ColumnElement, and_, insert, select, update
 
 from app.extensions import db
 from app.models.second_factor import PasskeyHandle
@@ -32,16 +32,8 @@ from app.operations.sign_in.passkeys import INVITATION as INVITATION_PASSKEY
 from app.operations.sign_in.passkeys import find_relying_party, get_relying_party, issue_challenge
 from app.operations.sign_in.sign_in import Browser, SecondStepRequired, SignedIn, complete_first_factor
 from app.operations.store import audit, clock, keyring
-from app.operations.store.transactions import (
-    DEFAULT_LIMIT,
-    CursorKey,
-    Page,
-    count_changed,
-    current_unit_of_work,
-    paginate,
-    read,
-    transaction,
-)
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, count_rows, make_record, read_page
+from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.operations.users.role_assignments import assign_role, require_grantable
 from app.rules.actor import Actor
 from app.rules.directory.permissions import (
@@ -52,7 +44,7 @@ from app.rules.directory.permissions import (
 )
 from app.rules.errors import Conflict, NotFound, PreconditionFailed
 from app.rules.fields import ValidationErrors
-from app.rules.identifiers import encode_uuid, new_id, parse_public_id, public_id
+from app.rules.identifiers import new_id, parse_public_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.organizations.organizations import parse_email_and_name
@@ -137,18 +129,13 @@ def open_invitation_condition(organization: OrganizationSnapshot) -> ColumnEleme
 
 def invitation_record(row: Invitation, organization: OrganizationSnapshot) -> InvitationRecord:
     """Return the record of a row."""
-    return InvitationRecord(
-        id=row.id,
+    return make_record(
+        InvitationRecord,
+        row,
         organization_id=organization.id,
         organization_slug=organization.slug,
         organization_name=organization.name,
-        email=row.email,
-        name=row.name,
-        role=row.role,
-        created_at=row.created_at,
-        created_by=row.created_by,
         expires_at=earliest_expiry(row.expires_at, row.created_at, invitation_lifetime_seconds(organization)),
-        is_mailed=row.is_mailed,
     )
 
 
@@ -196,8 +183,8 @@ def create_invitation(
     audit.record(
         acting_actor,
         "invitation.created",
-        target_type="invitation",
-        target_id=record.public_id,
+        "invitation",
+        record.public_id,
         after={"email": record.email, "role": role},
     )
     link = f"{organization.base_url}/organizations/{organization.slug}/invite/{token}"
@@ -280,8 +267,8 @@ def accept_invitation(token: str, *, name: str, password_hash: str | None) -> UU
     audit.record(
         system,
         "invitation.accepted",
-        target_type="invitation",
-        target_id=record.public_id,
+        "invitation",
+        record.public_id,
         after={"user_id": public_id("usr", user_id), "role": record.role},
     )
     return user_id
@@ -305,10 +292,9 @@ def list_invitations(
     statement = select(Invitation).where(open_invitation_condition(organization))
     if of_members is not None:
         statement = statement.where((Invitation.role == MEMBER) == of_members)
-    ordered = paginate(statement, (Invitation.id,), after, descending=False)
-    rows = db.session.scalars(ordered.limit(limit + 1)).all()
-    items = tuple(invitation_record(row, organization) for row in rows[:limit])
-    return Page(items, (encode_uuid(items[-1].id),) if len(rows) > limit else None)
+    return read_page(statement, (Invitation.id,), limit, after, descending=False).map(
+        lambda row: invitation_record(row, organization)
+    )
 
 
 @read
@@ -333,12 +319,12 @@ def revoke_invitation(
     if not is_expected(record.version, expected_version):
         raise PreconditionFailed("The invitation has changed. Reload it and try again.")
     if not _end_invitations(organization.id, Invitation.id == record.id, revoked_at=clock.now()):
-        raise _invitation_not_found()
+        raise NotFound("There is no such invitation.")
     audit.record(
         acting_actor,
         "invitation.revoked",
-        target_type="invitation",
-        target_id=record.public_id,
+        "invitation",
+        record.public_id,
         before={"email": record.email, "role": record.role},
     )
     return record
@@ -348,12 +334,8 @@ def _get_open_row(organization: OrganizationSnapshot, invitation_id: str) -> Inv
     row_id = parse_public_id("inv", invitation_id)
     row = db.session.get(Invitation, (organization.id, row_id)) if row_id is not None else None
     if row is None or not _is_open_row(row, organization):
-        raise _invitation_not_found()
+        raise NotFound("There is no such invitation.")
     return row
-
-
-def _invitation_not_found() -> NotFound:
-    return NotFound("There is no such invitation.")
 
 
 def _end_invitations(organization_id: str, condition: ColumnElement[bool], **end: datetime) -> int:
@@ -371,12 +353,7 @@ def _end_invitations(organization_id: str, condition: ColumnElement[bool], **end
 
 
 def _count_open_invitations(organization: OrganizationSnapshot) -> int:
-    return (
-        db.session.scalar(
-            select(func.count()).select_from(Invitation).where(open_invitation_condition(organization))
-        )
-        or 0
-    )
+    return count_rows(select(Invitation.id).where(open_invitation_condition(organization)))
 
 
 def _is_open_row(row: Invitation, organization: OrganizationSnapshot) -> bool:

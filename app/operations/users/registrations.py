@@ -25,21 +25,13 @@ from app.operations.sign_in.passwords import verify_password
 from app.operations.store import audit, clock, outbox, rate_limits
 from app.operations.store.outbox import DeliveryRejected, Message
 from app.operations.store.rate_limits import Limit, bucket_key
-from app.operations.store.transactions import (
-    DEFAULT_LIMIT,
-    CursorKey,
-    Page,
-    count_changed,
-    current_unit_of_work,
-    paginate,
-    read,
-    transaction,
-)
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, get_row, make_record, read_page
+from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.operations.users.email_verification import REGISTRATION_MESSAGE
 from app.operations.users.sign_up import create_registered_user
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, InvalidInput, NotFound, TooManyRequests, Unavailable
-from app.rules.identifiers import encode_uuid, new_id, parse_public_id, public_id
+from app.rules.identifiers import new_id, parse_public_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.sign_in.passwords import Lockout
@@ -104,16 +96,14 @@ def process_registration(message: Message) -> None:
             "forgot": f"{organization_url}/forgot",
         }
         emails.send(organization, request["email"], "account_exists", values)
-        audit.record(
-            anonymous, "user.registration_refused", target_type="user", after={"email": request["email"]}
-        )
+        audit.record(anonymous, "user.registration_refused", "user", after={"email": request["email"]})
         return
     token, record = _store(organization, request)
     audit.record(
         anonymous,
         "registration.asked",
-        target_type="registration",
-        target_id=record.public_id,
+        "registration",
+        record.public_id,
         after={"email": record.email, "name": record.name},
     )
     # Without the name: a stranger chose it, and the address.
@@ -214,16 +204,7 @@ def complete_registration(
 
 def registration_record(row: Registration) -> RegistrationRecord:
     """Return the record of a row."""
-    return RegistrationRecord(
-        row.organization_id,
-        row.id,
-        row.email,
-        row.name,
-        row.is_mailed,
-        row.address,
-        row.created_at,
-        row.expires_at,
-    )
+    return make_record(RegistrationRecord, row)
 
 
 @read
@@ -232,10 +213,8 @@ def list_registrations(
 ) -> Page[RegistrationRecord]:
     """Return a page of the organization's pending registrations, newest first. Raises Forbidden."""
     actor.require("users:read")
-    statement = paginate(_select_pending(actor.organization_id).limit(limit + 1), [Registration.id], after)
-    rows = db.session.scalars(statement).all()
-    items = tuple(registration_record(row) for row in rows[:limit])
-    return Page(items, (encode_uuid(items[-1].id),) if len(rows) > limit else None)
+    pending = _select_pending(actor.organization_id)
+    return read_page(pending, (Registration.id,), limit, after).map(registration_record)
 
 
 _COUNT_PENDING = CompiledQuery(
@@ -262,11 +241,9 @@ def count_registrations(actor: Actor) -> int:
 def get_registration(actor: Actor, registration_id: str) -> RegistrationRecord:
     """Return a pending registration. Raises Forbidden, NotFound."""
     actor.require("users:read")
-    row_id = parse_public_id("reg", registration_id)
-    row = db.session.scalar(_select_pending(actor.organization_id).where(Registration.id == row_id))
-    if row_id is None or row is None:
-        raise _registration_not_found()
-    return registration_record(row)
+    pending = _select_pending(actor.organization_id)
+    statement = pending.where(Registration.id == parse_public_id("reg", registration_id))
+    return registration_record(get_row(statement, "There is no pending registration with this ID."))
 
 
 @transaction
@@ -292,12 +269,12 @@ def reject_registration(actor: Actor, registration_id: str) -> RegistrationRecor
     actor.require("users:write")
     pending = get_registration(actor, registration_id)
     if not _delete(actor.organization_id, Registration.id == pending.id):
-        raise _registration_not_found()
+        raise NotFound("There is no pending registration with this ID.")
     audit.record(
         actor,
         "registration.refused",
-        target_type="registration",
-        target_id=pending.public_id,
+        "registration",
+        pending.public_id,
         before={"email": pending.email, "name": pending.name},
     )
     return pending
@@ -378,7 +355,3 @@ def _select_pending(organization_id: str) -> Select[Registration]:
     return select(Registration).where(
         Registration.organization_id == organization_id, Registration.expires_at > clock.now()
     )
-
-
-def _registration_not_found() -> NotFound:
-    return NotFound("There is no pending registration with this ID.")

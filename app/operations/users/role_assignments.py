@@ -92,8 +92,8 @@ def assign_role(
     audit.record(
         actor,
         "administrator.added",
-        target_type="administrator",
-        target_id=public_id("adm", row_id),
+        "administrator",
+        public_id("adm", row_id),
         after={"user_id": public_id("usr", user_id), "role": role},
     )
     return row_id

@@ -11,6 +11,7 @@ from uuid import UUID
 from sqlalchemy import delete, select
 
 from app.extensions import db
+from app.models.base import has_key, is_same
 from app.models.user import ACTIVE, AccountLink, User
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
 from app.operations.directory.users import create_user
@@ -18,6 +19,7 @@ from app.operations.mail import emails
 from app.operations.sign_in.passwords import hash_new_password
 from app.operations.store import audit, clock, rate_limits
 from app.operations.store.rate_limits import Limit, bucket_key, network_limits
+from app.operations.store.rows import make_record
 from app.operations.store.transactions import (
     count_changed,
     current_unit_of_work,
@@ -171,7 +173,7 @@ def _create_or_record_refusal(
             email_verified=False,
         )
     except Conflict:
-        audit.record(actor, "user.registration_refused", target_type="user", after={"email": email})
+        audit.record(actor, "user.registration_refused", "user", after={"email": email})
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +208,7 @@ def create_link(
     transaction that audits it.
     """
     user = db.session.execute(
-        select(User.password_hash, User.email_canonical).where(
-            User.organization_id == organization_id, User.id == user_id
-        )
+        select(User.password_hash, User.email_canonical).where(has_key(User, organization_id, user_id))
     ).one()
     token: str = current_unit_of_work().stable_value(
         f"link {purpose} {user_id}", lambda: new_token(purpose, organization_id)
@@ -252,7 +252,7 @@ def find_link(
             User.name,
             User.password_hash,
         )
-        .join(User, (User.organization_id == AccountLink.organization_id) & (User.id == AccountLink.user_id))
+        .join(User, is_same(User.id, AccountLink.user_id))
         .where(
             AccountLink.organization_id == organization_id,
             AccountLink.digest == digest(token),
@@ -265,17 +265,7 @@ def find_link(
         return None
     if row.bound_digest != _bound_digest(row.password_hash, row.email_canonical):
         return None
-    return AccountLinkRecord(
-        organization_id=organization_id,
-        user_id=row.user_id,
-        digest=digest(token),
-        is_mailed=row.is_mailed,
-        address=row.address,
-        email=row.email,
-        email_canonical=row.email_canonical,
-        name=row.name,
-        password_hash=row.password_hash,
-    )
+    return make_record(AccountLinkRecord, row, organization_id=organization_id, digest=digest(token))
 
 
 @transaction

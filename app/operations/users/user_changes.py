@@ -147,9 +147,7 @@ def end_user_session(actor: Actor, user_id: str, session_id: str) -> None:
     )
     if not end_sessions(user.organization_id, condition & (Session.id == row_id)):
         raise NotFound("There is no such session.")
-    audit.record(
-        actor, "session.ended", target_type="session", target_id=session_id, after={"user": user.public_id}
-    )
+    audit.record(actor, "session.ended", "session", session_id, after={"user": user.public_id})
 
 
 @read

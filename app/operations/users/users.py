@@ -10,7 +10,6 @@ from uuid import UUID
 
 from sqlalchemy import Select, bindparam, exists, func, literal, or_, select
 
-from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery, list_parameters, list_values, size_of_list
 from app.models.user import ACTIVE, DELETED, DISABLED, RoleAssignment, User
 from app.operations.directory.lookups import get_organization_by_id, get_user_roles
@@ -26,22 +25,15 @@ from app.operations.sign_in.actor_access import require_manageable_user
 from app.operations.sign_in.second_factors import find_methods_of_user, find_methods_of_users
 from app.operations.sign_in.sessions import end_sessions_of_user
 from app.operations.store import audit
-from app.operations.store.transactions import (
-    DEFAULT_LIMIT,
-    MAX_LIMIT,
-    CursorKey,
-    Page,
-    paginate,
-    read,
-    transaction,
-)
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, read_page
+from app.operations.store.transactions import read, transaction
 from app.operations.users import sign_up
 from app.operations.users.role_assignments import require_other_administrators_everywhere
 from app.rules.actor import Actor
 from app.rules.directory.attributes import attributes_of, current_values
 from app.rules.directory.permissions import effective_roles
 from app.rules.errors import FieldError, InvalidInput, NotFound
-from app.rules.identifiers import encode_uuid, parse_public_id
+from app.rules.identifiers import parse_public_id
 from app.rules.users.profile import STATUSES
 
 # Ids are time-ordered, so ordering by id is ordering by creation.
@@ -147,23 +139,20 @@ def list_users(
     statement = _filter(statement, organization.id, filters or {})
     if query:
         statement = _search(statement, query)
-    limit = min(limit, MAX_LIMIT)
-    ordered = paginate(statement, _sort_columns(sort), after, descending=sort.startswith("-"))
-    rows = db.session.scalars(ordered.limit(limit + 1)).all()
-    roles = roles_of_users(organization.id, [row.id for row in rows[:limit]])
-    methods = find_methods_of_users(organization.id, [row.id for row in rows[:limit]])
+    columns = (User.email_canonical, User.id) if sort.endswith("email") else (User.id,)
+    page = read_page(statement, columns, limit, after, descending=sort.startswith("-"))
+    ids = [row.id for row in page.items]
+    roles, methods = roles_of_users(organization.id, ids), find_methods_of_users(organization.id, ids)
     definitions = attributes_of(organization.settings)
-    items = tuple(
-        UserRecord(
+    return page.map(
+        lambda row: UserRecord(
             to_user_snapshot(row),
             organization.slug,
             roles.get(row.id, ()),
             methods.get(row.id, ()),
             current_values(definitions, row.attributes or {}),
         )
-        for row in rows[:limit]
     )
-    return Page(items, _cursor_key(rows[limit - 1], sort) if len(rows) > limit else None)
 
 
 def _validate_query(filters: Mapping[str, str], sort: str, roles: tuple[str, ...]) -> None:
@@ -207,14 +196,6 @@ def _search(statement: Select[Any], query: str) -> Select[Any]:
             func.instr(func.lower(User.name), part) > 0,
         )
     )
-
-
-def _sort_columns(sort: str) -> tuple[Any, ...]:
-    return (User.email_canonical, User.id) if sort.endswith("email") else (User.id,)
-
-
-def _cursor_key(row: User, sort: str) -> CursorKey:
-    return (row.email_canonical, encode_uuid(row.id)) if sort.endswith("email") else (encode_uuid(row.id),)
 
 
 @transaction

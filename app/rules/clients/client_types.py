@@ -21,7 +21,6 @@ from app.rules.shapes import Check, Rule, Text
 REVIEW, ALLOWED, PRE_APPROVED, BLOCKED = "review", "allowed", "pre_approved", "blocked"
 APPROVALS = (REVIEW, ALLOWED, PRE_APPROVED, BLOCKED)
 ALL, VERIFIED, NO_APPROVAL = "all", "verified", "none"
-MEMBERS_MAY_ALLOW = (ALL, VERIFIED, NO_APPROVAL)
 _FIRST_PARTY, _UNVERIFIED = "first_party", "unverified"
 
 

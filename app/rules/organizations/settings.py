@@ -34,9 +34,6 @@ _SECTIONS = frozenset(
     for path in [*SETTINGS, ROLES_PATH]
     for depth in range(1, path.count(".") + 1)
 )
-WITHOUT_EFFECT = "This setting is stored but has no effect in this release."
-# Paths that nothing reads. Remove a path here when it gets an effect; a test finds forgotten ones.
-WITHOUT_EFFECT_YET: frozenset[str] = frozenset()
 
 
 def default_settings() -> Document:

@@ -28,11 +28,6 @@ VALUES = {"email": "ada@acme.example", "link": LINK, "until": "2026-11-21T12:00:
 Deliver = Callable[[], int]
 
 
-@pytest.fixture
-def acme(make: Any) -> Any:
-    return make.organization(name="Acme")
-
-
 @transaction
 def send(organization: Any, to: str = "ada@acme.example", **more: Any) -> None:
     emails.send(organization, to, "password_reset", VALUES, **more)

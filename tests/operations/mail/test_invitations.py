@@ -19,11 +19,6 @@ from tests.support.mail_server import Mailbox, plain
 Deliver = Callable[[], int]
 
 
-@pytest.fixture
-def acme(make: Any) -> Any:
-    return make.organization(name="Acme")
-
-
 @pytest.mark.usefixtures("context")
 def test_invitation_by_email_verifies_the_email(make: Any, acme: Any, box: Mailbox, deliver: Deliver) -> None:
     """OI-5."""

@@ -23,16 +23,6 @@ NEW = "a wholly different password"
 Deliver = Callable[[], int]
 
 
-@pytest.fixture
-def acme(make: Any) -> Any:
-    return make.organization(name="Acme")
-
-
-@pytest.fixture
-def ada(make: Any, acme: Any) -> Any:
-    return make.user(acme, email="ada@acme.example")
-
-
 def as_herself(user: Any) -> Actor:
     home = user.organization.id
     return Actor("user", home, home, user_id=user.id, label=user.email, ip_address="192.0.2.7")

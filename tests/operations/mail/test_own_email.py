@@ -39,16 +39,6 @@ Deliver = Callable[[], int]
 NEW = "ada@new.example"
 
 
-@pytest.fixture
-def acme(make: Any) -> Any:
-    return make.organization(name="Acme")
-
-
-@pytest.fixture
-def ada(make: Any, acme: Any) -> Any:
-    return make.user(acme, email="ada@acme.example")
-
-
 def as_herself(user: Any, ago: int = 5) -> Actor:
     home = user.organization.id
     now = clock.now()

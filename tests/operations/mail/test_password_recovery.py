@@ -23,16 +23,6 @@ NEW = "a wholly different password"
 Deliver = Callable[[], int]
 
 
-@pytest.fixture
-def acme(make: Any) -> Any:
-    return make.organization(name="Acme")
-
-
-@pytest.fixture
-def ada(make: Any, acme: Any) -> Any:
-    return make.user(acme, email="ada@acme.example")
-
-
 def ask(organization: Any, email: str = "ada@acme.example", *, network: int = 1) -> None:
     request_reset(organization, email, ip_address=f"192.0.{network}.7", request_id=None)
 

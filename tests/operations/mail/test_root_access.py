@@ -19,11 +19,6 @@ Deliver = Callable[[], int]
 
 
 @pytest.fixture
-def acme(make: Factory) -> Any:
-    return make.organization(name="Acme")
-
-
-@pytest.fixture
 def visitor(make: Factory) -> Actor:
     root = make.root()
     return make.actor(root, user=make.user(root, email="op@gatehouse.example", role="admin"))

@@ -24,11 +24,6 @@ def acme(make: Any) -> Any:
     return make.organization()
 
 
-@pytest.fixture
-def ada(make: Any, acme: Any) -> Any:
-    return make.user(acme, email="ada@acme.example")
-
-
 def attempt_sign_in(organization: Any, email: str = "ada@acme.example", password: str = PASSWORD) -> Any:
     return sign_in(organization.id, email, password, ip_address="203.0.113.9")
 

@@ -30,16 +30,6 @@ pytestmark = pytest.mark.usefixtures("context")
 FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:141.0) Gecko/20100101 Firefox/141.0"
 
 
-@pytest.fixture
-def acme(make: Any) -> Any:
-    return make.organization(name="Acme")
-
-
-@pytest.fixture
-def ada(make: Any, acme: Any) -> Any:
-    return make.user(acme, email="ada@acme.example")
-
-
 def sign_in_from(user: Any, known: str = "", **more: Any) -> SignedIn:
     outcome = sign_in(
         user.organization.id, user.email, user.password, ip_address="192.0.2.7", known_cookie=known, **more

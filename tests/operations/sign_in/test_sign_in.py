@@ -39,11 +39,6 @@ def acme(make: Any) -> Any:
     return make.organization(settings=LOCKOUT)
 
 
-@pytest.fixture
-def ada(make: Any, acme: Any) -> Any:
-    return make.user(acme, email="ada@acme.example")
-
-
 def count(model: Any, *conditions: Any) -> int:
     found = db.session.scalar(select(func.count()).select_from(model).where(*conditions)) or 0
     db.session.remove()

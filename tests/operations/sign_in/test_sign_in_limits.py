@@ -52,11 +52,6 @@ def acme(make: Any) -> Any:
     return make.organization(settings=LOCKOUT)
 
 
-@pytest.fixture
-def ada(make: Any, acme: Any) -> Any:
-    return make.user(acme, email="ada@acme.example")
-
-
 def attempt_sign_in(
     organization: Any,
     email: str = "ada@acme.example",

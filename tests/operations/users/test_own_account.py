@@ -29,11 +29,6 @@ def acme(make: Factory) -> Any:
     return make.organization(name="Acme", settings=ALLOWED)
 
 
-@pytest.fixture
-def ada(make: Factory, acme: Any) -> Any:
-    return make.user(acme, email="ada@acme.example")
-
-
 def actor_of(user: Any, *, seconds: int = 5) -> Actor:
     home = user.organization.id
     return Actor(

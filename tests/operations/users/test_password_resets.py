@@ -28,16 +28,6 @@ pytestmark = pytest.mark.usefixtures("context")
 NEW = "a wholly different password"
 
 
-@pytest.fixture
-def acme(make: Any) -> Any:
-    return make.organization(name="Acme")
-
-
-@pytest.fixture
-def ada(make: Any, acme: Any) -> Any:
-    return make.user(acme, email="ada@acme.example")
-
-
 @transaction
 def change(**values: Any) -> None:
     """Change values of every user."""

@@ -25,11 +25,6 @@ def acme(make: Factory) -> Any:
 
 
 @pytest.fixture
-def ada(make: Factory, acme: Any) -> MadeUser:
-    return make.user(acme, email="ada@acme.example")
-
-
-@pytest.fixture
 def actor(make: Factory, acme: Any, ada: MadeUser) -> Actor:
     """Return Ada, who has just signed in, with all permissions."""
     return replace(make.actor(acme, user=ada), amr=("pwd", "mfa"))

@@ -34,16 +34,6 @@ BROWSER = Browser("this browser", "tests")
 
 
 @pytest.fixture
-def acme(make: Any) -> Any:
-    return make.organization(name="Acme")
-
-
-@pytest.fixture
-def ada(make: Any, acme: Any) -> Any:
-    return make.user(acme, email="ada@acme.example")
-
-
-@pytest.fixture
 def phone(app: Any, ada: Any) -> Authenticator:
     return with_app(app, ada)
 

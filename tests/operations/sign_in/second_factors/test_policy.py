@@ -33,11 +33,6 @@ BOTH = ("pwd", "otp", "mfa")
 DAY = 86400
 
 
-@pytest.fixture
-def acme(make: Any) -> Any:
-    return make.organization(name="Acme")
-
-
 def set_policy(make: Any, acme: Any, policy: str, **more: Any) -> None:
     """Set the organization's policy."""
     document = {"authentication": {"mfa": {"policy": policy, **more}}}

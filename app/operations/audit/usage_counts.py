@@ -1,0 +1,201 @@
+"""Counters of an organization and its clients by hour or day, as the API returns them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sqlalchemy import func, select
+
+from app.extensions import db
+from app.models.audit import UsageCounter
+from app.models.client import Client
+from app.operations.audit.audit_events import time_filter
+from app.operations.audit.usage import (
+    MAX_CLIENTS,
+    MAX_HOURS_IN_HOURS,
+    MAX_USER_ROWS,
+    clients_of,
+    read_counters,
+    user_rows,
+    visible_clients,
+)
+from app.operations.clients.client_records import get_client_record
+from app.operations.sign_in.actor_access import enter_organization
+from app.operations.store import clock
+from app.operations.store.replica import read_figures
+from app.operations.store.transactions import read
+from app.operations.store.usage_counters import (
+    DAY,
+    FAILED,
+    HOUR,
+    NONE,
+    REQUESTS,
+    RETENTION,
+    SIGN_INS,
+    SPANS,
+    TOKENS,
+    start_of,
+)
+from app.rules.actor import Actor
+from app.rules.errors import InvalidInput
+from app.rules.fields import ValidationErrors
+from app.rules.identifiers import format_client_id, parse_client_id, public_id
+
+MAX_COUNTS = 10_000
+MAX_HOURLY_DAYS = 31
+DEFAULT_DAYS = 7
+INTERVALS = (HOUR, DAY)
+ACTIVE_USERS = "active_users"
+METRICS = (TOKENS, REQUESTS, FAILED, SIGN_INS, ACTIVE_USERS)
+DETAIL, CLIENT_ID, CREDENTIAL_ID = "detail", "client_id", "credential_id"
+GROUPS = (DETAIL, CLIENT_ID, CREDENTIAL_ID)
+FILTERS = ("since", "until", "interval", "metric", "client_id", "group_by")
+
+
+@dataclass(frozen=True, slots=True)
+class UsageCount:
+    """One sum. ``detail``, ``client_id`` and ``credential_id`` are None unless it was asked to be grouped by them."""
+
+    start: datetime
+    metric: str
+    count: int
+    detail: str | None = None
+    client_id: str | None = None
+    credential_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Sums by hour or day from ``since`` until before ``until``, both at the start of one. Zeros are left out."""
+
+    interval: str
+    since: datetime
+    until: datetime
+    counts: tuple[UsageCount, ...]
+
+
+@read
+def get_usage(actor: Actor, slug: str, filters: Mapping[str, str]) -> Usage:
+    """Return the counters of an organization, or of those of its clients that the actor may see, by hour or day.
+
+    ``filters`` are of FILTERS. Raises NotFound, Forbidden, InvalidInput.
+    """
+    inside, _ = enter_organization(actor, slug)
+    inside.require_for_own("clients:read")
+    asked = _parse(filters, clock.now())
+    is_for_all = asked.client_id is None and CLIENT_ID not in asked.group_by
+    if asked.client_id is not None:
+        clients = [get_client_record(inside, asked.client_id).id]
+    elif is_for_all:
+        clients = clients_of(inside)
+    else:
+        newest = visible_clients(inside).order_by(Client.id.desc()).limit(MAX_CLIENTS)
+        clients = [row.id for row in db.session.execute(newest)]
+    counted = [metric for metric in asked.metrics if metric != ACTIVE_USERS]
+    rows = read_counters(
+        inside,
+        clients,
+        asked.interval,
+        asked.since,
+        counted,
+        until=asked.until,
+        by_detail=DETAIL in asked.group_by,
+        by_client=CLIENT_ID in asked.group_by,
+        by_subject=CREDENTIAL_ID in asked.group_by,
+        limit=MAX_COUNTS + 1,
+    )
+    if len(rows) > MAX_COUNTS:
+        raise _too_many()
+    counts = [_to_count(inside.organization_id, row, asked.group_by) for row in rows]
+    if ACTIVE_USERS in asked.metrics and NONE in clients:
+        counts += _count_active_users(inside, asked)
+    counts.sort(key=_order)
+    return Usage(asked.interval, asked.since, asked.until, tuple(counts))
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    interval: str
+    since: datetime
+    until: datetime
+    metrics: tuple[str, ...]
+    group_by: frozenset[str]
+    client_id: str | None
+
+
+def _parse(filters: Mapping[str, str], now: datetime) -> _Asked:
+    errors = ValidationErrors()
+    until = time_filter(errors, filters, "until") or now
+    since = time_filter(errors, filters, "since") or until - timedelta(days=DEFAULT_DAYS)
+    chosen = HOUR if until - since <= timedelta(hours=MAX_HOURS_IN_HOURS) else DAY
+    interval = filters.get("interval", chosen)
+    for name, choices in (("interval", INTERVALS), ("metric", METRICS)):
+        if name in filters and filters[name] not in choices:
+            errors.add(name, "not_allowed", f"Enter one of {', '.join(choices)}.")
+    group_by = frozenset(filters["group_by"].split(",")) if "group_by" in filters else frozenset()
+    if not group_by <= set(GROUPS):
+        errors.add("group_by", "not_allowed", f"Enter {', '.join(GROUPS)}, or several of them with commas.")
+    elif CREDENTIAL_ID in group_by and ("client_id" not in filters or filters.get("metric") != REQUESTS):
+        errors.add(
+            "group_by", "not_allowed", "Send client_id and metric=requests: only those are counted by secret."
+        )
+    if "client_id" in filters and parse_client_id(filters["client_id"]) is None:
+        errors.add("client_id", "not_found", "There is no client with this ID.")
+    if since >= until:
+        errors.add("since", "out_of_range", "This must be before until.")
+    longest = MAX_HOURLY_DAYS if interval == HOUR else RETENTION.days
+    if until - since > timedelta(days=longest):
+        errors.add("since", "out_of_range", f"Ask for at most {longest} days by {interval}.")
+    errors.raise_if_any()
+    last = start_of(interval, until.astimezone(UTC) - timedelta(microseconds=1))
+    return _Asked(
+        interval,
+        start_of(interval, since.astimezone(UTC)),
+        last + SPANS[interval],
+        (filters["metric"],) if "metric" in filters else METRICS,
+        group_by,
+        filters.get("client_id"),
+    )
+
+
+def _to_count(organization_id: str, row: Any, group_by: Collection[str]) -> UsageCount:
+    return UsageCount(
+        start=row.starts_at,
+        metric=row.metric,
+        count=int(row.total),
+        detail=row.detail if DETAIL in group_by else None,
+        client_id=format_client_id(organization_id, row.client_id) if CLIENT_ID in group_by else None,
+        credential_id=(
+            public_id("sec", row.subject_id) if CREDENTIAL_ID in group_by and row.subject_id != NONE else None
+        ),
+    )
+
+
+def _order(count: UsageCount) -> tuple[Any, ...]:
+    return (
+        count.start,
+        count.metric,
+        *(part or "" for part in (count.detail, count.client_id, count.credential_id)),
+    )
+
+
+def _count_active_users(actor: Actor, asked: _Asked) -> list[UsageCount]:
+    rows = user_rows(actor, asked.interval, asked.since, asked.until, UsageCounter.starts_at)
+    bounded = rows.limit(MAX_USER_ROWS).subquery()
+    # Each user has one row for each hour or day.
+    counts = select(bounded.c.starts_at, func.count().label("users")).group_by(bounded.c.starts_at)
+    found = [UsageCount(row.starts_at, ACTIVE_USERS, int(row.users)) for row in read_figures(counts)]
+    if sum(one.count for one in found) == MAX_USER_ROWS:
+        raise _too_many()
+    return found
+
+
+def _too_many() -> InvalidInput:
+    return InvalidInput(
+        "There are too many counts for one response. Ask for a shorter time, for days, or for one metric.",
+        field="since",
+        code="too_many",
+    )

@@ -1,0 +1,121 @@
+"""Rows as operations return them: pages of lists, and records with the columns of a row."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Generic, TypeVar, cast
+from uuid import UUID
+
+from sqlalchemy import Select, func, literal, select, tuple_
+
+from app.extensions import db
+from app.models.base import Base, Uuid
+from app.rules.errors import InvalidInput, NotFound
+from app.rules.identifiers import decode_uuid, encode_uuid
+
+T = TypeVar("T")
+U = TypeVar("U")
+CursorKey = tuple[str, ...]
+DEFAULT_LIMIT = 25
+MAX_LIMIT = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """One page. ``next_cursor_key`` is the sort key of its last item, or None; interfaces sign and encode it."""
+
+    items: tuple[T, ...]
+    next_cursor_key: CursorKey | None = None
+
+    def map(self, make: Callable[[T], U]) -> Page[U]:
+        """Return the page with what ``make`` returns for each item."""
+        return Page(tuple(make(item) for item in self.items), self.next_cursor_key)
+
+
+def read_page(
+    statement: Select[*tuple[Any, ...]],
+    columns: Sequence[Any],
+    limit: int,
+    after: CursorKey | None,
+    *,
+    descending: bool = True,
+    read_rows: Callable[[Select[Any], UUID | None], Sequence[Any]] | None = None,
+) -> Page[Any]:
+    """Read a page of at most ``MAX_LIMIT`` rows, ordered by the columns, after the row with the sort key ``after``.
+
+    The last column is unique; an id is encoded as text in the key. ``read_rows`` executes the statement, whose ids are
+    all below the second argument; by default it is executed here. Raises InvalidInput for a cursor of another list.
+    """
+    limit = min(limit, MAX_LIMIT)
+    statement = statement.order_by(*(column.desc() if descending else column for column in columns))
+    if after is not None:
+        values = _literals(columns, after)
+        here, last = (columns[0], values[0]) if len(columns) == 1 else (tuple_(*columns), tuple_(*values))
+        statement = statement.where(here < last if descending else here > last)
+    statement = statement.limit(limit + 1)
+    if read_rows is None or after is None:
+        rows = db.session.execute(statement).all()
+    else:
+        rows = read_rows(statement, decode_uuid(after[-1]))
+    # A row of one model is the model's object.
+    items = tuple(row[0] if len(row) == 1 else row for row in rows[:limit])
+    return Page(items, _sort_key(rows[limit - 1], columns) if len(rows) > limit else None)
+
+
+def merge_pages(pages: Iterable[Page[T]], limit: int) -> Page[T]:
+    """Return the first ``limit`` items of pages of the same length, newest id first, each item once."""
+    limit = min(limit, MAX_LIMIT)
+    pages = tuple(pages)
+    items: dict[UUID, Any] = {item.id: item for page in pages for item in cast(Any, page.items)}
+    newest = sorted(items.values(), key=lambda item: item.id.bytes, reverse=True)
+    has_more = len(newest) > limit or any(page.next_cursor_key is not None for page in pages)
+    return Page(tuple(newest[:limit]), (encode_uuid(newest[:limit][-1].id),) if has_more else None)
+
+
+def get_row(statement: Select[Any], missing: str) -> Any:
+    """Return the only row of the statement, as the database has it now. Raises NotFound, saying ``missing``."""
+    row = db.session.execute(statement, execution_options={"populate_existing": True}).first()
+    if row is None:
+        raise NotFound(missing)
+    return row[0] if len(row) == 1 else row
+
+
+def count_rows(statement: Select[Any], limit: int | None = None) -> int:
+    """Count the rows of the statement, at most ``limit``: reading stops there."""
+    return int(db.session.scalar(select(func.count()).select_from(statement.limit(limit).subquery())) or 0)
+
+
+def iterate_pages(load: Callable[[CursorKey | None], Page[T]]) -> Iterator[T]:
+    """Yield the items of every page of a list. ``load`` returns the page after a sort key."""
+    page = load(None)
+    yield from page.items
+    while page.next_cursor_key is not None:
+        page = load(page.next_cursor_key)
+        yield from page.items
+
+
+def make_record(record: Callable[..., T], row: Any, **values: Any) -> T:
+    """Return the record, a dataclass, with the row's columns of the same names, and ``values`` for other fields."""
+    return record(**{name: getattr(row, name) for name in _names(record) if name not in values}, **values)
+
+
+@functools.cache
+def _names(record: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(record))
+
+
+def _sort_key(row: Any, columns: Sequence[Any]) -> CursorKey:
+    source = row[0] if isinstance(row[0], Base) else row
+    values = (getattr(source, column.key) for column in columns)
+    return tuple(encode_uuid(value) if isinstance(value, UUID) else str(value) for value in values)
+
+
+def _literals(columns: Sequence[Any], key: CursorKey) -> list[Any]:
+    values: list[Any] = list(key)
+    if len(key) == len(columns) and isinstance(columns[-1].type, Uuid):
+        values[-1] = decode_uuid(key[-1])
+    if len(key) != len(columns) or values[-1] is None:
+        raise InvalidInput("This cursor belongs to another list.", field="cursor", code="invalid_cursor")
+    return [literal(value, column.type) for value, column in zip(values, columns, strict=True)]
