@@ -87,7 +87,7 @@ BUDGET = {
     "userinfo": (1, 0),
     "revocation": (4, 1),
     "authorization with session and consent": (4, 1),
-    "code": (6, 1),
+    "code": (5, 1),
     "refresh": (3, 1),
     "POST /clients": (8, 1),
     "GET /clients": (2, 0),
@@ -176,9 +176,9 @@ def test_flows_cost_no_more_than_their_budget(
 
 # Of JWTs, by how the API keeps them; the second token of a client in a minute.
 STORAGE_BUDGET = {
-    "stored": {"client_credentials": (1, 0), "introspection": (1, 0), "code": (6, 1), "refresh": (3, 1)},
-    "status_list": {"client_credentials": (0, 0), "introspection": (1, 0), "code": (6, 1), "refresh": (3, 1)},
-    "none": {"client_credentials": (0, 0), "introspection": (1, 0), "code": (5, 1), "refresh": (2, 1)},
+    "stored": {"client_credentials": (1, 0), "introspection": (1, 0), "code": (5, 1), "refresh": (3, 1)},
+    "status_list": {"client_credentials": (0, 0), "introspection": (1, 0), "code": (5, 1), "refresh": (3, 1)},
+    "none": {"client_credentials": (0, 0), "introspection": (1, 0), "code": (4, 1), "refresh": (2, 1)},
 }
 
 
