@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from flask import has_app_context
+from flask.globals import app_ctx
 from flask_login import LoginManager
 from flask_sqlalchemy import SQLAlchemy
 from flask_sqlalchemy.session import Session
@@ -20,6 +22,12 @@ class JoiningSession(Session):
     Transactions that need no ORM objects, such as those of the token endpoint, then cost no session.
     """
 
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        transaction = open_transaction.get()
+        if transaction is not None:
+            transaction.session = self
+
     def get_bind(
         self, mapper: Any = None, clause: Any = None, bind: Engine | Connection | None = None, **options: Any
     ) -> Engine | Connection:
@@ -30,6 +38,25 @@ class JoiningSession(Session):
         return super().get_bind(mapper, clause, bind, **options)
 
 
-db = SQLAlchemy(model_class=Base, disable_autonaming=True, session_options={"class_": JoiningSession})
+def remove_session() -> None:
+    """Close the session that was used outside of transactions, if there is one: its connection is another one."""
+    if has_app_context():
+        db.session.remove()
+
+
+def _session_scope() -> int:
+    """Return whose session ``db.session`` is: the open transaction's, or that of Flask's application context.
+
+    A transaction then needs no context of Flask.
+    """
+    transaction = open_transaction.get()
+    return hash(app_ctx) if transaction is None else id(transaction)
+
+
+db = SQLAlchemy(
+    model_class=Base,
+    disable_autonaming=True,
+    session_options={"class_": JoiningSession, "scopefunc": _session_scope},
+)
 csrf = CSRFProtect()
 login_manager = LoginManager()

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sqlalchemy.engine import Connection
 
+if TYPE_CHECKING:
+    from app.fast_path.transaction_connection import TransactionConnection
+
 
 class OpenTransaction(Protocol):
-    """The open transaction: its connection, and what runs once it has committed."""
+    """The open transaction: its connection, the ORM session that joined it, and what runs once it has committed."""
 
     commit_callbacks: list[Callable[[], None]]
+    session: Any
 
     def connect(self) -> Connection:
-        """Return the transaction's connection, which the first use opens."""
+        """Return the transaction's connection for a session, which the first use opens."""
         ...
 
-    def use_connection(self) -> Connection:
+    def use_connection(self) -> TransactionConnection:
         """Return the transaction's connection; everything pending in the session is written first."""
         ...
 
@@ -31,7 +35,7 @@ def in_transaction() -> bool:
     return open_transaction.get() is not None
 
 
-def transaction_connection() -> Connection:
+def transaction_connection() -> TransactionConnection:
     """Return the connection of the open transaction. Raises RuntimeError outside of one."""
     return _require_transaction().use_connection()
 

@@ -141,17 +141,12 @@ class CompiledQuery:
         connection = transaction_connection()
         compiled, engine = self._for_engine(connection.engine)
         if isinstance(compiled, _Plain):
-            return compiled, *compiled.run(connection, values, fetch=fetch)
+            return compiled, *compiled.run(connection.join(), values, fetch=fetch)
         parameters = compiled.parameters(values)
         try:
-            driver = connection.connection.dbapi_connection
-            return compiled, *_run(driver, compiled, parameters, fetch=fetch, waits=waits)
+            return compiled, *_run(connection.driver, compiled, parameters, fetch=fetch, waits=waits)
         except engine.dialect.loaded_dbapi.Error as error:
-            if must_leave_node(error):
-                leave_node()
-            if engine.dialect.is_disconnect(error, None, None):
-                connection.invalidate(error)
-                engine.dispose()
+            connection.fail(error)
             raise _as_sqlalchemy_error(engine, compiled, error) from error
 
     def _for_engine(self, engine: Engine) -> tuple[_Compiled | _Plain, Engine]:

@@ -1,8 +1,9 @@
 """WSGI middleware that answers the busiest OAuth endpoints without Flask's request handling.
 
 Flask spends as much on a request's context, URL map, session and hooks as a token costs in all, and these endpoints
-need none of it. Only plain requests are answered here: a POST of a form of known length, or a GET of userinfo or a
-public document, to a trusted host. Everything else continues to Flask, whose routes call the same handlers.
+need none of it. Only plain requests are answered here: a POST of a form of known length, or a GET of userinfo, of a
+public document, or of a code for a user who needs no page, to a trusted host. Everything else continues to Flask, whose
+routes call the same handlers.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 _FORM = "application/x-www-form-urlencoded"
-_OAUTH_GETS = ("jwks", "userinfo")
+_OAUTH_GETS = ("authorize", "jwks", "userinfo")
 _METADATA = ("openid-configuration", "oauth-authorization-server")
 # As Flask's routes are called in metrics.
 _ROUTES = {
@@ -38,6 +39,7 @@ class Response(Protocol):
 
 
 Handler = Callable[[Any], Response]
+GetHandler = Callable[[Any], Response | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +47,13 @@ class Endpoints:
     """The handlers that the middleware calls, and what they need.
 
     ``make_request`` takes the WSGI environment and the slug of the path's organization. ``posts`` are handlers by the
-    last segment of their path, ``gets`` those of ``jwks``, ``userinfo`` and ``metadata``. ``on_error`` answers for a
-    handler that raised.
+    last segment of their path, ``gets`` those of ``authorize``, ``jwks``, ``userinfo`` and ``metadata``; they return
+    None for what Flask must answer. ``on_error`` answers for a handler that raised.
     """
 
     make_request: Callable[[WSGIEnvironment, str | None], Any]
     posts: Mapping[str, Handler]
-    gets: Mapping[str, Handler]
+    gets: Mapping[str, GetHandler]
     on_error: Handler
     status_lines: Mapping[int, str]
     max_body_bytes: int
@@ -86,14 +88,16 @@ class FastPathMiddleware:
         name, slug = _get_endpoint(environ["PATH_INFO"])
         if name is None or not self._is_trusted_host(environ):
             return self._next(environ, start_response)
-        environ[ROUTE] = _ROUTES[name]
         token = at_work.set(self._app)
         try:
             response = self._endpoints.gets[name](self._endpoints.make_request(environ, slug))
         except Exception:  # noqa: BLE001 - Flask's route raises it again and has the error page for it
-            return self._next(environ, start_response)
+            response = None
         finally:
             at_work.reset(token)
+        if response is None:
+            return self._next(environ, start_response)
+        environ[ROUTE] = _ROUTES[name]
         start_response(self._endpoints.status_lines[response.status], response.headers)
         return [response.body]
 

@@ -26,7 +26,7 @@ from app.rules.clients.redirect_uris import add_query_parameters, get_display_ho
 from app.rules.errors import ClientBlocked, DomainError, TooManyRequests, UnredirectableError
 from app.rules.languages.translation import lazy_gettext
 from app.web.branding import branding_of, branding_of_client
-from app.web.browser_session import browser_id, session_for
+from app.web.browser_session import browser_id, session_for, session_of
 from app.web.headers import page_policy
 from app.web.request_log import request_id
 
@@ -72,6 +72,10 @@ class AuthorizationRequest(ParsedOAuthRequest):
         self.issued_code: str | None = None
         self.is_from_playground = False
 
+    def find_session(self, organization_id: str) -> SessionRecord | None:
+        """Return this browser's active session at the organization."""
+        return session_for(organization_id)
+
     def check_playground(self) -> bool:
         """Return whether the playground's redirect URI, which no client registers, is valid for this request."""
         session: SessionRecord | None = self.user
@@ -87,6 +91,18 @@ class AuthorizationRequest(ParsedOAuthRequest):
             # Authlib quotes the value in its error, which fails with a 500 for quotes and beyond ASCII.
             parameters = {**parameters, "response_type": "unsupported"}
         self.payload = ParsedPayload(parameters)
+
+
+class PagelessRequest(AuthorizationRequest):
+    """An authorization request that is answered without Flask, and therefore without a page."""
+
+    def find_session(self, organization_id: str) -> SessionRecord | None:
+        """Return the active session of the browser that sent the request."""
+        return session_of(self.protocol.environ, organization_id)
+
+    def check_playground(self) -> bool:
+        """Return False: the playground's requests are answered with Flask, whose cookie names the browser."""
+        return False
 
 
 class RequestResolver:
@@ -110,7 +126,7 @@ class RequestResolver:
         request.pushed_id, request.refusal = asked.pushed_id, asked.refusal
         request.use_parameters(asked.sent)
         if not request.is_pushed:
-            request.user = session_for(client.organization.id)
+            request.user = request.find_session(client.organization.id)
 
     def _find_client(self, request: AuthorizationRequest) -> ClientSnapshot:
         protocol, client_id = request.protocol, request.payload.client_id

@@ -8,20 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 from urllib.parse import urlencode
 
 from authlib.oauth2 import OAuth2Error
 from authlib.oauth2.rfc6749 import UnsupportedResponseTypeError
 from flask import Response, g, redirect, render_template, request
+from werkzeug.urls import iri_to_uri
 from werkzeug.wrappers import Response as BaseResponse
 
-from app.oauth.authorization_request import AuthorizationRequest, Decision, error_page, refusal_to_client
+from app.oauth.authorization_request import (
+    AuthorizationRequest,
+    Decision,
+    PagelessRequest,
+    error_page,
+    refusal_to_client,
+)
 from app.oauth.errors import refusal_of
 from app.oauth.failures import record_refusal
 from app.oauth.forms import ApprovalRequestForm
 from app.oauth.grants import AuthorizationCodeGrant
 from app.oauth.protocol_request import ProtocolRequest, handle
+from app.oauth.protocol_response import ProtocolResponse
 from app.oauth.request_parsing import parse_authorization_request
 from app.oauth.samples import record_success
 from app.oauth.server import checked_response, server
@@ -32,6 +41,7 @@ from app.operations.authorization.interactions import next_interaction
 from app.operations.directory.lookups import ClientSnapshot, is_outdated
 from app.operations.sign_in.sessions import SessionRecord
 from app.rules.actor import Actor
+from app.rules.authorization.authorization_request import QUERY, select_response_mode
 from app.rules.authorization.consents import (
     ConsentExpiry,
     find_offered_expiry,
@@ -41,6 +51,7 @@ from app.rules.authorization.interaction import Step, is_local
 from app.rules.clients.redirect_uris import get_display_host
 from app.rules.errors import (
     AuthorizationError,
+    DomainError,
     InvalidInput,
     OAuthError,
     TooManyRequests,
@@ -48,7 +59,7 @@ from app.rules.errors import (
 )
 from app.rules.scopes import is_sensitive_scope, restrict_scopes
 from app.web.branding import branding_of, logo_of
-from app.web.browser_session import browser_id, session_for
+from app.web.browser_session import browser_id, has_session_cookie, session_for
 from app.web.headers import page_class
 from app.web.languages import apply_ui_locales, translate
 from app.web.request_log import request_id
@@ -73,6 +84,42 @@ def begin() -> BaseResponse:
         # Browsers send no cookies with another site's form; the GET that follows has them (RFC 6265bis 5.2).
         return redirect(f"{request.path}?{urlencode(parameters.sent)}", _SEE_OTHER)
     return _proceed(parameters.sent, parameters.repeated, None)
+
+
+def issue_at_once(request: ProtocolRequest) -> ProtocolResponse | None:
+    """Answer a new request with a code if the browser's user needs no page; return None where Flask must answer.
+
+    Nothing has changed then: ``begin`` handles the request from its start.
+    """
+    if not has_session_cookie(request.environ):
+        return None
+    try:
+        parameters = parse_authorization_request(request)
+        request.parameters = parameters.sent
+        asked = PagelessRequest(
+            request, parameters.sent, repeated=parameters.repeated, has_fresh_client=False
+        )
+        grant = server.get_consent_grant(asked)
+        client, session, sent = grant.client.view, asked.user, asked.payload.data
+        if session is None or not _is_plain_redirect(sent["redirect_uri"], select_response_mode(sent)):
+            return None
+        interaction = next_interaction(client, asked.parameters, session, None)
+        if interaction.step is not Step.ISSUE:
+            return None
+        ends_at = interaction.limit_end(interaction.consent_state.ends_at)
+        actor = session.actor(ip_address=request.ip_address, request_id=request.request_id)
+        decision = Decision(actor, interaction.scopes, None, remember=False, ends_at=ends_at)
+        response: ProtocolResponse = _issue(grant, asked, decision)
+    except (OAuth2Error, DomainError):
+        return None
+    record_success(request, client, response.status)
+    return response
+
+
+@lru_cache(maxsize=4096)
+def _is_plain_redirect(redirect_uri: str, response_mode: str) -> bool:
+    """Return whether the response is a redirect whose Location Flask would send unchanged."""
+    return response_mode == QUERY and iri_to_uri(redirect_uri) == redirect_uri
 
 
 @page_class("flow")
@@ -198,10 +245,13 @@ def _consent_grant(asked: AuthorizationRequest) -> Any:
 
 
 def _deny(grant: Any, asked: AuthorizationRequest) -> BaseResponse:
-    response: BaseResponse = checked_response(
-        server.create_authorization_response(asked, grant_user=None, grant=grant)
+    return _to_flask(
+        checked_response(server.create_authorization_response(asked, grant_user=None, grant=grant))
     )
-    return response
+
+
+def _to_flask(response: ProtocolResponse | BaseResponse) -> BaseResponse:
+    return response.to_flask() if isinstance(response, ProtocolResponse) else response
 
 
 def _take_step(
@@ -219,8 +269,8 @@ def _take_step(
     step, standing = interaction.step, interaction.consent_state
     if step is Step.ISSUE and session is not None:
         ends_at = interaction.limit_end(standing.ends_at)
-        return _issue(
-            grant, asked, Decision(actor, interaction.scopes, stored, remember=False, ends_at=ends_at)
+        return _to_flask(
+            _issue(grant, asked, Decision(actor, interaction.scopes, stored, remember=False, ends_at=ends_at))
         )
     if token is None or stored is None:
         token = authorization_requests.create_request(
@@ -239,17 +289,15 @@ def _take_step(
             authorization_requests.deny_request(actor, client, stored)
             raise AuthorizationError("access_denied", "The user allowed none of the requested scopes.")
         remember, ends_at = interaction.trial_ends_at is None, interaction.limit_end(end.at)
-        return _issue(grant, asked, Decision(actor, chosen, stored, remember=remember, ends_at=ends_at))
+        decided = Decision(actor, chosen, stored, remember=remember, ends_at=ends_at)
+        return _to_flask(_issue(grant, asked, decided))
     authorization_requests.record_displayed_consent(actor, stored, shown)
     return _consent_page(asked, session, actor, stored, token, standing)
 
 
-def _issue(grant: Any, asked: AuthorizationRequest, decision: Decision) -> BaseResponse:
+def _issue(grant: Any, asked: AuthorizationRequest, decision: Decision) -> Any:
     asked.decision = decision
-    response: BaseResponse = checked_response(
-        server.create_authorization_response(asked, grant_user=asked.user, grant=grant)
-    )
-    return response
+    return checked_response(server.create_authorization_response(asked, grant_user=asked.user, grant=grant))
 
 
 def _consent_page(

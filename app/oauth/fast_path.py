@@ -8,7 +8,7 @@ from flask import Flask
 
 from app.config import Config
 from app.fast_path.middleware import Endpoints, FastPathMiddleware
-from app.oauth import discovery, introspection, token, userinfo
+from app.oauth import authorize, discovery, introspection, token, userinfo
 from app.oauth.protocol_request import MAX_BODY, ProtocolRequest, handle, respond
 from app.oauth.protocol_response import STATUS_LINES, ProtocolResponse, json_response, with_cors
 
@@ -40,6 +40,10 @@ def _userinfo(request: ProtocolRequest) -> ProtocolResponse:
     return handle(userinfo.userinfo, request)
 
 
+def _authorize(request: ProtocolRequest) -> ProtocolResponse | None:
+    return handle(authorize.issue_at_once, request)
+
+
 def _failed(request: ProtocolRequest) -> ProtocolResponse:
     """Log the exception being handled and answer without its details."""
     _log.exception("an OAuth request failed", extra={"request_id": request.request_id})
@@ -51,7 +55,12 @@ def _failed(request: ProtocolRequest) -> ProtocolResponse:
 ENDPOINTS = Endpoints(
     make_request=ProtocolRequest,
     posts={"token": _issue, "introspect": _introspect, "revoke": _revoke},
-    gets={"jwks": discovery.jwks, "metadata": discovery.metadata, "userinfo": _userinfo},
+    gets={
+        "authorize": _authorize,
+        "jwks": discovery.jwks,
+        "metadata": discovery.metadata,
+        "userinfo": _userinfo,
+    },
     on_error=_failed,
     status_lines=STATUS_LINES,
     max_body_bytes=MAX_BODY,

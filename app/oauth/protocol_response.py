@@ -18,7 +18,7 @@ from app.operations.directory.lookups import AuthenticatedClient
 from app.rules.clients.redirect_uris import get_web_origin
 from app.rules.errors import DomainError, InvalidClient, OAuthError
 from app.web.cors import response_headers
-from app.web.headers import program_headers
+from app.web.headers import program_headers, redirect_headers
 
 REALM = "gatehouse"
 STATUS_LINES = {status.value: f"{status.value} {status.phrase}" for status in HTTPStatus}
@@ -60,6 +60,12 @@ def empty_response() -> ProtocolResponse:
     """Return a response without a body."""
     headers = [("Pragma", "no-cache"), *program_headers(config.current().is_https)]
     return ProtocolResponse(HTTPStatus.NO_CONTENT, b"", headers)
+
+
+def redirect_response(location: str) -> ProtocolResponse:
+    """Return a redirect of the browser to a client, after a form or not, never a 307 (RU-7)."""
+    headers = [("Location", location), *redirect_headers(config.current().is_https)]
+    return ProtocolResponse(HTTPStatus.SEE_OTHER, b"", headers)
 
 
 def jwt_response(jwt: str, media_type: str) -> ProtocolResponse:

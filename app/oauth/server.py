@@ -17,7 +17,7 @@ from app.oauth.authorization_request import RequestResolver
 from app.oauth.client_authentication import AUTH_METHODS, ProtocolClient, auth_method
 from app.oauth.errors import refusal_of
 from app.oauth.protocol_request import current_request
-from app.oauth.protocol_response import empty_response, json_response, jwt_response
+from app.oauth.protocol_response import empty_response, json_response, jwt_response, redirect_response
 from app.oauth.request_parsing import ParsedOAuthRequest
 from app.rules.authorization.authorization_request import RESPONSE_MODES as RESPONSE_MODES
 from app.rules.errors import DomainError
@@ -53,11 +53,13 @@ class AuthorizationServer(flask_oauth2.AuthorizationServer):
         return request
 
     def handle_response(self, status: int, payload: Any, headers: Any) -> Any:
-        """Return JSON with this service's headers for programs, and Flask's response for browsers."""
+        """Return JSON or a redirect with this service's headers, and Flask's response for a page."""
         if isinstance(payload, dict):
             return json_response(payload, status)
         if status == HTTPStatus.NO_CONTENT:
             return empty_response()
+        if status == HTTPStatus.SEE_OTHER:
+            return redirect_response(dict(headers)["Location"])
         media_type = dict(headers).get("Content-Type", "")
         if media_type.endswith("jwt"):
             return jwt_response(payload, media_type)

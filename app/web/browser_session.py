@@ -12,7 +12,7 @@ import hashlib
 import re
 import secrets
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from flask import Blueprint, Flask, Request, g, redirect, request, session
@@ -20,6 +20,7 @@ from flask.sessions import SessionInterface, SessionMixin
 from flask_login import UserMixin, current_user, login_required
 from flask_wtf.csrf import CSRFError
 from itsdangerous import BadSignature, URLSafeSerializer
+from werkzeug.http import parse_cookie
 from werkzeug.wrappers import Response
 
 from app.config import Config, current
@@ -37,6 +38,9 @@ from app.rules.actor import Actor
 from app.rules.errors import NotFound
 from app.rules.identifiers import is_routing_key, public_id
 from app.web.request_log import note, request_id
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIEnvironment
 
 View = Callable[..., Any]
 MAX_SESSIONS = 50
@@ -125,12 +129,23 @@ def session_for(organization_id: str) -> SessionRecord | None:
     """Return this browser's active session at the organization, or None. Cached for the request."""
     known: dict[str, SessionRecord | None] = g.setdefault("sessions", {})
     if organization_id not in known:
-        token = sign_in_token(organization_id)
-        view = find_session(token) if token else None
-        known[organization_id] = (
-            view if view is not None and view.organization_id == organization_id else None
-        )
+        known[organization_id] = _find_session(sign_in_token(organization_id), organization_id)
     return known[organization_id]
+
+
+def session_of(environ: WSGIEnvironment, organization_id: str) -> SessionRecord | None:
+    """As ``session_for``, for a request that Flask does not handle."""
+    return _find_session(parse_cookie(environ).get(cookie_name(organization_id)), organization_id)
+
+
+def _find_session(token: str | None, organization_id: str) -> SessionRecord | None:
+    view = find_session(token) if token else None
+    return view if view is not None and view.organization_id == organization_id else None
+
+
+def has_session_cookie(environ: WSGIEnvironment) -> bool:
+    """Return whether the browser may have a session, without a look at it."""
+    return f"{_prefix(current())}-" in environ.get("HTTP_COOKIE", "")
 
 
 def forget_sign_ins() -> None:

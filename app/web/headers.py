@@ -65,6 +65,28 @@ def program_headers(is_https: bool) -> tuple[tuple[str, str], ...]:
     return tuple(headers)
 
 
+@functools.cache
+def redirect_headers(is_https: bool) -> tuple[tuple[str, str], ...]:
+    """Return all headers of a redirect to a client but its Location: those of a page of class ``flow``."""
+    headers = [
+        ("Content-Type", "text/html; charset=utf-8"),
+        ("Content-Length", "0"),
+        ("X-Content-Type-Options", "nosniff"),
+        ("Server", ""),
+        ("Cross-Origin-Resource-Policy", "same-origin"),
+        ("Cache-Control", "no-store"),
+        ("Content-Security-Policy", _POLICY),
+        ("X-Frame-Options", "DENY"),
+        ("Permissions-Policy", _PERMISSIONS_POLICY),
+        ("Referrer-Policy", "no-referrer"),
+        ("Cross-Origin-Opener-Policy", "unsafe-none"),
+        ("Vary", "Cookie"),
+    ]
+    if is_https:
+        headers.append(("Strict-Transport-Security", _HSTS))
+    return tuple(headers)
+
+
 def page_policy(form_action: str) -> str:
     """Return the Content-Security-Policy of a page whose forms submit to these sources (CSP 3 section 6.4.1)."""
     return f"{_POLICY}; form-action {form_action}"

@@ -7,6 +7,7 @@ import io
 from pathlib import Path
 from typing import Any
 from unittest import mock
+from urllib.parse import urlencode
 
 import pytest
 from flask import Flask
@@ -15,6 +16,7 @@ from app import config, create_app
 from app.fast_path.middleware import Endpoints, FastPathMiddleware
 from app.oauth.fast_path import ENDPOINTS
 from tests.factories import Factory
+from tests.oauth.conftest import Flow
 
 BODY = b"grant_type=client_credentials"
 
@@ -71,6 +73,55 @@ def test_request_under_an_organization_is_for_that_organization(app: Flask, make
     assert send(app, environ(PATH_INFO=path, HTTP_AUTHORIZATION=basic))[0] == "200 OK"
     path = f"/organizations/{elsewhere.slug}/oauth/token"
     assert send(app, environ(PATH_INFO=path, HTTP_AUTHORIZATION=basic))[0] == "401 Unauthorized"
+
+
+def test_code_is_issued_without_flask_only_if_no_page_is_needed(app: Flask, make: Factory) -> None:
+    organization = make.organization()
+    uri = "https://orchard.example/callback"
+    client, user = make.client(organization, redirect_uris=[uri, f"{uri}?x=[1]"]), make.user(organization)
+    flow = Flow(app, app.test_client(), make, client, user)
+    flow.sign_in()
+    cookie = f"{make.cookie_name(organization)}={make.sign_in(user).token}"
+
+    def asked(cookie: str = cookie, **changes: str | None) -> dict[str, Any]:
+        path, query = "/oauth/authorize", urlencode(flow.parameters(**changes))
+        return environ(REQUEST_METHOD="GET", PATH_INFO=path, QUERY_STRING=query, HTTP_COOKIE=cookie)
+
+    assert send(app, asked())[0] == "next application", "nobody has consented"
+    flow.decide(flow.consent())
+    assert send(app, asked())[0] == "303 See Other"
+    assert send(app, asked(state="s" * 100, prompt="none"))[0] == "303 See Other"
+    for other in (
+        asked(""),
+        asked(cookie.replace("gth_ss", "gth_at")),
+        asked(prompt="consent"),
+        asked(scope="openid email"),
+        asked(scope="unknown"),
+        asked(response_mode="form_post"),
+        asked(redirect_uri="https://attacker.example/"),
+        asked(redirect_uri=f"{uri}?x=[1]"),
+        asked(client_id="unknown"),
+        asked(code_challenge=None),
+        asked() | {"REQUEST_METHOD": "POST"},
+    ):
+        assert send(app, other)[0] == "next application", other["QUERY_STRING"]
+
+
+def test_redirect_has_the_same_headers_with_and_without_flask(app: Flask, make: Factory) -> None:
+    organization = make.organization()
+    client = make.client(
+        organization, redirect_uris=["https://orchard.example/callback"], trust="first_party"
+    )
+    flow = Flow(app, app.test_client(), make, client, make.user(organization))
+    flow.sign_in()
+    with mock.patch.dict(ENDPOINTS.gets, authorize=lambda _: None):
+        by_flask = flow.authorize()
+    by_itself = flow.authorize()
+    assert by_itself.status_code == by_flask.status_code == 303
+    changing = {"X-Request-Id", "Location"}
+    assert {name: value for name, value in by_itself.headers if name not in changing} == {
+        name: value for name, value in by_flask.headers if name not in changing
+    }
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,7 @@ _FIND = CompiledQuery(
         User.status.label("user_status"),
         User.tokens_not_before.label("user_not_before"),
         Session.id.label("active_session"),
+        grants.find_surplus_of(AuthorizationCode).label("surplus_grant"),
         *USER_COLUMNS,
     )
     .join(User, is_same(User.id, AuthorizationCode.user_id))
@@ -184,7 +185,7 @@ def find_code(authenticated: AuthenticatedClient, code: str, redirect_uri: str |
         or parsed.organization_id != client.organization.id
     ):
         raise InvalidGrant().with_cause("code_unknown")
-    row = _FIND.first(organization_id=client.organization.id, digest=digest(code))
+    row = _find(client.organization.id, digest(code))
     if row is None or row.client_id != client.id:
         raise InvalidGrant().with_cause("code_unknown")
     if not _is_same(redirect_uri, row.redirect_uri) or not _may_redeem(authenticated, row.redirect_uri):
@@ -192,6 +193,15 @@ def find_code(authenticated: AuthenticatedClient, code: str, redirect_uri: str |
             "redirect_uri_mismatch", received=redirect_uri, expected=row.redirect_uri
         )
     return row
+
+
+def _find(organization_id: str, code_digest: bytes) -> Any:
+    return _FIND.first(
+        organization_id=organization_id,
+        digest=code_digest,
+        now=clock.now(),
+        most=grants.MAX_ACTIVE_GRANTS - 1,
+    )
 
 
 def require_verifier(client: ClientSnapshot, row: Any, code_verifier: str | None) -> None:
@@ -253,7 +263,7 @@ def claim_code(
     if claimed == 1:
         return grants.ClaimedGrant(_grant_of(client, row, resources))
     # Another request was faster, or the code expired between the two statements: the row now says which.
-    row = _FIND.first(organization_id=client.organization.id, digest=row.digest)
+    row = _find(client.organization.id, row.digest)
     if row is None or row.used_at is None:
         raise InvalidGrant().with_cause("code_expired")
     return _claimed_before(actor, client, row, resources)
@@ -295,6 +305,7 @@ def _grant_of(client: ClientSnapshot, row: Any, resources: tuple[str, ...]) -> g
         nonce=row.nonce,
         expires_at=row.grant_ends_at,
         user=snapshot_of(row),
+        has_room=row.surplus_grant is None,
     )
 
 

@@ -12,7 +12,20 @@ from functools import cache
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Integer, and_, bindparam, exists, not_, or_, select, true, update
+from sqlalchemy import (
+    ColumnElement,
+    Integer,
+    ScalarSelect,
+    Select,
+    and_,
+    bindparam,
+    exists,
+    not_,
+    or_,
+    select,
+    true,
+    update,
+)
 from sqlalchemy.orm import aliased
 
 from app.fast_path.compiled_query import (
@@ -49,19 +62,27 @@ MAX_ACCESS_TOKEN_LIFETIME = timedelta(days=1)
 MAX_ACTIVE_GRANTS = 100
 _INSERT = CompiledQuery(insert_into(Grant))
 _LOG = CompiledQuery(insert_into(Revocation))
-# Ids are ordered by time, so this returns the oldest grants beyond the limit.
-_SURPLUS = CompiledQuery(
-    select(Grant.id)
-    .where(
-        Grant.organization_id == bindparam("organization_id"),
-        Grant.user_id == bindparam("user_id"),
-        Grant.client_id == bindparam("client_id"),
-        Grant.revoked_at.is_(None),
-        Grant.expires_at > bindparam("now", type_=Grant.expires_at.type),
+
+
+def _select_surplus(organization_id: Any, user_id: Any, client_id: Any) -> Select[UUID]:
+    """Return the query of the grants that leave no room for one more. Ids are ordered by time, the newest is first."""
+    return (
+        select(Grant.id)
+        .where(
+            Grant.organization_id == organization_id,
+            Grant.user_id == user_id,
+            Grant.client_id == client_id,
+            Grant.revoked_at.is_(None),
+            Grant.expires_at > bindparam("now", type_=Grant.expires_at.type),
+        )
+        .order_by(Grant.id.desc())
+        .offset(bindparam("most", type_=Integer))
+        .limit(bindparam("most", type_=Integer))
     )
-    .order_by(Grant.id.desc())
-    .offset(bindparam("most", type_=Integer))
-    .limit(bindparam("most", type_=Integer))
+
+
+_SURPLUS = CompiledQuery(
+    _select_surplus(bindparam("organization_id"), bindparam("user_id"), bindparam("client_id"))
 )
 _REVOKE_ACTIVE = (
     update(Grant)
@@ -80,7 +101,8 @@ class NewGrant:
 
     ``resources`` are all that were allowed, ``requested_resources`` those that this token request is for (RFC
     8707). ``expires_at`` is when the grant expires at the latest, if the user or the organization limited the
-    consent. ``user`` is the user if the query that found the credential has read it too.
+    consent. ``user`` is the user if the query that found the credential has read it too. ``has_room`` means that this
+    query has seen that the user has few grants of the client.
     """
 
     id: UUID
@@ -97,6 +119,7 @@ class NewGrant:
     nonce: str | None = None
     expires_at: datetime | None = None
     user: UserSnapshot | None = None
+    has_room: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +147,8 @@ def store_grant(
     idle_expires_at = (
         min(expires_at, now + timedelta(seconds=settings["idle_ttl_seconds"])) if refresh_token else None
     )
-    _revoke_oldest(actor, client, grant.user_id)
+    if not grant.has_room:
+        _revoke_oldest(actor, client, grant.user_id)
     _INSERT.write_later(
         organization_id=client.organization.id,
         id=grant.id,
@@ -353,6 +377,15 @@ def _expired_with_tokens(secret: Any, row: Any) -> ColumnElement[bool]:
     )
 
 
+def find_surplus_of(credential: Any) -> ScalarSelect[UUID]:
+    """Return the newest surplus grant of the credential's user and client, NULL if there is room for one more.
+
+    The statement that it is part of needs the parameters ``now`` and ``most``, one less than the limit.
+    """
+    surplus = _select_surplus(credential.organization_id, credential.user_id, credential.client_id)
+    return surplus.limit(1).scalar_subquery()
+
+
 def _revoke_oldest(actor: Actor, client: ClientSnapshot, user_id: UUID) -> None:
     """Revoke the user's oldest grants of the client, so that there is room for one more."""
     surplus = _SURPLUS.rows(
@@ -363,7 +396,14 @@ def _revoke_oldest(actor: Actor, client: ClientSnapshot, user_id: UUID) -> None:
         most=MAX_ACTIVE_GRANTS - 1,
     )
     for (grant_id,) in surplus:
-        revoke_grant_by_id(actor, grant_id, reason="too_many_grants")
+        # Nothing depends on whether another request is faster: the grant is then revoked too.
+        _REVOKE.write_later(
+            of_organization=actor.organization_id,
+            of_grant=grant_id,
+            revoked_at=clock.now(),
+            revoked_reason="too_many_grants",
+        )
+        log_revocation(actor.organization_id, "grant", grant_id.bytes)
 
 
 def on_sessions_ended(organization_id: str, session_ids: Sequence[UUID]) -> None:

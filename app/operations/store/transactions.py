@@ -28,9 +28,10 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from app import metrics
-from app.database import breaker, context, engines, turn_at_pool, turn_to_write
+from app.database import breaker, turn_at_pool, turn_to_write
 from app.database_errors import ErrorClass, classify_error, is_duplicate_key, retry_reason
-from app.extensions import db
+from app.extensions import db, remove_session
+from app.fast_path.transaction_connection import TransactionConnection, open_connection
 from app.models.base import Base
 from app.open_transaction import in_transaction, on_commit, open_transaction
 from app.rules.errors import DomainError, Unavailable
@@ -81,36 +82,26 @@ class UnitOfWork:
     has_failed_part: bool = False
     event_count: int = 0
     commit_callbacks: list[Callable[[], None]] = field(default_factory=list)
-    connection: Connection | None = None
+    connection: TransactionConnection | None = None
+    session: Any = None
 
     def connect(self) -> Connection:
-        """Return the connection of the transaction, which the first use opens. The session joins it.
+        """Return the connection of the transaction for a session, which joins it. The first use opens it."""
+        return self._open_connection().join()
 
-        Statements that read run in autocommit mode: at READ COMMITTED a transaction would add nothing but a round trip.
-        SQLite gives a transaction that reads one state of all tables.
-        """
-        if self.connection is None:
-            for_transactions, for_statements = engines()
-            is_autocommit = self.read_only and for_transactions.dialect.name != "sqlite"
-            connection = (for_statements if is_autocommit else for_transactions).connect()
-            if self.read_only:
-                connection.execution_options(read_only=True)
-            try:
-                connection.begin()
-            except BaseException:
-                connection.close()
-                raise
-            self.connection = connection
-        return self.connection
-
-    def use_connection(self) -> Connection:
+    def use_connection(self) -> TransactionConnection:
         """Write what is pending in the session and return the connection of the transaction."""
-        if db.session.registry.has():
-            db.session.flush()
-            if db.session().in_nested_transaction():
+        if self.session is not None:
+            self.session.flush()
+            if self.session.in_nested_transaction():
                 # The session sets its savepoint at its own first statement, and this one may come before.
-                return db.session.connection()
-        return self.connect()
+                self.session.connection()
+        return self._open_connection()
+
+    def _open_connection(self) -> TransactionConnection:
+        if self.connection is None:
+            self.connection = open_connection(read_only=self.read_only)
+        return self.connection
 
     def commit(self) -> None:
         """Write what is pending in the session and commit, if anything was written.
@@ -123,23 +114,32 @@ class UnitOfWork:
             )
         if self.read_only:
             return
-        if db.session.registry.has():
-            db.session.commit()
+        if self.session is not None:
+            self.session.commit()
         if self.connection is not None:
             self.connection.commit()
 
     def close(self, *, unusable: bool = False) -> None:
-        """Roll back and return the connection to the pool, or close it if it is ``unusable``.
+        """Roll back and give the connection back, or close it if it is ``unusable``.
 
         A connection that is lost during the rollback needs none: the server rolls back what it hears no more of.
         """
         connection, self.connection = self.connection, None
         try:
-            _close_connection(connection, unusable=unusable)
+            self._close(connection, unusable=unusable)
         except (DBAPIError, PoolTimeout) as error:
             if classify_error(error) is ErrorClass.FINAL:
                 raise
-            _close_connection(connection, unusable=True)
+            self._close(connection, unusable=True)
+
+    def _close(self, connection: TransactionConnection | None, *, unusable: bool) -> None:
+        if unusable and connection is not None:
+            connection.invalidate()
+        if self.session is not None:
+            db.session.remove()
+            self.session = None
+        if connection is not None:
+            connection.close()
 
     def stable_value(self, name: str, make: Callable[[], R]) -> R:
         """Return a value that is made once and is the same in every attempt, such as a token or an id.
@@ -150,14 +150,6 @@ class UnitOfWork:
             self.values[name] = make()
         value: R = self.values[name]
         return value
-
-
-def _close_connection(connection: Connection | None, *, unusable: bool) -> None:
-    if unusable and connection is not None and not connection.closed:
-        connection.invalidate()
-    db.session.remove()
-    if connection is not None:
-        connection.close()
 
 
 def _open_unit_of_work() -> UnitOfWork | None:
@@ -285,11 +277,11 @@ def read(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _run_outermost(work: Callable[[], R], *, read_only: bool) -> R:
+    remove_session()
     unit_of_work = UnitOfWork(read_only)
     token = open_transaction.set(unit_of_work)
     try:
         with (
-            context(),
             breaker(),
             nullcontext() if read_only else turn_to_write(),
             turn_at_pool(),
@@ -307,8 +299,6 @@ def _run_outermost(work: Callable[[], R], *, read_only: bool) -> R:
 def _run_with_retries(work: Callable[[], R], unit_of_work: UnitOfWork) -> R:
     deadline = time.monotonic() + DEADLINE_SECONDS
     attempts = 0
-    # A session that was used outside of transactions has another connection.
-    db.session.remove()
     for turn in itertools.count(1):
         unit_of_work.commit_callbacks.clear()
         unit_of_work.make_commit_query = None
@@ -316,8 +306,8 @@ def _run_with_retries(work: Callable[[], R], unit_of_work: UnitOfWork) -> R:
         unit_of_work.event_count = 0
         try:
             result = work()
-            if db.session.registry.has():
-                db.session.flush()
+            if unit_of_work.session is not None:
+                unit_of_work.session.flush()
         except OutdatedRead:
             # No pause and no deadline: the database is well, and the other request has finished.
             unit_of_work.close()

@@ -58,13 +58,24 @@ _FIND_FAMILY = CompiledQuery(
         has_key(Grant, bindparam("of_organization"), bindparam("of_grant"))
     )
 )
-_FIND_ACCESS_TOKEN = CompiledQuery(
-    select(AccessToken.id, AccessToken.client_id, Grant.user_id)
-    .outerjoin(Grant, is_same(Grant.id, AccessToken.grant_id))
+# The row stays as it is found until the transaction ends, so that revoking it can travel with COMMIT.
+_LOCK_ACCESS_TOKEN = CompiledQuery(
+    select(
+        AccessToken.id,
+        AccessToken.client_id,
+        AccessToken.revoked_at,
+        AccessToken.expires_at,
+        # Not a join, which would lock the grant too.
+        select(Grant.user_id)
+        .where(is_same(Grant.id, AccessToken.grant_id))
+        .scalar_subquery()
+        .label("user_id"),
+    )
     .where(
         AccessToken.organization_id == bindparam("of_organization"),
         AccessToken.digest == bindparam("of_digest"),
     )
+    .with_for_update()
 )
 _REVOKE_ACCESS_TOKEN = CompiledQuery(
     update(AccessToken)
@@ -92,7 +103,8 @@ class RevokedToken:
 class RevocableToken:
     """A stored token, whether it is still valid or not; ``id`` is its own or, for a refresh token, its grant's.
 
-    ``unstored`` are the rows of an access token that has none.
+    ``unstored`` are the rows of an access token that has none. ``is_active`` says whether an access token is valid, and
+    nothing changes that until the transaction ends; None if only the statement that revokes it will tell.
     """
 
     kind: str
@@ -100,6 +112,7 @@ class RevocableToken:
     client_id: UUID
     user_id: UUID | None
     unstored: UnstoredRows | None = None
+    is_active: bool | None = None
 
 
 @transaction
@@ -154,6 +167,8 @@ def revoke_found(actor: Actor, found: RevocableToken) -> RevokedToken | None:
     """
     if found.unstored is not None:
         tokens.store_unstored(actor.organization_id, found.unstored)
+    if found.is_active is not None:
+        return _revoke_locked(actor, found) if found.is_active else None
     if found.kind == ACCESS:
         return revoke_access_token(actor, found.id, found.client_id, found.user_id)
     if not grants.revoke_grant_by_id(actor, found.id, reason="revoked"):
@@ -171,9 +186,10 @@ def _find_family(actor: Actor, token: str, grant_id: UUID) -> RevocableToken | N
 
 
 def _find_access_token(actor: Actor, token: str) -> RevocableToken | None:
-    row = _FIND_ACCESS_TOKEN.first(of_organization=actor.organization_id, of_digest=digest(token))
+    row = _LOCK_ACCESS_TOKEN.first(of_organization=actor.organization_id, of_digest=digest(token))
     if row is not None:
-        return RevocableToken(ACCESS, row.id, row.client_id, row.user_id)
+        is_active = row.revoked_at is None and row.expires_at > clock.now()
+        return RevocableToken(ACCESS, row.id, row.client_id, row.user_id, is_active=is_active)
     rows = tokens.read_unstored_rows(actor.organization_id, token)
     if rows is None:
         return None
@@ -192,8 +208,17 @@ def revoke_access_token(
     revoked = _REVOKE_ACCESS_TOKEN.write(
         of_organization=actor.organization_id, of_token=token_id, now=clock.now()
     )
-    if revoked != 1:
-        return None
+    return _log(actor, token_id, client_id, user_id) if revoked == 1 else None
+
+
+def _revoke_locked(actor: Actor, found: RevocableToken) -> RevokedToken:
+    _REVOKE_ACCESS_TOKEN.write_later(
+        of_organization=actor.organization_id, of_token=found.id, now=clock.now()
+    )
+    return _log(actor, found.id, found.client_id, found.user_id)
+
+
+def _log(actor: Actor, token_id: UUID, client_id: UUID, user_id: UUID | None) -> RevokedToken:
     grants.log_revocation(actor.organization_id, "token", token_id.bytes)
     return _record(actor, RevokedToken(ACCESS, public_id("tok", token_id), client_id, user_id))
 
