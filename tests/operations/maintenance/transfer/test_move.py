@@ -23,7 +23,7 @@ from app.operations.organizations import organizations
 from app.operations.store import outbox
 from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
-from app.rules.errors import Conflict, NotFound
+from app.rules.errors import Conflict, OrganizationMoved
 from tests.factories import Factory, MadeClient
 from tests.operations.maintenance.transfer.conftest import Moved, operator
 from tests.support.databases import Database
@@ -121,7 +121,7 @@ def test_tokens_secrets_and_log_are_valid_after_a_move(
         result = move_organization(operator(), "acme", "b", connect(there))
         assert result.late_rows == {} and 0 < result.paused_seconds < 60
         assert "acme" not in dict(list_served())
-        with pytest.raises(NotFound):
+        with pytest.raises(OrganizationMoved):
             lookups.get_organization_by_slug("acme")
         with pytest.raises(Conflict, match="has moved to b"):
             organizations.restore_organization(operator(), "acme")
