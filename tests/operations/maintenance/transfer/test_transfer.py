@@ -7,6 +7,7 @@ import io
 import pytest
 from flask import Flask
 
+from app.operations.audit.audit_events import list_audit_events
 from app.operations.audit.chain_verification import verify_audit_log
 from app.operations.clients.credentials import list_credentials, reveal_credential
 from app.operations.directory import lookups
@@ -16,6 +17,7 @@ from app.operations.maintenance.transfer import export_organization, import_orga
 from app.operations.organizations import organizations
 from app.operations.organizations.administrators import add_administrator
 from app.operations.sign_in.sign_in import SignedIn, sign_in
+from app.operations.store.transactions import transaction
 from app.operations.users.users import find_user_record
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, InvalidInput, NotFound
@@ -188,3 +190,18 @@ def test_user_ids_are_unchanged_after_import(moved: Moved, elsewhere: tuple[Flas
     with there.app_context():
         found = find_user_record(Actor.system(moved.organization.id, "tests"), moved.user.email)
     assert found.user.public_id == public_id("usr", moved.user.id)
+
+
+def test_audit_log_with_acts_of_the_former_root_can_be_read(
+    moved: Moved, make: Factory, app: Flask, elsewhere: tuple[Flask, Database]
+) -> None:
+    """That root organization is unknown here."""
+    there, _ = elsewhere
+    root = make.root()
+    with app.app_context():
+        inside = make.actor(root).acting_in(moved.organization.id, frozenset({"organization:write"}))
+        transaction(organizations.record_organization_event)(inside, "acme", "organization.updated", {}, {})
+    brought_in(there, exported(app, "acme"))
+    with there.app_context():
+        found = list_audit_events(Actor.system(moved.organization.id, "tests"), limit=100).items
+        assert [event.actor_organization for event in found if event.actor_organization] == [root.id]
