@@ -37,9 +37,9 @@ def without_slug(request: ValidRequest) -> ValidRequest | None:
 def begin(app: Flask, organization_id: str, state: str) -> None:
     """Pause the organization, or let it move."""
     with app.app_context():
-        move._pause(organization_id, 3600)
+        until = move._pause(organization_id, 3600)
         if state == "moved":
-            move._decide(organization_id, "b")
+            move._decide(organization_id, "b", until)
     forget(app)
 
 
