@@ -26,7 +26,7 @@ from app.operations.sign_in.sessions import end_session
 from app.operations.sign_in.sign_in import Browser, SecondStepRequired, SignedIn, SignInRefused, sign_in
 from app.operations.users.sign_up import next_registration_step
 from app.rules.actor import Actor
-from app.rules.errors import NotFound
+from app.rules.errors import NotFound, OrganizationMoving
 from app.rules.sign_in.second_factors import MfaRequirement
 from app.rules.users.profile import is_registration_open
 from app.web.branding import logo_of
@@ -63,6 +63,11 @@ def start_page() -> Response:
     return redirect("/portal" if is_set_up() else "/setup", 303)
 
 
+def _redirect_to_login(slug: str, next_path: str) -> Response:
+    query = f"?{urlencode({'next': next_path})}" if next_path else ""
+    return redirect(f"/organizations/{slug}/login{query}", 303)
+
+
 @account.get("/login")
 @page_class("flow")
 def choose_organization() -> Response:
@@ -73,8 +78,12 @@ def choose_organization() -> Response:
     if sessions:
         form.organization.label.text = gettext("Another organization")
     if form.organization.data:
+        slug = form.organization.data.lower()
         try:
-            organization = get_organization_by_slug(form.organization.data.lower())
+            slug = get_organization_by_slug(slug).slug
+        except OrganizationMoving:
+            # Its own path leads to the cell that serves it.
+            return _redirect_to_login(slug, next_path)
         except NotFound:
             form.add_error(
                 gettext(
@@ -83,8 +92,7 @@ def choose_organization() -> Response:
                 "organization",
             )
         else:
-            query = f"?{urlencode({'next': next_path})}" if next_path else ""
-            return redirect(f"/organizations/{organization.slug}/login{query}", 303)
+            return _redirect_to_login(slug, next_path)
     page = render_template(
         "account/chooser.html",
         sessions=sessions,

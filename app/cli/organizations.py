@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -25,6 +26,16 @@ organizations_commands = AppGroup(
     "organizations", help="Organizations, their transfer and moves between cells."
 )
 _organization = click.argument("organization")
+_MAX_PRINTED_KEYS = 20
+
+
+def _cell_name(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    # It is stored, written to maps of proxies and given to ssh.
+    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", value) is None:
+        raise click.BadParameter("Use up to 64 letters, digits, dots, hyphens and underscores.")
+    return value
+
+
 _passphrase = click.option(
     "--passphrase-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -118,7 +129,7 @@ def import_command(file: BinaryIO, passphrase_file: Path | None) -> None:
 
 
 @organizations_commands.command("map")
-@click.option("--cell", required=True, help="Name of this cell, as the proxy calls it.")
+@click.option("--cell", required=True, callback=_cell_name, help="Name of this cell, as the proxy calls it.")
 @report_errors
 def map_command(cell: str) -> None:
     """Print which organizations this cell serves, for a map of HAProxy or nginx: two lines for each.
@@ -131,7 +142,7 @@ def map_command(cell: str) -> None:
 
 @organizations_commands.command("move")
 @_organization
-@click.option("--to", "cell", required=True, help="Name of the target cell.")
+@click.option("--to", "cell", required=True, callback=_cell_name, help="Name of the target cell.")
 @click.option(
     "--via",
     help="Command that starts `organizations receive` there (default: ssh CELL gatehouse organizations receive).",
@@ -143,31 +154,70 @@ def map_command(cell: str) -> None:
     show_default=True,
     help="Seconds after which the move is given up, and ORGANIZATION served here again.",
 )
+@click.option(
+    "--check", "step", flag_value="check", help="List the rows in which a decided move differs there."
+)
+@click.option(
+    "--finish",
+    "step",
+    flag_value="finish",
+    help="Let the target of a decided move serve, with the rows from here.",
+)
+@click.option(
+    "--return",
+    "step",
+    flag_value="return",
+    help="Serve it here again, if the target of a decided move has never served it.",
+)
 @report_errors
-def move_command(organization: str, cell: str, via: str | None, max_pause: int) -> None:
+def move_command(organization: str, cell: str, via: str | None, max_pause: int, step: str | None) -> None:
     """Move ORGANIZATION to another cell while clients use it. Run it again if it was interrupted.
 
-    Its requests get 503 for some seconds. Nothing issued before becomes invalid, and nothing revoked valid.
+    Its requests get 503 for some seconds. Nothing issued before becomes invalid, and nothing revoked valid. The other
+    steps are for a move that was decided and cannot be repeated, because rows differ.
     """
     command = shlex.split(via) if via else ["ssh", cell, "gatehouse", "organizations", "receive"]
     # The operator's own command.
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as target:  # noqa: S603
         if target.stdin is None or target.stdout is None:
             raise click.ClickException("The command for the target cannot be started.")
+        peer = move.Peer(target.stdout, target.stdin)
+        if step == "check":
+            _print_comparison(cell, move.compare_move(_operator(), organization, cell, peer))
+            return
+        if step == "return":
+            move.take_back(_operator(), organization, cell, peer)
+            click.echo(f"{organization} is served here again.")
+            return
+        if step == "finish":
+            move.finish_move(_operator(), organization, cell, peer, progress=_print_line)
+            click.echo(f"{organization} is served by {cell}.")
+            return
         result = move.move_organization(
-            _operator(),
-            organization,
-            cell,
-            move.Peer(target.stdout, target.stdin),
-            max_pause=max_pause,
-            progress=lambda text: click.echo(f"  {text}", err=True),
+            _operator(), organization, cell, peer, max_pause=max_pause, progress=_print_line
         )
     click.echo(f"{organization} is served by {cell}. It was paused for {result.paused_seconds:.1f} seconds.")
     if result.late_rows:
         raise click.ClickException(
             f"After the move was decided, this cell still wrote {result.late_rows}. A process of it was suspended for "
-            "longer than the pause: compare these rows with the target."
+            "longer than the pause: list these rows with --check, and make the changes there."
         )
+
+
+def _print_comparison(cell: str, found: move.Comparison) -> None:
+    click.echo(f"{cell} serves it." if found.is_served_there else f"{cell} does not serve it.")
+    if not found.tables:
+        click.echo("All rows are the same.")
+    for name, difference in found.tables.items():
+        for where, keys in (
+            ("only here", difference.only_here),
+            ("only there", difference.only_there),
+            ("different", difference.different),
+        ):
+            for key in keys[:_MAX_PRINTED_KEYS]:
+                click.echo(f"{name} {where}: {key}")
+            if len(keys) > _MAX_PRINTED_KEYS:
+                click.echo(f"{name} {where}: {len(keys) - _MAX_PRINTED_KEYS} more")
 
 
 @organizations_commands.command("receive")
@@ -186,6 +236,10 @@ def _secret(file: Path | None, *, confirm: bool = False) -> str:
         return file.read_text().split("\n", 1)[0]
     passphrase: str = click.prompt("Passphrase", hide_input=True, confirmation_prompt=confirm, err=True)
     return passphrase
+
+
+def _print_line(text: str) -> None:
+    click.echo(f"  {text}", err=True)
 
 
 def _print_progress(table: str, rows: int) -> None:

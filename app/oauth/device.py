@@ -46,7 +46,13 @@ from app.rules.authorization.authorization_request import AuthorizationParameter
 from app.rules.authorization.interaction import format_user_code, generate_user_code, parse_user_code
 from app.rules.clients.client_types import scopes_for_a_user
 from app.rules.clients.resource_indicators import parse_resources
-from app.rules.errors import DomainError, NotFound, TooManyRequests, UnauthorizedClient
+from app.rules.errors import (
+    DomainError,
+    NotFound,
+    OrganizationMoving,
+    TooManyRequests,
+    UnauthorizedClient,
+)
 from app.web.branding import branding_of
 from app.web.browser_session import current_sessions, session_for
 from app.web.headers import page_class
@@ -147,8 +153,12 @@ def choose_organization() -> Response:
     if sessions:
         form.organization.label.text = gettext("Another organization")
     if form.organization.data:
+        slug = form.organization.data.lower()
         try:
-            organization = lookups.get_organization_by_slug(form.organization.data.lower())
+            slug = lookups.get_organization_by_slug(slug).slug
+        except OrganizationMoving:
+            # Its own path leads to the cell that serves it.
+            return redirect(_address(slug, typed), _SEE_OTHER)
         except NotFound:
             form.add_error(
                 gettext(
@@ -157,7 +167,7 @@ def choose_organization() -> Response:
                 "organization",
             )
         else:
-            return redirect(_address(organization.slug, typed), _SEE_OTHER)
+            return redirect(_address(slug, typed), _SEE_OTHER)
     page = render_template(
         "oauth/device_organization.html",
         sessions=[(session, _address(session.organization_slug, typed)) for session in sessions],

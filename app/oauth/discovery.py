@@ -27,7 +27,7 @@ from app.rules.authorization import interaction
 from app.rules.authorization.authorization_request import METHOD, PROMPTS
 from app.rules.clients import client_assertions, dpop
 from app.rules.clients.client_types import PRIVATE_KEY_JWT, SUBJECT_TYPES
-from app.rules.errors import Unavailable
+from app.rules.errors import OrganizationMoving, Unavailable
 from app.rules.languages.translation import LANGUAGES
 from app.rules.tokens import status_lists
 from app.rules.tokens.claims import SUPPORTED_CLAIMS
@@ -181,6 +181,9 @@ def _respond(
     try:
         document, age = _load(slug, name, make), None
         put(_last_served, key, (time.monotonic(), document), max_entries=_MAX_LAST_SERVED)
+    except OrganizationMoving:
+        # Another cell may publish other keys by now.
+        raise
     except Unavailable:
         last = _last_served.get(key)
         if last is None or time.monotonic() - last[0] > MAX_AGE_SECONDS:

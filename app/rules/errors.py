@@ -113,19 +113,6 @@ class NotFound(DomainError):
     code = "not_found"
 
 
-class OrganizationMoved(NotFound):
-    """Another cell serves the organization. The request succeeds once the proxy in front knows of it, so: again."""
-
-    status = 503
-    code = "organization_moved"
-    retry_after = 1
-
-    def __init__(self) -> None:
-        super().__init__(
-            "This organization has moved to another server of this service. Try again in a moment."
-        )
-
-
 class Conflict(DomainError):
     """The current state does not allow the operation."""
 
@@ -166,6 +153,34 @@ class Unavailable(DomainError):
     ) -> None:
         super().__init__(description, **kwargs)
         self.retry_after = retry_after
+
+
+class OrganizationMoving(Unavailable):
+    """The organization is being moved to another cell, so nobody serves it for some seconds.
+
+    What concerns several organizations goes on without this one.
+    """
+
+    def __init__(
+        self,
+        description: str = "This organization is being moved. Try again in a moment.",
+        *,
+        retry_after: int = 2,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(description, retry_after=retry_after, **kwargs)
+
+
+class OrganizationMoved(OrganizationMoving):
+    """Another cell serves the organization. The request succeeds once the proxy in front knows of it, so: again."""
+
+    code = "organization_moved"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This organization has moved to another server of this service. Try again in a moment.",
+            retry_after=1,
+        )
 
 
 class OAuthError(DomainError):

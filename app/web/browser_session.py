@@ -12,6 +12,7 @@ import hashlib
 import re
 import secrets
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -35,7 +36,7 @@ from app.operations.sign_in.known_browsers import KNOWN_BROWSER_LIFETIME
 from app.operations.sign_in.sessions import SessionRecord, find_session
 from app.operations.store.keyring import derive_instance_key
 from app.rules.actor import Actor
-from app.rules.errors import NotFound
+from app.rules.errors import NotFound, OrganizationMoving
 from app.rules.identifiers import is_routing_key, public_id
 from app.web.request_log import note, request_id
 
@@ -154,11 +155,17 @@ def forget_sign_ins() -> None:
 
 
 def current_sessions() -> list[SessionRecord]:
-    """Return all active sessions of this browser, sorted by the organization's name."""
+    """Return all active sessions of this browser, sorted by the organization's name.
+
+    Those at organizations that another cell serves now are left out.
+    """
     prefix = f"{_prefix(current())}-"
     names = (name.removeprefix(prefix) for name in request.cookies if name.startswith(prefix))
     keys = [name for name in names if is_routing_key(name)]
-    views = [session_for(key) for key in keys[:MAX_SESSIONS]]
+    views = []
+    for key in keys[:MAX_SESSIONS]:
+        with suppress(OrganizationMoving):
+            views.append(session_for(key))
     return sorted(
         (view for view in views if view is not None), key=lambda view: view.organization_name.casefold()
     )

@@ -22,7 +22,7 @@ from app.operations.directory.lookups import (
 )
 from app.operations.sign_in.sessions import SessionRecord
 from app.rules.authorization import authorization_request
-from app.rules.errors import NotFound
+from app.rules.errors import NotFound, OrganizationMoving
 from app.rules.languages.counts import COUNTS
 from app.rules.languages.moments import (
     coming_span,
@@ -179,7 +179,7 @@ def _organization() -> OrganizationSnapshot | None:
             return get_organization_by_slug(slug, fresh=False)
         key = g.get("organization_id")
         return get_organization_by_id(key, fresh=False) if key else None
-    except NotFound:
+    except (NotFound, OrganizationMoving):
         return None
 
 

@@ -34,6 +34,7 @@ from app.operations.store.rows import (
 from app.operations.store.transactions import read
 from app.rules.actor import Actor
 from app.rules.audit.events import ACCOUNT_EVENTS, FieldChange, diff_documents
+from app.rules.errors import NotFound, OrganizationMoving
 from app.rules.fields import ValidationErrors, find_unknown
 from app.rules.identifiers import first_id_at, parse_client_id, parse_public_id, public_id
 
@@ -199,7 +200,13 @@ def _record(row: Any) -> AuditRecord:
 def _foreign_organization(row: Any) -> str | None:
     # The service itself has no organization. Only root acts in other organizations.
     is_own = row.actor_organization in {"", row.organization_id} or row.actor_kind == "system"
-    return None if is_own else lookups.get_organization_by_id(row.actor_organization, fresh=False).slug
+    if is_own:
+        return None
+    try:
+        return lookups.get_organization_by_id(row.actor_organization, fresh=False).slug
+    except (NotFound, OrganizationMoving):
+        # The root of the cell or installation that the organization came from.
+        return str(row.actor_organization)
 
 
 @dataclass(frozen=True, slots=True)

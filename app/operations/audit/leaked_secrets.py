@@ -46,7 +46,7 @@ from app.operations.tokens.revocation import revoke_token
 from app.rules import token_values
 from app.rules.actor import Actor
 from app.rules.audit.leaked_secrets import LeakReport, parse_leak_reports
-from app.rules.errors import NotFound, Unavailable
+from app.rules.errors import NotFound, OrganizationMoving, Unavailable
 from app.rules.identifiers import format_client_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.sign_in.passwords import Lockout
@@ -302,7 +302,10 @@ def _enforce_rate_limit(actor: Actor) -> None:
 
 def _process_report(actor: Actor, report: LeakReport) -> bool:
     """Revoke the secret if it is one. Return False if another cell has to do that."""
-    place = _parse_secret(report.token)
+    try:
+        place = _parse_secret(report.token)
+    except OrganizationMoving:
+        return False
     if place is None:
         return True
     organization_id, kind = place

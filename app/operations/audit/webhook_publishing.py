@@ -23,7 +23,7 @@ from app.operations.store.transactions import current_unit_of_work
 from app.rules.actor import Actor
 from app.rules.audit.events import event_type_for_action, is_subscribed
 from app.rules.audit.webhooks import DELIVERY_TIMEOUT, build_body
-from app.rules.errors import NotFound
+from app.rules.errors import NotFound, OrganizationMoved
 from app.rules.identifiers import new_id, public_id
 
 _MAX_CACHED = 5_000
@@ -96,7 +96,7 @@ def publish_to_webhooks(_: Actor, event: Mapping[str, Any]) -> None:
         return
     try:
         organization = get_organization_by_id(event["organization_id"], fresh=False)
-    except NotFound:
+    except (NotFound, OrganizationMoved):
         return
     body = build_body(event_type, _time(event["at"]), _data(event, organization))
     for webhook_id in webhook_ids:

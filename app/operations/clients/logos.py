@@ -117,6 +117,7 @@ def get_logo(client_id: str, digest: str) -> bytes:
     parsed = parse_client_id(client_id)
     row = None
     if parsed is not None and len(digest) == 64 and set(digest) <= set("0123456789abcdef"):
+        lookups.get_organization_by_id(parsed[0], fresh=False)
         row = _PICTURE.first(organization_id=parsed[0], client_id=parsed[1], digest=bytes.fromhex(digest))
     if row is None:
         raise NotFound("There is no such logo.")

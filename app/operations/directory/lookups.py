@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, bindparam, or_, select, true, update
+from sqlalchemy import ColumnElement, bindparam, exists, or_, select, true, update
 
 from app.config import current
 from app.extensions import db
@@ -39,7 +39,7 @@ from app.operations.store.transactions import read
 from app.rules.clients.client_access import GRANTED, WITHDRAWN
 from app.rules.clients.resource_indicators import ResourceAccess
 from app.rules.directory.permissions import ADMIN, permissions_of_roles
-from app.rules.errors import NotFound, OrganizationMoved, Unavailable
+from app.rules.errors import NotFound, OrganizationMoved, OrganizationMoving
 from app.rules.identifiers import format_client_id, is_routing_key, parse_client_id
 from app.rules.organizations import settings as settings_rule
 from app.rules.organizations.instance_limits import Bounds
@@ -62,6 +62,7 @@ __all__ = [
     "hold_organization",
     "is_current",
     "is_in_another_cell",
+    "is_served_here",
     "reload_client",
     "touch_organization",
 ]
@@ -250,6 +251,15 @@ def is_in_another_cell(organization_id: str) -> bool:
     return moved_to is not None or (moving_until is not None and clock.now() < moving_until)
 
 
+def is_served_here(organization_id: Any) -> ColumnElement[bool]:
+    """Return the SQL condition that no other cell serves the organization of a row, and none is about to.
+
+    Jobs that write rows ask it: after the decision of a move nothing may change here that the target has copied.
+    """
+    away = or_(Organization.moved_to.is_not(None), Organization.moving_until > clock.now())
+    return ~exists().where(Organization.id == organization_id, away)
+
+
 def get_root_organization() -> OrganizationSnapshot:
     """Return the root organization. Raises NotFound before the installation is set up."""
     row = _SELECT_BY_SLUG.first(slug="root")
@@ -305,12 +315,12 @@ def _unless_deleted(row: Sequence[Any] | None) -> OrganizationSnapshot | None:
 
 
 def _served_here(row: Sequence[Any]) -> OrganizationSnapshot:
-    """Raise Unavailable while the organization is being moved, and OrganizationMoved afterwards."""
+    """Raise OrganizationMoving while the organization is being moved, and OrganizationMoved afterwards."""
     *_, moving_until, moved_to, _ = row
     if moved_to is not None:
         raise OrganizationMoved
     if moving_until is not None and clock.now() < moving_until:
-        raise Unavailable("This organization is being moved. Try again in a moment.")
+        raise OrganizationMoving
     return _organization_snapshot(row)
 
 

@@ -17,6 +17,7 @@ from sqlalchemy import Connection, exc
 from app.config import KEY_FILES, ROOT, Config, find_fault, find_wrapped, is_loopback_url
 from app.database import engines
 from app.operations.directory import lookups
+from app.operations.maintenance.move import list_unconfirmed
 from app.operations.maintenance.schema import list_missing_columns
 from app.operations.store import checkpoints, clock, keyring
 from app.operations.store.outgoing_http import count_certificate_authorities
@@ -283,7 +284,8 @@ def run_checks(config: Config) -> Diagnosis:
     findings.append(reachable)
     if reachable.level == "ok":
         checks: tuple[Callable[[Config], Iterator[Finding]], ...] = (
-            check_database, _check_migrations, check_clock, _check_master_key, _check_secret_key, _check_sqlite
+            check_database, _check_migrations, check_clock, _check_master_key, _check_secret_key, _check_moves,
+            _check_sqlite,
         )  # fmt: skip
         for check in checks:
             findings.extend(check(config))
@@ -494,6 +496,19 @@ def _check_secret_key(config: Config) -> Iterator[Finding]:
             f"Another server of this database uses the secret key {other}. Users are signed out whenever their "
             "requests reach the other host.",
             "Give all hosts the same secret key (docs/operations/keys.md).",
+        )
+
+
+def _check_moves(_config: Config) -> Iterator[Finding]:
+    try:
+        waiting = list_unconfirmed()
+    except exc.DBAPIError:
+        return
+    for slug, cell in waiting:
+        yield problem(
+            "cells",
+            f"{slug} was given to {cell}, which has not confirmed that it serves it.",
+            f"gatehouse organizations move {slug} --to {cell} (docs/operations/cells.md).",
         )
 
 

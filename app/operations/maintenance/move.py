@@ -6,6 +6,9 @@ organization's requests with 503 for a few seconds, while what has changed meanw
 
 One conditional UPDATE at the source decides: before it the source is authoritative and goes on by itself when the pause
 ends, whatever became of the move; after it the target is, which is then told to serve. So at no time do both serve.
+
+The end of the pause names the move. The source keeps it and the target's tombstone has it too, so that a decided move
+is finished or taken back only with the tombstone that it was prepared in.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import IO, Any
 
-from sqlalchemy import Table, func, select, update
+from sqlalchemy import Table, delete, func, select, update
 
 from app.config import current
 from app.database import context, engines
@@ -27,7 +30,7 @@ from app.fast_path import cache_invalidation
 from app.models.audit import OutboxMessage
 from app.models.base import Base
 from app.models.organization import ACTIVE, DELETED, PURGED, SUSPENDED, Organization
-from app.models.user import IN_PROGRESS, UserImport
+from app.models.user import IN_PROGRESS, RoleAssignment, UserImport
 from app.operations.audit.chain import seal_all_events
 from app.operations.audit.chain_verification import verify_audit_log
 from app.operations.maintenance import transfer
@@ -50,6 +53,8 @@ _STATISTICS = frozenset(
 )
 _EXPIRING = frozenset(rule.table for rule in PURGE_RULES)
 _RETENTION = timedelta(days=30)
+# Messages of an organization that was given away: its rows are purged before, or it is taken back.
+_NEVER = timedelta(days=36_500)
 # The pause must still last for so long when the move is decided: processes read the database's clock at a distance.
 _MARGIN = timedelta(seconds=3)
 _MAX_CLOCK_DIFFERENCE = timedelta(seconds=2)
@@ -68,6 +73,23 @@ class MoveResult:
 
     paused_seconds: float
     late_rows: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The primary keys of one table's rows, in JSON: of those in one cell only, and of those that differ."""
+
+    only_here: tuple[str, ...]
+    only_there: tuple[str, ...]
+    different: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Whether the target serves a moved organization, and what differs between the cells, by table."""
+
+    is_served_there: bool
+    tables: Mapping[str, Difference]
 
 
 class Peer:
@@ -112,7 +134,8 @@ def move_organization(
         progress("The move was decided before. The target is told to serve.")
         if begin(peer, organization) == PURGED:
             _require_equal_rows(peer, organization)
-            _activate(peer, organization.id)
+            _activate(peer, organization)
+        _confirm(organization.id)
         return MoveResult(0.0, {})
     _require_movable(organization)
     require_intact_log(actor, organization.id)
@@ -131,6 +154,57 @@ def move_organization(
         raise
 
 
+def compare_move(actor: Actor, slug: str, cell: str, peer: Peer) -> Comparison:
+    """Compare the rows of an organization that was given to the cell with those there, and change nothing.
+
+    Raises NotFound, Conflict if the move was not decided, and MoveFailed.
+    """
+    actor.require("instance:write")
+    organization = _find_decided(slug, cell)
+    status = begin(peer, organization)
+    return Comparison(status != PURGED, _compare(peer, organization))
+
+
+def finish_move(
+    actor: Actor, slug: str, cell: str, peer: Peer, *, progress: Progress = lambda text: None
+) -> None:
+    """Let the cell serve an organization that was given to it, with the rows that it has here now.
+
+    For rows that were written here after the move was decided. The target has never served, so nothing is newer there.
+    Raises NotFound, Conflict and MoveFailed.
+    """
+    actor.require("instance:write")
+    organization = _find_decided(slug, cell)
+    if begin(peer, organization) == PURGED:
+        _require_own_rows(organization)
+        seal_all_events(actor, organization.id)
+        require_intact_log(actor, organization.id)
+        for _ in range(_ROUNDS):
+            differing, _digests = _synchronize(peer, organization.id)
+            progress(f"{sum(differing.values())} rows copied.")
+            if not set(differing) - _STATISTICS:
+                break
+        _require_equal_rows(peer, organization)
+        _activate(peer, organization)
+    _confirm(organization.id)
+
+
+def take_back(actor: Actor, slug: str, cell: str, peer: Peer) -> None:
+    """Serve an organization here again that was given to a cell which has never served it.
+
+    The target first forbids itself to serve; only then is it served here. So this can be repeated after an
+    interruption. Raises NotFound, Conflict and MoveFailed. Audit: ``organization.resumed``.
+    """
+    actor.require("instance:write")
+    organization = _find_decided(slug, cell)
+    if begin(peer, organization, is_returning=True) != PURGED:
+        raise Conflict(f"{cell} serves the organization. Move it back: run organizations move there.")
+    _require_own_rows(organization)
+    peer.call("withdraw")
+    _take_back(actor, organization)
+    abandon(peer)
+
+
 def _switch(
     actor: Actor, organization: Any, cell: str, peer: Peer, max_pause: int, progress: Progress
 ) -> MoveResult:
@@ -144,13 +218,14 @@ def _switch(
         seal_all_events(actor, organization.id)
         seen = _synchronize_all(peer, organization.id, until)
         # Nothing that the target could refuse is left for later.
-        peer.call("prepare", organization=_describe(organization.id))
-        _decide(organization.id, cell)
+        peer.call("prepare", organization=_describe(organization.id), move=until.isoformat())
+        _decide(organization.id, cell, until)
     except BaseException:
-        _resume(organization.id)
+        _resume(organization.id, until)
         raise
     progress("Decided: the target is authoritative.")
-    _activate(peer, organization.id)
+    _activate(peer, _find(organization.slug))
+    _confirm(organization.id)
     paused = time.monotonic() - began
     return MoveResult(paused, _count_late_rows(organization.id, seen))
 
@@ -166,8 +241,11 @@ def require_intact_log(actor: Actor, organization_id: str) -> None:
         after = verified.next_position
 
 
-def begin(peer: Peer, organization: Any) -> str:
+def begin(peer: Peer, organization: Any, *, is_returning: bool = False) -> str:
     """Let the receiver check that it can take the organization. Return the organization's status there.
+
+    A move that was decided goes on only in the tombstone that it was prepared in. ``is_returning`` allows one that was
+    withdrawn.
 
     Raises MoveFailed and, if times here and there cannot be compared, Conflict.
     """
@@ -184,7 +262,8 @@ def begin(peer: Peer, organization: Any) -> str:
         | {"created_at": organization.created_at.isoformat()},
         tables={table.name: sorted(table.columns.keys()) for table in compared_tables()},
         base_url=current().base_url,
-        is_decided=organization.moved_to is not None,
+        decided=organization.moving_until.isoformat() if organization.moved_to is not None else None,
+        is_returning=is_returning,
     )
     return status
 
@@ -220,6 +299,15 @@ def list_served() -> Iterator[tuple[str, str]]:
 
 
 @read
+def list_unconfirmed() -> list[tuple[str, str]]:
+    """Return (slug, cell) of some organizations that were given to a cell which has not confirmed that it serves."""
+    waiting = select(Organization.slug, Organization.moved_to).where(
+        Organization.moved_to.is_not(None), Organization.status == DELETED, Organization.purge_at.is_(None)
+    )
+    return [(slug, str(cell)) for slug, cell in db.session.execute(waiting.limit(5))]
+
+
+@read
 def _served_page(after: str) -> list[tuple[str, str]]:
     own = (Organization.slug > after) & Organization.moved_to.is_(None)
     served = own & Organization.is_root.is_(False) & Organization.status.in_((ACTIVE, SUSPENDED))
@@ -234,6 +322,21 @@ def _find(slug: str) -> Any:
     if row is None or (row.status == PURGED and row.moved_to is None):
         raise NotFound("There is no such organization.")
     return row
+
+
+def _find_decided(slug: str, cell: str) -> Any:
+    """Return the organization. Raises NotFound, and Conflict unless it was given to the cell."""
+    organization = _find(slug)
+    if organization.moved_to is None:
+        raise Conflict("The move was not decided. The organization is served here.")
+    if organization.moved_to != cell:
+        raise Conflict(f"The organization has moved to {organization.moved_to}, not to {cell}.")
+    return organization
+
+
+def _require_own_rows(organization: Any) -> None:
+    if organization.status != DELETED:
+        raise Conflict("The organization has no rows here any more. Move it at the cell that had it last.")
 
 
 @read
@@ -299,21 +402,32 @@ def _require_equal_rows(peer: Peer, organization: Any) -> None:
     So no rows of another move are served. Those that expire may be missing, because the janitors of both cells delete
     them, each at its own time. Nothing is copied, because what differs may be newer there.
     """
-    if organization.status == PURGED:
-        raise Conflict("The rows here were purged, so they cannot be compared with the target's.")
-    differing = []
+    _require_own_rows(organization)
+    if differing := _compare(peer, organization):
+        raise Conflict(
+            f"Rows of {', '.join(differing)} differ in the two cells, so the target is not told to serve. List them "
+            "with --check. Then let the target serve with the rows from here (--finish) or serve here again (--return)."
+        )
+
+
+def _compare(peer: Peer, organization: Any) -> dict[str, Difference]:
+    """Return the differences by table, without those that a move allows."""
+    found = {}
     for table in compared_tables():
         if table.name in _STATISTICS:
             continue
         theirs = peer.call("digests", table=table.name)
         ours = list_digests(organization.id, table)
-        keys = ours.keys() & theirs.keys() if table in _EXPIRING else ours.keys() | theirs.keys()
-        if any(ours.get(key) != theirs.get(key) for key in keys):
-            differing.append(table.name)
-    if differing:
-        raise Conflict(
-            f"The target's rows of {', '.join(differing)} are not those that were moved. It is not told to serve."
+        both = ours.keys() & theirs.keys()
+        may_lack = table in _EXPIRING
+        difference = Difference(
+            () if may_lack else tuple(sorted(ours.keys() - both)),
+            () if may_lack else tuple(sorted(theirs.keys() - both)),
+            tuple(sorted(key for key in both if ours[key] != theirs[key])),
         )
+        if any((difference.only_here, difference.only_there, difference.different)):
+            found[table.name] = difference
+    return found
 
 
 def _in_batches(items: Iterable[Any]) -> Iterator[list[Any]]:
@@ -342,30 +456,32 @@ def _records(table: Table, organization_id: str) -> Iterator[tuple[str, list[Any
 @transaction
 def _pause(organization_id: str, seconds: int) -> datetime:
     until = clock.now() + timedelta(seconds=seconds)
-    _set_pause(organization_id, until)
+    _set_pause(Organization.id == organization_id, until)
+    cache_invalidation.invalidate(organization_id)
     return until
 
 
 @transaction
-def _resume(organization_id: str) -> None:
-    """End the pause, unless the move was decided, which nothing takes back."""
-    _set_pause(organization_id, None)
-
-
-def _set_pause(organization_id: str, until: datetime | None) -> None:
-    db.session.execute(
-        update(Organization)
-        .where(Organization.id == organization_id, Organization.moved_to.is_(None))
-        .values(moving_until=until, version=Organization.version + 1)
-    )
+def _resume(organization_id: str, until: datetime) -> None:
+    """End this pause, unless the move was decided."""
+    _set_pause((Organization.id == organization_id) & (Organization.moving_until == until), None)
     cache_invalidation.invalidate(organization_id)
 
 
-@transaction
-def _decide(organization_id: str, cell: str) -> None:
-    """Give the organization to the cell, provided that its pause still lasts. Raises MoveFailed.
+def _set_pause(condition: Any, until: datetime | None) -> None:
+    db.session.execute(
+        update(Organization)
+        .where(condition, Organization.moved_to.is_(None))
+        .values(moving_until=until, version=Organization.version + 1)
+    )
 
-    Its rows stay for thirty days, like those of a deleted organization. Its messages are not due here any more.
+
+@transaction
+def _decide(organization_id: str, cell: str, until: datetime) -> None:
+    """Give the organization to the cell, provided that this pause still lasts. Raises MoveFailed.
+
+    Its messages are not due here any more, and the roles of root's users end. Nothing is purged before the target has
+    confirmed that it serves.
     """
     now = clock.now()
     changed = count_changed(
@@ -374,26 +490,75 @@ def _decide(organization_id: str, cell: str) -> None:
             Organization.id == organization_id,
             Organization.status == ACTIVE,
             Organization.moved_to.is_(None),
+            Organization.moving_until == until,
             Organization.moving_until > now + _MARGIN,
         )
-        .values(
-            status=DELETED,
-            moved_to=cell,
-            moving_until=None,
-            deleted_at=now,
-            purge_at=now + _RETENTION,
-            version=Organization.version + 1,
-        )
+        .values(status=DELETED, moved_to=cell, deleted_at=now, version=Organization.version + 1)
     )
     if changed != 1:
         raise MoveFailed("The pause ended before everything was copied. The organization goes on here.")
     db.session.execute(
         update(OutboxMessage)
         .where(OutboxMessage.organization_id == organization_id, OutboxMessage.done_at.is_(None))
-        .values(available_at=now + 2 * _RETENTION)
+        .values(available_at=now + _NEVER)
+        .execution_options(synchronize_session=False)
+    )
+    db.session.execute(
+        delete(RoleAssignment)
+        .where(
+            RoleAssignment.organization_id == organization_id,
+            RoleAssignment.user_organization_id != organization_id,
+        )
         .execution_options(synchronize_session=False)
     )
     cache_invalidation.invalidate(organization_id)
+
+
+@transaction
+def _confirm(organization_id: str) -> None:
+    """Note that the target serves. The rows here stay for thirty days, like those of a deleted organization."""
+    db.session.execute(
+        update(Organization)
+        .where(
+            Organization.id == organization_id,
+            Organization.moved_to.is_not(None),
+            Organization.status == DELETED,
+            Organization.purge_at.is_(None),
+        )
+        .values(purge_at=clock.now() + _RETENTION)
+    )
+
+
+@transaction
+def _take_back(actor: Actor, organization: Any) -> None:
+    """Serve the organization here again. Raises Conflict if the target has confirmed that it serves."""
+    changed = count_changed(
+        update(Organization)
+        .where(
+            Organization.id == organization.id,
+            Organization.status == DELETED,
+            Organization.moved_to == organization.moved_to,
+            Organization.moving_until == organization.moving_until,
+            Organization.purge_at.is_(None),
+        )
+        .values(
+            status=ACTIVE,
+            moved_to=None,
+            moving_until=None,
+            deleted_at=None,
+            version=Organization.version + 1,
+        )
+    )
+    if changed != 1:
+        raise Conflict(f"{organization.moved_to} has served the organization.")
+    db.session.execute(
+        update(OutboxMessage)
+        .where(OutboxMessage.organization_id == organization.id, OutboxMessage.done_at.is_(None))
+        .values(available_at=clock.now())
+        .execution_options(synchronize_session=False)
+    )
+    cache_invalidation.invalidate(organization.id)
+    transfer.record_in_root_too(actor, organization.id, organization.slug, "organization.resumed")
 
 
 def _describe(organization_id: str) -> dict[str, Any]:
@@ -401,12 +566,18 @@ def _describe(organization_id: str) -> dict[str, Any]:
         return transfer.describe_organization(connection, organization_id) | {"status": ACTIVE}
 
 
-def _activate(peer: Peer, organization_id: str) -> None:
+def _activate(peer: Peer, organization: Any) -> None:
     with transfer.snapshot() as connection:
-        rows = list(transfer.rows_of(connection, OUTBOX, organization_id))
+        rows = list(transfer.rows_of(connection, OUTBOX, organization.id))
     messages = [row_to_record(row, OUTBOX) for row in rows if row.done_at is None]
     at = clock.now().isoformat()
-    peer.call("activate", organization=_describe(organization_id), messages=messages, after=at)
+    peer.call(
+        "activate",
+        organization=_describe(organization.id),
+        move=organization.moving_until.isoformat(),
+        messages=messages,
+        after=at,
+    )
 
 
 def _count_late_rows(organization_id: str, seen: Mapping[str, Mapping[str, str]]) -> dict[str, int]:

@@ -34,7 +34,7 @@ from app.operations.maintenance.move import (
     wait_until,
 )
 from app.operations.store import clock, leases
-from app.operations.store.transactions import read, transaction
+from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, DomainError
 from app.rules.identifiers import is_routing_key
@@ -73,6 +73,7 @@ class _Receiver:
     actor: Actor
     holder: str = field(default_factory=lambda: secrets.token_hex(8))
     organization_id: str = ""
+    is_writing: bool = False
     renewed_at: float = 0.0
 
     @property
@@ -86,6 +87,7 @@ class _Receiver:
             "put": self.put,
             "prepare": self.prepare,
             "activate": self.activate,
+            "withdraw": self.withdraw,
             "abandon": self.abandon,
         }
 
@@ -94,11 +96,13 @@ class _Receiver:
         organization: dict[str, Any],
         tables: Mapping[str, list[str]],
         base_url: str,
-        is_decided: bool,
+        decided: str | None,
+        is_returning: bool,
     ) -> str:
         """Check that both cells fit, and create the tombstone. Return the organization's status here.
 
-        A move that was decided has made its tombstone before: none is created or opened again then.
+        ``decided`` names a move that was decided. It has prepared its tombstone before: none is created or opened again
+        then, and one that was withdrawn is accepted only if the organization returns.
         """
         if base_url != current().base_url:
             raise Conflict(
@@ -108,14 +112,17 @@ class _Receiver:
             raise Conflict("The schemas differ. Run the same release in both cells.")
         if not is_routing_key(organization["id"]) or slug_problem(organization["slug"]) is not None:
             raise Conflict("The ID of the organization is not valid.")
-        found = _find_status(organization["id"])
-        if is_decided and found in {ACTIVE, SUSPENDED}:
-            return found
         self.organization_id = organization["id"]
+        found = _find_status(self.organization_id)
+        if decided is not None and found in {ACTIVE, SUSPENDED}:
+            return found
         if not leases.acquire(self._job, self.holder, _LEASE_SECONDS):
             raise Conflict("Another move or import of this organization is running. Try again in a minute.")
-        if is_decided:
-            _require_tombstone(organization["id"])
+        self.is_writing = True
+        if decided is not None:
+            _require_tombstone(
+                self.organization_id, datetime.fromisoformat(decided), is_returning=is_returning
+            )
             return PURGED
         _reopen_tombstone(organization["id"], organization["slug"])
         created_at = datetime.fromisoformat(organization["created_at"])
@@ -125,7 +132,7 @@ class _Receiver:
     def digests(self, table: str) -> dict[str, str]:
         """Return the digests of the rows here."""
         # A move compares all tables several times, and what writes renews the lease anyway.
-        if time.monotonic() - self.renewed_at > _LEASE_SECONDS / 4:
+        if self.is_writing and time.monotonic() - self.renewed_at > _LEASE_SECONDS / 4:
             self._renew()
         return list_digests(self.organization_id, _table(table))
 
@@ -152,30 +159,41 @@ class _Receiver:
         for row in rows:
             _put_if_possible(found, row)
 
-    def prepare(self, organization: dict[str, Any]) -> None:
-        """Check everything that could keep the organization from being activated."""
+    def prepare(self, organization: dict[str, Any], move: str) -> None:
+        """Check everything that could keep the organization from being activated. From now on only this move can."""
         self._renew()
         transfer.read_organization({"organization": organization})
-        _forget_earlier_move(self.organization_id)
+        _change_tombstone(self.organization_id, moving_until=datetime.fromisoformat(move))
 
-    def activate(self, organization: dict[str, Any], messages: list[list[Any]], after: str) -> None:
+    def activate(
+        self, organization: dict[str, Any], move: str, messages: list[list[Any]], after: str
+    ) -> None:
         """Serve the organization from now on. Its messages are due here at once."""
         self._renew()
         # Times of this database must not be before those that the source has stored.
         wait_until(datetime.fromisoformat(after))
         rows = [record_to_row(record, OUTBOX.columns.keys(), OUTBOX) for record in messages]
-        _take_over(self.actor, transfer.read_organization({"organization": organization}), rows)
+        brought = transfer.read_organization({"organization": organization})
+        if brought["id"] != self.organization_id:
+            raise Conflict("This is another organization.")
+        _take_over(self.actor, brought, datetime.fromisoformat(move), rows)
         seal_all_events(self.actor, self.organization_id)
         require_intact_log(self.actor, self.organization_id)
+
+    def withdraw(self) -> None:
+        """Never serve the organization by this move: it returns to where it came from."""
+        self._renew()
+        _change_tombstone(self.organization_id, deleted_at=clock.now())
 
     def abandon(self) -> None:
         """Delete what was received."""
         self._renew()
+        _change_tombstone(self.organization_id, moving_until=None)
         transfer.delete_leftovers(self.organization_id, self._job, self.holder)
 
     def release(self) -> None:
         """Let another move or import begin."""
-        if self.organization_id:
+        if self.is_writing:
             leases.release(self._job, self.holder)
 
     @property
@@ -184,7 +202,7 @@ class _Receiver:
         return f"{self.organization_id} import"
 
     def _renew(self) -> None:
-        if not self.organization_id or not leases.renew(self._job, self.holder, _LEASE_SECONDS):
+        if not self.is_writing or not leases.renew(self._job, self.holder, _LEASE_SECONDS):
             raise Conflict("Another move or import of this organization has taken over.")
         if _find_status(self.organization_id) != PURGED:
             raise Conflict("The organization is served here already.")
@@ -203,46 +221,52 @@ def _find_status(organization_id: str) -> str | None:
 
 
 @read
-def _require_tombstone(organization_id: str) -> None:
-    """Raise Conflict unless the organization is the tombstone of a move to this cell."""
+def _require_tombstone(organization_id: str, move: datetime, *, is_returning: bool) -> None:
+    """Raise Conflict unless the organization is the tombstone that the move was prepared in."""
     row = db.session.execute(
-        select(Organization.status, Organization.moved_to).where(Organization.id == organization_id)
+        select(
+            Organization.status, Organization.moved_to, Organization.moving_until, Organization.deleted_at
+        ).where(Organization.id == organization_id)
     ).first()
-    if row is None:
-        raise Conflict(
-            "The organization was not moved here, so this is not the target. Check --to and --via."
-        )
-    if row.moved_to is not None:
+    if row is not None and row.status == PURGED and row.moving_until == move:
+        if row.deleted_at is not None and not is_returning:
+            raise Conflict("The move was withdrawn. Run the command again with --return.")
+        return
+    if row is not None and row.moved_to is not None:
         raise Conflict(f"The organization has moved on to {row.moved_to} from here.")
-    if row.status != PURGED:
+    if row is not None and row.status != PURGED:
         raise Conflict(f"The organization is {row.status} here.")
+    raise Conflict("The organization was not moved here, so this is not the target. Check --to and --via.")
 
 
 @transaction
 def _reopen_tombstone(organization_id: str, slug: str) -> None:
-    """Make an organization that had moved away from here a tombstone again, so that it can come back."""
+    """Make an organization that had moved away from here a tombstone again, so that it can come back.
+
+    No earlier move can use the tombstone any more.
+    """
+    had_moved = Organization.moved_to.is_not(None) & (Organization.status == DELETED)
     db.session.execute(
         update(Organization)
         .where(
             Organization.id == organization_id,
             Organization.slug == slug,
-            Organization.moved_to.is_not(None),
-            Organization.status.in_((DELETED, PURGED)),
+            had_moved | (Organization.status == PURGED),
         )
-        .values(status=PURGED, data_key=None, purge_at=None, deleted_at=None)
+        .values(status=PURGED, data_key=None, purge_at=None, deleted_at=None, moving_until=None)
         .execution_options(synchronize_session=False)
     )
 
 
 @transaction
-def _forget_earlier_move(organization_id: str) -> None:
-    """From now on this tombstone may be activated, once the source has decided."""
-    db.session.execute(
+def _change_tombstone(organization_id: str, **values: Any) -> None:
+    changed = count_changed(
         update(Organization)
         .where(Organization.id == organization_id, Organization.status == PURGED)
-        .values(moved_to=None)
-        .execution_options(synchronize_session=False)
+        .values(**values)
     )
+    if changed != 1:
+        raise Conflict("The organization is served here already.")
 
 
 @transaction
@@ -288,7 +312,9 @@ def _put_if_possible(table: Table, row: dict[str, Any]) -> None:
 
 
 @transaction
-def _take_over(actor: Actor, organization: Mapping[str, Any], messages: Sequence[dict[str, Any]]) -> None:
+def _take_over(
+    actor: Actor, organization: Mapping[str, Any], move: datetime, messages: Sequence[dict[str, Any]]
+) -> None:
     now = clock.now()
     of_organization = OutboxMessage.organization_id == organization["id"]
     # What is left of an earlier stay here was delivered elsewhere.
@@ -297,4 +323,4 @@ def _take_over(actor: Actor, organization: Mapping[str, Any], messages: Sequence
     )
     if messages:
         db.session.execute(insert(OutboxMessage), [{**row, "available_at": now} for row in messages])
-    transfer.activate(actor, organization)
+    transfer.activate(actor, organization, move)

@@ -47,7 +47,7 @@ from app.operations.users.user_changes import update_user
 from app.rules.actor import Actor
 from app.rules.clients.client_types import BLOCKED, REVIEW
 from app.rules.directory.permissions import ADMIN
-from app.rules.errors import Conflict, DomainError, InvalidInput, NotFound
+from app.rules.errors import Conflict, DomainError, InvalidInput, NotFound, OrganizationMoving
 from app.rules.identifiers import parse_client_id, parse_public_id
 
 _LABEL = "restore"
@@ -256,7 +256,7 @@ def _without_known(events: list[ExportedEvent]) -> list[ExportedEvent]:
     for slug in {event.organization for event in events}:
         try:
             organization_id = get_organization_by_slug(slug).id
-        except NotFound:
+        except (NotFound, OrganizationMoving):
             continue
         own = [row_id for event in events if event.organization == slug and (row_id := ids[event.id])]
         for start in range(0, len(own), _ID_BATCH):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, BinaryIO
 
-from sqlalchemy import Connection, Table, delete, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Table, delete, insert, or_, select, update
 
 from app.database import context, engines
 from app.extensions import db
@@ -186,7 +186,8 @@ def import_organization(
     Users sign in again, and clients continue with their refresh tokens. Its issuer is that of this installation. It may
     only replace its own tombstone. Raises UnreadableArchive for a file that was changed, truncated, made by another
     release, or has settings that are not allowed here. Raises Conflict if the id is taken or another import of it is
-    running. Audit: ``organization.imported``, in its log and in root's.
+    running, or for an organization that has moved to another cell. Audit: ``organization.imported``, in its log and in
+    root's.
     """
     actor.require("instance:write")
     reader = ArchiveReader(stream, passphrase)
@@ -197,6 +198,7 @@ def import_organization(
     if not leases.acquire(job, holder, _LEASE_SECONDS):
         raise Conflict("Another import of this organization is running.")
     try:
+        _require_not_moved(organization_id)
         create_tombstone(organization)
         delete_leftovers(organization_id, job, holder)
         rows = _fill(organization_id, records, job, holder, progress)
@@ -258,6 +260,23 @@ def _reject_malformed() -> Iterator[None]:
         yield
     except (ValueError, TypeError, AttributeError) as error:
         raise UnreadableArchive("The file has invalid content.") from error
+
+
+@read
+def _require_not_moved(organization_id: str) -> None:
+    """Raise Conflict for a tombstone of a move: another cell serves the organization, or may be about to be left."""
+    row = db.session.execute(
+        select(Organization.moved_to, Organization.moving_until).where(Organization.id == organization_id)
+    ).first()
+    if row is not None and row.moved_to is not None:
+        raise Conflict(
+            f"The organization has moved to {row.moved_to}. Move it back from there.", code="id_taken"
+        )
+    if row is not None and row.moving_until is not None:
+        raise Conflict(
+            "The organization is being moved here. Finish that move, or take it back, where it comes from.",
+            code="id_taken",
+        )
 
 
 @transaction
@@ -362,14 +381,18 @@ def _renew_lease(job: str, holder: str) -> None:
 
 
 @transaction
-def activate(actor: Actor, organization: Mapping[str, Any]) -> None:
-    """Activate the organization: wrap its key with the master key of this installation, and invalidate caches."""
+def activate(actor: Actor, organization: Mapping[str, Any], move: datetime | None = None) -> None:
+    """Activate the organization: wrap its key with the master key of this installation, and invalidate caches.
+
+    ``move`` names the move that brings it, which its tombstone was prepared for. Raises Conflict if it was not, or was
+    prepared for a move although this is an import.
+    """
     organization_id = organization["id"]
     now = clock.now()
     values = {name: organization[name] for name in COLUMNS if name not in {"id", "slug", "version"}}
     changed = count_changed(
         update(Organization)
-        .where(Organization.id == organization_id, Organization.status == PURGED)
+        .where(Organization.id == organization_id, Organization.status == PURGED, _is_for(move))
         .values(
             **values,
             version=Organization.version + organization["version"] + 1,
@@ -385,9 +408,22 @@ def activate(actor: Actor, organization: Mapping[str, Any]) -> None:
         raise Conflict("The organization was changed by another request.")
     keyring.clear_cached_keys(organization_id)
     cache_invalidation.invalidate(organization_id)
-    # Act from root, so that the event is recorded in its log too.
+    after = {"name": organization["name"]}
+    record_in_root_too(actor, organization_id, organization["slug"], "organization.imported", after)
+
+
+def _is_for(move: datetime | None) -> ColumnElement[bool]:
+    """Return the condition that a tombstone was prepared for the move and not withdrawn, or for none without one."""
+    if move is None:
+        return Organization.moving_until.is_(None) & Organization.moved_to.is_(None)
+    return (Organization.moving_until == move) & Organization.deleted_at.is_(None)
+
+
+def record_in_root_too(
+    actor: Actor, organization_id: str, slug: str, action: str, after: Mapping[str, Any] | None = None
+) -> None:
+    """Record an event of the organization in its own log, as an act from root, and in root's."""
     root = Actor.system(get_root_organization().id, actor.label) if actor.kind == "system" else actor
-    inside = root.acting_in(organization_id, root.permissions)
     record_organization_event(
-        inside, organization["slug"], "organization.imported", {}, {"name": organization["name"]}
+        root.acting_in(organization_id, root.permissions), slug, action, {}, after or {}
     )

@@ -28,7 +28,14 @@ from app.operations.store.transactions import (
 )
 from app.operations.users.invitations import NewInvitation, create_invitation
 from app.rules.actor import Actor
-from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound, PreconditionFailed
+from app.rules.errors import (
+    Conflict,
+    Forbidden,
+    InvalidInput,
+    NotFound,
+    OrganizationMoved,
+    PreconditionFailed,
+)
 from app.rules.identifiers import new_routing_key
 from app.rules.languages.translation import lazy_gettext
 from app.rules.organizations.organizations import (
@@ -268,10 +275,7 @@ def update_organization(
     _require_version(row, expected_version)
     before = {name: getattr(row, name) for name in changes}
     changed = {name: value for name, value in changes.items() if value != before[name]}
-    if row.moved_to is not None:
-        raise Conflict(
-            f"The organization has moved to {row.moved_to}. Change it there.", code="organization_moved"
-        )
+    _require_not_moved(row)
     if row.status == DELETED and changed != {"status": ACTIVE}:
         raise Conflict("The organization is deleted. Restore it first, with status active.", code="deleted")
     if not changed:
@@ -301,6 +305,7 @@ def delete_organization(
     Audit: ``organization.deleted``, in its log and in root's.
     """
     inside, row = _reach(actor, slug)
+    _require_not_moved(row)
     if row.status == DELETED:
         raise NotFound("There is no such organization.")
     inside.require("organization:delete")
@@ -331,7 +336,7 @@ def _reach(actor: Actor, slug: str) -> tuple[Actor, Organization]:
     try:
         inside, view = enter_organization(actor, slug)
         return inside, _row(Organization.id == view.id)
-    except NotFound:
+    except (NotFound, OrganizationMoved):
         found = _find(Organization.slug == slug)
         if found is None or not _sees_all(actor):
             raise
@@ -366,6 +371,13 @@ def _row(condition: Any) -> Organization:
     if row is None:
         raise NotFound("There is no such organization.")
     return row
+
+
+def _require_not_moved(row: Organization) -> None:
+    if row.moved_to is not None:
+        raise Conflict(
+            f"The organization has moved to {row.moved_to}. Change it there.", code="organization_moved"
+        )
 
 
 def _require_version(row: Organization, expected: ExpectedVersion) -> None:

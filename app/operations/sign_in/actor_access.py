@@ -22,7 +22,7 @@ from app.operations.sign_in.second_factors import find_methods_of_user
 from app.operations.store.transactions import read
 from app.rules.actor import Actor
 from app.rules.directory.permissions import intersect_permissions, missing_permissions, permissions_of_role
-from app.rules.errors import Forbidden, NotFound
+from app.rules.errors import Forbidden, NotFound, OrganizationMoved
 from app.rules.organizations.lockout_prevention import Caller
 
 
@@ -87,8 +87,8 @@ def require_manageable_user(actor: Actor, user_id: UUID) -> UserSnapshot:
     for organization_id, role in get_user_roles_everywhere(user.organization_id, user_id):
         try:
             organization = get_organization_by_id(organization_id)
-        except NotFound:
-            continue  # The organization was deleted together with its roles.
+        except (NotFound, OrganizationMoved):
+            continue  # The organization was deleted or moved away, without the roles of root's users.
         require_role_permissions(_actor_in(actor, organization), organization, role)
     return user
 

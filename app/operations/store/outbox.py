@@ -135,7 +135,7 @@ def count_waiting() -> dict[str, tuple[int, datetime | None]]:
     """Return how many messages of each kind wait, of the first ``MAX_COUNTED``, and when the oldest was created."""
     due = (
         select(OutboxMessage.kind, OutboxMessage.created_at)
-        .where(OutboxMessage.done_at.is_(None))
+        .where(OutboxMessage.done_at.is_(None), OutboxMessage.available_at < clock.now() + DELIVERY_TIMEOUT)
         .order_by(OutboxMessage.available_at)
         .limit(MAX_COUNTED)
         .subquery()

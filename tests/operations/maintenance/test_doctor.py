@@ -15,7 +15,7 @@ from flask import Flask
 
 from app import config, create_app
 from app.config import Config, UnsafeConfiguration
-from app.operations.maintenance import doctor
+from app.operations.maintenance import doctor, move
 from app.operations.maintenance.doctor import (
     Diagnosis,
     Finding,
@@ -245,6 +245,16 @@ def test_other_secret_key_of_another_server_is_a_problem(
     assert found(run_checks(other), f"uses the secret key {other_key}").level == "problem"
     monkeypatch.setattr(checkpoints, "INTERVAL", timedelta(0))
     assert checkpoints.find_other_secret_key() is None
+
+
+def test_unconfirmed_move_is_a_problem(context: Flask, make: Factory, own: Callable[..., Config]) -> None:
+    make.root()
+    acme = make.organization("acme")
+    move._decide(acme.id, "cell-b", move._pause(acme.id, 3600))
+    [found] = [finding for finding in wrong(run_checks(own())) if finding.topic == "cells"]
+    assert "move acme --to cell-b" in found.fix
+    move._confirm(acme.id)
+    assert not [finding for finding in run_checks(own()).findings if finding.topic == "cells"]
 
 
 def test_unreachable_database_is_one_finding(tmp_path: Path) -> None:

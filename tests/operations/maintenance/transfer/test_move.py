@@ -16,14 +16,23 @@ from sqlalchemy import text
 from app.extensions import db
 from app.operations.audit.chain_verification import verify_audit_log
 from app.operations.directory import lookups
-from app.operations.maintenance import janitor, move
-from app.operations.maintenance.move import MoveFailed, Peer, list_served, move_organization
+from app.operations.maintenance import janitor, move, transfer
+from app.operations.maintenance.move import (
+    MoveFailed,
+    Peer,
+    compare_move,
+    finish_move,
+    list_served,
+    move_organization,
+    take_back,
+)
 from app.operations.maintenance.receive import receive_organization
 from app.operations.organizations import organizations
+from app.operations.organizations.administrators import add_administrator
 from app.operations.store import outbox
 from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
-from app.rules.errors import Conflict, NotFound
+from app.rules.errors import Conflict, OrganizationMoved
 from tests.factories import Factory, MadeClient
 from tests.operations.maintenance.transfer.conftest import Moved, operator
 from tests.support.databases import Database
@@ -94,6 +103,11 @@ def connect() -> Iterator[Callable[[Flask], Peer]]:
         ends.pop()()
 
 
+def decide(moved: Moved, cell: str) -> None:
+    """Give the organization to the cell as ``move_organization`` does, without telling the cell."""
+    move._decide(moved.organization.id, cell, move._pause(moved.organization.id, 3600))
+
+
 def token_of(app: Flask, robot: MadeClient) -> Any:
     data = {"grant_type": "client_credentials"}
     # One process serves two installations here.
@@ -121,7 +135,7 @@ def test_tokens_secrets_and_log_are_valid_after_a_move(
         result = move_organization(operator(), "acme", "b", connect(there))
         assert result.late_rows == {} and 0 < result.paused_seconds < 60
         assert "acme" not in dict(list_served())
-        with pytest.raises(NotFound):
+        with pytest.raises(OrganizationMoved):
             lookups.get_organization_by_slug("acme")
         with pytest.raises(Conflict, match="has moved to b"):
             organizations.restore_organization(operator(), "acme")
@@ -199,9 +213,9 @@ def test_source_goes_on_after_a_pause_that_nobody_ended(moved: Moved, robot: Mad
         move._pause(moved.organization.id, 3600)
         refused = token_of(app, robot)
         assert (refused.status_code, refused.headers["Retry-After"]) == (503, "2")
-        move._pause(moved.organization.id, 1)
+        until = move._pause(moved.organization.id, 1)
         with pytest.raises(MoveFailed, match="The pause ended"):
-            move._decide(moved.organization.id, "b")
+            move._decide(moved.organization.id, "b", until)
         move._pause(moved.organization.id, -1)
     assert token_of(app, robot).status_code == 200
 
@@ -220,6 +234,7 @@ def test_cells_that_do_not_fit_are_refused(
         "base_url": "https://other.example",
         "tables": {"users": ["id"]},
     }
+    organizations_there = database.count("organizations")
     peer = connect(there)
     call = peer.call
 
@@ -236,7 +251,7 @@ def test_cells_that_do_not_fit_are_refused(
     with app.app_context(), pytest.raises((MoveFailed, Conflict), match=r"base URL|schemas|clocks"):
         move_organization(operator(), "acme", "b", OtherPeer())
     assert token_of(app, robot).status_code == 200
-    assert database.query("SELECT COUNT(*) FROM organizations WHERE slug = 'acme'") == [(0,)]
+    assert database.count("organizations") == organizations_there
 
 
 def test_failed_move_leaves_nothing_in_the_target(
@@ -288,8 +303,7 @@ def test_decided_move_is_not_repeated_where_the_organization_has_moved_on(
     with app.app_context():
         move_organization(operator(), "acme", "b", connect(there))
     with there.app_context():
-        move._pause(moved.organization.id, 3600)
-        move._decide(moved.organization.id, "c")
+        decide(moved, "c")
     with app.app_context(), pytest.raises(MoveFailed, match="moved on to c"):
         move_organization(operator(), "acme", "b", connect(there))
     assert [token_of(cell, robot).status_code for cell in (app, there)] == [503, 503]
@@ -306,8 +320,7 @@ def test_decided_move_is_not_repeated_where_the_organization_never_was(
     there, database = elsewhere
     organizations_there = database.count("organizations")
     with app.app_context():
-        move._pause(moved.organization.id, 3600)
-        move._decide(moved.organization.id, "b")
+        decide(moved, "b")
         with pytest.raises(MoveFailed, match="not the target"):
             move_organization(operator(), "acme", "b", connect(there))
     assert token_of(there, robot).status_code == 401
@@ -337,15 +350,10 @@ def test_decided_move_is_repeated_only_with_the_rows_that_were_compared(
     with app.app_context(), pytest.raises(Interrupted):
         move_organization(operator(), "acme", "b", cut)
 
-    @transaction
-    def tamper() -> None:
-        own = {"own": moved.organization.id.encode()}
-        assert db.session.connection().execute(text(f"{change} WHERE organization_id = :own"), own).rowcount
-
     with there.app_context():
-        tamper()
+        change_row(moved, change)
     with app.app_context():
-        expected: Any = nullcontext() if is_served else pytest.raises(Conflict, match="rows of")
+        expected: Any = nullcontext() if is_served else pytest.raises(Conflict, match="Rows of")
         with expected:
             move_organization(operator(), "acme", "b", connect(there))
     assert (token_of(there, robot).status_code == 200) is is_served
@@ -371,6 +379,137 @@ def test_interrupted_way_back_can_be_repeated(
     assert [token_of(cell, robot).status_code for cell in (app, there)] == [200, 503]
 
 
+@pytest.fixture
+def stuck(
+    moved: Moved, app: Flask, elsewhere: tuple[Flask, Database], connect: Callable[[Flask], Peer]
+) -> None:
+    """Interrupt a move after the decision, and change a row at the source as a process does that was suspended."""
+    cut = CutPeer(connect(elsewhere[0]), lambda name, count: "before" if name == "activate" else "")
+    with app.app_context():
+        with pytest.raises(Interrupted):
+            move_organization(operator(), "acme", "b", cut)
+        change_row(moved, "UPDATE users SET name = 'Late'")
+        with pytest.raises(Conflict, match=r"Rows of users differ.*--check"):
+            move_organization(operator(), "acme", "b", connect(elsewhere[0]))
+
+
+@transaction
+def change_row(moved: Moved, change: str) -> None:
+    own = {"own": moved.organization.id.encode()}
+    assert db.session.connection().execute(text(f"{change} WHERE organization_id = :own"), own).rowcount
+
+
+@pytest.mark.parametrize("step", ["finish", "return"])
+def test_decided_move_whose_source_changed_is_finished_or_taken_back(
+    moved: Moved,
+    robot: MadeClient,
+    app: Flask,
+    elsewhere: tuple[Flask, Database],
+    connect: Callable[[Flask], Peer],
+    stuck: None,
+    step: str,
+) -> None:
+    there, database = elsewhere
+    with app.app_context():
+        janitor.purge_expired(operator(), pause=0)
+        found = compare_move(operator(), "acme", "b", connect(there))
+        assert not found.is_served_there
+        assert {name: len(one.different) for name, one in found.tables.items()} == {"users": 1}
+        for _ in range(2):
+            if step == "finish":
+                finish_move(operator(), "acme", "b", connect(there))
+            else:
+                take_back(operator(), "acme", "b", connect(there))
+                break
+    serving, other = (there, app) if step == "finish" else (app, there)
+    assert token_of(serving, robot).status_code == 200
+    assert token_of(other, robot).status_code != 200
+    assert ("Late" in {row[0] for row in database.query("SELECT CAST(name AS CHAR(9)) FROM users")}) == (
+        step == "finish"
+    )
+    with serving.app_context():
+        assert not verify_audit_log(Actor.system(moved.organization.id, "tests")).problems
+    with app.app_context():
+        if step == "finish":
+            with pytest.raises(Conflict, match="b serves the organization"):
+                take_back(operator(), "acme", "b", connect(there))
+            assert compare_move(operator(), "acme", "b", connect(there)).is_served_there
+        else:
+            with pytest.raises(Conflict, match="not decided"):
+                take_back(operator(), "acme", "b", connect(there))
+            move_organization(operator(), "acme", "b", connect(there))
+    assert token_of(there, robot).status_code == 200
+
+
+def test_interrupted_return_keeps_the_target_from_serving(
+    moved: Moved,
+    robot: MadeClient,
+    app: Flask,
+    elsewhere: tuple[Flask, Database],
+    connect: Callable[[Flask], Peer],
+    stuck: None,
+) -> None:
+    there, _ = elsewhere
+    with app.app_context():
+        cut = CutPeer(connect(there), lambda name, count: "after" if name == "withdraw" else "")
+        with pytest.raises(Interrupted):
+            take_back(operator(), "acme", "b", cut)
+        organization = move._find("acme")
+        for forward in (move_organization, finish_move):
+            with pytest.raises(MoveFailed, match="--return"):
+                forward(operator(), "acme", "b", connect(there))
+        brought = transfer.read_organization({"organization": move._describe(organization.id)})
+    with there.app_context(), pytest.raises(Conflict, match="changed by another request"):
+        # A command that was suspended before it told the target to serve.
+        transfer.activate(operator(), brought, organization.moving_until)
+    assert [token_of(cell, robot).status_code == 200 for cell in (app, there)] == [False, False]
+    with app.app_context():
+        take_back(operator(), "acme", "b", connect(there))
+    assert [token_of(cell, robot).status_code == 200 for cell in (app, there)] == [True, False]
+
+
+def test_decided_move_goes_on_only_in_its_own_tombstone(
+    moved: Moved,
+    robot: MadeClient,
+    app: Flask,
+    elsewhere: tuple[Flask, Database],
+    connect: Callable[[Flask], Peer],
+    stuck: None,
+) -> None:
+    """As when --via names a cell with what another move left."""
+    there, _ = elsewhere
+    with there.app_context():
+        transaction(
+            lambda: db.session.execute(
+                text(
+                    "UPDATE organizations SET moving_until = '2020-01-01 00:00:00.000000' WHERE slug = :acme"
+                ),
+                {"acme": b"acme"},
+            )
+        )()
+    with app.app_context():
+        for step in (move_organization, compare_move, finish_move, take_back):
+            with pytest.raises(MoveFailed, match="not the target"):
+                step(operator(), "acme", "b", connect(there))
+    assert [token_of(cell, robot).status_code == 200 for cell in (app, there)] == [False, False]
+
+
+def test_roles_of_users_of_root_end_with_a_move(
+    moved: Moved,
+    make: Factory,
+    app: Flask,
+    elsewhere: tuple[Flask, Database],
+    connect: Callable[[Flask], Peer],
+) -> None:
+    """The other cell cannot withdraw them while the organization is there."""
+    helper = make.user(make.root())
+    with app.app_context():
+        add_administrator(make.actor(make.root()), "acme", user_id=helper.public_id)
+        move_organization(operator(), "acme", "b", connect(elsewhere[0]))
+        assert not lookups.get_user_roles_everywhere(make.root().id, helper.id)
+        assert lookups.get_user_roles_everywhere(moved.organization.id, moved.user.id)
+
+
 @pytest.mark.parametrize("is_decided", [False, True])
 def test_leak_report_about_a_moving_organization_is_refused_after_the_others_are_processed(
     moved: Moved, robot: MadeClient, make: Factory, app: Flask, is_decided: bool
@@ -378,9 +517,9 @@ def test_leak_report_about_a_moving_organization_is_refused_after_the_others_are
     other = make.machine(make.organization("other"))
     assert token_of(app, other).status_code == 200
     with app.app_context():
-        move._pause(moved.organization.id, 3600)
+        until = move._pause(moved.organization.id, 3600)
         if is_decided:
-            move._decide(moved.organization.id, "b")
+            move._decide(moved.organization.id, "b", until)
     lookups.clear_directory_cache()
     body = [{"token": robot.secret}, {"token": other.secret}]
     refused = app.test_client().post("/leak-reports", json=body)
@@ -388,7 +527,7 @@ def test_leak_report_about_a_moving_organization_is_refused_after_the_others_are
     assert token_of(app, other).status_code == 401
     if not is_decided:
         with app.app_context():
-            move._resume(moved.organization.id)
+            move._resume(moved.organization.id, until)
         assert token_of(app, robot).status_code == 200
         assert app.test_client().post("/leak-reports", json=body).status_code == 202
         assert token_of(app, robot).status_code == 401

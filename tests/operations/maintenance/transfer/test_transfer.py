@@ -6,16 +6,22 @@ import io
 
 import pytest
 from flask import Flask
+from sqlalchemy import update
 
+from app.extensions import db
+from app.models.organization import PURGED, Organization
+from app.operations.audit.audit_events import list_audit_events
 from app.operations.audit.chain_verification import verify_audit_log
 from app.operations.clients.credentials import list_credentials, reveal_credential
 from app.operations.directory import lookups
-from app.operations.maintenance import janitor
+from app.operations.maintenance import janitor, move, receive, transfer
 from app.operations.maintenance.archive import UnreadableArchive
 from app.operations.maintenance.transfer import export_organization, import_organization
 from app.operations.organizations import organizations
 from app.operations.organizations.administrators import add_administrator
 from app.operations.sign_in.sign_in import SignedIn, sign_in
+from app.operations.store import clock
+from app.operations.store.transactions import transaction
 from app.operations.users.users import find_user_record
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, InvalidInput, NotFound
@@ -188,3 +194,52 @@ def test_user_ids_are_unchanged_after_import(moved: Moved, elsewhere: tuple[Flas
     with there.app_context():
         found = find_user_record(Actor.system(moved.organization.id, "tests"), moved.user.email)
     assert found.user.public_id == public_id("usr", moved.user.id)
+
+
+@pytest.mark.parametrize("is_purged", [False, True])
+def test_organization_that_has_moved_away_is_not_imported(
+    moved: Moved, app: Flask, database: Database, is_purged: bool
+) -> None:
+    """Another cell serves it, with the same issuer, client ids and tokens."""
+    file = exported(app, "acme")
+    with app.app_context():
+        move._decide(moved.organization.id, "b", move._pause(moved.organization.id, 3600))
+        if is_purged:
+            values = {"status": PURGED, "data_key": None}
+            statement = update(Organization).where(Organization.id == moved.organization.id).values(**values)
+            transaction(lambda: db.session.execute(statement))()
+        users = database.count("users")
+        with pytest.raises(Conflict, match="moved to b"):
+            brought_in(app, file)
+    assert database.count("users") == users
+    assert database.query("SELECT COUNT(*) FROM organizations WHERE moved_to IS NULL") == [(2,)]
+
+
+def test_organization_that_is_being_moved_here_is_not_imported(
+    moved: Moved, app: Flask, elsewhere: tuple[Flask, Database]
+) -> None:
+    there, _ = elsewhere
+    with there.app_context():
+        tombstone = {"id": moved.organization.id, "slug": "acme", "name": "Acme", "created_by": None}
+        transfer.create_tombstone({**tombstone, "created_at": clock.now()})
+        receive._change_tombstone(moved.organization.id, moving_until=clock.now())
+    with pytest.raises(Conflict, match="being moved here"):
+        brought_in(there, moved.file)
+    with there.app_context():
+        receive._change_tombstone(moved.organization.id, moving_until=None)
+    assert brought_in(there, moved.file).slug == "acme"
+
+
+def test_audit_log_with_acts_of_the_former_root_can_be_read(
+    moved: Moved, make: Factory, app: Flask, elsewhere: tuple[Flask, Database]
+) -> None:
+    """That root organization is unknown here."""
+    there, _ = elsewhere
+    root = make.root()
+    with app.app_context():
+        inside = make.actor(root).acting_in(moved.organization.id, frozenset({"organization:write"}))
+        transaction(organizations.record_organization_event)(inside, "acme", "organization.updated", {}, {})
+    brought_in(there, exported(app, "acme"))
+    with there.app_context():
+        found = list_audit_events(Actor.system(moved.organization.id, "tests"), limit=100).items
+        assert [event.actor_organization for event in found if event.actor_organization] == [root.id]
