@@ -29,7 +29,13 @@ from app.operations.store.transactions import (
     read,
 )
 from app.rules.actor import Actor
-from app.rules.clients.client_metadata import ClientMetadata, changed_fields, from_document, to_document
+from app.rules.clients.client_metadata import (
+    ClientMetadata,
+    changed_fields,
+    fields_of_document,
+    from_document,
+    to_document,
+)
 from app.rules.clients.client_types import (
     ALLOWED,
     CLIENT_TYPES,
@@ -107,7 +113,7 @@ def list_clients(
     """
     actor.require_for_own("clients:read")
     _validate_list_parameters(filters or {}, sort)
-    statement = select(Client).where(
+    statement = select(Client.__table__).where(
         Client.organization_id == actor.organization_id, Client.status != DELETED
     )
     if not actor.has_permission("clients:read"):
@@ -120,7 +126,7 @@ def list_clients(
         statement = _search(statement, query)
     limit = min(limit, MAX_LIMIT)
     ordered = paginate(statement, _sort_columns(sort), after, descending=sort.startswith("-"))
-    rows = db.session.scalars(ordered.limit(limit + 1)).all()
+    rows = db.session.execute(ordered.limit(limit + 1)).all()
     items = tuple(to_client_record(row) for row in rows[:limit])
     return Page(items, _cursor_key(rows[limit - 1], sort) if len(rows) > limit else None)
 
@@ -241,9 +247,9 @@ def client_busy_error() -> Conflict:
 
 def to_client_record(row: Any) -> ClientRecord:
     """Return the row as a record."""
-    metadata = to_client_metadata(row)
+    columns = {"name": row.name, "type": row.type, "trust": row.trust, "status": row.status}
     return ClientRecord(
-        **{name: getattr(metadata, name) for name in ClientMetadata.__dataclass_fields__},
+        **{**fields_of_document(row.document), **columns},
         id=row.id,
         organization_id=row.organization_id,
         client_id=format_client_id(row.organization_id, row.id),
@@ -568,5 +574,5 @@ def _sort_columns(sort: str) -> tuple[Any, ...]:
     return (Client.name_key, Client.id) if sort.endswith("name") else (Client.id,)
 
 
-def _cursor_key(row: Client, sort: str) -> CursorKey:
+def _cursor_key(row: Any, sort: str) -> CursorKey:
     return (row.name_key, encode_uuid(row.id)) if sort.endswith("name") else (encode_uuid(row.id),)
