@@ -5,7 +5,7 @@ Both look at no more than the newest MAX_COUNTED entries of the period, through 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
@@ -14,12 +14,15 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Select, case, false, func, select
 
 from app.extensions import db
-from app.models.audit import FailedRequest
+from app.models.audit import FailedRequest, UsageCounter
 from app.models.client import Client
 from app.operations.audit.failed_requests import PREFIX, can_read_failed_requests
+from app.operations.audit.usage import MAX_HOURS_IN_HOURS
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.store import clock
+from app.operations.store.replica import read_figures
 from app.operations.store.transactions import read
+from app.operations.store.usage_counters import DAY, FAILED_USERS, HOUR, NONE, start_of
 from app.rules.actor import Actor
 from app.rules.audit.failed_requests import CAUSES, Explanation
 from app.rules.audit.request_fixes import FIXES
@@ -35,8 +38,9 @@ class FailureGroup:
     """The failed requests of one cause in a period.
 
     ``clients`` are ids and names, those with most failures first. ``example_id`` is the public id of the last entry.
-    ``trend`` has the counts of TREND_BARS equal parts of the period, the oldest first. ``has_fix``: the page of the
-    entry offers a change that would let the request succeed, if the reader may make it.
+    ``trend`` has the counts of TREND_BARS equal parts of the period, the oldest first. ``users`` is the number of users
+    whose requests are known to have failed, if it was asked for. ``has_fix``: the page of the entry offers a change
+    that would let the request succeed, if the reader may make it.
     """
 
     cause: str
@@ -46,6 +50,7 @@ class FailureGroup:
     last_at: datetime
     example_id: str
     trend: tuple[int, ...]
+    users: int | None = None
 
     @property
     def explanation(self) -> Explanation:
@@ -65,7 +70,13 @@ class FailureGroup:
 
 @read
 def list_failure_groups(
-    actor: Actor, *, client_id: str | None = None, cause: str | None = None, hours: int = 24, limit: int = 5
+    actor: Actor,
+    *,
+    client_id: str | None = None,
+    cause: str | None = None,
+    hours: int = 24,
+    limit: int = 5,
+    with_users: bool = False,
 ) -> tuple[FailureGroup, ...]:
     """Return the causes of the failures in the last ``hours``, the most frequent first.
 
@@ -111,7 +122,39 @@ def list_failure_groups(
         _group(actor.organization_id, cause, list(of_cause))
         for cause, of_cause in groupby(rows, key=lambda row: row.cause)
     ]
-    return tuple(sorted(groups, key=lambda group: (-group.count, group.cause))[:limit])
+    groups = sorted(groups, key=lambda group: (-group.count, group.cause))[:limit]
+    if with_users and groups:
+        users = _count_users(actor, since, now, client_id)
+        # The counters have whole hours or days, so that they may know of users before the period.
+        groups = [replace(group, users=min(users.get(group.cause, 0), group.count)) for group in groups]
+    return tuple(groups)
+
+
+def _count_users(actor: Actor, since: datetime, now: datetime, client_id: str | None) -> dict[str, int]:
+    """Return the number of users by cause, from the newest MAX_COUNTED counters of the period."""
+    span = HOUR if now - since <= timedelta(hours=MAX_HOURS_IN_HOURS) else DAY
+    named, own = parse_client_id(client_id) if client_id is not None else None, _own(actor)
+    clients: Any = (NONE,)
+    if named is not None:
+        # There are groups, so the actor may see it.
+        clients = (named[1],)
+    elif own:
+        clients = select(Client.id).where(Client.organization_id == actor.organization_id, *own)
+    newest = (
+        select(UsageCounter.detail, UsageCounter.subject_id)
+        .where(
+            UsageCounter.organization_id == actor.organization_id,
+            UsageCounter.client_id.in_(clients),
+            UsageCounter.span == span,
+            UsageCounter.metric == FAILED_USERS,
+            UsageCounter.starts_at >= start_of(span, since),
+        )
+        .order_by(UsageCounter.starts_at.desc())
+        .limit(MAX_COUNTED)
+        .subquery()
+    )
+    counts = select(newest.c.detail, func.count(newest.c.subject_id.distinct())).group_by(newest.c.detail)
+    return {cause: int(users) for cause, users in read_figures(counts)}
 
 
 @read
