@@ -17,6 +17,7 @@ from uuid import UUID
 from sqlalchemy import Select, func, select
 
 from app.extensions import db
+from app.fast_path.cache import BoundedCache
 from app.models.audit import UsageCounter
 from app.models.client import DELETED, Client
 from app.operations.audit.audit_events import time_filter
@@ -59,6 +60,7 @@ METRICS = (TOKENS, REQUESTS, FAILED, SIGN_INS, ACTIVE_USERS)
 DETAIL, CLIENT_ID, CREDENTIAL_ID = "detail", "client_id", "credential_id"
 GROUPS = (DETAIL, CLIENT_ID, CREDENTIAL_ID)
 FILTERS = ("since", "until", "interval", "metric", "client_id", "group_by")
+_TRAFFIC = (TOKENS, FAILED, REQUESTS, SIGN_INS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +189,9 @@ class CredentialTraffic:
     credentials: tuple[CredentialHours, ...]
 
 
+_past_totals: BoundedCache[Totals] = BoundedCache(1_000)
+
+
 def error_rate(requests: int, failed: int) -> float | None:
     """Return the part of requests that failed, or None without requests."""
     return failed / (requests + failed) if requests + failed else None
@@ -209,13 +214,17 @@ def get_traffic(actor: Actor, *, hours: int, client_id: str | None = None) -> Tr
     interval = HOUR if hours <= MAX_HOURS_IN_HOURS else DAY
     starts = _starts(interval, hours if interval == HOUR else -(-hours // 24), now)
     since, length = starts[0], SPANS[interval] * len(starts)
-    buckets, causes = _read_buckets(actor, clients, interval, starts)
-    totals = _read_totals(actor, clients, interval, since, now)
+    rows = _read(actor, clients, interval, since, _TRAFFIC)
+    totals = _sum(rows, of_clients=NONE not in clients)
     # As far into the period before: to the end of the same hour.
     until = start_of(HOUR, now) + SPANS[HOUR] - length
-    before = _read_totals(actor, clients, interval, since - length, until)
     return Traffic(
-        interval=interval, since=since, buckets=buckets, totals=totals, previous=before, causes=causes
+        interval=interval,
+        since=since,
+        buckets=_fill(starts, rows, of_clients=NONE not in clients),
+        totals=_with_users(actor, clients, totals, interval, since, now),
+        previous=_get_previous_totals(actor, clients, interval, since - length, until),
+        causes=_count_causes(rows),
     )
 
 
@@ -466,33 +475,47 @@ def _read(
     return read_figures(statement)
 
 
-def _read_buckets(
-    actor: Actor, clients: Collection[UUID], interval: str, starts: list[datetime]
-) -> tuple[tuple[Bucket, ...], tuple[CauseCount, ...]]:
-    rows = _read(actor, clients, interval, starts[0], (TOKENS, FAILED, SIGN_INS))
+def _count_causes(rows: Iterable[Any]) -> tuple[CauseCount, ...]:
     causes: dict[str, int] = defaultdict(int)
     for row in rows:
         if row.metric == FAILED:
             causes[row.detail] += int(row.total)
     ordered = sorted(causes.items(), key=lambda item: (-item[1], item[0]))
-    buckets = _fill(starts, rows, of_clients=NONE not in clients)
-    return buckets, tuple(CauseCount(cause, count) for cause, count in ordered)
+    return tuple(CauseCount(cause, count) for cause, count in ordered)
+
+
+def _get_previous_totals(
+    actor: Actor, clients: Sequence[UUID], interval: str, since: datetime, until: datetime
+) -> Totals:
+    """Return the totals of a period that ended a day ago or earlier, whose counters do not change any more."""
+    if len(clients) != 1:
+        return _read_totals(actor, clients, interval, since, until)
+    key = (clients[0], interval, since, until)
+    totals = _past_totals.get(actor.organization_id, *key)
+    if totals is None:
+        totals = _read_totals(actor, clients, interval, since, until)
+        _past_totals.put(actor.organization_id, *key, value=totals)
+    return totals
 
 
 def _read_totals(
     actor: Actor, clients: Collection[UUID], interval: str, since: datetime, until: datetime
 ) -> Totals:
-    metrics = (TOKENS, FAILED, REQUESTS, SIGN_INS)
-    is_organization = NONE in clients
     # Whole days, and the hours of the last one, which may have to end earlier.
     last_day = start_of(DAY, until) if interval == DAY else since
-    rows = [*_read(actor, clients, HOUR, last_day, metrics, until=until, in_total=True)]
+    rows = [*_read(actor, clients, HOUR, last_day, _TRAFFIC, until=until, in_total=True)]
     if interval == DAY:
-        rows += _read(actor, clients, DAY, since, metrics, until=last_day, in_total=True)
-    totals = _sum(rows, of_clients=not is_organization)
-    if not is_organization:
+        rows += _read(actor, clients, DAY, since, _TRAFFIC, until=last_day, in_total=True)
+    totals = _sum(rows, of_clients=NONE not in clients)
+    return _with_users(actor, clients, totals, interval, since, until)
+
+
+def _with_users(
+    actor: Actor, clients: Collection[UUID], totals: Totals, interval: str, since: datetime, until: datetime
+) -> Totals:
+    if NONE not in clients:
         return totals
-    users, has_more = _count_users(actor, since, last_day, until)
+    users, has_more = _count_users(actor, since, start_of(DAY, until) if interval == DAY else since, until)
     return replace(totals, active_users=users, has_more_users=has_more)
 
 
