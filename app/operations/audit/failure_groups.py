@@ -5,15 +5,17 @@ Both look at no more than the newest MAX_COUNTED entries of the period, through 
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, case, false, func, select
+from sqlalchemy import ColumnElement, Integer, Select, bindparam, case, false, func, select
 
 from app.extensions import db
+from app.fast_path.compiled_query import CompiledQuery
 from app.models.audit import FailedRequest, UsageCounter
 from app.models.client import Client
 from app.operations.audit.failed_requests import PREFIX, can_read_failed_requests
@@ -86,18 +88,59 @@ def list_failure_groups(
     actor.require_for_own("logs:read")
     now = clock.now()
     since = max(now - timedelta(hours=hours), _kept_since(actor, now))
-    found = _recent(actor, since)
+    given: dict[str, Any] = {"organization_id": actor.organization_id, "since": since, "limit": MAX_COUNTED}
     if client_id is not None:
         parsed = parse_client_id(client_id)
-        row_id = parsed[1] if parsed is not None and parsed[0] == actor.organization_id else None
-        found = found.where(false() if row_id is None else FailedRequest.client_id == row_id)
+        if parsed is None or parsed[0] != actor.organization_id:
+            return ()
+        given["client_id"] = parsed[1]
     if cause is not None:
-        found = found.where(FailedRequest.cause == cause)
-    newest = found.order_by(FailedRequest.at.desc()).limit(MAX_COUNTED).subquery()
+        given["cause"] = cause
+    if not actor.has_permission("logs:read"):
+        # Only users register clients, so a client with ``:own`` sees nothing.
+        if actor.user_id is None:
+            return ()
+        given["user_id"] = actor.user_id
     step = (now - since) / TREND_BARS
+    bars = {f"bar_{number}": since + number * step for number in range(1, TREND_BARS)}
+    rows = _groups_query(frozenset(given)).rows(**given, **bars)
+    groups = [
+        _group(actor.organization_id, cause, list(of_cause))
+        for cause, of_cause in groupby(rows, key=lambda row: row.cause)
+    ]
+    groups = sorted(groups, key=lambda group: (-group.count, group.cause))[:limit]
+    if with_users and groups:
+        users = _count_users(actor, since, now, client_id)
+        # The counters have whole hours or days, so that they may know of users before the period.
+        groups = [replace(group, users=min(users.get(group.cause, 0), group.count)) for group in groups]
+    return tuple(groups)
+
+
+@functools.cache
+def _groups_query(given: frozenset[str]) -> CompiledQuery:
+    """Return the query of failures by cause, client and bar, with the conditions whose values are given."""
+    conditions = [
+        FailedRequest.organization_id == bindparam("organization_id"),
+        FailedRequest.at > bindparam("since", type_=FailedRequest.at.type),
+    ]
+    if "client_id" in given:
+        conditions.append(FailedRequest.client_id == bindparam("client_id"))
+    if "cause" in given:
+        conditions.append(FailedRequest.cause == bindparam("cause"))
+    newest = (
+        select(FailedRequest.client_id, FailedRequest.cause, FailedRequest.at, FailedRequest.id)
+        .where(*conditions)
+        .order_by(FailedRequest.at.desc())
+        .limit(bindparam("limit", type_=Integer))
+        .subquery()
+    )
     # The last bar first: when requests fail by the thousand, most failed just now.
     bar = case(
-        *((newest.c.at >= since + number * step, number) for number in range(TREND_BARS - 1, 0, -1)), else_=0
+        *(
+            (newest.c.at >= bindparam(f"bar_{number}", type_=FailedRequest.at.type), number)
+            for number in range(TREND_BARS - 1, 0, -1)
+        ),
+        else_=0,
     ).label("bar")
     counted = (
         select(
@@ -112,22 +155,11 @@ def list_failure_groups(
         .group_by(newest.c.cause, newest.c.client_id, bar)
         .subquery()
     )
-    rows = db.session.execute(
-        select(counted, Client.name)
-        .join(Client, (Client.organization_id == actor.organization_id) & (Client.id == counted.c.client_id))
-        .where(*_own(actor))
-        .order_by(counted.c.cause)
-    )
-    groups = [
-        _group(actor.organization_id, cause, list(of_cause))
-        for cause, of_cause in groupby(rows, key=lambda row: row.cause)
-    ]
-    groups = sorted(groups, key=lambda group: (-group.count, group.cause))[:limit]
-    if with_users and groups:
-        users = _count_users(actor, since, now, client_id)
-        # The counters have whole hours or days, so that they may know of users before the period.
-        groups = [replace(group, users=min(users.get(group.cause, 0), group.count)) for group in groups]
-    return tuple(groups)
+    clients = (Client.organization_id == bindparam("organization_id")) & (Client.id == counted.c.client_id)
+    found = select(counted, Client.name).join(Client, clients).order_by(counted.c.cause)
+    if "user_id" in given:
+        found = found.where(Client.created_by_user_id == bindparam("user_id"))
+    return CompiledQuery(found)
 
 
 def _count_users(actor: Actor, since: datetime, now: datetime, client_id: str | None) -> dict[str, int]:
@@ -157,7 +189,6 @@ def _count_users(actor: Actor, since: datetime, now: datetime, client_id: str | 
     return {cause: int(users) for cause, users in read_figures(counts)}
 
 
-@read
 def count_recent_failures(actor: Actor) -> int:
     """Return how many requests failed in the last 24 hours; MAX_BADGE + 1 means more than MAX_BADGE.
 
@@ -166,11 +197,31 @@ def count_recent_failures(actor: Actor) -> int:
     if not can_read_failed_requests(actor):
         return 0
     now = clock.now()
-    found = _recent(actor, max(now - timedelta(days=1), _kept_since(actor, now)))
+    since = max(now - timedelta(days=1), _kept_since(actor, now))
     if actor.has_permission("logs:read"):
-        some = found.limit(MAX_BADGE + 1).subquery()
-        return int(db.session.scalar(select(func.count()).select_from(some)) or 0)
-    newest = found.order_by(FailedRequest.at.desc()).limit(MAX_COUNTED).subquery()
+        return int(
+            _COUNT_RECENT.first(organization_id=actor.organization_id, since=since, limit=MAX_BADGE + 1)[0]
+        )
+    return _count_own_recent(actor, since)
+
+
+# Every page of the portal counts them.
+_COUNT_RECENT = CompiledQuery(
+    select(func.count()).select_from(
+        select(FailedRequest.at)
+        .where(
+            FailedRequest.organization_id == bindparam("organization_id"),
+            FailedRequest.at > bindparam("since", type_=FailedRequest.at.type),
+        )
+        .limit(bindparam("limit", type_=Integer))
+        .subquery()
+    )
+)
+
+
+@read
+def _count_own_recent(actor: Actor, since: datetime) -> int:
+    newest = _recent(actor, since).order_by(FailedRequest.at.desc()).limit(MAX_COUNTED).subquery()
     by_client = (
         select(newest.c.client_id, func.count().label("failures")).group_by(newest.c.client_id).subquery()
     )

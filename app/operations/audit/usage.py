@@ -22,7 +22,7 @@ from app.models.audit import UsageCounter
 from app.models.client import DELETED, Client
 from app.operations.audit.audit_events import time_filter
 from app.operations.clients.client_records import get_client_record
-from app.operations.clients.credentials import list_credentials
+from app.operations.clients.credentials import CredentialRecord, list_credentials_of
 from app.operations.sign_in.actor_access import enter_organization
 from app.operations.store import clock
 from app.operations.store.replica import read_figures
@@ -183,10 +183,14 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class CredentialTraffic:
-    """The hours of a period, and the use of each secret in them: the newest secret first."""
+    """The hours of a period, and the use of each secret in them: the newest secret first.
+
+    ``secrets`` are all secrets of the client that are listed, used or not.
+    """
 
     hours: tuple[datetime, ...]
     credentials: tuple[CredentialHours, ...]
+    secrets: tuple[CredentialRecord, ...]
 
 
 _past_totals: BoundedCache[Totals] = BoundedCache(1_000)
@@ -261,8 +265,9 @@ def get_credential_use(actor: Actor, client_id: str, *, hours: int = 48) -> Cred
     Every request that the secret authenticated counts: at any endpoint, also one that was rejected afterwards, and
     revocations. Secrets are listed if they are active or were used. Raises NotFound, Forbidden.
     """
-    listed = list_credentials(actor, client_id)
     client = get_client_record(actor, client_id)
+    actor.require("credentials:read", owner_id=client.created_by_user_id)
+    listed = list_credentials_of(actor, client)
     starts = _starts(HOUR, hours, clock.now())
     place = {start: index for index, start in enumerate(starts)}
     counts: dict[UUID, list[int]] = defaultdict(lambda: [0] * len(starts))
@@ -287,7 +292,7 @@ def get_credential_use(actor: Actor, client_id: str, *, hours: int = 48) -> Cred
     if NONE in counts:
         unnamed = CredentialHours(None, "", tuple(counts[NONE]), failed[NONE], client.last_used_at, None)
         credentials.append(unnamed)
-    return CredentialTraffic(tuple(starts), tuple(credentials))
+    return CredentialTraffic(tuple(starts), tuple(credentials), tuple(listed))
 
 
 @read
