@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from flask_babel import gettext, lazy_gettext
 from wtforms import (
     EmailField,
     HiddenField,
@@ -22,6 +21,7 @@ from app.operations.directory.lookups import OrganizationSnapshot
 from app.rules.errors import DomainError
 from app.rules.users.profile import ADDRESS_PARTS, CHECKS
 from app.web.forms import PageForm
+from app.web.languages import gettext, lazy_gettext
 
 _PLAIN = {"autocapitalize": "none", "spellcheck": "false"}
 _EMAIL = {**_PLAIN, "maxlength": 254}

@@ -6,7 +6,8 @@ import functools
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from operator import attrgetter
-from typing import Annotated, Any, Literal, get_args, get_type_hints
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
@@ -87,6 +88,8 @@ def _getters(model: type[Representation]) -> tuple[tuple[str, Callable[[Any], An
 def _getter(name: str, metadata: list[Any], annotation: Any) -> Callable[[Any], Any]:
     path = next((item.path for item in metadata if isinstance(item, Source)), name)
     read, nested = attrgetter(path), _nested_model(annotation)
+    if _is_plain(annotation):
+        return read
     if nested is None:
         return lambda record: _json_value(read(record))
 
@@ -97,6 +100,16 @@ def _getter(name: str, metadata: list[Any], annotation: Any) -> Callable[[Any], 
         return None if value is None else nested.to_json(value)
 
     return get
+
+
+def _is_plain(annotation: Any) -> bool:
+    """Return whether values of this type are JSON as they are: text, numbers, truth values, none and lists of them."""
+    kind = get_origin(annotation)
+    if kind is Annotated:
+        return _is_plain(get_args(annotation)[0])
+    if kind in (list, tuple, Union, UnionType):
+        return all(part is ... or _is_plain(part) for part in get_args(annotation))
+    return kind is Literal or annotation in (str, int, bool, None, NoneType)
 
 
 def _json_value(value: Any) -> Any:

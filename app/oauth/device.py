@@ -11,7 +11,6 @@ from urllib.parse import urlencode
 
 from authlib.oauth2.rfc8628 import DeviceAuthorizationEndpoint as AuthlibDeviceAuthorizationEndpoint
 from flask import g, make_response, redirect, render_template, request
-from flask_babel import gettext
 from werkzeug.datastructures import MultiDict
 from werkzeug.wrappers import Response
 
@@ -56,7 +55,7 @@ from app.rules.errors import (
 from app.web.branding import branding_of
 from app.web.browser_session import current_sessions, session_for
 from app.web.headers import page_class
-from app.web.languages import ngettext, translate
+from app.web.languages import gettext, ngettext, translate
 from app.web.request_log import request_id
 
 MAX_DRAWS = 5

@@ -14,12 +14,14 @@ from app.operations.store import clock
 from app.rules.audit.failed_requests import PLAYGROUND, PLAYGROUND_MARK, default_cause, redact_parameters
 from app.rules.errors import DomainError
 from app.rules.identifiers import parse_client_id
-from app.rules.token_values import digest
+from app.rules.token_values import digest, parse_token
 from app.web.browser_session import session_for
 from app.web.failed_requests import failed_requests
 
 # Part of every flow: a device that polls, and a first request without a nonce.
 _EXPECTED = frozenset({"authorization_pending", "use_dpop_nonce"})
+# Endpoints that browsers open as pages, with the user's session.
+_PAGES = frozenset({"authorize", "logout"})
 
 
 def record_refusal(
@@ -44,6 +46,7 @@ def record_refusal(
         return
     presented = request.presented
     secret = presented.secret if presented is not None else None
+    sent_code, refresh_token = sent.get("code"), parse_token(sent.get("refresh_token", ""))
     queue.add(
         RejectedRequest(
             client=named,
@@ -60,8 +63,19 @@ def record_refusal(
             path_organization=request.organization_slug,
             auth_method=presented.method if presented is not None else None,
             secret_digest=digest(secret) if secret is not None else None,
+            user_id=_user_of_browser(request, named[0]),
+            code_digest=digest(sent_code) if sent_code else None,
+            grant_id=refresh_token.grant_id if refresh_token is not None else None,
         )
     )
+
+
+def _user_of_browser(request: ProtocolRequest, organization_id: str) -> UUID | None:
+    """Return who is signed in to the organization in the browser that sent the request, if a browser opened it."""
+    if request.endpoint not in _PAGES or request.playground_client is not None:
+        return None
+    session = session_for(organization_id)
+    return session.user_id if session is not None else None
 
 
 def _shown_parameters(request: ProtocolRequest) -> dict[str, str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from flask_babel import lazy_gettext
 from wtforms import StringField, TextAreaField
 from wtforms.validators import DataRequired
 
 from app.rules.authorization.consents import MAX_REASON_LENGTH
 from app.web.forms import PageForm
+from app.web.languages import lazy_gettext
 
 _PLAIN = {"spellcheck": "false"}
 

@@ -11,7 +11,6 @@ from flask import request
 from app.operations.audit.failed_requests import can_read_failed_requests
 from app.operations.audit.failure_groups import list_failure_groups
 from app.operations.audit.usage import Traffic, get_credential_use, get_traffic
-from app.operations.clients.client_usage import get_client_credentials
 from app.operations.clients.clients import ClientRecord, get_client
 from app.operations.store import clock
 from app.portal.clients import client_page
@@ -44,7 +43,6 @@ def client(context: PortalContext, client_id: str) -> PageResponse:
     uses_secret = may_see_secrets and found.token_endpoint_auth_method in SECRET_METHODS
     traffic = get_traffic(actor, hours=_WEEK, client_id=found.client_id)
     may_read_log = can_read_failed_requests(actor)
-    credentials = get_client_credentials(actor, found.client_id) if uses_secret else None
     use = get_credential_use(actor, found.client_id) if uses_secret else None
     return client_page(
         context,
@@ -55,7 +53,7 @@ def client(context: PortalContext, client_id: str) -> PageResponse:
         chart=traffic_chart(traffic),
         comparison=PERIODS[1].comparison,
         failures=list_failure_groups(actor, client_id=found.client_id, limit=1) if may_read_log else (),
-        secrets=credentials.live if credentials else (),
+        secrets=[secret for secret in use.secrets if secret.is_live] if use else (),
         rotation=credential_chart(use) if use else None,
         checks=_checks(found, traffic, has_first_token=has_token(actor, found)),
         snippet=quickstart_snippet(found, request.args.get("lang", ""), issuer=context.organization.issuer),

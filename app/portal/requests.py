@@ -98,6 +98,7 @@ def logs(context: PortalContext) -> PageResponse:
             cause=chosen.get("cause"),
             hours=_PERIODS[chosen["period"]][1],
             limit=_MAX_GROUPS,
+            with_users=True,
         )
         return context.render("portal/logs/causes.html", groups=groups, **variables)
     page = _list(context, chosen, _LISTING)

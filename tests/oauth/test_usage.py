@@ -70,6 +70,7 @@ ACTIONS: dict[str, tuple[Callable[[Flow], Any], Counted]] = {
             "tokens authorization_code": 1,
             "requests token:failed": 1,
             "failed code_reused": 1,
+            "failed_users code_reused": 1,
         },
     ),
     "wrong secret": (
@@ -78,7 +79,17 @@ ACTIONS: dict[str, tuple[Callable[[Flow], Any], Counted]] = {
     ),
     "wrong redirect URI": (
         lambda flow: flow.authorize(redirect_uri="https://orchard.example/other"),
-        {"failed redirect_uri_not_registered": 1},
+        {"failed redirect_uri_not_registered": 1, "failed_users redirect_uri_not_registered": 1},
+    ),
+    "refresh token for another scope": (
+        lambda flow: flow.refresh(flow.tokens(scope="openid offline_access")["refresh_token"], scope="email"),
+        {
+            "requests token:succeeded": 1,
+            "tokens authorization_code": 1,
+            "requests token:failed": 1,
+            "failed scope_not_allowed": 1,
+            "failed_users scope_not_allowed": 1,
+        },
     ),
     "introspection": (lambda flow: flow.introspect("unknown"), {"requests introspect:succeeded": 1}),
     "revocation": (revoke, {"requests revoke:succeeded": 1}),

@@ -20,12 +20,13 @@ from app.fast_path.cache import BoundedCache
 from app.models.audit import FailedRequest
 from app.models.base import has_key, is_same
 from app.models.client import Client, Credential
+from app.models.grant import AuthorizationCode, Grant
 from app.operations.directory import lookups
 from app.operations.directory.lookups import ClientSnapshot, get_organization_by_id
 from app.operations.store import clock
 from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, get_row, make_record, read_page
 from app.operations.store.transactions import current_unit_of_work, read, transaction
-from app.operations.store.usage_counters import FAILED, counters
+from app.operations.store.usage_counters import FAILED, FAILED_USERS, counters
 from app.rules.actor import Actor
 from app.rules.audit.failed_requests import (
     CAUSES,
@@ -235,7 +236,8 @@ def _record(row: Any, *, similar: int | None = None, since: datetime | None = No
 class RejectedRequest:
     """A rejected request as the interface knows it. ``client`` is (organization key, row id) of the named client.
 
-    ``parameters`` contain no secrets. ``secret_digest`` is the digest of the client secret that was sent, if any.
+    ``parameters`` contain no secrets. ``secret_digest`` and ``code_digest`` are digests of the client secret and the
+    code that were sent, if any, ``grant_id`` is that of the refresh token, and ``user_id`` whose browser sent it.
     """
 
     client: tuple[str, UUID]
@@ -252,6 +254,9 @@ class RejectedRequest:
     path_organization: str | None
     auth_method: str | None = None
     secret_digest: bytes | None = None
+    user_id: UUID | None = None
+    code_digest: bytes | None = None
+    grant_id: UUID | None = None
 
 
 def store_rejected_requests(actor: Actor, rejected: Iterable[RejectedRequest]) -> int:
@@ -295,9 +300,13 @@ def _to_row(rejected: RejectedRequest) -> dict[str, Any] | None:
     cause = _find_cause(rejected, client)
     code = rejected.cause.code if rejected.cause is not None else rejected.error
     _causes.put(organization_id, row_id.bytes, code, value=cause.code)
+    is_logged = client.organization.settings["audit"]["failed_requests"]
     if rejected.parameters.get(PLAYGROUND) != PLAYGROUND_MARK:
         counters.add(organization_id, ((FAILED, cause.code[:48]),), row_id)
-    if not client.organization.settings["audit"]["failed_requests"]:
+        user_id = _find_user(rejected) if is_logged else None
+        if user_id is not None:
+            counters.add(organization_id, ((FAILED_USERS, cause.code[:48]),), row_id, user_id)
+    if not is_logged:
         return None
     kept_for = timedelta(days=client.organization.settings["audit"]["log_retention_days"])
     return {
@@ -317,6 +326,27 @@ def _to_row(rejected: RejectedRequest) -> dict[str, Any] | None:
         "address": rejected.address,
         "expires_at": rejected.at + kept_for,
     }
+
+
+@read
+def _find_user(rejected: RejectedRequest) -> UUID | None:
+    """Return the user of the browser, or of the code or refresh token that the client sent, if any is known."""
+    if rejected.user_id is not None:
+        return rejected.user_id
+    organization_id, client_id = rejected.client
+    source: type[AuthorizationCode | Grant]
+    if rejected.code_digest is not None:
+        source, found = AuthorizationCode, AuthorizationCode.digest == rejected.code_digest
+    elif rejected.grant_id is not None:
+        source, found = Grant, Grant.id == rejected.grant_id
+    else:
+        return None
+    # Of its own codes and tokens alone: a client that sends another's affects none of its users.
+    return db.session.scalar(
+        select(source.user_id).where(
+            source.organization_id == organization_id, source.client_id == client_id, found
+        )
+    )
 
 
 @transaction

@@ -5,22 +5,26 @@ Both look at no more than the newest MAX_COUNTED entries of the period, through 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, case, false, func, select
+from sqlalchemy import ColumnElement, Integer, Select, bindparam, case, false, func, select
 
 from app.extensions import db
-from app.models.audit import FailedRequest
+from app.fast_path.compiled_query import CompiledQuery
+from app.models.audit import FailedRequest, UsageCounter
 from app.models.client import Client
 from app.operations.audit.failed_requests import PREFIX, can_read_failed_requests
+from app.operations.audit.usage import MAX_HOURS_IN_HOURS
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.store import clock
-from app.operations.store.rows import count_rows
+from app.operations.store.replica import read_figures
 from app.operations.store.transactions import read
+from app.operations.store.usage_counters import DAY, FAILED_USERS, HOUR, NONE, start_of
 from app.rules.actor import Actor
 from app.rules.audit.failed_requests import CAUSES, Explanation
 from app.rules.audit.request_fixes import FIXES
@@ -36,8 +40,9 @@ class FailureGroup:
     """The failed requests of one cause in a period.
 
     ``clients`` are ids and names, those with most failures first. ``example_id`` is the public id of the last entry.
-    ``trend`` has the counts of TREND_BARS equal parts of the period, the oldest first. ``has_fix``: the page of the
-    entry offers a change that would let the request succeed, if the reader may make it.
+    ``trend`` has the counts of TREND_BARS equal parts of the period, the oldest first. ``users`` is the number of users
+    whose requests are known to have failed, if it was asked for. ``has_fix``: the page of the entry offers a change
+    that would let the request succeed, if the reader may make it.
     """
 
     cause: str
@@ -47,6 +52,7 @@ class FailureGroup:
     last_at: datetime
     example_id: str
     trend: tuple[int, ...]
+    users: int | None = None
 
     @property
     def explanation(self) -> Explanation:
@@ -66,7 +72,13 @@ class FailureGroup:
 
 @read
 def list_failure_groups(
-    actor: Actor, *, client_id: str | None = None, cause: str | None = None, hours: int = 24, limit: int = 5
+    actor: Actor,
+    *,
+    client_id: str | None = None,
+    cause: str | None = None,
+    hours: int = 24,
+    limit: int = 5,
+    with_users: bool = False,
 ) -> tuple[FailureGroup, ...]:
     """Return the causes of the failures in the last ``hours``, the most frequent first.
 
@@ -76,18 +88,59 @@ def list_failure_groups(
     actor.require_for_own("logs:read")
     now = clock.now()
     since = max(now - timedelta(hours=hours), _kept_since(actor, now))
-    found = _recent(actor, since)
+    given: dict[str, Any] = {"organization_id": actor.organization_id, "since": since, "limit": MAX_COUNTED}
     if client_id is not None:
         parsed = parse_client_id(client_id)
-        row_id = parsed[1] if parsed is not None and parsed[0] == actor.organization_id else None
-        found = found.where(false() if row_id is None else FailedRequest.client_id == row_id)
+        if parsed is None or parsed[0] != actor.organization_id:
+            return ()
+        given["client_id"] = parsed[1]
     if cause is not None:
-        found = found.where(FailedRequest.cause == cause)
-    newest = found.order_by(FailedRequest.at.desc()).limit(MAX_COUNTED).subquery()
+        given["cause"] = cause
+    if not actor.has_permission("logs:read"):
+        # Only users register clients, so a client with ``:own`` sees nothing.
+        if actor.user_id is None:
+            return ()
+        given["user_id"] = actor.user_id
     step = (now - since) / TREND_BARS
+    bars = {f"bar_{number}": since + number * step for number in range(1, TREND_BARS)}
+    rows = _groups_query(frozenset(given)).rows(**given, **bars)
+    groups = [
+        _group(actor.organization_id, cause, list(of_cause))
+        for cause, of_cause in groupby(rows, key=lambda row: row.cause)
+    ]
+    groups = sorted(groups, key=lambda group: (-group.count, group.cause))[:limit]
+    if with_users and groups:
+        users = _count_users(actor, since, now, client_id)
+        # The counters have whole hours or days, so that they may know of users before the period.
+        groups = [replace(group, users=min(users.get(group.cause, 0), group.count)) for group in groups]
+    return tuple(groups)
+
+
+@functools.cache
+def _groups_query(given: frozenset[str]) -> CompiledQuery:
+    """Return the query of failures by cause, client and bar, with the conditions whose values are given."""
+    conditions = [
+        FailedRequest.organization_id == bindparam("organization_id"),
+        FailedRequest.at > bindparam("since", type_=FailedRequest.at.type),
+    ]
+    if "client_id" in given:
+        conditions.append(FailedRequest.client_id == bindparam("client_id"))
+    if "cause" in given:
+        conditions.append(FailedRequest.cause == bindparam("cause"))
+    newest = (
+        select(FailedRequest.client_id, FailedRequest.cause, FailedRequest.at, FailedRequest.id)
+        .where(*conditions)
+        .order_by(FailedRequest.at.desc())
+        .limit(bindparam("limit", type_=Integer))
+        .subquery()
+    )
     # The last bar first: when requests fail by the thousand, most failed just now.
     bar = case(
-        *((newest.c.at >= since + number * step, number) for number in range(TREND_BARS - 1, 0, -1)), else_=0
+        *(
+            (newest.c.at >= bindparam(f"bar_{number}", type_=FailedRequest.at.type), number)
+            for number in range(TREND_BARS - 1, 0, -1)
+        ),
+        else_=0,
     ).label("bar")
     counted = (
         select(
@@ -102,20 +155,40 @@ def list_failure_groups(
         .group_by(newest.c.cause, newest.c.client_id, bar)
         .subquery()
     )
-    rows = db.session.execute(
-        select(counted, Client.name)
-        .join(Client, (Client.organization_id == actor.organization_id) & (Client.id == counted.c.client_id))
-        .where(*_own(actor))
-        .order_by(counted.c.cause)
+    clients = (Client.organization_id == bindparam("organization_id")) & (Client.id == counted.c.client_id)
+    found = select(counted, Client.name).join(Client, clients).order_by(counted.c.cause)
+    if "user_id" in given:
+        found = found.where(Client.created_by_user_id == bindparam("user_id"))
+    return CompiledQuery(found)
+
+
+def _count_users(actor: Actor, since: datetime, now: datetime, client_id: str | None) -> dict[str, int]:
+    """Return the number of users by cause, from the newest MAX_COUNTED counters of the period."""
+    span = HOUR if now - since <= timedelta(hours=MAX_HOURS_IN_HOURS) else DAY
+    named, own = parse_client_id(client_id) if client_id is not None else None, _own(actor)
+    clients: Any = (NONE,)
+    if named is not None:
+        # There are groups, so the actor may see it.
+        clients = (named[1],)
+    elif own:
+        clients = select(Client.id).where(Client.organization_id == actor.organization_id, *own)
+    newest = (
+        select(UsageCounter.detail, UsageCounter.subject_id)
+        .where(
+            UsageCounter.organization_id == actor.organization_id,
+            UsageCounter.client_id.in_(clients),
+            UsageCounter.span == span,
+            UsageCounter.metric == FAILED_USERS,
+            UsageCounter.starts_at >= start_of(span, since),
+        )
+        .order_by(UsageCounter.starts_at.desc())
+        .limit(MAX_COUNTED)
+        .subquery()
     )
-    groups = [
-        _group(actor.organization_id, cause, list(of_cause))
-        for cause, of_cause in groupby(rows, key=lambda row: row.cause)
-    ]
-    return tuple(sorted(groups, key=lambda group: (-group.count, group.cause))[:limit])
+    counts = select(newest.c.detail, func.count(newest.c.subject_id.distinct())).group_by(newest.c.detail)
+    return {cause: int(users) for cause, users in read_figures(counts)}
 
 
-@read
 def count_recent_failures(actor: Actor) -> int:
     """Return how many requests failed in the last 24 hours; MAX_BADGE + 1 means more than MAX_BADGE.
 
@@ -124,10 +197,31 @@ def count_recent_failures(actor: Actor) -> int:
     if not can_read_failed_requests(actor):
         return 0
     now = clock.now()
-    found = _recent(actor, max(now - timedelta(days=1), _kept_since(actor, now)))
+    since = max(now - timedelta(days=1), _kept_since(actor, now))
     if actor.has_permission("logs:read"):
-        return count_rows(found, MAX_BADGE + 1)
-    newest = found.order_by(FailedRequest.at.desc()).limit(MAX_COUNTED).subquery()
+        return int(
+            _COUNT_RECENT.first(organization_id=actor.organization_id, since=since, limit=MAX_BADGE + 1)[0]
+        )
+    return _count_own_recent(actor, since)
+
+
+# Every page of the portal counts them.
+_COUNT_RECENT = CompiledQuery(
+    select(func.count()).select_from(
+        select(FailedRequest.at)
+        .where(
+            FailedRequest.organization_id == bindparam("organization_id"),
+            FailedRequest.at > bindparam("since", type_=FailedRequest.at.type),
+        )
+        .limit(bindparam("limit", type_=Integer))
+        .subquery()
+    )
+)
+
+
+@read
+def _count_own_recent(actor: Actor, since: datetime) -> int:
+    newest = _recent(actor, since).order_by(FailedRequest.at.desc()).limit(MAX_COUNTED).subquery()
     by_client = (
         select(newest.c.client_id, func.count().label("failures")).group_by(newest.c.client_id).subquery()
     )

@@ -17,10 +17,11 @@ from uuid import UUID
 from sqlalchemy import Select, func, select
 
 from app.extensions import db
+from app.fast_path.cache import BoundedCache
 from app.models.audit import UsageCounter
 from app.models.client import DELETED, Client
 from app.operations.clients.client_records import get_client_record
-from app.operations.clients.credentials import list_credentials
+from app.operations.clients.credentials import CredentialRecord, list_credentials_of
 from app.operations.store import clock
 from app.operations.store.replica import read_figures
 from app.operations.store.transactions import read
@@ -45,6 +46,7 @@ MAX_HOURS_IN_HOURS = 48
 """A longer period is shown in days."""
 MAX_CLIENTS = 500
 MAX_USER_ROWS = 50_000
+_TRAFFIC = (TOKENS, FAILED, REQUESTS, SIGN_INS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +147,17 @@ class CredentialHours:
 
 @dataclass(frozen=True, slots=True)
 class CredentialTraffic:
-    """The hours of a period, and the use of each secret in them: the newest secret first."""
+    """The hours of a period, and the use of each secret in them: the newest secret first.
+
+    ``secrets`` are all secrets of the client that are listed, used or not.
+    """
 
     hours: tuple[datetime, ...]
     credentials: tuple[CredentialHours, ...]
+    secrets: tuple[CredentialRecord, ...]
+
+
+_past_totals: BoundedCache[Totals] = BoundedCache(1_000)
 
 
 def error_rate(requests: int, failed: int) -> float | None:
@@ -168,13 +177,17 @@ def get_traffic(actor: Actor, *, hours: int, client_id: str | None = None) -> Tr
     interval = HOUR if hours <= MAX_HOURS_IN_HOURS else DAY
     starts = _starts(interval, hours if interval == HOUR else -(-hours // 24), now)
     since, length = starts[0], SPANS[interval] * len(starts)
-    buckets, causes = _read_buckets(actor, clients, interval, starts)
-    totals = _read_totals(actor, clients, interval, since, now)
+    rows = read_counters(actor, clients, interval, since, _TRAFFIC)
+    totals = _sum(rows, of_clients=NONE not in clients)
     # As far into the period before: to the end of the same hour.
     until = start_of(HOUR, now) + SPANS[HOUR] - length
-    before = _read_totals(actor, clients, interval, since - length, until)
     return Traffic(
-        interval=interval, since=since, buckets=buckets, totals=totals, previous=before, causes=causes
+        interval=interval,
+        since=since,
+        buckets=_fill(starts, rows, of_clients=NONE not in clients),
+        totals=_with_users(actor, clients, totals, interval, since, now),
+        previous=_get_previous_totals(actor, clients, interval, since - length, until),
+        causes=_count_causes(rows),
     )
 
 
@@ -213,8 +226,9 @@ def get_credential_use(actor: Actor, client_id: str, *, hours: int = 48) -> Cred
     Every request that the secret authenticated counts: at any endpoint, also one that was rejected afterwards, and
     revocations. Secrets are listed if they are active or were used. Raises NotFound, Forbidden.
     """
-    listed = list_credentials(actor, client_id)
     client = get_client_record(actor, client_id)
+    actor.require("credentials:read", owner_id=client.created_by_user_id)
+    listed = list_credentials_of(actor, client)
     starts = _starts(HOUR, hours, clock.now())
     place = {start: index for index, start in enumerate(starts)}
     counts: dict[UUID, list[int]] = defaultdict(lambda: [0] * len(starts))
@@ -239,7 +253,7 @@ def get_credential_use(actor: Actor, client_id: str, *, hours: int = 48) -> Cred
     if NONE in counts:
         unnamed = CredentialHours(None, "", tuple(counts[NONE]), failed[NONE], client.last_used_at, None)
         credentials.append(unnamed)
-    return CredentialTraffic(tuple(starts), tuple(credentials))
+    return CredentialTraffic(tuple(starts), tuple(credentials), tuple(listed))
 
 
 def _starts(interval: str, count: int, now: datetime) -> list[datetime]:
@@ -303,33 +317,47 @@ def read_counters(
     return read_figures(statement)
 
 
-def _read_buckets(
-    actor: Actor, clients: Collection[UUID], interval: str, starts: list[datetime]
-) -> tuple[tuple[Bucket, ...], tuple[CauseCount, ...]]:
-    rows = read_counters(actor, clients, interval, starts[0], (TOKENS, FAILED, SIGN_INS))
+def _count_causes(rows: Iterable[Any]) -> tuple[CauseCount, ...]:
     causes: dict[str, int] = defaultdict(int)
     for row in rows:
         if row.metric == FAILED:
             causes[row.detail] += int(row.total)
     ordered = sorted(causes.items(), key=lambda item: (-item[1], item[0]))
-    buckets = _fill(starts, rows, of_clients=NONE not in clients)
-    return buckets, tuple(CauseCount(cause, count) for cause, count in ordered)
+    return tuple(CauseCount(cause, count) for cause, count in ordered)
+
+
+def _get_previous_totals(
+    actor: Actor, clients: Sequence[UUID], interval: str, since: datetime, until: datetime
+) -> Totals:
+    """Return the totals of a period that ended a day ago or earlier, whose counters do not change any more."""
+    if len(clients) != 1:
+        return _read_totals(actor, clients, interval, since, until)
+    key = (clients[0], interval, since, until)
+    totals = _past_totals.get(actor.organization_id, *key)
+    if totals is None:
+        totals = _read_totals(actor, clients, interval, since, until)
+        _past_totals.put(actor.organization_id, *key, value=totals)
+    return totals
 
 
 def _read_totals(
     actor: Actor, clients: Collection[UUID], interval: str, since: datetime, until: datetime
 ) -> Totals:
-    metrics = (TOKENS, FAILED, REQUESTS, SIGN_INS)
-    is_organization = NONE in clients
     # Whole days, and the hours of the last one, which may have to end earlier.
     last_day = start_of(DAY, until) if interval == DAY else since
-    rows = [*read_counters(actor, clients, HOUR, last_day, metrics, until=until, in_total=True)]
+    rows = [*read_counters(actor, clients, HOUR, last_day, _TRAFFIC, until=until, in_total=True)]
     if interval == DAY:
-        rows += read_counters(actor, clients, DAY, since, metrics, until=last_day, in_total=True)
-    totals = _sum(rows, of_clients=not is_organization)
-    if not is_organization:
+        rows += read_counters(actor, clients, DAY, since, _TRAFFIC, until=last_day, in_total=True)
+    totals = _sum(rows, of_clients=NONE not in clients)
+    return _with_users(actor, clients, totals, interval, since, until)
+
+
+def _with_users(
+    actor: Actor, clients: Collection[UUID], totals: Totals, interval: str, since: datetime, until: datetime
+) -> Totals:
+    if NONE not in clients:
         return totals
-    users, has_more = _count_users(actor, since, last_day, until)
+    users, has_more = _count_users(actor, since, start_of(DAY, until) if interval == DAY else since, until)
     return replace(totals, active_users=users, has_more_users=has_more)
 
 

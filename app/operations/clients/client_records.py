@@ -19,7 +19,12 @@ from app.models.client import DELETED, PERSON, Client
 from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, make_record, read_page
 from app.operations.store.transactions import count_changed, read
 from app.rules.actor import Actor
-from app.rules.clients.client_metadata import ClientMetadata, from_document, to_document
+from app.rules.clients.client_metadata import (
+    ClientMetadata,
+    fields_of_document,
+    from_document,
+    to_document,
+)
 from app.rules.clients.client_types import (
     CLIENT_TYPES,
     SOURCES,
@@ -79,7 +84,7 @@ def list_clients(
     """
     actor.require_for_own("clients:read")
     _validate_list_parameters(filters or {}, sort)
-    statement = select(Client).where(
+    statement = select(Client.__table__).where(
         Client.organization_id == actor.organization_id, Client.status != DELETED
     )
     if not actor.has_permission("clients:read"):
@@ -205,11 +210,11 @@ def client_busy_error() -> Conflict:
 
 def to_client_record(row: Any) -> ClientRecord:
     """Return the row as a record."""
-    metadata = to_client_metadata(row)
+    columns = {"name": row.name, "type": row.type, "trust": row.trust, "status": row.status}
     return make_record(
         ClientRecord,
         row,
-        **{name: getattr(metadata, name) for name in ClientMetadata.__dataclass_fields__},
+        **{**fields_of_document(row.document), **columns},
         client_id=format_client_id(row.organization_id, row.id),
     )
 

@@ -42,6 +42,7 @@ from app.operations.store.transactions import transaction
 from app.operations.store.usage_counters import (
     ACTIVE_USER,
     FAILED,
+    FAILED_USERS,
     REQUESTS,
     SIGN_INS,
     TOKENS,
@@ -311,6 +312,8 @@ def _create_history(organization: OrganizationSnapshot, users: list[DemoUser], c
         place, endpoint, error, cause = _FAILURES[number % len(_FAILURES)]
         at, client = now - timedelta(hours=hours), clients[place].client
         facts.append((at, (organization.id, ((FAILED, cause.code),), client.id, None), 1))
+        user_id = user_ids[number // len(_FAILURES) % len(user_ids)]
+        facts.append((at, (organization.id, ((FAILED_USERS, cause.code),), client.id, user_id), 1))
         rejected.append(
             RejectedRequest(
                 client=(organization.id, client.id),

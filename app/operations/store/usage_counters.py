@@ -11,6 +11,7 @@ Metrics and their details:
 - ``failed``: what the log of failed requests takes, by cause, also of clients that could not authenticate.
 - ``sign_ins``: sessions started, by the first method.
 - ``users``: who started a session or signed in to a client; the subject is the user.
+- ``failed_users``: whose requests the log of failed requests has, by cause; the subject is the user.
 
 Hours and days are those of UTC and of the moment of writing, at most ``FLUSH_SECONDS`` after the fact.
 """
@@ -45,6 +46,7 @@ MAX_FACTS = 20_000
 MAX_WAITING = 100_000
 BATCH = 500
 TOKENS, REQUESTS, FAILED, SIGN_INS, USERS = "tokens", "requests", "failed", "sign_ins", "users"
+FAILED_USERS = "failed_users"
 HOUR, DAY = "hour", "day"
 SPANS = {HOUR: timedelta(hours=1), DAY: timedelta(days=1)}
 NONE = UUID(int=0)
@@ -176,12 +178,13 @@ def _rows_of(fact: Fact, now: datetime) -> list[_Key]:
     organization_id, metrics, client_id, subject_id = fact
     rows: list[_Key] = []
     for metric, detail in metrics:
-        subject = subject_id if metric in {USERS, REQUESTS} and subject_id is not None else NONE
+        has_subject = metric in {USERS, FAILED_USERS, REQUESTS} and subject_id is not None
+        subject = subject_id if has_subject and subject_id is not None else NONE
         for span in SPANS:
             starts_at = start_of(span, now)
             if client_id is not None:
                 rows.append((organization_id, client_id, span, metric, starts_at, detail, subject))
-            whole = subject if metric == USERS else NONE
+            whole = NONE if metric == REQUESTS else subject
             rows.append((organization_id, NONE, span, metric, starts_at, detail, whole))
     return rows
 

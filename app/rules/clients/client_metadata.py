@@ -310,6 +310,7 @@ class ClientMetadata:
 
 
 FIELDS = tuple(field.name for field in fields_of(ClientMetadata))
+_FIELD_NAMES = frozenset(FIELDS)
 NewClient = create_shape("NewClient", ClientMetadata, required=("name",), without=("status",))
 ClientChange = create_shape("ClientChange", ClientMetadata, not_null=("name",))
 
@@ -379,12 +380,17 @@ def to_document(client: ClientMetadata) -> dict[str, Any]:
 
 
 def from_document(document: Mapping[str, Any], **columns: str) -> ClientMetadata:
-    """Return the metadata from the stored document and ``columns``: name, type, trust and status.
+    """Return the metadata from the stored document and ``columns``: name, type, trust and status."""
+    return ClientMetadata(**{**fields_of_document(document), **columns})
 
-    A field that is missing, because an older release did not have it, has its default.
-    """
-    values = {key: _frozen(document[key]) for key in FIELDS if key in document}
-    return ClientMetadata(**{**values, **columns})
+
+def fields_of_document(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields in the stored document; others have their default: an older release did not have them."""
+    return {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in document.items()
+        if name in _FIELD_NAMES
+    }
 
 
 def _checked(

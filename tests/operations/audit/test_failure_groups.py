@@ -15,6 +15,8 @@ from app.operations.audit import failure_groups
 from app.operations.audit.failure_groups import count_recent_failures, list_failure_groups
 from app.operations.store import clock
 from app.operations.store.transactions import transaction
+from app.operations.store.usage_counters import FAILED_USERS, add_past
+from app.rules.actor import Actor
 from app.rules.errors import Forbidden
 from app.rules.identifiers import new_id
 from tests.factories import Factory, MadeClient
@@ -82,6 +84,38 @@ def test_developer_sees_failures_of_own_clients_only(context: Flask, make: Facto
     fail(make.client(acme), "code_expired", "code_reused")
     assert [(group.cause, group.count) for group in list_failure_groups(developer)] == [("code_expired", 1)]
     assert (count_recent_failures(developer), count_recent_failures(make.actor(acme))) == (1, 3)
+
+
+def test_groups_count_users_of_each_cause(context: Flask, make: Factory) -> None:
+    """Those of the clients, of which the reader may see some; no group has more users than requests."""
+    acme = make.organization()
+    developer = make.actor(acme, *OWN, user=make.user(acme, role="developer"))
+    web, tv = make.client(acme, by=developer, name="Web"), make.client(acme, name="TV")
+    ada, bob = make.user(acme).id, make.user(acme).id
+    now = clock.now()
+    fail(web, "code_expired", "code_expired", "code_reused")
+    fail(tv, "code_expired")
+    for client, cause, user, ago in (
+        (web, "code_expired", ada, 0),
+        (web, "code_expired", ada, 20),
+        (tv, "code_expired", bob, 0),
+        (web, "code_reused", ada, 0),
+        (web, "code_reused", bob, 0),
+        (web, "code_expired", make.user(acme).id, 24 * 9),
+    ):
+        fact = (acme.id, ((FAILED_USERS, cause),), client.registered.client.id, user)
+        add_past([(now - timedelta(hours=ago), fact, 1)])
+
+    def users(reader: Actor, **options: Any) -> dict[str, int | None]:
+        groups = list_failure_groups(reader, with_users=True, **options)
+        return {group.cause: group.users for group in groups}
+
+    administrator = make.actor(acme)
+    for hours in (24, 24 * 7):
+        assert users(administrator, hours=hours) == {"code_expired": 2, "code_reused": 1}
+        assert users(developer, hours=hours) == {"code_expired": 1, "code_reused": 1}
+        assert users(administrator, hours=hours, client_id=tv.client_id) == {"code_expired": 1}
+    assert users(make.actor(make.organization())) == {}
 
 
 def test_member_has_no_failures(context: Flask, make: Factory) -> None:

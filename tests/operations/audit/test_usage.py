@@ -12,6 +12,7 @@ from flask import Flask
 
 from app.models.audit import UsageCounter
 from app.operations.audit import usage, usage_counts
+from app.operations.clients.credentials import list_credentials
 from app.operations.maintenance.janitor import purge_expired
 from app.operations.store import clock
 from app.operations.store.usage_counters import (
@@ -179,7 +180,7 @@ def test_clients_have_their_days_and_error_rates(place: Place) -> None:
 
 
 def test_usage_is_grouped_by_detail_client_and_secret(place: Place) -> None:
-    secret = usage.list_credentials(place.admin, place.other.client_id)[0]
+    secret = list_credentials(place.admin, place.other.client_id)[0]
     fact = (place.organization.id, ISSUED, place.other.registered.client.id, secret.id)
     add_past([(place.now, fact, 4)])
 
