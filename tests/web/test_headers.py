@@ -102,6 +102,15 @@ def test_static_files_as_sent_are_small(http: Any) -> None:
     assert sizes[".js"] < 15_000
 
 
+def test_style_sheet_as_sent_keeps_the_descendant_selectors(http: Any) -> None:
+    """A minifier that takes the space from ``.rail :is(b)`` makes it mean something else."""
+    descendant = re.compile(r"[\w)\]*] :[a-z]")
+    written = re.sub(r"/\*.*?\*/", "", (ROOT / "static" / "app.css").read_text(), flags=re.DOTALL)
+    with http.get("/static/app.css") as answer:
+        sent = answer.get_data(as_text=True)
+    assert descendant.findall(sent) == descendant.findall(written)
+
+
 def test_static_file_known_to_the_browser_is_not_sent_again(http: Any) -> None:
     with http.get("/static/app.css") as first:
         tag = first.headers["ETag"]
