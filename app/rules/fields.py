@@ -39,6 +39,12 @@ class ValidationErrors:
             self.add(field, problem.code, problem.message)
         return problem is not None
 
+    def add_choice(self, field: str, value: object, allowed: Collection[str]) -> None:
+        """Add an error unless the value is one of those allowed."""
+        if value not in allowed:
+            message = lazy_gettext("This must be one of: %(choices)s.", choices=", ".join(allowed))
+            self.add(field, "not_allowed", message)
+
     def has_error(self, field: str) -> bool:
         """Return whether the field, or something inside it, is invalid."""
         return any(name == field or name.startswith((f"{field}[", f"{field}.")) for name in self._errors)
@@ -52,6 +58,20 @@ class ValidationErrors:
         """Raise InvalidInput with every error."""
         if self._errors:
             raise InvalidInput.of(self._errors.values())
+
+
+def require_choices(
+    sort: str, orders: Collection[str], filters: Mapping[str, str], allowed: Mapping[str, Collection[str]]
+) -> None:
+    """Raise InvalidInput naming each filter of a list that does not exist, and each value that is not allowed."""
+    errors = ValidationErrors()
+    for name, value in filters.items():
+        if name in allowed:
+            errors.add_choice(name, value, allowed[name])
+        else:
+            errors.add(name, "unknown_parameter", "There is no such filter.")
+    errors.add_choice("sort", sort, orders)
+    errors.raise_if_any()
 
 
 def find_unknown(

@@ -31,9 +31,9 @@ from app.rules.clients.client_types import (
     STATUS,
     TRUST,
 )
-from app.rules.errors import Conflict, FieldError, InvalidInput, NotFound, PreconditionFailed
+from app.rules.errors import Conflict, NotFound, PreconditionFailed
+from app.rules.fields import require_choices
 from app.rules.identifiers import format_client_id, parse_client_id
-from app.rules.languages.translation import lazy_gettext
 from app.rules.versions import ExpectedVersion, is_expected
 
 _MAX_NAME_KEY_BYTES = 400
@@ -83,7 +83,7 @@ def list_clients(
     order, Forbidden.
     """
     actor.require_for_own("clients:read")
-    _validate_list_parameters(filters or {}, sort)
+    require_choices(sort, SORTS, filters or {}, FILTERS)
     statement = select(Client.__table__).where(
         Client.organization_id == actor.organization_id, Client.status != DELETED
     )
@@ -243,30 +243,6 @@ def name_key(name: str) -> str:
     """
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
     return folded.encode()[:_MAX_NAME_KEY_BYTES].decode("utf-8", "ignore")
-
-
-def _validate_list_parameters(filters: Mapping[str, str], sort: str) -> None:
-    errors = []
-    for name, value in filters.items():
-        allowed = FILTERS.get(name)
-        if allowed is None:
-            errors.append(FieldError(name, "unknown_parameter", "There is no such filter."))
-        elif value not in allowed:
-            errors.append(
-                FieldError(
-                    name,
-                    "not_allowed",
-                    lazy_gettext("This must be one of: %(allowed)s.", allowed=", ".join(allowed)),
-                )
-            )
-    if sort not in SORTS:
-        errors.append(
-            FieldError(
-                "sort", "not_allowed", lazy_gettext("This must be one of: %(sorts)s.", sorts=", ".join(SORTS))
-            )
-        )
-    if errors:
-        raise InvalidInput.of(errors)
 
 
 def _search(statement: Select[Any], query: str) -> Select[Any]:

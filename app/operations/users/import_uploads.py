@@ -41,10 +41,9 @@ from app.operations.users.import_records import (
 )
 from app.rules.actor import Actor
 from app.rules.directory.permissions import intersect_permissions
-from app.rules.errors import Conflict, FieldError, Forbidden, InvalidInput, NotFound
-from app.rules.fields import text_problem
+from app.rules.errors import Conflict, Forbidden, NotFound
+from app.rules.fields import ValidationErrors, text_problem
 from app.rules.identifiers import new_id, public_id
-from app.rules.languages.translation import lazy_gettext
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.users.user_import import FORMATS, ON_EXISTING, Row, UnreadableFile, read_rows
 
@@ -253,24 +252,11 @@ def validate_import_options(
 ) -> None:
     """Validate the options of an import. Raises Forbidden, InvalidInput naming each wrong one."""
     actor.require("users:write")
-    errors = []
-    for field, value, allowed in (
-        ("format", file_format, FORMATS),
-        ("on_existing", on_existing, ON_EXISTING),
-    ):
-        if value not in allowed:
-            errors.append(
-                FieldError(
-                    field,
-                    "not_allowed",
-                    lazy_gettext("This must be one of: %(choices)s.", choices=", ".join(allowed)),
-                )
-            )
-    problem = text_problem(name, max_length=200, min_length=0)
-    if problem is not None:
-        errors.append(FieldError("name", problem.code, problem.message))
-    if errors:
-        raise InvalidInput.of(errors)
+    errors = ValidationErrors()
+    errors.add_choice("format", file_format, FORMATS)
+    errors.add_choice("on_existing", on_existing, ON_EXISTING)
+    errors.add_problem("name", text_problem(name, max_length=200, min_length=0))
+    errors.raise_if_any()
 
 
 def _require_active_credential(document: Mapping[str, Any]) -> None:

@@ -32,7 +32,8 @@ from app.operations.users.role_assignments import require_other_administrators_e
 from app.rules.actor import Actor
 from app.rules.directory.attributes import attributes_of, current_values
 from app.rules.directory.permissions import effective_roles
-from app.rules.errors import FieldError, InvalidInput, NotFound
+from app.rules.errors import NotFound
+from app.rules.fields import require_choices
 from app.rules.identifiers import parse_public_id
 from app.rules.users.profile import STATUSES
 
@@ -134,7 +135,8 @@ def list_users(
     """
     actor.require("users:read")
     organization = get_organization_by_id(actor.organization_id)
-    _validate_query(filters or {}, sort, tuple(effective_roles(organization.settings)))
+    allowed = {"status": STATUSES, "role": tuple(effective_roles(organization.settings))}
+    require_choices(sort, SORTS, filters or {}, allowed)
     statement = select(User).where(User.organization_id == organization.id, User.status != DELETED)
     statement = _filter(statement, organization.id, filters or {})
     if query:
@@ -153,21 +155,6 @@ def list_users(
             current_values(definitions, row.attributes or {}),
         )
     )
-
-
-def _validate_query(filters: Mapping[str, str], sort: str, roles: tuple[str, ...]) -> None:
-    errors = []
-    allowed = {"status": STATUSES, "role": roles}
-    for name, value in filters.items():
-        if name not in allowed:
-            errors.append(FieldError(name, "unknown_parameter", "There is no such filter."))
-        elif value not in allowed[name]:
-            message = f"This must be one of: {', '.join(allowed[name])}."
-            errors.append(FieldError(name, "not_allowed", message))
-    if sort not in SORTS:
-        errors.append(FieldError("sort", "not_allowed", f"This must be one of: {', '.join(SORTS)}."))
-    if errors:
-        raise InvalidInput.of(errors)
 
 
 def _filter(statement: Select[Any], organization_id: str, filters: Mapping[str, str]) -> Select[Any]:
