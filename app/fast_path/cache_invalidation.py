@@ -63,6 +63,7 @@ MAX_AGE_SECONDS = 600.0
 POLL_SECONDS = 0.4
 # How long the table is read after a cached value was last used.
 IDLE_SECONDS = 30.0
+_IDLE_TURNS = 3
 # Every process reads all rows at each poll. Pruning makes every process read its cached values again.
 MAX_ROWS = 200
 _SLOTS, _WIDTH = 4096, 8
@@ -322,6 +323,14 @@ def is_in_use() -> bool:
     if (elsewhere := _machine().find(_USE)) is not None and elsewhere[0] <= uptime():
         used_at = max(used_at, elsewhere[0])
     return uptime() - used_at < IDLE_SECONDS
+
+
+def has_turn(number: int) -> bool:
+    """Return whether this process does its next turn of what one of its machine is enough for.
+
+    Of a machine without requests only every third turn takes place.
+    """
+    return is_lead() and (number % _IDLE_TURNS == 0 or is_in_use())
 
 
 def age() -> float:

@@ -165,11 +165,11 @@ def _seal(app: Flask) -> None:
     pause = threading.Event()
     grown: dict[str, ChainHead] = {}
     told = time.monotonic()
-    while True:
+    for turn in itertools.count():
         # Workers that started together do not ask together.
         pause.wait(SEALS_EVERY_SECONDS * random.uniform(0.75, 1.25))  # noqa: S311 - jitter is no secret
         with app.app_context():
-            if not cache_invalidation.is_lead():
+            if not cache_invalidation.has_turn(turn):
                 continue
             try:
                 heads = seal_pending_events(Actor.system("", "sealer"), holder=me) or {}
@@ -203,11 +203,11 @@ def _import(app: Flask) -> None:
 def _work(app: Flask) -> None:
     me = secrets.token_hex(8)
     pause = threading.Event()
-    while True:
+    for turn in itertools.count():
         # Workers that started together do not ask together.
         pause.wait(EVERY_SECONDS * random.uniform(0.5, 1.5))  # noqa: S311 - jitter is no secret
         with app.app_context():
-            if not cache_invalidation.is_lead():
+            if not cache_invalidation.has_turn(turn):
                 continue
             try:
                 gone = purge_expired(Actor.system("", "janitor"), holder=me)

@@ -470,6 +470,15 @@ def test_value_is_not_trusted_a_second_after_the_lead_asked(
         assert name_of(machine) == "Reaper"
 
 
+def test_idle_machine_has_every_third_turn(app: Flask, monkeypatch: pytest.MonkeyPatch) -> None:
+    with app.app_context():
+        for is_in_use, turns in ((True, [0, 1, 2, 3]), (False, [0, 3])):
+            monkeypatch.setattr(cache_invalidation, "is_in_use", lambda is_in_use=is_in_use: is_in_use)
+            assert [turn for turn in range(4) if cache_invalidation.has_turn(turn)] == turns
+        monkeypatch.setattr(cache_invalidation, "is_lead", lambda: False)
+        assert not cache_invalidation.has_turn(0)
+
+
 def test_record_of_another_machine_or_time_is_ignored(
     app: Flask, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
