@@ -90,6 +90,7 @@ class Config:
     trusted_hosts: tuple[str, ...]
     log_level: str
     request_log: bool
+    follow_traceparent: bool
     metrics_address: tuple[str, int] | None
     database_engine: str
     database_pool: int
@@ -151,6 +152,7 @@ def load(environ: Mapping[str, str] | None = None) -> Config:
             *words(env, "GATEHOUSE_TRUSTED_HOSTS"),
         ),
         log_level=choice(env, "GATEHOUSE_LOG_LEVEL", "info", ("debug", "info", "warning", "error")),
+        follow_traceparent=choice(env, "GATEHOUSE_FOLLOW_TRACEPARENT", "off", ("on", "off")) == "on",
         request_log=choice(env, "GATEHOUSE_REQUEST_LOG", "on", ("on", "off")) == "on",
         metrics_address=address(env, "GATEHOUSE_METRICS_ADDRESS"),
         database_engine=choice(env, "GATEHOUSE_DATABASE_ENGINE", "auto", DATABASE_ENGINES),

@@ -6,6 +6,9 @@ process starts. Requests never wait for the service: what they need is wrapped b
 - ``vault://host:8200/transit/gatehouse``: the key ``gatehouse`` of the transit engine mounted at ``transit``, of
   HashiCorp Vault or OpenBao. ``vault+http://`` is for the loopback interface.
 - ``pkcs11:token=…;object=…?module-path=…``: an AES key in a PKCS#11 token (RFC 7512), used with AES-GCM.
+
+The line is no secret, so more people may be able to change it than the settings. It cannot send credentials to another
+server or load another module, because the settings name both.
 """
 
 from __future__ import annotations
@@ -18,8 +21,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from .settings import EXIT_UNAVAILABLE, UnsafeConfiguration, file, is_loopback_url
+from .settings import EXIT_UNAVAILABLE, UnsafeConfiguration, file, is_loopback_url, words
 
+_VAULT_URL, _MODULE = "GATEHOUSE_VAULT_URL", "GATEHOUSE_HSM_MODULE"
 _AUTH, _CA, _PIN = "GATEHOUSE_VAULT_AUTH", "GATEHOUSE_VAULT_CA_BUNDLE", "GATEHOUSE_HSM_PIN_FILE"
 _SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 _SECONDS = 5.0
@@ -54,18 +58,34 @@ def wrap_key(env: Mapping[str, str], url: str, key: bytes) -> str:
 
 
 def unwrap_key(env: Mapping[str, str], url: str, ciphertext: str) -> bytes:
-    """Return the plain key. Raises UnsafeConfiguration, or KmsUnavailable if the service does not answer."""
+    """Return the plain key. Raises UnsafeConfiguration, or KmsUnavailable if the service does not answer.
+
+    The settings must name the Vault or the module of the URL.
+    """
     try:
         if url.startswith("pkcs11:"):
+            _require_named(env, _MODULE, _module_of(url)[1])
             sealed = base64.b64decode(ciphertext, validate=True)
             return _use_token(env, url, "decrypt", sealed[:_NONCE_LENGTH], sealed[_NONCE_LENGTH:])
+        vault = _Vault(env, url)
+        _require_named(env, _VAULT_URL, url)
         return base64.b64decode(
-            _Vault(env, url).transit("decrypt", {"ciphertext": ciphertext}, "plaintext"), validate=True
+            vault.transit("decrypt", {"ciphertext": ciphertext}, "plaintext"), validate=True
         )
     except ValueError as error:
         raise UnsafeConfiguration(
             f"The ciphertext of the key wrapped by {url} is damaged. Restore it from the backup."
         ) from error
+
+
+def _require_named(env: Mapping[str, str], variable: str, found: str) -> None:
+    """Raise UnsafeConfiguration unless the setting names the URL or path, or the beginning of the URL."""
+    if not any(found == named or found.startswith(f"{named.rstrip('/')}/") for named in words(env, variable)):
+        origin = "/".join(found.split("/")[:3]) if variable == _VAULT_URL else found
+        raise UnsafeConfiguration(
+            f"A key is wrapped by {found}, which {variable} does not name. If that is yours, type: "
+            f"{variable}={origin}"
+        )
 
 
 class _Vault:
@@ -138,6 +158,16 @@ class _Vault:
         )
 
 
+def _module_of(url: str) -> tuple[dict[str, str], str]:
+    """Return the parts of the path and the module of a URL of PKCS#11. Raises UnsafeConfiguration."""
+    path, _, query = url.removeprefix("pkcs11:").partition("?")
+    names = {name: unquote(value) for name, _, value in (part.partition("=") for part in path.split(";"))}
+    module = parse_qs(query).get("module-path", [""])[0]
+    if not names.get("token") or not names.get("object") or not module.startswith("/"):
+        raise UnsafeConfiguration(f"{url} is not the URL of a key. {_GOOD_URL}")
+    return names, module
+
+
 def _use_token(env: Mapping[str, str], url: str, operation: str, nonce: bytes, data: bytes) -> bytes:
     """Encrypt or decrypt with the AES key of a PKCS#11 token, which never leaves it."""
     try:
@@ -148,11 +178,7 @@ def _use_token(env: Mapping[str, str], url: str, operation: str, nonce: bytes, d
         raise UnsafeConfiguration(
             f"{url} needs the package python-pkcs11. Type: .venv/bin/pip install python-pkcs11"
         ) from None
-    path, _, query = url.removeprefix("pkcs11:").partition("?")
-    names = {name: unquote(value) for name, _, value in (part.partition("=") for part in path.split(";"))}
-    module = parse_qs(query).get("module-path", [""])[0]
-    if not names.get("token") or not names.get("object") or not module:
-        raise UnsafeConfiguration(f"{url} is not the URL of a key. {_GOOD_URL}")
+    names, module = _module_of(url)
     pin = _secret(_PIN, env.get(_PIN, ""))
     try:
         token = pkcs11.lib(module).get_token(token_label=names["token"])

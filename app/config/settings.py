@@ -264,6 +264,12 @@ SETTINGS = (
         "`GATEHOUSE_PREVIOUS_MASTER_KEY_FILE` names a file instead.",
     ),
     Setting(
+        "GATEHOUSE_VAULT_URL",
+        "none",
+        "Comma-separated URLs of the Vaults that may unwrap a key, or their beginnings: `vault://host:8200`. Others "
+        "get no credentials.",
+    ),
+    Setting(
         "GATEHOUSE_VAULT_AUTH",
         "none",
         "How to sign in to the Vault that wraps a key: `token:FILE`, `approle:ROLE_ID:FILE` with the secret id, or "
@@ -272,7 +278,18 @@ SETTINGS = (
     Setting(
         "GATEHOUSE_VAULT_CA_BUNDLE", "the system's CAs", "A PEM file with the only CAs to trust for Vault."
     ),
+    Setting(
+        "GATEHOUSE_HSM_MODULE",
+        "none",
+        "Comma-separated paths of the PKCS#11 modules that may unwrap a key. Others are not loaded.",
+    ),
     Setting("GATEHOUSE_HSM_PIN_FILE", "none", "A file with the PIN of the PKCS#11 token that wraps a key."),
+    Setting(
+        "GATEHOUSE_FOLLOW_TRACEPARENT",
+        "off",
+        "Whether callers decide by the header `traceparent` that their requests are traced: on or off "
+        "(docs/operations/monitoring.md).",
+    ),
     Setting(
         "GATEHOUSE_PROXY_HOPS",
         "0",

@@ -15,7 +15,7 @@ from app.operations.users.registrations import count_registrations
 from app.portal.context import PageResponse, PortalContext, first_page, portal, portal_page, search_query
 from app.portal.labels import AUDIT_ACTIONS, CLIENT_TYPE_LABELS
 from app.portal.traffic import PERIODS, traffic_chart
-from app.rules.errors import Conflict, Forbidden, NotFound
+from app.rules.errors import Conflict, Forbidden, NotFound, TooManyRequests
 from app.rules.languages.translation import lazy_gettext
 from app.web.browser_session import current_sessions
 from app.web.forms import PageForm
@@ -132,7 +132,7 @@ def test_email(context: PortalContext) -> PageResponse:
         raise NotFound("This page does not exist.")
     form = PageForm()
     if form.validate_on_submit():
-        with form.show_errors(Conflict):
+        with form.show_errors(Conflict, TooManyRequests):
             send_test_email(context.actor)
             return context.done("", "test-email-sent")
     return _instance_home(context, form)

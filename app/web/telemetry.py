@@ -16,11 +16,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flask import Flask
 
-from app.config import VERSION
+from app.config import VERSION, Config
 from app.database import trace_statements
 from app.metrics import COUNTER, FAMILIES, GAUGE, METHODS, ROUTE, Family, Samples, recorder, route_of
 from app.operations.maintenance.backlog import Backlog
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.sampling import Sampler, SamplingResult
 
 PACKAGES = "opentelemetry-sdk opentelemetry-exporter-otlp-proto-http"
 _ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
@@ -97,6 +98,29 @@ def _is_wanted(environ: Mapping[str, str], signal: str) -> bool:
     return bool(endpoint) and not is_off and environ.get(f"OTEL_{signal}_EXPORTER", "otlp") != "none"
 
 
+def _deciding_itself(configured: Sampler) -> Sampler:
+    """Return a sampler that decides about a caller's trace as ``configured`` does without one.
+
+    The ID of the trace is replaced in that decision, because samplers by ratio calculate with it.
+    """
+    from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+    from opentelemetry.sdk.trace.sampling import ParentBased, Sampler
+
+    ids = RandomIdGenerator()
+
+    class OwnDecision(Sampler):
+        def should_sample(
+            self, parent_context: object, trace_id: int, name: str, *more: Any, **named: Any
+        ) -> SamplingResult:
+            return configured.should_sample(None, ids.generate_trace_id(), name, *more, **named)
+
+        def get_description(self) -> str:
+            return configured.get_description()
+
+    own = OwnDecision()
+    return ParentBased(own, remote_parent_sampled=own, remote_parent_not_sampled=own)
+
+
 def _start_traces(app: Flask, resource: Resource) -> TracerProvider:
     from opentelemetry import context, trace
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -105,6 +129,9 @@ def _start_traces(app: Flask, resource: Resource) -> TracerProvider:
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
     provider = TracerProvider(resource=resource)
+    config: Config = app.config["GATEHOUSE"]
+    if not config.follow_traceparent:
+        provider.sampler = _deciding_itself(provider.sampler)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     tracer, propagator = provider.get_tracer("gatehouse", VERSION), TraceContextTextMapPropagator()
 

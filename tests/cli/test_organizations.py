@@ -1,13 +1,15 @@
-"""``organizations``: list, suspend, delete, export and import."""
+"""``organizations``: list, suspend, delete, export, import and move."""
 
 from __future__ import annotations
 
 import stat
+import sys
 from pathlib import Path
 
 import pytest
 from flask import Flask
 
+from app.operations.maintenance import move
 from tests.cli.test_commands import run
 from tests.factories import Factory
 
@@ -64,3 +66,39 @@ def test_failed_export_keeps_the_old_file(app: Flask, make: Factory, tmp_path: P
         result = run(app, "organizations", "export", slug, str(target), "--passphrase-file", str(words))
         assert result.exit_code == 1 and not isinstance(result.exception, OSError), result.output
     assert file.read_bytes() == b"the only copy" and sorted(tmp_path.iterdir()) == [file, words]
+
+
+RECEIVER = """
+import datetime, json, sys
+for line in sys.stdin:
+    command = json.loads(line)["command"]
+    now = datetime.datetime.now(datetime.UTC).isoformat()
+    print(json.dumps({"result": {"clock": now, "begin": "active", "digests": {}}[command]}), flush=True)
+"""
+
+
+def test_decided_move_is_compared_and_not_taken_back_from_a_cell_that_serves(
+    app: Flask, make: Factory, tmp_path: Path
+) -> None:
+    make.root()
+    acme = make.organization("acme")
+    user = make.user(acme)
+    (tmp_path / "receive.py").write_text(RECEIVER)
+    to_b = ("organizations", "move", "acme", "--to", "b", "--via", f"{sys.executable} {tmp_path}/receive.py")
+    refused = run(app, *to_b, "--return")
+    assert refused.exit_code == 1 and "The move was not decided" in refused.output
+    with app.app_context():
+        move._decide(acme.id, "b", move._pause(acme.id, 3600))
+    shown = run(app, *to_b, "--check")
+    assert shown.exit_code == 0 and shown.stdout.startswith("b serves it.\n")
+    assert f'users only here: ["{acme.id}", "{user.id.hex}"]' in shown.stdout
+    refused = run(app, *to_b, "--return")
+    assert refused.exit_code == 1 and "b serves the organization" in refused.output
+    finished = run(app, *to_b, "--finish")
+    assert finished.exit_code == 0 and "acme is served by b." in finished.output
+
+
+@pytest.mark.parametrize("name", ["-oProxyCommand=x", "b\nglobex c", "", "b" * 65])
+def test_cell_name_that_would_be_more_than_a_name_is_rejected(app: Flask, name: str) -> None:
+    for arguments in (("move", "acme", "--to", name), ("map", "--cell", name)):
+        assert run(app, "organizations", *arguments).exit_code == 2

@@ -28,7 +28,7 @@ def vault(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vault]:
 def token(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Return the URL of a key in a token of SoftHSM, and the setting to use it."""
     url, pin = make_token(tmp_path_factory.mktemp("tokens") / "softhsm")
-    return {"url": url, "GATEHOUSE_HSM_PIN_FILE": str(pin)}
+    return {"url": url, "GATEHOUSE_HSM_MODULE": MODULE, "GATEHOUSE_HSM_PIN_FILE": str(pin)}
 
 
 def make_token(folder: Path) -> tuple[str, Path]:
@@ -75,7 +75,7 @@ def test_key_wrapped_by_vault_is_unwrapped_at_the_start(vault: Vault, tmp_path: 
     if sign_in == "kubernetes" and vault.is_real:
         # Its method asks the API server of a cluster; the JWT method takes the same request.
         serve_service_accounts(vault)
-    auth = {"GATEHOUSE_VAULT_AUTH": getattr(vault, sign_in)}
+    auth = {"GATEHOUSE_VAULT_URL": vault.url, "GATEHOUSE_VAULT_AUTH": getattr(vault, sign_in)}
     wrapped = wrap_key(auth, vault.url, KEY)
     assert wrapped.startswith(f"{vault.url} vault:v1:") and KEY.hex() not in wrapped
     file = tmp_path / "master.key"
@@ -104,7 +104,7 @@ def serve_service_accounts(vault: Vault) -> None:
 
 
 def test_key_wrapped_before_a_rotation_of_the_transit_key_still_opens(vault: Vault, tmp_path: Path) -> None:
-    auth = {"GATEHOUSE_VAULT_AUTH": vault.approle}
+    auth = {"GATEHOUSE_VAULT_URL": vault.url, "GATEHOUSE_VAULT_AUTH": vault.approle}
     before = wrap_key(auth, vault.url, KEY)
     vault.call("transit/keys/gatehouse/rotate")
     after = wrap_key(auth, vault.url, KEY)
@@ -122,11 +122,13 @@ def test_key_wrapped_by_a_token_is_unwrapped_at_the_start(token: dict[str, str],
 def test_damaged_keys_and_wrong_credentials_end_the_start_for_good(
     vault: Vault, token: dict[str, str], tmp_path: Path
 ) -> None:
-    auth = {"GATEHOUSE_VAULT_AUTH": vault.token}
+    auth = {"GATEHOUSE_VAULT_URL": vault.url, "GATEHOUSE_VAULT_AUTH": vault.token}
     by_vault, by_token = wrap_key(auth, vault.url, KEY), wrap_key(token, token["url"], KEY)
     wrong = tmp_path / "wrong"
     wrong.write_text("000000")
-    good = production(tmp_path)
+    good = production(tmp_path, GATEHOUSE_VAULT_URL=vault.url, GATEHOUSE_HSM_MODULE=MODULE)
+    token = {name: value for name, value in token.items() if name != "GATEHOUSE_HSM_MODULE"}
+    auth.pop("GATEHOUSE_VAULT_URL")
     here = {**good, "GATEHOUSE_MASTER_KEY": by_vault}
     assert "answers 403" in refusal(78, **here, GATEHOUSE_VAULT_AUTH=f"token:{wrong}")
     assert "/login answers 400" in refusal(78, **here, GATEHOUSE_VAULT_AUTH=f"approle:role:{wrong}")
@@ -152,13 +154,39 @@ def test_service_that_is_away_ends_the_start_with_another_status(
 ) -> None:
     """75: a supervisor starts the process again."""
     with running_vault(tmp_path / "vault") as vault:
-        auth = {"GATEHOUSE_VAULT_AUTH": vault.token}
+        auth = {"GATEHOUSE_VAULT_URL": vault.url, "GATEHOUSE_VAULT_AUTH": vault.token}
         environ = production(tmp_path, **auth, GATEHOUSE_MASTER_KEY=wrap_key(auth, vault.url, KEY))
         vault.seal()
         assert "answers 503" in refusal(75, **environ)
     assert "gives no answer" in refusal(75, **environ)
     wrapped = wrap_key(token, token["url"], KEY).replace("token=", "token=removed-")
     assert "NoSuchToken" in refusal(75, **production(tmp_path, **token, GATEHOUSE_MASTER_KEY=wrapped))
+
+
+@pytest.mark.parametrize(
+    "named", ["", "vault://vault.example.com", "vault+http://127.0.0.1:1", "ORIGIN.evil"]
+)
+def test_vault_that_the_settings_do_not_name_gets_no_credentials(
+    vault: Vault, tmp_path: Path, named: str
+) -> None:
+    auth = {"GATEHOUSE_VAULT_AUTH": vault.token}
+    wrapped = wrap_key(auth, vault.url, KEY)
+    origin = vault.url.removesuffix("/transit/gatehouse")
+    environ = production(tmp_path, **auth, GATEHOUSE_MASTER_KEY=wrapped)
+    environ["GATEHOUSE_VAULT_URL"] = named.replace("ORIGIN", origin)
+    assert f"type: GATEHOUSE_VAULT_URL={origin}" in refusal(78, **environ)
+    environ["GATEHOUSE_VAULT_URL"] = f"vault://other.example, {origin}"
+    assert load(environ).master_key == KEY
+    # The host is part of a longer name, or comes after credentials.
+    for other in (".evil.example", "@evil.example"):
+        environ["GATEHOUSE_MASTER_KEY"] = wrapped.replace(origin, f"{origin}{other}".replace("+http", ""))
+        assert "does not name" in refusal(78, **environ)
+
+
+def test_module_that_the_settings_do_not_name_is_not_loaded(token: dict[str, str], tmp_path: Path) -> None:
+    wrapped = wrap_key(token, token["url"], KEY).replace(MODULE, f"{tmp_path}/evil.so")
+    refused = refusal(78, **production(tmp_path, **token, GATEHOUSE_MASTER_KEY=wrapped))
+    assert f"{tmp_path}/evil.so, which GATEHOUSE_HSM_MODULE does not name" in refused
 
 
 def test_key_that_the_policy_does_not_name_is_rejected(vault: Vault) -> None:

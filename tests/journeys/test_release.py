@@ -275,3 +275,31 @@ def test_release_names_its_version_once() -> None:
         ["sed", "-n", installed[1], ROOT / "pyproject.toml"], check=True, capture_output=True, text=True
     )
     assert read.stdout.strip() == VERSION
+
+
+def test_commands_run_as_the_service_without_the_secrets_of_roots_shell(tmp_path: Path) -> None:
+    stubs, etc = tmp_path / "stubs", tmp_path / "etc"
+    for folder in (stubs, etc):
+        folder.mkdir()
+    for name, text in {"id": '[ "$1" != -u ] || echo 0', "runuser": "env"}.items():
+        (stubs / name).write_text(f"#!/bin/sh\n{text}\n")
+        (stubs / name).chmod(0o755)
+    (etc / "environment").write_text("DATABASE_URL=mysql://service\nSOFTHSM2_CONF=/etc/softhsm\n")
+    (etc / "owner").write_text("DATABASE_URL=mysql://owner\n")
+    environ = {
+        "PATH": f"{stubs}:{os.environ['PATH']}",
+        "GATEHOUSE_ETC": str(etc),
+        "GATEHOUSE_LOG_LEVEL": "debug",
+        # The name of a variable of the script too.
+        "release": "x",
+        "VAULT_TOKEN": "hvs.operator",
+        "MYSQL_PWD": "operator",
+    }
+    for command, database in (("doctor", "service"), ("db", "owner")):
+        done = subprocess.run(
+            [ROOT / "script/gatehouse", command], env=environ, capture_output=True, text=True, check=True
+        )
+        passed = dict(line.split("=", 1) for line in done.stdout.splitlines())
+        assert passed["DATABASE_URL"] == f"mysql://{database}"
+        assert (passed["GATEHOUSE_LOG_LEVEL"], passed["SOFTHSM2_CONF"]) == ("debug", "/etc/softhsm")
+        assert not {"VAULT_TOKEN", "MYSQL_PWD", "release"} & passed.keys()

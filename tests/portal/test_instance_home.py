@@ -163,6 +163,17 @@ def test_test_email_without_mail_server_is_rejected(operator: Any) -> None:
     assert answer.status_code == 409 and "No mail server is configured." in operator.text
 
 
+def test_test_emails_are_limited(operator: Any, box: Mailbox, deliver: Any) -> None:
+    operator.get("")
+    for _ in range(10):
+        operator.submit("/test-email")
+    answer = operator.send("/test-email")
+    assert answer.status_code == 429
+    assert "You have sent many test emails." in operator.text
+    deliver()
+    assert len(box.mails) == 10
+
+
 def test_only_root_has_the_page(make: Any, acme: Any, ada: Any, portal_user: Any) -> None:
     make.root()
     ada.get("/settings/general")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -161,6 +162,39 @@ def test_missing_packages_are_a_warning_with_the_command_to_type(
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     assert telemetry.start(app, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}) is None
     assert f"pip install {telemetry.PACKAGES}" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("follows", "sampler", "flag", "is_traced"),
+    [
+        (False, "parentbased_always_off", "01", False),
+        (False, "parentbased_always_on", "00", True),
+        # Its last half is the least one, which each ratio samples.
+        (False, "parentbased_traceidratio", "01", False),
+        (False, "traceidratio", "01", False),
+        (True, "parentbased_always_off", "01", True),
+    ],
+)
+def test_callers_decide_what_is_traced_only_if_the_settings_say_so(
+    app: Flask,
+    http: FlaskClient,
+    collector: Collector,
+    monkeypatch: pytest.MonkeyPatch,
+    follows: bool,
+    sampler: str,
+    flag: str,
+    is_traced: bool,
+) -> None:
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", sampler)
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0.000000001")
+    changed = dataclasses.replace(app.config["GATEHOUSE"], follow_traceparent=follows)
+    monkeypatch.setitem(app.config, "GATEHOUSE", changed)
+    stop = telemetry.start(app)
+    assert stop is not None
+    http.get("/readyz", headers={"traceparent": f"00-{TRACE[:16]}{1:016x}-{PARENT}-{flag}"})
+    stop()
+    assert bool(collector.spans()) is is_traced
+    assert all(span.trace_id.hex().startswith(TRACE[:16]) for span in collector.spans())
 
 
 def test_log_lines_have_the_trace_id_of_the_caller_without_opentelemetry(

@@ -29,7 +29,7 @@ from app.operations.clients.clients import (
 )
 from app.operations.clients.credentials import create_credential
 from app.operations.clients.initial_access_tokens import require_usable_token, spend_token
-from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
+from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id, is_served_here
 from app.operations.store import clock, rate_limits
 from app.operations.store.rate_limits import network_limits
 from app.operations.store.transactions import count_changed, read, transaction
@@ -266,7 +266,9 @@ def find_clients_to_check(limit: int) -> list[tuple[str, UUID]]:
     """Return (organization id, client row id) of the clients due for an idle check, longest due first."""
     due = (
         select(ClientRegistration.organization_id, ClientRegistration.id)
-        .where(ClientRegistration.idle_check_at < clock.now())
+        .where(
+            ClientRegistration.idle_check_at < clock.now(), is_served_here(ClientRegistration.organization_id)
+        )
         .order_by(ClientRegistration.idle_check_at)
         .limit(limit)
         .execution_options(**ACROSS)

@@ -22,7 +22,7 @@ from app.operations.clients.credential_rows import (
     to_credential_records,
 )
 from app.operations.clients.credentials import MAX_LISTED, restore_retiring_secrets
-from app.operations.directory.lookups import get_organization_by_id
+from app.operations.directory.lookups import get_organization_by_id, is_served_here
 from app.operations.mail.notices import notify_administrators
 from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, read, transaction
@@ -35,7 +35,7 @@ from app.rules.clients.credentials import (
     is_reminder_due,
     validate_rotation_terms,
 )
-from app.rules.errors import Conflict, NotFound
+from app.rules.errors import Conflict, NotFound, OrganizationMoving
 from app.rules.identifiers import format_client_id, public_id
 from app.tenant_fence import ACROSS
 
@@ -229,6 +229,7 @@ def _load_due_secrets(batch: int, after: _Position | None) -> tuple[list[tuple[s
             Credential.revoked_at.is_(None),
             Credential.notified_at.is_(None),
             Credential.last_used_at > now - MAX_REMINDER_LEAD,
+            is_served_here(Credential.organization_id),
             begin,
         )
         .order_by(Credential.expires_at, Credential.organization_id, Credential.id)
@@ -253,6 +254,12 @@ def _load_due_secrets(batch: int, after: _Position | None) -> tuple[list[tuple[s
 def _send_reminder(actor: Actor, credential_id: UUID) -> bool:
     organization_id = actor.organization_id
     now = clock.now()
+    try:
+        organization = get_organization_by_id(organization_id)
+    except OrganizationMoving:
+        return False
+    except NotFound:
+        organization = None
     claimed = count_changed(
         update(Credential)
         .where(
@@ -276,11 +283,7 @@ def _send_reminder(actor: Actor, credential_id: UUID) -> bool:
         .join(Client, is_same(Client.id, Credential.client_id))
         .where(has_key(Credential, organization_id, credential_id), Client.status == ACTIVE)
     ).first()
-    try:
-        organization = get_organization_by_id(organization_id)
-    except NotFound:
-        return False
-    if row is None or not organization.is_active:
+    if row is None or organization is None or not organization.is_active:
         return False
     client_id = format_client_id(organization_id, row.id)
     email_fields = {

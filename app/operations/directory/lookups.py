@@ -15,6 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, bindparam, exists, or_, select, true, update
+from sqlalchemy.orm import aliased
 
 from app.config import current
 from app.extensions import db
@@ -252,12 +253,19 @@ def is_in_another_cell(organization_id: str) -> bool:
 
 
 def is_served_here(organization_id: Any) -> ColumnElement[bool]:
-    """Return the SQL condition that no other cell serves the organization of a row, and none is about to.
+    """Return the SQL condition that no other cell serves the organization of a row, or is about to.
 
-    Jobs that write rows ask it: after the decision of a move nothing may change here that the target has copied.
+    Jobs that write rows ask it: neither the rows that a move has compared may change, nor those that it brings, whose
+    organization is a tombstone until the end.
     """
-    away = or_(Organization.moved_to.is_not(None), Organization.moving_until > clock.now())
-    return ~exists().where(Organization.id == organization_id, away)
+    # Another name, because the statement may join the organization itself.
+    owner = aliased(Organization)
+    away = or_(
+        owner.status == organization_model.PURGED,
+        owner.moved_to.is_not(None),
+        owner.moving_until > clock.now(),
+    )
+    return ~exists().where(owner.id == organization_id, away)
 
 
 def get_root_organization() -> OrganizationSnapshot:

@@ -504,7 +504,11 @@ def _page_after(last: _Key | None) -> list[_Key]:
                 successor.slot == token_model.NEXT,
             ),
         )
-        .where(SigningKey.slot == token_model.ACTIVE, Organization.status == ACTIVE)
+        .where(
+            SigningKey.slot == token_model.ACTIVE,
+            Organization.status == ACTIVE,
+            lookups.is_served_here(SigningKey.organization_id),
+        )
         .order_by(SigningKey.organization_id, SigningKey.id)
         .limit(_PAGE_SIZE)
         .execution_options(**ACROSS)

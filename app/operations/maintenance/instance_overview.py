@@ -19,11 +19,11 @@ from app.operations.directory.lookups import get_root_organization
 from app.operations.mail import emails
 from app.operations.maintenance.doctor import Finding, check_clock, check_disk, check_version, ok, warning
 from app.operations.maintenance.janitor import LEASE
-from app.operations.store import audit, clock
+from app.operations.store import audit, clock, rate_limits
 from app.operations.store.transactions import read, transaction
 from app.operations.store.usage_counters import DAY, FAILED, NONE, SIGN_INS, TOKENS, start_of
 from app.rules.actor import Actor
-from app.rules.errors import Conflict
+from app.rules.errors import Conflict, TooManyRequests
 from app.tenant_fence import ACROSS
 from app.uptime import uptime
 
@@ -36,6 +36,8 @@ _JANITOR_PATIENCE = timedelta(minutes=10)
 _OUTBOX_PATIENCE = timedelta(minutes=2)
 # The first attempt takes less.
 _FIRST_ATTEMPT = timedelta(minutes=1)
+_TEST_EMAILS_PER_HOUR = 10
+_HOUR = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +101,17 @@ class NoMailServer(Conflict):
 def send_test_email(actor: Actor) -> str:
     """Send an email to the actor and return the address. It is one attempt among the others of the outbox.
 
-    Raises NoMailServer, and Forbidden without ``instance:write``. Audit: ``mail.tested``.
+    Raises NoMailServer, TooManyRequests, and Forbidden without ``instance:write``. Audit: ``mail.tested``.
     """
     actor.require("instance:write")
     if not emails.is_possible() or "@" not in actor.label:
         raise NoMailServer("No mail server is configured. Set GATEHOUSE_SMTP_URL and GATEHOUSE_MAIL_FROM.")
+    bucket = rate_limits.bucket_key("test email", actor.label)
+    if not rate_limits.consume_quota(actor.organization_id, bucket, _TEST_EMAILS_PER_HOUR, _HOUR):
+        raise TooManyRequests(
+            "You have sent many test emails. Wait an hour before you send another.",
+            retry_after=int(_HOUR.total_seconds()),
+        )
     emails.send(get_root_organization(), actor.label, "test", {"url": current().base_url})
     audit.record(actor, "mail.tested", "mail_server", after={"email": actor.label})
     return actor.label

@@ -54,7 +54,7 @@ from app.models.organization import DELETED, PURGED, Organization
 from app.operations.audit import chain
 from app.operations.clients import rotations
 from app.operations.clients.dynamic_registration import delete_client_if_idle, find_clients_to_check
-from app.operations.directory.lookups import current_limits, get_root_organization
+from app.operations.directory.lookups import current_limits, get_root_organization, is_served_here
 from app.operations.maintenance.purge_rules import (
     CLIENT_ROWS,
     DELETED_CLIENTS,
@@ -412,7 +412,8 @@ def _is_one_of(
 @read
 def _find_deleted_clients(batch: int) -> list[tuple[str, UUID]]:
     due = DELETED_CLIENTS.ends < clock.now() - DELETED_CLIENTS.retention
-    found = select(Client.organization_id, Client.id).where(due).limit(batch)
+    here = is_served_here(Client.organization_id)
+    found = select(Client.organization_id, Client.id).where(due, here).limit(batch)
     rows = db.session.execute(found.execution_options(**ACROSS))
     return [(organization_id, client_id) for organization_id, client_id in rows]
 
@@ -460,5 +461,8 @@ def _find_cutoffs() -> Iterator[tuple[str, datetime, datetime]]:
 @read
 def _settings_page(after: str) -> list[tuple[str, dict[str, Any]]]:
     columns = select(Organization.id, Organization.settings)
-    rows = db.session.execute(columns.where(Organization.id > after).order_by(Organization.id).limit(500))
+    # Rows that a move brings belong to a tombstone.
+    is_here = Organization.moved_to.is_(None) & (Organization.status != PURGED)
+    found = columns.where(Organization.id > after, is_here)
+    rows = db.session.execute(found.order_by(Organization.id).limit(500))
     return [(organization_id, settings) for organization_id, settings in rows]

@@ -11,6 +11,7 @@ from sqlalchemy import (
     ColumnElement,
     Table,
     exists,
+    not_,
     or_,
 )
 
@@ -57,6 +58,7 @@ from app.models.user import (
     UserImportPart,
     UserImportRefusal,
 )
+from app.operations.directory.lookups import is_served_here
 from app.operations.grants.signing_keys import record_key_removals
 from app.operations.store import usage_counters
 from app.rules.actor import Actor
@@ -104,6 +106,11 @@ def _is_not_sent() -> ColumnElement[bool]:
 
 def _has_deliveries() -> ColumnElement[bool]:
     return exists().where(is_same(WebhookDelivery.webhook_id, Webhook.id))
+
+
+def _has_moved() -> ColumnElement[bool]:
+    # Its removal would be recorded in an audit log that the other cell goes on with.
+    return not_(is_served_here(SigningKey.organization_id))
 
 
 def _import_has_rows() -> ColumnElement[bool]:
@@ -159,7 +166,7 @@ PURGE_RULES = (
     _rule(Webhook, "deleted_at", timedelta(minutes=15), unless=_has_deliveries),
     _rule(Revocation, "expires_at"),
     _rule(RevocationReceipt, "expires_at", timedelta()),
-    _rule(SigningKey, "remove_at", timedelta(), before=record_key_removals),
+    _rule(SigningKey, "remove_at", timedelta(), unless=_has_moved, before=record_key_removals),
 )
 
 # The rows of one client, children first; the column that names it.

@@ -22,6 +22,7 @@ from app.models.grant import Grant
 from app.models.organization import Organization
 from app.models.session import Session
 from app.models.user import User
+from app.operations.directory.lookups import is_served_here
 from app.operations.grants import grants
 from app.operations.grants.revocation import revoke_matching_grants
 from app.operations.sign_in.sessions import end_sessions
@@ -109,7 +110,7 @@ def delete_cut_off_sessions(batch: int = BATCH) -> Iterator[int]:
 def _open_receipts() -> list[tuple[str, UUID, datetime]]:
     rows = db.session.execute(
         select(RevocationReceipt.organization_id, RevocationReceipt.id, RevocationReceipt.issued_before)
-        .where(RevocationReceipt.settled_at.is_(None))
+        .where(RevocationReceipt.settled_at.is_(None), is_served_here(RevocationReceipt.organization_id))
         .order_by(RevocationReceipt.created_at)
         .limit(_MAX_RECEIPTS)
         .execution_options(**ACROSS)

@@ -11,6 +11,7 @@ from sqlalchemy import Select, select
 
 from app.extensions import db
 from app.models.user import IN_PROGRESS, UserImport
+from app.operations.directory.lookups import is_served_here
 from app.operations.store import leases
 from app.operations.store.transactions import read
 from app.operations.users import import_records
@@ -110,7 +111,11 @@ def _next_due() -> UserImport | None:
 def _select_due() -> Select[UserImport]:
     return (
         select(UserImport)
-        .where(UserImport.status.in_(IN_PROGRESS), UserImport.is_foreground.is_(False))
+        .where(
+            UserImport.status.in_(IN_PROGRESS),
+            UserImport.is_foreground.is_(False),
+            is_served_here(UserImport.organization_id),
+        )
         .order_by(UserImport.worked_at)
         .execution_options(**ACROSS)
     )
