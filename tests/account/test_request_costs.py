@@ -246,9 +246,9 @@ def test_pages_cost_no_more_than_their_budget_whatever_they_list(
 # What pages list. Other rows are copied too if their keys allow it.
 COPIED_TABLES = {
     "access_tokens", "app_role_assignments", "audit_events", "client_access", "client_credentials",
-    "client_requests", "clients", "consents", "failed_requests", "grants", "group_members", "user_groups", "invitations",
-    "registration_tokens", "registrations", "resources", "revocation_receipts", "role_assignments", "scopes", "users",
-    "webhook_deliveries", "webhooks",
+    "client_requests", "clients", "consents", "failed_requests", "grants", "group_members", "invitations",
+    "registration_tokens", "registrations", "resources", "revocation_receipts", "role_assignments", "scopes",
+    "user_groups", "users", "webhook_deliveries", "webhooks",
 }  # fmt: skip
 
 
