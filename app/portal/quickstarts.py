@@ -114,7 +114,7 @@ def tasks_of(client: ClientRecord) -> tuple[str, ...]:
 
 def languages_of(client: ClientRecord, task: str) -> tuple[str, ...]:
     """Return the languages of the task's quickstarts that can authenticate as the client does."""
-    found = tuple(language for language in LANGUAGES if (FOLDER / f"{task}.{language}.md").exists())
+    found = _languages_of_task(task)
     method = client.token_endpoint_auth_method
     if method == PRIVATE_KEY_JWT:
         return tuple(language for language in found if language in _WITH_KEYS.get(task, ()))
@@ -123,6 +123,11 @@ def languages_of(client: ClientRecord, task: str) -> tuple[str, ...]:
     if task == "web" and method == BASIC and not client.any_secret_method:
         return tuple(language for language in found if language not in _POSTING)
     return found
+
+
+@functools.cache
+def _languages_of_task(task: str) -> tuple[str, ...]:
+    return tuple(language for language in LANGUAGES if (FOLDER / f"{task}.{language}.md").exists())
 
 
 # Quickstarts that know how to sign a client assertion.

@@ -103,7 +103,8 @@ def list_credentials(actor: Actor, client_id: str) -> list[CredentialRecord]:
 
 def list_credentials_of(actor: Actor, client: Client | ClientRecord) -> list[CredentialRecord]:
     """List as ``list_credentials`` does, without checking permissions."""
-    return to_credential_records(list_credential_rows(client, limit=MAX_LISTED), _organization(actor))
+    organization = get_organization_by_id(actor.organization_id, fresh=False)
+    return to_credential_records(list_credential_rows(client, limit=MAX_LISTED), organization)
 
 
 @read

@@ -80,7 +80,7 @@ def load_user_record(actor: Actor, user_id: UUID) -> UserRecord:
         get_user_roles(organization_id, organization_id, user_id),
         find_methods_of_user(organization_id, user_id),
     )
-    organization = get_organization_by_id(organization_id)
+    organization = get_organization_by_id(organization_id, fresh=False)
     attributes = current_values(attributes_of(organization.settings), view.attributes)
     return UserRecord(view, organization.slug, roles, methods, attributes)
 
@@ -134,7 +134,7 @@ def list_users(
     ``sort`` is one of SORTS. Raises Forbidden, and InvalidInput for an unknown filter, value or order.
     """
     actor.require("users:read")
-    organization = get_organization_by_id(actor.organization_id)
+    organization = get_organization_by_id(actor.organization_id, fresh=False)
     allowed = {"status": STATUSES, "role": tuple(effective_roles(organization.settings))}
     require_choices(sort, SORTS, filters or {}, allowed)
     statement = select(User).where(User.organization_id == organization.id, User.status != DELETED)
