@@ -40,6 +40,7 @@ from app.rules.clients.resource_indicators import ResourceAccess
 from app.rules.directory.permissions import ADMIN, permissions_of_roles
 from app.rules.errors import NotFound, OrganizationMoved, Unavailable
 from app.rules.identifiers import format_client_id, is_routing_key, parse_client_id
+from app.rules.languages.translation import lazy_gettext
 from app.rules.organizations import settings as settings_rule
 from app.rules.organizations.instance_limits import Bounds
 
@@ -313,7 +314,7 @@ def _served_here(row: Sequence[Any]) -> OrganizationSnapshot:
     if moved_to is not None:
         raise OrganizationMoved
     if moving_until is not None and clock.now() < moving_until:
-        raise Unavailable("This organization is being moved. Try again in a moment.")
+        raise Unavailable(lazy_gettext("This organization is being moved. Try again in a moment."))
     return _organization_snapshot(row)
 
 

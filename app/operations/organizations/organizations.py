@@ -281,7 +281,8 @@ def update_organization(
     changed = {name: value for name, value in changes.items() if value != before[name]}
     if row.moved_to is not None:
         raise Conflict(
-            f"The organization has moved to {row.moved_to}. Change it there.", code="organization_moved"
+            lazy_gettext("The organization has moved to %(place)s. Change it there.", place=row.moved_to),
+            code="organization_moved",
         )
     if row.status == DELETED and changed != {"status": ACTIVE}:
         raise Conflict("The organization is deleted. Restore it first, with status active.", code="deleted")

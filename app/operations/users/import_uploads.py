@@ -297,7 +297,10 @@ def _require_active_credential(document: Mapping[str, Any]) -> None:
 
 def _import_stopped(reason: str) -> Forbidden:
     return Forbidden(
-        f"{reason} Users already imported stay. Upload the file again to continue.", permission="users:write"
+        lazy_gettext(
+            "%(reason)s Users already imported stay. Upload the file again to continue.", reason=reason
+        ),
+        permission="users:write",
     )
 
 
