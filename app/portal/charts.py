@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from app.web.languages import number
 
-_WIDTH, _HEIGHT, _LEFT, _TOP = 720, 280, 44, 8
+_WIDTH, CHART_HEIGHT, _LEFT, _TOP = 720, 280, 44, 8
 _SPARK_WIDTH, _SPARK_HEIGHT = 84, 26
 _MAX_LABELS = 7
 _CHART = Markup(
@@ -36,14 +36,17 @@ _METER = Markup(
 
 
 def stacked_bars(
-    label: str, bars: Sequence[tuple[str, str, Sequence[int]]], classes: Sequence[str]
+    label: str,
+    bars: Sequence[tuple[str, str, Sequence[int]]],
+    classes: Sequence[str],
+    total: int = CHART_HEIGHT,
 ) -> Markup:
-    """Draw one bar of stacked parts for each entry.
+    """Draw one bar of stacked parts for each entry, in a picture of this height.
 
     Each entry is (label of the axis, title of the bar, the part of each class from the bottom up).
     """
     top = _round_up(max((sum(parts) for _, _, parts in bars), default=0))
-    floor = _HEIGHT - 20
+    floor = total - 20
     height = floor - _TOP
     lines: list[Markup] = []
     for step in range(4):
@@ -73,8 +76,8 @@ def stacked_bars(
             )
         )
         if index % every == 0:
-            lines.append(_AXIS_LABEL.format(x=x, y=_HEIGHT - 4, text=short))
-    return _CHART.format(width=_WIDTH, height=_HEIGHT, label=label, content=Markup("").join(lines))
+            lines.append(_AXIS_LABEL.format(x=x, y=total - 4, text=short))
+    return _CHART.format(width=_WIDTH, height=total, label=label, content=Markup("").join(lines))
 
 
 def sparkline(values: Sequence[int], *, bad: bool = False) -> Markup:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from flask import redirect
+from flask import redirect, request
 from wtforms import BooleanField, HiddenField, RadioField, SelectChoice, SelectField
 
 from app.operations.clients import rotations
@@ -143,6 +143,8 @@ def new_secret(context: PortalContext, client_id: str) -> PageResponse:
             },
         ),
     ]
+    if request.method == "GET" and request.args.get("others") == "retire":
+        form.others.data = "retire"
     if form.validate_on_submit():
         with form.show_errors(InvalidInput, Conflict, fields={"retire_others_in_seconds": "others"}):
             made = create_credential(

@@ -18,6 +18,7 @@ from app.operations.sign_in.sessions import SessionRecord
 from app.operations.store.rows import CursorKey, Page
 from app.portal.charts import meter, sparkline
 from app.rules.actor import Actor
+from app.rules.directory.permissions import BUILT_IN_ROLES, effective_roles
 from app.rules.errors import DomainError, Forbidden, InvalidInput, NotFound, TooManyRequests
 from app.web.browser_session import actor_for, current_sessions, page_decorator, session_for
 from app.web.error_pages import error_response, page_of_error
@@ -226,8 +227,10 @@ def layout_variables(organization: OrganizationSnapshot | None, actor: Actor | N
         "switcher": _switcher(organization, home) if organization and home else None,
         "search_url": f"/portal/{organization.slug}/search" if organization and home else None,
         "person": {
-            "label": actor.label,
-            "detail": ", ".join(home.roles).capitalize(),
+            "label": home.user_name or actor.label,
+            "detail": " · ".join(
+                [*_role_names(organization, home), *([actor.label] if home.user_name else [])]
+            ),
             "account_url": f"/organizations/{home.organization_slug}/account",
             "sign_out_url": f"/organizations/{home.organization_slug}/logout",
         }
@@ -237,6 +240,11 @@ def layout_variables(organization: OrganizationSnapshot | None, actor: Actor | N
         "switch_url": "/portal",
         "version": VERSION,
     }
+
+
+def _role_names(organization: OrganizationSnapshot | None, home: SessionRecord) -> list[str]:
+    known = effective_roles(organization.settings) if organization else BUILT_IN_ROLES
+    return [translate(known[role].name) if role in known else role for role in home.roles]
 
 
 def _counts(actor: Actor) -> dict[str, str]:

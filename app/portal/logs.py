@@ -18,6 +18,7 @@ from app.operations.audit.audit_events import (
 )
 from app.portal.context import PageResponse, PortalContext, portal_page
 from app.portal.labels import AUDIT_ACTIONS, TARGET_TYPES
+from app.portal.setting_texts import SETTING_LABELS
 from app.rules.errors import NotFound
 from app.web.downloads import download
 
@@ -43,6 +44,7 @@ def audit_log(context: PortalContext) -> PageResponse:
         names=find_target_names(context.actor, page.items),
         filters=shown,
         actions=AUDIT_ACTIONS,
+        setting_labels=SETTING_LABELS,
         pager=context.pager(page, _LISTING),
     )
 
@@ -58,6 +60,7 @@ def audit_event(context: PortalContext, event_id: str) -> PageResponse:
         target=target,
         actions=AUDIT_ACTIONS,
         target_types=TARGET_TYPES,
+        setting_labels=SETTING_LABELS,
     )
 
 

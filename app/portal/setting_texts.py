@@ -368,6 +368,9 @@ _TOPICS = (
     ),
 )
 TOPICS: dict[str, Topic] = {topic.key: topic for topic in _TOPICS}
+SETTING_LABELS: dict[str, str] = {
+    path: label for topic in _TOPICS for _, rows in topic.groups for path, label in rows
+}
 
 # Label and help of each value of a choice.
 CHOICE_TEXTS: dict[str, tuple[str, str]] = {

@@ -8,17 +8,17 @@ from datetime import datetime
 from markupsafe import Markup
 
 from app.operations.audit.usage import CredentialTraffic, Traffic
-from app.portal.charts import stacked_bars
+from app.portal.charts import CHART_HEIGHT, stacked_bars
 from app.web.languages import gettext, lazy_gettext, number, short_day
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How the page says that a figure was zero in the period before, is the same, or is more or less than then."""
+    """How the page says that a figure was zero in the period before, is the same, or how it compares with it."""
 
     none: str
     same: str
-    than: str
+    versus: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ PERIODS = (
         Comparison(
             lazy_gettext("None the day before"),
             lazy_gettext("Same as the day before"),
-            lazy_gettext("than the day before"),
+            lazy_gettext("vs. the day before"),
         ),
         lazy_gettext("Figures of the last 24 h"),
     ),
@@ -51,7 +51,7 @@ PERIODS = (
         Comparison(
             lazy_gettext("None the week before"),
             lazy_gettext("Same as the week before"),
-            lazy_gettext("than the week before"),
+            lazy_gettext("vs. the week before"),
         ),
         lazy_gettext("Figures of the last 7 days"),
     ),
@@ -62,11 +62,13 @@ PERIODS = (
         Comparison(
             lazy_gettext("None the 30 days before"),
             lazy_gettext("Same as the 30 days before"),
-            lazy_gettext("than the 30 days before"),
+            lazy_gettext("vs. the 30 days before"),
         ),
         lazy_gettext("Figures of the last 30 days"),
     ),
 )
+_LOW = 150
+"""The height of a chart that is not the first of its page."""
 SERIES = (
     ("c1", lazy_gettext("Sign-in")),
     ("c2", lazy_gettext("Refresh")),
@@ -119,14 +121,17 @@ def credential_chart(use: CredentialTraffic) -> TrafficChart | None:
         (_time_of(hour, "hour"), tuple(credential.counts[index] for credential in used))
         for index, hour in enumerate(use.hours)
     )
-    return _chart(gettext("Requests by secret per hour"), series, rows)
+    return _chart(gettext("Requests by secret per hour"), series, rows, _LOW)
 
 
 def _chart(
-    label: str, series: tuple[tuple[str, str], ...], rows: tuple[tuple[str, tuple[int, ...]], ...]
+    label: str,
+    series: tuple[tuple[str, str], ...],
+    rows: tuple[tuple[str, tuple[int, ...]], ...],
+    height: int = CHART_HEIGHT,
 ) -> TrafficChart:
     bars = [(time, f"{time}: {_in_words(parts, series)}", parts) for time, parts in rows]
-    return TrafficChart(stacked_bars(label, bars, [name for name, _ in series]), series, rows)
+    return TrafficChart(stacked_bars(label, bars, [name for name, _ in series], height), series, rows)
 
 
 def _in_words(parts: tuple[int, ...], series: tuple[tuple[str, str], ...]) -> str:

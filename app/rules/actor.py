@@ -8,6 +8,7 @@ from typing import Literal
 from uuid import UUID
 
 from app.rules.errors import Forbidden
+from app.rules.languages.translation import lazy_gettext
 
 ActorKind = Literal["user", "client", "system", "anonymous"]
 
@@ -80,9 +81,15 @@ class Actor:
     def require(self, permission: str, *, owner_id: UUID | None = None) -> None:
         """Raise Forbidden, naming the permission, unless the actor has it."""
         if not self.has_permission(permission, owner_id=owner_id):
-            raise Forbidden(f"You need the permission {permission}.", permission=permission)
+            raise Forbidden(
+                lazy_gettext("You need the permission %(permission)s.", permission=permission),
+                permission=permission,
+            )
 
     def require_for_own(self, permission: str) -> None:
         """Raise Forbidden unless the actor has the permission at least for objects it registered itself."""
         if not self.has_permission_for_own(permission):
-            raise Forbidden(f"You need the permission {permission}.", permission=permission)
+            raise Forbidden(
+                lazy_gettext("You need the permission %(permission)s.", permission=permission),
+                permission=permission,
+            )

@@ -22,6 +22,7 @@ from flask import Flask, request
 
 from app.config import Config
 from app.rules.errors import DomainError
+from app.rules.languages.translation import lazy_gettext
 from app.web.browser_session import forget_sign_ins
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def accept_large_form(max_bytes: int) -> None:
 def body_reader(max_bytes: int) -> Callable[[int], bytes]:
     """Return the function that reads the body. Raises TooLarge when its announced length is too large."""
     if (request.content_length or 0) > max_bytes:
-        raise TooLarge(f"This body may have at most {max_bytes // 1024 // 1024} MiB.")
+        raise TooLarge(lazy_gettext("This body may have at most %(max)s MiB.", max=max_bytes // 1024 // 1024))
     # The caller counts the bytes of a body without an announced length.
     request.max_content_length = max_bytes + 1
     return request.stream.read

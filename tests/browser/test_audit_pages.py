@@ -26,7 +26,7 @@ def test_change_is_found_and_log_is_exported(chromium: Any, live_server: Any, sc
         page = browser.new_page()
         page.goto(f"{live_server.url}/portal/{acme.slug}/audit")
         sign_in(page, user.email)
-        page.wait_for_selector("#audit-filters")
+        page.click("#more summary")
         page.fill("#action", "client.updated")
         page.press("#action", "Enter")
         page.wait_for_selector("a:has-text('updated a client')")

@@ -119,7 +119,7 @@ def outcomes(told: Journey) -> list[tuple[Any, ...]]:
 
 
 def wait_for(condition: Callable[[], object], what: str) -> None:
-    process.wait_until(condition, what, seconds=15)
+    process.wait_until(condition, what, seconds=40)
 
 
 def test_client_is_notified_at_once_with_a_verifiable_token(told: Journey, receiver: Receiver) -> None:

@@ -84,7 +84,7 @@ def kept(asking: Flow) -> int:
 
 def shown(page: str) -> str | None:
     """Return the logo's path on the page, or None if the initials are shown."""
-    found = re.search(r'<(img|span) class="avatar" id="client-logo"(?: src="([^"]*)")?', page)
+    found = re.search(r'<(img|span) class="[^"]*" id="client-logo"(?: src="([^"]*)")?', page)
     assert found is not None, page
     return found[2]
 

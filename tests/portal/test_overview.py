@@ -33,9 +33,9 @@ def test_expiring_secret_needs_attention(make: Any, acme: Any, ada: Any) -> None
 
 
 def test_recent_changes_require_audit_permission(acme: Any, ada: Any, portal_user: Any) -> None:
-    assert "Recent changes" in ada.get("").text
+    assert "Recent activity" in ada.get("").text
 
-    assert "Recent changes" not in portal_user(acme, role="developer").get("").text
+    assert "Recent activity" not in portal_user(acme, role="developer").get("").text
 
 
 def test_member_who_can_register_clients_is_sent_to_them(make: Any, portal_user: Any) -> None:

@@ -75,6 +75,7 @@ from app.rules.clients.client_metadata import (
 from app.rules.clients.client_types import BLOCKED, uses_grants_without_consent
 from app.rules.errors import Conflict
 from app.rules.identifiers import format_client_id, new_id
+from app.rules.languages.translation import lazy_gettext
 from app.rules.versions import ExpectedVersion
 
 __all__ = [
@@ -259,7 +260,11 @@ def enforce_client_limit(organization: OrganizationSnapshot, origin: ClientOrigi
         )
     limit = organization.settings["limits"]["max_clients"] or MAX_CLIENTS
     if count_rows(select(Client.id).where(Client.organization_id == organization.id), limit) == limit:
-        raise TooManyClients(f"This organization has at most {limit} clients. Delete unused ones first.")
+        raise TooManyClients(
+            lazy_gettext(
+                "This organization has at most %(limit)s clients. Delete unused ones first.", limit=limit
+            )
+        )
 
 
 def ensure_chosen_keys(organization: OrganizationSnapshot, metadata: ClientMetadata) -> None:

@@ -22,6 +22,7 @@ from app.operations.store.transactions import count_changed, current_unit_of_wor
 from app.rules.errors import Conflict, InvalidInput, NotFound
 from app.rules.fields import text_problem
 from app.rules.identifiers import new_id, public_id
+from app.rules.languages.translation import lazy_gettext
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.tokens.claims import Profile
 
@@ -249,7 +250,10 @@ def too_many_users_error(organization_id: str) -> Conflict:
     """Return the error for a user beyond the organization's limit."""
     limit = get_organization_by_id(organization_id).settings["limits"]["max_users"]
     return Conflict(
-        f"This organization has at most {limit} users. An administrator of the instance can change that.",
+        lazy_gettext(
+            "This organization has at most %(limit)s users. An administrator of the instance can change that.",
+            limit=limit,
+        ),
         code="too_many_users",
     )
 

@@ -32,11 +32,15 @@ from app.rules.identifiers import (
     parse_public_id,
     public_id,
 )
+from app.rules.languages.translation import lazy_gettext
 from app.rules.organizations.settings import refresh_token_expiry
 
 FILTERS = ("client_id", "user_id")
 # The id prefix and noun of each filter except client_id, which names its organization and is parsed differently.
-_ID_PREFIXES = {"user_id": ("usr", "user"), "credential_id": ("sec", "secret")}
+_ID_PREFIXES = {
+    "user_id": ("usr", lazy_gettext("This is not the ID of a user.")),
+    "credential_id": ("sec", lazy_gettext("This is not the ID of a secret.")),
+}
 PREFIX = "grt"
 _COLUMNS: tuple[Any, ...] = (
     *(Grant.id, Grant.organization_id, Grant.client_id, Grant.user_id, Grant.scope, Grant.resource),
@@ -163,10 +167,10 @@ def filter_conditions(
                 raise InvalidInput("This is not a valid client_id.", field=name)
             yield columns[name] == client[1] if client[0] == actor.organization_id else false()
             continue
-        prefix, noun = _ID_PREFIXES[name]
+        prefix, message = _ID_PREFIXES[name]
         row_id = parse_public_id(prefix, value)
         if row_id is None:
-            raise InvalidInput(f"This is not the ID of a {noun}.", field=name)
+            raise InvalidInput(message, field=name)
         yield columns[name] == row_id
 
 

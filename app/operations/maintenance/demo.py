@@ -29,6 +29,7 @@ from app.operations.clients.credentials import (
     rotate_credential,
 )
 from app.operations.clients.resources import define_resource
+from app.operations.clients.scopes import update_scope
 from app.operations.directory import lookups
 from app.operations.directory.lookups import AuthenticatedClient, OrganizationSnapshot
 from app.operations.directory.users import create_user, find_user_by_email
@@ -54,7 +55,7 @@ from app.operations.tokens.access_tokens import TokenResponse
 from app.operations.tokens.refresh_tokens import refresh
 from app.operations.tokens.tokens import issue_to_client
 from app.rules.actor import Actor
-from app.rules.audit.failed_requests import CAUSES
+from app.rules.audit.failed_requests import CAUSES, redact_parameters
 from app.rules.audit.usage import AUTHORIZATION_CODE, CLIENT_CREDENTIALS, REFRESH_TOKEN, SUCCEEDED
 from app.rules.authorization import authorization_request
 from app.rules.authorization.authorization_request import AuthorizationParameters
@@ -114,6 +115,15 @@ _API = {
 }
 
 
+_SCOPES = {
+    "calendar:read": {"title": "See your events", "description": "Titles, times and places"},
+    "calendar:write": {
+        "title": "Change and delete your events",
+        "description": "Deleted events can't be restored.",
+    },
+}
+
+
 _HISTORY_DAYS = 60
 # Tokens of each client in a busy hour.
 _HOURLY_TOKENS: tuple[Mapping[str, int], ...] = (
@@ -122,18 +132,9 @@ _HOURLY_TOKENS: tuple[Mapping[str, int], ...] = (
     {AUTHORIZATION_CODE: 2, REFRESH_TOKEN: 7},
     {CLIENT_CREDENTIALS: 3},
 )
-# The client, endpoint, error and cause.
-_FAILURES = (
-    (
-        0,
-        "authorize",
-        "invalid_request",
-        Cause("redirect_uri_not_registered", f"{APP_URL}/callback/", (f"{APP_URL}/callback",)),
-    ),
-    (1, "token", "invalid_grant", Cause("code_expired")),
-    (2, "token", "invalid_grant", Cause("verifier_mismatch")),
-    (0, "token", "invalid_grant", Cause("refresh_expired")),
-)
+# What codes, verifiers and the like are replaced by: the log describes such values, without showing them.
+_HIDDEN = "0" * 43
+_CODE = {"grant_type": AUTHORIZATION_CODE, "code": _HIDDEN, "code_verifier": _HIDDEN}
 _HOURS_OF_FAILURES = (1, 1, 2, 9, 27, 28, 50, 75, 75, 76, 120, 150, 220, 300, 301, 420, 530)
 
 
@@ -190,13 +191,15 @@ def create_demo(app_url: str = APP_URL) -> DemoData:
         users = [_create_user(organization, *user) for user in _USERS]
         define_resource(system, _API)
         registered = [register_client(system, fields) for fields in _CLIENTS]
+        for scope, texts in _SCOPES.items():
+            update_scope(system, scope, texts)
         clients += [
             DemoClient(registration.client.name, registration.client.client_id, registration.secret)
             for registration in registered
         ]
         client_ids = [registration.client.client_id for registration in registered]
         _create_traffic(organization, users, client_ids)
-        _create_history(organization, users, client_ids)
+        _create_history(organization, users, client_ids, f"{app_url}/callback")
     known = [_demo_user(organization, local_part, role) for local_part, _, role in _USERS]
     root = lookups.get_root_organization()
     if find_user_by_email(root.id, ROOT_EMAIL) is not None:
@@ -287,7 +290,9 @@ def _create_traffic(organization: OrganizationSnapshot, users: list[DemoUser], c
     rotate_credential(Actor.system(organization.id, "demo"), web)
 
 
-def _create_history(organization: OrganizationSnapshot, users: list[DemoUser], client_ids: list[str]) -> None:
+def _create_history(
+    organization: OrganizationSnapshot, users: list[DemoUser], client_ids: list[str], redirect_uri: str
+) -> None:
     """Fill the counters of the last weeks and the log of failed requests, so that charts have something to show."""
     now = clock.now()
     clients = [_authenticate(client_id) for client_id in client_ids]
@@ -308,11 +313,12 @@ def _create_history(organization: OrganizationSnapshot, users: list[DemoUser], c
                 facts.append((at, (organization.id, ((SIGN_INS, "pwd"),), None, None), 1))
                 facts.append((at, (organization.id, ACTIVE_USER, None, user_id), 1))
     rejected = []
+    failures = _failures(redirect_uri)
     for number, hours in enumerate(_HOURS_OF_FAILURES):
-        place, endpoint, error, cause = _FAILURES[number % len(_FAILURES)]
+        place, endpoint, error, cause, parameters = failures[number % len(failures)]
         at, client = now - timedelta(hours=hours), clients[place].client
         facts.append((at, (organization.id, ((FAILED, cause.code),), client.id, None), 1))
-        user_id = user_ids[number // len(_FAILURES) % len(user_ids)]
+        user_id = user_ids[number // len(failures) % len(user_ids)]
         facts.append((at, (organization.id, ((FAILED_USERS, cause.code),), client.id, user_id), 1))
         rejected.append(
             RejectedRequest(
@@ -325,13 +331,44 @@ def _create_history(organization: OrganizationSnapshot, users: list[DemoUser], c
                 error=error,
                 description=CAUSES[cause.code].what,
                 cause=cause,
-                parameters={"client_id": client.client_id},
+                parameters=redact_parameters({"client_id": client.client_id, **parameters}),
                 address="203.0.113.9",
                 path_organization=None,
             )
         )
     store_rejected_requests(Actor.system(organization.id, "demo"), reversed(rejected))
     add_past(facts)
+
+
+def _failures(redirect_uri: str) -> tuple[tuple[int, str, str, Cause, Mapping[str, str]], ...]:
+    """Return the client, endpoint, error, cause and parameters of requests that fail."""
+    sent = f"{redirect_uri}/"
+    authorization = {
+        "response_type": "code",
+        "redirect_uri": sent,
+        "scope": "openid profile email offline_access",
+        "state": _HIDDEN,
+        "code_challenge": _HIDDEN,
+        "code_challenge_method": "S256",
+    }
+    return (
+        (
+            0,
+            "authorize",
+            "invalid_request",
+            Cause("redirect_uri_not_registered", sent, (redirect_uri,)),
+            authorization,
+        ),
+        (1, "token", "invalid_grant", Cause("code_expired"), _CODE),
+        (2, "token", "invalid_grant", Cause("verifier_mismatch"), _CODE),
+        (
+            0,
+            "token",
+            "invalid_grant",
+            Cause("refresh_expired"),
+            {"grant_type": REFRESH_TOKEN, "refresh_token": _HIDDEN},
+        ),
+    )
 
 
 def _fact(authenticated: AuthenticatedClient, metrics: Metrics) -> Fact:

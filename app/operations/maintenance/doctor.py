@@ -22,6 +22,7 @@ from app.operations.maintenance.schema import list_missing_columns
 from app.operations.store import checkpoints, clock, keyring
 from app.operations.store.outgoing_http import count_certificate_authorities
 from app.rules.errors import DomainError
+from app.rules.languages.translation import lazy_gettext as _
 from app.rules.sealing import UnsealError
 
 _MIN_VERSIONS = {"MariaDB": (10, 6), "MySQL": (8, 0), "SQLite": (3, 35)}
@@ -113,7 +114,11 @@ def check_version(connection: Connection) -> Finding:
     shown = f"{product} {'.'.join(map(str, version))}"
     oldest = _MIN_VERSIONS[product]
     if version[:2] < oldest:
-        return problem("database", f"{shown} is too old.", f"Use {product} {oldest[0]}.{oldest[1]} or newer.")
+        return problem(
+            "database",
+            _("%(database)s is too old.", database=shown),
+            _("Use %(database)s or newer.", database=f"{product} {oldest[0]}.{oldest[1]}"),
+        )
     return ok("database", f"{shown}.")
 
 
@@ -410,13 +415,13 @@ def check_disk(config: Config) -> Iterator[Finding]:
         yield problem("disk", fault.problem, fault.fix)
         return
     free = shutil.disk_usage(config.instance).free // _MEGABYTE
-    fix = f"Free up space on the file system of {config.instance}."
+    fix = _("Free up space on the file system of %(folder)s.", folder=config.instance)
     if free < 100:
-        yield problem("disk", f"{free} MB are free.", fix)
+        yield problem("disk", _("%(size)s MB are free.", size=free), fix)
     elif free < 1024:
-        yield warning("disk", f"{free} MB are free.", fix)
+        yield warning("disk", _("%(size)s MB are free.", size=free), fix)
     else:
-        yield ok("disk", f"{free // 1024} GB are free.")
+        yield ok("disk", _("%(size)s GB are free.", size=free // 1024))
 
 
 def _check_connection() -> Finding:
@@ -452,12 +457,21 @@ def check_clock(_config: Config) -> Iterator[Finding]:
     if offset > 2:
         yield warning(
             "clock",
-            f"This machine and the database differ by {offset:.1f} seconds. Stored times and tokens use the "
-            "clock of the database, log lines that of this machine.",
-            "Run a time service on both: apt-get install systemd-timesyncd",
+            _(
+                "This machine and the database differ by %(seconds)s seconds. Stored times and tokens use the clock of"
+                " the database, log lines that of this machine.",
+                seconds=f"{offset:.1f}",
+            ),
+            _("Run a time service on both: apt-get install systemd-timesyncd"),
         )
     else:
-        yield ok("clock", f"This machine and the database agree within {max(offset, 0.01):.2f} seconds.")
+        yield ok(
+            "clock",
+            _(
+                "This machine and the database agree within %(seconds)s seconds.",
+                seconds=f"{max(offset, 0.01):.2f}",
+            ),
+        )
 
 
 def _check_master_key(config: Config) -> Iterator[Finding]:

@@ -24,6 +24,7 @@ from app.operations.store.transactions import read, transaction
 from app.operations.store.usage_counters import DAY, FAILED, NONE, SIGN_INS, TOKENS, start_of
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, TooManyRequests
+from app.rules.languages.translation import lazy_gettext as _
 from app.tenant_fence import ACROSS
 from app.uptime import uptime
 
@@ -121,15 +122,15 @@ def _check_health() -> Iterator[Finding]:
     yield check_version(db.session.connection())
     now = clock.now()
     ran_at = db.session.scalar(select(Lease.expires_at).where(Lease.name == LEASE))
-    fix = "Let at least one worker run with GATEHOUSE_JANITOR=on, and look for errors in its log."
+    fix = _("Let at least one worker run with GATEHOUSE_JANITOR=on, and look for errors in its log.")
     if ran_at is None:
         yield warning(
-            "janitor", "No cleanup has run yet: the first one runs two minutes after the start.", fix
+            "janitor", _("No cleanup has run yet: the first one runs two minutes after the start."), fix
         )
     elif ran_at < now - _JANITOR_PATIENCE:
-        yield warning("janitor", "Expired rows have not been deleted for ten minutes.", fix)
+        yield warning("janitor", _("Expired rows have not been deleted for ten minutes."), fix)
     else:
-        yield ok("janitor", "Expired rows are deleted every minute.")
+        yield ok("janitor", _("Expired rows are deleted every minute."))
     due_at = db.session.scalar(
         select(OutboxMessage.available_at)
         .where(OutboxMessage.done_at.is_(None))
@@ -140,11 +141,14 @@ def _check_health() -> Iterator[Finding]:
     if due_at is not None and due_at < now - _OUTBOX_PATIENCE:
         yield warning(
             "outbox",
-            f"Emails and webhooks have waited for {int((now - due_at).total_seconds() // 60)} minutes.",
-            "Look for errors of the outbox in the log of the workers, and for receivers that take long.",
+            _(
+                "Emails and webhooks have waited for %(minutes)s minutes.",
+                minutes=int((now - due_at).total_seconds() // 60),
+            ),
+            _("Look for errors of the outbox in the log of the workers, and for receivers that take long."),
         )
     else:
-        yield ok("outbox", "No email or webhook is overdue.")
+        yield ok("outbox", _("No email or webhook is overdue."))
     yield from check_clock(current())
     yield from check_disk(current())
 

@@ -21,6 +21,7 @@ from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, read, savepoint, transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, PreconditionFailed
+from app.rules.languages.translation import lazy_gettext
 from app.rules.organizations import instance_limits as rules
 from app.rules.organizations import settings
 from app.rules.organizations.lockout_prevention import require_no_lockout
@@ -154,7 +155,10 @@ def _require_root(actor: Actor, permission: str) -> None:
     actor.require(permission)
     if actor.kind != "system" and not (actor.is_root and actor.organization_id == actor.home_organization_id):
         raise Forbidden(
-            f"You need the permission {permission} in the root organization.", permission=permission
+            lazy_gettext(
+                "You need the permission %(permission)s in the root organization.", permission=permission
+            ),
+            permission=permission,
         )
 
 

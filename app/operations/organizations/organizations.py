@@ -376,7 +376,8 @@ def _row(condition: Any) -> Organization:
 def _require_not_moved(row: Organization) -> None:
     if row.moved_to is not None:
         raise Conflict(
-            f"The organization has moved to {row.moved_to}. Change it there.", code="organization_moved"
+            lazy_gettext("The organization has moved to %(place)s. Change it there.", place=row.moved_to),
+            code="organization_moved",
         )
 
 

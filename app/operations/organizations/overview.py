@@ -333,9 +333,13 @@ def require_roles_unused(organization_id: str, roles: Collection[str]) -> None:
     ).first()
     if held is not None:
         role, count = held
-        holders = "1 user has" if count == 1 else f"{count} users have"
         raise RoleInUse(
-            f"{holders} the role {role}. Assign another role first.", field=f"{ROLES_PATH}.{role}"
+            lazy_gettext("1 user has the role %(role)s. Assign another role first.", role=role)
+            if count == 1
+            else lazy_gettext(
+                "%(count)s users have the role %(role)s. Assign another role first.", count=count, role=role
+            ),
+            field=f"{ROLES_PATH}.{role}",
         )
     invited = db.session.scalar(
         select(Invitation.role)

@@ -23,6 +23,7 @@ from app.operations.store.transactions import read
 from app.rules.actor import Actor
 from app.rules.directory.permissions import intersect_permissions, missing_permissions, permissions_of_role
 from app.rules.errors import Forbidden, NotFound, OrganizationMoved
+from app.rules.languages.translation import lazy_gettext
 from app.rules.organizations.lockout_prevention import Caller
 
 
@@ -105,7 +106,11 @@ def require_role_permissions(actor: Actor, organization: OrganizationSnapshot, r
     )
     if missing:
         raise Forbidden(
-            f"You can't manage the role {role} because you don't have its permission {missing[0]}.",
+            lazy_gettext(
+                "You can't manage the role %(role)s because you don't have its permission %(permission)s.",
+                role=role,
+                permission=missing[0],
+            ),
             permission=missing[0],
         )
 

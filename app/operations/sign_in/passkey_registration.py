@@ -58,6 +58,7 @@ from app.operations.store.transactions import (
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, NotFound
 from app.rules.identifiers import new_id, parse_public_id, public_id
+from app.rules.languages.translation import lazy_gettext
 from app.rules.sign_in.browser_names import browser_name, printable_user_agent
 from app.rules.sign_in.passkeys import (
     MAX_PASSKEYS_PER_USER,
@@ -355,7 +356,9 @@ def _registration_error(organization: OrganizationSnapshot, user_id: UUID) -> Co
         return Conflict("This organization doesn't allow passkeys.", code="passkeys_off")
     if count_passkeys(organization.id, user_id) >= MAX_PASSKEYS_PER_USER:
         return Conflict(
-            f"You have {MAX_PASSKEYS_PER_USER} passkeys, which is the limit. Remove one first.",
+            lazy_gettext(
+                "You have %(max)s passkeys, which is the limit. Remove one first.", max=MAX_PASSKEYS_PER_USER
+            ),
             code="too_many_passkeys",
         )
     return None

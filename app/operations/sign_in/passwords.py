@@ -203,7 +203,8 @@ def _hashing_slot(organization_id: str | None = None, ip_address: str | None = N
 def _too_many_sign_ins() -> Unavailable:
     metrics.recorder.count(metrics.HASHES_REFUSED)
     return Unavailable(
-        "Too many people are signing in at this moment. Try again in a few seconds.", retry_after=3
+        lazy_gettext("Too many people are signing in at this moment. Try again in a few seconds."),
+        retry_after=3,
     )
 
 

@@ -45,6 +45,7 @@ from app.rules.directory.attributes import attributes_of, current_values
 from app.rules.directory.permissions import MEMBER, effective_roles
 from app.rules.errors import Conflict, DomainError, FieldError, Forbidden, InvalidInput
 from app.rules.identifiers import new_id, public_id
+from app.rules.languages.translation import lazy_gettext
 from app.rules.users.user_import import ImportedUser, validate_imported_user
 
 RowRefusal = tuple[int, dict[str, Any], tuple[FieldError, ...]]
@@ -112,8 +113,11 @@ def update_existing_user(actor: Actor, user_id: UUID, imported: ImportedUser, *,
     if not user.email_verified and any(role != MEMBER for role in missing):
         # Someone who registered with another person's email must not get the roles meant for its owner.
         raise Conflict(
-            "The user with this email address has not verified it. If you know that the mailbox is theirs, assign the "
-            f"roles to the user {user.public_id} directly.",
+            lazy_gettext(
+                "The user with this email address has not verified it. If you know that the mailbox is theirs, assign"
+                " the roles to the user %(user_id)s directly.",
+                user_id=user.public_id,
+            ),
             field="roles",
             code="email_unverified",
         )

@@ -44,6 +44,7 @@ from app.rules.directory.permissions import intersect_permissions
 from app.rules.errors import Conflict, Forbidden, NotFound
 from app.rules.fields import ValidationErrors, text_problem
 from app.rules.identifiers import new_id, public_id
+from app.rules.languages.translation import lazy_gettext
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.users.user_import import FORMATS, ON_EXISTING, Row, UnreadableFile, read_rows
 
@@ -279,7 +280,10 @@ def _require_active_credential(document: Mapping[str, Any]) -> None:
 
 def _import_stopped(reason: str) -> Forbidden:
     return Forbidden(
-        f"{reason} Users already imported stay. Upload the file again to continue.", permission="users:write"
+        lazy_gettext(
+            "%(reason)s Users already imported stay. Upload the file again to continue.", reason=reason
+        ),
+        permission="users:write",
     )
 
 

@@ -75,9 +75,16 @@ def assign_role(
         )
     )
     if (role_count or 0) >= MAX_ROLES_PER_USER:
-        raise Conflict(f"A user can have at most {MAX_ROLES_PER_USER} roles.", code="too_many_roles")
+        raise Conflict(
+            lazy_gettext("A user can have at most %(max)s roles.", max=MAX_ROLES_PER_USER),
+            code="too_many_roles",
+        )
     row_id: UUID = current_unit_of_work().stable_value(f"assignment {user_id} {role}", new_id)
-    with savepoint(on_duplicate=lambda: AlreadyAssigned(f"This user already has the role {role}.")):
+    with savepoint(
+        on_duplicate=lambda: AlreadyAssigned(
+            lazy_gettext("This user already has the role %(role)s.", role=role)
+        )
+    ):
         db.session.add(
             RoleAssignment(
                 organization_id=organization_id,

@@ -160,7 +160,7 @@ def _list_problem(attribute: Attribute, value: Any) -> FieldProblem | None:
         if problem is not None:
             return problem
         if item in value[:position]:
-            return FieldProblem("duplicate", f"{item} is listed twice.")
+            return FieldProblem("duplicate", lazy_gettext("%(item)s is listed twice.", item=item))
     return None
 
 
