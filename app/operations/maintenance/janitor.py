@@ -185,6 +185,8 @@ def _run_instance(actor: Actor, run: _Run, renew: Renew) -> Iterator[tuple[str, 
         yield from _delete_client_rows(organization_id, client_id, renew, batch)
     for organization_id in _find_organizations_to_purge(batch):
         yield from _delete_organization_rows(actor, organization_id, renew, batch)
+    for organization_id in _find_leftovers(batch):
+        yield from _delete_leftovers(organization_id, renew, batch)
     # Retention is a setting of each organization, so check each of them once a day. The lease is not released.
     if leases.acquire(AUDIT_LEASE, secrets.token_hex(8), AUDIT_LEASE_SECONDS):
         for organization_id, before, logs_before in _find_cutoffs():
@@ -272,6 +274,17 @@ def _delete_organization_rows(
     clear_cached_keys(organization_id)
 
 
+def _delete_leftovers(organization_id: str, renew: Renew, batch: int) -> Iterator[tuple[str, int]]:
+    """Delete the rows that an interrupted import or move left in a tombstone."""
+    try:
+        for table in organization_tables():
+            step = partial(_delete_leftover_batch, organization_id, table, renew, batch)
+            yield from _repeat(step, table.name, batch)
+    except _NotDue:
+        return
+    _hold_leftovers(organization_id, purge_at=None)
+
+
 def _delete_old_failed_requests(
     organization_id: str, before: datetime, renew: Renew, batch: int
 ) -> Iterator[tuple[str, int]]:
@@ -325,6 +338,27 @@ def _delete_organization_batch(organization_id: str, table: Table, renew: Renew,
     if not _continue_purge(organization_id):
         raise _NotDue
     return _delete(table, table.c.organization_id == organization_id, renew, batch)
+
+
+@transaction
+def _delete_leftover_batch(organization_id: str, table: Table, renew: Renew, batch: int) -> int:
+    """Delete a batch of what is left in a tombstone. Raises _NotDue if it is being filled again."""
+    if not _hold_leftovers(organization_id):
+        raise _NotDue
+    return _delete(table, table.c.organization_id == organization_id, renew, batch)
+
+
+@transaction
+def _hold_leftovers(organization_id: str, **values: Any) -> bool:
+    """Return whether the tombstone may be emptied; an import or move that begins waits until this commits."""
+    holding = update(Organization).where(Organization.id == organization_id, _has_leftovers())
+    return count_changed(holding.values(version=Organization.version + 1, **values)) == 1
+
+
+def _has_leftovers() -> ColumnElement[bool]:
+    # A move that has prepared the tombstone may have been decided, so its rows are the organization.
+    due = (Organization.purge_at <= clock.now()) & (Organization.status == PURGED)
+    return due & Organization.moving_until.is_(None)
 
 
 def _continue_purge(organization_id: str) -> bool:
@@ -421,6 +455,11 @@ def _find_deleted_clients(batch: int) -> list[tuple[str, UUID]]:
 @read
 def _find_organizations_to_purge(batch: int) -> list[str]:
     return list(db.session.scalars(select(Organization.id).where(_is_organization_due()).limit(batch)))
+
+
+@read
+def _find_leftovers(batch: int) -> list[str]:
+    return list(db.session.scalars(select(Organization.id).where(_has_leftovers()).limit(batch)))
 
 
 def _is_organization_due() -> ColumnElement[bool]:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, BinaryIO
 
 from sqlalchemy import ColumnElement, Connection, Table, delete, insert, or_, select, update
@@ -60,6 +60,7 @@ COLUMNS = (
 
 _PKCE = "oauth.pkce"
 _IMPORT_BATCH = 200
+_LEFTOVER_RETENTION = timedelta(days=7)
 _LEASE_SECONDS = 120
 _KEY_BYTES = 32
 
@@ -281,7 +282,11 @@ def _require_not_moved(organization_id: str) -> None:
 
 @transaction
 def create_tombstone(organization: Mapping[str, Any]) -> None:
-    """Create a tombstone with this id and slug unless it exists. Raises Conflict if an organization has either."""
+    """Create a tombstone with this id and slug unless it exists. Raises Conflict if an organization has either.
+
+    Rows that an interrupted import or move leaves in it are deleted after a week.
+    """
+    purge_at = clock.now() + _LEFTOVER_RETENTION
     existing = db.session.execute(
         select(Organization.id, Organization.slug, Organization.status).where(
             or_(Organization.id == organization["id"], Organization.slug == organization["slug"])
@@ -291,7 +296,9 @@ def create_tombstone(organization: Mapping[str, Any]) -> None:
         now = clock.now()
         row = {name: organization[name] for name in ("id", "slug", "name", "created_at", "created_by")}
         db.session.execute(
-            insert(Organization).values(**row, is_root=False, status=PURGED, settings={}, updated_at=now)
+            insert(Organization).values(
+                **row, is_root=False, status=PURGED, settings={}, updated_at=now, purge_at=purge_at
+            )
         )
         return
     if [(row.id, row.slug, row.status) for row in existing] != [
@@ -302,6 +309,8 @@ def create_tombstone(organization: Mapping[str, Any]) -> None:
             "does not exist or after it was purged.",
             code="id_taken",
         )
+    same = (Organization.id == organization["id"]) & (Organization.status == PURGED)
+    db.session.execute(update(Organization).where(same).values(purge_at=purge_at))
 
 
 def delete_leftovers(organization_id: str, job: str, holder: str) -> None:

@@ -27,6 +27,7 @@ from app.rules.actor import Actor
 from app.rules.errors import Conflict, InvalidInput, NotFound
 from app.rules.identifiers import public_id
 from tests.factories import PASSWORD, Factory
+from tests.operations.maintenance.test_moved_organizations import let_pass
 from tests.operations.maintenance.transfer.conftest import PASSPHRASE, Moved, brought_in, exported, operator
 from tests.support.databases import Database
 
@@ -243,3 +244,31 @@ def test_audit_log_with_acts_of_the_former_root_can_be_read(
     with there.app_context():
         found = list_audit_events(Actor.system(moved.organization.id, "tests"), limit=100).items
         assert [event.actor_organization for event in found if event.actor_organization] == [root.id]
+
+
+@pytest.mark.parametrize("is_prepared", [False, True])
+def test_rows_that_an_interrupted_transfer_left_are_deleted_after_a_week(
+    moved: Moved, elsewhere: tuple[Flask, Database], monkeypatch: pytest.MonkeyPatch, is_prepared: bool
+) -> None:
+    """Those of a move that may have been decided are kept."""
+    there, database = elsewhere
+    own = database.count("users")
+
+    def stop(table: str, rows: int) -> None:
+        if table == "grants":
+            raise InterruptedError
+
+    with there.app_context():
+        with pytest.raises(InterruptedError):
+            import_organization(operator(), io.BytesIO(moved.file), PASSPHRASE, progress=stop)
+        if is_prepared:
+            receive._change_tombstone(moved.organization.id, moving_until=clock.now())
+        for days, left in ((0, 1), (8, int(is_prepared)), (0, int(is_prepared))):
+            let_pass(monkeypatch, days)
+            janitor.purge_expired(operator(), pause=0)
+            assert database.count("users") == own + left
+            assert (
+                database.query("SELECT COUNT(*) FROM organizations WHERE purge_at IS NULL")[0][0] == 3 - left
+            )
+    if not is_prepared:
+        assert brought_in(there, moved.file).slug == "acme"
