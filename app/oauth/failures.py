@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from urllib.parse import urlencode
 from uuid import UUID
 
+from flask import has_request_context
+
 from app import metrics
 from app.oauth.protocol_request import ProtocolRequest
 from app.operations.audit.failed_requests import RejectedRequest, can_read_requests_of, count_unlogged
@@ -72,7 +74,8 @@ def record_refusal(
 
 def _user_of_browser(request: ProtocolRequest, organization_id: str) -> UUID | None:
     """Return who is signed in to the organization in the browser that sent the request, if a browser opened it."""
-    if request.endpoint not in _PAGES or request.playground_client is not None:
+    # Without Flask's request nothing has read the cookies.
+    if request.endpoint not in _PAGES or not has_request_context():
         return None
     session = session_for(organization_id)
     return session.user_id if session is not None else None
