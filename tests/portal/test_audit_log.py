@@ -13,6 +13,7 @@ from app.operations.audit import audit_events
 from app.operations.clients import resources
 from app.operations.clients.clients import delete_client, update_client
 from app.operations.clients.credentials import create_credential
+from app.operations.organizations.settings import update_settings
 from tests.portal.conftest import PortalUser
 
 
@@ -32,6 +33,19 @@ def test_list_links_to_event_with_changed_fields(ada: PortalUser, orchard: Any) 
     ada.get(address)
     assert "Orchard" in ada.text and "=1+1 Meadow" in ada.text
     assert "192.0.2.7" in ada.text
+
+
+def test_changed_settings_are_named_as_on_their_page(ada: PortalUser, make: Any, acme: Any) -> None:
+    with make.app.app_context():
+        change = {"authentication": {"mfa": {"policy": "required_for_admins"}}}
+        update_settings(make.actor(acme, user=ada.user), acme.slug, change)
+    page = ada.get("/audit?action=settings")
+    assert "Who needs two-step verification" in page.text
+    assert '<details class="card" id="more">' in page.text
+    [address] = {part.split('"')[0] for part in page.text.split('href="') if "/audit/evt_" in part[:60]}
+    assert (
+        "Who needs two-step verification<br><code>authentication.mfa.policy</code>" in ada.get(address).text
+    )
 
 
 def test_filters_without_result_show_message_and_invalid_days_are_ignored(

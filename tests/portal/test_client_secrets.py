@@ -33,6 +33,12 @@ def test_page_shows_client_id_and_masks_secret(ada: Any, orchard: Any) -> None:
     assert f"••••{orchard.registered.credential.hint}" in answer.text
 
 
+def test_rotate_button_chooses_that_the_old_secret_expires(ada: Any, orchard: Any) -> None:
+    assert f"{_path(orchard)}/new?others=retire" in ada.get(_path(orchard)).text
+    for path, chosen in (("/new", "keep"), ("/new?others=retire", "retire")):
+        assert re.findall(r'value="(\w+)" required checked', ada.get(_path(orchard, path)).text) == [chosen]
+
+
 def test_reveal_shows_secret_and_is_audited(ada: Any, orchard: Any, database: Any) -> None:
     (secret_id,) = _ids(ada, orchard)
 

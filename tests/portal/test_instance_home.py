@@ -181,3 +181,8 @@ def test_only_root_has_the_page(make: Any, acme: Any, ada: Any, portal_user: Any
     assert "Busiest organizations" not in ada.get("").text
     auditor = portal_user(make.root(), role="auditor")
     assert "Busiest organizations" in auditor.get("").text and "Send a test email" not in auditor.text
+
+
+def test_health_is_in_the_language_of_the_page(operator: Any) -> None:
+    page = operator.http.get(operator.address(""), headers={"Accept-Language": "de"}).text
+    assert " GB sind frei." in page and " GB are free." not in page

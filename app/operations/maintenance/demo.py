@@ -134,6 +134,8 @@ _HOURLY_TOKENS: tuple[Mapping[str, int], ...] = (
 )
 # What codes, verifiers and the like are replaced by: the log describes such values, without showing them.
 _HIDDEN = "0" * 43
+# The example of RFC 7636.
+_CHALLENGE = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
 _CODE = {"grant_type": AUTHORIZATION_CODE, "code": _HIDDEN, "code_verifier": _HIDDEN}
 _HOURS_OF_FAILURES = (1, 1, 2, 9, 27, 28, 50, 75, 75, 76, 120, 150, 220, 300, 301, 420, 530)
 
@@ -348,7 +350,7 @@ def _failures(redirect_uri: str) -> tuple[tuple[int, str, str, Cause, Mapping[st
         "redirect_uri": sent,
         "scope": "openid profile email offline_access",
         "state": _HIDDEN,
-        "code_challenge": _HIDDEN,
+        "code_challenge": _CHALLENGE,
         "code_challenge_method": "S256",
     }
     return (
