@@ -26,8 +26,12 @@ def test_only_one_module_commits() -> None:
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "commit"
     }
-    # The driver's connection commits when the transaction tells it to.
-    assert committing == {"app/operations/store/transactions.py", "app/mysql_connection.py"}
+    # The connections below it commit when the transaction tells them to.
+    assert committing == {
+        "app/operations/store/transactions.py",
+        "app/fast_path/transaction_connection.py",
+        "app/mysql_connection.py",
+    }
 
 
 def test_actor_is_the_first_parameter() -> None:
