@@ -234,15 +234,20 @@ def test_pages_cost_no_more_than_their_budget_whatever_they_list(
         if (answer := http.get(path)).status_code == 200 and answer.mimetype == "text/html"
     }
 
-    def costs() -> dict[str, int]:
-        return {pattern: count_cost(lambda path=path: http.get(path))[0] for pattern, path in shown.items()}
+    def cost(pattern: str) -> int:
+        return count_cost(lambda: http.get(shown[pattern]))[0]
 
-    before = costs()
+    before = {pattern: cost(pattern) for pattern in shown}
     assert len(before) > 90
     copied = copy_rows(database, matrix.acme.organization.id)
     assert copied >= COPIED_TABLES
-    assert {page: (before[page], cost) for page, cost in costs().items() if cost > before[page]} == {}
-    assert {page: cost for page, cost in before.items() if cost > MAX_STATEMENTS} == PAGE_BUDGET
+    # What happens now and then, such as asking for the time, may fall into one request, not into two.
+    grown = {page for page in shown if cost(page) > before[page] and cost(page) > before[page]}
+    assert grown == set()
+    dear = {page for page, count in before.items() if count > PAGE_BUDGET.get(page, MAX_STATEMENTS)}
+    assert {
+        page: count for page in dear if (count := cost(page)) > PAGE_BUDGET.get(page, MAX_STATEMENTS)
+    } == {}
 
 
 # What pages list. Other rows are copied too if their keys allow it.
@@ -294,10 +299,11 @@ def vary(value: Any, number: int) -> Any:
     if isinstance(value, bytes) and not value.isascii():
         return hashlib.sha256(value + bytes([number])).digest()[: len(value)]
     if isinstance(value, bytes):
-        return value + b"%d" % number
-    return (
-        f"{value}{number}" if isinstance(value, str) else value if value is None else value + 1_000 + number
-    )
+        return vary(value.decode(), number).encode()
+    if isinstance(value, str):
+        # As long as before: some columns have no room for more.
+        return value[:-1] + [letter for letter in "wxyz" if letter != value[-1:]][number]
+    return None if value is None else value + 1_000 + number
 
 
 # Of JWTs, by how the API keeps them; the second token of a client in a minute.
