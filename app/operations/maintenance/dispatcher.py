@@ -7,7 +7,6 @@ threads. External servers never use all threads either, so that email need not w
 
 from __future__ import annotations
 
-import itertools
 import os
 import random
 import shutil
@@ -22,7 +21,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from app.config import current
 from app.database import why_not_writable
 from app.extensions import db
-from app.fast_path.cache_invalidation import has_turn
+from app.fast_path.cache_invalidation import is_lead
 from app.models.organization import Organization
 from app.operations.maintenance.schema import find_schema_difference
 from app.operations.store import outbox
@@ -75,7 +74,7 @@ def _why_not_writable_file() -> str | None:
 
 THREADS = 3
 MAX_THREADS_PER_ORGANIZATION = 2
-# Messages of other machines and retries are found after this time, on a machine without requests after three times it.
+# Messages of other machines and retries are found after this time at the latest.
 POLL_INTERVAL_SECONDS = 4.0
 
 
@@ -97,8 +96,7 @@ class Dispatcher:
             if message is None:
                 # Spread the polling of machines that started together. One worker of each is enough.
                 interval = POLL_INTERVAL_SECONDS * random.uniform(0.75, 1.25)  # noqa: S311 - jitter is no secret
-                turns = itertools.count(1)
-                while not outbox.messages_available.wait(interval) and not has_turn(next(turns)):
+                while not outbox.messages_available.wait(interval) and not is_lead():
                     pass
                 return False
         try:
