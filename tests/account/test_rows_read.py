@@ -47,7 +47,7 @@ def rows_read(database: Database, act: Callable[[], Any]) -> int:
     """
     act()
     figures = []
-    for _ in range(3):
+    for _ in range(6):
         before = _handler_reads(database)
         act()
         figures.append(_handler_reads(database) - before)

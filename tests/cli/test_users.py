@@ -6,7 +6,7 @@ from flask import Flask
 
 from app.operations.directory.users import create_user
 from app.operations.sign_in.sign_in import SignedIn, sign_in
-from app.operations.users import users
+from app.operations.store.rows import MAX_LIMIT
 from app.operations.users.password_resets import reset_password
 from tests.cli.test_commands import run
 from tests.factories import PASSWORD, Factory
@@ -26,7 +26,7 @@ def test_user_is_created_and_the_password_link_printed(app: Flask, make: Factory
 
 def test_every_page_of_users_is_printed(app: Flask, make: Factory) -> None:
     acme = make.organization("acme")
-    names = [f"user{number:03}@acme.example" for number in range(users.MAX_LIMIT + 5)]
+    names = [f"user{number:03}@acme.example" for number in range(MAX_LIMIT + 5)]
     for name in names:
         with app.app_context():
             create_user(acme.id, email=name)
