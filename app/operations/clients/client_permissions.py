@@ -1,4 +1,4 @@
-"""What an actor may change in a client: its scopes, trust, approval, APIs and token exchange.
+"""Check who may change a client's scopes, trust, approval, APIs and token exchange.
 
 Users cannot give a client scopes or trust that they do not have themselves (TN-11).
 """
