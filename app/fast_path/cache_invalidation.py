@@ -49,12 +49,11 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 from app.config import current, fault_of
-from app.extensions import db
+from app.database import ACROSS
+from app.extensions import db, on_commit
 from app.fast_path.compiled_query import CompiledQuery, connection_number
 from app.models.audit import CacheInvalidation
-from app.open_transaction import on_commit
 from app.rules.identifiers import new_id
-from app.tenant_fence import ACROSS
 from app.uptime import uptime
 
 TRUSTED_SECONDS = 1.0

@@ -10,14 +10,13 @@ from flask import Flask
 from sqlalchemy import delete, false, func, insert, select, update
 from sqlalchemy.orm import aliased
 
-from app.database import FENCE
+from app.database import ACROSS, FENCE, Fence, Unfenced
 from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery
 from app.models.client import Client
 from app.models.grant import Grant
 from app.models.organization import Organization
 from app.models.user import User
-from app.tenant_fence import ACROSS, Fence, Unfenced
 from tests.support.servers import ROOT
 
 OTHER = aliased(User)

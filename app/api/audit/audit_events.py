@@ -17,8 +17,7 @@ from app.rules.audit.events import PROBLEMS
 from app.rules.shapes import OneOf, PublicId, SchemaOnly, described
 from app.web.bearer import ApiContext
 from app.web.downloads import download
-from app.web.json_api import envelope
-from app.web.parameters import integer_parameter
+from app.web.json_api import envelope, integer_parameter
 
 endpoints = Endpoints("Audit log")
 _EventId = Annotated[str, PublicId("evt", "event")]

@@ -33,8 +33,16 @@ from app.rules.clients.resource_fields import (
 )
 from app.rules.shapes import PublicId, SchemaOnly, described
 from app.web.bearer import ApiContext
-from app.web.json_api import created, envelope, read_object, run_idempotently
-from app.web.parameters import boolean_parameter, etag_of, expected_version, is_descending
+from app.web.json_api import (
+    boolean_parameter,
+    created,
+    envelope,
+    etag_of,
+    expected_version,
+    is_descending,
+    read_object,
+    run_idempotently,
+)
 
 endpoints = Endpoints("Resources")
 _WARNINGS = "Scopes without a title for the consent page. The request succeeded."

@@ -16,8 +16,7 @@ from app.rules.organizations.instance_limits import BOUNDABLE, allowed_values
 from app.rules.organizations.settings_table import SETTINGS, Number
 from app.rules.shapes import described
 from app.web.bearer import ApiContext
-from app.web.json_api import envelope, read_object
-from app.web.parameters import boolean_parameter, etag_of, expected_version
+from app.web.json_api import boolean_parameter, envelope, etag_of, expected_version, read_object
 
 endpoints = Endpoints("Instance")
 

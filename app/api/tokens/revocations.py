@@ -32,8 +32,7 @@ from app.rules.errors import InvalidClient, Unauthenticated
 from app.rules.shapes import PublicId, SchemaOnly, described
 from app.rules.tokens.revocation import MAX_REASON_LENGTH, ORGANIZATION, SELECTORS, NewRevocation, Revoke
 from app.web.bearer import ApiContext, authenticate_caller, read_basic
-from app.web.json_api import created, envelope, read_object, run_idempotently
-from app.web.parameters import query_parameters
+from app.web.json_api import created, envelope, query_parameters, read_object, run_idempotently
 from app.web.request_log import request_id
 
 endpoints = Endpoints("Revocations")

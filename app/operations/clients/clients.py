@@ -16,13 +16,9 @@ from app.models.client import DELETED, PERSON, Client, ClientRegistration, Clien
 from app.models.grant import Consent, Grant
 from app.models.user import AppRoleAssignment
 from app.operations.clients import logos, sector_documents
-from app.operations.clients.client_access import (
-    find_granted_scopes,
-    find_inaccessible_scopes,
-    grant_access,
-    hold_managed_resources,
-)
+from app.operations.clients.client_access import find_granted_scopes, find_inaccessible_scopes, grant_access
 from app.operations.clients.client_permissions import (
+    hold_managed_resources,
     require_approval_permission,
     require_client_within_permissions,
     require_known_scopes,

@@ -49,8 +49,7 @@ from app.operations.store import audit, clock, keyring
 from app.operations.store.transactions import OutdatedRead, count_changed
 from app.rules.actor import Actor
 from app.rules.authorization.consents import FIRST_PARTY, max_consent_seconds, requires_user_consent
-from app.rules.identifiers import new_id, public_id
-from app.rules.token_values import digest, new_refresh_token
+from app.rules.identifiers import digest, new_id, new_refresh_token, public_id
 
 CONSENT_OF_GRANT = and_(
     is_same(Consent.user_id, Grant.user_id),

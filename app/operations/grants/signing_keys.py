@@ -28,6 +28,7 @@ from sqlalchemy import and_, delete, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import aliased
 
+from app.database import ACROSS
 from app.extensions import db
 from app.fast_path import cache_invalidation
 from app.fast_path.cache import BoundedCache, ValidatedCache
@@ -45,7 +46,6 @@ from app.rules.organizations.instance_limits import Bounds
 from app.rules.organizations.settings import effective_settings
 from app.rules.sealing import UnsealError
 from app.rules.tokens.claims import compact
-from app.tenant_fence import ACROSS
 
 ALGORITHMS = ("RS256", "PS256", "ES256", "EdDSA")
 _CACHED_SECONDS = 60.0

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import ColumnElement, case, func, select
 
 from app.config import current
+from app.database import ACROSS
 from app.extensions import db
 from app.models.audit import Lease, OutboxMessage, UsageCounter
 from app.models.organization import Organization
@@ -25,7 +26,6 @@ from app.operations.store.usage_counters import DAY, FAILED, NONE, SIGN_INS, TOK
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, TooManyRequests
 from app.rules.languages.translation import lazy_gettext as _
-from app.tenant_fence import ACROSS
 from app.uptime import uptime
 
 MAX_ORGANIZATIONS = 8

@@ -40,9 +40,8 @@ from app.operations.store.transactions import (
 from app.rules.actor import Actor
 from app.rules.directory.permissions import permissions_of_roles
 from app.rules.errors import NotFound
-from app.rules.identifiers import new_id, parse_public_id, public_id
+from app.rules.identifiers import SESSION, digest, new_id, new_token, parse_public_id, parse_token, public_id
 from app.rules.sign_in.browser_names import printable_user_agent
-from app.rules.token_values import SESSION, digest, new_token, parse_token
 
 MAX_SESSIONS_PER_USER = 100
 """Applies when the organization sets no limit, so that repeated sign-ins cannot fill the table."""

@@ -27,9 +27,9 @@ from app.operations.users.email_verification import RevokedState, revoke_unverif
 from app.operations.users.sign_up import AccountLinkRecord
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, InvalidInput
+from app.rules.identifiers import PASSWORD_RESET
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.sign_in.passwords import Lockout
-from app.rules.token_values import PASSWORD_RESET
 
 RECOVERY_MESSAGE = "password_recovery"
 MAX_REQUESTS_PER_NETWORK = 20

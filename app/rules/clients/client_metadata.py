@@ -407,8 +407,8 @@ def _checked(
     _check_resources(errors, given, policy)
     _check_unique(errors, given, "app_roles", "key")
     _check_unique(errors, given, "claim_mappings", "claim")
-    if not errors.has_error("claim_mappings"):
-        check_mappings(errors, given.get("claim_mappings", ()), policy.attributes)
+    if given.get("claim_mappings") and not errors.has_error("claim_mappings"):
+        check_mappings(errors, given["claim_mappings"], policy.attributes)
     _check_approved(errors, merged, given)
     if is_typed:
         _fill_defaults(errors, merged, sent, policy)
