@@ -23,7 +23,7 @@ from app.operations.audit import webhook_deliveries
 from app.operations.audit.chain import ChainHead, seal_pending_events
 from app.operations.audit.chain_verification import remember_heads
 from app.operations.clients import credential_revocation, logos
-from app.operations.grants.signing_keys import rotate_due_keys
+from app.operations.grants.key_rotation import rotate_due_keys
 from app.operations.mail import delivery
 from app.operations.maintenance.dispatcher import THREADS, Dispatcher
 from app.operations.maintenance.janitor import purge_expired

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any, Literal, TypeVar
 
-from flask import Flask, Response, current_app, g, request
+from flask import Flask, Response, current_app, g, request, stream_with_context
 from werkzeug.exceptions import MethodNotAllowed
 
 from app.config import Config, current
@@ -296,3 +297,17 @@ def challenges(resource: str, why: Mapping[str, str], *, by_dpop: bool) -> list[
 def is_by_dpop(header: str | None) -> bool:
     """Return whether the Authorization header has the scheme DPoP, well-formed or not."""
     return (header or "").lower().startswith("dpop ")
+
+
+def download(pieces: Iterable[str], mimetype: str, name: str) -> Response:
+    """Return the pieces as a file of that name.
+
+    The first two, a heading and a row, are read here, so that a database that is away is answered by 503. If it is lost
+    later, the server closes the connection before the end of the response, which clients report as an error.
+    """
+    rest = iter(pieces)
+    first = list(islice(rest, 2))
+    response = Response(stream_with_context(chain(first, rest)), mimetype=mimetype)
+    response.headers["Cache-Control"] = "no-store"
+    response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
+    return response

@@ -27,7 +27,6 @@ from app.operations.directory.lookups import (
 from app.operations.sign_in.sessions import SessionRecord
 from app.rules.authorization import authorization_request
 from app.rules.errors import NotFound, OrganizationMoving
-from app.rules.languages.counts import COUNTS
 from app.rules.languages.moments import (
     coming_span,
     day_of,
@@ -39,7 +38,7 @@ from app.rules.languages.moments import (
     short_day_of,
     time_zone_of,
 )
-from app.rules.languages.translation import ENGLISH, catalog_of, direction_of, language_for
+from app.rules.languages.translation import COUNTS, ENGLISH, catalog_of, direction_of, language_for
 from app.rules.languages.translation import translate as translate_with
 from app.web.browser_session import actor_for, current_sessions, session_for
 

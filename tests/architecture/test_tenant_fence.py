@@ -52,7 +52,7 @@ MEANT_FOR_ALL = {
     "app/operations/tokens/cutoffs.py",
     "app/operations/clients/rotations.py",
     "app/operations/clients/dynamic_registration.py",
-    "app/operations/grants/signing_keys.py",
+    "app/operations/grants/key_rotation.py",
     "app/operations/maintenance/instance_overview.py",
     "app/operations/maintenance/janitor.py",
     "app/operations/store/outbox.py",

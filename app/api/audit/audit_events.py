@@ -16,7 +16,7 @@ from app.operations.audit.chain_verification import verify_audit_log
 from app.rules.audit.events import PROBLEMS
 from app.rules.shapes import OneOf, PublicId, SchemaOnly, described
 from app.web.bearer import ApiContext
-from app.web.downloads import download
+from app.web.headers import download
 from app.web.json_api import envelope, integer_parameter
 
 endpoints = Endpoints("Audit log")

@@ -59,15 +59,8 @@ from app.operations.store.transactions import count_changed, on_commit, read, tr
 from app.rules.actor import Actor
 from app.rules.authorization.consents import DECIDED_RETENTION, DECLINED
 from app.rules.clients.app_claims import role_keys
-from app.rules.clients.client_coherence import signing_algorithm_for
-from app.rules.clients.client_metadata import (
-    ClientMetadata,
-    ClientPolicy,
-    change,
-    changed_fields,
-    complete,
-    to_document,
-)
+from app.rules.clients.client_coherence import ClientPolicy, signing_algorithm_for
+from app.rules.clients.client_metadata import ClientMetadata, change, changed_fields, complete, to_document
 from app.rules.clients.client_types import BLOCKED, uses_grants_without_consent
 from app.rules.errors import Conflict
 from app.rules.identifiers import format_client_id, new_id

@@ -18,7 +18,8 @@ from app.models.audit import Lease, OutboxMessage, UsageCounter
 from app.models.organization import Organization
 from app.operations.directory.lookups import get_root_organization
 from app.operations.mail import emails
-from app.operations.maintenance.doctor import Finding, check_clock, check_disk, check_version, ok, warning
+from app.operations.maintenance.database_checks import Finding, check_version, ok, warning
+from app.operations.maintenance.doctor import check_clock, check_disk
 from app.operations.maintenance.janitor import LEASE
 from app.operations.store import audit, clock, rate_limits
 from app.operations.store.transactions import read, transaction

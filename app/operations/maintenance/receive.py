@@ -26,13 +26,8 @@ from app.models.organization import ACTIVE, DELETED, PURGED, SUSPENDED, Organiza
 from app.operations.audit.chain import seal_all_events
 from app.operations.maintenance import transfer
 from app.operations.maintenance.archive import record_to_row
-from app.operations.maintenance.move import (
-    OUTBOX,
-    compared_tables,
-    list_digests,
-    require_intact_log,
-    wait_until,
-)
+from app.operations.maintenance.move import wait_until
+from app.operations.maintenance.move_peer import OUTBOX, compared_tables, list_digests, require_intact_log
 from app.operations.store import clock, leases
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor

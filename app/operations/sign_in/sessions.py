@@ -27,7 +27,7 @@ from app.models.session import Session
 from app.models.user import ACTIVE, RoleAssignment, User
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
 from app.operations.directory.users import hold_user
-from app.operations.grants.grants import on_session_replaced, on_sessions_ended
+from app.operations.grants.revocation import on_session_replaced, on_sessions_ended
 from app.operations.sign_in.pending_sign_ins import delete_pending_sign_ins_of_user
 from app.operations.store import audit, clock
 from app.operations.store.transactions import (

@@ -33,10 +33,10 @@ from app.rules.authorization.consents import requires_user_consent
 from app.rules.clients import dpop
 from app.rules.clients.app_claims import INTROSPECTION
 from app.rules.clients.client_coherence import signing_algorithm_for
+from app.rules.clients.resource_indicators import build_challenge, build_metadata, metadata_url
 from app.rules.directory.permissions import PERMISSIONS, ROOT_ONLY
 from app.rules.identifiers import REFRESH_TOKEN, ParsedToken, digest, has_valid_tag, parse_token, public_id
 from app.rules.organizations.settings import refresh_token_expiry
-from app.rules.tokens.protected_resources import build_challenge, build_metadata, metadata_url
 
 SIGNED_TYPE = "token-introspection+jwt"
 
