@@ -42,7 +42,7 @@ class Turns:
         self._lock = threading.Lock()
 
     def take(self, seconds: float) -> bool:
-        """Wait for a turn. Return whether it came within so many seconds and before ``dismiss``."""
+        """Wait for a turn. Return False after this many seconds, or after ``dismiss``."""
         with self._lock:
             if self._free:
                 self._free -= 1
@@ -51,7 +51,7 @@ class Turns:
             self._waiting.append(waiter)
         if not waiter.called.wait(seconds):
             with self._lock:
-                # The call may have come meanwhile.
+                # It may have been called in between.
                 if not waiter.called.is_set():
                     self._waiting.remove(waiter)
         return waiter.is_served
@@ -67,7 +67,7 @@ class Turns:
                 self._free += 1
 
     def dismiss(self) -> None:
-        """Send every waiting thread away without a turn."""
+        """Let every waiting thread continue without a turn."""
         with self._lock:
             while self._waiting:
                 self._waiting.popleft().called.set()
@@ -141,7 +141,7 @@ class CircuitBreaker:
         self.slots.give_back()
 
     def watch(self) -> None:
-        """Open and close the breaker, for ever."""
+        """Check the database until the process ends, and open and close the breaker."""
         pause = threading.Event()
         while True:
             try:

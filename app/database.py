@@ -1,4 +1,4 @@
-"""The two engines, and the tenant fence that checks every statement of theirs (TN-5).
+"""The two database engines, and the tenant fence that checks each of their statements (TN-5).
 
 One engine is for transactions, the other for single statements that are their own transaction.
 
@@ -192,7 +192,7 @@ def replica_engine() -> Engine | None:
     """Return the engine of ``DATABASE_REPLICA_URL``, or None without one; only ``operations/store/replica.py`` uses it.
 
     A failure there says nothing about the database that is written, so neither the circuit breaker nor the search for
-    another node hears of it.
+    another node is affected.
     """
     engine: Engine | None = application().extensions[_REPLICA]
     return engine
@@ -407,9 +407,10 @@ def _prepare_mysql(config: Config, is_autocommit: bool, connection: Any, record:
 
 
 def _close_unfinished_transaction(context: ExceptionContext) -> None:
-    """Close a connection whose BEGIN, COMMIT or ROLLBACK failed, such as a ROLLBACK that somebody interrupted.
+    """Close a connection whose BEGIN, COMMIT or ROLLBACK failed, such as an interrupted ROLLBACK.
 
-    Its transaction may still be open. In the pool it would keep its locks, and whoever got it next would commit it.
+    Its transaction may still be open. In the pool it would keep its locks, and the next use of the connection
+    would commit it.
     """
     if context.connection is not None and context.statement is None:
         context.is_disconnect, context.invalidate_pool_on_disconnect = True, False

@@ -86,7 +86,7 @@ def _follow(app: Flask) -> None:
         for turn in itertools.count():
             try:
                 cache_invalidation.follow()
-                # The lead asks the database, unless nobody needs the time, and tells the others.
+                # The leader asks the database, unless no process needs the time, and shares it with the others.
                 if cache_invalidation.is_in_use() and (
                     turn % _POLLS_PER_MEASUREMENT == 0 or not cache_invalidation.is_lead()
                 ):

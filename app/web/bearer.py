@@ -181,7 +181,7 @@ def requires_management_token(
 def authenticate_again(context: ApiContext) -> ApiContext:
     """Return the context after a body was received, which may take minutes, with the caller's current permissions.
 
-    Raises Unauthenticated if the access token is not valid any more, NotFound if the caller may not act there now.
+    Raises Unauthenticated if the access token is no longer valid, NotFound if the caller may no longer act there.
     """
     actor, organization = authenticate_caller(is_proven=True)
     if context.organization.id != organization.id:

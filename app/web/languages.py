@@ -121,7 +121,7 @@ def register(app: Flask) -> None:
     flask_babel.Babel(app, locale_selector=page_language)
     # A message of a template is one line, wherever the template breaks it.
     app.jinja_env.policies["ext.i18n.trimmed"] = True
-    # Flask-Babel's own look up the catalog anew for each message, which would take a third of a page's time.
+    # Flask-Babel's functions look up the catalog for each message, which would take a third of a page's time.
     app.jinja_env.globals.update(_=_template_gettext, gettext=_template_gettext, ngettext=_template_ngettext)
     app.jinja_env.globals.update(page_language=page_language, page_direction=_direction)
     for function in (translate, initials, ago, until, day, moment, duration, counted, number, percent):

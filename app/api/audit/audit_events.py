@@ -80,7 +80,7 @@ class AuditProblem(Representation):
     """A problem in the hash chain."""
 
     kind: Annotated[str, OneOf(PROBLEMS), described("What is wrong with the chain at this position.")]
-    message: Annotated[str, described("What was found, in words.")]
+    message: Annotated[str, described("A description of the problem.")]
     position: Annotated[
         int | None, described("The position in the chain, from 1. Null if the problem has no position.")
     ]
@@ -93,7 +93,7 @@ class AuditVerification(Representation):
     intact: Annotated[
         bool,
         Source("is_intact"),
-        described("Whether no problem was found in the events that the chain has. See `head`."),
+        described("Whether the events in the chain are intact. See `head`."),
     ]
     total: Annotated[Count, Source("length"), described("All events that were ever added to the chain.")]
     removed: Annotated[Count, described("The oldest of them, removed after the retention period.")]

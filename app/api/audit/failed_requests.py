@@ -42,7 +42,7 @@ class FailedRequest(Representation):
     error: Annotated[str, described("The error code in the response.")]
     error_description: Annotated[str, Source("description"), described("The description in the response.")]
     cause: Annotated[str, OneOf(tuple(CAUSES)), described("The cause, which the response did not contain.")]
-    what_happened: Annotated[str, Source("explanation.what"), described("What went wrong, in words.")]
+    what_happened: Annotated[str, Source("explanation.what"), described("What went wrong.")]
     how_to_fix: Annotated[str, Source("explanation.fix"), described("What the developer can do about it.")]
     received: Annotated[str | None, described("The value that was rejected. Null if the cause has none.")]
     expected: Annotated[list[str], described("Each of these values would have been accepted.")]

@@ -55,10 +55,12 @@ class ClientRequest(Representation):
     scopes: Annotated[list[str], described("What the client requested.")]
     reason: Annotated[str, SchemaOnly(maxLength=MAX_REASON_LENGTH), described("The member's reason.")]
     created_at: CreatedAt
-    decided_at: Annotated[datetime | None, described("When an administrator decided. Null if nobody has.")]
+    decided_at: Annotated[
+        datetime | None, described("When an administrator decided. Null while it is undecided.")
+    ]
     decided_by: Annotated[
         str | None,
-        described("The email address or name of the user or client who decided. Null if nobody has."),
+        described("The email address or name of the user or client who decided. Null while it is undecided."),
     ]
     message: (
         Annotated[str, SchemaOnly(maxLength=MAX_REASON_LENGTH), described("The message for the member.")]

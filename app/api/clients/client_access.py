@@ -57,10 +57,12 @@ class ClientAccess(Representation):
     message: _Message | None
     created_at: CreatedAt
     created_by: CreatedBy
-    decided_at: Annotated[datetime | None, described("When an administrator decided. Null if nobody has.")]
+    decided_at: Annotated[
+        datetime | None, described("When an administrator decided. Null while it is undecided.")
+    ]
     decided_by: Annotated[
         str | None,
-        described("The email address or name of the user or client who decided. Null if nobody has."),
+        described("The email address or name of the user or client who decided. Null while it is undecided."),
     ]
 
 

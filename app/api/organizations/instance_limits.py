@@ -36,7 +36,7 @@ class InstanceLimitsMeta(Representation):
     updated_by: Annotated[
         str | None,
         described(
-            "The email address or name of the user or client who changed them last. Null if nobody has."
+            "The email address or name of the user or client who last changed them. Null if they were never changed."
         ),
     ]
     changed: Annotated[list[str], described("The paths that changed. Only in responses to changes.")] = (

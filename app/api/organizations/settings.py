@@ -78,7 +78,7 @@ class SettingsMeta(Representation):
     updated_by: Annotated[
         str | None,
         described(
-            "The email address or name of the user or client who changed them last. Null if nobody has."
+            "The email address or name of the user or client who last changed them. Null if they were never changed."
         ),
     ]
     overridden: Annotated[list[str], described("The paths that the organization set.")]

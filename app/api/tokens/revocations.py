@@ -73,7 +73,8 @@ class Revocation(Representation):
     organization_id: Annotated[Slug, Source("organization_slug")]
     selection: Annotated[Selection, SchemaOnly(minProperties=1, maxProperties=1)]
     issued_before: Annotated[
-        datetime, described("Everything that was issued before this time is revoked, and what depends on it.")
+        datetime,
+        described("Everything issued before this time is revoked, with everything that depends on it."),
     ]
     include_sessions: Annotated[bool, Source("sessions"), described("Whether sessions were ended, too.")]
     reason: Annotated[

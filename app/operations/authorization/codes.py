@@ -250,7 +250,7 @@ def claim_code(
     unit_of_work = current_unit_of_work()
     if row.dpop_jkt is not None and row.dpop_jkt != authenticated.dpop_jkt:
         # RFC 9449 section 10: a stolen code is useless without the key.
-        raise InvalidGrant("The code is bound to another key than the one of the DPoP proof.").with_cause(
+        raise InvalidGrant("The code is bound to a different key than the one of the DPoP proof.").with_cause(
             "dpop_wrong_key" if authenticated.dpop_jkt else "dpop_missing",
             received=authenticated.dpop_jkt,
             expected=row.dpop_jkt,

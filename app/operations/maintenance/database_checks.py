@@ -207,7 +207,7 @@ def check_grants(lines: Iterable[str], database: str) -> Iterator[Finding]:
         }
         rights = {right for grant in grants for right in _rights(grant)}
         fix = (
-            "Revoke what nobody else needs: "
+            "Revoke privileges that are not needed: "
             + "; ".join(f"REVOKE {grant['rights']} ON {grant['object']} FROM PUBLIC" for grant in grants)
             if is_public
             else "Run migrations with another account, and grant this one only SELECT, INSERT, UPDATE, DELETE on its "
@@ -286,7 +286,7 @@ def list_missing_columns() -> tuple[str, ...]:
 
 
 def find_schema_difference() -> str | None:
-    """Return what the database lacks, in words, or None. Compared until it lacks nothing, then never again."""
+    """Return a description of what the database lacks, or None. Stops comparing once nothing is missing."""
     url = current().database_url
     if url in _compared:
         return None

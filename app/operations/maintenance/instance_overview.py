@@ -159,7 +159,7 @@ _busiest: dict[int, tuple[float, tuple[BusyOrganization, ...]]] = {}
 
 
 def forget_busiest() -> None:
-    """Read the busiest organizations anew when they are asked for."""
+    """Clear the cached list of the busiest organizations."""
     _busiest.clear()
 
 

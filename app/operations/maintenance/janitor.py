@@ -355,7 +355,7 @@ def _has_leftovers() -> ColumnElement[bool]:
 
 
 def _continue_purge(organization_id: str) -> bool:
-    """Return whether the organization is still to be purged. If so, nobody can restore it from now on.
+    """Return whether the organization is still to be purged. If so, it can't be restored from now on.
 
     This writes the organization's row at each call, so that a transaction that restores it or moves it back waits or
     fails. Call it before the transaction writes anything else.

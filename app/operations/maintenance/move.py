@@ -78,7 +78,7 @@ def move_organization(
     max_pause: int = MAX_PAUSE_SECONDS,
     progress: Progress = lambda text: None,
 ) -> MoveResult:
-    """Move an organization to the cell of the receiver. Run it again after a failure: it continues or begins anew.
+    """Move an organization to the cell of the receiver. Run it again after a failure: it continues or starts again.
 
     ``max_pause`` limits the seconds in which its requests get 503. A move that needs more is given up, and the source
     goes on. Raises NotFound, Conflict and MoveFailed. Audit: ``organization.exported`` here, ``organization.imported``
@@ -89,7 +89,7 @@ def move_organization(
     if organization.moved_to not in {None, cell}:
         raise Conflict(f"The organization has moved to {organization.moved_to} already.")
     if organization.moved_to == cell:
-        progress("The move was decided before. The target is told to serve.")
+        progress("The move was decided before. Activating the organization in the target cell.")
         if begin(peer, organization) == PURGED:
             require_equal_rows(peer, organization)
             activate(peer, organization)
@@ -171,7 +171,7 @@ def _require_movable(organization: Any) -> None:
 
 
 def _synchronize_all(peer: Peer, organization_id: str, until: datetime) -> dict[str, dict[str, str]]:
-    """Copy until nothing differs any more, and return the digests of all rows. Raises MoveFailed."""
+    """Copy until nothing differs, and return the digests of all rows. Raises MoveFailed."""
     for _ in range(MAX_ROUNDS):
         if clock.now() > until - _MARGIN:
             raise MoveFailed(
@@ -210,8 +210,8 @@ def _set_pause(condition: Any, until: datetime | None) -> None:
 def _decide(organization_id: str, cell: str, until: datetime) -> None:
     """Give the organization to the cell, provided that this pause still lasts. Raises MoveFailed.
 
-    Its messages are not due here any more, and the roles of root's users end. Nothing is purged before the target has
-    confirmed that it serves.
+    Its messages are no longer due here, and the roles of root's users are removed. Nothing is purged before the target
+    has confirmed that it serves.
     """
     now = clock.now()
     changed = count_changed(

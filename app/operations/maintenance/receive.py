@@ -200,7 +200,7 @@ class _Receiver:
         if not self.is_writing or not leases.renew(self._job, self.holder, _LEASE_SECONDS):
             raise Conflict("Another move or import of this organization has taken over.")
         if _find_status(self.organization_id) != PURGED:
-            raise Conflict("The organization is served here already.")
+            raise Conflict("This cell already serves the organization.")
         self.renewed_at = time.monotonic()
 
 
@@ -261,7 +261,7 @@ def _change_tombstone(organization_id: str, **values: Any) -> None:
         .values(**values)
     )
     if changed != 1:
-        raise Conflict("The organization is served here already.")
+        raise Conflict("This cell already serves the organization.")
 
 
 @transaction

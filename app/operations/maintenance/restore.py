@@ -80,7 +80,7 @@ class RestoreReport:
     """The result of a restore. Everything issued before ``at`` is invalid.
 
     ``ended_again`` are the events of the audit export that were applied, ``failed`` those that could not be, with the
-    reason, and ``to_review`` changes since the backup that nobody can apply but an administrator. ``links`` are links
+    reason, and ``to_review`` changes since the backup that only an administrator can apply again. ``links`` are links
     to new passwords for the administrators of root, by email; None was sent by email.
     """
 

@@ -121,7 +121,7 @@ class UnitOfWork:
     def close(self, *, unusable: bool = False) -> None:
         """Roll back and give the connection back, or close it if it is ``unusable``.
 
-        A connection that is lost during the rollback needs none: the server rolls back what it hears no more of.
+        A connection that is lost during the rollback needs none: the server rolls back lost connections.
         """
         connection, self.connection = self.connection, None
         try:

@@ -245,7 +245,7 @@ def _visible_client(actor: Actor, client_id: Any) -> ClientRecord | None:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check of a token: what was checked, whether it holds, and the value in words."""
+    """One check of a token: what was checked, whether it passed, and the value as text."""
 
     name: str
     holds: bool

@@ -202,7 +202,7 @@ def create_invitation(
 def find_invitation(token: str) -> InvitationRecord | None:
     """Find the open invitation of a token, or None if it was used or withdrawn, has expired or never existed.
 
-    It is not open either if its sender could not send it any more (TN-11). Raises Conflict while neither
+    It is not open either if its sender could no longer send it (TN-11). Raises Conflict while neither
     passwords nor passkeys are enabled. The invitation stays open until they are.
     """
     parsed = parse_token(token)

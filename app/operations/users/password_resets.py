@@ -205,7 +205,7 @@ def request_reset(
 def deliver_reset_link(message: Message) -> None:
     """Email a link to the account's owner, if there is an account. Audit: ``user.password_reset_requested``.
 
-    Raises Refused when the organization was deleted or does not offer this any more.
+    Raises Refused when the organization was deleted or no longer offers this.
     """
     organization = emails.get_organization_of_message(message)
     if not is_password_recovery_offered(organization):

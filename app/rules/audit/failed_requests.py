@@ -172,7 +172,7 @@ class TextDifference:
 
     @property
     def message(self) -> str:
-        """The difference in words, because a single slash is hard to see."""
+        """Description of the difference, because a single slash is hard to see."""
         if not self.received:
             return lazy_gettext("“%(expected)s” is missing.", expected=self.expected)
         if not self.expected:

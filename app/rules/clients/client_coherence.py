@@ -98,7 +98,7 @@ def required_code_protection(document: Mapping[str, Any], settings: Mapping[str,
     """Return the protection that the client's codes need, one of CODE_PROTECTIONS (OAuth 2.1 section 7.5.1).
 
     Public clients and agents with a metadata document always need PKCE, whatever the organization's policy: nothing
-    else binds a code to them, and nobody here reviewed how they verify a nonce. So do clients with the FAPI 2.0 profile
+    else binds a code to them, and how they verify a nonce is not reviewed. So do clients with the FAPI 2.0 profile
     (section 5.3.2.2).
     """
     policy = settings["oauth"]["pkce"]
