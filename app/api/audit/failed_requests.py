@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from flask import Response
 
@@ -18,7 +18,7 @@ from app.api.endpoints import (
 )
 from app.api.representations import ClientId, ClientName, Representation, Slug, Source
 from app.operations.audit import failed_requests
-from app.operations.audit.failed_requests import FILTERS, FailedRequestRecord
+from app.operations.audit.failed_requests import FILTERS
 from app.rules.audit.failed_requests import CAUSES
 from app.rules.shapes import OneOf, PublicId, described
 from app.web.bearer import ApiContext
@@ -90,7 +90,7 @@ def list_failed_requests(context: ApiContext) -> Response:
         context,
         "failed requests",
         failed_requests.list_failed_requests,
-        show=lambda record: _to_json(context, FailedRequest, record),
+        show=lambda record: FailedRequest.shown_in(context, record),
         filters=filters_of(context, FILTERS),
     )
 
@@ -99,8 +99,4 @@ def list_failed_requests(context: ApiContext) -> Response:
 def get_failed_request(context: ApiContext, failed_request_id: str) -> Response:
     """Get a failed request."""
     record = failed_requests.get_failed_request(context.actor, failed_request_id)
-    return envelope(_to_json(context, FailedRequestDetails, record))
-
-
-def _to_json(context: ApiContext, model: type[FailedRequest], record: FailedRequestRecord) -> dict[str, Any]:
-    return model.to_json(record, organization_id=context.organization.slug)
+    return envelope(FailedRequestDetails.shown_in(context, record))

@@ -175,8 +175,8 @@ def update_client(
 def check_client_update(actor: Actor, client_id: str, fields: Mapping[str, Any]) -> None:
     """Raise what ``update_client`` would raise for these fields, and change nothing.
 
-    Unlike there, a scope that the organization does not know is invalid for every actor, because the actor did not enter
-    it.
+    Unlike there, a scope that the organization does not know is invalid for every actor, because the actor did not
+    enter it.
     """
     row = get_client_row(actor, client_id, "clients:write")
     before = to_client_metadata(row)

@@ -27,13 +27,13 @@ _subscribers: list[Subscriber] = []
 _root_subscribers: list[Subscriber] = []
 
 
-def subscribe(subscriber: Subscriber, *, only_visits_of_root: bool = False) -> None:
+def subscribe(subscriber: Subscriber, *, only_from_root: bool = False) -> None:
     """Call the subscriber with the actor and the columns of every event, in the transaction that records it.
 
-    ``only_visits_of_root`` are the events of root's users and clients in other organizations. Subscribing twice has no
+    ``only_from_root`` limits them to what root's users and clients do in other organizations. Subscribing twice has no
     effect.
     """
-    subscribers = _root_subscribers if only_visits_of_root else _subscribers
+    subscribers = _root_subscribers if only_from_root else _subscribers
     if subscriber not in subscribers:
         subscribers.append(subscriber)
 
@@ -73,8 +73,8 @@ def record(
         "request_id": actor.request_id,
     }
     _INSERT.write_later(**event)
-    is_visit_of_root = actor.is_root and actor.organization_id != actor.home_organization_id
-    for notify in (*_subscribers, *(_root_subscribers if is_visit_of_root else ())):
+    is_from_root = actor.is_root and actor.organization_id != actor.home_organization_id
+    for notify in (*_subscribers, *(_root_subscribers if is_from_root else ())):
         notify(actor, event)
     verify_commit_with(
         lambda: select(AuditEvent.id).where(has_key(AuditEvent, actor.organization_id, event_id))
