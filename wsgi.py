@@ -11,12 +11,11 @@ if TYPE_CHECKING:
     from flask import Flask
 
 
-def made() -> Flask:
-    """The application, imported, configured and, unless it is for the command line, at work.
+def create() -> Flask:
+    """Return the application; unless it is for the command line, its background work has started.
 
-    What imports make stays for good: looking through all of it for garbage again and again is a seventh of the start,
-    and later a pause of a tenth of a second in some request's thread. So the collector rests meanwhile, and what
-    stands then is never looked at again.
+    Modules and classes are never garbage. Collecting them takes a seventh of the start, and later pauses some request
+    for a tenth of a second. So garbage collection is off during the start, and then ignores what exists.
     """
     gc.disable()
     from app import create_app
@@ -40,10 +39,10 @@ def made() -> Flask:
         raise
     gc.freeze()
     gc.enable()
-    # A command that is over in a second needs no janitor beside it.
+    # Commands run for a second or so and need no background work.
     if not from_command_line:
         background.start(application)
     return application
 
 
-app = made()
+app = create()

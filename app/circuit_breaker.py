@@ -15,11 +15,73 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from types import TracebackType
 
 from app.rules.errors import Unavailable
-from app.turns import Turns
+
+
+class _Waiter:
+    __slots__ = ("called", "is_served")
+
+    def __init__(self) -> None:
+        self.called, self.is_served = threading.Event(), False
+
+
+class Turns:
+    """A semaphore that serves in the order of arrival.
+
+    Python's semaphores, and connection pools, let a newcomer overtake the threads that wait, some of them until their
+    time is over.
+    """
+
+    def __init__(self, free: int) -> None:
+        self.count = self._free = free
+        self._waiting: deque[_Waiter] = deque()
+        self._lock = threading.Lock()
+
+    def take(self, seconds: float) -> bool:
+        """Wait for a turn. Return False after this many seconds, or after ``dismiss``."""
+        with self._lock:
+            if self._free:
+                self._free -= 1
+                return True
+            waiter = _Waiter()
+            self._waiting.append(waiter)
+        if not waiter.called.wait(seconds):
+            with self._lock:
+                # It may have been called in between.
+                if not waiter.called.is_set():
+                    self._waiting.remove(waiter)
+        return waiter.is_served
+
+    def give_back(self) -> None:
+        """End a turn: it is the next thread's."""
+        with self._lock:
+            if self._waiting:
+                waiter = self._waiting.popleft()
+                waiter.is_served = True
+                waiter.called.set()
+            else:
+                self._free += 1
+
+    def dismiss(self) -> None:
+        """Let every waiting thread continue without a turn."""
+        with self._lock:
+            while self._waiting:
+                self._waiting.popleft().called.set()
+
+    @property
+    def taken(self) -> int:
+        """Return how many turns are taken."""
+        return self.count - self._free
+
+    @property
+    def waiting(self) -> int:
+        """Return how many threads wait."""
+        return len(self._waiting)
+
 
 # A busy process gets answers all the time, so a longer silence is suspicious.
 SILENCE_SECONDS = 0.5
@@ -79,7 +141,7 @@ class CircuitBreaker:
         self.slots.give_back()
 
     def watch(self) -> None:
-        """Open and close the breaker, for ever."""
+        """Check the database until the process ends, and open and close the breaker."""
         pause = threading.Event()
         while True:
             try:

@@ -1,4 +1,6 @@
-"""The two engines: one for transactions, one for single statements that are their own transaction.
+"""The two database engines, and the tenant fence that checks each of their statements (TN-5).
+
+One engine is for transactions, the other for single statements that are their own transaction.
 
 A token request needs one durable INSERT. In autocommit mode that is one round trip; inside a transaction it is
 four (begin, insert, commit, and the rollback that resets the connection), and the round trips are what a small
@@ -10,9 +12,10 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from typing import Any
 
@@ -24,14 +27,82 @@ from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from app import database_engine
-from app.circuit_breaker import CircuitBreaker
+from app.circuit_breaker import CircuitBreaker, Turns
 from app.config import Config, application
 from app.database_errors import is_connection_failure, must_leave_node
 from app.extensions import db
 from app.mysql_connection import MySQLConnection
-from app.tenant_fence import Fence
 from app.tracing import tracing
-from app.turns import Turns
+
+ACROSS: Mapping[str, Any] = {"across_organizations": True}
+"""The execution option of a statement for all organizations."""
+_TOUCHED = re.compile(r"(?:\bFROM|\bJOIN|\bUPDATE|,)\s+([a-z_]+)(?: AS ([a-z_0-9]+))?(?=[\s,)]|$)")
+_NARROWED = re.compile(r"\b(?:WHERE|ON)\b.*", re.DOTALL)
+# A value, a list of values or a query of them, on either side; or a condition that no row meets.
+_NAMED = re.compile(
+    r"organization_id (?:=|IN|<|>|<=|>=) (?:%s|\?|:|'|\(|_binary)|(?:%s|\?) = [a-z_0-9]+\.organization_id"
+)
+_NOBODYS = re.compile(r"\bWHERE (?:0 = 1|false)\b")
+_READ = ("SELECT", "UPDATE", "DELETE", "WITH")
+_MAX_KNOWN_STATEMENTS = 20_000
+
+
+class Unfenced(RuntimeError):
+    """A statement does not name an organization: a defect of this service, never an error of the caller."""
+
+
+class Fence:
+    """The tenant fence: no statement reaches rows of organizations without naming an organization.
+
+    MySQL has no row-level security. So the text of each SELECT, UPDATE and DELETE is checked at its first execution: it
+    must restrict every table of organizations by ``organization_id``, and one of them to given organizations.
+    Statements for all organizations, such as the janitor's batches, have the execution option ``ACROSS``.
+    """
+
+    def __init__(self, tables: Callable[[], frozenset[str]]) -> None:
+        self._find_tables = tables
+        self._tables: frozenset[str] = frozenset()
+        self._good: set[str] = set()
+
+    def listen(self, engine: Engine) -> None:
+        """Check every statement of the engine."""
+        event.listen(engine, "before_cursor_execute", self._before_execution)
+
+    def require(self, statement: str) -> None:
+        """Raise Unfenced unless the statement restricts each table of organizations to given ones."""
+        if statement in self._good or not statement.lstrip("( \n").startswith(_READ):
+            return
+        self._tables = self._tables or self._find_tables()
+        touched = list(self._touched(statement))
+        if touched and _NOBODYS.search(statement) is None:
+            narrowing = _NARROWED.search(statement)
+            text = narrowing[0] if narrowing else ""
+            for name in touched:
+                if f"{name}.organization_id" not in text:
+                    self.refuse(
+                        f"This statement does not restrict {name} to an organization: {statement[:1000]}"
+                    )
+            if _NAMED.search(text) is None:
+                self.refuse(f"This statement names no organization: {statement[:1000]}")
+        if len(self._good) < _MAX_KNOWN_STATEMENTS:
+            self._good.add(statement)
+
+    def refuse(self, words: str) -> None:
+        """Raise Unfenced."""
+        raise Unfenced(words)
+
+    def _touched(self, statement: str) -> Iterator[str]:
+        for found in _TOUCHED.finditer(statement):
+            if found[1] in self._tables:
+                yield found[2] or found[1]
+
+    def _before_execution(
+        self, _connection: Any, _cursor: Any, statement: str, _parameters: Any, context: Any, _many: bool
+    ) -> None:
+        options = context.execution_options if context is not None else {}
+        if not options.get("across_organizations"):
+            self.require(statement)
+
 
 AUTOCOMMIT = "autocommit"
 REPLICA = "replica"
@@ -121,7 +192,7 @@ def replica_engine() -> Engine | None:
     """Return the engine of ``DATABASE_REPLICA_URL``, or None without one; only ``operations/store/replica.py`` uses it.
 
     A failure there says nothing about the database that is written, so neither the circuit breaker nor the search for
-    another node hears of it.
+    another node is affected.
     """
     engine: Engine | None = application().extensions[_REPLICA]
     return engine
@@ -336,9 +407,10 @@ def _prepare_mysql(config: Config, is_autocommit: bool, connection: Any, record:
 
 
 def _close_unfinished_transaction(context: ExceptionContext) -> None:
-    """Close a connection whose BEGIN, COMMIT or ROLLBACK failed, such as a ROLLBACK that somebody interrupted.
+    """Close a connection whose BEGIN, COMMIT or ROLLBACK failed, such as an interrupted ROLLBACK.
 
-    Its transaction may still be open. In the pool it would keep its locks, and whoever got it next would commit it.
+    Its transaction may still be open. In the pool it would keep its locks, and the next use of the connection
+    would commit it.
     """
     if context.connection is not None and context.statement is None:
         context.is_disconnect, context.invalidate_pool_on_disconnect = True, False

@@ -36,7 +36,7 @@ _RECONNECT_CODES = {1047, 1180, 1290, 1836, 1053, 1927, 4031, 2002, 2003, 1040, 
 # 1317: KILL QUERY. 1969 and 3024: the server's own limit on the time of a statement, in MariaDB and in MySQL.
 # 3100: group replication failed during a COMMIT, which the other members may have received.
 _UNKNOWN_CODES = {2006, 2013, 2055, 1317, 1969, 3024, 3100}
-# The node cannot serve writes any more, or nothing at all: Galera without quorum, a writer that became a replica, or a
+# The node no longer serves writes, or anything: Galera without quorum, a writer that became a replica, or a
 # member that lost its group.
 _LEAVE_NODE_CODES = {1047, 1290, 1836, 3100} | _GROUP_CODES
 # The disk or the table space is full.
@@ -101,7 +101,7 @@ def is_temporary(error: Exception) -> bool:
 
 
 def must_leave_node(error: BaseException | None) -> bool:
-    """Return whether the driver's error says that this node does not serve us any more, but another one may.
+    """Return whether the driver's error says that this node no longer serves requests, but another one may.
 
     The connection works, so it would be used again and again unless it is closed.
     """

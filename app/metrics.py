@@ -1,7 +1,7 @@
 """Figures of this process: counters, and how long requests took, for Prometheus and OpenTelemetry.
 
 Counting is a change of a dict in memory, under a lock that is held for half a microsecond, so that it may happen on the
-way of each token. ``app.web.metrics`` adds what is read when somebody asks, and publishes all of it.
+way of each token. ``app.web.metrics`` adds what is read at each scrape, and publishes all of it.
 
 No label has a value that callers choose: routes are names of the code, and there are no organizations, clients or
 users among them. The portal shows the figures of an organization.
@@ -143,7 +143,7 @@ Samples = dict[str, dict[tuple[str, ...], Value]]
 
 
 class Recorder:
-    """The counters of this process. ``is_on`` is False where nobody would read what requests add."""
+    """The counters of this process. ``is_on`` is False if metrics are not published."""
 
     def __init__(self) -> None:
         self.is_on = False

@@ -1,4 +1,4 @@
-"""The driver's connection to MySQL and MariaDB, which sends what nobody waits for together with COMMIT."""
+"""The driver's connection to MySQL and MariaDB, which sends statements without results together with COMMIT."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A clock that nobody sets: the time since the machine started, for durations and for the age of cached values."""
+"""A clock that is never set: the time since the machine started, for durations and for the age of cached values."""
 
 from __future__ import annotations
 

@@ -18,10 +18,9 @@ from app.operations.users.email_change import (
 from app.operations.users.own_profile import can_change_profile, change_profile
 from app.rules.directory.attributes import USER, attributes_of, current_values
 from app.rules.errors import Conflict, InvalidInput, TooManyRequests
-from app.web.attribute_forms import attribute_data, attribute_fields, attribute_values, with_attributes
 from app.web.browser_session import clear_sign_in, known_browser
 from app.web.flash import flash
-from app.web.forms import PageForm
+from app.web.forms import PageForm, attribute_data, attribute_fields, attribute_values, with_attributes
 from app.web.headers import page_class
 
 

@@ -16,8 +16,8 @@ from app.rules.audit.events import ACCOUNT_EVENTS, SUSPICIOUS_EVENTS
 from app.rules.errors import InvalidInput, NotFound
 from app.rules.sign_in.browser_names import browser_name
 from app.web.browser_session import clear_sign_in, known_browser
+from app.web.json_api import page_meta, page_position
 from app.web.languages import translate
-from app.web.parameters import page_meta, page_position
 
 _ACTIVITY = "account activity"
 

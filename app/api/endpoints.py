@@ -16,8 +16,7 @@ from flask import Blueprint, Response
 from app.operations.store.rows import Page
 from app.rules.shapes import Check, ClientId, PublicId, Shape
 from app.web.bearer import ApiContext, requires_management_token
-from app.web.json_api import blueprint, envelope
-from app.web.parameters import page_limit, page_meta, page_position
+from app.web.json_api import blueprint, envelope, page_limit, page_meta, page_position
 
 api = blueprint("api")
 # The specification defines POST /api/v1/revoke under this prefix only.

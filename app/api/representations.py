@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from app.rules.organizations.organizations import SLUG_PATTERN
 from app.rules.shapes import ClientId as ClientIdCheck
 from app.rules.shapes import PublicId, SchemaOnly, described
+from app.web.bearer import ApiContext
 
 Slug = Annotated[
     str,
@@ -67,6 +68,11 @@ class Representation(BaseModel):
         shown = {name: get(record) for name, get in _getters(cls) if name not in values}
         shown |= {name: _json_value(value) for name, value in values.items()}
         return shown
+
+    @classmethod
+    def shown_in(cls, context: ApiContext, record: Any, **values: Any) -> dict[str, Any]:
+        """Return the JSON object that represents a record of the organization of the request."""
+        return cls.to_json(record, organization_id=context.organization.slug, **values)
 
 
 def fields_of(name: str, source: type, without: Collection[str] = ()) -> Any:

@@ -15,7 +15,7 @@ from flask.cli import AppGroup
 
 from app.cli.errors import report_errors
 from app.operations.directory.lookups import get_root_organization
-from app.operations.maintenance import move
+from app.operations.maintenance import decided_moves, move, move_peer
 from app.operations.maintenance.receive import receive_organization
 from app.operations.maintenance.transfer import export_organization, import_organization
 from app.operations.organizations import organizations
@@ -181,16 +181,16 @@ def move_command(organization: str, cell: str, via: str | None, max_pause: int, 
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as target:  # noqa: S603
         if target.stdin is None or target.stdout is None:
             raise click.ClickException("The command for the target cannot be started.")
-        peer = move.Peer(target.stdout, target.stdin)
+        peer = move_peer.Peer(target.stdout, target.stdin)
         if step == "check":
-            _print_comparison(cell, move.compare_move(_operator(), organization, cell, peer))
+            _print_comparison(cell, decided_moves.compare_move(_operator(), organization, cell, peer))
             return
         if step == "return":
-            move.take_back(_operator(), organization, cell, peer)
+            decided_moves.take_back(_operator(), organization, cell, peer)
             click.echo(f"{organization} is served here again.")
             return
         if step == "finish":
-            move.finish_move(_operator(), organization, cell, peer, progress=_print_line)
+            decided_moves.finish_move(_operator(), organization, cell, peer, progress=_print_line)
             click.echo(f"{organization} is served by {cell}.")
             return
         result = move.move_organization(
@@ -204,7 +204,7 @@ def move_command(organization: str, cell: str, via: str | None, max_pause: int, 
         )
 
 
-def _print_comparison(cell: str, found: move.Comparison) -> None:
+def _print_comparison(cell: str, found: decided_moves.Comparison) -> None:
     click.echo(f"{cell} serves it." if found.is_served_there else f"{cell} does not serve it.")
     if not found.tables:
         click.echo("All rows are the same.")

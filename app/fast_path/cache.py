@@ -11,8 +11,8 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import Generic, TypeVar
 
 from app.config import current
+from app.extensions import in_transaction
 from app.fast_path.cache_invalidation import CacheStamp
-from app.open_transaction import in_transaction
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -49,16 +49,15 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 from app.config import current, fault_of
-from app.extensions import db
+from app.database import ACROSS
+from app.extensions import db, on_commit
 from app.fast_path.compiled_query import CompiledQuery, connection_number
 from app.models.audit import CacheInvalidation
-from app.open_transaction import on_commit
 from app.rules.identifiers import new_id
-from app.tenant_fence import ACROSS
 from app.uptime import uptime
 
 TRUSTED_SECONDS = 1.0
-# An upper limit on the age of a cached value, for what somebody changes in the database by hand.
+# An upper limit on the age of a cached value, for manual changes in the database.
 MAX_AGE_SECONDS = 600.0
 POLL_SECONDS = 0.4
 # How long the table is read after a cached value was last used.
@@ -149,7 +148,7 @@ class Follower:
         for row in new:
             self.stamps[_slot_of(row.organization_id)] = object()
         self._ids, self._source = ids, source
-        # Last: whoever reads it sees the stamps of this poll too.
+        # Written last, so that a process that reads it sees the stamps of this poll too.
         self.sent_at = sent_at
         if all_told:
             _machine().put(_LEAD, os.getpid(), uptime(), sent_at)
@@ -172,7 +171,7 @@ class CacheStamp:
         config = current()
         self._slot = _slot_of(organization_id)
         self._follower = _follower_of(config.database_url)
-        # Before the machine's stamps, which may be mapped anew in this moment.
+        # Before the machine's stamps, which may be mapped again at this moment.
         self._from_poll = self._follower.stamps[self._slot]
         self._stamps = _stamps_of(config.instance).memory
         self._on_machine = self._stamps[self._slot * _WIDTH : (self._slot + 1) * _WIDTH]
@@ -306,7 +305,7 @@ def follow() -> None:
 
 
 def is_lead() -> bool:
-    """Return whether this process does what one of its machine is enough for: it leads, or nobody else does.
+    """Return whether this process does the work of its machine: it is the leader, or there is none.
 
     For a moment two processes may do so.
     """
@@ -433,7 +432,7 @@ def _stamps_of(folder: Path) -> _MachineStamps:
             stamps = _mapped.get(folder)
             if stamps is None or stamps.is_due:
                 stamps = _mapped[folder] = _map(folder)
-                # What was cached before is compared with memory that nobody writes to any more.
+                # What was cached before is compared with memory that is no longer written.
                 for follower in _followers.copy().values():
                     follower.forget()
     return stamps

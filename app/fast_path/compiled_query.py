@@ -32,15 +32,7 @@ from sqlalchemy.types import Boolean, Integer, LargeBinary, String, TypeEngine
 from app import metrics
 from app.circuit_breaker import CircuitBreaker
 from app.config import current
-from app.database import (
-    FENCE,
-    IDLE_SECONDS,
-    breaker,
-    engines,
-    is_outdated,
-    leave_node,
-    turn_to_write,
-)
+from app.database import ACROSS, FENCE, IDLE_SECONDS, breaker, engines, is_outdated, leave_node, turn_to_write
 from app.database_errors import (
     ErrorClass,
     classify_error,
@@ -49,10 +41,9 @@ from app.database_errors import (
     must_leave_node,
     retry_reason,
 )
+from app.extensions import in_transaction, transaction_connection
 from app.models.base import Base, Digest, Identifier, Json, Sealed, UtcDateTime, Uuid, dump_json
-from app.open_transaction import in_transaction, transaction_connection
 from app.rules.errors import Unavailable
-from app.tenant_fence import ACROSS
 from app.tracing import tracing
 
 # Attempts that the database rolled back. Lost connections are limited by the deadline alone.

@@ -53,7 +53,7 @@ class TransactionConnection:
         return self._connection
 
     def commit(self) -> None:
-        """Commit. Raises DBAPIError, after which nobody knows the state of the connection: it is closed."""
+        """Commit. Raises DBAPIError, after which the state of the connection is unknown, so it is closed."""
         if self._connection.in_transaction():
             self._connection.commit()
         else:
@@ -69,7 +69,7 @@ class TransactionConnection:
             self.engine.dispose()
 
     def invalidate(self) -> None:
-        """Close the connection without another word to the server, which then rolls back."""
+        """Close the connection without a ROLLBACK; the server then rolls back."""
         if not self._connection.closed:
             self._connection.invalidate()
 

@@ -42,9 +42,11 @@ class AuditEvent(Tenant, Base):
     action: Mapped[str] = mapped_column(Identifier(64), comment="past tense: client.registered")
     actor_kind: Mapped[str] = mapped_column(Identifier(16))
     actor_id: Mapped[str | None] = mapped_column(Identifier(64), comment="public id")
-    actor_label: Mapped[str] = mapped_column(String(200), comment="e-mail or client name at the time")
+    actor_label: Mapped[str] = mapped_column(
+        String(200), comment="email or client name at the time of the event"
+    )
     actor_organization: Mapped[str] = mapped_column(
-        Identifier(8), comment="differs from organization_id when root acts"
+        Identifier(8), comment="organization of the actor; another one for users and clients of root"
     )
     target_type: Mapped[str | None] = mapped_column(Identifier(32))
     target_id: Mapped[str | None] = mapped_column(Identifier(64))
@@ -64,7 +66,7 @@ class AuditLink(Tenant, Base):
     )
 
     position: Mapped[int] = mapped_column(BigInteger, comment="1 for the first event that was sealed")
-    mac: Mapped[bytes] = mapped_column(Digest, comment="over the link before, the position and the event")
+    mac: Mapped[bytes] = mapped_column(Digest, comment="MAC of the previous link, the position and the event")
 
 
 class AuditChain(Base):
@@ -76,10 +78,10 @@ class AuditChain(Base):
     length: Mapped[int] = mapped_column(BigInteger, comment="position of the last link")
     head: Mapped[bytes] = mapped_column(Digest, comment="mac of the last link")
     removed: Mapped[int] = mapped_column(
-        BigInteger, comment="position up to which retention has removed links and their events"
+        BigInteger, comment="position up to which links and their events were deleted after their retention"
     )
-    anchor: Mapped[bytes] = mapped_column(Digest, comment="mac of the last link that was removed")
-    mac: Mapped[bytes] = mapped_column(Digest, comment="over both ends")
+    anchor: Mapped[bytes] = mapped_column(Digest, comment="mac of the last deleted link")
+    mac: Mapped[bytes] = mapped_column(Digest, comment="MAC of both ends")
     grown_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
@@ -98,16 +100,18 @@ class FailedRequest(Tenant, Base):
 
     client_id: Mapped[UUID] = mapped_column(Uuid)
     at: Mapped[datetime] = mapped_column(UtcDateTime)
-    request_id: Mapped[str] = mapped_column(Identifier(64), comment="req_…, as the error page shows it")
+    request_id: Mapped[str] = mapped_column(Identifier(64), comment="req_…, as shown on the error page")
     endpoint: Mapped[str] = mapped_column(Identifier(32), comment="authorize, token, introspect …")
     method: Mapped[str] = mapped_column(Identifier(8))
     status: Mapped[int] = mapped_column()
-    error: Mapped[str] = mapped_column(Identifier(64), comment="the code that the client was told")
-    description: Mapped[str] = mapped_column(String(500), comment="the words that it was told")
+    error: Mapped[str] = mapped_column(Identifier(64), comment="the error code of the response")
+    description: Mapped[str] = mapped_column(String(500), comment="the error description of the response")
     cause: Mapped[str] = mapped_column(Identifier(48), comment="a code of rules/audit/failed_requests")
     received: Mapped[str | None] = mapped_column(String(2048))
-    expected: Mapped[list[str]] = mapped_column(Json, comment="any one of them would have been right")
-    parameters: Mapped[dict[str, Any]] = mapped_column(Json, comment="of the request, secrets removed")
+    expected: Mapped[list[str]] = mapped_column(Json, comment="the values that would have been accepted")
+    parameters: Mapped[dict[str, Any]] = mapped_column(
+        Json, comment="parameters of the request, without secrets"
+    )
     address: Mapped[str | None] = mapped_column(Identifier(64))
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
 
@@ -158,7 +162,9 @@ class SampledRequest(Tenant, Base):
     endpoint: Mapped[str] = mapped_column(Identifier(32), comment="authorize, token, introspect …")
     method: Mapped[str] = mapped_column(Identifier(8))
     status: Mapped[int] = mapped_column()
-    parameters: Mapped[dict[str, Any]] = mapped_column(Json, comment="of the request, secrets removed")
+    parameters: Mapped[dict[str, Any]] = mapped_column(
+        Json, comment="parameters of the request, without secrets"
+    )
     address: Mapped[str | None] = mapped_column(Identifier(64))
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
 
@@ -175,19 +181,18 @@ class OutboxMessage(Tenant, Base):
 
     kind: Mapped[str] = mapped_column(Identifier(64))
     receiver: Mapped[str] = mapped_column(
-        Identifier(64), comment="public id of who gets it: one that does not answer is left alone for a while"
+        Identifier(64),
+        comment="public id of the receiver, which is skipped for a while if it does not respond",
     )
     payload: Mapped[dict[str, Any]] = mapped_column(Json)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     available_at: Mapped[datetime] = mapped_column(
-        UtcDateTime, comment="when it is tried next; while it is being delivered, the end of that lease"
+        UtcDateTime, comment="time of the next attempt, or the end of the lease while it is being delivered"
     )
     attempts: Mapped[int] = mapped_column(default=0)
     done_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     outcome: Mapped[str | None] = mapped_column(Identifier(16), comment="delivered, refused, given_up")
-    expires_at: Mapped[datetime] = mapped_column(
-        UtcDateTime, index=True, comment="when nobody tries any more"
-    )
+    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True, comment="time of the last attempt")
 
 
 class Revocation(Tenant, Base):
@@ -202,9 +207,9 @@ class Revocation(Tenant, Base):
         LargeBinary(32).with_variant(mysql.VARBINARY(32), "mysql", "mariadb"),
         comment="row id, or the organization's key",
     )
-    not_before: Mapped[datetime] = mapped_column(UtcDateTime, comment="what was issued before is dead")
+    not_before: Mapped[datetime] = mapped_column(UtcDateTime, comment="what was issued before is revoked")
     expires_at: Mapped[datetime] = mapped_column(
-        UtcDateTime, index=True, comment="when nothing it names can still be alive"
+        UtcDateTime, index=True, comment="when everything it names has expired"
     )
 
 
@@ -216,7 +221,7 @@ class IdempotencyKey(Base):
     organization_id: Mapped[str] = mapped_column(Identifier(ROUTING_KEY_LENGTH), primary_key=True)
     key_digest: Mapped[bytes] = mapped_column(Digest, primary_key=True, comment="key, caller and route")
     body_digest: Mapped[bytes] = mapped_column(Digest)
-    status: Mapped[int | None] = mapped_column(comment="NULL while the first one is under way")
+    status: Mapped[int | None] = mapped_column(comment="NULL while the first request is in progress")
     response: Mapped[bytes | None] = mapped_column(Sealed)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
@@ -231,9 +236,7 @@ class CacheInvalidation(Tenant, Base):
     __tablename__ = "view_changes"
 
     at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
-    is_for_all: Mapped[bool] = mapped_column(
-        default=False, comment="it concerns every organization, not this one alone"
-    )
+    is_for_all: Mapped[bool] = mapped_column(default=False, comment="whether it concerns all organizations")
 
 
 class UsedIdentifier(Base):
@@ -244,9 +247,9 @@ class UsedIdentifier(Base):
     __tablename__ = "used_identifiers"
 
     organization_id: Mapped[str] = mapped_column(Identifier(ROUTING_KEY_LENGTH), primary_key=True)
-    digest: Mapped[bytes] = mapped_column(Digest, primary_key=True, comment="purpose, whose it is, and value")
+    digest: Mapped[bytes] = mapped_column(Digest, primary_key=True, comment="purpose, owner and value")
     attempt: Mapped[UUID] = mapped_column(
-        Uuid, comment="which attempt wrote it: tells a lost answer from a replay"
+        Uuid, comment="attempt that wrote it, to distinguish a lost response from a replay"
     )
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
 
@@ -284,19 +287,23 @@ class RevocationReceipt(Tenant, Base):
         Identifier(16), comment="grant, client, credential, user, session, organization"
     )
     subject: Mapped[str] = mapped_column(
-        Identifier(64), comment="public id of what was selected, which may be gone since"
+        Identifier(64), comment="public id of the selected object, which may have been deleted since"
     )
-    issued_before: Mapped[datetime] = mapped_column(UtcDateTime, comment="what was issued before is dead")
-    sessions: Mapped[bool] = mapped_column(comment="sign-ins ended, too")
+    issued_before: Mapped[datetime] = mapped_column(UtcDateTime, comment="what was issued before is revoked")
+    sessions: Mapped[bool] = mapped_column(comment="whether sessions were revoked too")
     reason: Mapped[str | None] = mapped_column(String(500))
-    counts: Mapped[dict[str, Any]] = mapped_column(Json, comment="what was alive, each count cut off")
+    counts: Mapped[dict[str, Any]] = mapped_column(
+        Json, comment="number of active objects, each count capped"
+    )
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     created_by: Mapped[str | None] = mapped_column(String(200))
-    created_by_id: Mapped[str | None] = mapped_column(Identifier(64), comment="public id of who asked")
+    created_by_id: Mapped[str | None] = mapped_column(Identifier(64), comment="public id of the requester")
     settled_at: Mapped[datetime | None] = mapped_column(
-        UtcDateTime, comment="when the rows of sign-ins that it ended were cleared and clients were told"
+        UtcDateTime, comment="when the rows of revoked sessions were deleted and clients were notified"
     )
-    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True, comment="as long as audit events")
+    expires_at: Mapped[datetime] = mapped_column(
+        UtcDateTime, index=True, comment="kept as long as audit events"
+    )
 
 
 class Webhook(Tenant, Base):
@@ -311,9 +318,11 @@ class Webhook(Tenant, Base):
     disabled_because: Mapped[str | None] = mapped_column(
         Identifier(16), comment="person, failing, gone, backlog; NULL while it is enabled"
     )
-    sealed_secret: Mapped[bytes | None] = mapped_column(Sealed, comment="signs; NULL once it was deleted")
+    sealed_secret: Mapped[bytes | None] = mapped_column(
+        Sealed, comment="signing secret; NULL after the webhook was deleted"
+    )
     sealed_previous_secret: Mapped[bytes | None] = mapped_column(
-        Sealed, comment="signs beside it until previous_secret_until"
+        Sealed, comment="previous signing secret, also used until previous_secret_until"
     )
     previous_secret_until: Mapped[datetime | None] = mapped_column(UtcDateTime)
     failing_since: Mapped[datetime | None] = mapped_column(
@@ -324,7 +333,7 @@ class Webhook(Tenant, Base):
     created_by: Mapped[str | None] = mapped_column(String(200))
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
     deleted_at: Mapped[datetime | None] = mapped_column(
-        UtcDateTime, index=True, comment="its row goes once its deliveries are gone"
+        UtcDateTime, index=True, comment="the row is deleted after its deliveries"
     )
 
 
@@ -340,18 +349,18 @@ class WebhookDelivery(Tenant, Base):
 
     webhook_id: Mapped[UUID] = mapped_column(Uuid)
     message_id: Mapped[UUID] = mapped_column(
-        Uuid, comment="the message of the outbox that carries it; that row may be gone"
+        Uuid, comment="message of the outbox, which may have been deleted"
     )
     event_type: Mapped[str] = mapped_column(Identifier(64))
     body: Mapped[dict[str, Any]] = mapped_column(Json)
     status: Mapped[str] = mapped_column(
-        Identifier(16), comment="pending, delivered, failed; pending too when the outbox gave it up"
+        Identifier(16), comment="pending, delivered, failed; also pending if the outbox gave up"
     )
     attempts: Mapped[int]
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     attempted_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     duration_ms: Mapped[int | None]
-    response_status: Mapped[int | None] = mapped_column(comment="NULL: no whole answer came")
-    response_headers: Mapped[dict[str, str] | None] = mapped_column(Json, comment="a few, cut short")
+    response_status: Mapped[int | None] = mapped_column(comment="NULL without a complete response")
+    response_headers: Mapped[dict[str, str] | None] = mapped_column(Json, comment="some headers, truncated")
     failure: Mapped[str | None] = mapped_column(String(200), comment="why the last attempt failed")
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)

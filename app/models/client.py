@@ -48,13 +48,14 @@ class Client(Tenant, Base):
         Identifier(24), default=PERSON, comment="person, dynamic, metadata_document: who registered it"
     )
     metadata_document_uri: Mapped[str | None] = mapped_column(
-        Identifier(500), comment="its client_id on the wire, where that is the address of its metadata"
+        Identifier(500),
+        comment="client_id of a client that is identified by the URL of its metadata document",
     )
     document: Mapped[dict[str, Any]] = mapped_column(
         Json, comment="client metadata (RFC 7591 names), as rules/client_metadata completed it"
     )
     version: Mapped[int] = mapped_column(
-        default=1, comment="raised by each change of the client or its credentials"
+        default=1, comment="incremented by each change of the client or its credentials"
     )
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     created_by: Mapped[str | None] = mapped_column(String(200))
@@ -70,7 +71,7 @@ class Client(Tenant, Base):
         UtcDateTime, comment="when it last redeemed a code without PKCE, sampled"
     )
     tokens_not_before: Mapped[datetime | None] = mapped_column(
-        UtcDateTime, comment="what was issued before is dead: set by a revocation, never set back"
+        UtcDateTime, comment="what was issued before is revoked; a revocation only moves it forward"
     )
     deleted_at: Mapped[datetime | None] = mapped_column(UtcDateTime, index=True)
 
@@ -88,12 +89,16 @@ class Scope(Tenant, Base):
 
     name: Mapped[str] = mapped_column(Identifier(128))
     title: Mapped[str | None] = mapped_column(
-        String(200), comment="verb and object in the user's words; NULL wants words"
+        String(200), comment="title on the consent page; NULL until one is entered"
     )
     description: Mapped[str | None] = mapped_column(String(1000))
-    is_identity: Mapped[bool] = mapped_column(default=False, comment="OpenID Connect's own")
-    resource_id: Mapped[UUID | None] = mapped_column(Uuid, comment="the API it belongs to; NULL: of any")
-    version: Mapped[int] = mapped_column(default=1, comment="raised by each change of its words")
+    is_identity: Mapped[bool] = mapped_column(
+        default=False, comment="whether it is a scope of OpenID Connect"
+    )
+    resource_id: Mapped[UUID | None] = mapped_column(
+        Uuid, comment="API that the scope belongs to; NULL: no particular one"
+    )
+    version: Mapped[int] = mapped_column(default=1, comment="incremented by each change of its texts")
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     created_by: Mapped[str | None] = mapped_column(String(200))
 
@@ -113,15 +118,19 @@ class ClientRequest(Tenant, Base):
     )
 
     client_id: Mapped[UUID] = mapped_column(Uuid)
-    user_id: Mapped[UUID] = mapped_column(Uuid, comment="the member who asks")
-    is_open: Mapped[bool | None] = mapped_column(comment="true while nobody has decided, NULL afterwards")
+    user_id: Mapped[UUID] = mapped_column(Uuid, comment="requesting member")
+    is_open: Mapped[bool | None] = mapped_column(comment="true while it is undecided, then NULL")
     status: Mapped[str] = mapped_column(Identifier(16), comment="open, approved, declined")
-    scope: Mapped[str] = mapped_column(String(4000), comment="what the client had asked for, space-separated")
-    reason: Mapped[str] = mapped_column(String(300), comment="the member's words")
+    scope: Mapped[str] = mapped_column(
+        String(4000), comment="scopes that the client requested, space-separated"
+    )
+    reason: Mapped[str] = mapped_column(String(300), comment="message of the member")
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     decided_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     decided_by: Mapped[str | None] = mapped_column(String(200))
-    message: Mapped[str | None] = mapped_column(String(300), comment="the decider's words for the member")
+    message: Mapped[str | None] = mapped_column(
+        String(300), comment="message of the administrator to the member"
+    )
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
 
 
@@ -137,7 +146,9 @@ class RegistrationToken(Tenant, Base):
     digest: Mapped[bytes] = mapped_column(Digest)
     name: Mapped[str] = mapped_column(String(200))
     hint: Mapped[str] = mapped_column(Identifier(4), comment="last four characters of the random part")
-    max_uses: Mapped[int | None] = mapped_column(comment="NULL: as often as the organization has room")
+    max_uses: Mapped[int | None] = mapped_column(
+        comment="NULL: limited only by the organization's number of clients"
+    )
     uses: Mapped[int] = mapped_column(default=0)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     created_by: Mapped[str | None] = mapped_column(String(200))
@@ -168,17 +179,17 @@ class ClientRegistration(Tenant, Base):
 
     access_digest: Mapped[bytes | None] = mapped_column(Digest, comment="registration access token")
     registration_token_id: Mapped[UUID | None] = mapped_column(
-        Uuid, comment="the initial access token, whose row may be gone"
+        Uuid, comment="initial access token, which may have been deleted"
     )
     address_digest: Mapped[bytes | None] = mapped_column(
-        Digest, comment="of the document's address; NULL once the client has ended"
+        Digest, comment="digest of the document's URL; NULL after the client was deleted"
     )
     fetched_at: Mapped[datetime | None] = mapped_column(
         UtcDateTime, comment="when the document was last read"
     )
     fresh_until: Mapped[datetime | None] = mapped_column(UtcDateTime)
     idle_check_at: Mapped[datetime | None] = mapped_column(
-        UtcDateTime, comment="when to look whether it is still used; NULL once it has ended"
+        UtcDateTime, comment="when to check whether it is still used; NULL after it was deleted"
     )
 
 
@@ -195,11 +206,13 @@ class ClientLogo(Tenant, Base):
         Base.__table_args__,
     )
 
-    source_digest: Mapped[bytes] = mapped_column(Digest, comment="of the logo_uri it was fetched from")
-    digest: Mapped[bytes] = mapped_column(Digest, comment="of the picture: its name on our pages")
+    source_digest: Mapped[bytes] = mapped_column(
+        Digest, comment="digest of the logo_uri that it was fetched from"
+    )
+    digest: Mapped[bytes] = mapped_column(Digest, comment="digest of the image, which is its name in URLs")
     picture: Mapped[bytes] = mapped_column(
         _IMAGE,
-        comment="PNG that we made, at most 256x256",
+        comment="re-encoded PNG, at most 256x256",
     )
     fetched_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
@@ -213,8 +226,8 @@ class OrganizationLogo(Tenant, Base):
         Base.__table_args__,
     )
 
-    digest: Mapped[bytes] = mapped_column(Digest, comment="of the picture: its name on our pages")
-    picture: Mapped[bytes] = mapped_column(_IMAGE, comment="PNG that we made, at most 256x256")
+    digest: Mapped[bytes] = mapped_column(Digest, comment="digest of the image, which is its name in URLs")
+    picture: Mapped[bytes] = mapped_column(_IMAGE, comment="re-encoded PNG, at most 256x256")
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
@@ -236,9 +249,9 @@ class Resource(Tenant, Base):
     name_key: Mapped[str] = mapped_column(Identifier(400), comment="case-folded name, for order and search")
     description: Mapped[str] = mapped_column(String(1000))
     access_token_format: Mapped[str | None] = mapped_column(
-        Identifier(16), comment="opaque or jwt; NULL: as client or organization choose"
+        Identifier(16), comment="opaque or jwt; NULL: the client's or organization's default"
     )
-    access_token_ttl_seconds: Mapped[int | None] = mapped_column(comment="NULL: the organization's")
+    access_token_ttl_seconds: Mapped[int | None] = mapped_column(comment="NULL: the organization's default")
     access_token_storage: Mapped[str] = mapped_column(
         Identifier(16), default="stored", comment="stored, status_list, none: how JWT access tokens are kept"
     )
@@ -248,7 +261,9 @@ class Resource(Tenant, Base):
         default="approval",
         comment="open, approval, listed: which clients get tokens",
     )
-    version: Mapped[int] = mapped_column(default=1, comment="raised by each change of it or its scopes")
+    version: Mapped[int] = mapped_column(
+        default=1, comment="incremented by each change of the API or its scopes"
+    )
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     created_by: Mapped[str | None] = mapped_column(String(200))
     created_by_user_id: Mapped[UUID | None] = mapped_column(
@@ -279,14 +294,14 @@ class ClientAccess(Tenant, Base):
     status: Mapped[str] = mapped_column(Identifier(16), comment="requested, granted, declined, withdrawn")
     scopes: Mapped[list[str]] = mapped_column(Json, comment="names of the API's scopes, possibly none")
     reason: Mapped[str | None] = mapped_column(String(300), comment="why the developer requests it")
-    message: Mapped[str | None] = mapped_column(String(300), comment="the decider's words for the developer")
+    message: Mapped[str | None] = mapped_column(String(300), comment="message to the developer")
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     created_by: Mapped[str | None] = mapped_column(String(200))
     created_by_user_id: Mapped[UUID | None] = mapped_column(
         Uuid, comment="may be a root user, hence no foreign key"
     )
     decided_at: Mapped[datetime | None] = mapped_column(
-        UtcDateTime, comment="of a withdrawal: tokens issued before are revoked"
+        UtcDateTime, comment="after a withdrawal: tokens issued before are revoked"
     )
     decided_by: Mapped[str | None] = mapped_column(String(200))
 
@@ -316,24 +331,24 @@ class Credential(Tenant, Base):
         UtcDateTime, comment="set by a rotation that may be cancelled"
     )
     previous_expires_at: Mapped[datetime | None] = mapped_column(
-        UtcDateTime, comment="the end that cancelling restores"
+        UtcDateTime, comment="expiry that cancelling the rotation restores"
     )
     takes_tokens: Mapped[bool] = mapped_column(
-        default=False, comment="when its end comes, what it minted ends with it"
+        default=False, comment="whether its tokens are revoked when it expires"
     )
     notified_at: Mapped[datetime | None] = mapped_column(
-        UtcDateTime, comment="when its people were told that it ends while in use"
+        UtcDateTime, comment="when its owners were notified that it expires while it is used"
     )
     revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     revoked_by: Mapped[str | None] = mapped_column(String(200))
     tokens_revoked_at: Mapped[datetime | None] = mapped_column(
-        UtcDateTime, comment="set: no token that it minted is alive"
+        UtcDateTime, comment="set if no token issued with it is active"
     )
     tokens_not_before: Mapped[datetime | None] = mapped_column(
-        UtcDateTime, comment="what it minted before is dead: set by a revocation, never set back"
+        UtcDateTime, comment="tokens issued with it before are revoked; a revocation only moves it forward"
     )
     confirmed_at: Mapped[datetime | None] = mapped_column(
-        UtcDateTime, comment="when a secret from before a restore was allowed again"
+        UtcDateTime, comment="when a secret from before a restore was confirmed"
     )
     first_used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     last_used_at: Mapped[datetime | None] = mapped_column(UtcDateTime, comment="sampled")

@@ -36,16 +36,16 @@ class Consent(Tenant, Base):
 
     user_id: Mapped[UUID] = mapped_column(Uuid)
     client_id: Mapped[UUID] = mapped_column(Uuid)
-    scope: Mapped[str] = mapped_column(String(4000), comment="all that was allowed, space-separated")
+    scope: Mapped[str] = mapped_column(String(4000), comment="allowed scopes, space-separated")
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     last_used_at: Mapped[datetime | None] = mapped_column(UtcDateTime, comment="sampled")
     shown: Mapped[dict[str, Any] | None] = mapped_column(
-        Json, comment="what the client said of itself then: its name, and digests of the rest"
+        Json, comment="metadata of the client at that time: its name, and digests of the rest"
     )
     declined: Mapped[str | None] = mapped_column(
-        String(4000), comment="optional scopes that were asked for and left out, space-separated"
+        String(4000), comment="optional scopes that the user declined, space-separated"
     )
 
 
@@ -65,20 +65,20 @@ class AuthorizationRequest(Tenant, Base):
     )
 
     digest: Mapped[bytes] = mapped_column(Digest)
-    browser_digest: Mapped[bytes] = mapped_column(Digest, comment="the browser that began it")
+    browser_digest: Mapped[bytes] = mapped_column(Digest, comment="browser that started it")
     client_id: Mapped[UUID] = mapped_column(Uuid)
-    network: Mapped[str] = mapped_column(Identifier(64), comment="where it came from, as far as limits count")
+    network: Mapped[str] = mapped_column(Identifier(64), comment="network that rate limits count by")
     parameters: Mapped[dict[str, Any]] = mapped_column(Json)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
     shown_digest: Mapped[bytes | None] = mapped_column(
-        Digest, comment="what consent displayed: user, client, scopes"
+        Digest, comment="digest of what the consent page showed: user, client, scopes"
     )
     selected_session_id: Mapped[UUID | None] = mapped_column(
-        Uuid, comment="the sign-in chosen for prompt=select_account"
+        Uuid, comment="session chosen for prompt=select_account"
     )
     pushed_request_id: Mapped[UUID | None] = mapped_column(
-        Uuid, comment="where it was pushed: spent with this one; its row may be gone, hence no foreign key"
+        Uuid, comment="pushed request, used up with this one; it may have been deleted, hence no foreign key"
     )
     completed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
@@ -95,10 +95,13 @@ class PlaygroundRun(Tenant, Base):
         Base.__table_args__,
     )
 
-    state_digest: Mapped[bytes] = mapped_column(Digest, comment="of the state in its authorization request")
-    browser_digest: Mapped[bytes] = mapped_column(Digest, comment="the browser that began it")
+    state_digest: Mapped[bytes] = mapped_column(
+        Digest, comment="digest of the state in its authorization request"
+    )
+    browser_digest: Mapped[bytes] = mapped_column(Digest, comment="browser that started it")
     user_id: Mapped[UUID] = mapped_column(
-        Uuid, comment="who began it; root's users belong to another organization, hence no foreign key"
+        Uuid,
+        comment="user who started it; users of root belong to another organization, hence no foreign key",
     )
     client_id: Mapped[UUID] = mapped_column(Uuid)
     sealed: Mapped[bytes] = mapped_column(Sealed, comment="choices, verifier, requests and responses")
@@ -129,7 +132,7 @@ class AuthorizationCode(Tenant, Base):
         Uuid, comment="outlives the session row, hence no foreign key"
     )
     grant_id: Mapped[UUID] = mapped_column(
-        Uuid, comment="chosen now, written when redeemed; a replay revokes it"
+        Uuid, comment="chosen when the code is issued, stored when it is redeemed; a replay revokes it"
     )
     redirect_uri: Mapped[str] = mapped_column(String(2048))
     scope: Mapped[str] = mapped_column(String(4000))
@@ -139,7 +142,9 @@ class AuthorizationCode(Tenant, Base):
     )
     auth_time: Mapped[datetime] = mapped_column(UtcDateTime)
     amr: Mapped[str] = mapped_column(Identifier(64))
-    acr: Mapped[str | None] = mapped_column(Identifier(128), comment="what the sign-in reached")
+    acr: Mapped[str | None] = mapped_column(
+        Identifier(128), comment="authentication context class of the sign-in"
+    )
     resource: Mapped[str] = mapped_column(
         String(3200), default="", comment="resource indicators allowed, space-separated (RFC 8707)"
     )
@@ -147,16 +152,16 @@ class AuthorizationCode(Tenant, Base):
         Json, comment="the claims parameter, as understood (OIDC Core 5.5)"
     )
     dpop_jkt: Mapped[str | None] = mapped_column(
-        Identifier(43), comment="the key that must redeem it (RFC 9449 section 10)"
+        Identifier(43), comment="thumbprint of the key that must redeem it (RFC 9449 section 10)"
     )
     issued_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime)
     grant_ends_at: Mapped[datetime | None] = mapped_column(
-        UtcDateTime, comment="end of the consent: nothing that the code gives outlives it"
+        UtcDateTime, comment="expiry of the consent, and so of everything issued for the code"
     )
     used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     attempt: Mapped[UUID | None] = mapped_column(
-        Uuid, comment="which attempt claimed it: tells a lost answer from theft"
+        Uuid, comment="attempt that claimed it, to distinguish a lost response from theft"
     )
     purge_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
 
@@ -198,30 +203,31 @@ class Grant(Tenant, Base):
         Identifier(43), comment="the key that its refresh tokens are bound to (RFC 9449 section 5)"
     )
     credential_id: Mapped[UUID | None] = mapped_column(
-        Uuid, comment="the secret that it was redeemed with; no foreign key: it only says what ends with it"
+        Uuid,
+        comment="secret that the code was redeemed with; no foreign key, because it may have been deleted",
     )
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     allowed_at: Mapped[datetime] = mapped_column(
-        UtcDateTime, comment="when the code was issued or the device allowed: what revocations by time go by"
+        UtcDateTime, comment="when the code was issued or the device approved; cutoffs are compared with it"
     )
     expires_at: Mapped[datetime] = mapped_column(
-        UtcDateTime, index=True, comment="absolute end; rotation never extends it"
+        UtcDateTime, index=True, comment="absolute expiry; rotation never extends it"
     )
     idle_expires_at: Mapped[datetime | None] = mapped_column(
-        UtcDateTime, comment="end of the current refresh token"
+        UtcDateTime, comment="expiry of the current refresh token"
     )
     refreshed_at: Mapped[datetime | None] = mapped_column(
         UtcDateTime,
-        comment="latest use of the refresh token; NULL without one, and where it was not kept yet",
+        comment="last use of the refresh token; NULL without one, and for older rows",
     )
     generation: Mapped[int] = mapped_column(default=0, comment="how often it was rotated")
     refresh_digest: Mapped[bytes | None] = mapped_column(
         Digest, comment="the current refresh token; NULL without one"
     )
-    previous_digest: Mapped[bytes | None] = mapped_column(Digest, comment="the refresh token before")
+    previous_digest: Mapped[bytes | None] = mapped_column(Digest, comment="previous refresh token")
     rotated_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     sealed_answer: Mapped[bytes | None] = mapped_column(
-        Sealed, comment="the last answer, sealed under the token presented (RF-3)"
+        Sealed, comment="last response, sealed with the presented token (RF-3)"
     )
     revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     revoked_reason: Mapped[str | None] = mapped_column(Identifier(64))

@@ -19,13 +19,15 @@ class InstanceLimits(Base):
 
     __tablename__ = "settings_ceilings"
 
-    name: Mapped[str] = mapped_column(Identifier(16), primary_key=True, comment="of the one row: instance")
+    name: Mapped[str] = mapped_column(
+        Identifier(16), primary_key=True, comment="key of the only row: instance"
+    )
     bounds: Mapped[dict[str, Any]] = mapped_column(Json, comment="by path: min, max, allowed")
     version: Mapped[int] = mapped_column(default=1)
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
     updated_by: Mapped[str | None] = mapped_column(String(200))
     factor_demanded_at: Mapped[datetime | None] = mapped_column(
-        UtcDateTime, comment="since when a ceiling demands second factors"
+        UtcDateTime, comment="since when an instance limit requires second factors"
     )
 
 
@@ -38,35 +40,35 @@ class Organization(Base):
     id: Mapped[str] = mapped_column(
         Identifier(ROUTING_KEY_LENGTH), primary_key=True, comment="routing key, in every token"
     )
-    slug: Mapped[str] = mapped_column(Identifier(40), comment="immutable, never given again")
+    slug: Mapped[str] = mapped_column(Identifier(40), comment="immutable, never reused")
     name: Mapped[str] = mapped_column(String(200))
     is_root: Mapped[bool] = mapped_column(default=False)
     status: Mapped[str] = mapped_column(
         Identifier(16), default=ACTIVE, comment="active, suspended, deleted, purged"
     )
     version: Mapped[int] = mapped_column(
-        default=1, comment="raised by each change that a cached view must see"
+        default=1, comment="incremented by each change that invalidates cached snapshots"
     )
     settings: Mapped[dict[str, Any]] = mapped_column(
-        Json, default=dict, comment="overrides of the defaults alone"
+        Json, default=dict, comment="only settings that differ from the defaults"
     )
     settings_version: Mapped[int] = mapped_column(default=1)
     settings_updated_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     settings_updated_by: Mapped[str | None] = mapped_column(String(200))
     data_key: Mapped[bytes | None] = mapped_column(
-        Sealed, comment="the organization's data key under the instance's; NULL once purged"
+        Sealed, comment="data key, wrapped with the master key; NULL after the purge"
     )
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     created_by: Mapped[str | None] = mapped_column(String(200))
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
     tokens_valid_from: Mapped[datetime | None] = mapped_column(
-        UtcDateTime, comment="when it was restored: tokens and sign-ins from before are dead"
+        UtcDateTime, comment="when it was restored: tokens and sessions from before are revoked"
     )
     tokens_not_before: Mapped[datetime | None] = mapped_column(
-        UtcDateTime, comment="what was issued before is dead: set by a revocation, never set back"
+        UtcDateTime, comment="what was issued before is revoked; a revocation only moves it forward"
     )
     sessions_not_before: Mapped[datetime | None] = mapped_column(
-        UtcDateTime, comment="sign-ins from before are over: set by a revocation, never set back"
+        UtcDateTime, comment="sessions from before are revoked; a revocation only moves it forward"
     )
     restored_at: Mapped[datetime | None] = mapped_column(
         UtcDateTime,
@@ -76,16 +78,16 @@ class Organization(Base):
         UtcDateTime, comment="client secrets created before are blocked until they are confirmed"
     )
     passwords_not_before: Mapped[datetime | None] = mapped_column(
-        UtcDateTime, comment="passwords set before are not accepted: their users reset them"
+        UtcDateTime, comment="passwords set before must be reset"
     )
     factor_demanded_at: Mapped[datetime | None] = mapped_column(
-        UtcDateTime, comment="since when the policy demands a second factor of everybody"
+        UtcDateTime, comment="since when the policy requires a second factor of all users"
     )
     admins_factor_demanded_at: Mapped[datetime | None] = mapped_column(
-        UtcDateTime, comment="since when it demands one of administrators"
+        UtcDateTime, comment="since when it requires one of administrators"
     )
     moving_until: Mapped[datetime | None] = mapped_column(
-        UtcDateTime, comment="until then it is answered with 503: it is being moved"
+        UtcDateTime, comment="end of the pause while it is being moved: requests get 503"
     )
     moved_to: Mapped[str | None] = mapped_column(Identifier(64), comment="the cell that serves it now")
     deleted_at: Mapped[datetime | None] = mapped_column(UtcDateTime)

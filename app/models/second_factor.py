@@ -71,13 +71,12 @@ class PendingSignIn(Tenant, Base):
 
     digest: Mapped[bytes] = mapped_column(Digest)
     user_id: Mapped[UUID] = mapped_column(Uuid)
-    browser_digest: Mapped[bytes] = mapped_column(Digest, comment="the browser that gave the first proof")
+    browser_digest: Mapped[bytes] = mapped_column(Digest, comment="browser that completed the first step")
     known_browser_id: Mapped[UUID | None] = mapped_column(
         Uuid,
-        comment="the known browser of its owner in which it was begun; NULL: another; no foreign key: it outlives that "
-        "row by minutes",
+        comment="known browser in which it was started; NULL: unknown; no foreign key, because it may exist longer",
     )
-    amr: Mapped[str] = mapped_column(Identifier(64), comment="what was proved so far, RFC 8176")
+    amr: Mapped[str] = mapped_column(Identifier(64), comment="authentication methods so far (RFC 8176)")
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
 
@@ -96,9 +95,9 @@ class SecondFactorTry(Base):
     failures: Mapped[int] = mapped_column()
     total: Mapped[int] = mapped_column(
         default=0,
-        comment="wrong codes since the last right one or a month without any, however slowly they came",
+        comment="incorrect codes since the last correct one, or since a month without any",
     )
-    failed_at: Mapped[datetime] = mapped_column(UtcDateTime, comment="the last of them")
+    failed_at: Mapped[datetime] = mapped_column(UtcDateTime, comment="time of the last one")
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
 
 
@@ -136,16 +135,18 @@ class Passkey(Tenant, Base):
         LargeBinary(2048).with_variant(mysql.VARBINARY(2048), "mysql", "mariadb"), comment="COSE"
     )
     sign_count: Mapped[int] = mapped_column(
-        BigInteger, comment="of its latest use; only more counts, unless it never counts and stays 0"
+        BigInteger, comment="signature counter of the last use; must increase, unless it stays 0"
     )
-    transports: Mapped[str] = mapped_column(Identifier(128), comment="how browsers reach it: internal, usb …")
-    aaguid: Mapped[UUID] = mapped_column(Uuid, comment="model of the authenticator, as it says; zero: unsaid")
+    transports: Mapped[str] = mapped_column(Identifier(128), comment="transports: internal, usb …")
+    aaguid: Mapped[UUID] = mapped_column(
+        Uuid, comment="model of the authenticator as reported; zero if unknown"
+    )
     name: Mapped[str] = mapped_column(String(60))
     may_sync: Mapped[bool] = mapped_column(comment="its private key may be copied to other devices")
     is_synced: Mapped[bool] = mapped_column(comment="its private key was backed up when it was last used")
     signs_in_alone: Mapped[bool] = mapped_column(
-        comment="it knows whose it is and verifies them: no name and no password need be typed"
+        comment="discoverable and verifies the user, so it can sign in without email and password"
     )
-    user_agent: Mapped[str] = mapped_column(String(255), comment="the browser in which it was made")
+    user_agent: Mapped[str] = mapped_column(String(255), comment="browser in which it was created")
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     last_used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)

@@ -37,7 +37,7 @@ class Session(Tenant, Base):
     authenticated_at: Mapped[datetime] = mapped_column(UtcDateTime, comment="auth_time of OpenID Connect")
     amr: Mapped[str] = mapped_column(Identifier(64), default="pwd", comment="RFC 8176, space-separated")
     last_seen_at: Mapped[datetime] = mapped_column(UtcDateTime, comment="sampled, at most once a minute")
-    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True, comment="the absolute end")
+    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True, comment="absolute expiry")
     revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     address: Mapped[str | None] = mapped_column(Identifier(64))
     user_agent: Mapped[str] = mapped_column(String(255), default="")
@@ -58,17 +58,17 @@ class SessionClient(Base):
     session_id: Mapped[UUID] = mapped_column(
         Uuid,
         primary_key=True,
-        comment="the sign-in whose end it hears of; no foreign key: it is read after that end",
+        comment="session whose end it is notified of; no foreign key, because it is read after that",
     )
     client_id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
     sid: Mapped[UUID] = mapped_column(
         Uuid,
         primary_key=True,
-        comment="the sign-in that its ID token named, which a later one may have replaced",
+        comment="session named in its ID token, which a later one may have replaced",
     )
     user_id: Mapped[UUID] = mapped_column(Uuid)
     expires_at: Mapped[datetime] = mapped_column(
-        UtcDateTime, index=True, comment="when the sign-in has ended by age"
+        UtcDateTime, index=True, comment="when the session has expired"
     )
 
 
@@ -83,18 +83,18 @@ class KnownBrowser(Tenant, Base):
         Base.__table_args__,
     )
 
-    digest: Mapped[bytes] = mapped_column(Digest, comment="of the value in its cookie")
+    digest: Mapped[bytes] = mapped_column(Digest, comment="digest of the value in its cookie")
     user_id: Mapped[UUID] = mapped_column(Uuid)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    last_used_at: Mapped[datetime] = mapped_column(UtcDateTime, comment="the latest complete sign-in")
+    last_used_at: Mapped[datetime] = mapped_column(UtcDateTime, comment="time of the last complete sign-in")
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
-    address: Mapped[str | None] = mapped_column(Identifier(64), comment="of that sign-in")
+    address: Mapped[str | None] = mapped_column(Identifier(64), comment="IP address of that sign-in")
     user_agent: Mapped[str] = mapped_column(String(255), default="")
     factor_given_at: Mapped[datetime | None] = mapped_column(
-        UtcDateTime, comment="when a second factor was last given in it; NULL: never"
+        UtcDateTime, comment="when a second factor was last verified in it; NULL: never"
     )
-    code_failures: Mapped[int] = mapped_column(default=0, comment="wrong codes in a row")
-    code_failed_at: Mapped[datetime | None] = mapped_column(UtcDateTime, comment="the last of them")
+    code_failures: Mapped[int] = mapped_column(default=0, comment="incorrect codes in a row")
+    code_failed_at: Mapped[datetime | None] = mapped_column(UtcDateTime, comment="time of the last one")
 
 
 class RequestCount(Base):
@@ -106,11 +106,11 @@ class RequestCount(Base):
         Identifier(ROUTING_KEY_LENGTH), primary_key=True, comment="routing key of the organization"
     )
     bucket: Mapped[bytes] = mapped_column(
-        Digest, primary_key=True, comment="digest of the kind of limit and whose requests"
+        Digest, primary_key=True, comment="digest of the kind of limit and the client, user or network"
     )
     starts_at: Mapped[datetime] = mapped_column(UtcDateTime, primary_key=True, comment="the minute")
     process_id: Mapped[UUID] = mapped_column(
-        Uuid, primary_key=True, comment="who counted: made anew by each process"
+        Uuid, primary_key=True, comment="process that counted; each has a new id"
     )
     count: Mapped[int]
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)

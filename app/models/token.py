@@ -51,9 +51,9 @@ class AccessToken(Tenant, Base):
     digest: Mapped[bytes] = mapped_column(Digest)
     client_id: Mapped[UUID] = mapped_column(Uuid)
     grant_id: Mapped[UUID | None] = mapped_column(
-        Uuid, comment="NULL for client_credentials: no user is behind it"
+        Uuid, comment="NULL for client_credentials, which have no user"
     )
-    credential_id: Mapped[UUID | None] = mapped_column(Uuid, comment="the secret that minted it")
+    credential_id: Mapped[UUID | None] = mapped_column(Uuid, comment="secret that it was issued with")
     scope: Mapped[str] = mapped_column(String(4000))
     audience: Mapped[str] = mapped_column(
         String(3200), comment="resource indicators, space-separated (RFC 8707)"
@@ -65,7 +65,7 @@ class AccessToken(Tenant, Base):
         Json, comment="who acts for the subject (RFC 8693 section 4.1)"
     )
     parent_id: Mapped[UUID | None] = mapped_column(
-        Uuid, comment="the token it was exchanged for (RFC 8693): it dies with that one"
+        Uuid, comment="token it was exchanged for (RFC 8693), and is revoked with"
     )
     issued_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
@@ -127,35 +127,43 @@ class DeviceCode(Tenant, Base):
 
     digest: Mapped[bytes] = mapped_column(Digest)
     user_code_digest: Mapped[bytes] = mapped_column(
-        Digest, comment="keyed: eight letters could be tried out otherwise"
+        Digest, comment="keyed digest, because eight letters could be guessed"
     )
     client_id: Mapped[UUID] = mapped_column(Uuid)
-    scope: Mapped[str] = mapped_column(String(4000), comment="asked for; once allowed, what was allowed")
+    scope: Mapped[str] = mapped_column(
+        String(4000), comment="requested scopes, after approval the allowed ones"
+    )
     resource: Mapped[str] = mapped_column(
         String(3200), default="", comment="resource indicators, space-separated (RFC 8707)"
     )
-    address: Mapped[str | None] = mapped_column(Identifier(64), comment="where the device asked from")
-    network: Mapped[str] = mapped_column(Identifier(64), comment="the part of it that limits count by")
+    address: Mapped[str | None] = mapped_column(Identifier(64), comment="IP address of the device")
+    network: Mapped[str] = mapped_column(Identifier(64), comment="network that rate limits count by")
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
-    interval_seconds: Mapped[int] = mapped_column(comment="between two polls; grows by each slow_down")
-    next_poll_at: Mapped[datetime] = mapped_column(UtcDateTime, comment="an earlier poll is too fast")
+    interval_seconds: Mapped[int] = mapped_column(
+        comment="seconds between two polls; increased by each slow_down"
+    )
+    next_poll_at: Mapped[datetime] = mapped_column(
+        UtcDateTime, comment="time before which a poll is too early"
+    )
     state: Mapped[str] = mapped_column(Identifier(8), comment="pending, allowed, denied")
     shown_digest: Mapped[bytes | None] = mapped_column(
-        Digest, comment="what consent displayed: session, client, scopes"
+        Digest, comment="digest of what the consent page showed: session, client, scopes"
     )
     decided_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    user_id: Mapped[UUID | None] = mapped_column(Uuid, comment="who allowed it")
+    user_id: Mapped[UUID | None] = mapped_column(Uuid, comment="user who approved it")
     auth_time: Mapped[datetime | None] = mapped_column(UtcDateTime)
     amr: Mapped[str | None] = mapped_column(Identifier(64))
     acr: Mapped[str | None] = mapped_column(Identifier(128))
-    grant_id: Mapped[UUID] = mapped_column(Uuid, comment="chosen now, written when redeemed")
+    grant_id: Mapped[UUID] = mapped_column(
+        Uuid, comment="chosen when the code is issued, stored when it is redeemed"
+    )
     grant_ends_at: Mapped[datetime | None] = mapped_column(
-        UtcDateTime, comment="end of the consent: nothing that the code gives outlives it"
+        UtcDateTime, comment="expiry of the consent, and so of everything issued for the code"
     )
     used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     attempt: Mapped[UUID | None] = mapped_column(
-        Uuid, comment="which attempt claimed it: tells a lost answer from a second use"
+        Uuid, comment="attempt that claimed it, to distinguish a lost response from a second use"
     )
 
 
@@ -175,11 +183,11 @@ class PushedRequest(Tenant, Base):
 
     digest: Mapped[bytes] = mapped_column(Digest)
     client_id: Mapped[UUID] = mapped_column(Uuid)
-    network: Mapped[str] = mapped_column(Identifier(64), comment="where it came from, as far as limits count")
+    network: Mapped[str] = mapped_column(Identifier(64), comment="network that rate limits count by")
     parameters: Mapped[dict[str, Any]] = mapped_column(Json)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime] = mapped_column(
-        UtcDateTime, index=True, comment="until when a browser may bring it"
+        UtcDateTime, index=True, comment="until when a browser can use it"
     )
     used_at: Mapped[datetime | None] = mapped_column(UtcDateTime, comment="when the request was answered")
 
@@ -198,11 +206,11 @@ class SigningKey(Tenant, Base):
     algorithm: Mapped[str] = mapped_column(Identifier(16), comment="RS256, PS256, ES256, EdDSA")
     state: Mapped[str] = mapped_column(Identifier(16), comment="next, active, retired")
     slot: Mapped[str | None] = mapped_column(
-        Identifier(16), comment="the state while only one may hold it; NULL once retired"
+        Identifier(16), comment="the state, of which only one key can exist; NULL once retired"
     )
     public_jwk: Mapped[dict[str, Any]] = mapped_column(Json)
     sealed_private_key: Mapped[bytes] = mapped_column(
-        Sealed, comment="PKCS 8 under the organization's data key"
+        Sealed, comment="PKCS 8, sealed with the organization's data key"
     )
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     activated_at: Mapped[datetime | None] = mapped_column(UtcDateTime)

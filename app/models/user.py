@@ -41,25 +41,25 @@ class User(Tenant, Base):
 
     email: Mapped[str] = mapped_column(String(320), comment="as typed")
     email_canonical: Mapped[str] = mapped_column(
-        Identifier(320), comment="what two spellings of one address share"
+        Identifier(320), comment="canonical form of the email, equal for all of its spellings"
     )
     email_verified: Mapped[bool] = mapped_column(default=False)
     made_unproven: Mapped[bool] = mapped_column(
         default=False,
-        comment="made by whoever typed the address: what was set up in it ends when a mailed link proves that address",
+        comment="email not verified yet: verifying it removes what was set up before",
     )
     name: Mapped[str] = mapped_column(String(200), default="")
     profile: Mapped[dict[str, Any]] = mapped_column(
-        Json, default=dict, comment="standard claims beside name and e-mail"
+        Json, default=dict, comment="standard claims besides name and email"
     )
     attributes: Mapped[dict[str, Any] | None] = mapped_column(
         Json, comment="values of the organization's custom attributes by key"
     )
     password_hash: Mapped[str | None] = mapped_column(
-        String(255), comment="argon2id, or as another system made it"
+        String(255), comment="argon2id, or the hash of another system"
     )
     password_scheme: Mapped[str | None] = mapped_column(
-        Identifier(40), comment="kind and cost of another system's hash, NULL once it is ours"
+        Identifier(40), comment="kind and cost of another system's hash; NULL once it was replaced"
     )
     password_changed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     status: Mapped[str] = mapped_column(Identifier(16), default=ACTIVE, comment="active, disabled, deleted")
@@ -68,7 +68,7 @@ class User(Tenant, Base):
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
     last_sign_in_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     tokens_not_before: Mapped[datetime | None] = mapped_column(
-        UtcDateTime, comment="what was issued before is dead: set by a revocation, never set back"
+        UtcDateTime, comment="what was issued before is revoked; a revocation only moves it forward"
     )
 
 
@@ -156,7 +156,7 @@ class AppRoleAssignment(Tenant, Base):
 
     client_id: Mapped[UUID] = mapped_column(Uuid)
     role: Mapped[str] = mapped_column(Identifier(64), comment="key of the role")
-    holder_id: Mapped[UUID] = mapped_column(Uuid, comment="user_id or group_id, whichever is set")
+    holder_id: Mapped[UUID] = mapped_column(Uuid, comment="user_id or group_id: the one that is set")
     user_id: Mapped[UUID | None] = mapped_column(Uuid)
     group_id: Mapped[UUID | None] = mapped_column(Uuid)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
@@ -182,11 +182,11 @@ class Invitation(Tenant, Base):
     created_by: Mapped[str | None] = mapped_column(String(200))
     created_by_id: Mapped[str | None] = mapped_column(
         Identifier(64),
-        comment="usr_ or cli_ id of the sender, who must still be able to send it; none if the service did",
+        comment="usr_ or cli_ id of the inviter, whose permission is checked again; NULL for the service",
     )
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
     is_mailed: Mapped[bool] = mapped_column(
-        default=False, comment="its link went to the mailbox alone, so whoever holds it reads that mailbox"
+        default=False, comment="whether the link was only emailed, so that its use verifies the email"
     )
     used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
@@ -212,13 +212,13 @@ class AccountLink(Base):
     )
     digest: Mapped[bytes] = mapped_column(Digest)
     bound_digest: Mapped[bytes] = mapped_column(
-        Digest, comment="of what must stand unchanged until it is used: the password, the address"
+        Digest, comment="digest of what must not change before it is used: password, email"
     )
     address: Mapped[str | None] = mapped_column(
-        String(320), comment="the address that it proves, as typed; none where it is about a password"
+        String(320), comment="email that it verifies, as typed; NULL for a password reset"
     )
     is_mailed: Mapped[bool] = mapped_column(
-        comment="it went to the user's mailbox and nowhere else, so whoever holds it reads that mailbox"
+        comment="whether the link was only emailed, so that its use verifies the email"
     )
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
@@ -237,13 +237,13 @@ class Registration(Tenant, Base):
         Base.__table_args__,
     )
 
-    digest: Mapped[bytes] = mapped_column(Digest, comment="of the token in the link")
+    digest: Mapped[bytes] = mapped_column(Digest, comment="digest of the token in the link")
     email: Mapped[str] = mapped_column(String(320), comment="as typed")
     email_canonical: Mapped[str] = mapped_column(Identifier(320))
     name: Mapped[str] = mapped_column(String(200))
     password_hash: Mapped[str] = mapped_column(String(255), comment="argon2id")
-    is_mailed: Mapped[bool] = mapped_column(comment="its link went to the mailbox and nowhere else")
-    address: Mapped[str | None] = mapped_column(Identifier(64), comment="where it was asked for")
+    is_mailed: Mapped[bool] = mapped_column(comment="whether the link was only emailed")
+    address: Mapped[str | None] = mapped_column(Identifier(64), comment="IP address of the request")
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
 
@@ -260,18 +260,22 @@ class UserImport(Tenant, Base):
         Base.__table_args__,
     )
 
-    name: Mapped[str] = mapped_column(String(200), comment="of the file")
+    name: Mapped[str] = mapped_column(String(200), comment="name of the file")
     format: Mapped[str] = mapped_column(Identifier(8), comment="csv, json, ndjson")
-    digest: Mapped[bytes] = mapped_column(Digest, comment="of the whole file")
+    digest: Mapped[bytes] = mapped_column(Digest, comment="digest of the whole file")
     on_existing: Mapped[str] = mapped_column(Identifier(8), comment="skip, update")
     status: Mapped[str] = mapped_column(
         Identifier(16), comment="uploading, checking, checked, running, done, cancelled, failed"
     )
-    is_foreground: Mapped[bool] = mapped_column(comment="the command line works on it, no server does")
-    importer: Mapped[dict[str, Any]] = mapped_column(Json, comment="who asked for it, and what they might do")
+    is_foreground: Mapped[bool] = mapped_column(
+        comment="whether the command line runs it instead of a server"
+    )
+    importer: Mapped[dict[str, Any]] = mapped_column(
+        Json, comment="actor who started it, with their permissions"
+    )
     total: Mapped[int] = mapped_column(comment="rows of the file")
     parts: Mapped[int]
-    position: Mapped[int] = mapped_column(comment="parts that are done")
+    position: Mapped[int] = mapped_column(comment="completed parts")
     created: Mapped[int]
     updated: Mapped[int]
     skipped: Mapped[int]
@@ -313,6 +317,6 @@ class UserImportRefusal(Base):
 
     organization_id: Mapped[str] = mapped_column(Identifier(ROUTING_KEY_LENGTH), primary_key=True)
     import_id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
-    number: Mapped[int] = mapped_column(primary_key=True, comment="of the row in the file")
+    number: Mapped[int] = mapped_column(primary_key=True, comment="number of the row in the file")
     sealed_row: Mapped[bytes] = mapped_column(Sealed, comment="the row and its errors")
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)

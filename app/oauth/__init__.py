@@ -25,7 +25,7 @@ from app.oauth.fast_path import install_fast_path
 from app.oauth.protocol_request import ProtocolRequest, respond
 from app.oauth.protocol_response import ProtocolResponse
 from app.operations.directory import lookups
-from app.rules.tokens.protected_resources import WELL_KNOWN
+from app.rules.clients.resource_indicators import WELL_KNOWN
 from app.web import endpoint_calls
 
 __all__ = ["install_fast_path", "register"]

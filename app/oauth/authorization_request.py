@@ -201,10 +201,11 @@ def refusal_to_client(
 ) -> tuple[int, str, dict[str, str]]:
     """Return status, body and headers that tell the client about the error, at its matched redirect URI.
 
-    Anyone may register a client where the organization allows it, and would get a link of ours that leads anywhere at
-    once. The user therefore continues from a page to a client that nobody reviewed, except ``is_after_decision``, which
-    the user took on a page that showed the client and its host (OR-2, RFC 9700 section 4.11.2). With prompt=none no
-    page may be shown (OpenID Connect Core section 3.1.2.1): an organization decides whether such clients can use that.
+    Anyone may register a client where the organization allows it, and would get a link on our host that redirects
+    anywhere at once. The user therefore continues from a page to a client that is not reviewed, except
+    ``is_after_decision``, which the user took on a page that showed the client and its host (OR-2, RFC 9700 section
+    4.11.2). With prompt=none no page may be shown (OpenID Connect Core section 3.1.2.1): an organization decides
+    whether such clients can use that.
     """
     answer = {"error": error.code, "error_description": error.description}
     is_silent = sent.get("prompt") == "none" and client.remembers_consent

@@ -450,5 +450,5 @@ def chosen_scopes(client: ClientSnapshot, asked: tuple[str, ...]) -> tuple[str, 
 
 
 def chosen_end(client: ClientSnapshot, requested_at: datetime) -> ConsentExpiry | None:
-    """Return the expiry that the user selected, or None if it is not offered any more."""
+    """Return the expiry that the user selected, or None if it is no longer offered."""
     return find_offered_expiry(request.form.get("lasts", ""), list_offered_expiries(client, requested_at))

@@ -130,7 +130,7 @@ def authenticate(request: ProtocolRequest) -> ProtocolClient:
 
 
 def retry_with_fresh_client(request: ProtocolRequest, decide: Callable[[], T]) -> T:
-    """Call ``decide``, and once more if it refused while the cached client or organization was out of date."""
+    """Call ``decide``, and again if it refused while the cached client or organization was out of date."""
     try:
         return decide()
     except (InvalidGrant, InvalidProof, InvalidScope, InvalidTarget, UnauthorizedClient):

@@ -56,7 +56,7 @@ class CommittedRefusal(OAuth2Error):
 
 
 def refusal_of(error: OAuth2Error, request: Any) -> DomainError:
-    """Return Authlib's error as one of ours; ``request`` is the one that Authlib handled."""
+    """Convert an error of Authlib to an OAuthError; ``request`` is the one that Authlib handled."""
     if isinstance(error, CommittedRefusal):
         return error.refusal
     for kind, make in _REFUSALS.items():

@@ -15,8 +15,7 @@ from app.operations.audit.failed_requests import RejectedRequest, can_read_reque
 from app.operations.store import clock
 from app.rules.audit.failed_requests import PLAYGROUND, PLAYGROUND_MARK, default_cause, redact_parameters
 from app.rules.errors import DomainError
-from app.rules.identifiers import parse_client_id
-from app.rules.token_values import digest, parse_token
+from app.rules.identifiers import digest, parse_client_id, parse_token
 from app.web.browser_session import session_for
 from app.web.failed_requests import failed_requests
 

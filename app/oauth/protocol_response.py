@@ -17,8 +17,7 @@ from app.operations.clients import dpop_proofs
 from app.operations.directory.lookups import AuthenticatedClient
 from app.rules.clients.redirect_uris import get_web_origin
 from app.rules.errors import DomainError, InvalidClient, OAuthError
-from app.web.cors import response_headers
-from app.web.headers import program_headers, redirect_headers
+from app.web.headers import program_headers, redirect_headers, response_headers
 
 REALM = "gatehouse"
 STATUS_LINES = {status.value: f"{status.value} {status.phrase}" for status in HTTPStatus}

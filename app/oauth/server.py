@@ -66,7 +66,7 @@ class AuthorizationServer(flask_oauth2.AuthorizationServer):
         return super().handle_response(status, payload, headers)
 
     def handle_error_response(self, request: Any, error: Any) -> DomainError:
-        """Return the error as one of ours: Authlib's own text may quote input, and the log needs a cause."""
+        """Convert the error to an OAuthError: Authlib's text may quote input, and the log needs a cause."""
         return refusal_of(error, request)
 
 

@@ -19,7 +19,8 @@ from app.operations.grants.grants import TokenSnapshot
 from app.operations.store.request_limits import require_request_allowed
 from app.operations.tokens import id_tokens
 from app.rules.errors import DomainError, Forbidden, OAuthError, Unauthenticated
-from app.web.bearer import challenges, is_by_dpop, protect
+from app.web.bearer import protect
+from app.web.headers import challenges, is_by_dpop
 
 _JWT = ("Content-Type", "application/jwt")
 

@@ -10,4 +10,4 @@ from app.operations.store import audit
 def connect() -> None:
     """Send audit events to webhooks, and root's access to an organization to its administrators."""
     audit.subscribe(publish_to_webhooks)
-    audit.subscribe(announce_root)
+    audit.subscribe(announce_root, only_from_root=True)

@@ -49,7 +49,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class FieldRow:
-    """A parameter or field: ``limits`` are its constraints in words."""
+    """A parameter or field: ``limits`` describes its constraints."""
 
     name: str
     type: str
@@ -176,7 +176,7 @@ class Reference:
         return rows
 
     def rows(self, schema: Mapping[str, Any], prefix: str = "", *, levels: int) -> Iterator[FieldRow]:
-        """Return the fields of an object, and those of nested ones, with dotted names, for so many levels."""
+        """Return the fields of an object, and those of nested ones, with dotted names, down to this many levels."""
         schema = _without_null(schema)
         if schema.get("type") == "array":
             yield from self.rows(self.resolve(schema.get("items", {})), f"{prefix}[]", levels=levels)
@@ -324,7 +324,7 @@ def _row(
 
 
 def _limits(schema: Mapping[str, Any]) -> str:
-    """Return the constraints in words."""
+    """Return a description of the constraints."""
     parts = []
     values = schema.get("enum") or schema.get("items", {}).get("enum")
     if values:

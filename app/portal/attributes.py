@@ -14,8 +14,16 @@ from app.portal.context import PageResponse, PortalContext, portal_page
 from app.portal.labels import ATTRIBUTE_EDITORS, ATTRIBUTE_TYPES
 from app.rules.directory.attributes import Attribute, attributes_of
 from app.rules.errors import InvalidInput, NotFound
-from app.web.attribute_forms import attribute_data, attribute_fields, attribute_values, with_attributes
-from app.web.forms import PageForm, StringListField, VersionField, plain_text_field
+from app.web.forms import (
+    PageForm,
+    StringListField,
+    VersionField,
+    attribute_data,
+    attribute_fields,
+    attribute_values,
+    plain_text_field,
+    with_attributes,
+)
 from app.web.languages import gettext, lazy_gettext, translate
 
 _PATH = "user_profile.attributes"

@@ -24,8 +24,8 @@ from app.web.browser_session import actor_for, current_sessions, page_decorator,
 from app.web.error_pages import error_response, page_of_error
 from app.web.flash import Notice, flash, take_flash
 from app.web.forms import PageForm
+from app.web.json_api import page_meta, page_position
 from app.web.languages import lazy_gettext, translate
-from app.web.parameters import page_meta, page_position
 
 portal = Blueprint("portal", __name__)
 portal.add_app_template_filter(sparkline)

@@ -14,8 +14,8 @@ from app.operations.organizations.instance_limits import (
     update_instance_limits,
 )
 from app.portal.context import PageResponse, PortalContext, portal_page
+from app.portal.setting_forms import choice_label, describe_setting, describe_value
 from app.portal.setting_texts import TOPICS
-from app.portal.settings import choice_label, describe_setting, describe_value
 from app.rules.errors import NotFound
 from app.rules.organizations.instance_limits import BOUNDABLE, allowed_values
 from app.rules.organizations.organizations import ROOT_SLUG

@@ -20,7 +20,7 @@ from app.portal.context import PageResponse, PortalContext, portal_page
 from app.portal.labels import AUDIT_ACTIONS, TARGET_TYPES
 from app.portal.setting_texts import SETTING_LABELS
 from app.rules.errors import NotFound
-from app.web.downloads import download
+from app.web.headers import download
 
 _LISTING = "portal audit"
 _EXACT = ("action", "actor", "target", "request_id")

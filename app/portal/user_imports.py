@@ -17,8 +17,8 @@ from app.portal.context import PageResponse, PortalContext, portal, portal_page
 from app.rules.errors import Conflict, DomainError, Forbidden, InvalidInput, NotFound
 from app.rules.users.user_import import CSV_FIELDS, MAX_FILE_BYTES, MAX_ROWS, format_of_name
 from app.web.browser_session import actor_for
-from app.web.downloads import download
 from app.web.forms import PageForm
+from app.web.headers import download
 from app.web.languages import gettext, lazy_gettext, number
 from app.web.request_bodies import accept_large_form
 

@@ -156,9 +156,9 @@ class Unavailable(DomainError):
 
 
 class OrganizationMoving(Unavailable):
-    """The organization is being moved to another cell, so nobody serves it for some seconds.
+    """The organization is being moved to another cell, so it is not served for some seconds.
 
-    What concerns several organizations goes on without this one.
+    Work on several organizations continues without this one.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class OrganizationMoving(Unavailable):
 
 
 class OrganizationMoved(OrganizationMoving):
-    """Another cell serves the organization. The request succeeds once the proxy in front knows of it, so: again."""
+    """Another cell serves the organization. A retry succeeds once the proxy in front knows."""
 
     code = "organization_moved"
 
@@ -192,7 +192,7 @@ class OAuthError(DomainError):
 class InvalidClient(OAuthError):
     """Client authentication failed. The description is the same whatever was wrong (CA-3).
 
-    Only a client that sent its secret is told more.
+    Only a client that sent its secret gets a more specific message.
     """
 
     status = 401

@@ -8,7 +8,6 @@ from werkzeug.middleware.proxy_fix import ProxyFix
 from app.config import Config
 from app.web import (
     browser_session,
-    cors,
     error_pages,
     failed_requests,
     headers,
@@ -32,10 +31,9 @@ def register(app: Flask, config: Config) -> None:
     # Werkzeug would redirect "//clients" to "/clients" with a page, also for a program.
     app.url_map.merge_slashes = False
     for part in (
-        cors,
+        headers,
         browser_session,
         languages,
-        headers,
         static_files,
         health,
         security_txt,

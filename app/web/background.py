@@ -23,7 +23,7 @@ from app.operations.audit import webhook_deliveries
 from app.operations.audit.chain import ChainHead, seal_pending_events
 from app.operations.audit.chain_verification import remember_heads
 from app.operations.clients import credential_revocation, logos
-from app.operations.grants.signing_keys import rotate_due_keys
+from app.operations.grants.key_rotation import rotate_due_keys
 from app.operations.mail import delivery
 from app.operations.maintenance.dispatcher import THREADS, Dispatcher
 from app.operations.maintenance.janitor import purge_expired
@@ -86,7 +86,7 @@ def _follow(app: Flask) -> None:
         for turn in itertools.count():
             try:
                 cache_invalidation.follow()
-                # The lead asks the database, unless nobody needs the time, and tells the others.
+                # The leader asks the database, unless no process needs the time, and shares it with the others.
                 if cache_invalidation.is_in_use() and (
                     turn % _POLLS_PER_MEASUREMENT == 0 or not cache_invalidation.is_lead()
                 ):

@@ -9,7 +9,7 @@ import base64
 import binascii
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -29,12 +29,11 @@ from app.operations.grants.grants import TokenSnapshot
 from app.operations.sign_in.actor_access import enter_organization
 from app.operations.store.audit import actor_public_id
 from app.operations.store.request_limits import require_request_allowed
-from app.operations.tokens.introspection import actor_of_token, find_management_token
+from app.operations.tokens.tokens import actor_of_token, find_management_token
 from app.rules.actor import Actor
-from app.rules.clients.dpop import ALGORITHMS
 from app.rules.errors import InvalidInput, Unauthenticated
-from app.web.cors import require_allowed_origin
-from app.web.parameters import query_parameters
+from app.web.headers import require_allowed_origin
+from app.web.json_api import query_parameters
 from app.web.request_log import note, request_id
 
 FindToken = Callable[[str], TokenSnapshot | None]
@@ -42,7 +41,6 @@ FindToken = Callable[[str], TokenSnapshot | None]
 ACTING = "organization_id"
 # Schemes are case-insensitive (RFC 9110 section 11.1).
 _CREDENTIALS = re.compile(r"(?:bearer|dpop) +[A-Za-z0-9._~+/-]+=* *", re.IGNORECASE)
-_ALGS = f'algs="{" ".join(ALGORITHMS)}"'
 
 
 class AccessToken(TokenMixin):
@@ -183,7 +181,7 @@ def requires_management_token(
 def authenticate_again(context: ApiContext) -> ApiContext:
     """Return the context after a body was received, which may take minutes, with the caller's current permissions.
 
-    Raises Unauthenticated if the access token is not valid any more, NotFound if the caller may not act there now.
+    Raises Unauthenticated if the access token is no longer valid, NotFound if the caller may no longer act there.
     """
     actor, organization = authenticate_caller(is_proven=True)
     if context.organization.id != organization.id:
@@ -235,20 +233,3 @@ def read_basic(header: str) -> tuple[str, str] | None:
         return None
     name, colon, secret = decoded.partition(":")
     return (unquote_plus(name), unquote_plus(secret)) if colon else None
-
-
-def challenges(resource: str, why: Mapping[str, str], *, by_dpop: bool) -> list[str]:
-    """Return the values of the ``WWW-Authenticate`` headers.
-
-    ``resource`` holds the parameters that describe the resource (``realm="…"``), ``why`` those of the error, none of
-    them user input. ``by_dpop`` means that the token was presented by DPoP; other callers see both schemes.
-    """
-    error = "".join(f', {name}="{value}"' for name, value in why.items())
-    if by_dpop:
-        return [f"DPoP {resource}{error}, {_ALGS}"]
-    return [f"Bearer {resource}{error}", f"DPoP {resource}, {_ALGS}"]
-
-
-def is_by_dpop(header: str | None) -> bool:
-    """Return whether the Authorization header has the scheme DPoP, well-formed or not."""
-    return (header or "").lower().startswith("dpop ")

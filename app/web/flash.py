@@ -40,7 +40,7 @@ MAX_COOKIE_LENGTH = 2_800
 # What is left out of a cookie that would be too long, in this order.
 _OPTIONAL = ("undo", "warnings", "retired")
 SECRETS = frozenset({"secret", "codes", "link"})
-"""The values that are shown once. Reloading says so, in place of them."""
+"""The values that are shown once. A reload shows a note in their place."""
 
 
 def flash(

@@ -27,7 +27,6 @@ from app.operations.directory.lookups import (
 from app.operations.sign_in.sessions import SessionRecord
 from app.rules.authorization import authorization_request
 from app.rules.errors import NotFound, OrganizationMoving
-from app.rules.languages.counts import COUNTS
 from app.rules.languages.moments import (
     coming_span,
     day_of,
@@ -39,7 +38,7 @@ from app.rules.languages.moments import (
     short_day_of,
     time_zone_of,
 )
-from app.rules.languages.translation import ENGLISH, catalog_of, direction_of, language_for
+from app.rules.languages.translation import COUNTS, ENGLISH, catalog_of, direction_of, language_for
 from app.rules.languages.translation import translate as translate_with
 from app.web.browser_session import actor_for, current_sessions, session_for
 
@@ -122,7 +121,7 @@ def register(app: Flask) -> None:
     flask_babel.Babel(app, locale_selector=page_language)
     # A message of a template is one line, wherever the template breaks it.
     app.jinja_env.policies["ext.i18n.trimmed"] = True
-    # Flask-Babel's own look up the catalog anew for each message, which would take a third of a page's time.
+    # Flask-Babel's functions look up the catalog for each message, which would take a third of a page's time.
     app.jinja_env.globals.update(_=_template_gettext, gettext=_template_gettext, ngettext=_template_ngettext)
     app.jinja_env.globals.update(page_language=page_language, page_direction=_direction)
     for function in (translate, initials, ago, until, day, moment, duration, counted, number, percent):

@@ -7,7 +7,7 @@ takes its file, so that no counter goes back while the service runs.
 The multi-process mode of prometheus_client is not used: it writes to files at each observation, which costs a token
 request ten times as much as all counting here, and leaves files behind for each worker that ended.
 
-What comes from the database is read by a thread, and only while somebody scrapes: a scrape never waits for it.
+What comes from the database is read by a thread, and only while metrics are scraped; a scrape never waits for it.
 """
 
 from __future__ import annotations

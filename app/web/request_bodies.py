@@ -59,7 +59,7 @@ class EncodedBody(DomainError):
 
 
 def accept_large_form(max_bytes: int) -> None:
-    """Let this request's form carry a file of so many bytes.
+    """Allow a file of this many bytes in the request's form.
 
     The upload may take minutes, so whether the user is still signed in is read again after it (SS-5).
     """
@@ -105,11 +105,11 @@ class _Reader:
         threading.Thread(target=self._work, name="body reader", daemon=True).start()
 
     def begin(self, stream: Any, size: int) -> None:
-        """Begin to read so many bytes; ``finish`` returns them."""
+        """Start reading this many bytes; ``finish`` returns them."""
         self._reads.put((stream, size))
 
     def finish(self, seconds: float | None = None) -> bytes:
-        """Return what the stream's read returned. Raises TooSlow when that takes longer than so many seconds."""
+        """Return what the stream's read returned. Raises TooSlow if that takes longer than this many seconds."""
         try:
             result = self._results.get(timeout=seconds)
         except Empty:

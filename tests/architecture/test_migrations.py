@@ -22,8 +22,8 @@ from sqlalchemy import MetaData, Table, inspect, select
 from app import config, create_app
 from app.extensions import db
 from app.models import Base
+from app.operations.maintenance.database_checks import list_missing_columns
 from app.operations.maintenance.doctor import run_checks
-from app.operations.maintenance.schema import list_missing_columns
 from app.rules.identifiers import new_id, public_id
 from tests.support.applications import BASE_URL, environment
 from tests.support.databases import MariaDBDatabase, SQLiteDatabase

@@ -10,14 +10,13 @@ from flask import Flask
 from sqlalchemy import delete, false, func, insert, select, update
 from sqlalchemy.orm import aliased
 
-from app.database import FENCE
+from app.database import ACROSS, FENCE, Fence, Unfenced
 from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery
 from app.models.client import Client
 from app.models.grant import Grant
 from app.models.organization import Organization
 from app.models.user import User
-from app.tenant_fence import ACROSS, Fence, Unfenced
 from tests.support.servers import ROOT
 
 OTHER = aliased(User)
@@ -53,7 +52,7 @@ MEANT_FOR_ALL = {
     "app/operations/tokens/cutoffs.py",
     "app/operations/clients/rotations.py",
     "app/operations/clients/dynamic_registration.py",
-    "app/operations/grants/signing_keys.py",
+    "app/operations/grants/key_rotation.py",
     "app/operations/maintenance/instance_overview.py",
     "app/operations/maintenance/janitor.py",
     "app/operations/store/outbox.py",

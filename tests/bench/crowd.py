@@ -11,8 +11,15 @@ from typing import Any
 from urllib.parse import urlencode
 
 from app.operations.store import keyring
-from app.rules.identifiers import format_client_id, new_id, new_routing_key
-from app.rules.token_values import CLIENT_SECRET, SESSION, digest, new_token
+from app.rules.identifiers import (
+    CLIENT_SECRET,
+    SESSION,
+    digest,
+    format_client_id,
+    new_id,
+    new_routing_key,
+    new_token,
+)
 from app.web.browser_session import cookie_name
 from tests.bench.fill import Credentials, Row, insert_rows, rows_of
 from tests.bench.instance import Instance

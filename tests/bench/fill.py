@@ -8,8 +8,16 @@ from typing import Any
 
 import MySQLdb.cursors
 
-from app.rules.identifiers import format_client_id, new_id, new_routing_key, parse_client_id
-from app.rules.token_values import ACCESS_TOKEN, CLIENT_SECRET, digest, new_token
+from app.rules.identifiers import (
+    ACCESS_TOKEN,
+    CLIENT_SECRET,
+    digest,
+    format_client_id,
+    new_id,
+    new_routing_key,
+    new_token,
+    parse_client_id,
+)
 from tests.factories import MadeClient
 
 BATCH = 5000

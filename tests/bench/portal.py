@@ -31,8 +31,7 @@ from app.database import FENCE, engines
 from app.models.base import Base
 from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.store.usage_counters import NONE, SPANS, start_of
-from app.rules.identifiers import new_id, new_routing_key
-from app.rules.token_values import ACCESS_TOKEN, digest, new_token
+from app.rules.identifiers import ACCESS_TOKEN, digest, new_id, new_routing_key, new_token
 from tests.bench.servers import GATEHOUSE, serving
 from tests.factories import Factory, MadeUser
 from tests.support.applications import application, environment

@@ -19,6 +19,7 @@ from flask import Flask
 from sqlalchemy import delete, select, update
 
 from app.config import current
+from app.database import ACROSS
 from app.extensions import db
 from app.fast_path import cache_invalidation
 from app.fast_path.compiled_query import CompiledQuery
@@ -34,7 +35,6 @@ from app.operations.store.transactions import read, transaction
 from app.operations.tokens import tokens
 from app.rules.actor import Actor
 from app.rules.identifiers import first_id_at
-from app.tenant_fence import ACROSS
 from app.uptime import uptime
 from tests.factories import Factory, MadeClient
 from tests.support.applications import environment

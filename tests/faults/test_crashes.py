@@ -6,7 +6,7 @@ import os
 import signal
 import time
 
-from app.rules.token_values import digest
+from app.rules.identifiers import digest
 from tests.factories import Factory, MadeClient
 from tests.faults.traffic import Traffic
 from tests.support import process

@@ -20,7 +20,7 @@ import pytest
 from app.fast_path.cache_invalidation import TRUSTED_SECONDS
 from app.operations.clients.credential_revocation import revoke_credentials
 from app.operations.store.transactions import transaction
-from app.rules.token_values import digest
+from app.rules.identifiers import digest
 from tests.factories import Factory, MadeClient, bearer_header
 from tests.faults.traffic import Traffic
 from tests.journeys.conftest import REDIRECT_URI, SCOPE

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from flask import Flask
 
-from app.rules.token_values import digest
+from app.rules.identifiers import digest
 from tests.factories import Factory, MadeClient, bearer_header
 from tests.faults.test_replica import Logged
 from tests.support.applications import application, environment, forget

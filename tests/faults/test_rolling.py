@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.rules.token_values import digest
+from app.rules.identifiers import digest
 from tests.factories import Factory, MadeClient
 from tests.faults.traffic import Traffic
 from tests.support import process

@@ -15,8 +15,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from app.fast_path.cache_invalidation import TRUSTED_SECONDS
-from app.rules.identifiers import public_id
-from app.rules.token_values import parse_token
+from app.rules.identifiers import parse_token, public_id
 from tests.bench.scenarios import CHALLENGE, REDIRECT_URI, VERIFIER
 from tests.factories import basic_header, bearer_header
 from tests.faults.history import Operation, Outcome

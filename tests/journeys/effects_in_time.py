@@ -20,7 +20,7 @@ from app.models.client import Client, ClientRegistration
 from app.models.grant import AuthorizationCode, Grant
 from app.models.token import SigningKey
 from app.models.user import User
-from app.operations.grants.signing_keys import LEASE_NAME, rotate_due_keys
+from app.operations.grants.key_rotation import LEASE_NAME, rotate_due_keys
 from app.operations.maintenance.janitor import purge_expired
 from app.rules.actor import Actor
 from app.rules.identifiers import first_id_at, parse_client_id, public_id

@@ -19,7 +19,7 @@ from app.operations.clients.credentials import create_credential, revoke_credent
 from app.operations.directory import lookups
 from app.operations.organizations.settings import update_settings
 from app.operations.store import clock
-from app.rules.token_values import new_token
+from app.rules.identifiers import new_token
 from tests.factories import Factory, MadeClient
 from tests.oauth.conftest import SCOPES, on_another_worker
 
@@ -204,7 +204,7 @@ def set_end(http: FlaskClient, secret: str) -> None:
     from app.extensions import db
     from app.models.client import Credential
     from app.operations.store.transactions import transaction
-    from app.rules.token_values import digest
+    from app.rules.identifiers import digest
 
     @transaction
     def end() -> None:

@@ -15,7 +15,7 @@ from app.models.grant import AuthorizationCode
 from app.operations.grants import signing_keys
 from app.operations.organizations.settings import update_settings
 from app.operations.store.transactions import transaction
-from app.rules.token_values import new_token
+from app.rules.identifiers import new_token
 from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, SCOPES, VERIFIER, Flow, audited
 from tests.support.databases import Database
 

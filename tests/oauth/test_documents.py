@@ -11,7 +11,8 @@ from flask.testing import FlaskClient
 from app.oauth import discovery
 from app.operations.clients.clients import update_client
 from app.operations.clients.scopes import add_scopes
-from app.operations.grants.signing_keys import advance_rotation, get_active_key, replace_key_immediately
+from app.operations.grants.key_rotation import advance_rotation, replace_key_immediately
+from app.operations.grants.signing_keys import get_active_key
 from app.operations.organizations.organizations import delete_organization
 from app.operations.organizations.settings import update_settings
 from tests.factories import Factory

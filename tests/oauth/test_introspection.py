@@ -21,7 +21,7 @@ from app.operations.store import clock
 from app.operations.store.transactions import transaction
 from app.operations.users.users import disable_user, enable_user
 from app.rules.actor import Actor
-from app.rules.token_values import new_token
+from app.rules.identifiers import new_token
 from tests.factories import Factory
 from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, SCOPES, Flow, on_another_worker
 from tests.oauth.failure_log import only

@@ -16,7 +16,7 @@ from app.operations.audit.webhook_deliveries import list_deliveries
 from app.operations.audit.webhooks import create_webhook
 from app.operations.clients.credentials import create_credential
 from app.operations.organizations.setup import is_setup_token, issue_setup_token
-from app.rules.token_values import new_token
+from app.rules.identifiers import new_token
 from tests.factories import Factory, basic_header
 from tests.oauth.conftest import Flow, audited
 from tests.support.databases import Database

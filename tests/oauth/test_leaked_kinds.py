@@ -12,7 +12,7 @@ from app.operations.clients.initial_access_tokens import create_registration_tok
 from app.operations.sign_in.sessions import find_session
 from app.operations.users.invitations import create_invitation, find_invitation
 from app.operations.users.password_resets import find_reset, issue_reset_link
-from app.rules import token_values
+from app.rules import identifiers
 from tests.factories import Factory, bearer_header
 from tests.oauth.conftest import Flow, audited
 from tests.oauth.device import Device
@@ -172,7 +172,7 @@ def test_every_kind_of_secret_can_be_revoked() -> None:
     """New kinds must be added to ``operations/audit/leaked_secrets``."""
     kinds = {
         value
-        for name, value in vars(token_values).items()
+        for name, value in vars(identifiers).items()
         if name.isupper() and not name.startswith("_") and isinstance(value, str) and len(value) == 2
     }
     assert kinds == KINDS

@@ -10,7 +10,7 @@ from flask.testing import FlaskClient
 from app.models.token import PushedRequest
 from app.operations.authorization import pushed_requests
 from app.operations.clients.clients import update_client
-from app.rules.token_values import PUSHED_REQUEST, new_token
+from app.rules.identifiers import PUSHED_REQUEST, new_token
 from tests.factories import Factory
 from tests.oauth.conftest import (
     FAST_KEYS,

@@ -19,8 +19,7 @@ from app.operations.store import clock, keyring, outages
 from app.operations.store.transactions import transaction
 from app.operations.tokens import issuance, refresh_tokens
 from app.rules import sealing
-from app.rules.identifiers import new_id
-from app.rules.token_values import new_refresh_token, parse_token
+from app.rules.identifiers import new_id, new_refresh_token, parse_token
 from tests.oauth.conftest import REDIRECT_URI, SCOPES, Flow, audited
 from tests.support.databases import Database
 from tests.support.mail_server import Mailbox

@@ -7,7 +7,7 @@ import pytest
 from app.operations.clients.clients import update_client
 from app.operations.clients.credentials import revoke_credentials
 from app.operations.tokens import revocation
-from app.rules.token_values import new_token
+from app.rules.identifiers import new_token
 from tests.factories import Factory
 from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, SCOPES, Flow, audited, on_another_worker
 from tests.support.databases import Database

@@ -17,11 +17,8 @@ from app.models.grant import Grant
 from app.models.token import AccessToken
 from app.operations.authorization import connected_apps
 from app.operations.clients import access_decisions, clients, credential_revocation, resources
-from app.operations.directory.lookups import (
-    get_organization_by_id,
-    touch_organization,
-)
-from app.operations.grants import signing_keys
+from app.operations.directory.lookups import get_organization_by_id, touch_organization
+from app.operations.grants import key_rotation, signing_keys
 from app.operations.organizations import organizations
 from app.operations.organizations.settings import update_settings
 from app.operations.sign_in import sessions
@@ -259,7 +256,7 @@ def test_unstored_token_of_a_replaced_key_is_rejected(make_case: Any) -> None:
     token = case.issue_to_client()
     assert case.is_alive(token)
     with case.flow.app.app_context():
-        signing_keys.replace_key_immediately(case.admin, "ES256")
+        key_rotation.replace_key_immediately(case.admin, "ES256")
     assert not case.is_alive(token)
 
 

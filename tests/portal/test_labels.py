@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from app.portal.labels import AUDIT_ACTIONS, EVENT_GROUPS, EVENT_WORDS
+from app.portal.setting_forms import choice_label
 from app.portal.setting_texts import TOPICS
-from app.portal.settings import choice_label
 from app.rules.audit.events import ALL_EVENTS, EVENT_TYPES, GROUPS, action_for_event_type
 from app.rules.organizations.settings_table import SETTINGS, Choice, StringList
 

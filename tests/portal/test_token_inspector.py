@@ -13,7 +13,7 @@ from flask import Flask
 from app.operations.clients.clients import update_client
 from app.operations.grants.grant_lists import revoke_grant
 from app.operations.organizations.settings import update_settings
-from app.rules.token_values import KINDS, new_refresh_token, new_token, parse_token
+from app.rules.identifiers import KINDS, new_refresh_token, new_token, parse_token
 from tests.factories import Factory, MadeClient
 from tests.oauth.conftest import SCOPES, Flow
 from tests.portal.conftest import PortalUser

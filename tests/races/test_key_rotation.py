@@ -26,7 +26,8 @@ from joserfc import jwt
 from joserfc.jwk import KeySet
 
 from app.operations.directory.lookups import get_organization_by_id
-from app.operations.grants.signing_keys import PUBLISHED_BEFORE_USE, advance_rotation, get_active_key
+from app.operations.grants.key_rotation import PUBLISHED_BEFORE_USE, advance_rotation
+from app.operations.grants.signing_keys import get_active_key
 from tests.factories import Factory, MadeClient
 from tests.support.concurrent_requests import Post, send
 from tests.support.databases import MariaDBDatabase

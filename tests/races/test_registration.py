@@ -8,8 +8,8 @@ from flask import Flask
 from app.operations.users import registrations, sign_up
 from app.operations.users.registrations import confirm_registration
 from app.operations.users.sign_up import register_user
+from app.rules.identifiers import EMAIL_VERIFICATION, new_token
 from app.rules.sign_in.passwords import Lockout
-from app.rules.token_values import EMAIL_VERIFICATION, new_token
 from tests.factories import PASSWORD, Factory
 from tests.support.databases import Database
 from tests.support.threads import at_once

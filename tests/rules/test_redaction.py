@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.rules import token_values
+from app.rules import identifiers
 from app.rules.identifiers import new_id
 from app.rules.redaction import redact
 
@@ -14,12 +14,12 @@ JWT = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ1c3JfMSJ9.c2lnbmF0dXJl"
 
 @pytest.mark.parametrize("kind", ["cs", "at", "ac", "ss", "ar", "iv", "su", "rs"])
 def test_redacted_token_keeps_only_its_kind(kind: str) -> None:
-    token = token_values.new_token(kind, "0123abcd")
+    token = identifiers.new_token(kind, "0123abcd")
     assert redact(f"found {token}.") == f"found gth_{kind}_[redacted]."
 
 
 def test_complete_and_truncated_refresh_tokens_are_redacted() -> None:
-    token = token_values.new_refresh_token("0123abcd", new_id(), b"k" * 32)
+    token = identifiers.new_refresh_token("0123abcd", new_id(), b"k" * 32)
     assert redact(token) == "gth_rt_[redacted]"
     assert redact(token[:40]) == "gth_rt_[redacted]"
 

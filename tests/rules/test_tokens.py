@@ -8,8 +8,7 @@ import zlib
 
 import pytest
 
-from app.rules.identifiers import new_id, new_routing_key
-from app.rules.token_values import (
+from app.rules.identifiers import (
     ACCESS_TOKEN,
     AUTHORIZATION_CODE,
     AUTHORIZATION_REQUEST,
@@ -24,7 +23,9 @@ from app.rules.token_values import (
     digest,
     has_valid_tag,
     hint,
+    new_id,
     new_refresh_token,
+    new_routing_key,
     new_token,
     parse_token,
 )

@@ -25,9 +25,9 @@ from app.operations.users import password_resets, sign_up
 from app.operations.users.invitations import create_invitation, find_invitation, revoke_invitation
 from app.operations.users.password_resets import request_reset
 from app.operations.users.sign_up import register_user
+from app.rules.identifiers import INVITATION, new_token
 from app.rules.sign_in import passwords
 from app.rules.sign_in.passwords import Lockout
-from app.rules.token_values import INVITATION, new_token
 from tests.factories import PASSWORD
 from tests.support.mail_server import Mailbox
 from tests.support.samples import Samples, same_distribution

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from flask import Flask
 
-from app.rules.token_values import SESSION, digest, parse_token
+from app.rules.identifiers import SESSION, digest, parse_token
 from tests.factories import Factory
 from tests.support.databases import Database
 

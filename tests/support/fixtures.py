@@ -36,7 +36,7 @@ def _fence_of_the_application_alone() -> None:
         while frame is not None:
             path = Path(frame.f_code.co_filename)
             if "app" in path.parts and path.name not in {
-                "tenant_fence.py",
+                "database.py",
                 "compiled_query.py",
                 "transaction.py",
             }:

@@ -32,9 +32,8 @@ from app.operations.users import import_runner
 from app.operations.users.groups import add_member
 from app.operations.users.invitations import create_invitation
 from app.operations.users.password_resets import issue_reset_link
-from app.rules.identifiers import new_id, public_id
+from app.rules.identifiers import ACCESS_TOKEN, new_id, new_token, public_id
 from app.rules.organizations.settings_table import GRANT_TYPES
-from app.rules.token_values import ACCESS_TOKEN, new_token
 from app.rules.tokens.token_exchange import ACCESS_TOKEN_TYPE, GRANT_TYPE
 from tests.account.test_passkeys import asked
 from tests.factories import PASSWORD, Factory, MadeUser, bearer_header

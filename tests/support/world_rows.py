@@ -19,8 +19,7 @@ from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.store import clock
 from app.rules.actor import Actor
 from app.rules.errors import Cause
-from app.rules.identifiers import new_id, parse_public_id, public_id
-from app.rules.token_values import digest
+from app.rules.identifiers import digest, new_id, parse_public_id, public_id
 from tests.factories import MadeClient, MadeUser
 
 

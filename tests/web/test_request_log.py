@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from flask import Flask
 
-from app.rules import token_values
+from app.rules import identifiers
 from app.web.request_log import JsonFormatter, RequestLog, configure_logging, note, request_id
 
-TOKEN = token_values.new_token("at", "0123abcd")
+TOKEN = identifiers.new_token("at", "0123abcd")
 
 
 @pytest.fixture

@@ -16,9 +16,8 @@ from app.operations.audit.chain_verification import verify_audit_log
 from app.rules.audit.events import PROBLEMS
 from app.rules.shapes import OneOf, PublicId, SchemaOnly, described
 from app.web.bearer import ApiContext
-from app.web.downloads import download
-from app.web.json_api import envelope
-from app.web.parameters import integer_parameter
+from app.web.headers import download
+from app.web.json_api import envelope, integer_parameter
 
 endpoints = Endpoints("Audit log")
 _EventId = Annotated[str, PublicId("evt", "event")]
@@ -81,7 +80,7 @@ class AuditProblem(Representation):
     """A problem in the hash chain."""
 
     kind: Annotated[str, OneOf(PROBLEMS), described("What is wrong with the chain at this position.")]
-    message: Annotated[str, described("What was found, in words.")]
+    message: Annotated[str, described("A description of the problem.")]
     position: Annotated[
         int | None, described("The position in the chain, from 1. Null if the problem has no position.")
     ]
@@ -94,7 +93,7 @@ class AuditVerification(Representation):
     intact: Annotated[
         bool,
         Source("is_intact"),
-        described("Whether no problem was found in the events that the chain has. See `head`."),
+        described("Whether the events in the chain are intact. See `head`."),
     ]
     total: Annotated[Count, Source("length"), described("All events that were ever added to the chain.")]
     removed: Annotated[Count, described("The oldest of them, removed after the retention period.")]

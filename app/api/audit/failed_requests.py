@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from flask import Response
 
@@ -18,7 +18,7 @@ from app.api.endpoints import (
 )
 from app.api.representations import ClientId, ClientName, Representation, Slug, Source
 from app.operations.audit import failed_requests
-from app.operations.audit.failed_requests import FILTERS, FailedRequestRecord
+from app.operations.audit.failed_requests import FILTERS
 from app.rules.audit.failed_requests import CAUSES
 from app.rules.shapes import OneOf, PublicId, described
 from app.web.bearer import ApiContext
@@ -42,7 +42,7 @@ class FailedRequest(Representation):
     error: Annotated[str, described("The error code in the response.")]
     error_description: Annotated[str, Source("description"), described("The description in the response.")]
     cause: Annotated[str, OneOf(tuple(CAUSES)), described("The cause, which the response did not contain.")]
-    what_happened: Annotated[str, Source("explanation.what"), described("What went wrong, in words.")]
+    what_happened: Annotated[str, Source("explanation.what"), described("What went wrong.")]
     how_to_fix: Annotated[str, Source("explanation.fix"), described("What the developer can do about it.")]
     received: Annotated[str | None, described("The value that was rejected. Null if the cause has none.")]
     expected: Annotated[list[str], described("Each of these values would have been accepted.")]
@@ -90,7 +90,7 @@ def list_failed_requests(context: ApiContext) -> Response:
         context,
         "failed requests",
         failed_requests.list_failed_requests,
-        show=lambda record: _to_json(context, FailedRequest, record),
+        show=lambda record: FailedRequest.shown_in(context, record),
         filters=filters_of(context, FILTERS),
     )
 
@@ -99,8 +99,4 @@ def list_failed_requests(context: ApiContext) -> Response:
 def get_failed_request(context: ApiContext, failed_request_id: str) -> Response:
     """Get a failed request."""
     record = failed_requests.get_failed_request(context.actor, failed_request_id)
-    return envelope(_to_json(context, FailedRequestDetails, record))
-
-
-def _to_json(context: ApiContext, model: type[FailedRequest], record: FailedRequestRecord) -> dict[str, Any]:
-    return model.to_json(record, organization_id=context.organization.slug)
+    return envelope(FailedRequestDetails.shown_in(context, record))

@@ -12,8 +12,7 @@ from app.operations.audit import leaked_secrets
 from app.rules.actor import Actor
 from app.rules.audit.leaked_secrets import MAX_REPORTS as MAX_REPORTS
 from app.rules.shapes import SchemaOnly, described
-from app.web.json_api import envelope, read_value
-from app.web.parameters import query_parameters
+from app.web.json_api import envelope, query_parameters, read_value
 from app.web.request_log import request_id
 
 _TEXT = {"type": "string"}

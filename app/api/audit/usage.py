@@ -49,7 +49,7 @@ class UsageCount(Representation):
 class Usage(Representation):
     """Counts by hour or day."""
 
-    interval: Annotated[str, OneOf(INTERVALS), described("The length of what each count is for.")]
+    interval: Annotated[str, OneOf(INTERVALS), described("The length of the period that each count covers.")]
     since: Annotated[datetime, described("When the first hour or day began.")]
     until: Annotated[datetime, described("When the last hour or day ends. That of the present is under way.")]
     counts: Annotated[

@@ -20,8 +20,7 @@ from app.rules.audit.webhooks import MAX_URL_LENGTH, STATUSES, NewWebhook, Secre
 from app.rules.identifiers import public_id
 from app.rules.shapes import OneOf, PublicId, SchemaOnly, described
 from app.web.bearer import ApiContext
-from app.web.json_api import created, envelope, read_object, run_idempotently
-from app.web.parameters import etag_of, expected_version
+from app.web.json_api import created, envelope, etag_of, expected_version, read_object, run_idempotently
 
 endpoints = Endpoints("Webhooks")
 _WebhookId = Annotated[str, PublicId("whk", "webhook")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from flask import Response
 
@@ -19,7 +19,7 @@ from app.api.representations import (
     UserId,
 )
 from app.operations.authorization import approval_requests
-from app.operations.authorization.approval_requests import FILTERS, ClientRequestRecord
+from app.operations.authorization.approval_requests import FILTERS
 from app.operations.store.idempotency import IdempotentResult
 from app.rules.authorization.consents import MAX_REASON_LENGTH, STATUSES, ClientApproval, ClientRefusal
 from app.rules.clients.client_types import SOURCES, TRUST
@@ -55,10 +55,12 @@ class ClientRequest(Representation):
     scopes: Annotated[list[str], described("What the client requested.")]
     reason: Annotated[str, SchemaOnly(maxLength=MAX_REASON_LENGTH), described("The member's reason.")]
     created_at: CreatedAt
-    decided_at: Annotated[datetime | None, described("When an administrator decided. Null if nobody has.")]
+    decided_at: Annotated[
+        datetime | None, described("When an administrator decided. Null while it is undecided.")
+    ]
     decided_by: Annotated[
         str | None,
-        described("The email address or name of the user or client who decided. Null if nobody has."),
+        described("The email address or name of the user or client who decided. Null while it is undecided."),
     ]
     message: (
         Annotated[str, SchemaOnly(maxLength=MAX_REASON_LENGTH), described("The message for the member.")]
@@ -83,7 +85,7 @@ def list_client_requests(context: ApiContext) -> Response:
         context,
         "client requests",
         approval_requests.list_client_requests,
-        show=lambda record: _to_json(context, record),
+        show=lambda record: ClientRequest.shown_in(context, record),
         filters=filters_of(context, FILTERS),
     )
 
@@ -92,7 +94,7 @@ def list_client_requests(context: ApiContext) -> Response:
 def get_client_request(context: ApiContext, client_request_id: str) -> Response:
     """Get a request."""
     record = approval_requests.get_client_request(context.actor, client_request_id)
-    return envelope(_to_json(context, record))
+    return envelope(ClientRequest.shown_in(context, record))
 
 
 @endpoints.post(
@@ -113,7 +115,7 @@ def approve_client_request(context: ApiContext, client_request_id: str) -> Respo
 
     def work() -> IdempotentResult:
         decided = approval_requests.approve_client_request(context.actor, client_request_id, body)
-        return IdempotentResult(200, _to_json(context, decided), {}, {})
+        return IdempotentResult(200, ClientRequest.shown_in(context, decided), {}, {})
 
     return run_idempotently(context.actor, body, work)
 
@@ -136,10 +138,6 @@ def decline_client_request(context: ApiContext, client_request_id: str) -> Respo
 
     def work() -> IdempotentResult:
         decided = approval_requests.decline_client_request(context.actor, client_request_id, body)
-        return IdempotentResult(200, _to_json(context, decided), {}, {})
+        return IdempotentResult(200, ClientRequest.shown_in(context, decided), {}, {})
 
     return run_idempotently(context.actor, body, work)
-
-
-def _to_json(context: ApiContext, record: ClientRequestRecord) -> dict[str, Any]:
-    return ClientRequest.to_json(record, organization_id=context.organization.slug)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from flask import Response
 
@@ -21,7 +21,6 @@ from app.api.representations import (
     true,
 )
 from app.operations.authorization import connected_apps
-from app.operations.authorization.connected_apps import UserConsentRecord
 from app.operations.grants.grant_lists import FILTERS
 from app.rules.shapes import PublicId, described
 from app.web.bearer import ApiContext
@@ -70,7 +69,7 @@ def list_consents(context: ApiContext) -> Response:
         context,
         "consents",
         connected_apps.list_user_consents,
-        show=lambda record: _to_json(context, record),
+        show=lambda record: Consent.shown_in(context, record),
         filters=filters_of(context, FILTERS),
     )
 
@@ -78,7 +77,7 @@ def list_consents(context: ApiContext) -> Response:
 @endpoints.get("/consents/<consent_id>", scope="consents:read", returns=Consent)
 def get_consent(context: ApiContext, consent_id: str) -> Response:
     """Get a consent."""
-    return envelope(_to_json(context, connected_apps.get_user_consent(context.actor, consent_id)))
+    return envelope(Consent.shown_in(context, connected_apps.get_user_consent(context.actor, consent_id)))
 
 
 @endpoints.delete("/consents/<consent_id>", scope="consents:write", returns=WithdrawnConsent)
@@ -89,7 +88,3 @@ def withdraw_consent(context: ApiContext, consent_id: str) -> Response:
     """
     revoked = connected_apps.withdraw_user_consent(context.actor, consent_id)
     return envelope({"id": consent_id, "withdrawn": True, "revoked_grants": revoked})
-
-
-def _to_json(context: ApiContext, record: UserConsentRecord) -> dict[str, Any]:
-    return Consent.to_json(record, organization_id=context.organization.slug)

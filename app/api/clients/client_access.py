@@ -57,10 +57,12 @@ class ClientAccess(Representation):
     message: _Message | None
     created_at: CreatedAt
     created_by: CreatedBy
-    decided_at: Annotated[datetime | None, described("When an administrator decided. Null if nobody has.")]
+    decided_at: Annotated[
+        datetime | None, described("When an administrator decided. Null while it is undecided.")
+    ]
     decided_by: Annotated[
         str | None,
-        described("The email address or name of the user or client who decided. Null if nobody has."),
+        described("The email address or name of the user or client who decided. Null while it is undecided."),
     ]
 
 
@@ -105,7 +107,7 @@ def list_client_access(context: ApiContext) -> Response:
         context,
         "client access",
         access_records.list_client_access,
-        show=lambda record: _to_json(context, record),
+        show=lambda record: ClientAccess.shown_in(context, record),
         filters=filters_of(context, FILTERS),
     )
 
@@ -126,7 +128,7 @@ def give_client_access(context: ApiContext, resource_id: str, client_id: str) ->
 
     def work() -> IdempotentResult:
         record = access_decisions.give_access(context.actor, resource_id, client_id, body)
-        return IdempotentResult(200, _to_json(context, record), {}, {})
+        return IdempotentResult(200, ClientAccess.shown_in(context, record), {}, {})
 
     return run_idempotently(context.actor, body, work)
 
@@ -134,7 +136,9 @@ def give_client_access(context: ApiContext, resource_id: str, client_id: str) ->
 @endpoints.get("/client-access/<client_access_id>", scope="resources:read", returns=ClientAccess)
 def get_client_access(context: ApiContext, client_access_id: str) -> Response:
     """Get the access of a client, or a request."""
-    return envelope(_to_json(context, access_records.get_client_access(context.actor, client_access_id)))
+    return envelope(
+        ClientAccess.shown_in(context, access_records.get_client_access(context.actor, client_access_id))
+    )
 
 
 _DECIDES: dict[str, Any] = {
@@ -185,7 +189,7 @@ def list_access_of_client(context: ApiContext, client_id: str) -> Response:
         f"access of {client_id}",
         access_records.list_access_of_client,
         client_id,
-        show=lambda record: _to_json(context, record),
+        show=lambda record: ClientAccess.shown_in(context, record),
     )
 
 
@@ -206,7 +210,7 @@ def request_client_access(context: ApiContext, client_id: str, resource_id: str)
 
     def work() -> IdempotentResult:
         record = access_requests.request_access(context.actor, client_id, resource_id, body)
-        return IdempotentResult(200, _to_json(context, record), {}, {})
+        return IdempotentResult(200, ClientAccess.shown_in(context, record), {}, {})
 
     return run_idempotently(context.actor, body, work)
 
@@ -221,7 +225,7 @@ def cancel_access_request(context: ApiContext, client_id: str, resource_id: str)
     is pending, also because it was decided.
     """
     record = access_requests.cancel_request(context.actor, client_id, resource_id)
-    return envelope(_to_json(context, record))
+    return envelope(ClientAccess.shown_in(context, record))
 
 
 @endpoints.get(
@@ -240,10 +244,8 @@ def _decide(context: ApiContext, decide: Callable[..., AccessRecord], access_id:
     body = read_object(optional=True)
 
     def work() -> IdempotentResult:
-        return IdempotentResult(200, _to_json(context, decide(context.actor, access_id, body)), {}, {})
+        return IdempotentResult(
+            200, ClientAccess.shown_in(context, decide(context.actor, access_id, body)), {}, {}
+        )
 
     return run_idempotently(context.actor, body, work)
-
-
-def _to_json(context: ApiContext, record: AccessRecord) -> dict[str, Any]:
-    return ClientAccess.to_json(record, organization_id=context.organization.slug)

@@ -30,8 +30,7 @@ from app.rules.clients.client_types import CLIENT_TYPES, SOURCES, STATUS, TRUST,
 from app.rules.errors import InvalidInput
 from app.rules.shapes import OneOf, SchemaOnly, create_shape, described
 from app.web.bearer import ApiContext
-from app.web.json_api import created, envelope, read_object, run_idempotently
-from app.web.parameters import etag_of, expected_version
+from app.web.json_api import created, envelope, etag_of, expected_version, read_object, run_idempotently
 
 endpoints = Endpoints("Clients")
 _WARNINGS = "Possible problems. The request succeeded."

@@ -28,8 +28,15 @@ from app.rules.fields import ValidationErrors, find_unknown
 from app.rules.shapes import OneOf, described
 from app.rules.versions import combine_versions
 from app.web.bearer import ApiContext
-from app.web.json_api import created, envelope, read_object, run_idempotently
-from app.web.parameters import boolean_parameter, etag_of, expected_version
+from app.web.json_api import (
+    boolean_parameter,
+    created,
+    envelope,
+    etag_of,
+    expected_version,
+    read_object,
+    run_idempotently,
+)
 
 endpoints = Endpoints("Credentials")
 _REVEAL = boolean_query("reveal", "Include the secrets. This is audited and rate limited.")

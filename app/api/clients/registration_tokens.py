@@ -15,8 +15,7 @@ from app.operations.store.idempotency import IdempotentResult
 from app.rules.clients.credentials import MAX_USES, NewRegistrationToken
 from app.rules.shapes import Between, OneOf, PublicId, Text, described
 from app.web.bearer import ApiContext
-from app.web.json_api import created, envelope, read_object, run_idempotently
-from app.web.parameters import etag_of, expected_version
+from app.web.json_api import created, envelope, etag_of, expected_version, read_object, run_idempotently
 
 endpoints = Endpoints("Registration tokens")
 

@@ -33,8 +33,16 @@ from app.rules.clients.resource_fields import (
 )
 from app.rules.shapes import PublicId, SchemaOnly, described
 from app.web.bearer import ApiContext
-from app.web.json_api import created, envelope, read_object, run_idempotently
-from app.web.parameters import boolean_parameter, etag_of, expected_version, is_descending
+from app.web.json_api import (
+    boolean_parameter,
+    created,
+    envelope,
+    etag_of,
+    expected_version,
+    is_descending,
+    read_object,
+    run_idempotently,
+)
 
 endpoints = Endpoints("Resources")
 _WARNINGS = "Scopes without a title for the consent page. The request succeeded."
@@ -128,7 +136,7 @@ def list_resources(context: ApiContext) -> Response:
         context,
         "resources",
         resources.list_resources,
-        show=lambda record: _to_json(context, record),
+        show=lambda record: Resource.shown_in(context, record),
         query=context.parameters.get("q"),
         status=context.parameters.get("status"),
         descending=is_descending(context.parameters, "name"),
@@ -143,7 +151,9 @@ def create_resource(context: ApiContext) -> Response:
     def work() -> IdempotentResult:
         record = resources.define_resource(context.actor, body)
         headers = {"ETag": etag_of(record.version)}
-        return created(_to_json(context, record), record.public_id, meta=_warnings(record), headers=headers)
+        return created(
+            Resource.shown_in(context, record), record.public_id, meta=_warnings(record), headers=headers
+        )
 
     return run_idempotently(context.actor, body, work)
 
@@ -152,7 +162,7 @@ def create_resource(context: ApiContext) -> Response:
 def get_resource(context: ApiContext, resource_id: str) -> Response:
     """Get a resource."""
     record = resources.get_resource(context.actor, resource_id)
-    return envelope(_to_json(context, record), headers={"ETag": etag_of(record.version)})
+    return envelope(Resource.shown_in(context, record), headers={"ETag": etag_of(record.version)})
 
 
 @endpoints.put(
@@ -177,7 +187,7 @@ def update_resource(context: ApiContext, resource_id: str) -> Response:
         confirmed=boolean_parameter(context.parameters, "confirm"),
     )
     return envelope(
-        _to_json(context, updated.resource),
+        Resource.shown_in(context, updated.resource),
         meta={"changed": updated.changed, **_warnings(updated.resource)},
         headers={"ETag": etag_of(updated.resource.version)},
     )
@@ -241,10 +251,6 @@ def update_scope(context: ApiContext, scope_name: str) -> Response:
     )
     etag = {"ETag": etag_of(record.version)}
     return envelope(Scope.to_json(record), meta={"changed": changed}, headers=etag)
-
-
-def _to_json(context: ApiContext, record: ResourceRecord) -> dict[str, Any]:
-    return Resource.to_json(record, organization_id=context.organization.slug)
 
 
 def _warnings(record: ResourceRecord) -> dict[str, list[str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from flask import Response
 
@@ -20,7 +20,7 @@ from app.api.representations import (
     UserId,
 )
 from app.operations.grants import grant_lists
-from app.operations.grants.grant_lists import FILTERS, GrantRecord
+from app.operations.grants.grant_lists import FILTERS
 from app.rules.shapes import PublicId, described
 from app.web.bearer import ApiContext
 from app.web.json_api import envelope
@@ -64,7 +64,7 @@ def list_grants(context: ApiContext) -> Response:
         context,
         "grants",
         grant_lists.list_grants,
-        show=lambda record: _to_json(context, record),
+        show=lambda record: Grant.shown_in(context, record),
         filters=filters_of(context, FILTERS),
     )
 
@@ -72,7 +72,7 @@ def list_grants(context: ApiContext) -> Response:
 @endpoints.get("/grants/<grant_id>", scope="tokens:read", returns=Grant)
 def get_grant(context: ApiContext, grant_id: str) -> Response:
     """Get an active grant."""
-    return envelope(_to_json(context, grant_lists.get_grant(context.actor, grant_id)))
+    return envelope(Grant.shown_in(context, grant_lists.get_grant(context.actor, grant_id)))
 
 
 @endpoints.delete("/grants/<grant_id>", scope="tokens:revoke", returns=Grant)
@@ -81,8 +81,4 @@ def revoke_grant(context: ApiContext, grant_id: str) -> Response:
 
     All of its tokens are revoked immediately. The user's consent remains.
     """
-    return envelope(_to_json(context, grant_lists.revoke_grant(context.actor, grant_id)))
-
-
-def _to_json(context: ApiContext, record: GrantRecord) -> dict[str, Any]:
-    return Grant.to_json(record, organization_id=context.organization.slug)
+    return envelope(Grant.shown_in(context, grant_lists.revoke_grant(context.actor, grant_id)))

@@ -15,8 +15,7 @@ from app.operations.tokens import signing_key_lists
 from app.rules.fields import ValidationErrors, find_unknown
 from app.rules.shapes import OneOf, SchemaOnly, described
 from app.web.bearer import ApiContext
-from app.web.json_api import created, envelope, read_object, run_idempotently
-from app.web.parameters import etag_of
+from app.web.json_api import created, envelope, etag_of, read_object, run_idempotently
 
 endpoints = Endpoints("Signing keys")
 

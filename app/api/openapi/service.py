@@ -10,7 +10,7 @@ SCHEMAS: JsonSchema = {
         "type": "object",
         "properties": {
             "success": SUCCESS,
-            "data": {"type": "string", "description": "The state, in words."},
+            "data": {"type": "string", "description": "A description of the state."},
             "version": {"type": "string", "description": "Of this service. Only of `/healthz`."},
         },
         "required": ["success", "data"],

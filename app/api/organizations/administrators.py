@@ -20,8 +20,15 @@ from app.operations.users.invitations import NewInvitation
 from app.rules.identifiers import public_id
 from app.rules.shapes import OneOf, SchemaOnly, described
 from app.web.bearer import ApiContext
-from app.web.json_api import created, envelope, read_object, run_idempotently
-from app.web.parameters import etag_of, expected_version, is_descending
+from app.web.json_api import (
+    created,
+    envelope,
+    etag_of,
+    expected_version,
+    is_descending,
+    read_object,
+    run_idempotently,
+)
 
 endpoints = Endpoints("Administrators")
 

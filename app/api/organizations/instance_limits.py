@@ -16,8 +16,7 @@ from app.rules.organizations.instance_limits import BOUNDABLE, allowed_values
 from app.rules.organizations.settings_table import SETTINGS, Number
 from app.rules.shapes import described
 from app.web.bearer import ApiContext
-from app.web.json_api import envelope, read_object
-from app.web.parameters import boolean_parameter, etag_of, expected_version
+from app.web.json_api import boolean_parameter, envelope, etag_of, expected_version, read_object
 
 endpoints = Endpoints("Instance")
 
@@ -37,7 +36,7 @@ class InstanceLimitsMeta(Representation):
     updated_by: Annotated[
         str | None,
         described(
-            "The email address or name of the user or client who changed them last. Null if nobody has."
+            "The email address or name of the user or client who last changed them. Null if they were never changed."
         ),
     ]
     changed: Annotated[list[str], described("The paths that changed. Only in responses to changes.")] = (

@@ -25,8 +25,15 @@ from app.operations.store.idempotency import IdempotentResult
 from app.rules.organizations.organizations import NewOrganization, OrganizationChange
 from app.rules.shapes import OneOf, described
 from app.web.bearer import ApiContext
-from app.web.json_api import created, envelope, read_object, run_idempotently
-from app.web.parameters import etag_of, expected_version, is_descending
+from app.web.json_api import (
+    created,
+    envelope,
+    etag_of,
+    expected_version,
+    is_descending,
+    read_object,
+    run_idempotently,
+)
 
 endpoints = Endpoints("Organizations")
 _STATUSES = ("active", "suspended", "deleted")

@@ -14,8 +14,7 @@ from app.operations.store.idempotency import IdempotentResult
 from app.rules.organizations.settings_table import ROLE_FIELDS, fields_schema
 from app.rules.shapes import described
 from app.web.bearer import ApiContext
-from app.web.json_api import created, envelope, read_object, run_idempotently
-from app.web.parameters import etag_of, expected_version
+from app.web.json_api import created, envelope, etag_of, expected_version, read_object, run_idempotently
 
 endpoints = Endpoints("Roles")
 ROLE_KEY_PATTERN = "^[a-z][a-z0-9_-]{0,39}$"

@@ -26,8 +26,14 @@ from app.rules.organizations.settings import MAX_ROLES, ROLES_PATH
 from app.rules.organizations.settings_table import ROLE_FIELDS, SETTINGS, Setting, fields_schema
 from app.rules.shapes import SchemaOnly, described
 from app.web.bearer import ApiContext, authenticate_again
-from app.web.json_api import UnsupportedMediaType, envelope, read_object
-from app.web.parameters import boolean_parameter, etag_of, expected_version
+from app.web.json_api import (
+    UnsupportedMediaType,
+    boolean_parameter,
+    envelope,
+    etag_of,
+    expected_version,
+    read_object,
+)
 from app.web.request_bodies import read_body
 
 endpoints = Endpoints("Settings")
@@ -72,7 +78,7 @@ class SettingsMeta(Representation):
     updated_by: Annotated[
         str | None,
         described(
-            "The email address or name of the user or client who changed them last. Null if nobody has."
+            "The email address or name of the user or client who last changed them. Null if they were never changed."
         ),
     ]
     overridden: Annotated[list[str], described("The paths that the organization set.")]

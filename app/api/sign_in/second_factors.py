@@ -36,7 +36,7 @@ class SecondFactors(Representation):
         list[SecondFactor], described("The factors that the user set up. Empty without a second factor.")
     ]
     recovery_codes_left: Annotated[
-        Count, Source("codes_left"), described("The number of recovery codes that were not used yet.")
+        Count, Source("codes_left"), described("The number of unused recovery codes.")
     ]
 
 

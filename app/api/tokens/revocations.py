@@ -32,8 +32,7 @@ from app.rules.errors import InvalidClient, Unauthenticated
 from app.rules.shapes import PublicId, SchemaOnly, described
 from app.rules.tokens.revocation import MAX_REASON_LENGTH, ORGANIZATION, SELECTORS, NewRevocation, Revoke
 from app.web.bearer import ApiContext, authenticate_caller, read_basic
-from app.web.json_api import created, envelope, read_object, run_idempotently
-from app.web.parameters import query_parameters
+from app.web.json_api import created, envelope, query_parameters, read_object, run_idempotently
 from app.web.request_log import request_id
 
 endpoints = Endpoints("Revocations")
@@ -74,7 +73,8 @@ class Revocation(Representation):
     organization_id: Annotated[Slug, Source("organization_slug")]
     selection: Annotated[Selection, SchemaOnly(minProperties=1, maxProperties=1)]
     issued_before: Annotated[
-        datetime, described("Everything that was issued before this time is revoked, and what depends on it.")
+        datetime,
+        described("Everything issued before this time is revoked, with everything that depends on it."),
     ]
     include_sessions: Annotated[bool, Source("sessions"), described("Whether sessions were ended, too.")]
     reason: Annotated[

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from flask import Response
 
@@ -18,7 +18,7 @@ from app.api.endpoints import (
 )
 from app.api.representations import ClientId, ClientName, CredentialId, Representation, Slug, Source, UserId
 from app.operations.tokens import token_lists
-from app.operations.tokens.token_lists import FILTERS, TokenRecord
+from app.operations.tokens.token_lists import FILTERS
 from app.rules.shapes import OneOf, PublicId, described
 from app.web.bearer import ApiContext
 from app.web.json_api import envelope
@@ -77,7 +77,7 @@ def list_tokens(context: ApiContext) -> Response:
         context,
         "tokens",
         token_lists.list_tokens,
-        show=lambda record: _to_json(context, record),
+        show=lambda record: Token.shown_in(context, record),
         filters=filters_of(context, FILTERS),
     )
 
@@ -85,7 +85,7 @@ def list_tokens(context: ApiContext) -> Response:
 @endpoints.get("/tokens/<token_id>", scope="tokens:read", returns=Token)
 def get_token(context: ApiContext, token_id: str) -> Response:
     """Get an active access token."""
-    return envelope(_to_json(context, token_lists.get_token(context.actor, token_id)))
+    return envelope(Token.shown_in(context, token_lists.get_token(context.actor, token_id)))
 
 
 @endpoints.delete("/tokens/<token_id>", scope="tokens:revoke", returns=Token)
@@ -94,8 +94,4 @@ def revoke_access_token(context: ApiContext, token_id: str) -> Response:
 
     The token and all tokens that were exchanged for it are revoked immediately. Its grant remains valid.
     """
-    return envelope(_to_json(context, token_lists.revoke_listed_token(context.actor, token_id)))
-
-
-def _to_json(context: ApiContext, record: TokenRecord) -> dict[str, Any]:
-    return Token.to_json(record, organization_id=context.organization.slug)
+    return envelope(Token.shown_in(context, token_lists.revoke_listed_token(context.actor, token_id)))

@@ -25,8 +25,15 @@ from app.operations.users import groups
 from app.operations.users.groups import GroupChange, GroupFields, GroupRecord, NewGroup, NewMember
 from app.rules.shapes import PublicId, described
 from app.web.bearer import ApiContext
-from app.web.json_api import created, envelope, read_object, run_idempotently
-from app.web.parameters import etag_of, expected_version, is_descending
+from app.web.json_api import (
+    created,
+    envelope,
+    etag_of,
+    expected_version,
+    is_descending,
+    read_object,
+    run_idempotently,
+)
 
 endpoints = Endpoints("Groups")
 GroupId = Annotated[str, PublicId("grp", "group")]

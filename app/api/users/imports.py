@@ -14,8 +14,14 @@ from app.operations.users import import_records, import_uploads
 from app.rules.shapes import OneOf, PublicId, SchemaOnly, described
 from app.rules.users.user_import import FORMATS, MAX_FILE_BYTES, ON_EXISTING
 from app.web.bearer import ApiContext, authenticate_again
-from app.web.json_api import UnsupportedMediaType, created, envelope, run_idempotently, sent_key
-from app.web.parameters import boolean_parameter
+from app.web.json_api import (
+    UnsupportedMediaType,
+    boolean_parameter,
+    created,
+    envelope,
+    run_idempotently,
+    sent_key,
+)
 from app.web.request_bodies import body_reader
 
 endpoints = Endpoints("Users")

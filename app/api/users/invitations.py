@@ -13,8 +13,7 @@ from app.operations.store.idempotency import IdempotentResult
 from app.operations.users import invitations, registrations
 from app.rules.shapes import PublicId, described
 from app.web.bearer import ApiContext
-from app.web.json_api import envelope, run_idempotently
-from app.web.parameters import etag_of, expected_version
+from app.web.json_api import envelope, etag_of, expected_version, run_idempotently
 
 endpoints = Endpoints("Administrators")
 registration_endpoints = Endpoints("Users")

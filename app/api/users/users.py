@@ -40,8 +40,7 @@ from app.rules.shapes import OneOf, PublicId, described
 from app.rules.sign_in.second_factors import PASSKEY, TOTP
 from app.rules.users.profile import ADDRESS_PARTS, CHECKS, STATUSES, NewUser, UserChange
 from app.web.bearer import ApiContext
-from app.web.json_api import created, envelope, read_object, run_idempotently
-from app.web.parameters import etag_of, expected_version
+from app.web.json_api import created, envelope, etag_of, expected_version, read_object, run_idempotently
 
 endpoints = Endpoints("Users")
 

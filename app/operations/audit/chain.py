@@ -20,6 +20,7 @@ from uuid import UUID
 from sqlalchemy import delete, insert, not_, select
 from sqlalchemy.exc import IntegrityError
 
+from app.database import ACROSS
 from app.extensions import db
 from app.models.audit import AuditChain, AuditEvent, AuditLink, InstanceFact
 from app.operations.store import clock, keyring, leases
@@ -30,7 +31,6 @@ from app.rules.audit.events import GENESIS, head_mac, link_mac, serialize_event
 from app.rules.errors import Conflict, NotFound
 from app.rules.identifiers import first_id_at
 from app.rules.sealing import UnsealError
-from app.tenant_fence import ACROSS
 
 LEASE = "audit-sealer"
 LEASE_SECONDS = 30

@@ -49,7 +49,7 @@ class ChainProblem:
 
     @property
     def message(self) -> str:
-        """The problem in words."""
+        """Description of the problem."""
         return PROBLEMS[self.kind]
 
 

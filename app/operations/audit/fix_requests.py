@@ -15,7 +15,7 @@ from app.operations.organizations.settings import get_settings, update_settings
 from app.rules.actor import Actor
 from app.rules.audit.request_fixes import CLIENT, SECRET, SETTING, Fix, propose_fix
 from app.rules.clients.redirect_uris import get_display_host
-from app.rules.errors import Conflict, DomainError, Forbidden, InvalidInput, NotFound
+from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound
 
 PKCE_FOR_PUBLIC_CLIENTS = "public_clients"
 
@@ -65,7 +65,7 @@ def find_fix(actor: Actor, entry: FailedRequestRecord, client: ClientRecord | No
         try:
             check_client_update(actor, client.client_id, fix.changes)
         except (InvalidInput, Conflict, Forbidden) as error:
-            problem = _problem(error)
+            problem = " ".join(dict.fromkeys(one.message for one in error.errors)) or str(error.description)
     return FixOffer(fix, client.version, missing, problem, _unfamiliar_host(client, fix))
 
 
@@ -102,10 +102,6 @@ def _setting_offer(actor: Actor, client: ClientRecord, fix: Fix, missing: tuple[
     if missing or not actor.has_permission("settings:read"):
         return FixOffer(fix, 0, missing or ("settings:read",))
     return FixOffer(fix, get_settings(actor, organization.slug).version)
-
-
-def _problem(error: DomainError) -> str:
-    return " ".join(dict.fromkeys(one.message for one in error.errors)) or str(error.description)
 
 
 def _unfamiliar_host(client: ClientRecord, fix: Fix) -> str | None:

@@ -43,14 +43,13 @@ from app.operations.store.rate_limits import bucket_key, network_limits
 from app.operations.store.transactions import count_changed, transaction
 from app.operations.tokens import tokens
 from app.operations.tokens.revocation import revoke_token
-from app.rules import token_values
+from app.rules import identifiers
 from app.rules.actor import Actor
 from app.rules.audit.leaked_secrets import LeakReport, parse_leak_reports
 from app.rules.errors import NotFound, OrganizationMoving, Unavailable
-from app.rules.identifiers import format_client_id, public_id
+from app.rules.identifiers import ACCESS_TOKEN, SETUP, digest, format_client_id, parse_token, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.sign_in.passwords import Lockout
-from app.rules.token_values import ACCESS_TOKEN, SETUP, digest, parse_token
 
 LABEL = "leak report"
 ACTION = "secret.leak_reported"
@@ -231,31 +230,31 @@ def _expire_now(
 
 
 _REVOCATIONS: Mapping[str, Callable[[Actor, str], RevokedSecret | None]] = {
-    token_values.CLIENT_SECRET: _revoke_client_secret,
-    token_values.ACCESS_TOKEN: _revoke_access_or_refresh_token,
-    token_values.REFRESH_TOKEN: _revoke_access_or_refresh_token,
-    token_values.SESSION: _revoke_session,
-    token_values.INITIAL_ACCESS: _revoke_initial_access_token,
-    token_values.REGISTRATION_ACCESS: _revoke_registration_access_token,
-    token_values.INVITATION: _revoke_invitation,
-    token_values.PASSWORD_RESET: _revoke_account_link,
-    token_values.EMAIL_VERIFICATION: _revoke_account_link,
-    token_values.KNOWN_BROWSER: _revoke_known_browser,
-    token_values.AUTHORIZATION_CODE: _expire_now(
+    identifiers.CLIENT_SECRET: _revoke_client_secret,
+    identifiers.ACCESS_TOKEN: _revoke_access_or_refresh_token,
+    identifiers.REFRESH_TOKEN: _revoke_access_or_refresh_token,
+    identifiers.SESSION: _revoke_session,
+    identifiers.INITIAL_ACCESS: _revoke_initial_access_token,
+    identifiers.REGISTRATION_ACCESS: _revoke_registration_access_token,
+    identifiers.INVITATION: _revoke_invitation,
+    identifiers.PASSWORD_RESET: _revoke_account_link,
+    identifiers.EMAIL_VERIFICATION: _revoke_account_link,
+    identifiers.KNOWN_BROWSER: _revoke_known_browser,
+    identifiers.AUTHORIZATION_CODE: _expire_now(
         AuthorizationCode, lazy_gettext("An authorization code"), "authorization_code"
     ),
-    token_values.DEVICE_CODE: _expire_now(DeviceCode, lazy_gettext("A device code"), "device_code"),
-    token_values.AUTHORIZATION_REQUEST: _expire_now(
+    identifiers.DEVICE_CODE: _expire_now(DeviceCode, lazy_gettext("A device code"), "device_code"),
+    identifiers.AUTHORIZATION_REQUEST: _expire_now(
         AuthorizationRequest, lazy_gettext("An authorization request"), "authorization_request"
     ),
-    token_values.PUSHED_REQUEST: _expire_now(
+    identifiers.PUSHED_REQUEST: _expire_now(
         PushedRequest, lazy_gettext("A pushed authorization request"), "pushed_request"
     ),
-    token_values.PENDING_SIGN_IN: _expire_now(
+    identifiers.PENDING_SIGN_IN: _expire_now(
         PendingSignIn, lazy_gettext("An unfinished sign-in"), "pending_sign_in"
     ),
 }
-KINDS = frozenset(_REVOCATIONS) | {token_values.SETUP}
+KINDS = frozenset(_REVOCATIONS) | {identifiers.SETUP}
 
 
 def find_client_creator(organization_id: str, client_id: UUID) -> UUID | None:

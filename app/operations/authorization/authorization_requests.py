@@ -36,10 +36,16 @@ from app.rules.authorization.consents import page_digest
 from app.rules.authorization.interaction import select_context
 from app.rules.clients.client_coherence import get_client_requirements
 from app.rules.errors import AuthorizationError, NotFound, TooManyRequests
-from app.rules.identifiers import format_client_id, new_id
+from app.rules.identifiers import (
+    AUTHORIZATION_REQUEST,
+    digest,
+    format_client_id,
+    new_id,
+    new_token,
+    parse_token,
+)
 from app.rules.scopes import restrict_scopes
 from app.rules.sign_in.passwords import network_of
-from app.rules.token_values import AUTHORIZATION_REQUEST, digest, new_token, parse_token
 
 MAX_OPEN_PER_BROWSER = 50
 # Open requests for one client from one network, because a browser without cookies counts as a new one each time. An

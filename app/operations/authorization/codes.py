@@ -29,10 +29,17 @@ from app.rules.authorization import authorization_request
 from app.rules.authorization.authorization_request import AuthorizationParameters
 from app.rules.clients.redirect_uris import match_redirect_uri
 from app.rules.errors import InvalidGrant
-from app.rules.identifiers import format_client_id, new_id, public_id
+from app.rules.identifiers import (
+    AUTHORIZATION_CODE,
+    digest,
+    format_client_id,
+    new_id,
+    new_token,
+    parse_token,
+    public_id,
+)
 from app.rules.organizations.settings import earliest_expiry
 from app.rules.scopes import restrict_scopes
-from app.rules.token_values import AUTHORIZATION_CODE, digest, new_token, parse_token
 
 RETENTION_AFTER_USE = timedelta(days=1)
 
@@ -243,7 +250,7 @@ def claim_code(
     unit_of_work = current_unit_of_work()
     if row.dpop_jkt is not None and row.dpop_jkt != authenticated.dpop_jkt:
         # RFC 9449 section 10: a stolen code is useless without the key.
-        raise InvalidGrant("The code is bound to another key than the one of the DPoP proof.").with_cause(
+        raise InvalidGrant("The code is bound to a different key than the one of the DPoP proof.").with_cause(
             "dpop_wrong_key" if authenticated.dpop_jkt else "dpop_missing",
             received=authenticated.dpop_jkt,
             expected=row.dpop_jkt,

@@ -183,7 +183,7 @@ def store_consent(
     that contain them are revoked (CO-3). Existing grants and tokens do not outlive the consent. Part of the current
     transaction. Return the expiry. Audit: ``consent.given``.
     """
-    end = _end(client, clock.now(), ends_at)
+    end = consent_expiry(clock.now(), ends_at, max_consent_seconds(client.organization.settings))
     declined = tuple(scope for scope in requested if scope not in scopes)
     before = _add_scopes(client, user_id, scopes, declined, end)
     if before is None:
@@ -296,10 +296,6 @@ def _limit_expiry(client: ClientSnapshot, user_id: UUID, end: datetime) -> None:
         ]
     for change in changes:
         db.session.execute(change.execution_options(synchronize_session=False))
-
-
-def _end(client: ClientSnapshot, now: datetime, chosen: datetime | None) -> datetime | None:
-    return consent_expiry(now, chosen, max_consent_seconds(client.organization.settings))
 
 
 def _current_declined(row: Any, shown: Mapping[str, Any]) -> tuple[str, ...]:

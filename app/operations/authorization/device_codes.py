@@ -29,7 +29,7 @@ from app.operations.store.rate_limits import Limit, bucket_key, network_limits
 from app.operations.store.rows import count_rows
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.operations.tokens import access_tokens
-from app.rules import token_values
+from app.rules import identifiers
 from app.rules.actor import Actor
 from app.rules.authorization import interaction
 from app.rules.authorization.consents import page_digest
@@ -75,14 +75,14 @@ class UserCodeTaken(Exception):
 
 def user_code_digest(organization_id: str, user_code: str) -> bytes:
     """Return the keyed digest of a user code; an unkeyed one could be reversed by trying all codes."""
-    return token_values.keyed_digest(
+    return identifiers.keyed_digest(
         keyring.derive_instance_key("device user codes"), f"{organization_id}|{user_code}"
     )
 
 
 def generate_device_code(organization: OrganizationSnapshot) -> str:
     """Return a random device code that names its organization."""
-    return token_values.new_token(token_values.DEVICE_CODE, organization.id)
+    return identifiers.new_token(identifiers.DEVICE_CODE, organization.id)
 
 
 def store_device_code(
@@ -109,7 +109,7 @@ def store_device_code(
     values = {
         "organization_id": client.organization.id,
         "id": new_id(),
-        "digest": token_values.digest(device_code),
+        "digest": identifiers.digest(device_code),
         "user_code_digest": user_code_digest(
             client.organization.id, interaction.parse_user_code(user_code) or ""
         ),
@@ -349,15 +349,15 @@ class DevicePoll:
 
 def find_device_code(client: ClientSnapshot, device_code: str) -> DevicePoll:
     """Return the client's device code in any state. Raises InvalidGrant."""
-    parsed = token_values.parse_token(device_code)
+    parsed = identifiers.parse_token(device_code)
     unknown = InvalidGrant("The device code was not issued to this client.").with_cause("device_code_unknown")
     if (
         parsed is None
-        or parsed.kind != token_values.DEVICE_CODE
+        or parsed.kind != identifiers.DEVICE_CODE
         or parsed.organization_id != client.organization.id
     ):
         raise unknown
-    row = _FIND.first(organization_id=client.organization.id, digest=token_values.digest(device_code))
+    row = _FIND.first(organization_id=client.organization.id, digest=identifiers.digest(device_code))
     if row is None:
         raise unknown
     poll = DevicePoll(*row)

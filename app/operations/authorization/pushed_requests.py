@@ -29,9 +29,8 @@ from app.rules.authorization.request_object import (
 from app.rules.clients.client_coherence import get_client_requirements
 from app.rules.clients.dpop import InvalidProof
 from app.rules.errors import AuthorizationError, TooManyRequests, UnredirectableError
-from app.rules.identifiers import new_id
+from app.rules.identifiers import PUSHED_REQUEST, digest, new_id, new_token, parse_token
 from app.rules.sign_in.passwords import network_of
-from app.rules.token_values import PUSHED_REQUEST, digest, new_token, parse_token
 
 
 def read_request_object_parameters(client: ClientSnapshot, request_object: str) -> dict[str, str]:

@@ -194,7 +194,7 @@ def _enforce_limits(actor: Actor) -> None:
 
 
 def _notify_owner(actor: Actor, client: Client, resource: Resource, reason: str) -> None:
-    """Notify whoever created the API, or the administrators if that user may not manage it any more."""
+    """Notify the creator of the API, or the administrators if the creator may no longer manage it."""
     organization = get_organization_by_id(actor.organization_id)
     values = {
         "who": actor.label,

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import delete, insert, or_, select, update
+from sqlalchemy import delete, insert, select, update
 
 from app.extensions import db
 from app.models.base import has_key, is_same
@@ -89,40 +89,6 @@ def grant_access(
         after={"scopes": values["scopes"]},
     )
     return row_id
-
-
-def hold_managed_resources(
-    actor: Actor, scopes: Collection[str], identifiers: Collection[str]
-) -> list[tuple[Resource, list[str]]]:
-    """Hold the resources among these, and those of the scopes, that the actor may manage. Return each with its scopes.
-
-    ``grant_access`` then gives a client access to what the actor adds to it. Call this before the transaction writes
-    scopes or clients.
-    """
-    if not (scopes or identifiers) or not actor.has_permission_for_own("resources:write"):
-        return []
-    rows = db.session.execute(
-        select(Resource, Scope.name)
-        .outerjoin(
-            Scope,
-            (Scope.organization_id == Resource.organization_id)
-            & (Scope.resource_id == Resource.id)
-            & Scope.name.in_(list(scopes)),
-        )
-        .where(
-            Resource.organization_id == actor.organization_id,
-            or_(Scope.name.is_not(None), Resource.identifier.in_(list(identifiers))),
-        )
-        .order_by(Resource.id)
-    )
-    managed: dict[UUID, tuple[Resource, list[str]]] = {}
-    for resource, scope in rows:
-        if actor.has_permission("resources:write", owner_id=resource.created_by_user_id):
-            names = managed.setdefault(resource.id, (resource, []))[1]
-            names += [] if scope is None else [scope]
-    for resource, _ in managed.values():
-        hold_resource(resource)
-    return list(managed.values())
 
 
 def grant_adopted_access(

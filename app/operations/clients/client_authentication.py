@@ -30,11 +30,10 @@ from app.rules.clients.client_coherence import get_client_requirements
 from app.rules.clients.client_types import PRIVATE_KEY_JWT, accepts_auth_method
 from app.rules.clients.public_keys import usable_keys
 from app.rules.errors import InvalidClient, NotFound, TooManyRequests, Unavailable
-from app.rules.identifiers import parse_client_id
+from app.rules.identifiers import CLIENT_SECRET, digest, parse_client_id, parse_token
 from app.rules.sign_in.passwords import networks_of
 from app.rules.store.outgoing_http import OutgoingRequestBlocked
 from app.rules.strict_json import InvalidJson, load_object
-from app.rules.token_values import CLIENT_SECRET, digest, parse_token
 
 MAX_FAILURES = 30
 WINDOW_SECONDS = 60.0

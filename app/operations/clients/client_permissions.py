@@ -6,19 +6,17 @@ Users cannot give a client scopes or trust that they do not have themselves (TN-
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from uuid import UUID
 
-from sqlalchemy import select
+from sqlalchemy import or_, select
 
 from app.extensions import db
-from app.models.client import ACTIVE, Client, Scope
+from app.models.client import ACTIVE, Client, Resource, Scope
+from app.operations.clients.client_access import hold_resource
 from app.operations.clients.scopes import add_scopes, list_offered_scopes
 from app.rules.actor import Actor
 from app.rules.clients.client_metadata import ClientMetadata, changed_fields
-from app.rules.clients.client_types import (
-    ALLOWED,
-    PRE_APPROVED,
-    uses_grants_without_consent,
-)
+from app.rules.clients.client_types import ALLOWED, PRE_APPROVED, uses_grants_without_consent
 from app.rules.directory.permissions import ALL_PERMISSIONS, PERMISSIONS, ROOT_ONLY, missing_permissions
 from app.rules.errors import Conflict, FieldError, Forbidden, InvalidInput
 from app.rules.languages.translation import lazy_gettext
@@ -227,6 +225,40 @@ def require_client_within_permissions(actor: Actor, row: Client) -> None:
             ),
             permission=missing[0],
         )
+
+
+def hold_managed_resources(
+    actor: Actor, scopes: Collection[str], identifiers: Collection[str]
+) -> list[tuple[Resource, list[str]]]:
+    """Hold the resources among these, and those of the scopes, that the actor may manage. Return each with its scopes.
+
+    ``grant_access`` then gives a client access to what the actor adds to it. Call this before the transaction writes
+    scopes or clients.
+    """
+    if not (scopes or identifiers) or not actor.has_permission_for_own("resources:write"):
+        return []
+    rows = db.session.execute(
+        select(Resource, Scope.name)
+        .outerjoin(
+            Scope,
+            (Scope.organization_id == Resource.organization_id)
+            & (Scope.resource_id == Resource.id)
+            & Scope.name.in_(list(scopes)),
+        )
+        .where(
+            Resource.organization_id == actor.organization_id,
+            or_(Scope.name.is_not(None), Resource.identifier.in_(list(identifiers))),
+        )
+        .order_by(Resource.id)
+    )
+    managed: dict[UUID, tuple[Resource, list[str]]] = {}
+    for resource, scope in rows:
+        if actor.has_permission("resources:write", owner_id=resource.created_by_user_id):
+            names = managed.setdefault(resource.id, (resource, []))[1]
+            names += [] if scope is None else [scope]
+    for resource, _ in managed.values():
+        hold_resource(resource)
+    return list(managed.values())
 
 
 def _require_grant_permission(

@@ -48,10 +48,10 @@ def record_client_use(
 ) -> None:
     """Count a request of the client after its commit, and set when the client and its secret were last used.
 
-    Requests that failed after the client had authenticated count too: somebody uses the secret. ``grant_type`` is that
-    of issued tokens. ``used_pkce`` says whether the client redeemed a code with PKCE or without, None if it redeemed no
-    code. The time is set at most once a minute per worker process. A missed sample is ignored: an unavailable database
-    must not fail a request that issued a token.
+    Requests that failed after the client had authenticated count too, because the secret is in use. ``grant_type`` is
+    that of issued tokens. ``used_pkce`` says whether the client redeemed a code with PKCE or without, None if it
+    redeemed no code. The time is set at most once a minute per worker process. A missed sample is ignored: an
+    unavailable database must not fail a request that issued a token.
     """
     client, credential_id = authenticated.client, authenticated.credential_id
     # A public client proves nothing by its name, only by what it can do.

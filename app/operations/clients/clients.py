@@ -16,13 +16,9 @@ from app.models.client import DELETED, PERSON, Client, ClientRegistration, Clien
 from app.models.grant import Consent, Grant
 from app.models.user import AppRoleAssignment
 from app.operations.clients import logos, sector_documents
-from app.operations.clients.client_access import (
-    find_granted_scopes,
-    find_inaccessible_scopes,
-    grant_access,
-    hold_managed_resources,
-)
+from app.operations.clients.client_access import find_granted_scopes, find_inaccessible_scopes, grant_access
 from app.operations.clients.client_permissions import (
+    hold_managed_resources,
     require_approval_permission,
     require_client_within_permissions,
     require_known_scopes,
@@ -63,15 +59,8 @@ from app.operations.store.transactions import count_changed, on_commit, read, tr
 from app.rules.actor import Actor
 from app.rules.authorization.consents import DECIDED_RETENTION, DECLINED
 from app.rules.clients.app_claims import role_keys
-from app.rules.clients.client_coherence import signing_algorithm_for
-from app.rules.clients.client_metadata import (
-    ClientMetadata,
-    ClientPolicy,
-    change,
-    changed_fields,
-    complete,
-    to_document,
-)
+from app.rules.clients.client_coherence import ClientPolicy, signing_algorithm_for
+from app.rules.clients.client_metadata import ClientMetadata, change, changed_fields, complete, to_document
 from app.rules.clients.client_types import BLOCKED, uses_grants_without_consent
 from app.rules.errors import Conflict
 from app.rules.identifiers import format_client_id, new_id
@@ -186,7 +175,8 @@ def update_client(
 def check_client_update(actor: Actor, client_id: str, fields: Mapping[str, Any]) -> None:
     """Raise what ``update_client`` would raise for these fields, and change nothing.
 
-    Unlike there, a scope that the organization does not know is invalid for every actor: nobody typed it in a form.
+    Unlike there, a scope that the organization does not know is invalid for every actor, because the actor did not
+    enter it.
     """
     row = get_client_row(actor, client_id, "clients:write")
     before = to_client_metadata(row)

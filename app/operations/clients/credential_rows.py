@@ -31,8 +31,7 @@ from app.rules.clients.credentials import (
     describe_credential_use,
     get_credential_status,
 )
-from app.rules.identifiers import new_id, public_id
-from app.rules.token_values import CLIENT_SECRET, digest, hint, new_token
+from app.rules.identifiers import CLIENT_SECRET, digest, hint, new_id, new_token, public_id
 from app.rules.versions import compute_version
 
 REVEAL = "reveal"

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from sqlalchemy import select, update
 
+from app.database import ACROSS
 from app.extensions import db
 from app.models.base import has_key, is_same
 from app.models.client import ACTIVE, DYNAMIC, Client, ClientRegistration, Credential
@@ -37,10 +38,15 @@ from app.rules.actor import Actor
 from app.rules.clients.client_types import BLOCKED, MINIMAL
 from app.rules.clients.dynamic_metadata import Offer, as_fields, replacing
 from app.rules.errors import Forbidden, InvalidInput, NotFound, Unauthenticated
-from app.rules.identifiers import format_client_id, parse_client_id
+from app.rules.identifiers import (
+    REGISTRATION_ACCESS,
+    digest,
+    format_client_id,
+    new_token,
+    parse_client_id,
+    parse_token,
+)
 from app.rules.sign_in.passwords import Lockout
-from app.rules.token_values import REGISTRATION_ACCESS, digest, new_token, parse_token
-from app.tenant_fence import ACROSS
 
 OFF, BY_TOKEN = "off", "initial_access_token"
 _LIMIT_WINDOW, _DELAY, _MAX_DELAY = timedelta(hours=1), timedelta(minutes=1), timedelta(minutes=15)

@@ -28,9 +28,17 @@ from app.operations.store.transactions import count_changed, current_unit_of_wor
 from app.rules.actor import Actor
 from app.rules.clients.credentials import validate_registration_terms
 from app.rules.errors import Conflict, NotFound, PreconditionFailed, Unauthenticated
-from app.rules.identifiers import new_id, parse_public_id, public_id
+from app.rules.identifiers import (
+    INITIAL_ACCESS,
+    digest,
+    hint,
+    new_id,
+    new_token,
+    parse_public_id,
+    parse_token,
+    public_id,
+)
 from app.rules.languages.translation import lazy_gettext
-from app.rules.token_values import INITIAL_ACCESS, digest, hint, new_token, parse_token
 from app.rules.versions import ExpectedVersion, compute_version, is_expected
 
 MAX_ACTIVE_TOKENS = 100

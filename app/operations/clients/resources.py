@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -340,7 +340,7 @@ def to_resource_records(rows: Sequence[Resource]) -> list[ResourceRecord]:
         for scope in found:
             if scope.resource_id is not None:
                 scopes[scope.resource_id].append(ScopeWords(scope.name, scope.title, scope.description))
-    return [_record(row, scopes[row.id]) for row in rows]
+    return [make_record(ResourceRecord, row, scopes=tuple(scopes[row.id])) for row in rows]
 
 
 def scope_names_of(row: Resource) -> frozenset[str]:
@@ -358,10 +358,6 @@ def _build_catalog(rows: Sequence[Sequence[Any]]) -> Catalog:
         if scope is not None:
             owners[scope] = identifier
     return Catalog(resources, owners)
-
-
-def _record(row: Resource, scopes: Iterable[ScopeWords]) -> ResourceRecord:
-    return make_record(ResourceRecord, row, scopes=tuple(scopes))
 
 
 def _enforce_resource_limit(actor: Actor) -> None:

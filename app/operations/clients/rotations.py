@@ -10,6 +10,7 @@ from uuid import UUID
 
 from sqlalchemy import literal, select, true, tuple_, update
 
+from app.database import ACROSS
 from app.extensions import db
 from app.models.base import has_key, is_same
 from app.models.client import ACTIVE, Client, Credential
@@ -37,7 +38,6 @@ from app.rules.clients.credentials import (
 )
 from app.rules.errors import Conflict, NotFound, OrganizationMoving
 from app.rules.identifiers import format_client_id, public_id
-from app.tenant_fence import ACROSS
 
 _MAX_ATTEMPTS = 10
 BATCH_SIZE = 200

@@ -209,7 +209,7 @@ def add_scopes(actor: Actor, names: Iterable[str]) -> list[str]:
 
 
 def enforce_scope_limit(organization_id: str, new: int) -> None:
-    """Raise Conflict if the organization would have more than 1,000 scopes with so many new ones."""
+    """Raise Conflict if the organization would have more than 1,000 scopes with the new ones."""
     if not new:
         return
     if count_rows(select(Scope.name).where(Scope.organization_id == organization_id)) + new > MAX_SCOPES:

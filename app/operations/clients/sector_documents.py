@@ -12,10 +12,9 @@ from typing import Any
 
 from sqlalchemy import select
 
-from app.extensions import db
+from app.extensions import db, in_transaction
 from app.fast_path.cache import BoundedCache
 from app.models.client import ACTIVE, Client
-from app.open_transaction import in_transaction
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.store import outgoing_http
 from app.operations.store.transactions import read

@@ -5,7 +5,7 @@ Rotation and revocation are each one conditional UPDATE of the grant's row.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
@@ -28,13 +28,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import aliased
 
-from app.fast_path.compiled_query import (
-    CompiledQuery,
-    insert_into,
-    list_parameters,
-    list_values,
-    size_of_list,
-)
+from app.fast_path.compiled_query import CompiledQuery, insert_into
 from app.models.audit import Revocation
 from app.models.base import has_key, is_same
 from app.models.client import Client, Credential
@@ -46,11 +40,10 @@ from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
 from app.operations.directory.users import UserSnapshot
 from app.operations.grants import logout
 from app.operations.store import audit, clock, keyring
-from app.operations.store.transactions import OutdatedRead, count_changed
+from app.operations.store.transactions import OutdatedRead
 from app.rules.actor import Actor
 from app.rules.authorization.consents import FIRST_PARTY, max_consent_seconds, requires_user_consent
-from app.rules.identifiers import new_id, public_id
-from app.rules.token_values import digest, new_refresh_token
+from app.rules.identifiers import digest, new_id, new_refresh_token, public_id
 
 CONSENT_OF_GRANT = and_(
     is_same(Consent.user_id, Grant.user_id),
@@ -404,65 +397,6 @@ def _revoke_oldest(actor: Actor, client: ClientSnapshot, user_id: UUID) -> None:
             revoked_reason="too_many_grants",
         )
         log_revocation(actor.organization_id, "grant", grant_id.bytes)
-
-
-def on_sessions_ended(organization_id: str, session_ids: Sequence[UUID]) -> None:
-    """Revoke the sessions' grants that have no refresh token, and notify listening clients.
-
-    Runs in the transaction that deleted the sessions. Grants with a refresh token remain: clients request
-    ``offline_access`` to keep access after the session.
-    """
-    if not session_ids:
-        return
-    _revoke_online_grants(organization_id, session_ids)
-    logout.notify_listeners(organization_id, session_ids)
-
-
-def on_session_replaced(organization_id: str, from_session: UUID, to_session: UUID) -> None:
-    """Move grants and listeners of a session to the one that replaced it when the same user signed in again."""
-    _MOVE.write_later(of_organization=organization_id, from_session=from_session, session_id=to_session)
-    logout.transfer_listeners(organization_id, from_session, to_session)
-
-
-_MOVE = CompiledQuery(
-    update(Grant)
-    .where(
-        Grant.organization_id == bindparam("of_organization"),
-        Grant.session_id == bindparam("from_session"),
-        Grant.refresh_digest.is_(None),
-    )
-    .values(session_id=bindparam("session_id"))
-)
-
-
-@cache
-def _online_grants_query(sessions: int) -> CompiledQuery:
-    return CompiledQuery(
-        select(Grant.id).where(
-            Grant.organization_id == bindparam("organization_id"),
-            Grant.session_id.in_(list_parameters("session", Grant.session_id, sessions)),
-            Grant.refresh_digest.is_(None),
-            Grant.revoked_at.is_(None),
-            Grant.expires_at > bindparam("now", type_=Grant.expires_at.type),
-        )
-    )
-
-
-def _revoke_online_grants(organization_id: str, session_ids: Sequence[UUID]) -> None:
-    now = clock.now()
-    size = size_of_list(session_ids)
-    ended = list_values("session", session_ids, size)
-    rows = _online_grants_query(size).rows(organization_id=organization_id, now=now, **ended)
-    ids = [grant_id for (grant_id,) in rows]
-    if not ids:
-        return
-    count_changed(
-        update(Grant)
-        .where(Grant.organization_id == organization_id, Grant.id.in_(ids), Grant.revoked_at.is_(None))
-        .values(revoked_at=now, revoked_reason="signed_out")
-    )
-    for grant_id in ids:
-        log_revocation(organization_id, "grant", grant_id.bytes)
 
 
 @dataclass(frozen=True, slots=True)

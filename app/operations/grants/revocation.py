@@ -1,16 +1,19 @@
-"""Revoke the grants of a user or a client, with their unused authorization and device codes."""
+"""Revoke the grants of a user, a client or a session, with their unused authorization and device codes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cache
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import or_, select, update
+from sqlalchemy import bindparam, or_, select, update
 
 from app.extensions import db
+from app.fast_path.compiled_query import CompiledQuery, list_parameters, list_values, size_of_list
 from app.models.grant import AuthorizationCode, Grant
 from app.models.token import DeviceCode
-from app.operations.grants import grants
+from app.operations.grants import grants, logout
 from app.operations.store import clock
 from app.operations.store.transactions import count_changed, transaction
 from app.rules.actor import Actor
@@ -77,3 +80,62 @@ def _expire_codes(actor: Actor, column: str, value: UUID) -> None:
             )
             .values(expires_at=now)
         )
+
+
+def on_sessions_ended(organization_id: str, session_ids: Sequence[UUID]) -> None:
+    """Revoke the sessions' grants that have no refresh token, and notify listening clients.
+
+    Runs in the transaction that deleted the sessions. Grants with a refresh token remain: clients request
+    ``offline_access`` to keep access after the session.
+    """
+    if not session_ids:
+        return
+    _revoke_online_grants(organization_id, session_ids)
+    logout.notify_listeners(organization_id, session_ids)
+
+
+def on_session_replaced(organization_id: str, from_session: UUID, to_session: UUID) -> None:
+    """Move grants and listeners of a session to the one that replaced it when the same user signed in again."""
+    _MOVE.write_later(of_organization=organization_id, from_session=from_session, session_id=to_session)
+    logout.transfer_listeners(organization_id, from_session, to_session)
+
+
+_MOVE = CompiledQuery(
+    update(Grant)
+    .where(
+        Grant.organization_id == bindparam("of_organization"),
+        Grant.session_id == bindparam("from_session"),
+        Grant.refresh_digest.is_(None),
+    )
+    .values(session_id=bindparam("session_id"))
+)
+
+
+@cache
+def _online_grants_query(sessions: int) -> CompiledQuery:
+    return CompiledQuery(
+        select(Grant.id).where(
+            Grant.organization_id == bindparam("organization_id"),
+            Grant.session_id.in_(list_parameters("session", Grant.session_id, sessions)),
+            Grant.refresh_digest.is_(None),
+            Grant.revoked_at.is_(None),
+            Grant.expires_at > bindparam("now", type_=Grant.expires_at.type),
+        )
+    )
+
+
+def _revoke_online_grants(organization_id: str, session_ids: Sequence[UUID]) -> None:
+    now = clock.now()
+    size = size_of_list(session_ids)
+    ended = list_values("session", session_ids, size)
+    rows = _online_grants_query(size).rows(organization_id=organization_id, now=now, **ended)
+    ids = [grant_id for (grant_id,) in rows]
+    if not ids:
+        return
+    count_changed(
+        update(Grant)
+        .where(Grant.organization_id == organization_id, Grant.id.in_(ids), Grant.revoked_at.is_(None))
+        .values(revoked_at=now, revoked_reason="signed_out")
+    )
+    for grant_id in ids:
+        grants.log_revocation(organization_id, "grant", grant_id.bytes)

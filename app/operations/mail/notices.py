@@ -164,11 +164,10 @@ def administrator_emails(organization_id: str, *, only_home_users: bool = False)
 def announce_root(actor: Actor, event: Mapping[str, Any]) -> None:
     """Queue a notice to the organization's administrators that the actor of root did this, in the same transaction.
 
-    One notice per actor and hour. Do nothing for other actors, without a mail server, or if the organization's settings
-    ``before`` the change turned these notices off.
+    One notice per actor and hour. Do nothing without a mail server, or if the organization's settings ``before`` the
+    change turned these notices off.
     """
-    is_root_elsewhere = actor.is_root and actor.organization_id != actor.home_organization_id
-    if not is_root_elsewhere or actor.kind not in {"user", "client"} or current().mail_server is None:
+    if actor.kind not in {"user", "client"} or current().mail_server is None:
         return
     if not _is_enabled(actor.organization_id, event["before"] or {}):
         return

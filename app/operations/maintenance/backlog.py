@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from app import metrics
 from app.operations.audit import chain
-from app.operations.grants.signing_keys import next_rotation_at
+from app.operations.grants.key_rotation import next_rotation_at
 from app.operations.maintenance.janitor import lags
 from app.operations.store import clock, outbox
 

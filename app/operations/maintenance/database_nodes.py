@@ -25,7 +25,7 @@ from app.rules.errors import InvalidInput
 ASK_SECONDS = 1.0
 # A node that answers nothing for so long is down. One that refuses a connection, or says why, is down at once.
 SILENCE_SECONDS = 5.0
-# Errors of the driver itself that are an answer: nobody listens there. A timeout looks the same, but takes longer.
+# Errors of the driver that mean that no server listens there. A timeout looks the same, but takes longer.
 _REFUSAL_SECONDS = 0.5
 
 
@@ -47,7 +47,7 @@ class DatabaseNodes:
         self._connections: dict[str, Any] = {}
 
     def ask_all(self) -> None:
-        """Ask every node once, each in a thread of its own, and wait for the answers."""
+        """Ask every node once, each in its own thread, and wait for the answers."""
         threads = [threading.Thread(target=self._ask, args=(name,), daemon=True) for name in self.addresses]
         for thread in threads:
             thread.start()
@@ -91,7 +91,7 @@ class DatabaseNodes:
             if (lost := self._connections.pop(name, None)) is not None:
                 with contextlib.suppress(MySQLdb.Error):
                     lost.close()
-                # An idle connection may have been closed meanwhile: ask once more on a new one.
+                # An idle connection may have been closed: ask again on a new one.
                 self._ask(name)
                 return
             is_own = is_connection_failure(error)
@@ -119,7 +119,7 @@ def parse_nodes(words: tuple[str, ...]) -> dict[str, tuple[str, int]]:
 def serve_agent(nodes: DatabaseNodes, port: int) -> socketserver.ThreadingTCPServer:
     """Return a server for agent checks on the loopback interface, which listens already.
 
-    A check sends the name of a node and a line feed, and is told ``up`` or ``down``. To anything else nothing is
+    A check sends the name of a node and a line feed, and receives ``up`` or ``down``. To anything else nothing is
     answered, which HAProxy ignores.
     """
 

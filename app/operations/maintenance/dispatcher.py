@@ -23,7 +23,7 @@ from app.database import why_not_writable
 from app.extensions import db
 from app.fast_path.cache_invalidation import is_lead
 from app.models.organization import Organization
-from app.operations.maintenance.schema import find_schema_difference
+from app.operations.maintenance.database_checks import find_schema_difference
 from app.operations.store import outbox
 from app.operations.store.outbox import Message
 from app.operations.store.transactions import read

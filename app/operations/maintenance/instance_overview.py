@@ -12,12 +12,14 @@ from datetime import datetime, timedelta
 from sqlalchemy import ColumnElement, case, func, select
 
 from app.config import current
+from app.database import ACROSS
 from app.extensions import db
 from app.models.audit import Lease, OutboxMessage, UsageCounter
 from app.models.organization import Organization
 from app.operations.directory.lookups import get_root_organization
 from app.operations.mail import emails
-from app.operations.maintenance.doctor import Finding, check_clock, check_disk, check_version, ok, warning
+from app.operations.maintenance.database_checks import Finding, check_version, ok, warning
+from app.operations.maintenance.doctor import check_clock, check_disk
 from app.operations.maintenance.janitor import LEASE
 from app.operations.store import audit, clock, rate_limits
 from app.operations.store.transactions import read, transaction
@@ -25,7 +27,6 @@ from app.operations.store.usage_counters import DAY, FAILED, NONE, SIGN_INS, TOK
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, TooManyRequests
 from app.rules.languages.translation import lazy_gettext as _
-from app.tenant_fence import ACROSS
 from app.uptime import uptime
 
 MAX_ORGANIZATIONS = 8
@@ -158,7 +159,7 @@ _busiest: dict[int, tuple[float, tuple[BusyOrganization, ...]]] = {}
 
 
 def forget_busiest() -> None:
-    """Read the busiest organizations anew when they are asked for."""
+    """Clear the cached list of the busiest organizations."""
     _busiest.clear()
 
 

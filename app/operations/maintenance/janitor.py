@@ -37,19 +37,13 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError
 
+from app.database import ACROSS
 from app.extensions import db
 from app.fast_path import cache_invalidation
 from app.fast_path.compiled_query import literal_of
-from app.models.audit import (
-    CacheInvalidation,
-    FailedRequest,
-)
+from app.models.audit import CacheInvalidation, FailedRequest
 from app.models.base import Base
-from app.models.client import (
-    Client,
-    Credential,
-    CredentialUse,
-)
+from app.models.client import Client, Credential, CredentialUse
 from app.models.organization import DELETED, PURGED, Organization
 from app.operations.audit import chain
 from app.operations.clients import rotations
@@ -70,7 +64,6 @@ from app.operations.tokens import cutoffs
 from app.rules.actor import Actor
 from app.rules.identifiers import first_id_at
 from app.rules.organizations.settings import effective_settings
-from app.tenant_fence import ACROSS
 
 # Enough that the COMMIT of a batch is little of it. At READ COMMITTED no request waits for rows that have expired.
 BATCH = 1000
@@ -362,7 +355,7 @@ def _has_leftovers() -> ColumnElement[bool]:
 
 
 def _continue_purge(organization_id: str) -> bool:
-    """Return whether the organization is still to be purged. If so, nobody can restore it from now on.
+    """Return whether the organization is still to be purged. If so, it can't be restored from now on.
 
     This writes the organization's row at each call, so that a transaction that restores it or moves it back waits or
     fails. Call it before the transaction writes anything else.

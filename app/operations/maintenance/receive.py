@@ -26,13 +26,8 @@ from app.models.organization import ACTIVE, DELETED, PURGED, SUSPENDED, Organiza
 from app.operations.audit.chain import seal_all_events
 from app.operations.maintenance import transfer
 from app.operations.maintenance.archive import record_to_row
-from app.operations.maintenance.move import (
-    OUTBOX,
-    compared_tables,
-    list_digests,
-    require_intact_log,
-    wait_until,
-)
+from app.operations.maintenance.move import wait_until
+from app.operations.maintenance.move_peer import OUTBOX, compared_tables, list_digests, require_intact_log
 from app.operations.store import clock, leases
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
@@ -205,7 +200,7 @@ class _Receiver:
         if not self.is_writing or not leases.renew(self._job, self.holder, _LEASE_SECONDS):
             raise Conflict("Another move or import of this organization has taken over.")
         if _find_status(self.organization_id) != PURGED:
-            raise Conflict("The organization is served here already.")
+            raise Conflict("This cell already serves the organization.")
         self.renewed_at = time.monotonic()
 
 
@@ -266,7 +261,7 @@ def _change_tombstone(organization_id: str, **values: Any) -> None:
         .values(**values)
     )
     if changed != 1:
-        raise Conflict("The organization is served here already.")
+        raise Conflict("This cell already serves the organization.")
 
 
 @transaction

@@ -51,6 +51,8 @@ from app.rules.errors import Conflict, DomainError, InvalidInput, NotFound, Orga
 from app.rules.identifiers import parse_client_id, parse_public_id
 
 _LABEL = "restore"
+# Fields of a client that may have taken its access away.
+_ACCESS_FIELDS = frozenset({"status", "approval"})
 _ID_BATCH = 500
 
 
@@ -78,7 +80,7 @@ class RestoreReport:
     """The result of a restore. Everything issued before ``at`` is invalid.
 
     ``ended_again`` are the events of the audit export that were applied, ``failed`` those that could not be, with the
-    reason, and ``to_review`` changes since the backup that nobody can apply but an administrator. ``links`` are links
+    reason, and ``to_review`` changes since the backup that only an administrator can apply again. ``links`` are links
     to new passwords for the administrators of root, by email; None was sent by email.
     """
 
@@ -327,19 +329,15 @@ def _is_to_review(event: ExportedEvent) -> bool:
     """Return whether an administrator has to decide about the change."""
     return (
         event.action in _TO_REVIEW
-        or (event.action == "client.updated" and not _access_of(event))
+        or (event.action == "client.updated" and not _ACCESS_FIELDS & event.after.keys())
         or (event.action == "user.updated" and "email" in event.after)
     )
 
 
-def _access_of(event: ExportedEvent) -> dict[str, Any]:
-    """Return the changed fields of a client that may have taken its access away."""
-    return {name: event.after[name] for name in ("status", "approval") if name in event.after}
-
-
 def _block_client(actor: Actor, event: ExportedEvent) -> bool:
     """Disable or block the client, unless that was undone later."""
-    ended = {name: value for name, value in _access_of(event).items() if value in {DISABLED, BLOCKED, REVIEW}}
+    changed = {name: event.after.get(name) for name in _ACCESS_FIELDS}
+    ended = {name: value for name, value in changed.items() if value in {DISABLED, BLOCKED, REVIEW}}
     return bool(ended and update_client(actor, event.target, ended).changed)
 
 

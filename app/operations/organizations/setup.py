@@ -25,7 +25,7 @@ from app.operations.organizations.organizations import create_organization, inse
 from app.operations.sign_in.passwords import hash_new_password
 from app.operations.store import audit, clock
 from app.operations.store.transactions import read, savepoint, transaction
-from app.rules import token_values
+from app.rules import identifiers
 from app.rules.actor import Actor
 from app.rules.directory.permissions import ADMIN, PERMISSIONS, ROOT_ONLY
 from app.rules.errors import NotFound
@@ -66,11 +66,11 @@ def issue_setup_token() -> str:
     """Create a setup token, valid once for an hour, and invalidate the previous one. Raises NotFound after setup."""
     if is_set_up():
         raise _not_found()
-    token = token_values.new_token(token_values.SETUP, _NO_ORGANIZATION)
+    token = identifiers.new_token(identifiers.SETUP, _NO_ORGANIZATION)
     now = clock.now()
     db.session.execute(delete(InstanceFact).where(InstanceFact.name == _TOKEN))
     expires_at = (now + TOKEN_LIFETIME).isoformat()
-    value = {"digest": token_values.digest(token).hex(), "expires_at": expires_at}
+    value = {"digest": identifiers.digest(token).hex(), "expires_at": expires_at}
     db.session.add(InstanceFact(name=_TOKEN, value=value, updated_at=now))
     return token
 
@@ -78,11 +78,11 @@ def issue_setup_token() -> str:
 @read
 def is_setup_token(token: str) -> bool:
     """Return whether the token is valid now, in constant time for all well-formed tokens."""
-    parsed = token_values.parse_token(token)
+    parsed = identifiers.parse_token(token)
     fact = db.session.get(InstanceFact, _TOKEN)
-    if parsed is None or parsed.kind != token_values.SETUP or fact is None:
+    if parsed is None or parsed.kind != identifiers.SETUP or fact is None:
         return False
-    is_same = hmac.compare_digest(fact.value["digest"], token_values.digest(token).hex())
+    is_same = hmac.compare_digest(fact.value["digest"], identifiers.digest(token).hex())
     return is_same and clock.now() < datetime.fromisoformat(fact.value["expires_at"])
 
 

@@ -36,9 +36,16 @@ from app.operations.store.transactions import (
 )
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
-from app.rules.identifiers import new_id, parse_public_id, public_id
+from app.rules.identifiers import (
+    KNOWN_BROWSER,
+    digest,
+    new_id,
+    new_token,
+    parse_public_id,
+    parse_token,
+    public_id,
+)
 from app.rules.sign_in.browser_names import browser_name, printable_user_agent
-from app.rules.token_values import KNOWN_BROWSER, digest, new_token, parse_token
 
 MAX_BROWSERS_PER_USER = 20
 """Repeated sign-ins without cookies must not fill the table. The least recently used ones are deleted."""

@@ -20,6 +20,7 @@ from uuid import UUID
 from sqlalchemy import select
 
 from app import metrics
+from app.circuit_breaker import Turns
 from app.extensions import db
 from app.models.base import has_key
 from app.models.user import ACTIVE, User
@@ -37,7 +38,6 @@ from app.rules.languages.translation import lazy_gettext
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.sign_in import imported_hashes, passwords
 from app.rules.sign_in.passwords import network_of
-from app.turns import Turns
 
 MAX_WAIT_SECONDS = 2.0
 MAX_WAITING_THREADS = 14

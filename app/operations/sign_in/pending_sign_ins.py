@@ -30,10 +30,9 @@ from app.operations.store.transactions import (
 )
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
-from app.rules.identifiers import new_id
+from app.rules.identifiers import PENDING_SIGN_IN, digest, new_id, new_token, parse_token
 from app.rules.sign_in.passwords import Lockout
 from app.rules.sign_in.second_factors import MfaRequirement
-from app.rules.token_values import PENDING_SIGN_IN, digest, new_token, parse_token
 
 PENDING_LIFETIME = timedelta(minutes=10)
 MAX_PENDING_PER_USER = 50

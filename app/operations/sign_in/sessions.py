@@ -27,7 +27,7 @@ from app.models.session import Session
 from app.models.user import ACTIVE, RoleAssignment, User
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
 from app.operations.directory.users import hold_user
-from app.operations.grants.grants import on_session_replaced, on_sessions_ended
+from app.operations.grants.revocation import on_session_replaced, on_sessions_ended
 from app.operations.sign_in.pending_sign_ins import delete_pending_sign_ins_of_user
 from app.operations.store import audit, clock
 from app.operations.store.transactions import (
@@ -40,9 +40,8 @@ from app.operations.store.transactions import (
 from app.rules.actor import Actor
 from app.rules.directory.permissions import permissions_of_roles
 from app.rules.errors import NotFound
-from app.rules.identifiers import new_id, parse_public_id, public_id
+from app.rules.identifiers import SESSION, digest, new_id, new_token, parse_public_id, parse_token, public_id
 from app.rules.sign_in.browser_names import printable_user_agent
-from app.rules.token_values import SESSION, digest, new_token, parse_token
 
 MAX_SESSIONS_PER_USER = 100
 """Applies when the organization sets no limit, so that repeated sign-ins cannot fill the table."""

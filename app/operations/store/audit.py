@@ -24,15 +24,18 @@ Subscriber = Callable[[Actor, Mapping[str, Any]], None]
 
 _INSERT = CompiledQuery(insert_into(AuditEvent))
 _subscribers: list[Subscriber] = []
+_root_subscribers: list[Subscriber] = []
 
 
-def subscribe(subscriber: Subscriber) -> None:
+def subscribe(subscriber: Subscriber, *, only_from_root: bool = False) -> None:
     """Call the subscriber with the actor and the columns of every event, in the transaction that records it.
 
-    Subscribing twice has no effect.
+    ``only_from_root`` limits them to what root's users and clients do in other organizations. Subscribing twice has no
+    effect.
     """
-    if subscriber not in _subscribers:
-        _subscribers.append(subscriber)
+    subscribers = _root_subscribers if only_from_root else _subscribers
+    if subscriber not in subscribers:
+        subscribers.append(subscriber)
 
 
 def record(
@@ -70,7 +73,8 @@ def record(
         "request_id": actor.request_id,
     }
     _INSERT.write_later(**event)
-    for notify in _subscribers:
+    is_from_root = actor.is_root and actor.organization_id != actor.home_organization_id
+    for notify in (*_subscribers, *(_root_subscribers if is_from_root else ())):
         notify(actor, event)
     verify_commit_with(
         lambda: select(AuditEvent.id).where(has_key(AuditEvent, actor.organization_id, event_id))

@@ -35,7 +35,7 @@ from app.rules.organizations.organizations import ROOT_SLUG
 
 INTERVAL = timedelta(seconds=10)
 _FACT = "checkpoint"
-# Each restore adds one. A host that has not served since an older one is told that its file is too old to judge.
+# Each restore adds one. A host that has not served since an older one learns that its file is too old to compare.
 _MAX_EPOCHS = 100
 _log = logging.getLogger("gatehouse.checkpoints")
 

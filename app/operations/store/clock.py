@@ -1,7 +1,7 @@
 """The database's clock, which decides whether stored rows have expired (CK-1).
 
-A process reads the time from ``uptime``, which nobody sets, and adds how far the database's clock is ahead of it. So no
-step of this machine's clock is noticed, and reading the time costs no query: the difference is measured every few
+A process reads the time from ``uptime``, which is never set, and adds how far the database's clock is ahead of it. So
+no step of this machine's clock is noticed, and reading the time costs no query: the difference is measured every few
 seconds by a thread of one serving process (``app/web/background.py``), which tells the others of its machine, and in
 other processes every half minute.
 

@@ -21,6 +21,7 @@ from uuid import UUID
 
 from sqlalchemy import case, func, select, tuple_, update
 
+from app.database import ACROSS
 from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery, insert_into
 from app.models.audit import OutboxMessage
@@ -31,7 +32,6 @@ from app.rules.actor import Actor
 from app.rules.errors import DomainError
 from app.rules.identifiers import new_id
 from app.rules.store.outgoing_http import DELIVERY_TIMEOUT, retry_delay
-from app.tenant_fence import ACROSS
 
 DELIVERED, REFUSED, GIVEN_UP = "delivered", "refused", "given_up"
 # Longer than a delivery can take: see outgoing_http.TOTAL_SECONDS.

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.config import current
-from app.open_transaction import in_transaction
+from app.extensions import in_transaction
 from app.rules.errors import DomainError
 from app.rules.store.outgoing_http import (
     OutgoingRequestBlocked,

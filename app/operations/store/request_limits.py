@@ -148,7 +148,7 @@ class RequestCounts:
         return sum(map(len, near.values()))
 
     def _drop_old(self, minute: int) -> None:
-        """Forget the keys that nobody used in this minute or the last one, and all if there are still too many."""
+        """Remove keys that were not used in this minute or the last one, and all if there are still too many."""
         self._counts = {key: count for key, count in self._counts.items() if count.minute >= minute - 1}
         if len(self._counts) >= MAX_KEYS:
             self._counts = {}

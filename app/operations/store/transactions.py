@@ -30,10 +30,9 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from app import metrics
 from app.database import breaker, turn_at_pool, turn_to_write
 from app.database_errors import ErrorClass, classify_error, is_duplicate_key, retry_reason
-from app.extensions import db, remove_session
+from app.extensions import db, in_transaction, on_commit, open_transaction, remove_session
 from app.fast_path.transaction_connection import TransactionConnection, open_connection
 from app.models.base import Base
-from app.open_transaction import in_transaction, on_commit, open_transaction
 from app.rules.errors import DomainError, Unavailable
 from app.rules.identifiers import new_id
 
@@ -122,7 +121,7 @@ class UnitOfWork:
     def close(self, *, unusable: bool = False) -> None:
         """Roll back and give the connection back, or close it if it is ``unusable``.
 
-        A connection that is lost during the rollback needs none: the server rolls back what it hears no more of.
+        A connection that is lost during the rollback needs none: the server rolls back lost connections.
         """
         connection, self.connection = self.connection, None
         try:

@@ -20,15 +20,9 @@ from app.operations.tokens import status_lists
 from app.rules.authorization.authorization_request import AuthorizationParameters
 from app.rules.clients import app_claims, resource_indicators
 from app.rules.clients.client_coherence import signing_algorithm_for
-from app.rules.clients.resource_indicators import (
-    MAX_UNLISTED_SECONDS,
-    STORED,
-    TokenRequester,
-    TokenTarget,
-)
+from app.rules.clients.resource_indicators import MAX_UNLISTED_SECONDS, STORED, TokenRequester, TokenTarget
 from app.rules.errors import AuthorizationError, InvalidScope, InvalidTarget
-from app.rules.identifiers import new_id, parse_public_id, public_id
-from app.rules.token_values import ACCESS_TOKEN, digest, new_token
+from app.rules.identifiers import ACCESS_TOKEN, digest, new_id, new_token, parse_public_id, public_id
 from app.rules.tokens import unstored_tokens
 from app.rules.tokens.status_lists import reference
 from app.rules.tokens.unstored_tokens import UnstoredTokenData, sign_token_data, verify_token_data

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from sqlalchemy import or_, select, update
 
+from app.database import ACROSS
 from app.extensions import db
 from app.fast_path import cache_invalidation
 from app.models.audit import RevocationReceipt
@@ -33,7 +34,6 @@ from app.rules.actor import Actor
 from app.rules.errors import Unavailable
 from app.rules.identifiers import first_id_at
 from app.rules.tokens.revocation import CLIENT, CREDENTIAL, GRANT, ORGANIZATION, SESSION, USER
-from app.tenant_fence import ACROSS
 
 REASON = "revoked_before"
 BATCH = 200

@@ -27,8 +27,17 @@ from app.operations.store.transactions import read
 from app.operations.tokens import introspection, tokens
 from app.rules.actor import Actor
 from app.rules.errors import InvalidInput
-from app.rules.identifiers import parse_client_id, parse_public_id, public_id
-from app.rules.token_values import ACCESS_TOKEN, KINDS, REFRESH_TOKEN, digest, has_valid_tag, parse_token
+from app.rules.identifiers import (
+    ACCESS_TOKEN,
+    KINDS,
+    REFRESH_TOKEN,
+    digest,
+    has_valid_tag,
+    parse_client_id,
+    parse_public_id,
+    parse_token,
+    public_id,
+)
 from app.rules.tokens.claims import left_half_hash
 
 MAX_LENGTH = 20_000
@@ -236,7 +245,7 @@ def _visible_client(actor: Actor, client_id: Any) -> ClientRecord | None:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check of a token: what was checked, whether it holds, and the value in words."""
+    """One check of a token: what was checked, whether it passed, and the value as text."""
 
     name: str
     holds: bool

@@ -19,15 +19,10 @@ from app.models.grant import Consent, Grant
 from app.models.user import User
 from app.operations.clients.resources import get_resource
 from app.operations.directory.app_claims import load_app_claims
-from app.operations.directory.lookups import (
-    ClientSnapshot,
-    OrganizationSnapshot,
-    get_organization_by_id,
-    get_user_permissions,
-)
+from app.operations.directory.lookups import ClientSnapshot, get_organization_by_id
 from app.operations.directory.snapshots import is_before_cutoff
 from app.operations.grants import signing_keys
-from app.operations.grants.grants import CONSENT_OF_GRANT, TokenSnapshot
+from app.operations.grants.grants import CONSENT_OF_GRANT
 from app.operations.store import clock, keyring
 from app.operations.store.transactions import read
 from app.operations.tokens import tokens
@@ -35,16 +30,13 @@ from app.operations.tokens.access_tokens import management_audience
 from app.operations.tokens.id_tokens import subject_of
 from app.rules.actor import Actor
 from app.rules.authorization.consents import requires_user_consent
-from app.rules.authorization.interaction import MULTI_FACTOR
 from app.rules.clients import dpop
 from app.rules.clients.app_claims import INTROSPECTION
 from app.rules.clients.client_coherence import signing_algorithm_for
-from app.rules.directory.permissions import ALL_PERMISSIONS, PERMISSIONS, ROOT_ONLY, intersect_permissions
-from app.rules.identifiers import public_id
+from app.rules.clients.resource_indicators import build_challenge, build_metadata, metadata_url
+from app.rules.directory.permissions import PERMISSIONS, ROOT_ONLY
+from app.rules.identifiers import REFRESH_TOKEN, ParsedToken, digest, has_valid_tag, parse_token, public_id
 from app.rules.organizations.settings import refresh_token_expiry
-from app.rules.sign_in.second_factors import AMR_MFA
-from app.rules.token_values import REFRESH_TOKEN, ParsedToken, digest, has_valid_tag, parse_token
-from app.rules.tokens.protected_resources import build_challenge, build_metadata, metadata_url
 
 SIGNED_TYPE = "token-introspection+jwt"
 
@@ -233,41 +225,3 @@ def management_metadata() -> dict[str, Any]:
 def management_metadata_url() -> str:
     """Return the URL of the management API's metadata."""
     return metadata_url(management_audience()) or ""
-
-
-def find_management_token(token: str) -> TokenSnapshot | None:
-    """Return the valid access token if it was issued for the management API (TK-6)."""
-    return tokens.find_bearer(token, management_audience())
-
-
-def actor_of_token(
-    token_snapshot: TokenSnapshot, *, ip_address: str | None, request_id: str | None
-) -> tuple[Actor, OrganizationSnapshot]:
-    """Return the actor of a management token, and its organization.
-
-    The actor of a user's token has no ``session_id``, because a token is not a browser session.
-    """
-    client = token_snapshot.client
-    organization = client.organization
-    granted = frozenset(token_snapshot.scopes) & frozenset(client.document["scopes"]) & ALL_PERMISSIONS
-    if token_snapshot.user_id is not None:
-        held = get_user_permissions(organization, organization.id, token_snapshot.user_id)
-    else:
-        held = ALL_PERMISSIONS if organization.is_root else ALL_PERMISSIONS - frozenset(ROOT_ONLY)
-    actor = Actor(
-        "user" if token_snapshot.user_id is not None else "client",
-        organization.id,
-        organization.id,
-        permissions=intersect_permissions(granted, held),
-        is_root=organization.is_root,
-        user_id=token_snapshot.user_id,
-        client_id=client.id,
-        label=(token_snapshot.user_email if token_snapshot.user_id is not None else client.name) or "",
-        ip_address=ip_address,
-        request_id=request_id,
-        authenticated_at=token_snapshot.authenticated_at,
-        token_id=token_snapshot.id,
-        token_expires_at=token_snapshot.expires_at,
-        amr=(AMR_MFA,) if token_snapshot.acr == MULTI_FACTOR else (),
-    )
-    return actor, organization

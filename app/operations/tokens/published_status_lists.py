@@ -6,37 +6,109 @@ A list is made from the state of its tokens when it is read, so whatever ends a 
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, func, or_, select, type_coerce
 
 from app.extensions import db
 from app.fast_path.cache import BoundedCache
-from app.models.base import has_key
-from app.models.token import StatusList
-from app.operations.directory.lookups import OrganizationSnapshot
+from app.fast_path.compiled_query import CompiledQuery
+from app.models import user as user_model
+from app.models.base import has_key, is_same
+from app.models.grant import Grant
+from app.models.token import AccessToken, StatusList, StatusListEntry
+from app.models.user import User
+from app.operations.directory.lookups import OrganizationSnapshot, find_client_by_id
 from app.operations.directory.snapshots import is_before_cutoff
 from app.operations.grants import signing_keys
 from app.operations.store import clock
 from app.operations.store.transactions import read
-from app.operations.tokens import tokens
-from app.operations.tokens.status_lists import PREFIX, list_uri
+from app.operations.tokens.status_lists import BLOCK_USED, PREFIX, list_uri
+from app.operations.tokens.tokens import GRANT_COLUMNS, UNSTORED_COLUMNS, Parents, load_parents, validate_row
 from app.rules.errors import NotFound
 from app.rules.identifiers import parse_public_id
-from app.rules.tokens.status_lists import (
-    BUILT_SECONDS,
-    SIZE,
-    TTL_SECONDS,
-    TYPE,
-    VALID_SECONDS,
-    list_claim,
-)
+from app.rules.tokens.status_lists import BUILT_SECONDS, SIZE, TTL_SECONDS, TYPE, VALID_SECONDS, list_claim
 
 _MAX_LISTS = 1_000
 _signed: BoundedCache[tuple[datetime, str]] = BoundedCache(_MAX_LISTS)
 # One thread makes a list while the others of this process wait for it.
 _locks = tuple(threading.Lock() for _ in range(64))
+
+
+def _time(aggregate: Any) -> Any:
+    return type_coerce(aggregate, StatusListEntry.issued_at.type)
+
+
+_ENTRIES = (
+    select(
+        StatusListEntry.first_index,
+        StatusListEntry.indexes,
+        AccessToken.revoked_at,
+        AccessToken.parent_id,
+        Grant.expires_at,
+        *(getattr(StatusListEntry, name) for name in UNSTORED_COLUMNS[:-1]),
+        AccessToken.dpop_jkt,
+        *GRANT_COLUMNS,
+    )
+    .select_from(StatusListEntry)
+    .outerjoin(AccessToken, is_same(AccessToken.id, StatusListEntry.id))
+    .outerjoin(Grant, is_same(Grant.id, StatusListEntry.grant_id))
+    .outerjoin(User, is_same(User.id, Grant.user_id))
+    .where(
+        StatusListEntry.organization_id == bindparam("organization_id"),
+        StatusListEntry.list_id == bindparam("list_id"),
+        StatusListEntry.expires_at > bindparam("since", type_=StatusListEntry.expires_at.type),
+    )
+)
+_ENTRIES_OF_CLIENT = CompiledQuery(_ENTRIES.where(StatusListEntry.client_id == bindparam("client_id")))
+# A list has thousands of tokens of users, nearly all of them valid. The database finds those that are not by
+# themselves, or because of their grant or user.
+_SUSPECTS = CompiledQuery(
+    _ENTRIES.where(
+        or_(
+            StatusListEntry.grant_id.is_(None),
+            AccessToken.revoked_at.is_not(None),
+            AccessToken.parent_id.is_not(None),
+            User.id.is_(None),
+            Grant.revoked_at.is_not(None),
+            Grant.expires_at <= bindparam("now", type_=Grant.expires_at.type),
+            User.status != user_model.ACTIVE,
+            User.tokens_not_before > Grant.allowed_at,
+        )
+    )
+)
+# All else is the same for tokens of one client, secret and access, but for their times, of which the extremes decide.
+_GROUPS = CompiledQuery(
+    select(
+        StatusListEntry.client_id,
+        StatusListEntry.credential_id,
+        StatusListEntry.scope,
+        StatusListEntry.audience,
+        Grant.credential_id,
+        _time(func.min(StatusListEntry.issued_at)),
+        _time(func.max(StatusListEntry.issued_at)),
+        _time(func.min(Grant.allowed_at)),
+        _time(func.min(Grant.auth_time)),
+    )
+    .join(Grant, is_same(Grant.id, StatusListEntry.grant_id))
+    .where(
+        StatusListEntry.organization_id == bindparam("organization_id"),
+        StatusListEntry.list_id == bindparam("list_id"),
+        StatusListEntry.expires_at > bindparam("since", type_=StatusListEntry.expires_at.type),
+    )
+    .group_by(
+        StatusListEntry.client_id,
+        StatusListEntry.credential_id,
+        StatusListEntry.scope,
+        StatusListEntry.audience,
+        Grant.credential_id,
+    )
+)
+# Readers may allow for a difference of clocks after a token's expiry.
+_LEEWAY = timedelta(minutes=10)
 
 
 def get_signed_list(organization: OrganizationSnapshot, public: str) -> str:
@@ -65,7 +137,7 @@ def _sign(organization: OrganizationSnapshot, list_id: UUID, now: datetime) -> s
     revoked = (
         [range(SIZE)]
         if is_lost or not organization.is_active
-        else tokens.load_revoked_indexes(organization, list_id)
+        else load_revoked_indexes(organization, list_id)
     )
     issued_at = int(now.timestamp())
     claims = {
@@ -103,3 +175,53 @@ def list_uris(organization: OrganizationSnapshot) -> list[str]:
 
 def _not_found() -> NotFound:
     return NotFound("There is no such status list.")
+
+
+def load_revoked_indexes(organization: OrganizationSnapshot, list_id: UUID) -> list[range]:
+    """Return the indexes of a status list whose tokens are not valid, by the rules for every other token."""
+    now = clock.now()
+    keys = {"organization_id": organization.id, "list_id": list_id, "since": now - _LEEWAY}
+    rows = list(_SUSPECTS.rows(now=now, **keys))
+    for client_id in {
+        group[0] for group in _GROUPS.rows(**keys) if not _is_valid_group(organization.id, group)
+    }:
+        rows += _ENTRIES_OF_CLIENT.rows(client_id=client_id, **keys)
+    parents = load_parents(organization.id, rows, now)
+    return [
+        range(row[0], row[0] + row[1])
+        for row in rows
+        if not _is_valid_entry(organization.id, row, parents, now)
+    ]
+
+
+def _is_valid_entry(organization_id: str, row: Sequence[Any], parents: Parents, now: datetime) -> bool:
+    _, indexes, revoked_at, parent_id, grant_expires_at, *values = row
+    if revoked_at is not None or (grant_expires_at is not None and grant_expires_at <= now):
+        return False
+    client = find_client_by_id(organization_id, values[1])
+    token, grant = values[: len(UNSTORED_COLUMNS)], values[len(UNSTORED_COLUMNS) :]
+    issued = UNSTORED_COLUMNS.index("issued_at")
+    # The last token of a block: the end of a secret ends what was issued later.
+    last = min(token[issued] + BLOCK_USED, now) if indexes > 1 else token[issued]
+    return client is not None and all(
+        validate_row(client, (*token[:issued], at, *token[issued + 1 :], None, parent_id, *grant), parents)
+        is not None
+        for at in {token[issued], last}
+    )
+
+
+def _is_valid_group(organization_id: str, group: Sequence[Any]) -> bool:
+    """Return whether the oldest and the newest of the tokens are valid, so far as this depends on their client.
+
+    Cutoffs end what is older, and the end of a secret what is newer. No rule ends only what lies between.
+    """
+    client_id, credential_id, scope, audience, redeemed_with, first, last, allowed_at, auth_time = group
+    client = find_client_by_id(organization_id, client_id)
+    if client is None:
+        return False
+    token = (client_id, client_id, client_id, credential_id, scope, audience)
+    grant = (None, auth_time, *(None,) * 4, allowed_at, redeemed_with, None, user_model.ACTIVE, None)
+    return all(
+        validate_row(client, (*token, issued_at, last, None, None, None, *grant)) is not None
+        for issued_at in (first, last)
+    )

@@ -36,10 +36,16 @@ from app.rules.actor import Actor
 from app.rules.authorization.consents import requires_user_consent
 from app.rules.clients.client_coherence import rotates_refresh_tokens
 from app.rules.errors import InvalidGrant, InvalidScope
-from app.rules.identifiers import format_client_id, public_id
+from app.rules.identifiers import (
+    REFRESH_TOKEN,
+    digest,
+    format_client_id,
+    has_valid_tag,
+    parse_token,
+    public_id,
+)
 from app.rules.organizations.settings import grant_expiry, refresh_token_expiry
 from app.rules.scopes import disallowed_scopes, is_subset, restrict_scopes
-from app.rules.token_values import REFRESH_TOKEN, digest, has_valid_tag, parse_token
 
 _FIND = CompiledQuery(
     select(

@@ -35,13 +35,16 @@ from app.operations.tokens.revocation_subjects import Subject
 from app.rules.actor import Actor
 from app.rules.errors import InvalidInput, NotFound
 from app.rules.identifiers import (
+    REFRESH_TOKEN,
+    digest,
     format_client_id,
+    has_valid_tag,
     new_id,
     parse_client_id,
     parse_public_id,
+    parse_token,
     public_id,
 )
-from app.rules.token_values import REFRESH_TOKEN, digest, has_valid_tag, parse_token
 from app.rules.tokens.revocation import (
     CLIENT,
     CREDENTIAL,

@@ -12,7 +12,7 @@ from app.extensions import db
 from app.models import token as token_model
 from app.models.token import SigningKey
 from app.operations.directory.lookups import OrganizationSnapshot
-from app.operations.grants import signing_keys
+from app.operations.grants import key_rotation
 from app.operations.grants.signing_keys import ALGORITHMS
 from app.operations.sign_in.actor_access import enter_organization
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
@@ -116,9 +116,9 @@ def rotate_signing_key(
     errors.raise_if_any()
     chosen = algorithm or organization.settings["oauth"]["signing"]["algorithm"]
     if not emergency:
-        return get_signing_key(actor, slug, signing_keys.advance_rotation(scoped_actor, chosen))
+        return get_signing_key(actor, slug, key_rotation.advance_rotation(scoped_actor, chosen))
     require_fresh_user_sign_in(scoped_actor)
-    return get_signing_key(actor, slug, signing_keys.replace_key_immediately(scoped_actor, chosen))
+    return get_signing_key(actor, slug, key_rotation.replace_key_immediately(scoped_actor, chosen))
 
 
 def list_removed_by_emergency(actor: Actor, slug: str, algorithm: str) -> list[SigningKeyRecord]:
@@ -143,7 +143,7 @@ def _record(row: SigningKey, organization: OrganizationSnapshot) -> SigningKeyRe
     if row.state == token_model.RETIRED and row.remove_at is not None:
         changes_at = row.remove_at
     elif row.state == token_model.NEXT or row.activated_at is None:
-        changes_at = row.created_at + signing_keys.PUBLISHED_BEFORE_USE
+        changes_at = row.created_at + key_rotation.PUBLISHED_BEFORE_USE
     else:
         changes_at = row.activated_at + age
     return make_record(SigningKeyRecord, row, changes_at=changes_at)

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import bindparam, exists, func, insert, or_, select, type_coerce
+from sqlalchemy import bindparam, exists, insert, select
 
 from app.fast_path.compiled_query import CompiledQuery, list_parameters, list_values, size_of_list
 from app.models import user as user_model
@@ -29,18 +29,29 @@ from app.operations.directory.lookups import (
     ClientSnapshot,
     OrganizationSnapshot,
     find_client_by_id,
+    get_user_permissions,
 )
 from app.operations.directory.snapshots import is_before_cutoff
 from app.operations.directory.users import USER_COLUMNS, snapshot_of
 from app.operations.grants.grants import TokenSnapshot, UnstoredRows
 from app.operations.store import clock
 from app.operations.store.transactions import insert_or_update
-from app.operations.tokens import access_tokens, status_lists
-from app.operations.tokens.access_tokens import PreparedAccessToken, TokenResponse
-from app.operations.tokens.status_lists import BLOCK_USED, INSERT_ENTRY
+from app.operations.tokens import access_tokens, status_lists, tokens
+from app.operations.tokens.access_tokens import PreparedAccessToken, TokenResponse, management_audience
+from app.operations.tokens.status_lists import INSERT_ENTRY
+from app.rules.actor import Actor
+from app.rules.authorization.interaction import MULTI_FACTOR
+from app.rules.directory.permissions import ALL_PERMISSIONS, ROOT_ONLY, intersect_permissions
 from app.rules.errors import NotFound
-from app.rules.identifiers import is_routing_key, parse_client_id, parse_public_id
-from app.rules.token_values import ACCESS_TOKEN, digest, parse_token
+from app.rules.identifiers import (
+    ACCESS_TOKEN,
+    digest,
+    is_routing_key,
+    parse_client_id,
+    parse_public_id,
+    parse_token,
+)
+from app.rules.sign_in.second_factors import AMR_MFA
 from app.rules.tokens.unstored_tokens import CLAIM
 
 _TOKEN_COLUMNS = (
@@ -52,7 +63,7 @@ _TOKEN_COLUMNS = (
 _ISSUE_TO_CLIENT = CompiledQuery(
     insert(AccessToken).values({name: bindparam(name) for name in _TOKEN_COLUMNS})
 )
-_GRANT_COLUMNS = (
+GRANT_COLUMNS = (
     Grant.user_id,
     Grant.auth_time,
     Grant.acr,
@@ -80,7 +91,7 @@ _TOKEN = (
         AccessToken.dpop_jkt,
         AccessToken.act,
         AccessToken.parent_id,
-        *_GRANT_COLUMNS,
+        *GRANT_COLUMNS,
     )
     .select_from(AccessToken)
     .outerjoin(Grant, is_same(Grant.id, AccessToken.grant_id))
@@ -112,7 +123,7 @@ _FIND_REVOKED = CompiledQuery(
     )
 )
 _FIND_GRANT = CompiledQuery(
-    select(*_GRANT_COLUMNS)
+    select(*GRANT_COLUMNS)
     .join(User, is_same(User.id, Grant.user_id))
     .where(
         has_key(Grant, bindparam("organization_id"), bindparam("grant_id")),
@@ -125,80 +136,9 @@ _FIND_GRANT = CompiledQuery(
 )
 
 
-def _time(aggregate: Any) -> Any:
-    return type_coerce(aggregate, StatusListEntry.issued_at.type)
-
-
-_UNSTORED_COLUMNS = (
+UNSTORED_COLUMNS = (
     "id", "client_id", "grant_id", "credential_id", "scope", "audience", "issued_at", "expires_at", "dpop_jkt",
 )  # fmt: skip
-_ENTRIES = (
-    select(
-        StatusListEntry.first_index,
-        StatusListEntry.indexes,
-        AccessToken.revoked_at,
-        AccessToken.parent_id,
-        Grant.expires_at,
-        *(getattr(StatusListEntry, name) for name in _UNSTORED_COLUMNS[:-1]),
-        AccessToken.dpop_jkt,
-        *_GRANT_COLUMNS,
-    )
-    .select_from(StatusListEntry)
-    .outerjoin(AccessToken, is_same(AccessToken.id, StatusListEntry.id))
-    .outerjoin(Grant, is_same(Grant.id, StatusListEntry.grant_id))
-    .outerjoin(User, is_same(User.id, Grant.user_id))
-    .where(
-        StatusListEntry.organization_id == bindparam("organization_id"),
-        StatusListEntry.list_id == bindparam("list_id"),
-        StatusListEntry.expires_at > bindparam("since", type_=StatusListEntry.expires_at.type),
-    )
-)
-_ENTRIES_OF_CLIENT = CompiledQuery(_ENTRIES.where(StatusListEntry.client_id == bindparam("client_id")))
-# A list has thousands of tokens of users, nearly all of them valid. The database finds those that are not by
-# themselves, or because of their grant or user.
-_SUSPECTS = CompiledQuery(
-    _ENTRIES.where(
-        or_(
-            StatusListEntry.grant_id.is_(None),
-            AccessToken.revoked_at.is_not(None),
-            AccessToken.parent_id.is_not(None),
-            User.id.is_(None),
-            Grant.revoked_at.is_not(None),
-            Grant.expires_at <= bindparam("now", type_=Grant.expires_at.type),
-            User.status != user_model.ACTIVE,
-            User.tokens_not_before > Grant.allowed_at,
-        )
-    )
-)
-# All else is the same for tokens of one client, secret and access, but for their times, of which the extremes decide.
-_GROUPS = CompiledQuery(
-    select(
-        StatusListEntry.client_id,
-        StatusListEntry.credential_id,
-        StatusListEntry.scope,
-        StatusListEntry.audience,
-        Grant.credential_id,
-        _time(func.min(StatusListEntry.issued_at)),
-        _time(func.max(StatusListEntry.issued_at)),
-        _time(func.min(Grant.allowed_at)),
-        _time(func.min(Grant.auth_time)),
-    )
-    .join(Grant, is_same(Grant.id, StatusListEntry.grant_id))
-    .where(
-        StatusListEntry.organization_id == bindparam("organization_id"),
-        StatusListEntry.list_id == bindparam("list_id"),
-        StatusListEntry.expires_at > bindparam("since", type_=StatusListEntry.expires_at.type),
-    )
-    .group_by(
-        StatusListEntry.client_id,
-        StatusListEntry.credential_id,
-        StatusListEntry.scope,
-        StatusListEntry.audience,
-        Grant.credential_id,
-    )
-)
-# Readers may allow for a difference of clocks after a token's expiry.
-_LEEWAY = timedelta(minutes=10)
 
 
 def issue_to_client(
@@ -270,7 +210,7 @@ def _find(
     query = _FIND_WITH_USER if with_user else _FIND
     row = query.first(organization_id=organization_id, digest=digest(token), now=clock.now())
     client = None if row is None else _client_of(organization_id, row[1], caller)
-    return None if client is None or row is None else _validate_row(client, row)
+    return None if client is None or row is None else validate_row(client, row)
 
 
 def _client_of(organization_id: str, client_id: UUID, caller: ClientSnapshot | None) -> ClientSnapshot | None:
@@ -289,13 +229,13 @@ def _find_unstored(
     grant_id, keys = rows.token["grant_id"], {"organization_id": organization_id, "id": rows.token["id"]}
     grant: Sequence[Any] | None
     if grant_id is None:
-        grant = None if _FIND_REVOKED.first(**keys) is not None else (None,) * len(_GRANT_COLUMNS)
+        grant = None if _FIND_REVOKED.first(**keys) is not None else (None,) * len(GRANT_COLUMNS)
     else:
         grant = _FIND_GRANT.first(grant_id=grant_id, now=clock.now(), **keys)
     if grant is None:
         return None
-    values = (rows.token[name] for name in _UNSTORED_COLUMNS)
-    snapshot = _validate_row(client, (*values, None, None, *grant))
+    values = (rows.token[name] for name in UNSTORED_COLUMNS)
+    snapshot = validate_row(client, (*values, None, None, *grant))
     return None if snapshot is None else replace(snapshot, unstored=rows)
 
 
@@ -345,7 +285,7 @@ def is_revoked(organization_id: str, token_id: UUID) -> bool:
     """Return whether an unexpired access token was revoked, directly or with something that it depends on."""
     row = _FIND_BY_ID.first(organization_id=organization_id, id=token_id, now=clock.now())
     client = None if row is None else find_client_by_id(organization_id, row[1], fresh=True)
-    return client is None or row is None or _validate_row(client, row) is None
+    return client is None or row is None or validate_row(client, row) is None
 
 
 def introspect(caller: ClientSnapshot, token: str) -> TokenSnapshot | None:
@@ -383,11 +323,11 @@ def owner_of(token: str) -> str | None:
         return None
 
 
-_Parents = Mapping[UUID, Sequence[Any]]
+Parents = Mapping[UUID, Sequence[Any]]
 
 
-def _validate_row(
-    client: ClientSnapshot, row: Sequence[Any], parents: _Parents | None = None
+def validate_row(
+    client: ClientSnapshot, row: Sequence[Any], parents: Parents | None = None
 ) -> TokenSnapshot | None:
     """Return the row's token if everything that it depends on is valid; ``client`` is the one it was issued to.
 
@@ -438,24 +378,7 @@ def _validate_row(
     )
 
 
-def load_revoked_indexes(organization: OrganizationSnapshot, list_id: UUID) -> list[range]:
-    """Return the indexes of a status list whose tokens are not valid, by the rules for every other token."""
-    now = clock.now()
-    keys = {"organization_id": organization.id, "list_id": list_id, "since": now - _LEEWAY}
-    rows = list(_SUSPECTS.rows(now=now, **keys))
-    for client_id in {
-        group[0] for group in _GROUPS.rows(**keys) if not _is_valid_group(organization.id, group)
-    }:
-        rows += _ENTRIES_OF_CLIENT.rows(client_id=client_id, **keys)
-    parents = _load_parents(organization.id, rows, now)
-    return [
-        range(row[0], row[0] + row[1])
-        for row in rows
-        if not _is_valid_entry(organization.id, row, parents, now)
-    ]
-
-
-def _load_parents(organization_id: str, rows: Iterable[Any], now: datetime) -> _Parents:
+def load_parents(organization_id: str, rows: Iterable[Any], now: datetime) -> Parents:
     """Return the rows of the tokens that these were exchanged for, and so on, by id; those of a level together."""
     found: dict[UUID, Sequence[Any]] = {}
     while ids := list({row.parent_id for row in rows if row.parent_id is not None} - found.keys()):
@@ -471,43 +394,48 @@ def _load_parents(organization_id: str, rows: Iterable[Any], now: datetime) -> _
     return found
 
 
-def _is_valid_entry(organization_id: str, row: Sequence[Any], parents: _Parents, now: datetime) -> bool:
-    _, indexes, revoked_at, parent_id, grant_expires_at, *values = row
-    if revoked_at is not None or (grant_expires_at is not None and grant_expires_at <= now):
-        return False
-    client = find_client_by_id(organization_id, values[1])
-    token, grant = values[: len(_UNSTORED_COLUMNS)], values[len(_UNSTORED_COLUMNS) :]
-    issued = _UNSTORED_COLUMNS.index("issued_at")
-    # The last token of a block: the end of a secret ends what was issued later.
-    last = min(token[issued] + BLOCK_USED, now) if indexes > 1 else token[issued]
-    return client is not None and all(
-        _validate_row(client, (*token[:issued], at, *token[issued + 1 :], None, parent_id, *grant), parents)
-        is not None
-        for at in {token[issued], last}
-    )
-
-
-def _is_valid_group(organization_id: str, group: Sequence[Any]) -> bool:
-    """Return whether the oldest and the newest of the tokens are valid, so far as this depends on their client.
-
-    Cutoffs end what is older, and the end of a secret what is newer. No rule ends only what lies between.
-    """
-    client_id, credential_id, scope, audience, redeemed_with, first, last, allowed_at, auth_time = group
-    client = find_client_by_id(organization_id, client_id)
-    if client is None:
-        return False
-    token = (client_id, client_id, client_id, credential_id, scope, audience)
-    grant = (None, auth_time, *(None,) * 4, allowed_at, redeemed_with, None, user_model.ACTIVE, None)
-    return all(
-        _validate_row(client, (*token, issued_at, last, None, None, None, *grant)) is not None
-        for issued_at in (first, last)
-    )
-
-
-def _parent(organization_id: str, token_id: UUID, parents: _Parents | None) -> TokenSnapshot | None:
+def _parent(organization_id: str, token_id: UUID, parents: Parents | None) -> TokenSnapshot | None:
     if parents is None:
         row = _FIND_BY_ID.first(organization_id=organization_id, id=token_id, now=clock.now())
     else:
         row = parents.get(token_id)
     client = None if row is None else find_client_by_id(organization_id, row[1])
-    return None if row is None or client is None else _validate_row(client, row, parents)
+    return None if row is None or client is None else validate_row(client, row, parents)
+
+
+def find_management_token(token: str) -> TokenSnapshot | None:
+    """Return the valid access token if it was issued for the management API (TK-6)."""
+    return tokens.find_bearer(token, management_audience())
+
+
+def actor_of_token(
+    token_snapshot: TokenSnapshot, *, ip_address: str | None, request_id: str | None
+) -> tuple[Actor, OrganizationSnapshot]:
+    """Return the actor of a management token, and its organization.
+
+    The actor of a user's token has no ``session_id``, because a token is not a browser session.
+    """
+    client = token_snapshot.client
+    organization = client.organization
+    granted = frozenset(token_snapshot.scopes) & frozenset(client.document["scopes"]) & ALL_PERMISSIONS
+    if token_snapshot.user_id is not None:
+        held = get_user_permissions(organization, organization.id, token_snapshot.user_id)
+    else:
+        held = ALL_PERMISSIONS if organization.is_root else ALL_PERMISSIONS - frozenset(ROOT_ONLY)
+    actor = Actor(
+        "user" if token_snapshot.user_id is not None else "client",
+        organization.id,
+        organization.id,
+        permissions=intersect_permissions(granted, held),
+        is_root=organization.is_root,
+        user_id=token_snapshot.user_id,
+        client_id=client.id,
+        label=(token_snapshot.user_email if token_snapshot.user_id is not None else client.name) or "",
+        ip_address=ip_address,
+        request_id=request_id,
+        authenticated_at=token_snapshot.authenticated_at,
+        token_id=token_snapshot.id,
+        token_expires_at=token_snapshot.expires_at,
+        amr=(AMR_MFA,) if token_snapshot.acr == MULTI_FACTOR else (),
+    )
+    return actor, organization

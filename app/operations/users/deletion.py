@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import delete, select
 
+from app.database import ACROSS
 from app.models.grant import Consent
 from app.models.user import DELETED, AppRoleAssignment, GroupMember, Invitation, RoleAssignment
 from app.operations.authorization import approval_requests
@@ -30,7 +31,6 @@ from app.rules.directory.permissions import effective_roles
 from app.rules.errors import Forbidden, InvalidInput
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.versions import ExpectedVersion
-from app.tenant_fence import ACROSS
 
 
 @dataclass(frozen=True, slots=True)

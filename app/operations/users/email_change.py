@@ -32,9 +32,9 @@ from app.operations.users.own_profile import can_change_profile
 from app.operations.users.sign_up import AccountLinkRecord
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, InvalidInput
+from app.rules.identifiers import EMAIL_VERIFICATION
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.sign_in.passwords import Lockout
-from app.rules.token_values import EMAIL_VERIFICATION
 from app.rules.users.profile import is_domain_allowed
 
 VERIFICATION_LINK_LIFETIME = timedelta(days=1)

@@ -237,7 +237,7 @@ def _import_part(part: ImportPart) -> bool:
     refusals = list(part.refusals)
     places = count_free_places(job.organization_id)
     if places is not None:
-        # A trial creates nobody, so what it counted before takes places too.
+        # A preview creates no users, so the users that it counted before take up places too.
         places = max(0, places - (job.created if part.is_dry_run else 0))
         error = too_many_users_error(job.organization_id)
         refusals += [make_refusal(number, fields, error) for number, fields, _ in new[places:]]

@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import Select, select
 
+from app.database import ACROSS
 from app.extensions import db
 from app.models.user import IN_PROGRESS, UserImport
 from app.operations.directory.lookups import is_served_here
@@ -20,7 +21,6 @@ from app.operations.users.import_records import ImportRecord, get_import, get_im
 from app.rules.actor import Actor
 from app.rules.errors import Forbidden, Unavailable
 from app.rules.identifiers import public_id
-from app.tenant_fence import ACROSS
 
 LEASE = "user-imports"
 LEASE_SECONDS = 30

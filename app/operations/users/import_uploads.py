@@ -92,7 +92,7 @@ def serialize_actor(actor: Actor) -> dict[str, Any]:
 def load_importer(row: UserImport) -> Actor:
     """Return the import's actor with the permissions that they had at its start and still have.
 
-    Raises Forbidden if the user or client is gone or may not manage users any more, or if the session or
+    Raises Forbidden if the user or client was deleted or may no longer manage users, or if the session or
     token that started the import was revoked: revoking a stolen one also stops its imports.
     """
     document = row.importer

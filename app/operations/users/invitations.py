@@ -36,21 +36,23 @@ from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, count_rows
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.operations.users.role_assignments import assign_role, require_grantable
 from app.rules.actor import Actor
-from app.rules.directory.permissions import (
-    MEMBER,
-    effective_roles,
-    missing_permissions,
-    permissions_of_role,
-)
+from app.rules.directory.permissions import MEMBER, effective_roles, missing_permissions, permissions_of_role
 from app.rules.errors import Conflict, NotFound, PreconditionFailed
 from app.rules.fields import ValidationErrors
-from app.rules.identifiers import new_id, parse_public_id, public_id
+from app.rules.identifiers import (
+    INVITATION,
+    digest,
+    new_id,
+    new_token,
+    parse_public_id,
+    parse_token,
+    public_id,
+)
 from app.rules.languages.translation import lazy_gettext
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.organizations.organizations import parse_email_and_name
 from app.rules.organizations.settings import earliest_expiry
 from app.rules.sign_in.passkeys import creation_options, is_passwordless_enabled, passkey_amr
-from app.rules.token_values import INVITATION, digest, new_token, parse_token
 from app.rules.users.profile import (
     are_passwords_enabled,
     require_invitation_by_password,
@@ -200,7 +202,7 @@ def create_invitation(
 def find_invitation(token: str) -> InvitationRecord | None:
     """Find the open invitation of a token, or None if it was used or withdrawn, has expired or never existed.
 
-    It is not open either if its sender could not send it any more (TN-11). Raises Conflict while neither
+    It is not open either if its sender could no longer send it (TN-11). Raises Conflict while neither
     passwords nor passkeys are enabled. The invitation stays open until they are.
     """
     parsed = parse_token(token)

@@ -27,9 +27,9 @@ from app.operations.users.email_verification import RevokedState, revoke_unverif
 from app.operations.users.sign_up import AccountLinkRecord
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, InvalidInput
+from app.rules.identifiers import PASSWORD_RESET
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.sign_in.passwords import Lockout
-from app.rules.token_values import PASSWORD_RESET
 
 RECOVERY_MESSAGE = "password_recovery"
 MAX_REQUESTS_PER_NETWORK = 20
@@ -205,7 +205,7 @@ def request_reset(
 def deliver_reset_link(message: Message) -> None:
     """Email a link to the account's owner, if there is an account. Audit: ``user.password_reset_requested``.
 
-    Raises Refused when the organization was deleted or does not offer this any more.
+    Raises Refused when the organization was deleted or no longer offers this.
     """
     organization = emails.get_organization_of_message(message)
     if not is_password_recovery_offered(organization):

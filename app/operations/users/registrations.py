@@ -31,11 +31,18 @@ from app.operations.users.email_verification import REGISTRATION_MESSAGE
 from app.operations.users.sign_up import create_registered_user
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, InvalidInput, NotFound, TooManyRequests, Unavailable
-from app.rules.identifiers import new_id, parse_public_id, public_id
+from app.rules.identifiers import (
+    EMAIL_VERIFICATION,
+    digest,
+    new_id,
+    new_token,
+    parse_public_id,
+    parse_token,
+    public_id,
+)
 from app.rules.languages.translation import lazy_gettext
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.sign_in.passwords import Lockout
-from app.rules.token_values import EMAIL_VERIFICATION, digest, new_token, parse_token
 from app.rules.users.profile import is_registration_open
 
 REGISTRATION_LIFETIME = timedelta(days=7)

@@ -32,12 +32,12 @@ from app.operations.users.role_assignments import assign_role
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden
 from app.rules.fields import ValidationErrors
+from app.rules.identifiers import digest, new_token, parse_token
 from app.rules.languages.translation import lazy_gettext
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.organizations.organizations import parse_email_and_name
 from app.rules.organizations.settings import earliest_expiry
 from app.rules.sign_in.passwords import Lockout
-from app.rules.token_values import digest, new_token, parse_token
 from app.rules.users.profile import is_domain_allowed, is_registration_open
 
 MAX_REGISTRATIONS_PER_NETWORK = 20

@@ -211,7 +211,7 @@ SUSPICIOUS_EVENTS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class FieldChange:
-    """A changed field. ``is_new``: it did not exist before. ``is_gone``: it does not exist any more."""
+    """A changed field. ``is_new``: it did not exist before. ``is_gone``: it no longer exists."""
 
     path: str
     before: Any

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 
+from app.rules.identifiers import KINDS, parse_token
 from app.rules.languages.translation import lazy_gettext
 from app.rules.languages.translation import lazy_gettext as _
 from app.rules.redaction import redact
-from app.rules.token_values import KINDS, parse_token
 
 # The table is readable only with one cause in each row, however long the row is.
 # ruff: noqa: E501
@@ -172,7 +172,7 @@ class TextDifference:
 
     @property
     def message(self) -> str:
-        """The difference in words, because a single slash is hard to see."""
+        """Description of the difference, because a single slash is hard to see."""
         if not self.received:
             return lazy_gettext("“%(expected)s” is missing.", expected=self.expected)
         if not self.expected:

@@ -22,8 +22,11 @@ from app.rules.clients.client_types import (
     TOKEN_EXCHANGE,
 )
 from app.rules.clients.redirect_uris import sector_problem
+from app.rules.clients.resource_indicators import MAX_RESOURCES as MAX_RESOURCES
+from app.rules.directory.attributes import Attribute, attributes_of
 from app.rules.fields import FieldProblem, ValidationErrors
 from app.rules.languages.translation import lazy_gettext
+from app.rules.scopes import MAX_SCOPES as MAX_SCOPES
 from app.rules.scopes import OPENID_SCOPES, disallowed_scopes, format_scope
 
 FAPI2 = "fapi2"
@@ -95,7 +98,7 @@ def required_code_protection(document: Mapping[str, Any], settings: Mapping[str,
     """Return the protection that the client's codes need, one of CODE_PROTECTIONS (OAuth 2.1 section 7.5.1).
 
     Public clients and agents with a metadata document always need PKCE, whatever the organization's policy: nothing
-    else binds a code to them, and nobody here reviewed how they verify a nonce. So do clients with the FAPI 2.0 profile
+    else binds a code to them, and how they verify a nonce is not reviewed. So do clients with the FAPI 2.0 profile
     (section 5.3.2.2).
     """
     policy = settings["oauth"]["pkce"]
@@ -410,3 +413,28 @@ _RULES: tuple[tuple[str, tuple[str, ...], Rule], ...] = (
     ),
     *PROFILE_RULES,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class ClientPolicy:
+    """The limits that the organization's settings set for its clients."""
+
+    grant_types: tuple[str, ...]
+    auth_methods: tuple[str, ...]
+    redirect_hosts: tuple[str, ...] = ()
+    max_redirect_uris: int = 50
+    base_url: str = ""
+    attributes: tuple[Attribute, ...] = ()
+
+    @classmethod
+    def of_settings(cls, settings: Mapping[str, Any], base_url: str = "") -> ClientPolicy:
+        """Return the policy in an effective settings document; ``base_url`` is the URL of this service."""
+        oauth = settings["oauth"]
+        return cls(
+            grant_types=tuple(oauth["grant_types"]),
+            auth_methods=tuple(oauth["clients"]["token_endpoint_auth_methods"]),
+            redirect_hosts=tuple(oauth["redirect_uris"]["allowed_hosts"]),
+            max_redirect_uris=oauth["redirect_uris"]["max_per_client"],
+            base_url=base_url,
+            attributes=attributes_of(settings),
+        )

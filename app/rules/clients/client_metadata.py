@@ -12,7 +12,7 @@ from dataclasses import fields as fields_of
 from typing import Annotated, Any
 
 from app.rules.clients.app_claims import MAX_APP_ROLES, MAX_MAPPINGS, AppRole, ClaimMapping, check_mappings
-from app.rules.clients.client_coherence import check_coherence, profile_allows_auth_method
+from app.rules.clients.client_coherence import ClientPolicy, check_coherence, profile_allows_auth_method
 from app.rules.clients.client_types import (
     APPROVALS,
     AUTH_METHODS,
@@ -44,7 +44,6 @@ from app.rules.clients.client_types import (
 from app.rules.clients.redirect_uris import redirect_uri_problem
 from app.rules.clients.resource_indicators import MAX_RESOURCES as MAX_RESOURCES
 from app.rules.clients.resource_indicators import is_service_url
-from app.rules.directory.attributes import Attribute, attributes_of
 from app.rules.fields import ValidationErrors
 from app.rules.scopes import MAX_SCOPES as MAX_SCOPES
 from app.rules.shapes import (
@@ -315,31 +314,6 @@ NewClient = create_shape("NewClient", ClientMetadata, required=("name",), withou
 ClientChange = create_shape("ClientChange", ClientMetadata, not_null=("name",))
 
 
-@dataclass(frozen=True, slots=True)
-class ClientPolicy:
-    """The limits that the organization's settings set for its clients."""
-
-    grant_types: tuple[str, ...]
-    auth_methods: tuple[str, ...]
-    redirect_hosts: tuple[str, ...] = ()
-    max_redirect_uris: int = 50
-    base_url: str = ""
-    attributes: tuple[Attribute, ...] = ()
-
-    @classmethod
-    def of_settings(cls, settings: Mapping[str, Any], base_url: str = "") -> ClientPolicy:
-        """Return the policy in an effective settings document; ``base_url`` is the URL of this service."""
-        oauth = settings["oauth"]
-        return cls(
-            grant_types=tuple(oauth["grant_types"]),
-            auth_methods=tuple(oauth["clients"]["token_endpoint_auth_methods"]),
-            redirect_hosts=tuple(oauth["redirect_uris"]["allowed_hosts"]),
-            max_redirect_uris=oauth["redirect_uris"]["max_per_client"],
-            base_url=base_url,
-            attributes=attributes_of(settings),
-        )
-
-
 def complete(sent: Mapping[str, Any], policy: ClientPolicy) -> ClientMetadata:
     """Return the metadata of a new client. Raises InvalidInput with every invalid field."""
     errors = ValidationErrors()
@@ -407,8 +381,8 @@ def _checked(
     _check_resources(errors, given, policy)
     _check_unique(errors, given, "app_roles", "key")
     _check_unique(errors, given, "claim_mappings", "claim")
-    if not errors.has_error("claim_mappings"):
-        check_mappings(errors, given.get("claim_mappings", ()), policy.attributes)
+    if given.get("claim_mappings") and not errors.has_error("claim_mappings"):
+        check_mappings(errors, given["claim_mappings"], policy.attributes)
     _check_approved(errors, merged, given)
     if is_typed:
         _fill_defaults(errors, merged, sent, policy)

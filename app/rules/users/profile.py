@@ -72,7 +72,7 @@ class UserChange(Shape):
     email: Annotated[
         str,
         Rule(email_problem, (("minLength", 3), ("maxLength", 320))),
-        described("A new address is not verified."),
+        described("A new email address is not verified."),
     ] = ""
     name: Annotated[
         Annotated[str, Text(MAX_NAME_LENGTH, min_length=0)] | None,

@@ -18,15 +18,13 @@ from app.extensions import db
 from app.models.audit import AuditEvent
 from app.models.token import SigningKey
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
-from app.operations.grants.signing_keys import (
+from app.operations.grants.key_rotation import (
     PUBLISHED_AFTER_RETIREMENT,
     PUBLISHED_BEFORE_USE,
     advance_rotation,
-    get_active_key,
-    list_public_keys,
     replace_key_immediately,
-    sign_jwt,
 )
+from app.operations.grants.signing_keys import get_active_key, list_public_keys, sign_jwt
 from app.operations.maintenance.janitor import purge_expired
 from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.store import clock

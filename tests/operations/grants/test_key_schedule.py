@@ -12,13 +12,9 @@ from sqlalchemy import update
 from app.models.organization import Organization
 from app.models.token import SigningKey
 from app.operations.directory.lookups import get_organization_by_slug
-from app.operations.grants import signing_keys
-from app.operations.grants.signing_keys import (
-    advance_rotation,
-    get_active_key,
-    list_public_keys,
-    rotate_due_keys,
-)
+from app.operations.grants import key_rotation
+from app.operations.grants.key_rotation import advance_rotation, rotate_due_keys
+from app.operations.grants.signing_keys import get_active_key, list_public_keys
 from app.operations.store import clock, keyring
 from app.rules.actor import Actor
 from app.rules.errors import Forbidden
@@ -84,7 +80,7 @@ def test_rotation_runs_once_an_hour_in_one_worker(make: Factory, later: Later) -
 
 
 def test_keys_are_read_in_pages(make: Factory, later: Later, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signing_keys, "_PAGE_SIZE", 2)
+    monkeypatch.setattr(key_rotation, "_PAGE_SIZE", 2)
     organization = make.organization()
     for algorithm in ("ES256", "EdDSA"):
         get_active_key(organization, algorithm)

@@ -15,15 +15,9 @@ from flask import Flask
 
 from app import config, create_app
 from app.config import Config, UnsafeConfiguration
-from app.operations.maintenance import doctor, move
-from app.operations.maintenance.doctor import (
-    Diagnosis,
-    Finding,
-    _connections,
-    _session,
-    check_grants,
-    run_checks,
-)
+from app.operations.maintenance import decided_moves, doctor, move
+from app.operations.maintenance.database_checks import Finding, _connections, _session, check_grants
+from app.operations.maintenance.doctor import Diagnosis, run_checks
 from app.operations.store import checkpoints, clock, keyring
 from tests.factories import Factory
 from tests.support.databases import Database, MariaDBDatabase
@@ -253,7 +247,7 @@ def test_unconfirmed_move_is_a_problem(context: Flask, make: Factory, own: Calla
     move._decide(acme.id, "cell-b", move._pause(acme.id, 3600))
     [found] = [finding for finding in wrong(run_checks(own())) if finding.topic == "cells"]
     assert "move acme --to cell-b" in found.fix
-    move._confirm(acme.id)
+    decided_moves.confirm(acme.id)
     assert not [finding for finding in run_checks(own()).findings if finding.topic == "cells"]
 
 

@@ -17,8 +17,8 @@ from app.models.organization import PURGED, Organization
 from app.models.token import SigningKey
 from app.operations.audit.chain import seal_all_events
 from app.operations.directory import lookups
-from app.operations.grants.signing_keys import rotate_due_keys
-from app.operations.maintenance import janitor, move
+from app.operations.grants.key_rotation import rotate_due_keys
+from app.operations.maintenance import decided_moves, janitor, move, move_peer
 from app.operations.maintenance.purge_rules import organization_tables
 from app.operations.store import clock
 from app.operations.store.transactions import count_changed, transaction
@@ -33,12 +33,13 @@ SYSTEM = Actor.system("", "test")
 _DAY = timedelta(days=1)
 
 
-class Before(move.Peer):
+class Before(move_peer.Peer):
     """A target that has the rows of an earlier time."""
 
     def __init__(self, organization_id: str) -> None:
         self.rows = {
-            table.name: move.list_digests(organization_id, table) for table in move.compared_tables()
+            table.name: move_peer.list_digests(organization_id, table)
+            for table in move_peer.compared_tables()
         }
 
     def call(self, command: str, **arguments: Any) -> Any:
@@ -99,13 +100,13 @@ def test_jobs_change_no_row_that_a_move_compares(
         janitor.purge_expired(SYSTEM, pause=0)
     rotate_due_keys(SYSTEM)
     process_due_imports(SYSTEM, holder="test")
-    changed = move._compare(before[1], stayed.organization)
+    changed = move_peer.compare_rows(before[1], stayed.organization)
     assert changed.keys() >= {"audit_events", "clients", "client_credentials", "client_registrations"}
-    assert move._compare(before[0], moved.organization) == {}
-    assert not move.list_digests(here, Base.metadata.tables["access_tokens"])
+    assert move_peer.compare_rows(before[0], moved.organization) == {}
+    assert not move_peer.list_digests(here, Base.metadata.tables["access_tokens"])
     if state == "moved away":
         # What is left goes with the organization.
-        move._confirm(here)
+        decided_moves.confirm(here)
         let_pass(monkeypatch, 31)
         janitor.purge_expired(SYSTEM, pause=0)
-        assert {table.name for table in organization_tables() if move.list_digests(here, table)} == set()
+        assert {table.name for table in organization_tables() if move_peer.list_digests(here, table)} == set()

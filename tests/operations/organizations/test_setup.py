@@ -22,7 +22,7 @@ from app.operations.organizations.setup import complete_setup, is_set_up, is_set
 from app.operations.sign_in.sign_in import SignedIn, sign_in
 from app.operations.store import clock
 from app.operations.store.transactions import transaction
-from app.rules import token_values
+from app.rules import identifiers
 from app.rules.directory.permissions import PERMISSIONS, ROOT_ONLY
 from app.rules.errors import InvalidInput, NotFound
 from tests.factories import PASSWORD, Factory
@@ -73,7 +73,7 @@ def test_setup_creates_root_administrator_organization_and_client(
 def test_second_setup_is_not_found(context: Flask, make: Factory) -> None:
     token = issue_setup_token()
     complete_setup(token, **GOOD)
-    for again in (token, None, token_values.new_token("su", "00000000")):
+    for again in (token, None, identifiers.new_token("su", "00000000")):
         with pytest.raises(NotFound):
             complete_setup(again, **GOOD | {"email": "other@gatehouse.example"})
     with pytest.raises(NotFound):
@@ -106,8 +106,8 @@ def test_newer_setup_token_replaces_the_previous_one(context: Flask) -> None:
         "gth_su_",
         "x" * 500,
         "gth_su_\x00",
-        pytest.param(token_values.new_token("su", "00000000"), id="another"),
-        pytest.param(token_values.new_token("iv", "00000000"), id="another-kind"),
+        pytest.param(identifiers.new_token("su", "00000000"), id="another"),
+        pytest.param(identifiers.new_token("iv", "00000000"), id="another-kind"),
     ],
 )
 def test_other_tokens_are_rejected(token: str, context: Flask) -> None:

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
+from app.circuit_breaker import Turns
 from app.extensions import db
 from app.models.session import Attempt
 from app.operations.sign_in import passwords
 from app.operations.sign_in.sign_in import SignedIn, sign_in
 from app.rules.errors import Unavailable
-from app.turns import Turns
 from tests.factories import PASSWORD
 
 pytestmark = pytest.mark.usefixtures("context")

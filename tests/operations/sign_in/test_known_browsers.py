@@ -20,7 +20,7 @@ from app.operations.users.deletion import delete_user
 from app.operations.users.password_resets import issue_reset_link, reset_password
 from app.rules.actor import Actor
 from app.rules.errors import Forbidden, NotFound
-from app.rules.token_values import digest
+from app.rules.identifiers import digest
 from tests.factories import PASSWORD
 from tests.oauth.conftest import audited
 from tests.support.databases import Database

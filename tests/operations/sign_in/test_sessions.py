@@ -24,7 +24,7 @@ from app.operations.sign_in.sessions import (
 )
 from app.operations.sign_in.sign_in import sign_in
 from app.rules.errors import Forbidden, NotFound
-from app.rules.token_values import new_token
+from app.rules.identifiers import new_token
 from tests.factories import PASSWORD
 
 pytestmark = pytest.mark.usefixtures("context")

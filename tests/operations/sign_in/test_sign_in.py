@@ -11,21 +11,20 @@ import pytest
 from argon2 import PasswordHasher
 from sqlalchemy import func, select, update
 
-from app.extensions import db
+from app.extensions import db, in_transaction
 from app.models.audit import AuditEvent
 from app.models.organization import Organization
 from app.models.session import Attempt, Session
 from app.models.user import User
-from app.open_transaction import in_transaction
 from app.operations.organizations.organizations import update_organization
 from app.operations.sign_in import passwords
 from app.operations.sign_in import sign_in as sign_in_module
 from app.operations.sign_in.sessions import find_session
 from app.operations.sign_in.sign_in import SignedIn, SignInRefused, sign_in
 from app.operations.users.users import disable_user, enable_user
+from app.rules.identifiers import digest
 from app.rules.sign_in import passwords as rule
 from app.rules.sign_in.passwords import needs_rehash
-from app.rules.token_values import digest
 from tests.factories import PASSWORD
 from tests.support.samples import Samples, same_distribution
 

@@ -19,7 +19,7 @@ from app.operations.users.password_resets import ResetEnded, find_reset, issue_r
 from app.operations.users.sign_up import consume_link
 from app.operations.users.users import disable_user, enable_user
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound
-from app.rules.token_values import digest
+from app.rules.identifiers import digest
 from tests.factories import PASSWORD
 from tests.oauth.conftest import audited
 from tests.support.databases import Database

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.rules.clients.client_metadata import ClientPolicy, complete
+from app.rules.clients.client_coherence import ClientPolicy
+from app.rules.clients.client_metadata import complete
 from app.rules.clients.client_types import AUTH_METHODS, DEVICE_CODE, GRANT_TYPES, begins_to_require_access
 
 POLICY = ClientPolicy(GRANT_TYPES, AUTH_METHODS)

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from app.rules.clients.client_metadata import ClientPolicy, change, complete
+from app.rules.clients.client_coherence import ClientPolicy
+from app.rules.clients.client_metadata import change, complete
 from app.rules.clients.client_types import AUTH_METHODS, DEVICE_CODE, GRANT_TYPES
 from app.rules.errors import InvalidInput
 

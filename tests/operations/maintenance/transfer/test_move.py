@@ -16,16 +16,10 @@ from sqlalchemy import text
 from app.extensions import db
 from app.operations.audit.chain_verification import verify_audit_log
 from app.operations.directory import lookups
-from app.operations.maintenance import janitor, move, transfer
-from app.operations.maintenance.move import (
-    MoveFailed,
-    Peer,
-    compare_move,
-    finish_move,
-    list_served,
-    move_organization,
-    take_back,
-)
+from app.operations.maintenance import janitor, move, move_peer, transfer
+from app.operations.maintenance.decided_moves import compare_move, finish_move, take_back
+from app.operations.maintenance.move import list_served, move_organization
+from app.operations.maintenance.move_peer import MoveFailed, Peer
 from app.operations.maintenance.receive import receive_organization
 from app.operations.organizations import organizations
 from app.operations.organizations.administrators import add_administrator
@@ -454,11 +448,11 @@ def test_interrupted_return_keeps_the_target_from_serving(
         cut = CutPeer(connect(there), lambda name, count: "after" if name == "withdraw" else "")
         with pytest.raises(Interrupted):
             take_back(operator(), "acme", "b", cut)
-        organization = move._find("acme")
+        organization = move_peer.find_organization("acme")
         for forward in (move_organization, finish_move):
             with pytest.raises(MoveFailed, match="--return"):
                 forward(operator(), "acme", "b", connect(there))
-        brought = transfer.read_organization({"organization": move._describe(organization.id)})
+        brought = transfer.read_organization({"organization": move_peer.describe(organization.id)})
     with there.app_context(), pytest.raises(Conflict, match="changed by another request"):
         # A command that was suspended before it told the target to serve.
         transfer.activate(operator(), brought, organization.moving_until)

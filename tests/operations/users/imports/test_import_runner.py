@@ -21,8 +21,8 @@ from app.operations.maintenance.janitor import purge_expired
 from app.operations.organizations import organizations
 from app.operations.sign_in.sessions import find_session
 from app.operations.store import clock
-from app.operations.tokens.introspection import actor_of_token, find_management_token
 from app.operations.tokens.revocation import revoke_token
+from app.operations.tokens.tokens import actor_of_token, find_management_token
 from app.operations.users import import_records, import_runner, import_uploads
 from app.operations.users.import_batches import ImportSuperseded, process_next_part
 from app.operations.users.user_changes import end_user_session
@@ -30,16 +30,7 @@ from app.rules.actor import Actor
 from app.rules.errors import Conflict, NotFound
 from app.rules.identifiers import public_id
 from app.rules.sign_in.imported_hashes import parse_hash
-from tests.support.importing import (
-    admin,
-    begin,
-    bring_in,
-    counts,
-    events,
-    imported,
-    stored,
-    user_rows,
-)
+from tests.support.importing import admin, begin, bring_in, counts, events, imported, stored, user_rows
 from tests.support.user_tokens import user_token
 
 pytestmark = pytest.mark.usefixtures("context")
