@@ -46,6 +46,7 @@ MANY = {f"name{number}": 1 for number in range(2_000)}
 def test_answer_to_thousands_of_unknown_fields_is_short(
     check: Callable[[], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """JS-5."""
     searches: list[str] = []
     monkeypatch.setattr(fields, "get_close_matches", lambda name, *_: searches.append(name) or [])
     with pytest.raises(InvalidInput) as refused:

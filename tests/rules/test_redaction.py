@@ -70,7 +70,7 @@ def test_rest_of_the_line_is_unchanged() -> None:
 
 
 def test_long_hostile_input_is_fast() -> None:
-    """Half a megabyte of near-secrets takes linear time."""
+    """LG-4: half a megabyte of near-secrets takes linear time."""
     for text in (
         "password" * 60_000,
         "eyJ" * 150_000,
