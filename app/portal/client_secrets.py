@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,6 +37,8 @@ _EXTENSIONS: dict[int, str] = {
     7 * 86_400: lazy_gettext("in 7 days"),
     30 * 86_400: lazy_gettext("in 30 days"),
 }
+# Python refuses to read numbers of thousands of digits.
+_WHOLE_NUMBER = re.compile(r"[0-9]{1,12}")
 _SECRET_METHODS = frozenset({"client_secret_basic", "client_secret_post"})
 _CREDENTIALS = "/clients/<client_id>/credentials"
 
@@ -79,7 +82,7 @@ class RotationForm(PageForm):
         """Return the fields as the operation takes them."""
         seconds = self.expires_in_seconds.data or ""
         return {
-            "expires_in_seconds": int(seconds) if seconds.isascii() and seconds.isdecimal() else seconds,
+            "expires_in_seconds": int(seconds) if _WHOLE_NUMBER.fullmatch(seconds) else seconds,
             "revoke_tokens": self.revoke_tokens.data,
         }
 

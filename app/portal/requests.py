@@ -28,6 +28,7 @@ from app.rules.audit.request_explained import check_parameters, curl_command, fi
 from app.rules.audit.request_fixes import SECRET
 from app.rules.errors import Conflict, DomainError, Forbidden, InvalidInput, NotFound, PreconditionFailed
 from app.rules.languages.translation import ENGLISH
+from app.web.forms import PageForm, VersionField
 from app.web.languages import gettext, lazy_gettext, page_language, translate
 
 _LISTING = "portal logs"
@@ -55,6 +56,12 @@ _MAX_READ = 25
 # Consents and tokens of users are about a client too, but change nothing for its requests.
 _CHANGES = ("client.", "client_access.", "credential.", "settings.")
 _BEFORE = timedelta(hours=24)
+
+
+class FixForm(PageForm):
+    """Makes the change that the page offers."""
+
+    version = VersionField()
 
 
 @portal_page("/logs", "GET")
@@ -136,13 +143,9 @@ def log_entry(context: PortalContext, failed_request_id: str) -> PageResponse:
 @portal_page("/logs/<failed_request_id>/fix", "POST")
 def fix_request(context: PortalContext, failed_request_id: str) -> PageResponse:
     """Make the change that the page offers, if the client is still as the page showed it."""
-    version = request.form.get("version", "")
     try:
-        entry = apply_fix(
-            context.actor,
-            failed_request_id,
-            expected_version=int(version) if version.isascii() and version.isdecimal() else 0,
-        )
+        # No client has version 0.
+        entry = apply_fix(context.actor, failed_request_id, expected_version=FixForm().version.data or 0)
     except (InvalidInput, Conflict, PreconditionFailed) as error:
         return _entry(context, get_failed_request(context.actor, failed_request_id), error)
     return context.done(f"/logs/{entry.public_id}", "request-fixed")

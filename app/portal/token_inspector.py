@@ -141,8 +141,9 @@ def _words(context: PortalContext, found: Inspection) -> dict[str, Any]:
         return {"mistake": name, "advice": _ADVICE.get(name, gettext("It was not looked up."))}
     label, kind, sentence = _STATES.get(found.state or "", (gettext("Not checked"), "", None))
     claims = found.claims or {}
+    # What others issued was only decoded, so that its audience may be anything.
     listed = claims.get("aud", [])
-    audience = found.audience or tuple([listed] if isinstance(listed, str) else listed)
+    audience = found.audience or tuple(listed if isinstance(listed, list) else [listed])
     return {
         "found": found,
         "title": f"{_KINDS[found.kind]} ({'JWT' if found.header is not None else 'opaque'})",

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Self
 
 from app.rules.languages.translation import lazy_gettext
+
+# Of one request. A body of 64 KiB can have thousands, and all of them would make a response ten times as long.
+MAX_ERRORS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +80,14 @@ class DomainError(Exception):
 
 
 class InvalidInput(DomainError):
-    """The content of the request is invalid. Every invalid field is listed at once."""
+    """The content of the request is invalid. Every invalid field is listed at once, up to ``MAX_ERRORS``."""
 
     code = "invalid_input"
 
     @classmethod
     def of(cls, errors: Iterable[FieldError]) -> InvalidInput:
         """Return the error for a list of invalid fields, described by the message of the first."""
-        listed = tuple(errors)
+        listed = tuple(islice(errors, MAX_ERRORS))
         first = listed[0]
         return cls(f"{first.field}: {first.message}", errors=listed)
 

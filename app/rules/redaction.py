@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
+# JWTs: ID tokens, RFC 9068 access tokens, client assertions. The second half takes the rest of a run of letters that is
+# none, as otherwise each "-eyJ" in it would be another beginning from which all of it is read again.
+_JWT = re.compile(r"\beyJ[A-Za-z0-9_-]{8,}+(?:\.[A-Za-z0-9_-]*){1,4}|\beyJ[A-Za-z0-9_-]*+")
 # Each pattern keeps the kind of the secret for the reader, and no part of the secret.
-_PATTERNS = (
+_PATTERNS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
     # Secrets of this service, complete or truncated.
     (re.compile(r"\bgth_([a-z]{2})_[A-Za-z0-9_-]+"), r"gth_\1_[redacted]"),
     # Webhook signing secrets.
     (re.compile(r"\bwhsec_[A-Za-z0-9+/=_-]+"), "whsec_[redacted]"),
-    # JWTs: ID tokens, RFC 9068 access tokens, client assertions.
-    (re.compile(r"\beyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*){1,4}"), "[redacted JWT]"),
+    (_JWT, lambda found: "[redacted JWT]" if "." in found[0] else found[0]),
     (re.compile(r"(?i)\b(basic|bearer|dpop)(\s+)[A-Za-z0-9+/=._~-]{6,}"), r"\1\2[redacted]"),
     # name=value, "name": "value", 'name': b'value', as forms, JSON and Python print them.
     (

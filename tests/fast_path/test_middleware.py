@@ -107,6 +107,19 @@ def test_code_is_issued_without_flask_only_if_no_page_is_needed(app: Flask, make
         assert send(app, other)[0] == "next application", other["QUERY_STRING"]
 
 
+@pytest.mark.parametrize("endpoint", ["token", "introspect", "revoke"])
+@pytest.mark.parametrize("body", [BODY, b"token=x", b""])
+def test_unknown_organization_has_the_same_response_with_and_without_flask(
+    app: Flask, endpoint: str, body: bytes
+) -> None:
+    request = environ(PATH_INFO=f"/organizations/nobody/oauth/{endpoint}", CONTENT_LENGTH=str(len(body)))
+    status, answer = send(app, request | {"wsgi.input": io.BytesIO(body)})
+    form = {"data": body, "content_type": request["CONTENT_TYPE"]}
+    with mock.patch.object(FastPathMiddleware, "_post_endpoint", return_value=(None, None)):
+        by_flask = app.test_client().post(request["PATH_INFO"], **form)
+    assert (int(status[:3]), answer) == (by_flask.status_code, by_flask.data)
+
+
 def test_redirect_has_the_same_headers_with_and_without_flask(app: Flask, make: Factory) -> None:
     organization = make.organization()
     client = make.client(

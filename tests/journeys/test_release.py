@@ -149,7 +149,7 @@ def test_kubernetes_manifests_match_the_schemas() -> None:
         for version in KUBERNETES:
             kubernetes_validate.validate(thing, version, strict=True)
         kinds.append(thing["kind"])
-    expected = {"Deployment", "Job", "PodDisruptionBudget", "Secret", "Service"}
+    expected = {"Deployment", "Job", "NetworkPolicy", "PodDisruptionBudget", "Secret", "Service"}
     assert expected <= set(kinds)
     [deployment] = [thing for thing in _objects() if thing["kind"] == "Deployment"]
     deployment["spec"]["replica"] = 2
@@ -189,6 +189,12 @@ def test_kubernetes_pods_are_restricted_and_select_each_other() -> None:
         selector = things[kind, "gatehouse"]["spec"]["selector"]
         assert selector.get("matchLabels", selector).items() <= labels
         assert not selector.get("matchLabels", selector).items() <= pods[0]["metadata"]["labels"].items()
+    # Whoever else reached the pods could choose the addresses that limits count and logs show.
+    policy = things["NetworkPolicy", "gatehouse"]["spec"]
+    assert policy["podSelector"]["matchLabels"].items() <= labels and policy["policyTypes"] == ["Ingress"]
+    [rule] = policy["ingress"]
+    assert [list(source) for source in rule["from"]] == [["namespaceSelector"]]
+    assert rule["ports"] == [{"port": "http"}]
 
 
 def test_unit_gives_the_service_little() -> None:

@@ -22,11 +22,13 @@ from app.operations.organizations.settings import update_settings
 from app.operations.store import clock
 from app.operations.store.usage_counters import counters
 from app.rules.authorization.authorization_request import challenge_of
+from app.rules.errors import Forbidden
 from tests.factories import Factory, MadeClient
 from tests.oauth.device import Device
 from tests.portal.conftest import PortalUser
 from tests.support.databases import Database
 from tests.support.form_browser import Page
+from tests.support.signer import Signer
 
 SETTINGS = {"oauth": {"signing": {"algorithm": "ES256"}}}
 CODE, DEVICE = "authorization_code", "urn:ietf:params:oauth:grant-type:device_code"
@@ -451,6 +453,40 @@ class TestRights:
                 {"grant_type": CODE, "scopes": [], "prompt": "", "resource": ""},
                 browser_id="b",
             )
+
+    @pytest.mark.parametrize(
+        "trust", [{"trust": "verified"}, {"trust": "first_party"}, {"approval": "allowed"}]
+    )
+    def test_owner_without_trust_permission_cannot_act_as_a_trusted_client_with_keys(
+        self, grace: PortalUser, portal_user: Any, make: Factory, acme: Any, trust: dict[str, str]
+    ) -> None:
+        """RU-8: its owner could not replace the keys, so that others may hold them alone."""
+        keys = {"token_endpoint_auth_method": "private_key_jwt", "jwks": Signer().jwks}
+        client = own_client(
+            make,
+            acme,
+            grace,
+            type="machine",
+            redirect_uris=[],
+            grant_types=["client_credentials"],
+            scopes=[],
+            **keys,
+        )
+        run = Try(grace, client, "client_credentials", scopes=[])
+        with make.app.app_context():
+            update_client(make.system(acme), client.client_id, trust)
+        assert f'value="{client.client_id}"' not in grace.get("/playground").text
+        assert grace.send(run.path, action="token").status_code == 403
+        sent = {"client": client.client_id, "grant_type": "client_credentials"}
+        assert b"plr_" not in grace.send("/playground", **sent).data
+        with make.app.app_context(), pytest.raises(Forbidden, match="clients:trust"):
+            playground.start_run(
+                make.actor(acme, "clients:write", "credentials:write", user=grace.user),
+                client.client_id,
+                {"grant_type": "client_credentials", "scopes": [], "prompt": "", "resource": ""},
+                browser_id="b",
+            )
+        assert Try(portal_user(acme), client, "client_credentials", scopes=[]).press("token")
 
     def test_auditor_is_refused(self, portal_user: Any, acme: Any) -> None:
         auditor = portal_user(acme, "auditor")

@@ -260,6 +260,7 @@ def test_button_does_nothing_after_the_client_changed(log: Log) -> None:
     change(name="Orchard Two")(log, log.client)
     stale = press(log, page)
     assert stale.status_code == 412 and "was changed" in stale.text
+    assert press(log, page, version="9" * 5_000).status_code == 412
     assert log.authorize(REGISTERED + "/").status_code == 400
     assert press(log, stale).status_code == 303
 

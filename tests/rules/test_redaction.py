@@ -38,6 +38,9 @@ def test_complete_and_truncated_refresh_tokens_are_redacted() -> None:
         ("{'access_token': 'opaque-of-another', 'expires_in': 3600}", "opaque-of-another"),
         ("Set-Cookie: gatehouse-0123abcd=value", "gatehouse-0123abcd=value"),
         (f"assertion {JWT} refused", "eyJzdWIi"),
+        (f"of-eyJ-{JWT}", "eyJzdWIi"),
+        (f"eyJ.{JWT}", "eyJzdWIi"),
+        (f"www.example.com.{JWT}", "eyJzdWIi"),
         ("GATEHOUSE_MASTER_KEY=00112233445566", "00112233"),
     ],
 )
@@ -53,6 +56,7 @@ def test_value_after_secret_name_is_redacted(text: str, secret: str) -> None:
         "the token was revoked by usr_01jd3k",
         "client cli_0123abcd_01jd3k authenticated by client_secret_basic",
         "{'expires_in': 3600, 'scope': 'openid'}",
+        "eyJabcdefgh-eyJabcdefgh and eyJ.eyJ",
         "",
     ],
 )
@@ -66,10 +70,13 @@ def test_rest_of_the_line_is_unchanged() -> None:
 
 
 def test_long_hostile_input_is_fast() -> None:
-    """Half a megabyte of near-secrets takes linear time."""
+    """LG-4: half a megabyte of near-secrets takes linear time."""
     for text in (
         "password" * 60_000,
         "eyJ" * 150_000,
+        "-eyJ" * 120_000,
+        "-eyJaaaaaaaa" * 40_000,
+        "-whsec_" * 70_000,
         "bearer " * 60_000,
         "gth_" * 100_000,
         "secret=('" * 50_000,

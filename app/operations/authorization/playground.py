@@ -24,8 +24,13 @@ from app.extensions import db
 from app.models.base import has_key
 from app.models.client import Client
 from app.models.grant import PlaygroundRun
-from app.operations.clients.client_permissions import require_client_within_permissions
-from app.operations.clients.client_records import ClientRecord, get_client_row, to_client_record
+from app.operations.clients.client_permissions import is_trusted, require_client_within_permissions
+from app.operations.clients.client_records import (
+    ClientRecord,
+    get_client_row,
+    to_client_metadata,
+    to_client_record,
+)
 from app.operations.directory import lookups
 from app.operations.directory.lookups import (
     AuthenticatedClient,
@@ -38,7 +43,8 @@ from app.operations.store import audit, clock, keyring
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.rules.actor import Actor
 from app.rules.authorization.authorization_request import METHOD, challenge_of
-from app.rules.clients.client_types import AUTHORIZATION_CODE, DEVICE_CODE
+from app.rules.clients.client_metadata import ClientMetadata
+from app.rules.clients.client_types import AUTHORIZATION_CODE, DEVICE_CODE, PRIVATE_KEY_JWT
 from app.rules.directory.permissions import ALL_PERMISSIONS, missing_permissions
 from app.rules.errors import DomainError, Forbidden, InvalidInput, NotFound
 from app.rules.identifiers import format_client_id, new_id, parse_public_id, public_id
@@ -125,16 +131,22 @@ def may_try(actor: Actor, client: ClientRecord | Client) -> bool:
     """Return whether the actor may try the client.
 
     Requires a signed-in user with permission to change the client and its secrets, and every management permission
-    that the client itself has.
+    that the client itself has. Acting as a trusted client with keys also requires the permission to replace the keys.
     """
-    scopes = client.scopes if isinstance(client, ClientRecord) else client.document.get("scopes", ())
-    managed = [scope for scope in scopes if scope in ALL_PERMISSIONS]
+    metadata = client if isinstance(client, ClientRecord) else to_client_metadata(client)
+    managed = [scope for scope in metadata.scopes if scope in ALL_PERMISSIONS]
     return (
         actor.user_id is not None
         and actor.session_id is not None
         and all(actor.has_permission(name, owner_id=client.created_by_user_id) for name in _PERMISSIONS)
         and not missing_permissions(actor.permissions, managed)
+        and (not _has_keys_in_trust(metadata) or actor.has_permission("clients:trust"))
     )
+
+
+def _has_keys_in_trust(client: ClientMetadata) -> bool:
+    """Return whether the client authenticates with keys that only those with ``clients:trust`` can replace."""
+    return client.token_endpoint_auth_method == PRIVATE_KEY_JWT and is_trusted(client)
 
 
 @transaction
@@ -280,6 +292,8 @@ def _require_may_try(actor: Actor, client_id: str) -> Client:
     client = get_client_row(actor, client_id, _PERMISSIONS[0])
     actor.require(_PERMISSIONS[1], owner_id=client.created_by_user_id)
     require_client_within_permissions(actor, client)
+    if _has_keys_in_trust(to_client_metadata(client)):
+        actor.require("clients:trust")
     if not may_try(actor, client):
         raise Forbidden("Only a user who signed in here can try a client.")
     return client

@@ -105,6 +105,11 @@ def require_approval_permission(actor: Actor, before: ClientMetadata, after: Cli
         )
 
 
+def is_trusted(client: ClientMetadata) -> bool:
+    """Return whether somebody with ``clients:trust`` decided that users or apps can rely on the client."""
+    return client.trust != UNVERIFIED or client.approval in (ALLOWED, PRE_APPROVED)
+
+
 def require_trusted_client_permission(actor: Actor, before: ClientMetadata, after: ClientMetadata) -> None:
     """Raise Forbidden if the actor cannot change this trusted client or enable this disabled one.
 
@@ -113,8 +118,7 @@ def require_trusted_client_permission(actor: Actor, before: ClientMetadata, afte
     ``clients:write``.
     """
     changed = [name for name in changed_fields(before, after) if name not in _UNAFFECTED_BY_TRUST]
-    is_trusted = before.trust != UNVERIFIED or before.approval in (ALLOWED, PRE_APPROVED)
-    if is_trusted and changed and not actor.has_permission("clients:trust"):
+    if is_trusted(before) and changed and not actor.has_permission("clients:trust"):
         raise Forbidden(
             lazy_gettext(
                 "This client is trusted. You need the permission clients:trust to change its %(changed)s.",

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from math import ceil
@@ -28,17 +28,18 @@ from app.operations.store import clock
 from app.operations.store.transactions import count_changed, transaction
 from app.rules.errors import TooManyRequests
 from app.rules.identifiers import new_id
-from app.rules.sign_in.passwords import network_of
+from app.rules.sign_in.passwords import networks_of
 
 SHARE_EVERY_SECONDS = 1.0
 MAX_KEYS = 100_000
 _MINUTE = 60
 # Below this part of its limit, a process keeps what it counted to itself.
 _UNTOLD_PART = 50
+_NETWORK = "network"
 _LIFETIME = timedelta(minutes=5)
 _REFUSALS = {
     "client": "This client sent too many requests. It may send %s in a minute.",
-    "network": "Too many requests came from this network. It may send %s in a minute.",
+    _NETWORK: "Too many requests came from this network. It may send %s in a minute.",
     "organization": "This organization received too many requests. It may get %s in a minute.",
 }
 _Key = tuple[str, str, str]
@@ -148,10 +149,27 @@ class RequestCounts:
         return sum(map(len, near.values()))
 
     def _drop_old(self, minute: int) -> None:
-        """Remove keys that were not used in this minute or the last one, and all if there are still too many."""
-        self._counts = {key: count for key, count in self._counts.items() if count.minute >= minute - 1}
-        if len(self._counts) >= MAX_KEYS:
-            self._counts = {}
+        """Remove keys that were not used in this minute or the last one, and more if there are still too many.
+
+        Anyone can have thousands of networks, so those that sent little go first, and the limits of clients and
+        organizations last.
+        """
+        self._keep(lambda _, count: count.minute >= minute - 1)
+        if len(self._counts) < MAX_KEYS:
+            return
+        keeps: tuple[Callable[[_Key, _Count], bool], ...] = (
+            lambda key, count: key[1] != _NETWORK or count.is_near_limit,
+            lambda key, _: key[1] != _NETWORK,
+            lambda *_: False,
+        )
+        for keep in keeps:
+            self._keep(keep)
+            # So much room that the next new keys cost no scan.
+            if len(self._counts) <= MAX_KEYS // 2:
+                return
+
+    def _keep(self, is_kept: Callable[[_Key, _Count], bool]) -> None:
+        self._counts = {key: count for key, count in self._counts.items() if is_kept(key, count)}
 
 
 counts = RequestCounts()
@@ -178,7 +196,8 @@ def require_request_allowed(
     if for_client is not None and client_id is not None:
         wanted.append(((organization_id, "client", client_id), for_client))
     if for_network is not None:
-        wanted.append(((organization_id, "network", _network(ip_address)), for_network))
+        for network, times in _networks(ip_address):
+            wanted.append(((organization_id, _NETWORK, network), for_network * times))
     if for_all is not None and client_id is not None:
         wanted.append(((organization_id, "organization", ""), for_all))
     refused = counts.take(wanted)
@@ -223,8 +242,8 @@ def _exchange(organization_id: str, process_id: UUID, reports: list[_Report]) ->
 
 
 @lru_cache(maxsize=4096)
-def _network(ip_address: str | None) -> str:
-    return network_of(ip_address)
+def _networks(ip_address: str | None) -> tuple[tuple[str, int], ...]:
+    return networks_of(ip_address)
 
 
 def _start_of(minute: int) -> datetime:

@@ -283,6 +283,8 @@ def decode_jwt(text: str) -> tuple[dict[str, Any], dict[str, Any]] | None:
         return None
     try:
         header, claims = (json.loads(urlsafe_b64decode(part + "=" * (-len(part) % 4))) for part in parts[:2])
+        # JSON can contain half of a surrogate pair, which no page can show.
+        json.dumps([header, claims], ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return None
     return (header, claims) if isinstance(header, dict) and isinstance(claims, dict) else None

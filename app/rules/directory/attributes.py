@@ -11,10 +11,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from dataclasses import fields as fields_of
 from datetime import date
+from itertools import islice
 from typing import Any
 
 from app.rules.errors import InvalidInput
-from app.rules.fields import FieldProblem, ValidationErrors, suggestion, text_problem, type_name
+from app.rules.fields import (
+    MAX_UNKNOWN,
+    FieldProblem,
+    ValidationErrors,
+    suggestion,
+    text_problem,
+    type_name,
+)
 from app.rules.languages.translation import lazy_gettext
 
 MAX_ATTRIBUTES = 50
@@ -112,11 +120,11 @@ def validate_attributes(
     if not isinstance(sent, Mapping):
         errors.add("attributes", "wrong_type", f"This must be an object, not {type_name(sent)}.")
         return {}
+    for key in islice((key for key in sent if key not in known), MAX_UNKNOWN):
+        message = f"There is no such attribute.{suggestion(key, list(known))}"
+        errors.add(f"attributes.{key[:100]}", "unknown_field", message)
     for key in sent:
-        if key not in known:
-            message = f"There is no such attribute.{suggestion(key, list(known))}"
-            errors.add(f"attributes.{key[:100]}", "unknown_field", message)
-        elif by_user and known[key].editable_by != USER:
+        if by_user and key in known and known[key].editable_by != USER:
             errors.add(f"attributes.{key}", "read_only", "Only administrators can change this.")
     values: dict[str, Any] = {}
     for key, attribute in known.items():

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
-from app.rules.errors import FieldError, InvalidInput
+from app.rules.errors import MAX_ERRORS, FieldError, InvalidInput
 from app.rules.fields import suggestion, type_name
 from app.rules.languages.translation import lazy_gettext
 from app.rules.organizations.settings_table import SETTINGS, Boolean, Choice, Number, SettingKind, StringList
@@ -65,7 +66,8 @@ def merge_bounds(stored: Bounds, partial: Mapping[str, Any]) -> dict[str, dict[s
 
     Raises InvalidInput naming every invalid field.
     """
-    errors = [error for path, bound in partial.items() for error in _problems(path, bound)]
+    found = (error for path, bound in partial.items() for error in _problems(path, bound))
+    errors = list(islice(found, MAX_ERRORS))
     if errors:
         raise InvalidInput.of(errors)
     merged = {path: dict(bound) for path, bound in stored.items()}

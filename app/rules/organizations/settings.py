@@ -13,11 +13,12 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any
 
 from app.rules.authorization.consents import consent_expiry, max_consent_seconds
 from app.rules.directory.permissions import ADMIN, BUILT_IN_ROLES, has_permission, is_app_permission
-from app.rules.errors import FieldError, InvalidInput
+from app.rules.errors import MAX_ERRORS, FieldError, InvalidInput
 from app.rules.fields import suggestion
 from app.rules.languages.translation import lazy_gettext
 from app.rules.organizations.instance_limits import ORDERED_PAIRS, Bounds, apply_bounds, bounds_problem
@@ -114,7 +115,9 @@ def merge_settings(
     equal to the default is not stored. Sending back a value that an instance limit produced changes nothing.
     ``server_managed`` are the paths whose value this service has just generated.
     """
-    errors = list(_problems(partial)) or list(_server_managed_problems(overrides, partial, server_managed))
+    errors = list(islice(_problems(partial), MAX_ERRORS)) or list(
+        _server_managed_problems(overrides, partial, server_managed)
+    )
     if not errors:
         errors = [
             FieldError(path, "exceeds_instance_limit", reason)

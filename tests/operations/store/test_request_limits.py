@@ -22,6 +22,7 @@ from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, TooManyRequests, Unavailable
 from app.rules.identifiers import new_routing_key
+from app.rules.sign_in.passwords import IPV6_SITE_FACTOR
 from tests.factories import Factory
 from tests.support.databases import Database
 from tests.support.threads import at_once
@@ -186,6 +187,34 @@ def test_keys_in_memory_are_bounded(advance: Advance, monkeypatch: pytest.Monkey
     for number in range(35):
         take(counts, 1, key=(ACME, "network", str(number)))
     assert len(counts._counts) <= 10
+
+
+def test_requests_from_many_networks_lift_no_other_limit(
+    advance: Advance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_limits, "MAX_KEYS", 100)
+    counts, busy = RequestCounts(), (ACME, "network", "192.0.2.0/24")
+    assert take(counts, 120) == take(counts, 120, key=busy) == 100
+    for number in range(350):
+        take(counts, 1, key=(ACME, "network", str(number)))
+    assert take(counts, 1) == take(counts, 1, key=busy) == 0
+    for number in range(350):
+        take(counts, 10, key=(ACME, "network", str(number)))
+    assert take(counts, 1) == 0
+
+
+def test_site_of_many_networks_has_a_limit(advance: Advance) -> None:
+    limits = dict.fromkeys(("client_requests_per_minute", "organization_requests_per_minute"))
+    organization_id = new_routing_key()
+
+    def send(number: int) -> None:
+        address = f"2001:db8:1:{number:x}::9"
+        require_request_allowed(organization_id, limits | {"network_requests_per_minute": 2}, None, address)
+
+    for number in range(2 * IPV6_SITE_FACTOR):
+        send(number)
+    with pytest.raises(TooManyRequests, match="from this network"):
+        send(4711)
 
 
 def test_shared_counts_are_purged(context: Flask, make: Factory, database: Database) -> None:
