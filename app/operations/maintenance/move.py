@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import IO, Any
 
-from sqlalchemy import Table, delete, func, select, update
+from sqlalchemy import ColumnElement, Table, delete, func, select, update
 
 from app.config import current
 from app.database import context, engines
@@ -160,7 +160,7 @@ def compare_move(actor: Actor, slug: str, cell: str, peer: Peer) -> Comparison:
     Raises NotFound, Conflict if the move was not decided, and MoveFailed.
     """
     actor.require("instance:write")
-    organization = _find_decided(slug, cell)
+    organization = find_decided(slug, cell)
     status = begin(peer, organization)
     return Comparison(status != PURGED, _compare(peer, organization))
 
@@ -174,9 +174,9 @@ def finish_move(
     Raises NotFound, Conflict and MoveFailed.
     """
     actor.require("instance:write")
-    organization = _find_decided(slug, cell)
+    organization = find_decided(slug, cell)
     if begin(peer, organization) == PURGED:
-        _require_own_rows(organization)
+        require_own_rows(organization)
         seal_all_events(actor, organization.id)
         require_intact_log(actor, organization.id)
         for _ in range(_ROUNDS):
@@ -196,12 +196,12 @@ def take_back(actor: Actor, slug: str, cell: str, peer: Peer) -> None:
     interruption. Raises NotFound, Conflict and MoveFailed. Audit: ``organization.resumed``.
     """
     actor.require("instance:write")
-    organization = _find_decided(slug, cell)
+    organization = find_decided(slug, cell)
     if begin(peer, organization, is_returning=True) != PURGED:
         raise Conflict(f"{cell} serves the organization. Move it back: run organizations move there.")
-    _require_own_rows(organization)
+    require_own_rows(organization)
     peer.call("withdraw")
-    _take_back(actor, organization)
+    serve_again(actor, organization)
     abandon(peer)
 
 
@@ -324,7 +324,7 @@ def _find(slug: str) -> Any:
     return row
 
 
-def _find_decided(slug: str, cell: str) -> Any:
+def find_decided(slug: str, cell: str) -> Any:
     """Return the organization. Raises NotFound, and Conflict unless it was given to the cell."""
     organization = _find(slug)
     if organization.moved_to is None:
@@ -334,7 +334,8 @@ def _find_decided(slug: str, cell: str) -> Any:
     return organization
 
 
-def _require_own_rows(organization: Any) -> None:
+def require_own_rows(organization: Any) -> None:
+    """Raise Conflict if the rows of the organization are not here any more."""
     if organization.status != DELETED:
         raise Conflict("The organization has no rows here any more. Move it at the cell that had it last.")
 
@@ -402,7 +403,7 @@ def _require_equal_rows(peer: Peer, organization: Any) -> None:
     So no rows of another move are served. Those that expire may be missing, because the janitors of both cells delete
     them, each at its own time. Nothing is copied, because what differs may be newer there.
     """
-    _require_own_rows(organization)
+    require_own_rows(organization)
     if differing := _compare(peer, organization):
         raise Conflict(
             f"Rows of {', '.join(differing)} differ in the two cells, so the target is not told to serve. List them "
@@ -530,8 +531,15 @@ def _confirm(organization_id: str) -> None:
 
 
 @transaction
-def _take_back(actor: Actor, organization: Any) -> None:
-    """Serve the organization here again. Raises Conflict if the target has confirmed that it serves."""
+def serve_again(actor: Actor, organization: Any, *, cutoffs: Mapping[str, datetime] | None = None) -> None:
+    """Serve an organization here again whose move to ``organization.moved_to`` was decided.
+
+    Raises Conflict if the target has confirmed that it serves. With ``cutoffs``, columns that invalidate what may have
+    changed there, it is enough that the rows here have not been purged. Audit: ``organization.resumed``.
+    """
+    has_rows: ColumnElement[bool] = Organization.purge_at.is_(None)
+    if cutoffs is not None:
+        has_rows = has_rows | (Organization.purge_at > clock.now())
     changed = count_changed(
         update(Organization)
         .where(
@@ -539,18 +547,22 @@ def _take_back(actor: Actor, organization: Any) -> None:
             Organization.status == DELETED,
             Organization.moved_to == organization.moved_to,
             Organization.moving_until == organization.moving_until,
-            Organization.purge_at.is_(None),
+            has_rows,
         )
         .values(
             status=ACTIVE,
             moved_to=None,
             moving_until=None,
             deleted_at=None,
+            purge_at=None,
             version=Organization.version + 1,
+            **(cutoffs or {}),
         )
     )
-    if changed != 1:
+    if changed != 1 and cutoffs is None:
         raise Conflict(f"{organization.moved_to} has served the organization.")
+    if changed != 1:
+        raise Conflict("The rows of the organization are being purged here.")
     db.session.execute(
         update(OutboxMessage)
         .where(OutboxMessage.organization_id == organization.id, OutboxMessage.done_at.is_(None))
@@ -558,7 +570,13 @@ def _take_back(actor: Actor, organization: Any) -> None:
         .execution_options(synchronize_session=False)
     )
     cache_invalidation.invalidate(organization.id)
-    transfer.record_in_root_too(actor, organization.id, organization.slug, "organization.resumed")
+    transfer.record_in_root_too(
+        actor,
+        organization.id,
+        organization.slug,
+        "organization.resumed",
+        None if cutoffs is None else {"lost_cell": organization.moved_to},
+    )
 
 
 def _describe(organization_id: str) -> dict[str, Any]:
