@@ -1,4 +1,4 @@
-"""``flask --app wsgi organizations``: list, suspend, delete, export, import and move organizations."""
+"""``flask --app wsgi organizations``: list, suspend, delete, export, import, move and recover organizations."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO
 
@@ -14,8 +15,10 @@ import click
 from flask.cli import AppGroup
 
 from app.cli.errors import report_errors
+from app.cli.restore import print_report, restore_options
 from app.operations.directory.lookups import get_root_organization
 from app.operations.maintenance import decided_moves, move, move_peer
+from app.operations.maintenance.lost_cell import recover_organization
 from app.operations.maintenance.receive import receive_organization
 from app.operations.maintenance.transfer import export_organization, import_organization
 from app.operations.organizations import organizations
@@ -218,6 +221,44 @@ def _print_comparison(cell: str, found: decided_moves.Comparison) -> None:
                 click.echo(f"{name} {where}: {key}")
             if len(keys) > _MAX_PRINTED_KEYS:
                 click.echo(f"{name} {where}: {len(keys) - _MAX_PRINTED_KEYS} more")
+
+
+@organizations_commands.command("recover")
+@_organization
+@click.option(
+    "--lost", "cell", required=True, callback=_cell_name, help="Name of the cell that is lost for good."
+)
+@restore_options
+@click.confirmation_option(
+    prompt="If that cell ever serves again, both cells serve the organization. Is its database lost for good?"
+)
+@report_errors
+def recover_command(
+    organization: str, cell: str, exports: tuple[Path, ...], secrets: str, passwords: str
+) -> None:
+    """Serve ORGANIZATION here again, with the rows from before it moved to a cell that is lost for good.
+
+    Like restoring a backup from the time of the move. Invalid: tokens, sessions, codes, pending requests, invitations,
+    links, initial access tokens and recovery codes from before. If the cell has a backup, restore that one instead.
+
+    Exit status 1: done, but something of an export could not be ended again.
+    """
+    with ExitStack() as stack:
+        files = [stack.enter_context(path.open(encoding="utf-8")) for path in exports]
+        report = recover_organization(
+            _operator(),
+            organization,
+            cell,
+            files,
+            block_secrets=secrets == "block",
+            reset_passwords=passwords == "reset",
+        )
+    print_report(report)
+    click.echo(
+        f"{organization} is served here again. Everything issued before {report.at:%Y-%m-%dT%H:%M:%SZ} is invalid."
+    )
+    if report.failed:
+        raise SystemExit(1)
 
 
 @organizations_commands.command("receive")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -21,28 +22,37 @@ from app.rules.actor import Actor
 maintenance_commands = AppGroup("maintenance", help="Restored backups, and the nodes of a database cluster.")
 
 
+def restore_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say what of a backup can be trusted."""
+    for option in (
+        click.option(
+            "--passwords",
+            type=click.Choice(("reset", "keep")),
+            default="reset",
+            show_default=True,
+            help="Let users choose new passwords, or accept those of the backup.",
+        ),
+        click.option(
+            "--secrets",
+            type=click.Choice(("block", "keep")),
+            default="block",
+            show_default=True,
+            help="Block client secrets until they are confirmed, or let those of the backup work.",
+        ),
+        click.option(
+            "--audit-export",
+            "exports",
+            multiple=True,
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            help="Audit events as JSON lines, exported after the backup; what ended since ends again. Can be repeated.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 @maintenance_commands.command("restore")
-@click.option(
-    "--audit-export",
-    "exports",
-    multiple=True,
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Audit events as JSON lines, exported after the backup; what ended since ends again. Can be repeated.",
-)
-@click.option(
-    "--secrets",
-    type=click.Choice(("block", "keep")),
-    default="block",
-    show_default=True,
-    help="Block client secrets until they are confirmed, or let those of the backup work.",
-)
-@click.option(
-    "--passwords",
-    type=click.Choice(("reset", "keep")),
-    default="reset",
-    show_default=True,
-    help="Let users choose new passwords, or accept those of the backup.",
-)
+@restore_options
 @report_errors
 def restore_command(exports: tuple[Path, ...], secrets: str, passwords: str) -> None:
     """Make a restored database safe to serve. Run it once, before any server starts.
@@ -63,13 +73,7 @@ def restore_command(exports: tuple[Path, ...], secrets: str, passwords: str) -> 
         report = invalidate_restored_state(
             files, block_secrets=secrets == "block", reset_passwords=passwords == "reset"
         )
-    for title, lines in (
-        ("Ended again", report.ended_again),
-        ("Not ended again", report.failed),
-        ("Changed since the backup, review it", report.to_review),
-    ):
-        for line in lines:
-            click.echo(f"{title}: {line}")
+    print_report(report)
     for email, link in report.links.items():
         click.echo(f"New password of {email}: {link or 'the link was sent by email'}")
     click.echo(f"Receipt: {_write_receipt(report)}")
@@ -116,6 +120,17 @@ def database_nodes_command(nodes: tuple[str, ...], listen: int | None) -> None:
         click.echo(f"{name} {host}:{port}: {reasons[name] or 'can be written'}")
     if None not in reasons.values():
         raise SystemExit(1)
+
+
+def print_report(report: RestoreReport) -> None:
+    """Print what ended again, what did not, and what an administrator has to review."""
+    for title, lines in (
+        ("Ended again", report.ended_again),
+        ("Not ended again", report.failed),
+        ("Changed since the backup, review it", report.to_review),
+    ):
+        for line in lines:
+            click.echo(f"{title}: {line}")
 
 
 def _write_receipt(report: RestoreReport) -> Path:

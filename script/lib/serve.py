@@ -75,6 +75,7 @@ def main() -> None:
             say(f"The demo app is running at {app_url}. Open it and sign in as one of the users above.")
     say(f"Gatehouse is running at {config.base_url} (portal: {config.base_url}/portal)")
     stop_starting_workers_at_once()
+    stop_workers_with_this_process()
     try:
         serve_until_stopped(options, config)
     finally:
@@ -397,6 +398,13 @@ def stop_starting_workers_at_once() -> None:
         after_in_parent=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, stopping),
         after_in_child=reset_handlers,
     )
+
+
+def stop_workers_with_this_process() -> None:
+    """Let workers stop when this process was killed. They would serve on, and keep the port, and nobody reload them."""
+    if sys.platform == "linux":
+        prctl = ctypes.CDLL(None).prctl
+        os.register_at_fork(after_in_child=lambda: prctl(PR_SET_PDEATHSIG, signal.SIGTERM))
 
 
 def say(text: str) -> None:

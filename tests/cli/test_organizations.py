@@ -1,4 +1,4 @@
-"""``organizations``: list, suspend, delete, export, import and move."""
+"""``organizations``: list, suspend, delete, export, import, move and recover."""
 
 from __future__ import annotations
 
@@ -98,7 +98,27 @@ def test_decided_move_is_compared_and_not_taken_back_from_a_cell_that_serves(
     assert finished.exit_code == 0 and "acme is served by b." in finished.output
 
 
+def test_organization_of_a_lost_cell_is_recovered_only_after_a_confirmation(
+    app: Flask, make: Factory
+) -> None:
+    make.root()
+    acme = make.organization("acme")
+    with app.app_context():
+        move._decide(acme.id, "b", move._pause(acme.id, 3600))
+    command = ("organizations", "recover", "acme", "--lost", "b")
+    asked = run(app, *command, typed="n\n")
+    assert asked.exit_code == 1 and "Is its database lost for good?" in asked.output
+    assert "acme" not in run(app, "organizations", "map", "--cell", "a").stdout.split()
+    done = run(app, *command, "--yes")
+    assert done.exit_code == 0 and done.stdout.startswith("acme is served here again."), done.output
+    assert "acme" in run(app, "organizations", "map", "--cell", "a").stdout.split()
+
+
 @pytest.mark.parametrize("name", ["-oProxyCommand=x", "b\nglobex c", "", "b" * 65])
 def test_cell_name_that_would_be_more_than_a_name_is_rejected(app: Flask, name: str) -> None:
-    for arguments in (("move", "acme", "--to", name), ("map", "--cell", name)):
+    for arguments in (
+        ("move", "acme", "--to", name),
+        ("map", "--cell", name),
+        ("recover", "acme", "--lost", name, "--yes"),
+    ):
         assert run(app, "organizations", *arguments).exit_code == 2

@@ -99,7 +99,7 @@ def _run(
     topology: Topology, names: list[str], options: argparse.Namespace, seed: int, *, upgrades: bool
 ) -> Result:
     chance = random.Random(seed)
-    workload = Workload(topology, seed)
+    workload = Workload(topology.urls, topology.make, seed)
     faults: list[Injected] = []
     trouble = ""
     with workload:

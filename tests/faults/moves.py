@@ -18,14 +18,12 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 from app.operations.audit.chain import seal_all_events
 from app.operations.audit.chain_verification import verify_audit_log
 from tests.factories import Factory
 from tests.faults.history import Violation, check_history
-from tests.faults.topology import Topology
 from tests.faults.workload import GRACE_SECONDS, Workload
 from tests.support.applications import environment
 from tests.support.galera import NodeDatabase
@@ -69,9 +67,7 @@ def run(folder: Path, *, moves: int, kills: int, seed: int) -> Result:
             cell.start(240)
             cells.append(cell)
         edge = Switch(cells[0].port)
-        machine = SimpleNamespace(server=SimpleNamespace(url=f"http://127.0.0.1:{edge.port}"))
-        topology = cast(Topology, SimpleNamespace(machines=[machine], make=Factory(cells[0].app)))
-        workload = Workload(topology, seed)
+        workload = Workload([f"http://127.0.0.1:{edge.port}"], Factory(cells[0].app), seed)
         slug = workload.organization.slug
         with workload:
             time.sleep(_CALM_SECONDS)

@@ -7,7 +7,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,9 +17,8 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 from app.fast_path.cache_invalidation import TRUSTED_SECONDS
 from app.rules.identifiers import parse_token, public_id
 from tests.bench.scenarios import CHALLENGE, REDIRECT_URI, VERIFIER
-from tests.factories import basic_header, bearer_header
+from tests.factories import Factory, basic_header, bearer_header
 from tests.faults.history import Operation, Outcome
-from tests.faults.topology import Topology
 from tests.support.concurrent_requests import Post, Reply, send
 
 TIMEOUT_SECONDS = 10.0
@@ -104,14 +103,16 @@ class Known:
 
 
 class Workload:
-    """Clients in threads. ``history`` is complete once the ``with`` block has ended."""
+    """Clients in threads, which send requests to the machines at ``urls``.
 
-    def __init__(self, topology: Topology, seed: int) -> None:
-        self.urls = topology.urls
+    ``history`` is complete once the ``with`` block has ended.
+    """
+
+    def __init__(self, urls: Sequence[str], make: Factory, seed: int) -> None:
+        self.urls = urls
         self.known, self._seed = Known(), seed
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
-        make = topology.make
         self.organization = make.organization()
         administrator = make.machine(self.organization)
         self._machine = _app(make.machine(self.organization, "clients:read"))

@@ -32,7 +32,8 @@ case $* in
 "enable --now gatehouse" | "start gatehouse")
     set -a; . "$(value EnvironmentFile)"; set +a
     cd "$(value WorkingDirectory)"
-    setsid runuser -u "$(value User)" -- $(value ExecStart) >>/var/lib/gatehouse.log 2>&1 &
+    user=$(value User)
+    setsid setpriv --reuid="$user" --regid="$user" --init-groups -- $(value ExecStart) >>/var/lib/gatehouse.log 2>&1 &
     echo $! >"$pid" ;;
 "reload gatehouse") kill -HUP "$(cat "$pid")" ;;
 "stop gatehouse")

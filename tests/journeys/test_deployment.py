@@ -27,7 +27,7 @@ STUBS = {
     "useradd": "",
     "chown": "",
     "chgrp": "",
-    "runuser": 'shift 3; exec "$@"',
+    "setpriv": 'while [ "$1" != -- ]; do shift; done; shift; exec "$@"',
     "nginx": "",
     "systemctl": SYSTEMCTL,
 }

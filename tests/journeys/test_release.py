@@ -287,7 +287,8 @@ def test_commands_run_as_the_service_without_the_secrets_of_roots_shell(tmp_path
     stubs, etc = tmp_path / "stubs", tmp_path / "etc"
     for folder in (stubs, etc):
         folder.mkdir()
-    for name, text in {"id": '[ "$1" != -u ] || echo 0', "runuser": "env"}.items():
+    shown = 'env; echo "privileges=$*"'
+    for name, text in {"id": '[ "$1" != -u ] || echo 0', "setpriv": shown}.items():
         (stubs / name).write_text(f"#!/bin/sh\n{text}\n")
         (stubs / name).chmod(0o755)
     (etc / "environment").write_text("DATABASE_URL=mysql://service\nSOFTHSM2_CONF=/etc/softhsm\n")
@@ -301,11 +302,13 @@ def test_commands_run_as_the_service_without_the_secrets_of_roots_shell(tmp_path
         "VAULT_TOKEN": "hvs.operator",
         "MYSQL_PWD": "operator",
     }
-    for command, database in (("doctor", "service"), ("db", "owner")):
+    # Processes of the service must not find the owner's password in /proc.
+    for command, database, user in (("doctor", "service", "gatehouse"), ("db", "owner", "nobody")):
         done = subprocess.run(
             [ROOT / "script/gatehouse", command], env=environ, capture_output=True, text=True, check=True
         )
         passed = dict(line.split("=", 1) for line in done.stdout.splitlines())
         assert passed["DATABASE_URL"] == f"mysql://{database}"
+        assert passed["privileges"].startswith(f"--reuid={user} ")
         assert (passed["GATEHOUSE_LOG_LEVEL"], passed["SOFTHSM2_CONF"]) == ("debug", "/etc/softhsm")
         assert not {"VAULT_TOKEN", "MYSQL_PWD", "release"} & passed.keys()

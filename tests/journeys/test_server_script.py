@@ -9,6 +9,7 @@ import resource
 import secrets
 import shutil
 import signal
+import socket
 import sqlite3
 import stat
 import subprocess
@@ -343,6 +344,21 @@ def test_workers_that_die_again_and_again_are_started_again(copy: Path, instance
                 time.sleep(0.1)
             process.wait_until(lambda: is_ready_now(server), "requests are answered again", seconds=30)
         assert server.end() == 0
+
+
+def test_workers_stop_when_the_main_process_was_killed(copy: Path, instance: Path) -> None:
+    with started(copy, "--workers", "2", GATEHOUSE_INSTANCE=str(instance)) as server:
+        server.answers()
+        server.process.kill()
+        server.process.wait(10)
+
+        def is_free() -> bool:
+            with contextlib.suppress(OSError):
+                socket.create_server(("127.0.0.1", server.port)).close()
+                return True
+            return False
+
+        process.wait_until(is_free, "the port to be free", seconds=60)
 
 
 def test_stop_is_announced_by_readiness_before_the_port_closes(copy: Path, instance: Path) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import ColumnElement, select, update
 
 from app.extensions import db
 from app.fast_path import cache_invalidation
@@ -51,7 +51,7 @@ def compare_move(actor: Actor, slug: str, cell: str, peer: Peer) -> Comparison:
     Raises NotFound, Conflict if the move was not decided, and MoveFailed.
     """
     actor.require("instance:write")
-    organization = _find_decided(slug, cell)
+    organization = find_decided(slug, cell)
     status = begin(peer, organization)
     return Comparison(status != PURGED, compare_rows(peer, organization))
 
@@ -65,9 +65,9 @@ def finish_move(
     Raises NotFound, Conflict and MoveFailed.
     """
     actor.require("instance:write")
-    organization = _find_decided(slug, cell)
+    organization = find_decided(slug, cell)
     if begin(peer, organization) == PURGED:
-        _require_own_rows(organization)
+        require_own_rows(organization)
         seal_all_events(actor, organization.id)
         require_intact_log(actor, organization.id)
         for _ in range(MAX_ROUNDS):
@@ -87,12 +87,12 @@ def take_back(actor: Actor, slug: str, cell: str, peer: Peer) -> None:
     interruption. Raises NotFound, Conflict and MoveFailed. Audit: ``organization.resumed``.
     """
     actor.require("instance:write")
-    organization = _find_decided(slug, cell)
+    organization = find_decided(slug, cell)
     if begin(peer, organization, is_returning=True) != PURGED:
         raise Conflict(f"{cell} serves the organization. Move it back: run organizations move there.")
-    _require_own_rows(organization)
+    require_own_rows(organization)
     peer.call("withdraw")
-    _take_back(actor, organization)
+    serve_again(actor, organization)
     abandon(peer)
 
 
@@ -105,7 +105,7 @@ def list_unconfirmed() -> list[tuple[str, str]]:
     return [(slug, str(cell)) for slug, cell in db.session.execute(waiting.limit(5))]
 
 
-def _find_decided(slug: str, cell: str) -> Any:
+def find_decided(slug: str, cell: str) -> Any:
     """Return the organization. Raises NotFound, and Conflict unless it was given to the cell."""
     organization = find_organization(slug)
     if organization.moved_to is None:
@@ -115,7 +115,8 @@ def _find_decided(slug: str, cell: str) -> Any:
     return organization
 
 
-def _require_own_rows(organization: Any) -> None:
+def require_own_rows(organization: Any) -> None:
+    """Raise Conflict if the rows of the organization are not here any more."""
     if organization.status != DELETED:
         raise Conflict("The organization has no rows here any more. Move it at the cell that had it last.")
 
@@ -126,7 +127,7 @@ def require_equal_rows(peer: Peer, organization: Any) -> None:
     So no rows of another move are served. Those that expire may be missing, because the janitors of both cells delete
     them, each at its own time. Nothing is copied, because what differs may be newer there.
     """
-    _require_own_rows(organization)
+    require_own_rows(organization)
     if differing := compare_rows(peer, organization):
         raise Conflict(
             f"Rows of {', '.join(differing)} differ in the two cells, so the target is not told to serve. List them "
@@ -150,8 +151,15 @@ def confirm(organization_id: str) -> None:
 
 
 @transaction
-def _take_back(actor: Actor, organization: Any) -> None:
-    """Serve the organization here again. Raises Conflict if the target has confirmed that it serves."""
+def serve_again(actor: Actor, organization: Any, *, cutoffs: Mapping[str, datetime] | None = None) -> None:
+    """Serve an organization here again whose move to ``organization.moved_to`` was decided.
+
+    Raises Conflict if the target has confirmed that it serves. With ``cutoffs``, columns that invalidate what may have
+    changed there, it is enough that the rows here have not been purged. Audit: ``organization.resumed``.
+    """
+    has_rows: ColumnElement[bool] = Organization.purge_at.is_(None)
+    if cutoffs is not None:
+        has_rows = has_rows | (Organization.purge_at > clock.now())
     changed = count_changed(
         update(Organization)
         .where(
@@ -159,18 +167,22 @@ def _take_back(actor: Actor, organization: Any) -> None:
             Organization.status == DELETED,
             Organization.moved_to == organization.moved_to,
             Organization.moving_until == organization.moving_until,
-            Organization.purge_at.is_(None),
+            has_rows,
         )
         .values(
             status=ACTIVE,
             moved_to=None,
             moving_until=None,
             deleted_at=None,
+            purge_at=None,
             version=Organization.version + 1,
+            **(cutoffs or {}),
         )
     )
-    if changed != 1:
+    if changed != 1 and cutoffs is None:
         raise Conflict(f"{organization.moved_to} has served the organization.")
+    if changed != 1:
+        raise Conflict("The rows of the organization are being purged here.")
     db.session.execute(
         update(OutboxMessage)
         .where(OutboxMessage.organization_id == organization.id, OutboxMessage.done_at.is_(None))
@@ -178,4 +190,10 @@ def _take_back(actor: Actor, organization: Any) -> None:
         .execution_options(synchronize_session=False)
     )
     cache_invalidation.invalidate(organization.id)
-    transfer.record_in_root_too(actor, organization.id, organization.slug, "organization.resumed")
+    transfer.record_in_root_too(
+        actor,
+        organization.id,
+        organization.slug,
+        "organization.resumed",
+        None if cutoffs is None else {"lost_cell": organization.moved_to},
+    )

@@ -121,13 +121,13 @@ def invalidate_restored_state(
     sign-in whose password it has verified, could be stored after the cutoff. Audit: ``instance.restored`` in root, and
     of each operation.
     """
-    events = [event for lines in exports for event in _read_export(lines)]
+    events = [event for lines in exports for event in read_export(lines)]
     if outages.is_served():
         raise Conflict("A server is running on this database. Stop all servers, then run this again.")
     root = get_root_organization()
     report = RestoreReport(clock.now(), blocks_secrets=block_secrets, resets_passwords=reset_passwords)
     report.organizations = _set_cutoffs(root, report)
-    _apply(events, report)
+    end_again(events, report)
     _finish(root, report)
     if reset_passwords:
         _invite_root_administrators(root, report)
@@ -171,14 +171,21 @@ def _secrets_cutoff(organization_id: str) -> Any:
 
 @transaction
 def _set_cutoffs(root: OrganizationSnapshot, report: RestoreReport) -> int:
-    values: dict[str, Any] = {"restored_at": report.at, "tokens_valid_from": report.at}
+    changed = count_changed(
+        update(Organization).values(version=Organization.version + 1, **cutoffs_of(report))
+    )
+    cache_invalidation.invalidate_all(root.id)
+    return changed
+
+
+def cutoffs_of(report: RestoreReport) -> dict[str, datetime]:
+    """Return the columns of an organization whose state from before ``report.at`` becomes invalid."""
+    values = {"restored_at": report.at, "tokens_valid_from": report.at}
     if report.blocks_secrets:
         values["secrets_not_before"] = report.at
     if report.resets_passwords:
         values["passwords_not_before"] = report.at
-    changed = count_changed(update(Organization).values(version=Organization.version + 1, **values))
-    cache_invalidation.invalidate_all(root.id)
-    return changed
+    return values
 
 
 @transaction
@@ -199,7 +206,8 @@ def _invite_root_administrators(root: OrganizationSnapshot, report: RestoreRepor
             report.failed.append(f"{root.slug} no link for {record.email}: {error.description}")
 
 
-def _read_export(lines: Iterable[str]) -> Iterable[ExportedEvent]:
+def read_export(lines: Iterable[str]) -> Iterable[ExportedEvent]:
+    """Iterate over the events of an audit export that end something. Raises InvalidInput."""
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -223,8 +231,8 @@ def _read_export(lines: Iterable[str]) -> Iterable[ExportedEvent]:
             ) from error
 
 
-def _apply(events: list[ExportedEvent], report: RestoreReport) -> None:
-    """End again what ended after the backup and was not undone later."""
+def end_again(events: list[ExportedEvent], report: RestoreReport) -> None:
+    """End again what ended after the backup and was not undone later. Complete the report."""
     ended: dict[tuple[str, str, str], ExportedEvent] = {}
     for event in sorted(_without_known(events), key=lambda event: event.at):
         subject = _subject_of(event)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -16,11 +17,13 @@ from sqlalchemy import text
 from app.extensions import db
 from app.operations.audit.chain_verification import verify_audit_log
 from app.operations.directory import lookups
-from app.operations.maintenance import janitor, move, move_peer, transfer
+from app.operations.maintenance import decided_moves, janitor, move, move_peer, transfer
 from app.operations.maintenance.decided_moves import compare_move, finish_move, take_back
+from app.operations.maintenance.lost_cell import recover_organization
 from app.operations.maintenance.move import list_served, move_organization
 from app.operations.maintenance.move_peer import MoveFailed, Peer
 from app.operations.maintenance.receive import receive_organization
+from app.operations.maintenance.restore import confirm_secrets
 from app.operations.organizations import organizations
 from app.operations.organizations.administrators import add_administrator
 from app.operations.store import outbox
@@ -525,3 +528,78 @@ def test_leak_report_about_a_moving_organization_is_refused_after_the_others_are
         assert token_of(app, robot).status_code == 200
         assert app.test_client().post("/leak-reports", json=body).status_code == 202
         assert token_of(app, robot).status_code == 401
+
+
+@pytest.mark.parametrize("has_served", [False, True])
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_organization_of_a_lost_cell_is_served_again_without_what_was_issued_before(
+    moved: Moved,
+    robot: MadeClient,
+    make: Factory,
+    app: Flask,
+    elsewhere: tuple[Flask, Database],
+    connect: Callable[[Flask], Peer],
+    has_served: bool,
+    is_kept: bool,
+) -> None:
+    there, _ = elsewhere
+    second = make.machine(moved.organization)
+    issued = token_of(app, robot).get_json()["access_token"]
+    lost_at = "" if has_served else "activate"
+    with app.app_context(), nullcontext() if has_served else pytest.raises(Interrupted):
+        cut = CutPeer(connect(there), lambda name, count: "before" if name == lost_at else "")
+        move_organization(operator(), "acme", "b", cut)
+    ended = {
+        "id": "evt_01JDZ8W0000000000000000000",
+        "organization_id": "acme",
+        "occurred_at": "2026-01-01T00:00:00Z",
+        "action": "client.deleted",
+        "target": {"type": "client", "id": second.client_id},
+        "actor": {"type": "user", "id": None},
+        "before": None,
+        "after": None,
+    }
+    export = [json.dumps(ended), json.dumps(ended | {"organization_id": "root"})]
+    with app.app_context():
+        with pytest.raises(Conflict, match="moved to b, not to c"):
+            recover_organization(operator(), "acme", "c")
+        report = recover_organization(
+            operator(), "acme", "b", [export], block_secrets=not is_kept, reset_passwords=not is_kept
+        )
+        assert len(report.ended_again) == 1 and not report.failed
+        assert "acme" in dict(list_served())
+        with pytest.raises(Conflict, match="not decided"):
+            recover_organization(operator(), "acme", "b")
+        janitor.purge_expired(operator(), pause=0)
+        assert not verify_audit_log(Actor.system(moved.organization.id, "tests")).problems
+    assert token_of(app, robot).status_code == (200 if is_kept else 401)
+    with app.app_context():
+        confirm_secrets(Actor.system(moved.organization.id, "tests"))
+    assert token_of(app, robot).status_code == 200
+    assert token_of(app, second).status_code == 401
+    assert introspected(app, robot, issued) is False
+    refresh = {"grant_type": "refresh_token", "refresh_token": moved.refresh_token}
+    refused = app.test_client().post("/oauth/token", data=refresh, headers=moved.client.basic)
+    assert refused.get_json()["error"] == "invalid_grant"
+    if has_served:
+        # It was not lost after all: nothing is copied over what it has.
+        with app.app_context(), pytest.raises(MoveFailed, match="already exists here"):
+            move_organization(operator(), "acme", "b", connect(there))
+        assert token_of(app, robot).status_code == 200
+
+
+def test_organization_of_a_lost_cell_is_not_served_without_its_rows(moved: Moved, app: Flask) -> None:
+    with app.app_context():
+        decide(moved, "b")
+        decided_moves.confirm(moved.organization.id)
+        change_row(moved, "UPDATE users SET name = 'Kept'")
+        transaction(
+            lambda: db.session.execute(
+                text("UPDATE organizations SET purge_at = deleted_at WHERE slug = :acme"), {"acme": b"acme"}
+            )
+        )()
+        with pytest.raises(Conflict, match="are being purged"):
+            recover_organization(operator(), "acme", "b")
+        janitor.purge_expired(operator(), pause=0)
+        with pytest.raises(Conflict, match="no rows here any more"):
+            recover_organization(operator(), "acme", "b")
