@@ -381,7 +381,8 @@ def _has_later_cutoff(holder: Any, row: Any, holder_id: Any, issued_at: Any) -> 
 
 
 def _is_cut_off_by_secret(secret: Any, row: Any, issued_at: Any) -> ColumnElement[bool]:
-    now = bindparam(None, callable_=lambda: clock.now(), type_=secret.expires_at.type)
+    # A compiled query gets the time as a value, because it does not call this.
+    now = bindparam("now", callable_=lambda: clock.now(), type_=secret.expires_at.type)
     # One look-up for both: lists and counts do it for each row.
     return exists().where(
         secret.organization_id == row.organization_id,
